@@ -8,7 +8,9 @@ use std::{
 use freshet_base::{Isolation, Stamp, Term, Watermark};
 use freshet_log::{Log, LogConfig, LogOpenError, block::BLOCK_HEADER};
 use freshet_storage::{Catalog, CatalogError, Participants, ReadError, Table, TableDefinition};
-use freshet_txn::{Core, OpenGate, OutcomeOpen, Primary, ProcedureError, Snapshots, Ticket, Worker, WorkerError};
+use freshet_txn::{
+    Core, Messages, OpenGate, OutcomeOpen, Primary, ProcedureError, Snapshots, Ticket, Worker, WorkerError,
+};
 use thiserror::Error;
 
 use crate::source::LogSource;
@@ -68,6 +70,7 @@ impl Database {
             Arc::new(Catalog::new()),
             Snapshots::standby(visible),
             Arc::new(LogSource::default()),
+            Arc::default(),
         );
         core.snapshots.reign(Primary { log: Arc::new(log), term: Term(1), gate: Arc::new(OpenGate) });
         Ok(Self { core })
@@ -184,6 +187,32 @@ impl Database {
             Some(primary) if ticket.until != Stamp::ZERO => primary.gate.outcome(ticket.until),
             _ => Some(Ok(())),
         }
+    }
+
+    /// Everything below is committed, and transactions that begin here see it: on a standby its
+    /// read view.
+    pub fn committed(&self) -> Stamp {
+        let snapshots = &self.core.snapshots;
+        match snapshots.primary() {
+            Some(primary) if !primary.log.is_volatile() => primary.gate.committed(),
+            _ => snapshots.current(),
+        }
+    }
+
+    /// Blocks until everything below `until`, which is no end of the log that is to come but one
+    /// that is there, is [committed](Database::committed), or `deadline` passes. Returns at once
+    /// when that cannot be known.
+    pub fn wait_committed(&self, until: Stamp, deadline: Instant) {
+        let snapshots = &self.core.snapshots;
+        let _ = match snapshots.primary() {
+            None => snapshots.visible().wait(until, Some(deadline)).is_ok(),
+            Some(_) => self.wait_until(Ticket { stamp: None, until }, Some(deadline)).is_ok(),
+        };
+    }
+
+    /// What transactions carry, here and, where this node is a standby, on its primary.
+    pub fn messages(&self) -> &Arc<Messages> {
+        &self.core.messages
     }
 
     /// What workers share.

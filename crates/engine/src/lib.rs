@@ -24,8 +24,8 @@ pub use freshet_storage::{
     IndexDefinition, IndexState, KeyEncoding, KeyPart, ReadError, RowTest, Table, TableDefinition,
 };
 pub use freshet_txn::{
-    BuildError, CommitError, Direction, LockWaitError, OutcomeOpen, ProcedureError, Record, RowLock, Savepoint, Ticket,
-    Transaction, Worker, WorkerError, WriteError,
+    BuildError, CommitError, Direction, LockWaitError, Message, Messages, OutcomeOpen, ProcedureError, Record, RowLock,
+    Savepoint, Ticket, Transaction, Worker, WorkerError, WriteError,
 };
 pub use hash::StateHash;
 pub use indexes::{IndexBuild, IndexError};

@@ -54,6 +54,7 @@ pub(crate) struct Planned {
     pub subqueries: Vec<Option<Arc<LogicalPlan>>>,
     columns: Vec<ResultColumn>,
     locked: Vec<u32>,
+    records: Vec<u32>,
     parameters: Vec<Type>,
 }
 
@@ -71,8 +72,8 @@ impl Planned {
         guarded(|| {
             let bound = bind(query, parameters, relations, context)?;
             let (plan, subqueries) = optimize(&bound)?;
-            let Bound { columns, locked, parameters, .. } = bound;
-            Ok(Self { plan, subqueries, columns, locked, parameters })
+            let Bound { columns, locked, records, parameters, .. } = bound;
+            Ok(Self { plan, subqueries, columns, locked, records, parameters })
         })
     }
 
@@ -178,7 +179,8 @@ impl<'r> Running<'r> {
             ));
         }
         let state = State::new(Arc::clone(planned), task(run.memory)?);
-        let types = planned.columns.iter().map(|column| column.ty).collect();
+        let records = planned.records.iter().map(|_| Type::INT8);
+        let types = planned.columns.iter().map(|column| column.ty).chain(records).collect();
         Ok(Self { run: *run, state, types, stream: None, rest: None })
     }
 
@@ -266,6 +268,10 @@ impl GeneralPlan for Plan {
 
     fn locked(&self) -> &[u32] {
         &self.0.locked
+    }
+
+    fn records(&self) -> &[u32] {
+        &self.0.records
     }
 
     fn parameters(&self) -> &[Type] {

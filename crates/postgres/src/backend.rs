@@ -273,7 +273,12 @@ pub trait Session {
     }
 
     /// The session's bell was rung: it may write notifications, notices, settings. Called while it is idle.
-    fn rung(&mut self, _out: &mut Out) {}
+    ///
+    /// # Errors
+    /// With which the connection ends.
+    fn rung(&mut self, _out: &mut Out) -> Result<(), Report> {
+        Ok(())
+    }
 
     /// Whether the session calls [`Out::flush_owed`] before whatever may take long. Then answers to several Syncs that
     /// came together are written together; otherwise each is written at once.

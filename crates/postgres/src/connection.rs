@@ -154,7 +154,9 @@ impl Talk<'_> {
                 Received::End if self.entry.is_ending() => return ControlFlow::Break(ending()),
                 Received::End => return ControlFlow::Break(End::Quiet),
                 Received::Rung => {
-                    self.session.rung(self.out);
+                    if let Err(report) = self.session.rung(self.out) {
+                        return ControlFlow::Break(End::Told(report.into_fatal()));
+                    }
                     self.out.flush();
                 }
                 Received::Late => {

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 use freshet_engine::Rid;
 use freshet_sql::{
-    SqlError, Type, Value, ValueRef,
+    SqlError, SqlState, Type, Value, ValueRef,
     functions::{self, Function, SessionCalls},
     row::Layout,
     types::{Array, Cast, EvalContext, Kind},
@@ -15,7 +15,7 @@ use freshet_sql::{
 use smallvec::SmallVec;
 
 use crate::{
-    schema::Oid,
+    schema::{Oid, Table},
     session_function::SessionFunction,
     system::activity::{CursorInfo, SettingInfo, StatementInfo},
 };
@@ -59,6 +59,14 @@ pub trait SessionView: SessionCalls {
         Err(SqlError::internal(format!("sequence {sequence} is taken from without a session")))
     }
 
+    /// The record of a table that is in the row on which a cursor stands.
+    ///
+    /// # Errors
+    /// 34000, 24000.
+    fn current_of(&self, cursor: &str, _table: &Table) -> Result<Rid, SqlError> {
+        Err(no_cursor(cursor))
+    }
+
     /// Its cursors.
     fn cursors(&self) -> Vec<CursorInfo> {
         Vec::new()
@@ -68,6 +76,12 @@ pub trait SessionView: SessionCalls {
     fn statements(&self) -> Vec<StatementInfo> {
         Vec::new()
     }
+}
+
+/// The error for a cursor that is not there.
+#[cold]
+pub(crate) fn no_cursor(name: &str) -> SqlError {
+    SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("cursor \"{name}\" does not exist"))
 }
 
 /// A comparison of two values of the same kind.

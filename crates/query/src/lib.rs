@@ -33,6 +33,7 @@ pub mod exported;
 pub mod expression;
 pub mod locks;
 mod login_log;
+mod notify;
 pub mod relations;
 pub mod schema;
 pub mod sequence;

@@ -22,6 +22,7 @@ use crate::{
     exported::ExportedSnapshots,
     locks::{LockManager, RecordWaits, TableLock},
     login_log,
+    notify::Notifications,
     schema::{Catalog, Role, Schema, Sequence, TableInfo},
     sequence::{Position, Sequences},
     session::{Session, settings::Bounds, wire::report},
@@ -52,6 +53,8 @@ pub struct Shared {
     pub advisory: Arc<AdvisoryLocks>,
     /// Snapshots that transactions have exported.
     pub exported: Arc<ExportedSnapshots>,
+    /// Who listens to what.
+    pub notifications: Notifications,
     /// Where sequences stand.
     pub sequences: Sequences,
     /// Who runs general queries, if anybody.
@@ -274,6 +277,7 @@ impl SqlServer {
             exported: Arc::default(),
             advisory: AdvisoryLocks::new(Some(Arc::new(waits))),
             locks,
+            notifications: Notifications::start(&database)?,
             sequences: Sequences::new(database.clone()),
             database,
             node: setup.node,

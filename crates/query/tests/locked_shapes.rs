@@ -173,3 +173,50 @@ fn locking_a_view_needs_the_privilege_to_update_it() {
     }
     assert_eq!(one.outcome("BEGIN READ ONLY; SELECT * FROM v FOR SHARE"), "25006");
 }
+
+#[test]
+fn a_cursor_stands_on_its_row_whatever_becomes_of_it() {
+    let node = SqlNode::in_memory();
+    let [one, other] = two(|| node.connect());
+    one.lines("DELETE FROM u");
+    one.lines("BEGIN; DECLARE c CURSOR FOR SELECT * FROM t WHERE b > 10");
+    one.lines("FETCH c");
+    // Another transaction changes and moves the row, which fits the query no more.
+    other.lines("UPDATE t SET b = 5, a = 22 WHERE a = 2");
+    assert_eq!(one.lines("UPDATE t SET c = c || '!', b = b + 1 WHERE CURRENT OF c RETURNING a"), ["22"]);
+    assert_eq!(one.lines("SELECT b FROM t WHERE a = 22"), ["6"]);
+    one.lines("FETCH c");
+    other.lines("DELETE FROM t WHERE a = 3");
+    assert_eq!(one.lines("DELETE FROM t WHERE CURRENT OF c RETURNING a"), [""; 0]);
+    one.lines("COMMIT");
+    // A row that is locked is waited for.
+    one.lines("BEGIN; DECLARE c CURSOR FOR SELECT * FROM t WHERE a = 4 FOR UPDATE; FETCH c");
+    other.lines("SET lock_timeout = '100ms'");
+    assert_eq!(other.outcome("UPDATE t SET b = 1 WHERE a = 4"), "55P03");
+    one.lines("UPDATE t SET b = 41 WHERE CURRENT OF c; COMMIT");
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        one.lines(&format!("BEGIN ISOLATION LEVEL {level}; DECLARE c CURSOR FOR SELECT * FROM t WHERE a = 4"));
+        one.lines("FETCH c");
+        other.lines("UPDATE t SET b = b + 1 WHERE a = 4");
+        assert_eq!(one.outcome("UPDATE t SET b = 0 WHERE CURRENT OF c"), "40001", "{level}");
+        one.lines("ROLLBACK");
+    }
+}
+
+#[test]
+fn a_record_on_which_a_cursor_stands_is_not_anothers_later() {
+    // Records that are deleted give their ids to new rows, unless somebody may still ask for them.
+    let node = SqlNode::in_memory();
+    let [one, other] = two(|| node.connect());
+    one.lines("CREATE TABLE r (a int PRIMARY KEY, b int); INSERT INTO r SELECT g, 0 FROM generate_series(1, 100) g");
+    one.lines("BEGIN; DECLARE c CURSOR FOR SELECT * FROM r");
+    other.lines("SET search_path = shapes");
+    for round in 0..50 {
+        other.lines("DELETE FROM r");
+        other.lines(&format!("INSERT INTO r SELECT g + {round}, 1 FROM generate_series(1001, 1100) g"));
+        one.lines("FETCH c");
+        assert_eq!(one.lines("UPDATE r SET b = 2 WHERE CURRENT OF c RETURNING a"), [""; 0], "round {round}");
+    }
+    one.lines("COMMIT");
+    assert_eq!(other.lines("SELECT count(*) FROM r WHERE b <> 1"), ["0"]);
+}

@@ -54,6 +54,10 @@ impl GeneralPlan for FallingPlan {
         self.inner.locked()
     }
 
+    fn records(&self) -> &[u32] {
+        self.inner.records()
+    }
+
     fn parameters(&self) -> &[Type] {
         self.inner.parameters()
     }

@@ -40,6 +40,8 @@ pub(crate) struct Found {
     deferred: Vec<Deferred>,
     pub(crate) deleted: Vec<Deleted>,
     pub(crate) commands: Vec<Command>,
+    /// What transactions carry, and where.
+    pub(crate) messages: Vec<(Stamp, Box<[u8]>)>,
     /// The last block with records.
     pub(crate) last_redo: Stamp,
     pub(crate) records: u64,
@@ -51,6 +53,7 @@ impl Found {
         self.deferred.extend(other.deferred);
         self.deleted.extend(other.deleted);
         self.commands.extend(other.commands);
+        self.messages.extend(other.messages);
         self.last_redo = self.last_redo.max(other.last_redo);
         self.records += other.records;
         self.bytes += other.bytes;
@@ -207,6 +210,10 @@ impl Applier {
         let content = match self.catalog.known(guard, header.fid) {
             Known::Table(table) => table.content(guard),
             Known::Dropped => None,
+            Known::Messages => {
+                found.messages.push((record.address, record.row.into()));
+                return Ok(());
+            }
             Known::Unknown => {
                 let RecordRef { address, row, .. } = record;
                 found.deferred.push(Deferred { header: *header, address, row: row.to_vec() });
@@ -248,7 +255,7 @@ impl Applier {
         for Deferred { header, address, row } in std::mem::take(&mut found.deferred) {
             let content = match self.catalog.known(guard, header.fid) {
                 Known::Table(table) => table.content(guard),
-                Known::Dropped => None,
+                Known::Dropped | Known::Messages => None,
                 Known::Unknown => {
                     return Err(ReplayError::Foreign { at: address, fid: header.fid, rid: header.rid });
                 }

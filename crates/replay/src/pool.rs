@@ -69,6 +69,8 @@ pub struct Replay {
     deleted: Mutex<Vec<Deleted>>,
     /// Commands that were not taken yet, and the first there was.
     commands: Mutex<(Vec<Command>, Option<Stamp>)>,
+    /// What transactions carry, and where, that was not taken yet.
+    messages: Mutex<Vec<(Stamp, Box<[u8]>)>>,
     pub(crate) apply: Apply,
     view: View,
     pub(crate) catalog: Arc<Catalog>,
@@ -167,6 +169,7 @@ impl Replay {
             cpu,
             deleted: Mutex::new(Vec::new()),
             commands: Mutex::default(),
+            messages: Mutex::default(),
             apply,
             view: Arc::clone(&view),
             catalog: Arc::clone(catalog),
@@ -211,6 +214,9 @@ impl Replay {
         self.keep_commands(&mut found)?;
         self.records.fetch_add(found.records, Relaxed);
         self.bytes.fetch_add(found.bytes, Relaxed);
+        if !found.messages.is_empty() {
+            self.messages.lock().unwrap_or_else(PoisonError::into_inner).append(&mut found.messages);
+        }
         if !found.deleted.is_empty() {
             self.deleted.lock().unwrap_or_else(PoisonError::into_inner).append(&mut found.deleted);
         }
@@ -266,6 +272,11 @@ impl Replay {
         let mut commands = std::mem::take(&mut self.commands.lock().unwrap_or_else(PoisonError::into_inner).0);
         commands.sort_unstable_by_key(|command| command.stamp);
         commands
+    }
+
+    /// What transactions carry that were replayed since the last call, each with its address, in no order.
+    pub fn take_messages(&self) -> Vec<(Stamp, Box<[u8]>)> {
+        std::mem::take(&mut self.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Where replay notes its processor time.

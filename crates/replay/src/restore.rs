@@ -149,7 +149,8 @@ impl Restoration {
             let (fid, rid, address) = (header.fid, header.rid, record.address);
             let content = match self.catalog.known(guard, fid) {
                 Known::Table(table) => table.content(guard),
-                Known::Dropped => None,
+                // Who listened has gone with the process of before.
+                Known::Dropped | Known::Messages => None,
                 Known::Unknown => return Ok(false),
             };
             let Some(content) = content else { continue };

@@ -259,6 +259,10 @@ pub trait GeneralPlan: Send + Sync {
     /// The oids of the tables whose rows it locks.
     fn locked(&self) -> &[u32];
 
+    /// The oids of the tables whose rows it has locked in the end for each row that it gives: behind
+    /// its columns, a row has the values by which these were locked.
+    fn records(&self) -> &[u32];
+
     /// The types of its parameters, as far as they were found.
     fn parameters(&self) -> &[Type];
 
@@ -290,7 +294,8 @@ pub struct Run<'r> {
 
 /// The rows of a running query.
 pub trait GeneralRows {
-    /// Adds some rows to `rows`, each with as many values as the result has columns; none when there are no more.
+    /// Adds some rows to `rows`, each with as many values as the result has columns,
+    /// and its [records](GeneralPlan::records) behind them; none when there are no more.
     ///
     /// # Errors
     /// What went wrong, in the query or in a relation.

@@ -55,6 +55,8 @@ pub enum Known<'g> {
     Table(&'g Table),
     /// One that is gone: its records are of no interest.
     Dropped,
+    /// What transactions carry: [`Fid::MESSAGES`].
+    Messages,
     /// Nothing that anybody has heard of.
     Unknown,
 }
@@ -161,6 +163,7 @@ impl Catalog {
         match self.get(guard, fid) {
             Some(table) => Known::Table(table),
             None if self.read().entries.get(&fid).is_some_and(|entry| entry.dropped_at.is_some()) => Known::Dropped,
+            None if fid == Fid::MESSAGES => Known::Messages,
             None => Known::Unknown,
         }
     }

@@ -29,7 +29,8 @@ impl Worker {
 
 impl Transaction<'_> {
     /// Logs, in the place of what the transaction writes, that stored procedure `procedure` was told `inputs`, and that it keeps to
-    /// `partition`. To be called before the commit. A transaction that changes tables is logged as always.
+    /// `partition`. To be called before the commit. A transaction that changes tables or
+    /// carries messages is logged as always.
     ///
     /// # Panics
     /// When `partition` does not fit [`Rid::BITS`].
@@ -46,7 +47,9 @@ impl Transaction<'_> {
         builder: &mut BlockBuilder,
     ) -> Result<Option<BlockKind>, CommitError> {
         let state = self.worker.state.borrow();
-        let Some(command) = state.command.as_ref().filter(|_| !state.changes) else { return Ok(None) };
+        let Some(command) = state.command.as_ref().filter(|_| !state.changes && state.messages.is_empty()) else {
+            return Ok(None);
+        };
         builder.begin_in(stream);
         let (procedure, partition) = (Fid(command.procedure), Rid(command.partition));
         let pushed = builder.push(None, procedure, partition, RecordKind::Insert, &command.inputs);

@@ -1,6 +1,6 @@
 //! From execution to the log: one way, top down.
 
-use freshet_base::{Fid, Isolation, RecordKind, Stamp, panics};
+use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp, panics};
 use freshet_log::{BlockBuilder, BlockKind, ReserveError, Writer};
 
 use freshet_storage::{Catalog, Visible};
@@ -56,7 +56,7 @@ impl Transaction<'_> {
             // A standby's read view is persistent already, wherever it must be.
             return Ok(Ticket { stamp: None, until: Stamp::ZERO });
         };
-        if worker.state.borrow().writes.is_empty() {
+        if worker.state.borrow().logs_nothing() {
             return Ok(self.read_only_ticket(primary));
         }
         primary.gate.admit().map_err(CommitError::Refused)?;
@@ -69,7 +69,7 @@ impl Transaction<'_> {
         let inner = &mut *inner;
         // Records that this transaction both inserted and deleted have never been.
         self.drop_vanished(inner);
-        if worker.state.borrow().writes.is_empty() {
+        if worker.state.borrow().logs_nothing() {
             return Ok(self.read_only_ticket(primary));
         }
         let made = worker.state.borrow().writes.len();
@@ -135,6 +135,8 @@ impl Transaction<'_> {
         }
         worker.core.owners.decided(owner, true);
         let until = stamp.plus(length);
+        let written = worker.state.borrow().writes.len();
+        self.enter_messages(stamp, offsets(kind, builder).iter().skip(written).map(|offset| u64::from(*offset)));
         // When the log has failed, it takes nothing more from anybody, and the ticket tells.
         if reservation.has_room() {
             let _ = reservation.fill(builder.finish(stamp, primary.term, kind));
@@ -151,7 +153,10 @@ impl Transaction<'_> {
     fn log_volatile(&self, primary: &Primary, inner: &mut Inner) -> Result<Ticket, CommitError> {
         let worker = self.worker;
         let owner = worker.owner.get().expect("it has written");
-        let records = worker.state.borrow().writes.len();
+        let (written, records) = {
+            let state = worker.state.borrow();
+            (state.writes.len(), state.writes.len() + state.messages.len())
+        };
         worker.core.owners.committing(owner);
         // As much as the block would at least have had.
         let length = (freshet_log::block::BLOCK_HEADER + records * freshet_log::block::RECORD_HEADER) as u64;
@@ -161,6 +166,7 @@ impl Transaction<'_> {
         self.validate(stamp)?;
         worker.core.owners.decided(owner, true);
         self.publish(stamp, length, &[]);
+        self.enter_messages(stamp, (written as u64 + 1)..);
         Ok(Ticket { stamp: Some(stamp), until: Stamp::ZERO })
     }
 
@@ -193,6 +199,9 @@ impl Transaction<'_> {
             if *fid == Fid::CATALOG {
                 kind = BlockKind::Schema;
             }
+        }
+        for message in &state.messages {
+            builder.push(None, Fid::MESSAGES, Rid(0), RecordKind::Insert, message).ok()?;
         }
         Some(kind)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use freshet_base::{Fid, Stamp};
 use freshet_storage::{Catalog, Content, Guard, Owners, Participants, RecordSource};
 
-use crate::{Snapshots, garbage::Garbages, row_locks::RowLocks, waits::Waits};
+use crate::{Messages, Snapshots, garbage::Garbages, row_locks::RowLocks, waits::Waits};
 
 /// The shared state of a node's transactions. Engine composes it; workers live on it.
 pub struct Core {
@@ -19,6 +19,8 @@ pub struct Core {
     pub snapshots: Snapshots,
     /// Where versions come from that are not in memory.
     pub source: Arc<dyn RecordSource>,
+    /// What transactions carry to those who listen.
+    pub messages: Arc<Messages>,
     /// Who waits for whose records.
     pub(crate) waits: Waits,
     /// Who keeps others from changing records.
@@ -46,11 +48,13 @@ impl Core {
         catalog: Arc<Catalog>,
         snapshots: Snapshots,
         source: Arc<dyn RecordSource>,
+        messages: Arc<Messages>,
     ) -> Arc<Self> {
         let owners = Owners::new(participants.limit());
         let waits = Waits::new(participants.limit());
         let garbage = Garbages::new(participants.limit());
-        Arc::new(Self { participants, owners, catalog, snapshots, source, waits, row_locks: RowLocks::new(), garbage })
+        let row_locks = RowLocks::new();
+        Arc::new(Self { participants, owners, catalog, snapshots, source, messages, waits, row_locks, garbage })
     }
 
     /// The stamp at and above which versions are still needed, whether what is below it is

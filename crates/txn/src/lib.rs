@@ -17,6 +17,7 @@ mod error;
 mod garbage;
 mod gate;
 mod long;
+mod messages;
 mod procedure;
 mod rids;
 mod row_locks;
@@ -35,6 +36,7 @@ pub use self::{
     error::{CommitError, ProcedureError, WriteError},
     garbage::Collector,
     gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},
+    messages::{Message, Messages},
     procedure::RETRIES,
     savepoint::Savepoint,
     snapshots::{Primary, Snapshots},

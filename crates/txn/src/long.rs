@@ -4,7 +4,7 @@
 //! its versions waits for the log. Then its blocks are built and put into the ring one by one while the group commit makes
 //! room. All but the last say that another follows: a log that ends before the last ends before the first.
 
-use freshet_base::{Fid, RecordKind};
+use freshet_base::{Fid, RecordKind, Rid};
 use freshet_log::{
     BlockKind,
     block::{BLOCK_ALIGN, BLOCK_HEADER, MAX_RECORDS, RECORD_HEADER},
@@ -77,7 +77,10 @@ impl Transaction<'_> {
         let (plan, kind) = {
             let state = worker.state.borrow();
             let length = |write: &Write| write.installed.logged_row(self.guard()).len();
-            let plan = Plan::new(state.writes.iter().map(|write| (stream(write), length(write))), primary.log.part());
+            let writes = state.writes.iter().map(|write| (stream(write), length(write)));
+            let last = state.writes.last().map_or(own, stream);
+            let messages = state.messages.iter().map(|message| (last, message.len()));
+            let plan = Plan::new(writes.chain(messages), primary.log.part());
             let schema = state.writes.iter().any(|write| write.fid == Fid::CATALOG);
             (plan, if schema { BlockKind::Schema } else { BlockKind::Redo })
         };
@@ -103,6 +106,9 @@ impl Transaction<'_> {
         }
         worker.core.owners.decided(owner, true);
         let until = reservation.end();
+        let messages = worker.state.borrow().messages.clone();
+        let written = worker.state.borrow().writes.len();
+        self.enter_messages(stamp, plan.offsets.iter().skip(written).copied());
         // Whoever meets a version wants its final stamp, and should not have to wait for the log.
         let writes = std::mem::take(&mut worker.state.borrow_mut().writes);
         let mut garbage = worker.core.garbage.of(worker.place());
@@ -121,8 +127,16 @@ impl Transaction<'_> {
         builder.set_limit(limit);
         for (number, part) in plan.parts.iter().enumerate() {
             builder.begin_in(part.stream);
-            for (fid, kind, record) in &records[part.writes.clone()] {
-                let pushed = builder.push(record.prev(), *fid, record.rid(), *kind, record.logged_row());
+            for number in part.writes.clone() {
+                let pushed = match records.get(number) {
+                    Some((fid, kind, record)) => {
+                        builder.push(record.prev(), *fid, record.rid(), *kind, record.logged_row())
+                    }
+                    None => {
+                        let message = &messages[number - records.len()];
+                        builder.push(None, Fid::MESSAGES, Rid(0), RecordKind::Insert, message)
+                    }
+                };
                 pushed.expect("it was measured before");
             }
             builder.seal_records();

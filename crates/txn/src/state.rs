@@ -89,6 +89,8 @@ pub(crate) struct State {
     /// How many savepoints there are.
     pub(crate) savepoints: usize,
     pub(crate) buffers: Vec<ScanBuffer>,
+    /// What it carries to those who listen.
+    pub(crate) messages: Vec<Box<[u8]>>,
     /// Whether it changes or drops tables.
     pub(crate) changes: bool,
     /// What is logged in the place of its writes, if not they are.
@@ -111,6 +113,17 @@ impl State {
     pub(crate) fn push(&mut self, write: Write) {
         self.logged += write.logged();
         self.writes.push(write);
+    }
+
+    /// It carries a message.
+    pub(crate) fn push_message(&mut self, message: Box<[u8]>) {
+        self.logged += (RECORD_HEADER + message.len()) as u64;
+        self.messages.push(message);
+    }
+
+    /// Whether nothing of it goes to the log.
+    pub(crate) fn logs_nothing(&self) -> bool {
+        self.writes.is_empty() && self.messages.is_empty()
     }
 
     /// A lock is held.
@@ -166,6 +179,7 @@ impl State {
         self.reads.clear();
         self.ranges.clear();
         self.replaced.clear();
+        self.messages.clear();
         self.savepoints = 0;
         self.changes = false;
         self.command = None;

@@ -183,13 +183,27 @@ impl<'w> Transaction<'w> {
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub fn follow(&self, table: &Table, mut rid: Rid) -> Result<Option<Record<'_>>, ReadError> {
+    pub fn follow(&self, table: &Table, rid: Rid) -> Result<Option<Record<'_>>, ReadError> {
+        self.followed(table, rid, false)
+    }
+
+    /// The same, also where this transaction has moved the row itself. The record was found since
+    /// the snapshot that is announced, or is locked by this transaction
+    /// ([`Transaction::hold_snapshot`]).
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn follow_anywhere(&self, table: &Table, rid: Rid) -> Result<Option<Record<'_>>, ReadError> {
+        self.followed(table, rid, true)
+    }
+
+    fn followed(&self, table: &Table, mut rid: Rid, own: bool) -> Result<Option<Record<'_>>, ReadError> {
         let content = self.content(table)?;
         loop {
             if let Some(record) = self.read_in(content, rid)? {
                 return Ok(Some(record));
             }
-            match content.moved_to(&self.guard, rid, &self.context())? {
+            match content.moved_to(&self.guard, rid, &self.context(), own)? {
                 Some(to) => rid = to,
                 None => return Ok(None),
             }
@@ -424,12 +438,10 @@ impl<'w> Transaction<'w> {
 
     // --- writes ------------------------------------------------------------------------------
 
-    /// What is in a table that is going to be written to, and by what name.
-    pub(crate) fn may_write(&self, table: &Table, row: Option<&[u8]>) -> Result<Writing<'_>, WriteError> {
-        if let Some(why) = self.read_only {
-            return Err(WriteError::ReadOnly(why));
-        }
-        let owner = self.worker.owner.get().unwrap_or_else(|| {
+    /// The transaction's name, which it has from its first write on.
+    #[inline]
+    fn owner(&self) -> Owner {
+        self.worker.owner.get().unwrap_or_else(|| {
             let core = &self.worker.core;
             // What has been changed by now is seen below; what is changed later, when this transaction commits.
             self.worker.changes.set(core.catalog.changes_ended());
@@ -439,7 +451,24 @@ impl<'w> Transaction<'w> {
             let limit = log.map_or(u64::MAX, |log| log.config().longest_transaction);
             self.worker.state.borrow_mut().limit = limit;
             owner
-        });
+        })
+    }
+
+    /// Fails unless the transaction can carry messages.
+    pub(crate) fn may_carry(&self) -> Result<(), WriteError> {
+        if self.read_only.is_some_and(|why| why == WAS_STANDBY) {
+            return Err(WriteError::ReadOnly(WAS_STANDBY));
+        }
+        let _ = self.owner();
+        Ok(())
+    }
+
+    /// What is in a table that is going to be written to, and by what name.
+    pub(crate) fn may_write(&self, table: &Table, row: Option<&[u8]>) -> Result<Writing<'_>, WriteError> {
+        if let Some(why) = self.read_only {
+            return Err(WriteError::ReadOnly(why));
+        }
+        let owner = self.owner();
         let content = self.content(table)?;
         if table.dropped_at().is_some() {
             // Although the snapshot does not see that: nothing that is written would ever be seen.

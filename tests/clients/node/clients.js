@@ -100,8 +100,11 @@ async function statements() {
         await refused('42601', client.query('SELEC 1'), 'a syntax error');
         await refused('42P01', client.query('SELECT * FROM nowhere'), 'no such table');
         await refused('22P02', client.query('SELECT $1::integer', ['x']), 'no number');
-        await refused('0A000', client.query('LISTEN news'), 'LISTEN');
-        await refused('0A000', client.query("NOTIFY news, 'x'"), 'NOTIFY');
+        const heard = new Promise((resolve) => client.once('notification', resolve));
+        await client.query('LISTEN news');
+        await client.query("NOTIFY news, 'it rains'");
+        const { channel, payload } = await heard;
+        assert.deepEqual([channel, payload], ['news', 'it rains'], 'a notification');
         await assert.rejects(client.query('INSERT INTO app.orders (customer) VALUES (999)'), (error) => {
             assert.equal(error.code, '23503');
             assert.equal(error.constraint, 'orders_customer_fkey');

@@ -119,7 +119,9 @@ SET nonsense = 1;
 \echo not taken
 \endif
 LISTEN news;
-NOTIFY news;
+NOTIFY elsewhere, 'not heard here';
+SELECT * FROM pg_listening_channels();
+UNLISTEN *;
 VACUUM plain;
 ANALYZE plain;
 EXPLAIN SELECT * FROM plain WHERE a = 1;

@@ -285,7 +285,6 @@ def notices_and_errors():
             ("25P01", "SAVEPOINT a"),
             ("26000", "EXECUTE nothing"),
             ("3D000", None),
-            ("0A000", "LISTEN news"),
         ]:
             if statement is not None:
                 with refused(state, statement):
@@ -380,6 +379,20 @@ def transactions():
         one.rollback()
 
 
+def notifications():
+    with connect(autocommit=True) as writer, connect(autocommit=True) as here, connect(STANDBY, autocommit=True) as there:
+        for listener in (here, there):
+            listener.execute("LISTEN news")
+        with writer.transaction():
+            writer.execute("SELECT pg_notify('news', 'it rains')")
+            writer.execute("NOTIFY news, 'it snows'")
+        for listener, what in ((here, "at the primary"), (there, "at the standby")):
+            heard = [it.payload for it in listener.notifies(timeout=60, stop_after=2)]
+            same(heard, ["it rains", "it snows"], f"notifications {what}")
+        with refused("25006", "NOTIFY at a standby"):
+            there.execute("NOTIFY news")
+
+
 def standby():
     with connect(autocommit=True) as primary, connect(STANDBY, autocommit=True) as connection:
         primary.execute("CREATE TABLE shown (a integer PRIMARY KEY)")
@@ -410,6 +423,6 @@ def access():
         same("password authentication failed" in str(error), True, f"a wrong password: {error}")
 
 
-for test in (types, rows, copies, pipelines, cursors, notices_and_errors, cancelling, transactions, standby, access):
+for test in (types, rows, copies, pipelines, cursors, notices_and_errors, cancelling, transactions, notifications, standby, access):
     print(f"   {test.__name__}", flush=True)
     test()

@@ -25,7 +25,7 @@ use freshet_replication::{
     terms::{TermState, TermStore, TermStoreError},
     wire,
 };
-use freshet_txn::{CommitGate, OutcomeOpen};
+use freshet_txn::{CommitGate, Messages, OutcomeOpen};
 
 use super::{commands::Executors, janitor::Janitor};
 
@@ -315,6 +315,8 @@ impl StandbyStore for ReceivedLog {
 pub(super) struct LiveReplay {
     pub replay: Arc<Replay>,
     pub janitor: Arc<Janitor>,
+    /// Where what transactions carry is entered.
+    pub messages: Arc<Messages>,
     /// How far was replayed, or begun.
     pub end: AtomicU64,
     /// Where transactions are executed again.
@@ -326,6 +328,10 @@ impl ReplayTarget for LiveReplay {
         self.end.fetch_max(to.0, Ordering::SeqCst);
         let replayed = self.replay.replay(from, to, partition_ends);
         replayed.map_err(|cause| ReplayError { at: from, why: cause.to_string() })?;
+        let messages = self.replay.take_messages();
+        if !messages.is_empty() {
+            self.messages.enter(messages);
+        }
         match &self.executors {
             Some(executors) => executors.execute(self.replay.take_commands()),
             None => Ok(()),
@@ -351,6 +357,7 @@ impl ReplayTarget for LiveReplay {
             let outcome = self.replay.cut(at, end);
             outcome.map_err(|cause| ReplayError { at, why: cause.to_string() })?;
             self.janitor.cut(at);
+            self.messages.cut(at);
             self.end.store(at.0, Ordering::SeqCst);
         }
         Ok(())

@@ -27,7 +27,7 @@ use freshet_replication::{
     wire::{Hello, Peer, Purpose, Refusal},
 };
 use freshet_storage::{Catalog, Participants};
-use freshet_txn::{Core, Snapshots};
+use freshet_txn::{Core, Messages, Snapshots};
 use thiserror::Error;
 
 use super::{
@@ -233,7 +233,8 @@ impl Parts {
         ground.log_has_begun(&config)?;
         source.open(log.reader());
         let visible = Arc::new(freshet_base::Watermark::new(end));
-        let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _);
+        let core =
+            Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _, Arc::default());
         let throne = Throne {
             config: &config,
             node: ground.id,
@@ -358,6 +359,7 @@ impl Parts {
         };
         let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor, apply));
         let janitor = Arc::new(Janitor::new(deleted));
+        let messages = Arc::new(Messages::default());
         let late_core = Arc::new(OnceLock::new());
         let executors = match (config.apply, executor) {
             (Apply::Command, Some(executor)) => {
@@ -373,6 +375,7 @@ impl Parts {
         let target = LiveReplay {
             replay: Arc::clone(&replay),
             janitor: Arc::clone(&janitor),
+            messages: Arc::clone(&messages),
             end: AtomicU64::new(end.0),
             executors,
         };
@@ -406,7 +409,7 @@ impl Parts {
             // Whoever executes makes versions beyond the read view; they are not taken back anyway.
             source.unlimited();
         }
-        let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _);
+        let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _, messages);
         let _ = late_core.set(Arc::clone(&core));
         let participant = core.participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
         core.catalog.consult_replay(&participant.pin_without_snapshot());

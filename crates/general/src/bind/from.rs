@@ -66,7 +66,7 @@ impl Binder<'_> {
             .map(|column| Item { name: column.name.clone(), typed: column.typed() })
             .collect();
         let marks = self.marks_of_from()?;
-        Ok(Rows { plan: source.plan, items, marks })
+        Ok(Rows { marks, ..Rows::new(source.plan, items) })
     }
 
     fn table_with_joins(&mut self, before: Option<Source>, item: &TableWithJoins) -> Result<Source, SqlError> {

@@ -226,6 +226,10 @@ impl Binder<'_> {
             }
         }
         self.locks += 1;
+        if self.depth == 1 {
+            // A cursor may ask what it stands on.
+            rows.records = marks.iter().map(|mark| (mark.table.oid(), mark.row.clone())).collect();
+        }
         let plan = std::mem::replace(&mut rows.plan, LogicalPlan::default());
         rows.plan = Lock::plan(plan, marks, self.shared_depth > 0);
     }

@@ -55,6 +55,8 @@ pub(crate) struct Bound {
     pub columns: Vec<ResultColumn>,
     /// The oids of the tables whose rows are locked.
     pub locked: Vec<u32>,
+    /// The oids of those whose rows' ids are behind the columns.
+    pub records: Vec<u32>,
     pub parameters: Vec<Type>,
 }
 
@@ -109,7 +111,8 @@ pub(crate) fn bind(
             })
         })
         .collect::<Result<_, _>>()?;
-    Ok(Bound { plan: rows.plan, subqueries: binder.subqueries, columns, locked: binder.locked, parameters })
+    let records = rows.records.iter().map(|(oid, _)| *oid).collect();
+    Ok(Bound { plan: rows.plan, subqueries: binder.subqueries, columns, locked: binder.locked, records, parameters })
 }
 
 struct Binder<'a> {

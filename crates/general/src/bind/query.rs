@@ -45,12 +45,14 @@ pub(super) struct Rows {
     pub items: Vec<Item>,
     /// What is to be locked of the rows that come out in the end.
     pub marks: Vec<Mark>,
+    /// What has been locked of each row, where somebody may ask: tables' oids, and by what.
+    pub records: Vec<(u32, Expr)>,
 }
 
 impl Rows {
     /// Rows of which nothing is to be locked.
     pub fn new(plan: LogicalPlan, items: Vec<Item>) -> Self {
-        Self { plan, items, marks: Vec::new() }
+        Self { plan, items, marks: Vec::new(), records: Vec::new() }
     }
 }
 
@@ -334,28 +336,28 @@ impl Binder<'_> {
 
     /// The listed columns, and nothing else, under names of their own.
     pub(super) fn projected(&mut self, rows: Rows) -> Result<Rows, SqlError> {
-        let Rows { plan, items, marks } = rows;
+        let Rows { plan, items, marks, records } = rows;
         let items = items
             .into_iter()
             .map(|item| Ok(Item { name: item.name, typed: self.settle(item.typed)? }))
             .collect::<Result<Vec<_>, SqlError>>()?;
-        self.project(Rows { plan, items, marks })
+        self.project(Rows { plan, items, marks, records })
     }
 
     /// The listed columns as values of these types.
     pub(super) fn projected_as(&mut self, rows: Rows, types: &[Type]) -> Result<Rows, SqlError> {
-        let Rows { plan, items, marks } = rows;
+        let Rows { plan, items, marks, records } = rows;
         let items = items
             .into_iter()
             .zip(types)
             .map(|(item, ty)| Ok(Item { name: item.name, typed: self.coerce(item.typed, *ty)? }))
             .collect::<Result<Vec<_>, SqlError>>()?;
-        self.project(Rows { plan, items, marks })
+        self.project(Rows { plan, items, marks, records })
     }
 
     fn project(&mut self, rows: Rows) -> Result<Rows, SqlError> {
-        let Rows { plan, items, mut marks } = rows;
-        let mut exprs = Vec::with_capacity(items.len() + marks.len());
+        let Rows { plan, items, mut marks, mut records } = rows;
+        let mut exprs = Vec::with_capacity(items.len() + marks.len() + records.len());
         let mut columns = Vec::with_capacity(items.len());
         for Item { name, typed } in items {
             let column = Column::new_unqualified(self.fresh(&name));
@@ -363,13 +365,13 @@ impl Binder<'_> {
             let shown = Typed::new(Expr::Column(column), typed.ty).from(typed.origin);
             columns.push(Item { name, typed: shown });
         }
-        for mark in &mut marks {
+        for row in marks.iter_mut().map(|mark| &mut mark.row).chain(records.iter_mut().map(|(_, row)| row)) {
             let column = Column::new_unqualified(self.fresh("row"));
-            exprs.push(mark.row.clone().alias(&column.name));
-            mark.row = Expr::Column(column);
+            exprs.push(row.clone().alias(&column.name));
+            *row = Expr::Column(column);
         }
         let projection = Projection::try_new(exprs, Arc::new(plan)).map_err(to_sql)?;
-        Ok(Rows { plan: LogicalPlan::Projection(projection), items: columns, marks })
+        Ok(Rows { plan: LogicalPlan::Projection(projection), items: columns, marks, records })
     }
 
     /// Rows that are written out.

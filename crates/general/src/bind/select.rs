@@ -150,7 +150,7 @@ impl Binder<'_> {
         }
         let marks = marks.map_or_else(|| self.marks(select, kinds), Ok)?;
         items.iter_mut().zip(origins).for_each(|(item, origin)| item.typed.origin = origin);
-        self.arrange(Rows { plan, items, marks }, listed, select.distinct.as_ref(), &on, &order)
+        self.arrange(Rows { marks, ..Rows::new(plan, items) }, listed, select.distinct.as_ref(), &on, &order)
     }
 
     /// DISTINCT and ORDER BY.
@@ -240,7 +240,7 @@ impl Binder<'_> {
         }
         let plan = node::sorted(LogicalPlan::Projection(projection), sort)?;
         items.truncate(listed);
-        Ok(Rows { plan, items, marks })
+        Ok(Rows { marks, ..Rows::new(plan, items) })
     }
 
     /// Entries of SELECT's list, what `*` stands for among them.

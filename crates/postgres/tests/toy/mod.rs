@@ -490,10 +490,11 @@ impl Session for ToySession {
         self.idle_limit
     }
 
-    fn rung(&mut self, out: &mut Out) {
+    fn rung(&mut self, out: &mut Out) -> Result<(), Report> {
         for payload in self.news.lock().unwrap().drain(..) {
             out.notification(self.pid, "news", &payload);
         }
+        Ok(())
     }
 
     fn flushes(&self) -> bool {

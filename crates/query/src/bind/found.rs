@@ -26,6 +26,7 @@ use crate::{
     expression::{Expression, Typed},
     relations::RECORD_ID,
     schema::TableInfo,
+    syntax::current,
 };
 
 /// What is to become of a column.
@@ -172,6 +173,7 @@ impl Binder<'_> {
         why: &str,
     ) -> Bound<UpdatePlan> {
         use ast::UpdateTableFromKind::{AfterSet, BeforeSet};
+        refuse_current(update.selection.as_ref())?;
         let others = match &update.from {
             Some(BeforeSet(tables) | AfterSet(tables)) => tables.as_slice(),
             None => &[],
@@ -232,6 +234,7 @@ impl Binder<'_> {
         (info, alias, need): Target<'_>,
         why: &str,
     ) -> Bound<DeletePlan> {
+        refuse_current(delete.selection.as_ref())?;
         let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
         let [from] = from.as_slice() else { return Err(syntax_error("DELETE is from one table").into()) };
         let mut finder = Finder {
@@ -312,6 +315,14 @@ impl Binder<'_> {
         let origins = query.0.columns().iter().map(|column| column.origin).collect();
         scope.sources.push(ScopeSource { alias, schema: None, columns, table: None, need: None, origins });
         Ok(())
+    }
+}
+
+/// Fails where the row of a cursor is wanted.
+fn refuse_current(condition: Option<&Expr>) -> Result<(), SqlError> {
+    match current::cursor_of(condition) {
+        Some(_) => Err(not_supported("WHERE CURRENT OF with a subquery, FROM, USING or WITH")),
+        None => Ok(()),
     }
 }
 

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     expression::{Expression, Typed},
     schema::{Identity, Oid, TableInfo, privilege},
-    syntax,
+    syntax::{self, current},
 };
 
 /// How a column of a new row gets its value.
@@ -112,6 +112,8 @@ pub struct InsertPlan {
 pub enum Targets {
     /// Those that a scan finds.
     Scan(Box<ScanPlan>),
+    /// The one on which a cursor stands.
+    Current(String),
     /// Those that a general query finds: it gives their record ids, and then what expressions see as source 1.
     Found(GeneralQuery),
 }
@@ -508,7 +510,12 @@ impl Binder<'_> {
         Ok(assigned)
     }
 
-    fn target(&self, table: &TableWithJoins, wanted: u16) -> Bound<(Arc<TableInfo>, String, Rc<Need>)> {
+    fn target(
+        &self,
+        table: &TableWithJoins,
+        wanted: u16,
+        condition: Option<&Expr>,
+    ) -> Bound<(Arc<TableInfo>, String, Rc<Need>)> {
         let TableFactor::Table { name, alias, .. } = &table.relation else {
             return Err(syntax_error("only a table can be changed").into());
         };
@@ -516,6 +523,10 @@ impl Binder<'_> {
             return Err(syntax_error("only one table can be changed").into());
         }
         let info = self.table(name).map_err(|stop| match stop {
+            Stop::General(_) if current::cursor_of(condition).is_some() => {
+                let message = "WHERE CURRENT OF on a view is not implemented";
+                Stop::Error(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message))
+            }
             Stop::General(what) => Stop::Error(SqlError::new(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("cannot change {what}: \"{name}\""),
@@ -533,7 +544,10 @@ impl Binder<'_> {
         alias: &str,
         selection: Option<&Expr>,
         scope: &Scope,
-    ) -> Bound<ScanPlan> {
+    ) -> Bound<Targets> {
+        if let Some(cursor) = current::cursor_of(selection) {
+            return Ok(Targets::Current(cursor));
+        }
         let mut conditions = Vec::new();
         if let Some(selection) = selection {
             split(self.condition(selection, scope, "WHERE")?, &mut conditions);
@@ -542,7 +556,8 @@ impl Binder<'_> {
         let (access, _): (Access, _) = access::choose(info, 0, &mut conditions, &[]);
         let filter = all_of(conditions);
         not_row_by_row(filter.as_ref())?;
-        Ok(ScanPlan { table: Arc::clone(info), alias: alias.to_owned(), access, filter, conditions: all, mark: None })
+        let (table, alias) = (Arc::clone(info), alias.to_owned());
+        Ok(Targets::Scan(Box::new(ScanPlan { table, alias, access, filter, conditions: all, mark: None })))
     }
 
     /// Binds an UPDATE, with what stands before it.
@@ -554,7 +569,7 @@ impl Binder<'_> {
     }
 
     fn any_update(&self, update: &ast::Update, with: Option<&With>) -> Bound<UpdatePlan> {
-        let (info, alias, need) = self.target(&update.table, privilege::UPDATE)?;
+        let (info, alias, need) = self.target(&update.table, privilege::UPDATE, update.selection.as_ref())?;
         if update.limit.is_some() || !update.order_by.is_empty() {
             return Err(syntax_error("UPDATE has no LIMIT").into());
         }
@@ -578,7 +593,7 @@ impl Binder<'_> {
         }
         let scope = Scope::needing(info, alias, need);
         let assignments = self.assignments(&update.assignments, (info, need), &scope)?;
-        let targets = Targets::Scan(Box::new(self.rows_to_change(info, alias, update.selection.as_ref(), &scope)?));
+        let targets = self.rows_to_change(info, alias, update.selection.as_ref(), &scope)?;
         let returning = self.returning(update.returning.as_deref(), &scope)?;
         let constraints = self.constraints(info, need)?;
         Ok(UpdatePlan { table: Arc::clone(info), targets, assignments, constraints, returning })
@@ -595,7 +610,7 @@ impl Binder<'_> {
     fn any_delete(&self, delete: &ast::Delete, with: Option<&With>) -> Bound<DeletePlan> {
         let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
         let [from] = from.as_slice() else { return Err(syntax_error("DELETE is from one table").into()) };
-        let (info, alias, need) = self.target(from, privilege::DELETE)?;
+        let (info, alias, need) = self.target(from, privilege::DELETE, delete.selection.as_ref())?;
         if delete.limit.is_some() || !delete.order_by.is_empty() {
             return Err(syntax_error("DELETE has no LIMIT").into());
         }
@@ -618,7 +633,7 @@ impl Binder<'_> {
             return Err(Stop::General("DELETE … USING"));
         }
         let scope = Scope::needing(info, alias, need);
-        let targets = Targets::Scan(Box::new(self.rows_to_change(info, alias, delete.selection.as_ref(), &scope)?));
+        let targets = self.rows_to_change(info, alias, delete.selection.as_ref(), &scope)?;
         let returning = self.returning(delete.returning.as_deref(), &scope)?;
         Ok(DeletePlan { table: Arc::clone(info), targets, returning })
     }

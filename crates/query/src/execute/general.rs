@@ -10,7 +10,7 @@ use freshet_sql::{
     locking::{RowMark, WhenLocked},
 };
 
-use super::{Run, Sink, modify::Collected, write::Written};
+use super::{Run, Sink, modify::Collected, scan::Flow, write::Written};
 use crate::{bind::general::GeneralQuery, relations, schema::TableInfo};
 
 impl Run<'_, '_> {
@@ -33,17 +33,20 @@ impl Run<'_, '_> {
     /// What goes wrong in the query, in reading, in the sink; 40001, 40P01, 55P03, 53200.
     pub fn general(&self, query: &GeneralQuery, sink: &mut dyn Sink) -> Result<u64, SqlError> {
         if query.0.locked().is_empty() {
-            return self.general_once(query, sink);
+            return self.general_once(query, &mut |row| sink.values(row));
         }
         let found = self.until_settled(|| {
             let mut found = Collected::within(&self.memory);
-            self.general_once(query, &mut found)?;
+            self.general_once(query, &mut |row| found.values(row))?;
             Ok(found)
         })?;
         let mut count = 0;
         for row in &found.0 {
             count += 1;
-            if sink.values(row)?.is_break() {
+            let (shown, records) = row.split_at(query.0.columns().len());
+            let record = |id: &Value| id.as_i64().map(|id| Rid(id as u64));
+            sink.records(&mut records.iter().filter_map(record))?;
+            if sink.values(shown)?.is_break() {
                 break;
             }
         }
@@ -78,7 +81,7 @@ impl Run<'_, '_> {
         }
     }
 
-    fn general_once(&self, query: &GeneralQuery, sink: &mut dyn Sink) -> Result<u64, SqlError> {
+    fn general_once(&self, query: &GeneralQuery, take: &mut dyn FnMut(&[Value]) -> Flow) -> Result<u64, SqlError> {
         relations::within(self, || {
             let with = self.as_general();
             let mut rows = query.0.run(&with)?;
@@ -91,7 +94,7 @@ impl Run<'_, '_> {
                 }
                 for row in &batch {
                     count += 1;
-                    if sink.values(row)?.is_break() {
+                    if take(row)?.is_break() {
                         return Ok(count);
                     }
                 }

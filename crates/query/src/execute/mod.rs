@@ -106,6 +106,14 @@ pub trait Sink {
     /// # Errors
     /// What goes wrong with the client.
     fn values(&mut self, values: &[Value]) -> Result<ControlFlow<()>, SqlError>;
+
+    /// The records that a general query has locked for the row that comes next.
+    ///
+    /// # Errors
+    /// 53200.
+    fn records(&mut self, _: &mut dyn Iterator<Item = Rid>) -> Result<(), SqlError> {
+        Ok(())
+    }
 }
 
 impl RowIds {

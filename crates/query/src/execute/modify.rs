@@ -485,6 +485,15 @@ impl<'a> Run<'a, '_> {
                     count += u64::from(written == Written::Done(()));
                 }
             }
+            Targets::Current(cursor) => {
+                let rid = self.environment.session.current_of(cursor, &info.table)?;
+                // What has become of the row since, it is the one.
+                if let Some(found) = self.transaction.follow_anywhere(&info.rows, rid).map_err(read_error)? {
+                    let written =
+                        self.write_found(info, found, |_| Ok(true), |record| one(record.rid, record.row, &[]))?;
+                    count += u64::from(written == Written::Done(()));
+                }
+            }
             Targets::Found(query) => {
                 for (rid, given) in self.found(info, query, lock())? {
                     self.step()?;

@@ -51,6 +51,9 @@ fn found(general: Option<Step>) -> Step {
 fn targets(targets: &Targets, general: Option<Step>) -> Step {
     match targets {
         Targets::Scan(plan) => scan(plan),
+        Targets::Current(cursor) => {
+            Step::titled("Current Of", format!("Current Of {cursor}")).fact("Cursor", cursor, Shown::InTitle)
+        }
         Targets::Found(_) => found(general),
     }
 }

@@ -3,8 +3,9 @@
 //! A cursor finds all its rows when it is declared, so it shows what there was then, whatever is
 //! done later, and one WITH HOLD has nothing more to do when its transaction commits.
 
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
+use freshet_engine::Rid;
 use freshet_postgres::{Client, Format};
 use freshet_sql::{SqlError, SqlState, Type, Value, general::ResultColumn, memory::Reservation, types::Timestamp};
 use sqlparser::ast::Statement;
@@ -16,7 +17,12 @@ use super::{
     statement::{Rows as To, Tag},
     syntax::{Cursor, Declare, Direction, SessionStatement},
 };
-use crate::execute::modify::Collected;
+use crate::{
+    bind::select::Output,
+    execute::{Sink, modify::Collected},
+    expression::{Environment, Source, no_cursor},
+    schema::{Oid, Table},
+};
 
 /// The rows of a portal, and where it stands among them.
 pub(super) struct Rows {
@@ -35,6 +41,49 @@ pub(super) struct Rows {
     failed: bool,
     /// What they take.
     kept: Option<Reservation>,
+    /// The records that each row is made of, for WHERE CURRENT OF: as many as there are tables.
+    records: Vec<Rid>,
+    /// The tables that they are of, and whether they are locked.
+    tables: Vec<(Oid, bool)>,
+}
+
+/// The rows that a cursor finds, and the records that they are made of.
+struct Found {
+    rows: Collected,
+    records: Vec<Rid>,
+}
+
+impl Found {
+    fn note(&mut self, records: &mut dyn Iterator<Item = Rid>) -> Result<(), SqlError> {
+        let before = self.records.len();
+        self.records.extend(records);
+        let bytes = (self.records.len() - before) * size_of::<Rid>();
+        self.rows.1.as_ref().map_or(Ok(()), |kept| kept.take(bytes))
+    }
+}
+
+impl Sink for Found {
+    fn row(
+        &mut self,
+        output: &[Output],
+        rows: &[Source<'_>],
+        environment: &Environment<'_>,
+    ) -> Result<ControlFlow<()>, SqlError> {
+        let record = |row: &Source<'_>| match row {
+            Source::Stored(_, _, rid) => Some(*rid),
+            _ => None,
+        };
+        self.note(&mut rows.iter().filter_map(record))?;
+        self.rows.row(output, rows, environment)
+    }
+
+    fn values(&mut self, values: &[Value]) -> Result<ControlFlow<()>, SqlError> {
+        self.rows.values(values)
+    }
+
+    fn records(&mut self, records: &mut dyn Iterator<Item = Rid>) -> Result<(), SqlError> {
+        self.note(records)
+    }
 }
 
 /// How a cursor was declared.
@@ -57,7 +106,17 @@ pub(super) struct Declared {
 impl Rows {
     /// Rows that a plan has found.
     pub fn new(planned: Arc<Planned>, found: Collected, tag: String, once: bool) -> Self {
-        Self { planned, rows: found.0, at: 0, tag, once, failed: false, kept: found.1 }
+        let (records, tables) = Default::default();
+        Self { planned, rows: found.0, at: 0, tag, once, failed: false, kept: found.1, records, tables }
+    }
+
+    /// With the records that the rows are made of, if they are known of each.
+    fn made_of(mut self, records: Vec<Rid>) -> Self {
+        let tables = self.planned.read_by_cursor();
+        if records.len() == self.rows.len() * tables.len() {
+            (self.records, self.tables) = (records, tables);
+        }
+        self
     }
 
     /// The next row; nothing behind the last.
@@ -74,7 +133,7 @@ impl Rows {
 
     /// Nothing more is wanted of it.
     pub fn finish(&mut self) {
-        (self.rows, self.at, self.kept) = (Vec::new(), 1, None);
+        (self.rows, self.at, self.kept, self.records) = (Vec::new(), 1, None, Vec::new());
     }
 
     /// Goes somewhere, by PostgreSQL's rules; returns the rows that it comes to on its way, from 1.
@@ -136,6 +195,35 @@ impl Portal {
     /// Whether it runs something that finds rows, and not a statement about the session.
     fn is_query(&self) -> bool {
         matches!(self.prepared.statement, Some(Parsed::Sql(_)))
+    }
+
+    /// The record of a table that is in the row on which this cursor stands, as PostgreSQL finds it.
+    ///
+    /// # Errors
+    /// 24000
+    pub(super) fn current(&self, name: &str, table: &Table) -> Result<Rid, SqlError> {
+        let wrong = |what: String| SqlError::new(SqlState::INVALID_CURSOR_STATE, format!("cursor \"{name}\" {what}"));
+        if self.declared.is_some_and(|declared| declared.held) {
+            return Err(wrong("is held from a previous transaction".to_owned()));
+        }
+        let rows = self.rows.as_ref().ok_or_else(|| no_cursor(name))?;
+        let locked = rows.tables.iter().any(|(_, locked)| *locked);
+        let candidates = rows.tables.iter().enumerate();
+        let mut candidates = candidates.filter(|(_, (oid, mark))| *oid == table.oid && *mark == locked);
+        let called = &table.name;
+        let place = match (candidates.next(), candidates.next()) {
+            (Some((place, _)), None) if locked || rows.tables.len() == 1 => place,
+            (None, _) if locked => {
+                return Err(wrong(format!("does not have a FOR UPDATE/SHARE reference to table \"{called}\"")));
+            }
+            (Some(_), Some(_)) if locked => {
+                return Err(wrong(format!("has multiple FOR UPDATE/SHARE references to table \"{called}\"")));
+            }
+            _ => return Err(wrong(format!("is not a simply updatable scan of table \"{called}\""))),
+        };
+        let row = rows.at.checked_sub(1);
+        let record = row.and_then(|row| rows.records.get(row * rows.tables.len() + place));
+        record.copied().ok_or_else(|| wrong("is not positioned on a row".to_owned()))
     }
 }
 
@@ -278,7 +366,8 @@ impl Session<'_> {
                 _ => {}
             }
         }
-        let mut found = Collected::within(&self.state.statement_memory());
+        let rows = Collected::within(&self.state.statement_memory());
+        let mut found = Found { rows, records: Vec::new() };
         let Tag(tag) = self.run(&prepared, &planned, values, To::Kept(&mut found), client)?;
         let declared = Declared {
             made: prepared.made,
@@ -288,7 +377,14 @@ impl Session<'_> {
             binary: *binary,
             savepoints: self.block.as_ref().map_or(0, super::Block::savepoint_count),
         };
-        let rows = Some(Rows::new(planned, found, tag, scroll == &Some(false)));
+        let rows = Rows::new(planned, found.rows, tag, scroll == &Some(false)).made_of(found.records);
+        if !rows.records.is_empty()
+            && let Some(transaction) = self.block.as_ref().and_then(|block| block.transaction.as_ref())
+        {
+            // The ids of its records must not become those of others.
+            transaction.hold_snapshot();
+        }
+        let rows = Some(rows);
         let (parameters, formats) = Default::default();
         let _kept = self.state.memory.reserve();
         let (made, declared) = (declared.made, Some(declared));
@@ -340,8 +436,4 @@ impl Session<'_> {
             _ => true,
         });
     }
-}
-
-fn no_cursor(name: &str) -> SqlError {
-    SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("cursor \"{name}\" does not exist"))
 }

@@ -348,7 +348,7 @@ impl postgres::Session for Session<'_> {
         self.disarm();
         self.several = false;
         self.note_rest();
-        outcome
+        outcome.and_then(|()| self.tell_notifications(client))
     }
 
     fn parse(&mut self, name: &str, sql: &str, types: Types<'_>, out: &mut Out) -> Result<(), Report> {
@@ -455,7 +455,7 @@ impl postgres::Session for Session<'_> {
             self.forget_portals();
         }
         self.note_rest();
-        Ok(())
+        self.tell_notifications(out)
     }
 
     fn failed(&mut self) {
@@ -488,6 +488,10 @@ impl postgres::Session for Session<'_> {
             return self.state.flag.check(Some(deadline)).err().map(report);
         }
         Some(postgres::idle_report(self.transaction_status()))
+    }
+
+    fn rung(&mut self, out: &mut Out) -> Result<(), Report> {
+        self.tell_notifications(out)
     }
 
     fn flushes(&self) -> bool {

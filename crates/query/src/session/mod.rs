@@ -26,6 +26,7 @@ mod encoding;
 mod explain;
 pub mod interrupt;
 pub mod messages;
+mod notify;
 pub mod parse;
 pub mod prepare;
 pub mod role;
@@ -62,6 +63,7 @@ use crate::{
 };
 use cursor::{Declared, Rows};
 use interrupt::Flag;
+use notify::SessionChannels;
 use prepare::Prepared;
 use settings::{By, Settings, canonical};
 use transaction::Block;
@@ -118,6 +120,8 @@ pub struct State {
     pub sequences: SessionSequences,
     /// The stamp of its last commit.
     pub last_commit: Option<Stamp>,
+    /// What it listens to.
+    pub channels: SessionChannels,
     /// To reach other sessions.
     pub sessions: freshet_postgres::Sessions,
     /// Set when a statement is to end.
@@ -283,6 +287,7 @@ impl<'w> Session<'w> {
                 system: Arc::clone(&shared) as _,
                 sequences: SessionSequences::default(),
                 last_commit: None,
+                channels: SessionChannels::new(&shared, opened.oid, opening.pid, opening.bell.clone()),
                 sessions: opening.sessions.clone(),
                 flag: Arc::default(),
                 deadline: None,

@@ -152,6 +152,18 @@ impl Planned {
         general.map_or(&[], |query| query.0.locked())
     }
 
+    /// The tables of whose records each row of a cursor is made, and whether these are locked; none
+    /// where a row is made of several ones.
+    pub fn read_by_cursor(&self) -> Vec<(Oid, bool)> {
+        match &self.plan {
+            Plan::Select(plan) if plan.aggregation.is_none() && !plan.distinct => {
+                plan.scans.iter().map(|scan| (scan.table.table.oid, scan.mark.is_some())).collect()
+            }
+            Plan::General(query) => query.0.records().iter().map(|oid| (*oid, true)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     fn selects(&self) -> impl Iterator<Item = &SelectPlan> {
         let itself = match &self.plan {
             Plan::Select(plan) => Some(plan),

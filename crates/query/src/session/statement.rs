@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     bind::first::First,
-    execute::{Run, Sink, modify::Collected},
+    execute::{Run, Sink},
     expression::Environment,
     locks::{self, Patience},
     schema::Oid,
@@ -29,7 +29,7 @@ pub(super) enum Rows<'r> {
     /// To the client.
     Client(&'r [Format]),
     /// Kept.
-    Kept(&'r mut Collected),
+    Kept(&'r mut dyn Sink),
 }
 
 impl Session<'_> {

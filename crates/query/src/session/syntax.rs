@@ -15,8 +15,19 @@ pub enum SessionStatement {
     Setting(Setting),
     /// DECLARE, FETCH, MOVE, CLOSE
     Cursor(Cursor),
-    /// UNLISTEN: nothing is listened to.
-    Unlisten,
+    /// LISTEN, UNLISTEN, NOTIFY
+    Channel(Channel),
+}
+
+/// A statement about channels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// LISTEN
+    Listen(String),
+    /// UNLISTEN; nothing is all.
+    Unlisten(Option<String>),
+    /// NOTIFY, with what it says.
+    Notify(String, String),
 }
 
 /// What begins or ends transactions, or parts of them.
@@ -146,7 +157,9 @@ fn statement(words: &mut Words<'_, '_>) -> Read<Option<SessionStatement>> {
         "fetch",
         "move",
         "close",
+        "listen",
         "unlisten",
+        "notify",
     ];
     if words.sees(&["set", "constraints"]) {
         return Ok(None);
@@ -194,11 +207,13 @@ fn statement(words: &mut Words<'_, '_>) -> Read<Option<SessionStatement>> {
         }
         "close" if words.takes(&["all"]) => SessionStatement::Cursor(Cursor::Close(None)),
         "close" => SessionStatement::Cursor(Cursor::Close(Some(words.ident()?))),
+        "listen" => SessionStatement::Channel(Channel::Listen(words.ident()?)),
+        "unlisten" if words.token(&Token::Mul) => SessionStatement::Channel(Channel::Unlisten(None)),
+        "unlisten" => SessionStatement::Channel(Channel::Unlisten(Some(words.ident()?))),
         _ => {
-            if !words.token(&Token::Mul) {
-                words.ident()?;
-            }
-            SessionStatement::Unlisten
+            let name = words.ident()?;
+            let payload = if words.token(&Token::Comma) { words.string()? } else { String::new() };
+            SessionStatement::Channel(Channel::Notify(name, payload))
         }
     }))
 }

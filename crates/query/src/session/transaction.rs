@@ -14,6 +14,7 @@ use freshet_sql::{
     types::Timestamp,
 };
 
+use super::notify::WantedMark;
 use super::{Session, parse::Parsed, settings};
 use crate::{
     commit::Level,
@@ -24,8 +25,8 @@ use crate::{
     server::Shared,
 };
 
-/// Where a session's locks on tables and numbers, and what it has deferred, were.
-type Marks = (LockMark, usize, DeferredMark);
+/// Where a session's locks on tables and numbers, what it has deferred, and its channels were.
+type Marks = (LockMark, usize, DeferredMark, WantedMark);
 
 /// A transaction, from BEGIN or a statement of its own to its end.
 pub struct Block<'w> {
@@ -275,6 +276,16 @@ impl<'w> Session<'w> {
             self.roll_back(out);
             return Err(error);
         }
+        let mut notifies = false;
+        if self.block.as_ref().is_some_and(|block| !block.failed) {
+            notifies = match self.carry_notifications() {
+                Ok(notifies) => notifies,
+                Err(error) => {
+                    self.roll_back(out);
+                    return Err(error);
+                }
+            };
+        }
         let Some(mut block) = self.block.take() else { return Ok(true) };
         block.exports.take();
         self.end_portals(!block.failed);
@@ -310,6 +321,9 @@ impl<'w> Session<'w> {
                 self.ended(true, out);
             }
             waited?;
+            if notifies {
+                self.shared.notifications.deliver();
+            }
             if let Some(stamp) = ticket.stamp {
                 if is_shown {
                     self.wait_until_shown(ticket.until, out)?;
@@ -366,14 +380,14 @@ impl<'w> Session<'w> {
     }
 
     fn ended(&mut self, committed: bool, out: &mut Out) {
-        self.settle();
+        self.settle(committed);
         for (name, value) in self.state.end_transaction(committed) {
             out.parameter_status(name, &value);
         }
     }
 
     /// The transaction has ended: what it has made outside of itself and is needed no more goes, and its locks are released.
-    fn settle(&mut self) {
+    fn settle(&mut self, committed: bool) {
         if !self.effects.is_empty() {
             let Shared { catalog, sequences, locks, .. } = &*self.shared;
             if let Err(cause) = self.effects.settle(self.worker, catalog, sequences, locks) {
@@ -383,6 +397,7 @@ impl<'w> Session<'w> {
         }
         self.locks.release();
         self.state.advisory.end_transaction();
+        self.state.channels.ended(committed);
     }
 
     /// A statement has failed. Rows that it holds are released, unless a savepoint may want the transaction back.
@@ -393,12 +408,12 @@ impl<'w> Session<'w> {
                 if block.savepoints.is_empty() {
                     block.exports.take();
                     block.transaction = None;
-                    self.settle();
+                    self.settle(false);
                 }
             }
             _ => {
                 self.block = None;
-                self.settle();
+                self.settle(false);
                 // Nobody is there to be told: what was set in the statement was not told either.
                 let _ = self.state.end_transaction(false);
             }
@@ -416,7 +431,7 @@ impl<'w> Session<'w> {
         kept.take(SAVEPOINT + name.len())?;
         let block = self.block.as_mut().expect("there is one");
         let savepoint = block.transaction.as_ref().expect("a statement's transaction").savepoint();
-        let locks = (self.locks.mark(), self.state.advisory.mark(), block.deferred.mark());
+        let locks = (self.locks.mark(), self.state.advisory.mark(), block.deferred.mark(), self.state.channels.mark());
         block.savepoints.push((name, savepoint, locks, kept));
         self.state.settings.savepoint();
         Ok(())
@@ -449,11 +464,12 @@ impl<'w> Session<'w> {
         let transaction = block.transaction.as_ref().expect("a transaction with savepoints is kept");
         transaction.roll_back_to(&block.savepoints[place].1);
         block.failed = false;
-        let (locks, advisory, deferred) = &block.savepoints[place].2;
-        let (locks, advisory) = (*locks, *advisory);
+        let (locks, advisory, deferred, wanted) = &block.savepoints[place].2;
+        let (locks, advisory, wanted) = (*locks, *advisory, *wanted);
         block.deferred.back_to(deferred);
         self.locks.release_since(locks);
         self.state.advisory.release_since(advisory);
+        self.state.channels.back_to(wanted);
         self.savepoints_left(place, true);
         self.refresh_schema()?;
         for (name, value) in self.state.roll_back_to(place + 1) {

@@ -22,7 +22,6 @@ use super::{
 };
 use crate::{
     bind::{name_of, not_supported, parts_of},
-    execute::Sink,
     explain::Options,
 };
 
@@ -195,7 +194,7 @@ impl Session<'_> {
                 SessionStatement::Cursor(cursor) => {
                     return self.cursor(cursor, (&planned.parameters, values), rows, client);
                 }
-                SessionStatement::Unlisten => return Ok(Tag("UNLISTEN".to_owned())),
+                SessionStatement::Channel(channel) => return self.channel(channel),
                 SessionStatement::Control(_) => return Err(SqlError::internal("a transaction is controlled before")),
             },
             Some(Parsed::Define(definition)) => return self.define(definition, client),
@@ -218,6 +217,7 @@ impl Session<'_> {
                     told.iter().for_each(|(name, value)| client.parameter_status(name, value));
                     self.statements.clear();
                     self.portals.clear();
+                    self.state.channels.unlisten_all();
                     self.state.advisory.unlock_all();
                 }
                 if matches!(object_type, DiscardObject::ALL | DiscardObject::SEQUENCES) {
@@ -264,9 +264,6 @@ impl Session<'_> {
                 let columns = self.utility_columns(statement)?.unwrap_or_default();
                 self.give_as(shown.iter().map(Vec::as_slice), &columns, rows, client)?;
                 "EXPLAIN".to_owned()
-            }
-            Statement::LISTEN { .. } | Statement::NOTIFY { .. } => {
-                return Err(not_supported("notification between sessions"));
             }
             other => return Err(not_supported(other.to_string().split(' ').take(2).collect::<Vec<_>>().join(" "))),
         };

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
+use freshet_engine::Rid;
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
     functions::{SessionCalls, SetFunction},
@@ -18,7 +19,7 @@ use super::{
 use crate::{
     advisory::AdvisoryKey,
     bind::not_supported,
-    expression::SessionView,
+    expression::{SessionView, no_cursor},
     locks::Patience,
     relations::Snapshot,
     schema::{self, Oid, privilege},
@@ -177,6 +178,12 @@ impl SessionCalls for View<'_> {
                 self.state.advisory.unlock_all();
                 Value::text("")
             }
+            F::Notify => {
+                let text = |place: usize| arguments.get(place).and_then(Value::as_str).unwrap_or_default();
+                self.state.channels.notify(text(0), text(1), &self.state.memory)?;
+                Value::text("")
+            }
+            F::NotificationQueueUsage => Value::Float8(self.shared.notifications.usage()),
             F::Sleep => self.sleep(arguments)?,
             F::ExportSnapshot => {
                 let block = self.block.ok_or_else(|| not_supported("a snapshot exported outside of a statement"))?;
@@ -190,6 +197,9 @@ impl SessionCalls for View<'_> {
     }
 
     fn rows(&self, function: SetFunction, arguments: &[Value]) -> Result<Vec<Vec<Value>>, SqlError> {
+        if function == SetFunction::ListeningChannels {
+            return Ok(self.state.channels.listening().into_iter().map(|it| vec![Value::text(it)]).collect());
+        }
         system::functions::rows(&Snapshot::of(self.state), function, arguments)
     }
 }
@@ -212,6 +222,11 @@ impl SessionView for View<'_> {
             }
         }
         settings
+    }
+
+    fn current_of(&self, cursor: &str, table: &schema::Table) -> Result<Rid, SqlError> {
+        let portal = self.kept.and_then(|(_, portals)| portals.get(cursor)).filter(|portal| portal.declared.is_some());
+        portal.ok_or_else(|| no_cursor(cursor))?.current(cursor, table)
     }
 
     fn cursors(&self) -> Vec<CursorInfo> {

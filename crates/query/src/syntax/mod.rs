@@ -28,6 +28,7 @@ use crate::bind::syntax_error;
 mod balance;
 mod chains;
 mod conflict;
+pub mod current;
 mod literals;
 pub mod locking;
 mod operators;
@@ -493,7 +494,7 @@ fn tokens(
             }
             check_numbers(&tokens, sql)?;
             literals::check_neighbours(&tokens, sql)?;
-            locking::marked(spelt_out(operators::split(tokens)))
+            Ok(current::marked(locking::marked(spelt_out(operators::split(tokens)))?))
         }
         Some(Err(error)) => Err(wrong(error.into(), sql)),
         None => Err(too_complex("the text is too long: it has too many words and signs")),

@@ -34,6 +34,11 @@ pub enum Part {
     /// A statement is done; its command tag.
     Done(String),
     Empty,
+    /// A notification.
+    Notified {
+        channel: String,
+        payload: String,
+    },
     /// An error.
     Failed {
         state: String,
@@ -97,6 +102,7 @@ impl fmt::Display for Answer {
                 Part::Copied(data) => write!(out, " copied {data:?}")?,
                 Part::Done(tag) => write!(out, " {tag};")?,
                 Part::Empty => write!(out, " nothing;")?,
+                Part::Notified { channel, payload } => write!(out, " {channel} says {payload:?}")?,
                 Part::Failed { state, message } => write!(out, " error {state} {message}")?,
             }
         }
@@ -208,10 +214,39 @@ impl Wire {
                     self.send(Some(b'c'), &[]);
                 }
                 b'Z' => return Answer { parts, status: char::from(body.0[0]) },
-                // Authentication, keys of sessions, notices, notifications.
+                b'A' => parts.push(body.notification()),
+                // Authentication, keys of sessions, notices.
                 _ => {}
             }
         }
+    }
+
+    /// The SQLSTATE of the error with which the connection ends.
+    ///
+    /// # Panics
+    /// When it goes on, or ends without one.
+    pub fn last_words(&mut self) -> String {
+        let mut state = None;
+        while let Ok((kind, body)) = self.message() {
+            assert_ne!(kind, b'Z', "the session goes on");
+            if kind == b'E'
+                && let Part::Failed { state: said, .. } = Body(&body).error()
+            {
+                state = Some(said);
+            }
+        }
+        state.expect("an error")
+    }
+
+    /// Waits for a notification, when nothing was asked: channel and payload.
+    ///
+    /// # Panics
+    /// When the connection ends or says something else.
+    pub fn notified(&mut self) -> (String, String) {
+        let (kind, body) = self.message().unwrap();
+        assert_eq!(char::from(kind), 'A', "a notification");
+        let Part::Notified { channel, payload } = Body(&body).notification() else { unreachable!() };
+        (channel, payload)
     }
 
     /// Begins a COPY from the client and sends some rows, with more to come.
@@ -281,6 +316,11 @@ impl Body<'_> {
         // Its length, modifier and format.
         let _: [u8; 8] = self.take();
         Column { name, kind, of_table, number }
+    }
+
+    fn notification(&mut self) -> Part {
+        self.0 = &self.0[4..];
+        Part::Notified { channel: self.text(), payload: self.text() }
     }
 
     fn error(&mut self) -> Part {

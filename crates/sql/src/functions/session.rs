@@ -199,6 +199,8 @@ session_functions! {
     AdvisoryUnlock = "pg_advisory_unlock" (Int8) | (Int4, Int4) -> Bool, true, "Releases a number that the session has locked.";
     AdvisoryUnlockShared = "pg_advisory_unlock_shared" (Int8) | (Int4, Int4) -> Bool, true, "The same, of what it shares.";
     AdvisoryUnlockAll = "pg_advisory_unlock_all" () -> Void, true, "Releases all numbers that the session has locked.";
+    Notify = "pg_notify" (Text, Text) -> Void, true, "Notifies a channel when the transaction commits.";
+    NotificationQueueUsage = "pg_notification_queue_usage" () -> Float8, true, "How much of what can wait for a session does.";
     ExportSnapshot = "pg_export_snapshot" () -> Text, true, "Lets other sessions see what this one sees.";
     AssignedTransaction = "txid_current_if_assigned" () -> Int8, true, "The transaction's number: it gets one when it commits.";
     JitAvailable = "pg_jit_available" () -> Bool, false, "Whether expressions are compiled.";

@@ -62,7 +62,7 @@ set_functions! {
         "Extensions that could be made: there are none.";
     AvailableExtensionVersions = pg_catalog "pg_available_extension_versions" () -> (name Name, version Text, superuser Bool, trusted Bool,
         relocatable Bool, schema Name, requires NameArray, comment Text), "Their versions.";
-    ListeningChannels = pg_catalog "pg_listening_channels" () -> (pg_listening_channels Text), "What the session listens to: nothing.";
+    ListeningChannels = pg_catalog "pg_listening_channels" () -> (pg_listening_channels Text), "What the session listens to.";
     SequenceParameters = pg_catalog "pg_sequence_parameters" (Oid) -> (start_value Int8, minimum_value Int8, maximum_value Int8, increment Int8,
         cycle_option Bool, cache_size Int8, data_type Oid), "How a sequence was made.";
     Settings = pg_catalog "pg_show_all_settings" () -> (name Text, setting Text, unit Text, category Text, short_desc Text, extra_desc Text,
@@ -139,8 +139,7 @@ impl SetFunction {
                 Self::PartitionAncestors
                 | Self::PartitionTree
                 | Self::AvailableExtensions
-                | Self::AvailableExtensionVersions
-                | Self::ListeningChannels,
+                | Self::AvailableExtensionVersions,
                 _,
             ) => Vec::new(),
             _ => match context.session {

@@ -75,15 +75,22 @@ impl Content {
         Ok(Some(Visible { stamp, row: unsafe { Version::row(version) } }))
     }
 
-    /// Which record has the row of this one, for the context's snapshot, since another transaction
-    /// has changed a key. Only while a snapshot that saw the record is announced: later its id may
+    /// Which record has the row of this one, for the context's snapshot, since a transaction has
+    /// changed a key: another one, or with `own` the context's itself. Only while a snapshot that saw the record is announced: later its id may
     /// be another's.
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub fn moved_to(&self, guard: &Guard<'_>, rid: Rid, context: &ReadContext<'_>) -> Result<Option<Rid>, ReadError> {
+    pub fn moved_to(
+        &self,
+        guard: &Guard<'_>,
+        rid: Rid,
+        context: &ReadContext<'_>,
+        own: bool,
+    ) -> Result<Option<Rid>, ReadError> {
         let Some(head) = self.head(guard, rid, context)? else { return Ok(None) };
-        let Some((version, Some(_))) = self.walk(head, rid, context)? else { return Ok(None) };
+        let found = self.walk(head, rid, context)?.filter(|(_, stamp)| own || stamp.is_some());
+        let Some((version, _)) = found else { return Ok(None) };
         // SAFETY: reached under `guard`.
         Ok(unsafe { Version::moved_to(version) })
     }

@@ -146,7 +146,15 @@ impl Words<'_, '_> {
     }
 
     pub(crate) fn string(&mut self) -> Read<String> {
-        self.parser.parse_literal_string()
+        let literal = match self.parser.peek_token().token {
+            Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) | Token::UnicodeStringLiteral(text) => {
+                text
+            }
+            Token::DollarQuotedString(text) => text.value,
+            _ => return self.fail("literal string"),
+        };
+        self.parser.advance_token();
+        Ok(literal)
     }
 
     pub(super) fn grant(&mut self, grant: bool) -> Read<Definition> {

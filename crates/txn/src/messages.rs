@@ -1,0 +1,153 @@
+//! Messages: bytes that transactions carry, for those who listen on any node.
+//!
+//! A transaction is told its messages ([`Transaction::carry`]), and they are records of its block, so they are
+//! persistent, shipped and replayed with all that it has written, or lost with it. Nothing keeps them
+//! but the log. On every node they are entered here before what is around them counts: on the
+//! primary before the block is filled, on a standby before it is replayed. So when a node has found
+//! that everything below a stamp is committed, it finds here all messages below it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use freshet_base::{Stamp, panics};
+
+use crate::{Transaction, WriteError};
+
+/// A message, and the address of its record: the messages of a transaction lie between its stamp and
+/// the next one, in the order in which it was told them.
+pub type Message = (Stamp, Box<[u8]>);
+
+#[derive(Debug, Default)]
+struct Entered {
+    messages: BTreeMap<Stamp, Box<[u8]>>,
+    kept: bool,
+    closed: bool,
+}
+
+/// What a node's transactions carry, or those that it replays, until it is taken. Their size is
+/// bounded by that of the log which is not committed, as long as they are taken in time.
+#[derive(Debug, Default)]
+pub struct Messages {
+    entered: Mutex<Entered>,
+    changed: Condvar,
+}
+
+impl Messages {
+    fn entered(&self) -> MutexGuard<'_, Entered> {
+        self.entered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on messages are kept until they are taken. Before, nobody wants them.
+    pub fn keep(&self) {
+        self.entered().kept = true;
+    }
+
+    /// Enters messages, before they are committed.
+    pub fn enter(&self, messages: impl IntoIterator<Item = Message>) {
+        let mut entered = self.entered();
+        if entered.kept {
+            entered.messages.extend(messages);
+            drop(entered);
+            self.changed.notify_all();
+        }
+    }
+
+    /// The log is cut at `at`: what lies there and above has never been.
+    pub fn cut(&self, at: Stamp) {
+        let _ = self.entered().messages.split_off(&at);
+    }
+
+    /// Takes the messages below `committed`, in the order of the log.
+    pub fn take(&self, committed: Stamp) -> BTreeMap<Stamp, Box<[u8]>> {
+        let mut entered = self.entered();
+        let later = entered.messages.split_off(&committed);
+        std::mem::replace(&mut entered.messages, later)
+    }
+
+    /// Waits until there is a message, at most for `patience`; its address, or nothing.
+    pub fn first(&self, patience: Duration) -> Option<Stamp> {
+        let deadline = Instant::now() + patience;
+        let mut entered = self.entered();
+        loop {
+            if let Some((at, _)) = entered.messages.first_key_value() {
+                return Some(*at);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || entered.closed {
+                return None;
+            }
+            entered = self.changed.wait_timeout(entered, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Those who take messages end: the wait for them is over.
+    pub fn close(&self) {
+        let mut entered = self.entered();
+        *entered = Entered { closed: true, ..Entered::default() };
+        drop(entered);
+        self.changed.notify_all();
+    }
+}
+
+impl Transaction<'_> {
+    /// Has the transaction carry a message, to whoever takes it on any node ([`Messages`]). Not
+    /// taken back by savepoints. A transaction that only reads may carry some, too.
+    ///
+    /// # Errors
+    /// [`WriteError::TooLarge`] and, where the transaction was begun on a standby,
+    /// [`WriteError::ReadOnly`].
+    pub fn carry(&self, message: &[u8]) -> Result<(), WriteError> {
+        let _vital = panics::vital("a transaction's messages");
+        self.may_carry()?;
+        let mut state = self.worker.state.borrow_mut();
+        state.check_room(message.len())?;
+        state.push_message(message.into());
+        Ok(())
+    }
+
+    /// The transaction is decided, and its block is not filled yet: enters what it carries, whose
+    /// records lie so far from its `stamp`.
+    pub(crate) fn enter_messages(&self, stamp: Stamp, offsets: impl Iterator<Item = u64>) {
+        let mut state = self.worker.state.borrow_mut();
+        if !state.messages.is_empty() {
+            let addresses = offsets.map(|offset| stamp.plus(offset));
+            self.worker.core.messages.enter(addresses.zip(state.messages.drain(..)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(at: u64) -> Message {
+        (Stamp(at), at.to_string().into_bytes().into())
+    }
+
+    fn stamps(messages: &BTreeMap<Stamp, Box<[u8]>>) -> Vec<u64> {
+        messages.keys().map(|at| at.0).collect()
+    }
+
+    #[test]
+    fn messages_are_taken_in_the_order_of_the_log_when_they_are_committed() {
+        let messages = Messages::default();
+        messages.enter([message(5)]);
+        assert_eq!(messages.first(Duration::ZERO), None, "nobody wanted it");
+        messages.keep();
+        messages.enter([message(70), message(71)]);
+        messages.enter([message(30)]);
+        assert_eq!(messages.first(Duration::ZERO), Some(Stamp(30)));
+        assert_eq!(stamps(&messages.take(Stamp(30))), [0; 0]);
+        assert_eq!(stamps(&messages.take(Stamp(71))), [30, 70]);
+        messages.enter([message(72), message(90)]);
+        messages.cut(Stamp(72));
+        assert_eq!(stamps(&messages.take(Stamp::MAX)), [71]);
+        messages.enter([message(100)]);
+        messages.close();
+        messages.enter([message(110)]);
+        assert_eq!(messages.first(Duration::MAX / 4), None);
+    }
+}
