@@ -206,7 +206,7 @@ impl Session<'_> {
                 CopySink { out, format: &copy.format, columns, context, scratch: String::new(), encoding, header };
             sink.begin()?;
             let count = match &planned.plan {
-                Plan::Select(plan) => run.select(plan, &mut sink)?,
+                Plan::Select(plan) => run.select(plan, &mut sink, ())?,
                 Plan::General(query) => run.general(query, &mut sink)?,
                 _ => return Err(SqlError::internal("COPY of something that is no query")),
             };
