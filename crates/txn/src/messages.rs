@@ -23,6 +23,7 @@ pub type Message = (Stamp, Box<[u8]>);
 #[derive(Debug, Default)]
 struct Entered {
     messages: BTreeMap<Stamp, Box<[u8]>>,
+    from: Stamp,
     kept: bool,
     closed: bool,
 }
@@ -36,13 +37,25 @@ pub struct Messages {
 }
 
 impl Messages {
+    /// Those of a node that enters none below `from`, where its log ended when it was started.
+    pub fn starting(from: Stamp) -> Self {
+        Self { entered: Mutex::new(Entered { from, ..Entered::default() }), changed: Condvar::new() }
+    }
+
+    /// Below this, messages are not entered: who begins to listen is to see what is committed there.
+    pub fn from(&self) -> Stamp {
+        self.entered().from
+    }
+
     fn entered(&self) -> MutexGuard<'_, Entered> {
         self.entered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on messages are kept until they are taken. Before, nobody wants them.
     pub fn keep(&self) {
-        self.entered().kept = true;
+        let mut entered = self.entered();
+        entered.kept = true;
+        entered.closed = false;
     }
 
     /// Enters messages, before they are committed.
@@ -57,7 +70,9 @@ impl Messages {
 
     /// The log is cut at `at`: what lies there and above has never been.
     pub fn cut(&self, at: Stamp) {
-        let _ = self.entered().messages.split_off(&at);
+        let mut entered = self.entered();
+        let _ = entered.messages.split_off(&at);
+        entered.from = entered.from.min(at);
     }
 
     /// Takes the messages below `committed`, in the order of the log.
@@ -86,7 +101,7 @@ impl Messages {
     /// Those who take messages end: the wait for them is over.
     pub fn close(&self) {
         let mut entered = self.entered();
-        *entered = Entered { closed: true, ..Entered::default() };
+        *entered = Entered { closed: true, from: entered.from, ..Entered::default() };
         drop(entered);
         self.changed.notify_all();
     }

@@ -359,7 +359,7 @@ impl Parts {
         };
         let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor, apply));
         let janitor = Arc::new(Janitor::new(deleted));
-        let messages = Arc::new(Messages::default());
+        let messages = Arc::new(Messages::starting(end));
         let late_core = Arc::new(OnceLock::new());
         let executors = match (config.apply, executor) {
             (Apply::Command, Some(executor)) => {

@@ -264,7 +264,7 @@ impl Session<'_> {
             let mut sink = CopySink { out, format, columns, context, scratch, encoding, forced, header };
             sink.begin()?;
             let count = match &planned.plan {
-                Plan::Select(plan) => run.select(plan, &mut sink)?,
+                Plan::Select(plan) => run.select(plan, &mut sink, ())?,
                 Plan::General(query) => run.general(query, &mut sink)?,
                 Plan::Insert(plan) => run.insert(plan, &mut sink)?,
                 Plan::Update(plan) => run.update(plan, &mut sink)?,

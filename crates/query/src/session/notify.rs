@@ -6,8 +6,10 @@ use std::{
     collections::{BTreeSet, HashSet},
     rc::Rc,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
+use freshet_engine::Stamp;
 use freshet_postgres::{Bell, Out, Report};
 use freshet_sql::{
     SqlError, SqlState,
@@ -24,6 +26,9 @@ use crate::{
 
 /// About how many bytes it takes to listen on a channel.
 const LISTENING: usize = 512;
+
+/// Longer than anybody waits.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// What LISTEN and UNLISTEN do at the end of their transaction.
 #[derive(Clone, Debug)]
@@ -149,6 +154,11 @@ impl SessionChannels {
         channels
     }
 
+    /// Whether the transaction has the session listen to anything.
+    fn begins_to_listen(&self) -> bool {
+        self.wanted.borrow().changes.iter().any(|change| matches!(change, Change::Listen(_)))
+    }
+
     /// The transaction is about to commit: from here on the session hears of what it will listen to.
     fn enter(&self) {
         let wanted = &mut *self.wanted.borrow_mut();
@@ -160,6 +170,9 @@ impl SessionChannels {
 
     /// The transaction has ended. What came while it lasted, the client is told soon.
     pub fn ended(&self, committed: bool) {
+        if self.listener.get().is_none() && self.wanted.borrow().kept.is_none() {
+            return;
+        }
         let wanted = std::mem::take(&mut *self.wanted.borrow_mut());
         let Some(listener) = self.listener.get() else { return };
         if committed && !wanted.changes.is_empty() {
@@ -246,7 +259,7 @@ impl Session<'_> {
     /// hear of what it is going to listen to. Returns whether it notifies.
     ///
     /// # Errors
-    /// 54000 and what the engine says.
+    /// 54000, what the engine says, and what ends the wait of a standby that has just been started.
     pub(super) fn carry_notifications(&mut self) -> Result<bool, SqlError> {
         if self.state.channels.wanted.borrow().is_empty() {
             return Ok(false);
@@ -261,6 +274,14 @@ impl Session<'_> {
             let SessionChannels { database, pid, wanted, .. } = &self.state.channels;
             for notification in &wanted.borrow().notifications {
                 transaction.carry(&notification.encode(*database, *pid)).map_err(write_error)?;
+            }
+        }
+        if self.state.channels.begins_to_listen() && self.shared.is_standby() {
+            // What a standby had at its start and has not shown yet is not told: it is read.
+            let from = self.shared.database.messages().from();
+            if self.shared.database.committed() < from {
+                let deadline = Instant::now() + NEVER;
+                self.shared.wait_visible(Stamp(from.0 - 1), deadline, &|| self.check())?;
             }
         }
         self.state.channels.enter();

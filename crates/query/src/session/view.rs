@@ -131,7 +131,11 @@ impl SessionCalls for View<'_> {
                         let modifier = modifier.and_then(|modifier| i32::try_from(modifier).ok()).unwrap_or(-1);
                         Value::text(Type::with_modifier(kind, modifier).to_string())
                     }
-                    None => Value::text("???"),
+                    None if oid == 0 => Value::text("-"),
+                    None => {
+                        let known = system::names::name_of(&Snapshot::of(self.state), Kind::Regtype, oid);
+                        Value::text(known.unwrap_or_else(|| "???".to_owned()))
+                    }
                 },
                 _ => Value::Null,
             },

@@ -7,7 +7,7 @@ use freshet_sql::{Kind, SqlError};
 use super::{
     Generator,
     class::{self, Class, default_oid, namespace_name},
-    describe,
+    describe, row_type,
     sink::{NULL, Sink, oid_vector, row, short_vector, texts},
     types,
 };
@@ -104,7 +104,7 @@ fn pg_class(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
             class.oid(),
             class.name(),
             class.namespace(),
-            0u32,
+            row_type::of(class),
             0u32,
             class.owner(),
             access_method,

@@ -261,13 +261,24 @@ pub(super) fn sequence_row(snapshot: &Snapshot, sequence: &Arc<Sequence>, sink: 
     Ok(())
 }
 
-/// The id of the default of a column, of which PostgreSQL keeps a row: no other default has it as long as fewer
-/// than a million relations were made.
+/// The most columns that a relation has.
+pub const MOST_COLUMNS: u32 = 1600;
+
+/// An id for something that a user's relation has, and of which PostgreSQL keeps a row: a place below
+/// `MOST_COLUMNS + 2` says what. Nothing else has it as long as fewer than a million relations
+/// were made.
+pub fn derived_oid(relation: Oid, place: u32) -> Oid {
+    0x8000_0000 | relation.wrapping_sub(FIRST_USER_OID).wrapping_mul(MOST_COLUMNS + 2).wrapping_add(place)
+}
+
+/// The relation of such an id.
+pub fn of_derived(oid: Oid) -> Oid {
+    (oid & 0x7FFF_FFFF) / (MOST_COLUMNS + 2) + FIRST_USER_OID
+}
+
+/// The id of the default of a column.
 pub fn default_oid(table: Oid, column: i16) -> Oid {
-    const MOST_COLUMNS: u32 = 1600;
-    let place =
-        table.wrapping_sub(FIRST_USER_OID).wrapping_mul(MOST_COLUMNS).wrapping_add(u32::from(column.unsigned_abs()));
-    0x8000_0000 | place
+    derived_oid(table, u32::from(column.unsigned_abs()))
 }
 
 /// All rows of `pg_class`, in the order of their ids; the system's relations first.

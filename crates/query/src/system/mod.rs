@@ -10,7 +10,7 @@
 //! | [`sink`] | where rows go: filters, columns |
 //! | [`class`] | everything that has columns, as `pg_class` sees it |
 //! | [`catalog`], [`constraint`] | tables, columns, indexes, constraints, sequences, views |
-//! | [`types`], [`routine`] | types, operator classes, functions, operators |
+//! | [`types`], [`row_type`], [`routine`] | types, operator classes, functions, operators |
 //! | [`role`] | roles, schemas, databases |
 //! | [`activity`], [`statistics`] | sessions, locks, replication, settings |
 //! | [`information`], [`information_constraint`], [`information_other`] | `information_schema` |
@@ -22,7 +22,7 @@
 //! # Object ids
 //!
 //! Relations and types have PostgreSQL's. A primary key or unique constraint has the id of its index, a view's rule that of the view,
-//! a default one that is [derived](class::default_oid) from its column. Functions and operators are numbered when the program starts: their ids
+//! a default and the type of a relation's rows one that is [derived](class::derived_oid) from the relation's. Functions and operators are numbered when the program starts: their ids
 //! hold for one version of it.
 
 pub mod activity;
@@ -39,6 +39,7 @@ mod information_other;
 pub mod names;
 pub mod role;
 pub mod routine;
+mod row_type;
 mod sink;
 pub mod size;
 mod statistics;

@@ -7,6 +7,7 @@ use super::{
     describe, namespace,
     role::SYSTEM_NAMESPACES,
     routine::{self, Operator, Routine, type_name},
+    row_type,
     types::{COLLATIONS, PSEUDO_TYPES},
 };
 use crate::{
@@ -158,7 +159,7 @@ pub fn id_of(snapshot: &Snapshot, kind: Kind, text: &str) -> Result<Option<Oid>,
 /// The same for objects outside of schemas, for which no USAGE is needed.
 fn id_of_other(snapshot: &Snapshot, kind: Kind, text: &str) -> Option<Oid> {
     match kind {
-        Kind::Regtype => type_named(text),
+        Kind::Regtype => type_named(text).or_else(|| row_type::named(snapshot, text)),
         Kind::Regnamespace => match &parse_path(text)?[..] {
             [name] => namespace_named(snapshot, name),
             _ => None,
@@ -214,6 +215,7 @@ pub fn name_of(snapshot: &Snapshot, kind: Kind, id: Oid) -> Option<String> {
         Kind::Regtype if Kind::from_oid(id).is_some() || PSEUDO_TYPES.iter().any(|(oid, _)| *oid == id) => {
             Some(type_name(id))
         }
+        Kind::Regtype => row_type::name(snapshot, id),
         Kind::Regcollation => COLLATIONS.iter().find(|(oid, ..)| *oid == id).map(|(_, name, _)| quote_identifier(name)),
         Kind::Regoper => {
             let operator = operator_by_oid(id)?;

@@ -9,7 +9,7 @@ use freshet_sql::{
 };
 
 use super::{
-    Generator,
+    Generator, row_type,
     sink::{NULL, Sink, oid_vector, row},
     types::{self, CSTRING, INTERNAL, Support},
 };
@@ -116,6 +116,15 @@ fn supports(found: &mut HashMap<Oid, Routine>) {
         // An array of C strings is none of the types here; its id is PostgreSQL's.
         add(info.modifier_in, vec![1263], Kind::Int4.oid());
         add(info.modifier_out, vec![Kind::Int4.oid()], CSTRING);
+    }
+    let (record, more) = (RECORD, [Kind::Oid.oid(), Kind::Int4.oid()]);
+    for (support, arguments, result) in [
+        (row_type::INPUT, vec![CSTRING, more[0], more[1]], record),
+        (row_type::OUTPUT, vec![record], CSTRING),
+        (row_type::RECEIVE, vec![INTERNAL, more[0], more[1]], record),
+        (row_type::SEND, vec![record], Kind::Bytea.oid()),
+    ] {
+        found.insert(support.oid, Routine { oid: support.oid, ..routine(support.name, arguments, result) });
     }
     for (oid, name) in HANDLERS.iter().copied() {
         found.insert(oid, Routine { oid, ..routine(name, vec![INTERNAL], INTERNAL) });

@@ -10,6 +10,7 @@ use freshet_sql::{
 use super::{
     Generator,
     classes::CLASSES,
+    row_type,
     sink::{NULL, Sink, row},
 };
 use crate::{
@@ -47,12 +48,12 @@ pub const C_COLLATION: Oid = 950;
 /// The one that goes by its other name.
 const POSIX_COLLATION: Oid = 951;
 /// The function behind subscripts of arrays, and that behind those of `jsonb`.
-const ARRAY_SUBSCRIPT: Oid = 6179;
+pub(super) const ARRAY_SUBSCRIPT: Oid = 6179;
 const JSONB_SUBSCRIPT: Oid = 6098;
 /// That behind those of `name`.
 const RAW_SUBSCRIPT: Oid = 6180;
 /// What PostgreSQL gathers statistics of arrays with.
-const ARRAY_ANALYZE: Oid = 3816;
+pub(super) const ARRAY_ANALYZE: Oid = 3816;
 /// PostgreSQL's types `cstring` and `internal`, which functions for input and output take.
 pub const CSTRING: Oid = 2275;
 /// See [`CSTRING`].
@@ -150,7 +151,7 @@ pub fn scalars() -> &'static [TypeInfo] {
 }
 
 /// What the functions of arrays are.
-const fn array_support() -> [Support; 4] {
+pub(super) const fn array_support() -> [Support; 4] {
     [
         Support { oid: 750, name: "array_in" },
         Support { oid: 751, name: "array_out" },
@@ -239,7 +240,7 @@ pub fn by_value(kind: Kind) -> bool {
     matches!(kind.length(), 1 | 2 | 4 | 8)
 }
 
-fn pg_type(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+fn pg_type(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     for kind in Kind::ALL.iter().copied() {
         if !sink.admits("oid", kind.oid()) || !sink.admits("typname", kind.catalog_name()) {
             continue;
@@ -289,6 +290,7 @@ fn pg_type(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
             NULL,
         ]);
     }
+    row_type::types(snapshot, sink);
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use freshet_sql::{
 
 use super::{
     class::{self, Class},
-    constraint, describe, names, role, routine,
+    constraint, describe, names, role, routine, row_type,
     statistics::{lsn, parse_lsn},
     types::{BTREE, COLLATIONS, scalars},
 };
@@ -269,7 +269,10 @@ fn is_visible(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Option<
             let class = class::by_oid(snapshot, oid);
             return Some(class.map_or(Value::Null, |class| Value::Bool(class::is_visible(snapshot, class))));
         }
-        F::TypeIsVisible => Kind::from_oid(oid).is_some(),
+        F::TypeIsVisible => match row_type::relation(snapshot, oid) {
+            Some((class, _)) => class::is_visible(snapshot, class),
+            None => Kind::from_oid(oid).is_some(),
+        },
         F::FunctionIsVisible => routine::by_oid(oid).is_some(),
         F::OperatorIsVisible => routine::operators().binary_search_by_key(&oid, |operator| operator.oid).is_ok(),
         F::OperatorClassIsVisible => scalars().iter().any(|info| info.class.oid == oid),

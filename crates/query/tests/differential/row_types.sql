@@ -1,0 +1,26 @@
+-- The types of relations' rows, as clients join them with the relations.
+CREATE TABLE author (id serial PRIMARY KEY, name text NOT NULL);
+CREATE TABLE "Odd Name" (a integer);
+CREATE VIEW authors AS SELECT name FROM author;
+CREATE SEQUENCE counter;
+SELECT c.relname, c.reltype <> 0 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = current_schema() ORDER BY 1;
+SELECT c.relname, t.typname, t.typtype, t.typcategory, t.typlen, t.typbyval, t.typalign, t.typstorage, t.typdelim, t.typispreferred, t.typisdefined, t.typnotnull FROM pg_class c JOIN pg_type t ON t.oid = c.reltype WHERE t.typnamespace = current_schema()::regnamespace ORDER BY 1;
+SELECT t.typname, t.typrelid::regclass, t.typelem, t.typinput, t.typoutput, t.typreceive, t.typsend, t.typcollation FROM pg_type t WHERE t.typnamespace = current_schema()::regnamespace AND t.typtype = 'c' ORDER BY 1;
+SELECT a.typname, a.typtype, a.typcategory, a.typlen, a.typalign, a.typrelid, e.typname, a.typinput, a.typsubscript, a.typanalyze FROM pg_type a JOIN pg_type e ON e.oid = a.typelem WHERE a.typnamespace = current_schema()::regnamespace AND e.typarray = a.oid ORDER BY 1;
+SELECT format_type(reltype, NULL), format_type(reltype, -1), pg_type_is_visible(reltype) FROM pg_class WHERE relname IN ('author', 'authors', 'Odd Name') AND relnamespace = current_schema()::regnamespace ORDER BY 1;
+SELECT format_type(typarray, NULL) FROM pg_type WHERE typrelid = 'author'::regclass;
+SELECT 'author'::regtype, '"Odd Name"'::regtype, 'author[]'::regtype, to_regtype('authors'), to_regtype('counter'), to_regtype('nothing');
+SELECT 'author'::regtype = reltype FROM pg_class WHERE oid = 'author'::regclass;
+SELECT 'counter'::regtype;
+SELECT 'author_pkey'::regtype;
+SELECT typname FROM pg_type WHERE oid = 'author'::regtype;
+SELECT typrelid::regclass, typname FROM pg_type WHERE oid IN (SELECT reltype FROM pg_class WHERE relname = 'pg_class' AND relnamespace = 'pg_catalog'::regnamespace);
+SELECT count(*) FROM pg_class WHERE reltype = 0 AND relkind IN ('r', 'v');
+SELECT count(*) FROM pg_class c WHERE relkind IN ('r', 'v') AND NOT EXISTS (SELECT FROM pg_type t WHERE t.oid = c.reltype AND t.typrelid = c.oid AND t.typname = c.relname AND t.typnamespace = c.relnamespace);
+SELECT oid FROM pg_type GROUP BY oid HAVING count(*) > 1;
+SELECT format_type(2249, NULL), format_type(2275, -1), format_type(0, NULL);
+ALTER TABLE author RENAME TO writer;
+SELECT t.typname, a.typname FROM pg_type t JOIN pg_type a ON a.oid = t.typarray WHERE t.typrelid = 'writer'::regclass;
+SELECT oid.namespace = current_schema() AS own, info.table_name, info.column_name, format_type(att.atttypid, att.atttypmod) AS formatted_type, info.numeric_precision, info.data_type, info.udt_name, pg_get_expr(attdef.adbin, attdef.adrelid) AS column_default, info.is_nullable, info.is_identity FROM information_schema.columns info JOIN pg_attribute att ON att.attname = info.column_name JOIN (SELECT pg_class.oid, relname, pg_namespace.nspname AS namespace FROM pg_class JOIN pg_namespace ON pg_namespace.oid = pg_class.relnamespace AND pg_namespace.nspname = ANY (ARRAY[current_schema()]) WHERE reltype > 0) AS oid ON oid.oid = att.attrelid AND relname = info.table_name AND namespace = info.table_schema LEFT OUTER JOIN pg_attrdef attdef ON attdef.adrelid = att.attrelid AND attdef.adnum = att.attnum AND table_schema = namespace WHERE table_schema = ANY (ARRAY[current_schema()]) ORDER BY namespace, table_name, ordinal_position;
+DROP TABLE writer CASCADE;
+SELECT count(*) FROM pg_type WHERE typname IN ('writer', '_writer', 'authors');
