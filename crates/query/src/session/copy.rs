@@ -266,9 +266,9 @@ impl Session<'_> {
             let count = match &planned.plan {
                 Plan::Select(plan) => run.select(plan, &mut sink, ())?,
                 Plan::General(query) => run.general(query, &mut sink)?,
-                Plan::Insert(plan) => run.insert(plan, &mut sink)?,
-                Plan::Update(plan) => run.update(plan, &mut sink)?,
-                Plan::Delete(plan) => run.delete(plan, &mut sink)?,
+                Plan::Insert(plan) => run.insert(plan, &mut sink, ())?,
+                Plan::Update(plan) => run.update(plan, &mut sink, ())?,
+                Plan::Delete(plan) => run.delete(plan, &mut sink, ())?,
                 Plan::Utility => return Err(SqlError::internal("COPY of something that is no query")),
             };
             run.finish()?;
