@@ -21,7 +21,6 @@ pub use extension::Extension;
 pub use object::*;
 pub use relation::TableInfo;
 pub use store::{Catalog, SchemaVersion};
-pub(crate) use store::{public, public_comment};
 
 /// Everything that there is in a database, at one version.
 #[derive(Clone, Debug, Default)]

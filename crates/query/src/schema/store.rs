@@ -470,7 +470,7 @@ pub(crate) fn public() -> Namespace {
 const COMMENT_ON_PUBLIC: Oid = 13_561;
 
 /// What is said of it.
-pub(crate) fn public_comment() -> Comment {
+fn public_comment() -> Comment {
     let (column, constraint, shared) = (None, false, false);
     let text = "standard public schema".to_owned();
     Comment { oid: COMMENT_ON_PUBLIC, object: PUBLIC, column, constraint, shared, text }
