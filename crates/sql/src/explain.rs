@@ -96,14 +96,11 @@ impl Step {
             0 => self.title.clone(),
             depth => format!("{}->  {}", " ".repeat(6 * depth - 4), self.title),
         };
-        match self.measured {
-            Some(Measured { rows, loops, own_time }) => {
-                line += &format!("  (rows={rows}");
-                line += &loops.map_or_else(String::new, |loops| format!(" loops={loops}"));
-                line += &own_time.map_or_else(String::new, |time| format!(" time={time:.3} ms"));
-                line.push(')');
-            }
-            None => {}
+        if let Some(Measured { rows, loops, own_time }) = self.measured {
+            line += &format!("  (rows={rows}");
+            line += &loops.map_or_else(String::new, |loops| format!(" loops={loops}"));
+            line += &own_time.map_or_else(String::new, |time| format!(" time={time:.3} ms"));
+            line.push(')');
         }
         lines.push(line);
         let indent = " ".repeat(6 * depth + 2);
