@@ -105,7 +105,7 @@ fn column_of(expression: &Expression, source: u16, info: &TableInfo) -> Option<u
             let keeps = match (from, to) {
                 (from, Kind::Int4 | Kind::Int8 | Kind::Numeric) if whole(from) => cast.to().modifier() == -1,
                 (Kind::Numeric, Kind::Numeric) => cast.to().modifier() == -1,
-                (Kind::Float4, Kind::Float8) => true,
+                (Kind::Float4, Kind::Float8) | (Kind::Cidr, Kind::Inet) => true,
                 _ => false,
             };
             keeps.then_some(column)

@@ -11,7 +11,7 @@ use freshet_sql::{
 
 use super::{
     class::{self, Class},
-    constraint, describe, names, role, routine, row_type,
+    constraint, describe, names, object, role, routine, row_type,
     statistics::{lsn, parse_lsn},
     types::{BTREE, COLLATIONS, scalars},
 };
@@ -94,6 +94,10 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
         F::GetConstraintDef => {
             let found = constraint::by_oid(&snapshot.schema, given.oid(0));
             some(found.map(|(info, constraint)| constraint.definition(snapshot, &info.table, given.truth(1))))
+        }
+        F::DescribeObject => {
+            let column = i32::try_from(given.number(2)).unwrap_or(-1);
+            some(object::describe(snapshot, given.oid(0), given.oid(1), column))
         }
         F::GetExpr => {
             let info = snapshot.schema.table(given.oid(1));
@@ -337,8 +341,12 @@ fn size(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<Option
         F::IndexesSize => of_relation(|size| size.indexes.iter().sum()),
         F::TotalRelationSize => of_relation(super::size::TableSize::all_bytes),
         F::DatabaseSize => {
-            privilege::database(snapshot, given, 0)?;
-            all()
+            let database = privilege::database(snapshot, given, 0)?;
+            let size = database.map(|database| match database.oid == snapshot.schema.database {
+                true => all(),
+                false => snapshot.system.database_size(database.oid).map_or(Value::Null, bytes),
+            });
+            size.unwrap_or_default()
         }
         F::TablespaceSize => all(),
         F::LiveTuples => match class::by_oid(snapshot, given.oid(0)) {

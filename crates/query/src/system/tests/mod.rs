@@ -91,6 +91,10 @@ impl SystemView for Server {
         size::measure(&self.database, info)
     }
 
+    fn database_size(&self, _: Oid) -> Option<u64> {
+        None
+    }
+
     fn sequence_position(&self, sequence: &Sequence) -> Result<Position, SqlError> {
         Ok(Position { value: 40 + i64::from(sequence.oid == COUNTER), called: sequence.oid == COUNTER })
     }
