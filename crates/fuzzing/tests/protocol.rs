@@ -3,7 +3,7 @@
 
 mod search;
 
-use freshet_fuzzing::generate::{Statements, conversation, everything};
+use freshet_fuzzing::generate::{Statements, conversation, copies, everything};
 
 #[test]
 fn conversations() {
@@ -12,6 +12,16 @@ fn conversations() {
     search.case(&[&[255], &everything().concat()[..]].concat(), freshet_fuzzing::Case::protocol);
     while search.goes_on() {
         let data = conversation(&statements, &mut search.random);
+        search.case(&data, freshet_fuzzing::Case::protocol);
+    }
+}
+
+/// COPY in all formats and encodings.
+#[test]
+fn data_of_copies() {
+    let mut search = search::Search::begin("copies");
+    while search.goes_on() {
+        let data = copies(&mut search.random);
         search.case(&data, freshet_fuzzing::Case::protocol);
     }
 }

@@ -3,7 +3,10 @@
 
 mod search;
 
-use freshet_fuzzing::{Case, generate::Statements};
+use freshet_fuzzing::{
+    Case,
+    generate::{Statements, from_grammar},
+};
 
 #[test]
 fn changed_statements() {
@@ -11,6 +14,16 @@ fn changed_statements() {
     let mut search = search::Search::begin("statements");
     while search.goes_on() {
         let data = statements.next(&mut search.random);
+        search.case(&data, Case::statements);
+    }
+}
+
+/// Statements and values from grammars: partial indexes, options, cursors, values of types.
+#[test]
+fn statements_of_grammars() {
+    let mut search = search::Search::begin("grammars");
+    while search.goes_on() {
+        let data = from_grammar(&mut search.random);
         search.case(&data, Case::statements);
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn step(plan: &dyn ExecutionPlan, measured: bool) -> Step {
     if measured && let Some(metrics) = plan.metrics() {
         let metrics = metrics.aggregate_by_name();
         let own_time = Some(metrics.elapsed_compute().unwrap_or(0) as f64 / 1e6);
-        shown.measured = Some(Measured { rows: metrics.output_rows().unwrap_or(0) as u64, own_time });
+        shown.measured = Some(Measured { rows: metrics.output_rows().unwrap_or(0) as u64, loops: None, own_time });
     }
     shown.children = plan.children().into_iter().map(|child| step(child.as_ref(), measured)).collect();
     shown

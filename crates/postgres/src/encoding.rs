@@ -94,6 +94,14 @@ static KNOWN: &[Known] = &[
     known("MULE_INTERNAL", &["muleinternal"], Way::Never),
 ];
 
+impl PartialEq for Encoding {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for Encoding {}
+
 impl Encoding {
     /// UTF-8, which nothing is converted for.
     pub const UTF8: Self = Self(&const { known("UTF8", &[], Way::Same) });

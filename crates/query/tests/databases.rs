@@ -518,3 +518,114 @@ fn each_has_extensions_of_its_own_and_those_of_its_template() {
     let id = "SELECT oid FROM pg_extension WHERE extname = 'uuid-ossp'";
     assert_ne!(shop.lines(id), within(&node, "template1").lines(id));
 }
+
+/// Everything that a database can have.
+const FILLED: &str = "
+CREATE SCHEMA s; COMMENT ON SCHEMA s IS 'a schema';
+CREATE TABLE s.parent (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text UNIQUE, up int REFERENCES s.parent);
+INSERT INTO s.parent (name, up) SELECT 'p' || g, nullif(g - 1, 0) FROM generate_series(1, 300) g;
+CREATE TABLE child (id bigserial, parent int REFERENCES s.parent ON DELETE CASCADE, gone text, v numeric CHECK (v < 1000));
+INSERT INTO child (parent, gone, v) SELECT g, 'x', g % 10 FROM generate_series(1, 200) g;
+ALTER TABLE child DROP COLUMN gone; ALTER TABLE child ADD COLUMN late int NOT NULL DEFAULT 7;
+CREATE INDEX child_v ON child ((v + 1)) WHERE late > 5; CREATE INDEX ON child (parent DESC) INCLUDE (v);
+CREATE UNIQUE INDEX one_null ON child (id) WHERE v IS NULL;
+CREATE TABLE later (a int UNIQUE DEFERRABLE INITIALLY DEFERRED, b int[] DEFAULT '{1,2}'); INSERT INTO later VALUES (1), (2);
+CREATE TABLE bare (); CREATE TABLE twice (x int); INSERT INTO twice VALUES (1), (1), (NULL);
+CREATE VIEW seen AS SELECT p.name, c.v FROM s.parent p JOIN child c ON c.parent = p.id; CREATE VIEW s.again AS SELECT * FROM seen;
+CREATE SEQUENCE plain START 50 INCREMENT 5; SELECT nextval('plain'), nextval('plain'); CREATE SEQUENCE fresh START 9;
+CREATE TABLE uses (id int DEFAULT nextval('plain'));
+COMMENT ON TABLE child IS 'a table'; COMMENT ON COLUMN child.v IS 'a column'; COMMENT ON INDEX child_v IS 'an index';
+COMMENT ON CONSTRAINT child_v_check ON child IS 'a constraint';
+CREATE ROLE reader LOGIN; GRANT SELECT ON child TO reader; GRANT USAGE ON SCHEMA s TO reader; GRANT SELECT (name) ON s.parent TO reader;
+CREATE EXTENSION pgcrypto SCHEMA s";
+
+/// What tells two databases apart that should have the same.
+const CONTENT: &[&str] = &[
+    "SELECT * FROM s.parent ORDER BY id",
+    "SELECT * FROM child ORDER BY id",
+    "SELECT * FROM later ORDER BY a",
+    "SELECT * FROM twice ORDER BY x",
+    "SELECT * FROM s.again ORDER BY name, v LIMIT 50",
+    "SELECT * FROM child WHERE v + 1 = 4 AND late > 5 ORDER BY id",
+    "SELECT nspname, nspacl FROM pg_namespace ORDER BY 1",
+    "SELECT relname, relnamespace::regnamespace, relkind, relacl, relhasindex FROM pg_class WHERE oid >= 16384 ORDER BY 1, 2",
+    "SELECT schemaname, tablename, indexname, indexdef FROM pg_indexes WHERE schemaname <> 'pg_catalog' ORDER BY 3",
+    "SELECT conname, contype, conrelid::regclass, confrelid::regclass, conindid::regclass, condeferrable, pg_get_constraintdef(oid) \
+     FROM pg_constraint ORDER BY conrelid::regclass::text, conname",
+    "SELECT attrelid::regclass, attname, atttypid::regtype, attnotnull, attidentity, attacl, pg_get_expr(adbin, adrelid) FROM pg_attribute \
+     LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum WHERE attrelid >= 16384 AND NOT attisdropped AND attnum > 0 ORDER BY attrelid::regclass::text, attnum",
+    "SELECT schemaname, viewname, definition FROM pg_views WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 2",
+    "SELECT sequencename, start_value, increment_by, last_value FROM pg_sequences ORDER BY 1",
+    "SELECT pg_get_serial_sequence('child', 'id'), pg_get_serial_sequence('s.parent', 'id')",
+    "SELECT classoid::regclass, objsubid, description FROM pg_description WHERE objoid >= 16384 ORDER BY 3",
+    "SELECT extname, extnamespace::regnamespace FROM pg_extension ORDER BY 1",
+];
+
+fn content(sql: &Sql) -> Vec<Vec<String>> {
+    CONTENT.iter().map(|query| sql.lines(query)).collect()
+}
+
+/// # Panics
+/// At the first query whose rows differ.
+fn assert_same(sql: &Sql, expected: &[Vec<String>]) {
+    for (query, expected) in CONTENT.iter().zip(expected) {
+        let rows = sql.lines(query);
+        let differs = rows.iter().zip(expected).find(|(one, other)| one != other);
+        assert!(rows == *expected, "{query}: {} rows, not {}; {differs:?}", rows.len(), expected.len());
+    }
+}
+
+#[test]
+fn a_database_is_copied_with_all_that_it_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = SqlNode::start(config(Some(directory.path())));
+    let sql = node.connect();
+    sql.lines("CREATE DATABASE source");
+    let source = within(&node, "source");
+    source.lines(FILLED);
+    let expected = content(&source);
+    assert!(expected.iter().all(|rows| !rows.is_empty()));
+    drop(source);
+    sql.lines("CREATE DATABASE copy TEMPLATE source");
+    sql.lines("CREATE DATABASE other WITH TEMPLATE copy STRATEGY file_copy");
+    let (source, copy) = (within(&node, "source"), within(&node, "copy"));
+    assert_same(&copy, &expected);
+    assert_same(&within(&node, "other"), &expected);
+    // No object of the one is one of the other.
+    let ids = "SELECT oid FROM pg_class WHERE oid >= 16384 UNION ALL SELECT oid FROM pg_constraint WHERE oid >= 16384 ORDER BY 1";
+    let ours = copy.lines(ids);
+    assert!(source.lines(ids).iter().all(|id| !ours.contains(id)));
+    // Constraints, defaults and sequences of the copy are its own.
+    assert_eq!(copy.lines("INSERT INTO uses DEFAULT VALUES RETURNING id"), ["60"]);
+    assert_eq!(copy.lines("SELECT nextval('fresh')"), ["9"]);
+    assert_eq!(copy.state("INSERT INTO child (parent) VALUES (9999)"), "23503");
+    assert_eq!(copy.state("INSERT INTO child (v) VALUES (5000)"), "23514");
+    assert_eq!(copy.state("INSERT INTO s.parent (name) VALUES ('p1')"), "23505");
+    assert_eq!(copy.state("BEGIN; INSERT INTO later VALUES (1); COMMIT"), "23505");
+    copy.lines("DELETE FROM s.parent WHERE id >= 2");
+    assert_eq!(copy.lines("SELECT count(*) FROM child"), ["1"]);
+    copy.lines("DROP VIEW s.again, seen; DROP SCHEMA s CASCADE; DROP TABLE child, later");
+    assert_same(&source, &expected);
+    drop((source, copy));
+    sql.lines("DROP DATABASE source");
+    assert_same(&within(&node, "other"), &expected);
+    drop((sql, node));
+    let node = SqlNode::start(config(Some(directory.path())));
+    assert_same(&within(&node, "other"), &expected);
+    assert_eq!(within(&node, "copy").lines("SELECT count(*) FROM twice"), ["3"]);
+    // One that fails leaves nothing.
+    let sql = node.connect();
+    let tables = || node.node.status().tables;
+    let before = tables();
+    sql.lines("SET statement_timeout = '1ms'");
+    for _ in 0..5 {
+        let ended = sql.outcome("CREATE DATABASE third TEMPLATE other");
+        assert!(["57014", "00000"].contains(&ended.as_str()), "{ended}");
+        if ended == "00000" {
+            sql.lines("SET statement_timeout = 0");
+            sql.lines("DROP DATABASE third");
+            sql.lines("SET statement_timeout = '1ms'");
+        }
+    }
+    common::eventually("nothing is left", || tables() == before);
+}

@@ -56,7 +56,10 @@ fn options_are_understood_or_refused_as_in_postgresql() {
     ] {
         assert_eq!(sql.lines(&format!("EXPLAIN ({options}) SELECT 1")), ["Result"], "{options}");
     }
-    assert_eq!(sql.lines("EXPLAIN (analyze, timing off, summary off, wal, buffers) SELECT 1"), ["Result  (rows=1)"]);
+    assert_eq!(
+        sql.lines("EXPLAIN (analyze, timing off, summary off, wal, buffers) SELECT 1"),
+        ["Result  (rows=1 loops=1)"]
+    );
     let lines = sql.lines("EXPLAIN (summary) SELECT 1");
     assert!(lines.len() == 2 && lines[1].starts_with("Planning Time: "), "{lines:?}");
     let lines = sql.lines("EXPLAIN ANALYZE VERBOSE SELECT 1");
@@ -74,13 +77,12 @@ fn only_what_has_a_plan_is_explained() {
         }
     }
     assert_eq!(sql.lines("EXPLAIN CREATE TABLE x AS SELECT 1"), ["Result"]);
-    assert_eq!(sql.state("EXPLAIN ANALYZE CREATE TABLE x AS SELECT 1"), "0A000");
     assert_eq!(sql.state("SELECT * FROM x"), "42P01");
     // What was prepared, with its parameters.
     sql.lines("PREPARE p (int) AS SELECT b FROM t WHERE id = $1");
     assert_eq!(sql.lines("EXPLAIN EXECUTE p (3)"), ["Index Get using t_pkey on t", "  Index Cond: id = …"]);
     let ran = sql.lines("EXPLAIN (ANALYZE, TIMING off, SUMMARY off) EXECUTE p (3)");
-    assert_eq!(ran, ["Index Get using t_pkey on t  (rows=1)", "  Index Cond: id = …"]);
+    assert_eq!(ran, ["Index Get using t_pkey on t  (rows=1 loops=1)", "  Index Cond: id = …"]);
     assert_eq!(sql.state("EXPLAIN EXECUTE p"), "42601");
     assert_eq!(sql.state("EXPLAIN EXECUTE q"), "26000");
 }
@@ -167,4 +169,102 @@ fn a_run_is_measured_and_has_its_effect() {
     sql.lines("BEGIN READ ONLY");
     assert_eq!(sql.state("EXPLAIN ANALYZE DELETE FROM t"), "25006");
     sql.lines("ROLLBACK");
+}
+
+#[test]
+fn each_step_says_what_it_took() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    sql.lines(TABLES);
+    sql.lines("INSERT INTO u SELECT g, g % 4 FROM generate_series(1, 20) g; CREATE INDEX ON u (t)");
+    let run = |statement: &str| sql.lines(&format!("EXPLAIN (ANALYZE, TIMING off, SUMMARY off) {statement}"));
+    let titles = |statement: &str| {
+        let all = run(statement).into_iter().filter(|line| line.contains("rows="));
+        let title = |line: String| line.trim_start_matches([' ', '-', '>']).replace(" in the order of t_pkey", "");
+        all.map(title).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        titles("SELECT t.id, u.id FROM t JOIN u ON u.t = t.id WHERE t.id < 4"),
+        [
+            "Nested Loop  (rows=15 loops=1)",
+            "Index Scan using t_pkey on t  (rows=3 loops=1)",
+            "Index Scan using u_t_idx on u  (rows=15 loops=3)",
+        ]
+    );
+    assert_eq!(
+        titles("SELECT DISTINCT a FROM t WHERE id > 1 ORDER BY a LIMIT 2"),
+        [
+            "Limit  (rows=2 loops=1)",
+            "Top-N Sort  (rows=2 loops=1)",
+            "Unique (by hash)  (rows=3 loops=1)",
+            "Index Scan using t_pkey on t  (rows=9 loops=1)",
+        ]
+    );
+    assert_eq!(
+        titles("SELECT a, count(*) FROM t WHERE b <> 'b1' GROUP BY a HAVING count(*) > 2 ORDER BY 2 DESC"),
+        ["Sort  (rows=3 loops=1)", "Hash Aggregate  (rows=3 loops=1)", "Scan on t  (rows=9 loops=1)"]
+    );
+    assert_eq!(
+        titles("SELECT id FROM t ORDER BY a, id LIMIT 4 FOR UPDATE"),
+        [
+            "Limit  (rows=4 loops=1)",
+            "Lock Rows  (rows=4 loops=1)",
+            "Sort  (rows=4 loops=1)",
+            "Scan on t  (rows=10 loops=1)"
+        ]
+    );
+    assert_eq!(
+        titles("UPDATE t SET b = 'n' WHERE id IN (1, 2, 30)"),
+        ["Update on t  (rows=2 loops=1)", "Index Gets using t_pkey on t  (rows=2 loops=1)"]
+    );
+    assert_eq!(
+        titles("DELETE FROM t WHERE id = (SELECT max(id) FROM t)"),
+        [
+            "Delete on t  (rows=1 loops=1)",
+            "Index Get using t_pkey on t  (rows=1 loops=1)",
+            "Aggregate  (rows=1 loops=1)",
+            "Scan on t  (rows=10 loops=1)",
+        ]
+    );
+    assert_eq!(
+        titles("INSERT INTO u VALUES (101, 1), (102, 2)"),
+        ["Insert on u  (rows=2 loops=1)", "Values (2 rows)  (rows=2 loops=1)"]
+    );
+    assert_eq!(
+        titles("INSERT INTO u SELECT id + 200, a FROM t WHERE id < 3"),
+        ["Insert on u  (rows=2 loops=1)", "Index Scan using t_pkey on t  (rows=2 loops=1)"]
+    );
+    assert_eq!(titles("SELECT id FROM t WHERE id = 1 AND false")[0], "Index Get using t_pkey on t  (rows=0 loops=0)");
+    // With times, each has its own.
+    let timed = sql.lines("EXPLAIN ANALYZE SELECT t.id FROM t JOIN u ON u.t = t.id WHERE t.id < 4 ORDER BY u.id");
+    assert_eq!(timed.iter().filter(|line| line.contains(" time=")).count(), 4, "{timed:?}");
+    let json = plan(&sql, "EXPLAIN (ANALYZE, FORMAT JSON) SELECT b FROM t WHERE id = 1");
+    for key in ["Actual Rows", "Actual Loops", "Own Time"] {
+        assert!(json.contains(&format!("\"{key}\": ")), "{key} in {json}");
+    }
+}
+
+#[test]
+fn a_table_that_is_made_of_a_query_is_made() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    sql.lines(TABLES);
+    let analyze = "EXPLAIN (ANALYZE, TIMING off, SUMMARY off)";
+    assert_eq!(
+        sql.lines(&format!("{analyze} CREATE TABLE x AS SELECT id, b FROM t WHERE id < 4")),
+        ["Index Scan using t_pkey on t  (rows=3 loops=1)", "  Index Cond: id up to …", "  Filter"]
+    );
+    assert_eq!(sql.lines("SELECT b FROM x ORDER BY id"), ["b1", "b2", "b3"]);
+    let lines = sql.lines(&format!("{analyze} CREATE TABLE y AS SELECT a, row_number() OVER () AS n FROM t"));
+    assert!(lines[0].ends_with("(rows=10 loops=1)"), "{lines:?}");
+    assert_eq!(sql.lines("SELECT max(n) FROM y"), ["10"]);
+    assert_eq!(sql.state(&format!("{analyze} CREATE TABLE x AS SELECT 1")), "42P07");
+    let again = sql.lines(&format!("{analyze} CREATE TABLE IF NOT EXISTS x AS SELECT 1"));
+    assert_eq!(again, ["Result"]);
+    sql.lines("BEGIN");
+    sql.lines(&format!("{analyze} CREATE TABLE gone AS SELECT 1"));
+    sql.lines("ROLLBACK; BEGIN READ ONLY");
+    assert_eq!(sql.state(&format!("{analyze} CREATE TABLE gone AS SELECT 1")), "25006");
+    sql.lines("ROLLBACK");
+    assert_eq!(sql.state("SELECT * FROM gone"), "42P01");
 }

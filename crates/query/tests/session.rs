@@ -247,3 +247,66 @@ fn a_client_hears_notices_as_grave_as_it_wants() {
     assert_eq!(notices("RESET client_min_messages"), 0);
     assert_eq!(statements.map(&mut notices), [1, 1]);
 }
+
+/// Portals that Bind has named are cursors, as in PostgreSQL.
+#[test]
+fn portals_of_the_protocol_can_be_fetched_from() {
+    let node = SqlNode::in_memory();
+    let mut sql = node.connect();
+    let (runtime, client) = (&sql.runtime, &mut sql.client);
+    runtime.block_on(async {
+        let text = |messages: Vec<tokio_postgres::SimpleQueryMessage>| -> Vec<String> {
+            let rows = messages.iter().filter_map(|message| match message {
+                tokio_postgres::SimpleQueryMessage::Row(row) => {
+                    Some((0..row.len()).map(|n| row.get(n).unwrap_or("NULL")).collect::<Vec<_>>().join(" "))
+                }
+                _ => None,
+            });
+            rows.collect()
+        };
+        let transaction = client.transaction().await.unwrap();
+        let query = "SELECT g::text FROM generate_series(1, $1::int) g";
+        let statement = transaction.prepare(query).await.unwrap();
+        let portal = transaction.bind(&statement, &[&10]).await.unwrap();
+        let cursors = "SELECT statement, is_holdable, is_binary, is_scrollable, creation_time <= clock_timestamp() FROM pg_cursors";
+        assert_eq!(text(transaction.simple_query(cursors).await.unwrap()), [format!("{query} f f f t")]);
+        let name = text(transaction.simple_query("SELECT name FROM pg_cursors").await.unwrap()).remove(0);
+        let run = async |sql: String| transaction.simple_query(&sql).await.map(text);
+        // Described before it was run; by messages and by statements in turn.
+        let fetch = transaction.prepare(&format!("FETCH 2 FROM \"{name}\"")).await.unwrap();
+        assert_eq!(fetch.columns()[0].type_(), &tokio_postgres::types::Type::TEXT);
+        let rows = transaction.query(&fetch, &[]).await.unwrap();
+        assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<&str>>(), ["1", "2"]);
+        let rows = transaction.query_portal(&portal, 2).await.unwrap();
+        assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<&str>>(), ["3", "4"]);
+        assert_eq!(run(format!("MOVE 3 IN \"{name}\"; FETCH \"{name}\"")).await.unwrap(), ["8"]);
+        assert_eq!(run(format!("FETCH ALL \"{name}\"")).await.unwrap(), ["9", "10"]);
+        assert_eq!(run(format!("FETCH \"{name}\"")).await.unwrap(), [""; 0]);
+        assert!(transaction.query_portal(&portal, 0).await.unwrap().is_empty());
+        run(format!("CLOSE \"{name}\"")).await.unwrap();
+        assert_eq!(run("SELECT count(*) FROM pg_cursors".to_owned()).await.unwrap(), ["0"]);
+        // What has given all its rows stands behind them.
+        let portal = transaction.bind(&statement, &[&3]).await.unwrap();
+        assert_eq!(transaction.query_portal(&portal, 0).await.unwrap().len(), 3);
+        let name = run("SELECT name FROM pg_cursors".to_owned()).await.unwrap().remove(0);
+        assert_eq!(run(format!("FETCH ALL \"{name}\"")).await.unwrap(), [""; 0]);
+        // Only forward; CLOSE ALL closes them, too.
+        let portal = transaction.bind(&statement, &[&3]).await.unwrap();
+        let name = run("SELECT max(name) FROM pg_cursors".to_owned()).await.unwrap().remove(0);
+        run(format!("SAVEPOINT a; FETCH 2 \"{name}\"; SAVEPOINT b")).await.unwrap();
+        let error = run(format!("FETCH BACKWARD 1 \"{name}\"")).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "55000");
+        run("ROLLBACK TO b; CLOSE ALL; SELECT count(*) FROM pg_cursors".to_owned()).await.unwrap();
+        drop(portal);
+        // A change of rows is run when it is first fetched from; what returns nothing is no cursor.
+        run("CREATE TABLE changed (x int)".to_owned()).await.unwrap();
+        let insert = transaction.prepare("INSERT INTO changed VALUES (1), (2) RETURNING x").await.unwrap();
+        let _portal = transaction.bind(&insert, &[]).await.unwrap();
+        let name = run("SELECT max(name) FROM pg_cursors".to_owned()).await.unwrap().remove(0);
+        assert_eq!(run(format!("FETCH 1 \"{name}\"; SELECT count(*) FROM changed")).await.unwrap(), ["1", "2"]);
+        let insert = transaction.prepare("INSERT INTO changed VALUES (3)").await.unwrap();
+        let _other = transaction.bind(&insert, &[]).await.unwrap();
+        let name = run("SELECT name FROM pg_cursors WHERE statement LIKE '%(3)'".to_owned()).await.unwrap().remove(0);
+        assert!(run(format!("FETCH 1 \"{name}\"")).await.is_err());
+    });
+}

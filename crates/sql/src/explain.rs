@@ -42,8 +42,10 @@ pub enum Shown {
 /// What a step took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// The rows that it gave.
+    /// The rows that it gave, of all loops together.
     pub rows: u64,
+    /// How often it was begun, if that is known.
+    pub loops: Option<u64>,
     /// The time for its own work, in milliseconds, without the steps that it reads from.
     pub own_time: Option<f64>,
 }
@@ -94,10 +96,11 @@ impl Step {
             0 => self.title.clone(),
             depth => format!("{}->  {}", " ".repeat(6 * depth - 4), self.title),
         };
-        match self.measured {
-            Some(Measured { rows, own_time: Some(time) }) => line += &format!("  (rows={rows} time={time:.3} ms)"),
-            Some(Measured { rows, own_time: None }) => line += &format!("  (rows={rows})"),
-            None => {}
+        if let Some(Measured { rows, loops, own_time }) = self.measured {
+            line += &format!("  (rows={rows}");
+            line += &loops.map_or_else(String::new, |loops| format!(" loops={loops}"));
+            line += &own_time.map_or_else(String::new, |time| format!(" time={time:.3} ms"));
+            line.push(')');
         }
         lines.push(line);
         let indent = " ".repeat(6 * depth + 2);

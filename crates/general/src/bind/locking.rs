@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use datafusion_expr::{Expr, LogicalPlan};
+use datafusion_expr::Expr;
 use freshet_sql::{
     SqlError, SqlState,
     general::Lockable,
@@ -230,7 +230,7 @@ impl Binder<'_> {
             // A cursor may ask what it stands on.
             rows.records = marks.iter().map(|mark| (mark.table.oid(), mark.row.clone())).collect();
         }
-        let plan = std::mem::replace(&mut rows.plan, LogicalPlan::default());
+        let plan = std::mem::take(&mut rows.plan);
         rows.plan = Lock::plan(plan, marks, self.shared_depth > 0);
     }
 }

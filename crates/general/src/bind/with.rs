@@ -103,7 +103,7 @@ impl Binder<'_> {
             .map(|(at, item)| (renamed.get(at).unwrap_or(&item.name).clone(), item.typed.ty, item.typed.origin))
             .collect();
         // What locks rows is never run in several places.
-        let materialized = cte.materialized.clone().filter(|it| !locking || *it == CteAsMaterialized::Materialized);
+        let materialized = cte.materialized.filter(|it| !locking || *it == CteAsMaterialized::Materialized);
         let source = self.shared_source(rows, materialized)?;
         self.ctes.push(Named { name, columns, kind: NamedKind::Shared(source) });
         Ok(())

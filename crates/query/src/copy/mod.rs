@@ -3,6 +3,7 @@
 //! | module | does |
 //! |---|---|
 //! | [`syntax`] | the statement |
+//! | [`lines`] | lines of text and CSV |
 //! | [`text`] | PostgreSQL's text format |
 //! | [`csv`] | CSV |
 //! | [`binary`] | PostgreSQL's binary format |
@@ -11,10 +12,14 @@
 
 pub mod binary;
 pub mod csv;
+mod lines;
 pub mod syntax;
 pub mod text;
 
-use freshet_sql::{SqlError, SqlState};
+use freshet_postgres::Encoding;
+use freshet_sql::{SqlError, SqlState, types::text::decode};
+
+use lines::Lines;
 
 /// The longest row that is taken, in bytes.
 const LONGEST_ROW: usize = 256 << 20;
@@ -28,8 +33,8 @@ pub struct Format {
     pub delimiter: u8,
     /// How null is written.
     pub null: String,
-    /// The first line has names.
-    pub header: bool,
+    /// What the first line is.
+    pub header: Header,
     /// What stands around fields of CSV.
     pub quote: u8,
     /// What stands before a quote within one.
@@ -40,6 +45,20 @@ pub struct Format {
     pub force_not_null: Vec<String>,
     /// Columns of CSV in which what is written as null is null even if it is quoted.
     pub force_null: Vec<String>,
+    /// The encoding of the data, if it is not the client's.
+    pub encoding: Option<Encoding>,
+}
+
+/// What the first line is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Header {
+    /// A row.
+    #[default]
+    None,
+    /// Names, which are not looked at.
+    Line,
+    /// Names, which must be those of the columns.
+    Match,
 }
 
 /// Which format.
@@ -64,12 +83,13 @@ impl Format {
             kind,
             delimiter,
             null,
-            header: false,
+            header: Header::None,
             quote: b'"',
             escape: b'"',
             force_quote: Vec::new(),
             force_not_null: Vec::new(),
             force_null: Vec::new(),
+            encoding: None,
         }
     }
 }
@@ -137,11 +157,96 @@ pub fn bad_format(message: impl Into<String>) -> SqlError {
     SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, message.into())
 }
 
-/// The decoder of a format, for rows with this many columns.
-pub fn decoder(format: &Format, columns: usize) -> Box<dyn Decoder> {
+/// Makes rows of lines.
+#[derive(Debug)]
+struct LineDecoder {
+    format: Format,
+    lines: Lines,
+    /// The columns' names.
+    names: Vec<String>,
+    header: Header,
+    fields: Fields,
+}
+
+impl LineDecoder {
+    fn take(&mut self, last: bool, row: &mut dyn FnMut(&Fields) -> Result<(), SqlError>) -> Result<(), SqlError> {
+        while let Some(at) = self.lines.next(last)? {
+            let line = self.lines.line(at);
+            let header = std::mem::take(&mut self.header);
+            if header == Header::Line {
+                continue;
+            }
+            if self.names.is_empty() {
+                // Nothing is not a field of nothing.
+                self.fields.clear();
+                if !line.is_empty() {
+                    return Err(bad_format("extra data after last expected column"));
+                }
+            } else if self.format.kind == Kind::Csv {
+                csv::split(line, &self.format, &mut self.fields)?;
+            } else {
+                text::split(line, self.format.delimiter, self.format.null.as_bytes(), &mut self.fields);
+            }
+            match header {
+                Header::Match => check_header(&self.fields, &self.names, &self.format.null)?,
+                _ => row(&self.fields)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Decoder for LineDecoder {
+    fn feed(&mut self, bytes: &[u8], row: &mut dyn FnMut(&Fields) -> Result<(), SqlError>) -> Result<(), SqlError> {
+        self.lines.feed(bytes)?;
+        self.take(false, row)
+    }
+
+    fn finish(&mut self, row: &mut dyn FnMut(&Fields) -> Result<(), SqlError>) -> Result<(), SqlError> {
+        self.take(true, row)?;
+        match self.header {
+            // There is not even that line.
+            Header::Match => {
+                self.fields.clear();
+                self.fields.push(self.format.null.is_empty(), false);
+                check_header(&self.fields, &self.names, &self.format.null)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Fails unless a line has the columns' names.
+fn check_header(fields: &Fields, names: &[String], null: &str) -> Result<(), SqlError> {
+    (0..fields.len()).try_for_each(|number| decode(fields.raw(number).0).map(drop))?;
+    if fields.len() != names.len() {
+        let (count, expected) = (fields.len(), names.len());
+        let message = format!("wrong number of fields in header line: got {count}, expected {expected}");
+        return Err(bad_format(message));
+    }
+    for (number, name) in names.iter().enumerate() {
+        let got = match fields.get(number) {
+            Some(field) if field == name.as_bytes() => continue,
+            Some(field) => format!("\"{}\"", String::from_utf8_lossy(field)),
+            None => format!("null value (\"{null}\")"),
+        };
+        let place = number + 1;
+        let message = format!("column name mismatch in header line field {place}: got {got}, expected \"{name}\"");
+        return Err(bad_format(message));
+    }
+    Ok(())
+}
+
+/// The decoder of a format, for rows with columns of these names.
+pub fn decoder(format: &Format, names: &[&str]) -> Box<dyn Decoder> {
     match format.kind {
-        Kind::Text => Box::new(text::TextDecoder::new(format)),
-        Kind::Csv => Box::new(csv::CsvDecoder::new(format)),
-        Kind::Binary => Box::new(binary::BinaryDecoder::new(columns)),
+        Kind::Text | Kind::Csv => Box::new(LineDecoder {
+            lines: Lines::new(format),
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            header: format.header,
+            fields: Fields::default(),
+            format: format.clone(),
+        }),
+        Kind::Binary => Box::new(binary::BinaryDecoder::new(names.len())),
     }
 }

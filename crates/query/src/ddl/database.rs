@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     bind::not_supported,
-    schema::{Comment, Database, Entry, FIRST_USER_OID, Object, Oid, PG_CATALOG, PUBLIC, public},
+    schema::{Database, Entry, Object, Oid},
     session::settings,
 };
 
@@ -238,43 +238,10 @@ impl Work<'_, '_, '_> {
         let mut database = Database::new(self.change.take_oid()?, &statement.name, owner);
         options.apply(&mut database);
         let oid = database.oid;
-        let objects = self.objects_of_template(source.oid)?;
+        let objects = self.copy_of(source.oid)?;
         self.change.make_database(database, &objects)?;
         self.ddl.effects.touch_database(oid, Vec::new());
         Ok("CREATE DATABASE")
-    }
-
-    /// What a new database has from its template.
-    fn objects_of_template(&mut self, source: Oid) -> Step<Vec<Object>> {
-        let template = self.change.other(source)?;
-        let own = template.entries().filter(|entry| match entry {
-            Entry::Namespace(it) => **it != public(),
-            Entry::Table(_) | Entry::View(_) | Entry::Sequence(_) => true,
-            Entry::Comment(it) => !it.shared && template.extension_by_oid(it.object).is_none(),
-            // An extension that is not in the schema that all have needs another one.
-            Entry::Extension(it) => !matches!(it.namespace, PUBLIC | PG_CATALOG),
-            Entry::Role(_) | Entry::Database(_) | Entry::Common(_) => false,
-        });
-        if own.count() > 0 {
-            return Err(not_supported("a copy of a database that has something in it").into());
-        }
-        let mut objects = vec![Object::Namespace(public())];
-        for extension in template.extensions() {
-            let mut extension = (**extension).clone();
-            let said: Vec<_> = template.comments_on(extension.oid).cloned().collect();
-            extension.oid = self.new_oid(extension.oid)?;
-            for comment in said {
-                let oid = self.new_oid(comment.oid)?;
-                objects.push(Object::Comment(Comment { oid, object: extension.oid, ..(*comment).clone() }));
-            }
-            objects.push(Object::Extension(extension));
-        }
-        Ok(objects)
-    }
-
-    /// The id that a copy of an object has in another database.
-    fn new_oid(&mut self, oid: Oid) -> Result<Oid, SqlError> {
-        if oid < FIRST_USER_OID { Ok(oid) } else { self.change.take_oid() }
     }
 
     /// ALTER DATABASE

@@ -100,6 +100,38 @@ pub(super) fn objects_of(sql: &str) -> Vec<Oid> {
     found
 }
 
+/// Puts other relations in the place of those that an expression of the catalog refers to by their
+/// ids.
+///
+/// # Errors
+/// What `other` says.
+pub(super) fn with_others(
+    sql: &mut String,
+    mut other: impl FnMut(Oid) -> Result<Oid, SqlError>,
+) -> Result<(), SqlError> {
+    if objects_of(sql).is_empty() {
+        return Ok(());
+    }
+    let mut expression = crate::bind::modify::parse_expression(sql)?;
+    let done = visit_expressions_mut(&mut expression, |expression| {
+        if let Expr::Cast { expr, data_type, .. } = &*expression
+            && is_regclass(data_type)
+            && let Some(oid) = literal(expr).and_then(|text| text.parse::<Oid>().ok())
+        {
+            match other(oid) {
+                Ok(other) => *expression = object_literal(other),
+                Err(error) => return ControlFlow::Break(error),
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    if let ControlFlow::Break(error) = done {
+        return Err(error);
+    }
+    *sql = expression.to_string();
+    Ok(())
+}
+
 /// An expression of the catalog as people want to see it: with names of sequences instead of their ids, and with PostgreSQL's names
 /// of types.
 pub fn shown_expression(sql: &str, schema: &Schema, path: &[Oid]) -> String {

@@ -19,6 +19,7 @@ mod alter_column;
 mod alter_table;
 mod comment;
 mod constraint;
+mod copy_database;
 mod create_table;
 mod database;
 mod dependency;

@@ -212,7 +212,8 @@ impl Work<'_, '_, '_> {
         Ok(self.put_table(new)?)
     }
 
-    fn copy(
+    /// Copies rows into a new table of the engine.
+    pub(super) fn copy(
         &self,
         old: &TableInfo,
         target: &TableInfo,

@@ -15,7 +15,7 @@ use crate::{
 
 impl Work<'_, '_, '_> {
     /// A number for a sequence's state that no other has.
-    fn take_state(&mut self) -> Result<u64, SqlError> {
+    pub(super) fn take_state(&mut self) -> Result<u64, SqlError> {
         let number = getrandom::u64();
         let number = number.map_err(|cause| error(SqlState::SYSTEM_ERROR, format!("no random number: {cause}")))?;
         self.ddl.effects.touch_state(self.ddl.catalog, number);

@@ -7,12 +7,14 @@
 //! | [`aggregate`] | what is computed for groups |
 //! | [`write`] | one record: waits for its holder, as the isolation level wants it |
 //! | [`modify`] | INSERT, UPDATE, DELETE |
+//! | [`measure`] | what EXPLAIN ANALYZE is told |
 //! | `referential` | FOREIGN KEY |
 //! | [`deferred`] | constraints that are checked later |
 
 pub mod aggregate;
 pub mod deferred;
 mod general;
+pub mod measure;
 pub mod modify;
 pub(crate) mod referential;
 pub mod scan;

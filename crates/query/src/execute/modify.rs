@@ -14,6 +14,7 @@ use freshet_sql::{
 
 use super::{
     Run, Sink,
+    measure::{Place, Probe},
     referential::RowChange,
     scan::{ON, Rows},
     write::{TRIES, Written},
@@ -71,12 +72,13 @@ impl<'a> Run<'a, '_> {
     ///
     /// # Errors
     /// What goes wrong in reading, in expressions, in the sink; 23502, 23505, 23514.
-    pub fn insert(&self, plan: &'a InsertPlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
+    pub fn insert<P: Probe>(&self, plan: &'a InsertPlan, sink: &mut dyn Sink, probe: P) -> Result<u64, SqlError> {
         let mut collected = Collected::within(&self.memory);
         let casts = match &plan.source {
             RowSource::Values(rows) => {
                 let mut count = 0;
                 for row in rows {
+                    probe.rows(Place::Result, 1);
                     let mut values = Vec::with_capacity(row.len());
                     for (place, value) in row.iter().enumerate() {
                         let expression = value.as_ref().unwrap_or(&plan.defaults[place]);
@@ -87,7 +89,7 @@ impl<'a> Run<'a, '_> {
                 return Ok(count);
             }
             RowSource::Query(query, casts) => {
-                self.select(query, &mut collected)?;
+                self.select(query, &mut collected, probe)?;
                 casts
             }
             RowSource::General(query, casts) => {
@@ -432,12 +434,16 @@ impl<'a> Run<'a, '_> {
     }
 
     /// The rows that a statement changes, as they are when it begins.
-    fn targets(&self, scan: &'a ScanPlan) -> Result<Vec<Record<'a>>, SqlError> {
+    fn targets<P: Probe>(&self, scan: &'a ScanPlan, probe: P) -> Result<Vec<Record<'a>>, SqlError> {
         let mut found = Vec::new();
-        let flow = self.scan(scan, &mut Rows::new(), &mut |_, record| {
-            self.kept.take(size_of::<Record<'_>>())?;
-            found.push(record);
-            ON
+        probe.begins(Place::Scan(0));
+        let flow = probe.within(Place::Scan(0), || {
+            self.scan(scan, &mut Rows::new(), &mut |_, record| {
+                probe.rows(Place::Scan(0), 1);
+                self.kept.take(size_of::<Record<'_>>())?;
+                found.push(record);
+                ON
+            })
         });
         flow.map(|_| found)
     }
@@ -446,28 +452,31 @@ impl<'a> Run<'a, '_> {
     ///
     /// # Errors
     /// What goes wrong in reading, in expressions, in the sink; 23502, 23505, 23514; 40001, 40P01, 55P03.
-    pub fn update(&self, plan: &'a UpdatePlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
+    pub fn update<P: Probe>(&self, plan: &'a UpdatePlan, sink: &mut dyn Sink, probe: P) -> Result<u64, SqlError> {
         let lock = || plan.table.lock_to_change(plan.assignments.iter().map(|(column, _)| *column));
-        self.change(&plan.table, &plan.targets, lock, |rid, old, given| self.update_row(plan, rid, old, given, sink))
+        let one = |rid, old: &[u8], given: &[Value]| self.update_row(plan, rid, old, given, sink);
+        self.change(&plan.table, &plan.targets, lock, one, probe)
     }
 
     /// Runs a DELETE. Returns how many rows were deleted.
     ///
     /// # Errors
     /// As for [`Run::update`].
-    pub fn delete(&self, plan: &'a DeletePlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
+    pub fn delete<P: Probe>(&self, plan: &'a DeletePlan, sink: &mut dyn Sink, probe: P) -> Result<u64, SqlError> {
         let lock = || RowLock::Update;
-        self.change(&plan.table, &plan.targets, lock, |rid, old, given| self.delete_row(plan, rid, old, given, sink))
+        let one = |rid, old: &[u8], given: &[Value]| self.delete_row(plan, rid, old, given, sink);
+        self.change(&plan.table, &plan.targets, lock, one, probe)
     }
 
     /// Changes each of the rows that a statement is for with `one`; those that a general query
     /// finds are locked before, as `lock` says. Returns how many.
-    fn change(
+    fn change<P: Probe>(
         &self,
         info: &TableInfo,
         targets: &'a Targets,
         lock: impl FnOnce() -> RowLock,
         mut one: impl FnMut(Rid, &[u8], &[Value]) -> Result<Written<()>, SqlError>,
+        probe: P,
     ) -> Result<u64, SqlError> {
         let mut count = 0;
         match targets {
@@ -479,7 +488,7 @@ impl<'a> Run<'a, '_> {
                     }
                     None => Ok(true),
                 };
-                for found in self.targets(scan)? {
+                for found in self.targets(scan, probe)? {
                     self.step()?;
                     let written = self.write_found(info, found, fits, |record| one(record.rid, record.row, &[]))?;
                     count += u64::from(written == Written::Done(()));

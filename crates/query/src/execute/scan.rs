@@ -9,7 +9,10 @@ use freshet_sql::{
 };
 use smallvec::SmallVec;
 
-use super::Run;
+use super::{
+    Run,
+    measure::{Place, Probe},
+};
 use crate::{
     bind::{
         access::{Access, Among, Range},
@@ -33,16 +36,27 @@ impl<'a> Run<'a, '_> {
     ///
     /// # Errors
     /// What goes wrong in reading, in expressions, in `visit`.
-    pub fn join(
+    pub fn join<P: Probe>(
         &self,
         scans: &'a [ScanPlan],
         rows: &mut Rows<'a>,
         visit: &mut dyn FnMut(&Rows<'a>, Option<Record<'a>>) -> Flow,
+        probe: P,
     ) -> Flow {
-        let Some((scan, deeper)) = scans.split_first() else { return visit(rows, None) };
-        self.scan(scan, rows, &mut |rows, record| match deeper {
-            [] => visit(rows, Some(record)),
-            _ => self.join(deeper, rows, visit),
+        let Some((scan, deeper)) = scans.split_first() else {
+            probe.rows(Place::Result, 1);
+            return visit(rows, None);
+        };
+        let place = Place::Scan(rows.len());
+        probe.begins(place);
+        probe.within(place, || {
+            self.scan(scan, rows, &mut |rows, record| {
+                probe.rows(place, 1);
+                probe.within(Place::Join, || match deeper {
+                    [] => visit(rows, Some(record)),
+                    _ => self.join(deeper, rows, visit, probe),
+                })
+            })
         })
     }
 

@@ -13,6 +13,7 @@ use freshet_sql::{SqlError, SqlState, Value, types::Array};
 use super::{
     Run, Sink,
     aggregate::Accumulator,
+    measure::{Place, Probe},
     modify::Collected,
     scan::{Flow, ON, Rows},
     write::Written,
@@ -111,9 +112,9 @@ impl<'a> Run<'a, '_> {
     ///
     /// # Errors
     /// As for [`Run::select`]; 21000 when it gives several rows where one value is wanted.
-    pub fn first(&self, first: &'a First) -> Result<Value, SqlError> {
+    pub fn first<P: Probe>(&self, first: &'a First, probe: P) -> Result<Value, SqlError> {
         let mut collected = Collected::within(&self.memory);
-        self.select(&first.plan, &mut collected)?;
+        self.select(&first.plan, &mut collected, probe)?;
         let mut values = Vec::with_capacity(collected.0.len());
         for mut row in collected.0 {
             self.kept.take_values(&row)?;
@@ -133,7 +134,7 @@ impl<'a> Run<'a, '_> {
     ///
     /// # Errors
     /// What goes wrong in reading, in expressions, in the sink.
-    pub fn select(&self, plan: &'a SelectPlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
+    pub fn select<P: Probe>(&self, plan: &'a SelectPlan, sink: &mut dyn Sink, probe: P) -> Result<u64, SqlError> {
         let limit = self.count(plan.limit.as_ref(), "LIMIT")?;
         let skip = self.count(plan.offset.as_ref(), "OFFSET")?.unwrap_or(0);
         let mut window = Window { skip, left: limit.unwrap_or(u64::MAX), shown: 0 };
@@ -147,6 +148,7 @@ impl<'a> Run<'a, '_> {
         if !plan.values.is_empty() {
             for row in &plan.values {
                 let Some(show) = window.next() else { break };
+                probe.rows(Place::Result, 1);
                 self.row_is_done();
                 if show {
                     let values = row.iter().map(|value| value.evaluate(&[], &self.environment));
@@ -155,12 +157,18 @@ impl<'a> Run<'a, '_> {
                     }
                 }
             }
+            probe.rows(Place::Limit, window.shown);
             return Ok(window.shown);
         }
         let locks = plan.locks();
         if locks && !plan.order.is_empty() {
-            return self.locked_in_order(plan, window, sink);
+            return self.locked_in_order(plan, window, sink, probe);
         }
+        let above = match (plan.distinct, plan.order.is_empty()) {
+            (true, _) => Place::Unique,
+            (false, false) => Place::Sort,
+            (false, true) => Place::Top,
+        };
         let mut distinct = HashSet::new();
         let mut sorted: Sorted = Vec::new();
         let mut show = |rows: &[Source<'_>]| -> Flow {
@@ -174,6 +182,7 @@ impl<'a> Run<'a, '_> {
                 if !distinct.insert(values.clone()) {
                     return ON;
                 }
+                probe.rows(Place::Unique, 1);
                 self.kept.take_values(&values)?;
             }
             if plan.order.is_empty() {
@@ -200,47 +209,73 @@ impl<'a> Run<'a, '_> {
                 if window_is_empty(limit) {
                     return Ok(0);
                 }
-                let flow = self.join(&plan.scans, &mut Rows::new(), &mut |rows, _| match locks {
-                    false => show(rows),
-                    true => self.locked(plan, rows, &mut show),
-                });
+                let flow = self.join(
+                    &plan.scans,
+                    &mut Rows::new(),
+                    &mut |rows, _| match locks {
+                        false => probe.within(above, || show(rows)),
+                        true => probe.within(Place::Lock, || {
+                            self.locked(plan, rows, &mut |rows| {
+                                probe.rows(Place::Lock, 1);
+                                probe.within(above, || show(rows))
+                            })
+                        }),
+                    },
+                    probe,
+                );
                 let _ = flow?;
             }
-            Some(aggregation) => self.aggregate(plan, aggregation, &mut show)?,
+            Some(aggregation) => {
+                self.aggregate(plan, aggregation, &mut |rows| probe.within(above, || show(rows)), probe)?;
+            }
         }
         if !plan.order.is_empty() {
-            sorted.sort_by(|(one, _), (other, _)| compare(&plan.order, one, other));
+            probe.within(Place::Sort, || sorted.sort_by(|(one, _), (other, _)| compare(&plan.order, one, other)));
             for (_, values) in &sorted {
+                probe.rows(Place::Sort, 1);
                 if window.pass(|| sink.values(values))?.is_break() {
                     break;
                 }
             }
         }
+        probe.rows(Place::Limit, window.shown);
         Ok(window.shown)
     }
 
     /// Runs a SELECT that locks rows which do not come in its order: they are locked in it, and no
     /// more of them than are shown.
-    fn locked_in_order(&self, plan: &'a SelectPlan, mut window: Window, sink: &mut dyn Sink) -> Result<u64, SqlError> {
+    fn locked_in_order<P: Probe>(
+        &self,
+        plan: &'a SelectPlan,
+        mut window: Window,
+        sink: &mut dyn Sink,
+        probe: P,
+    ) -> Result<u64, SqlError> {
         let mut sorted: Vec<(Box<[Value]>, Rows<'a>)> = Vec::new();
         if window.left > 0 {
-            let flow = self.join(&plan.scans, &mut Rows::new(), &mut |rows, _| {
+            let mut keep = |rows: &Rows<'a>| {
                 let keys = plan.order.iter().map(|key| key.expression.evaluate(rows, &self.environment));
                 let keys = keys.collect::<Result<Box<[_]>, _>>()?;
                 self.kept.take_values(&keys)?;
                 self.kept.take(size_of::<Rows<'_>>() + rows.len() * size_of::<Source<'_>>())?;
                 sorted.push((keys, rows.clone()));
                 ON
-            });
-            let _ = flow?;
+            };
+            let sort = &mut |rows: &Rows<'a>, _| probe.within(Place::Sort, || keep(rows));
+            let _ = self.join(&plan.scans, &mut Rows::new(), sort, probe)?;
         }
-        sorted.sort_by(|(one, _), (other, _)| compare(&plan.order, one, other));
+        probe.within(Place::Sort, || sorted.sort_by(|(one, _), (other, _)| compare(&plan.order, one, other)));
         for (_, rows) in &sorted {
-            let show = &mut |now: &[Source<'_>]| window.pass(|| sink.row(&plan.output, now, &self.environment));
-            if self.locked(plan, rows, show)?.is_break() {
+            probe.rows(Place::Sort, 1);
+            let show = &mut |now: &[Source<'_>]| {
+                probe.rows(Place::Lock, 1);
+                window.pass(|| probe.within(Place::Top, || sink.row(&plan.output, now, &self.environment)))
+            };
+            if probe.within(Place::Lock, || self.locked(plan, rows, show))?.is_break() {
                 break;
             }
         }
+        probe.rows(Place::Limit, window.shown);
         Ok(window.shown)
     }
 
@@ -300,11 +335,12 @@ impl<'a> Run<'a, '_> {
         show(&now)
     }
 
-    fn aggregate(
+    fn aggregate<P: Probe>(
         &self,
         plan: &'a SelectPlan,
         aggregation: &'a Aggregation,
         show: &mut dyn FnMut(&[Source<'_>]) -> Flow,
+        probe: P,
     ) -> Result<(), SqlError> {
         let Aggregation { groups, calls, having } = aggregation;
         let fresh = || calls.iter().map(Accumulator::new).collect::<Vec<_>>();
@@ -316,7 +352,7 @@ impl<'a> Run<'a, '_> {
             None => false,
         };
         if !nothing {
-            let flow = self.join(&plan.scans, &mut Rows::new(), &mut |rows, _| {
+            let mut add = |rows: &Rows<'a>| {
                 let accumulators = if groups.is_empty() {
                     &mut all
                 } else {
@@ -337,8 +373,9 @@ impl<'a> Run<'a, '_> {
                     .iter_mut()
                     .try_for_each(|accumulator| accumulator.add(rows, &self.environment, &self.kept))?;
                 ON
-            });
-            let _ = flow?;
+            };
+            let add = &mut |rows: &Rows<'a>, _| probe.within(Place::Aggregate, || add(rows));
+            let _ = self.join(&plan.scans, &mut Rows::new(), add, probe)?;
         }
         if groups.is_empty() {
             found.insert(Box::new([]), all);
@@ -357,6 +394,7 @@ impl<'a> Run<'a, '_> {
             {
                 continue;
             }
+            probe.rows(Place::Aggregate, 1);
             if show(&rows)?.is_break() {
                 break;
             }

@@ -71,6 +71,7 @@ fn step(one: &Step, place: Option<(&str, Option<&str>)>) -> Tree {
     all.extend(one.facts.iter().map(|Fact { name, value, .. }| (*name, Tree::Text(value.clone()))));
     if let Some(measured) = one.measured {
         all.push(("Actual Rows", Tree::Number(measured.rows.to_string())));
+        all.extend(measured.loops.map(|loops| ("Actual Loops", Tree::Number(loops.to_string()))));
         all.extend(measured.own_time.map(|time| ("Own Time", Tree::Number(format!("{time:.3}")))));
     }
     let subplans = one.subplans.iter().map(|(name, below)| step(below, Some(("InitPlan", Some(name)))));
@@ -189,7 +190,7 @@ mod tests {
     fn document() -> Document {
         let scan = Step::titled("Scan", "Scan on t").fact("Filter", "a < \"b\"", Shown::Name);
         let mut plan = Step::new("Limit").over(scan);
-        plan.measured = Some(Measured { rows: 2, own_time: None });
+        plan.measured = Some(Measured { rows: 2, loops: None, own_time: None });
         plan.subplans.push(("First 1".to_owned(), Step::new("Result")));
         Document { plan, planning: None, execution: Some(0.5) }
     }

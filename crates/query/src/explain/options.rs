@@ -3,7 +3,7 @@
 use freshet_sql::{SqlError, SqlState, Type};
 use sqlparser::ast::{self, DescribeAlias, Expr, Statement, UtilityOption};
 
-use crate::bind::{name_of, not_supported};
+use crate::bind::name_of;
 
 /// In which form a plan is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,9 +107,8 @@ impl Options {
 /// What is planned for a statement that is to be explained: itself, or the query in it.
 ///
 /// # Errors
-/// 42601 for a statement that has no plan, 0A000 for one that makes a table of a query's rows and
-/// is to be run.
-pub fn subject(explained: &Statement, analyze: bool) -> Result<Statement, SqlError> {
+/// 42601 for a statement that has no plan.
+pub fn subject(explained: &Statement) -> Result<Statement, SqlError> {
     let query = match explained {
         Statement::Query(_)
         | Statement::Insert(_)
@@ -125,9 +124,6 @@ pub fn subject(explained: &Statement, analyze: bool) -> Result<Statement, SqlErr
         _ => None,
     };
     match query {
-        Some(_) if analyze && matches!(explained, Statement::CreateTable(_)) => {
-            Err(not_supported("EXPLAIN ANALYZE of CREATE TABLE AS"))
-        }
         Some(query) => Ok(Statement::Query(query.clone())),
         None => {
             let text = explained.to_string();

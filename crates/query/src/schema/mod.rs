@@ -20,7 +20,6 @@ pub use change::{Change, ChangeError};
 pub use extension::Extension;
 pub use object::*;
 pub use relation::TableInfo;
-pub(crate) use store::public;
 pub use store::{Catalog, SchemaVersion};
 
 /// Everything that there is in a database, at one version.

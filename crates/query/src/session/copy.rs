@@ -22,10 +22,11 @@ use super::{
     wire::{report, undelivered},
 };
 use crate::{
-    bind::{Stop, modify::InsertPlan, select::Output},
-    copy::{self, Fields, Format, Kind, binary, csv, syntax, text},
+    bind::{Stop, modify::InsertPlan, name_of, parts_of, select::Output},
+    copy::{self, Fields, Format, Header, Kind, binary, csv, syntax, text},
     execute::{Sink, modify::Collected},
     expression::{Environment, Source},
+    schema::Named,
     syntax::PostgreSql,
 };
 
@@ -38,6 +39,8 @@ struct CopySink<'o, 'c> {
     scratch: String,
     /// The client's encoding.
     encoding: Encoding,
+    /// Which columns are quoted whatever they hold.
+    forced: Vec<bool>,
     /// Whether the header of a binary copy is still to come: clients expect it in one piece with what follows.
     header: bool,
 }
@@ -54,7 +57,7 @@ fn converted(encoding: Encoding, data: &mut Vec<u8>, from: usize) -> Result<(), 
 
 impl CopySink<'_, '_> {
     fn line<'v>(&mut self, mut value: impl FnMut(usize) -> Result<ValueRef<'v>, SqlError>) -> Result<(), SqlError> {
-        let Self { out, format, columns, context, scratch, encoding, header } = self;
+        let Self { out, format, columns, context, scratch, encoding, forced, header } = self;
         let mut piece = out.piece();
         let data = piece.data();
         if std::mem::take(header) {
@@ -91,8 +94,7 @@ impl CopySink<'_, '_> {
             text_values::output_as(column.ty.kind(), value, context, scratch);
             match format.kind {
                 Kind::Csv => {
-                    let forced = format.force_quote.iter().any(|name| name == "*" || *name == column.name);
-                    csv::write(scratch, format, forced, data);
+                    csv::write(scratch, format, forced[number], columns.len() == 1, data);
                 }
                 _ => text::write(scratch, format.delimiter, data),
             }
@@ -109,7 +111,7 @@ impl CopySink<'_, '_> {
     /// Writes what comes before the first row.
     fn begin(&mut self) -> Result<(), SqlError> {
         let Self { out, format, columns, encoding, .. } = self;
-        if !format.header {
+        if format.header == Header::None {
             return Ok(());
         }
         let mut piece = out.piece();
@@ -120,7 +122,7 @@ impl CopySink<'_, '_> {
                 data.push(format.delimiter);
             }
             match format.kind {
-                Kind::Csv => csv::write(&column.name, format, false, data),
+                Kind::Csv => csv::write(&column.name, format, false, columns.len() == 1, data),
                 _ => text::write(&column.name, format.delimiter, data),
             }
         }
@@ -162,6 +164,36 @@ impl Sink for CopySink<'_, '_> {
     }
 }
 
+fn name_of_relation(name: &ObjectName) -> Option<String> {
+    parts_of(name).ok()?.pop()
+}
+
+/// Which of the copied columns are in an option's list. `all` are those of the relation.
+fn flags(
+    list: &[String],
+    copied: &[String],
+    all: &[String],
+    relation: Option<String>,
+    option: &str,
+) -> Result<Vec<bool>, SqlError> {
+    for (at, name) in list.iter().enumerate() {
+        if !all.contains(name) {
+            let of = relation.map(|name| format!(" of relation \"{name}\"")).unwrap_or_default();
+            let message = format!("column \"{name}\"{of} does not exist");
+            return Err(SqlError::new(SqlState::UNDEFINED_COLUMN, message));
+        }
+        if list[..at].contains(name) {
+            let message = format!("column \"{name}\" specified more than once");
+            return Err(SqlError::new(SqlState::DUPLICATE_COLUMN, message));
+        }
+    }
+    if let Some(name) = list.iter().find(|name| !copied.contains(name)) {
+        let message = format!("{option} column \"{name}\" not referenced by COPY");
+        return Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, message));
+    }
+    Ok(copied.iter().map(|name| list.contains(name)).collect())
+}
+
 impl Session<'_> {
     /// COPY.
     ///
@@ -172,47 +204,96 @@ impl Session<'_> {
     }
 
     fn copy_out(&mut self, copy: &syntax::Copy, client: &mut Client<'_>) -> Result<Tag, SqlError> {
-        let statement = match &copy.source {
-            syntax::Source::Query(query) => Parsed::sql(Statement::Query(query.clone())),
+        let (statement, list) = match &copy.source {
+            syntax::Source::Query(query) => {
+                copy.options.format(true)?;
+                (Parsed::sql(Statement::Query(query.clone())), None)
+            }
             syntax::Source::Table(name, columns) => {
+                if let Some(what) = self.no_table(name)? {
+                    let error = SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("cannot copy from {what}"));
+                    return Err(error.with_hint("Try the COPY (SELECT ...) TO variant."));
+                }
+                let names: Vec<String> = columns.iter().map(name_of).collect();
                 let columns = columns.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 let sql = format!("SELECT {} FROM {name}", if columns.is_empty() { "*" } else { &columns });
-                parse(&sql)?.pop().ok_or_else(|| SqlError::internal("a query of a table is none"))?
+                let query = parse(&sql)?.pop();
+                (query.ok_or_else(|| SqlError::internal("a query of a table is none"))?, Some((name, names)))
             }
         };
         let prepared = Prepared::new("", Some(statement), Vec::new());
         let mut planned = self.plan(&prepared)?;
-        if planned.locks() {
-            self.may_write("COPY TO")?;
+        let all = match &list {
+            Some((name, names)) if !names.is_empty() => self.columns_of(name)?,
+            _ => Vec::new(),
+        };
+        if let Some((name, names)) = &list {
+            flags(names, &all, &all, name_of_relation(name), "")?;
+        }
+        let format = &copy.options.format(true)?;
+        match &planned.plan {
+            Plan::Insert(_) => self.may_write("INSERT")?,
+            Plan::Update(_) => self.may_write("UPDATE")?,
+            Plan::Delete(_) => self.may_write("DELETE")?,
+            _ if planned.locks() => self.may_write("SELECT FOR UPDATE")?,
+            _ => {}
+        }
+        if planned.columns.is_none() {
+            let message = "COPY query must have a RETURNING clause";
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
         }
         let interrupted = self.interruption();
         if let Some(made) = self.lock_for(&prepared, &planned, &interrupted)? {
             planned = made;
         }
         let columns = planned.columns.as_deref().unwrap_or_default();
-        let wire = if copy.format.kind == Kind::Binary { WireFormat::Binary } else { WireFormat::Text };
-        if copy.format.header && copy.format.kind == Kind::Binary {
-            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cannot specify HEADER in BINARY mode"));
-        }
-        if planned.locks() {
-            self.may_write("SELECT FOR UPDATE")?;
-        }
+        let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
+        let all = if all.is_empty() { &names } else { &all };
+        let relation = list.as_ref().and_then(|(name, _)| name_of_relation(name));
+        let forced = match format.force_quote.as_slice() {
+            [all] if all == "*" => vec![true; names.len()],
+            list => flags(list, &names, all, relation, "FORCE_QUOTE")?,
+        };
+        let wire = if format.kind == Kind::Binary { WireFormat::Binary } else { WireFormat::Text };
         self.with_run(&*planned, &planned.firsts, &[], |run, planned| {
-            let encoding = client.encoding();
+            let encoding = format.encoding.unwrap_or(client.encoding());
             let out = client.copy_out(wire, &vec![wire; columns.len()]);
             let context = run.environment.context;
-            let header = copy.format.kind == Kind::Binary;
-            let mut sink =
-                CopySink { out, format: &copy.format, columns, context, scratch: String::new(), encoding, header };
+            let header = format.kind == Kind::Binary;
+            let scratch = String::new();
+            let mut sink = CopySink { out, format, columns, context, scratch, encoding, forced, header };
             sink.begin()?;
             let count = match &planned.plan {
-                Plan::Select(plan) => run.select(plan, &mut sink)?,
+                Plan::Select(plan) => run.select(plan, &mut sink, ())?,
                 Plan::General(query) => run.general(query, &mut sink)?,
-                _ => return Err(SqlError::internal("COPY of something that is no query")),
+                Plan::Insert(plan) => run.insert(plan, &mut sink, ())?,
+                Plan::Update(plan) => run.update(plan, &mut sink, ())?,
+                Plan::Delete(plan) => run.delete(plan, &mut sink, ())?,
+                Plan::Utility => return Err(SqlError::internal("COPY of something that is no query")),
             };
+            run.finish()?;
             sink.end()?;
             Ok(Tag(format!("COPY {count}")))
         })
+    }
+
+    /// What a name means that is no table, as COPY says it.
+    fn no_table(&self, name: &ObjectName) -> Result<Option<String>, SqlError> {
+        let Some(relation) = name_of_relation(name) else { return Ok(None) };
+        self.with_binder(|binder, _| {
+            Ok(match binder.relation(name) {
+                Ok(Named::View(_)) => Some(format!("view \"{relation}\"")),
+                Ok(Named::Sequence(_)) => Some(format!("sequence \"{relation}\"")),
+                // What else is wrong is found out later.
+                _ => None,
+            })
+        })
+    }
+
+    /// The columns of a table.
+    fn columns_of(&self, name: &ObjectName) -> Result<Vec<String>, SqlError> {
+        let info = self.with_binder(|binder, _| binder.table(name).map_err(Stop::into_error))?;
+        Ok(info.table.visible_columns().map(|(_, column)| column.name.clone()).collect())
     }
 
     /// The insertion that COPY to a table's columns is.
@@ -231,7 +312,10 @@ impl Session<'_> {
         };
         let values = vec!["NULL"; sql.len()].join(", ");
         // Columns that are GENERATED ALWAYS take what the file has: see [`crate::syntax`].
-        let insert = format!("INSERT OVERWRITE INTO {name} ({}) VALUES ({values})", sql.join(", "));
+        let insert = match sql.as_slice() {
+            [] => format!("INSERT OVERWRITE INTO {name} DEFAULT VALUES"),
+            names => format!("INSERT OVERWRITE INTO {name} ({}) VALUES ({values})", names.join(", ")),
+        };
         let insert = Parser::parse_sql(&PostgreSql, &insert)
             .map_err(|cause| SqlError::internal(format!("a statement made for COPY cannot be read: {cause}")))?;
         let Some(Statement::Insert(insert)) = insert.into_iter().next() else {
@@ -245,6 +329,13 @@ impl Session<'_> {
         let syntax::Source::Table(name, columns) = &copy.source else {
             return Err(SqlError::internal("COPY of a query from the client"));
         };
+        if let Some(what) = self.no_table(name)? {
+            let error = SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("cannot copy to {what}"));
+            return Err(match what.starts_with("view") {
+                true => error.with_hint("To enable copying to a view, provide an INSTEAD OF INSERT trigger."),
+                false => error,
+            });
+        }
         let interrupted = self.interruption();
         let plan = loop {
             let plan = self.insertion(name, columns)?;
@@ -256,12 +347,15 @@ impl Session<'_> {
         let types: Vec<Type> = plan.targets.iter().map(|target| plan.table.column_type(*target)).collect();
         let names: Vec<&str> =
             plan.targets.iter().map(|target| plan.table.table.columns[*target].name.as_str()).collect();
-        let is_binary = copy.format.kind == Kind::Binary;
-        let encoding = client.encoding();
+        let format = &copy.options.format(false)?;
+        let is_binary = format.kind == Kind::Binary;
+        let encoding = format.encoding.unwrap_or(client.encoding());
         let wire = if is_binary { WireFormat::Binary } else { WireFormat::Text };
-        let named = |list: &[String], name: &str| list.iter().any(|other| other == "*" || other == name);
-        let never_null: Vec<bool> = names.iter().map(|name| named(&copy.format.force_not_null, name)).collect();
-        let maybe_null: Vec<bool> = names.iter().map(|name| named(&copy.format.force_null, name)).collect();
+        let copied: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let all: Vec<String> = plan.table.table.visible_columns().map(|(_, column)| column.name.clone()).collect();
+        let relation = || name_of_relation(name);
+        let never_null = flags(&format.force_not_null, &copied, &all, relation(), "FORCE_NOT_NULL")?;
+        let maybe_null = flags(&format.force_null, &copied, &all, relation(), "FORCE_NULL")?;
         self.with_run(&plan, &[], &[], |run, plan| {
             let mut count = 0_u64;
             let mut values = Vec::with_capacity(types.len());
@@ -270,18 +364,18 @@ impl Session<'_> {
                 if fields.len() > types.len() {
                     return Err(copy::bad_format("extra data after last expected column"));
                 }
-                if fields.len() < types.len() {
-                    let missing = names[fields.len()];
-                    return Err(copy::bad_format(format!("missing data for column \"{missing}\"")));
-                }
                 values.clear();
                 for (number, ty) in types.iter().enumerate() {
+                    if number >= fields.len() {
+                        let missing = names[number];
+                        return Err(copy::bad_format(format!("missing data for column \"{missing}\"")));
+                    }
                     let (raw, quoted) = fields.raw(number);
                     let mut field = fields.get(number);
                     if never_null[number] && !quoted && field.is_none() {
                         field = Some(raw);
                     }
-                    if maybe_null[number] && quoted && raw == copy.format.null.as_bytes() {
+                    if maybe_null[number] && quoted && raw == format.null.as_bytes() {
                         field = None;
                     }
                     values.push(match field {
@@ -296,7 +390,7 @@ impl Session<'_> {
                 count += run.insert_row(plan, &values, &mut nothing)?;
                 Ok(())
             };
-            let mut decoder = copy::decoder(&copy.format, types.len());
+            let mut decoder = copy::decoder(format, &names);
             // Lines are looked for in UTF-8: in some encodings a backslash can be half of a
             // character.
             let mut stream = (!is_binary && !encoding.is_utf8()).then(|| EncodedStream::new(encoding));

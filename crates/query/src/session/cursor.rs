@@ -192,6 +192,11 @@ impl Rows {
 }
 
 impl Portal {
+    /// Whether it runs something that finds rows, and not a statement about the session.
+    fn is_query(&self) -> bool {
+        matches!(self.prepared.statement, Some(Parsed::Sql(_)))
+    }
+
     /// The record of a table that is in the row on which this cursor stands, as PostgreSQL finds it.
     ///
     /// # Errors
@@ -226,14 +231,18 @@ impl Session<'_> {
     /// What a statement about the session returns, if anything.
     ///
     /// # Errors
-    /// None now.
+    /// When what a portal runs makes no sense any more.
     pub(super) fn session_columns(&self, statement: &SessionStatement) -> Result<Option<Vec<ResultColumn>>, SqlError> {
         Ok(match statement {
             SessionStatement::Setting(setting) => super::utility::setting_columns(setting),
             // A cursor that is not there may be when the statement runs.
             SessionStatement::Cursor(Cursor::Fetch(name, _)) => {
-                let rows = self.portals.get(name).and_then(|portal| portal.rows.as_ref());
-                rows.and_then(|rows| rows.planned.columns.clone())
+                match self.portals.get(name) {
+                    Some(Portal { rows: Some(rows), .. }) => rows.planned.columns.clone(),
+                    // One of the protocol's that was not run yet.
+                    Some(portal) if portal.is_query() => self.plan(&portal.prepared)?.columns.clone(),
+                    _ => None,
+                }
             }
             _ => None,
         })
@@ -264,7 +273,7 @@ impl Session<'_> {
                 "DECLARE CURSOR".to_owned()
             }
             Cursor::Fetch(name, direction) => {
-                let way = self.go(name, *direction)?;
+                let way = self.go(name, *direction, client)?;
                 let portal = self.portals.get(name).ok_or_else(|| no_cursor(name))?;
                 let rows = portal.rows.as_ref().ok_or_else(|| no_cursor(name))?;
                 let columns = rows.planned.columns.as_deref().unwrap_or_default();
@@ -272,9 +281,9 @@ impl Session<'_> {
                 self.give_as(fetched, columns, to, client)?;
                 format!("FETCH {}", way.len())
             }
-            Cursor::Move(name, direction) => format!("MOVE {}", self.go(name, *direction)?.len()),
+            Cursor::Move(name, direction) => format!("MOVE {}", self.go(name, *direction, client)?.len()),
             Cursor::Close(None) => {
-                self.portals.retain(|_, portal| portal.declared.is_none());
+                self.portals.clear();
                 "CLOSE CURSOR ALL".to_owned()
             }
             Cursor::Close(Some(name)) => {
@@ -284,7 +293,34 @@ impl Session<'_> {
         }))
     }
 
-    fn go(&mut self, name: &str, direction: Direction) -> Result<Vec<usize>, SqlError> {
+    /// Finds the rows of a portal that the protocol's Bind has made, if nobody has yet.
+    fn open_portal(&mut self, name: &str, client: &mut Client<'_>) -> Result<(), SqlError> {
+        let Some(portal) = self.portals.get(name).filter(|portal| portal.rows.is_none()) else { return Ok(()) };
+        // What would fetch from another portal in turn is none of these, so this is not recursive.
+        if !portal.is_query() {
+            let message = format!("portal \"{name}\" cannot be run");
+            return Err(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
+        }
+        let (prepared, is_done) = (Arc::clone(&portal.prepared), portal.done);
+        let planned = self.plan(&prepared)?;
+        if planned.columns.is_none() {
+            let message = format!("portal \"{name}\" cannot be run");
+            return Err(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
+        }
+        let mut found = Collected::within(&self.state.statement_memory());
+        let mut tag = String::new();
+        // One that has given all its rows stands behind the last.
+        if !is_done {
+            let parameters = std::mem::take(&mut self.portals.get_mut(name).ok_or_else(|| no_cursor(name))?.parameters);
+            Tag(tag) = self.run(&prepared, &planned, &parameters, To::Kept(&mut found), client)?;
+        }
+        let portal = self.portals.get_mut(name).ok_or_else(|| no_cursor(name))?;
+        (portal.rows, portal.done) = (Some(Rows::new(planned, found, tag, true)), true);
+        Ok(())
+    }
+
+    fn go(&mut self, name: &str, direction: Direction, client: &mut Client<'_>) -> Result<Vec<usize>, SqlError> {
+        self.open_portal(name, client)?;
         let portal = self.portals.get_mut(name).ok_or_else(|| no_cursor(name))?;
         let scroll = portal.declared.is_some_and(|declared| declared.scroll);
         let rows = portal.rows.as_mut().ok_or_else(|| no_cursor(name))?;
@@ -351,7 +387,8 @@ impl Session<'_> {
         let rows = Some(rows);
         let (parameters, formats) = Default::default();
         let _kept = self.state.memory.reserve();
-        let portal = Portal { prepared, parameters, formats, rows, done: true, declared: Some(declared), _kept };
+        let (made, declared) = (declared.made, Some(declared));
+        let portal = Portal { prepared, parameters, formats, rows, done: true, made, declared, _kept };
         self.portals.insert(name.clone(), portal);
         Ok(())
     }

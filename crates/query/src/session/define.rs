@@ -19,6 +19,7 @@ use crate::{
     bind::{Binder, first::First, general::GeneralQuery},
     ddl::{Ddl, Definition, Effects, Outcome},
     error::unforeseen,
+    execute::measure::Probe,
     expression::Environment,
     locks::LockMode,
     schema::{Oid, Schema},
@@ -52,6 +53,19 @@ impl Session<'_> {
     /// # Errors
     /// What goes wrong.
     pub(super) fn define(&mut self, definition: &Definition, client: &mut Client<'_>) -> Result<Tag, SqlError> {
+        self.define_with(definition, client, ())
+    }
+
+    /// The same, where somebody is told what the query takes of whose rows a table is made.
+    ///
+    /// # Errors
+    /// What goes wrong.
+    pub(super) fn define_with<P: Probe>(
+        &mut self,
+        definition: &Definition,
+        client: &mut Client<'_>,
+        probe: P,
+    ) -> Result<Tag, SqlError> {
         match definition {
             // It changes nothing; on a standby nobody may keep others from what replay does.
             Definition::Lock(lock) if lock.mode > LockMode::RowExclusive && self.shared.is_standby() => {
@@ -77,7 +91,7 @@ impl Session<'_> {
         }
         self.state.schema = schema;
         let Some((table, query)) = outcome.fill else { return Ok(Tag(outcome.tag.to_owned())) };
-        let Tag(filled) = self.fill(table, &query, client)?;
+        let Tag(filled) = self.fill(table, &query, client, probe)?;
         Ok(Tag(filled))
     }
 
@@ -136,7 +150,13 @@ impl Session<'_> {
     }
 
     /// Puts what a query finds into a table that was made for it.
-    fn fill(&mut self, table: Oid, query: &Query, client: &mut Client<'_>) -> Result<Tag, SqlError> {
+    fn fill<P: Probe>(
+        &mut self,
+        table: Oid,
+        query: &Query,
+        client: &mut Client<'_>,
+        probe: P,
+    ) -> Result<Tag, SqlError> {
         let info =
             self.state.schema.table(table).ok_or_else(|| SqlError::internal("a table was made and is not there"))?;
         let quote = |name: &str| freshet_sql::functions::quote_identifier(name).to_string();
@@ -145,7 +165,7 @@ impl Session<'_> {
         let statement = parse(&sql)?.pop();
         let prepared = Prepared::new("", statement, Vec::new());
         let planned = self.plan(&prepared)?;
-        let Tag(tag) = self.run(&prepared, &planned, &[], Rows::Client(&[]), client)?;
+        let Tag(tag) = self.run_with(&prepared, &planned, &[], Rows::Client(&[]), client, probe)?;
         Ok(Tag(tag.replacen("INSERT 0", "SELECT", 1)))
     }
 }

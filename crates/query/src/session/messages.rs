@@ -14,7 +14,7 @@ use freshet_postgres::{
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
     memory::Reservation,
-    types::{Kind, binary, text},
+    types::{Kind, Timestamp, binary, text},
 };
 
 use super::{
@@ -400,7 +400,9 @@ impl postgres::Session for Session<'_> {
         let kept = self.state.memory.reserve();
         kept.take_values(&parameters).map_err(report)?;
         let formats: Vec<Format> = bind.results.iter().collect();
-        let portal = Portal { prepared, parameters, formats, rows: None, done: false, declared: None, _kept: kept };
+        let made = if bind.portal.is_empty() { Timestamp(0) } else { Timestamp::now() };
+        let portal =
+            Portal { prepared, parameters, formats, rows: None, done: false, made, declared: None, _kept: kept };
         self.portals.insert(bind.portal.to_owned(), portal);
         Ok(())
     }

@@ -150,6 +150,8 @@ pub struct Portal {
     /// Its rows, when it was run with a limit, or is a cursor.
     rows: Option<Rows>,
     done: bool,
+    /// When Bind has made it, if it has a name.
+    made: Timestamp,
     /// How it was declared, if it is a cursor.
     declared: Option<Declared>,
     /// What its parameters take.

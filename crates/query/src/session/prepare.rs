@@ -347,7 +347,7 @@ impl Session<'_> {
                 (Plan::Delete(plan), columns)
             }
             Statement::Explain { statement: explained, .. } => {
-                self.plan_of(binder, &crate::explain::subject(explained, false)?)?;
+                self.plan_of(binder, &crate::explain::subject(explained)?)?;
                 (Plan::Utility, self.utility_columns(statement)?)
             }
             statement => (Plan::Utility, self.utility_columns(statement)?),

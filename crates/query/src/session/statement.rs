@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     bind::first::First,
-    execute::{Run, Sink},
+    execute::{Run, Sink, measure::Probe},
     expression::Environment,
     locks::{self, Patience},
     schema::Oid,
@@ -37,6 +37,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// What goes wrong.
+    #[inline]
     pub(super) fn run(
         &mut self,
         prepared: &Prepared,
@@ -44,6 +45,22 @@ impl Session<'_> {
         parameters: &[Value],
         rows: Rows<'_>,
         client: &mut Client<'_>,
+    ) -> Result<Tag, SqlError> {
+        self.run_with(prepared, planned, parameters, rows, client, ())
+    }
+
+    /// The same, where somebody is told what its steps take.
+    ///
+    /// # Errors
+    /// What goes wrong.
+    pub(super) fn run_with<P: Probe>(
+        &mut self,
+        prepared: &Prepared,
+        planned: &Arc<Planned>,
+        parameters: &[Value],
+        rows: Rows<'_>,
+        client: &mut Client<'_>,
+        probe: P,
     ) -> Result<Tag, SqlError> {
         if let Some(block) = &self.block {
             (self.state.isolation, self.state.read_only, self.state.deferrable) = block.modes();
@@ -62,7 +79,7 @@ impl Session<'_> {
         let locked = self.lock_for(prepared, planned, &interrupted)?;
         let planned: &Planned = locked.as_ref().unwrap_or(planned);
         let columns = planned.columns.as_deref().unwrap_or_default();
-        let tag = self.with_run(planned, &planned.firsts, parameters, |run, planned| {
+        let tag = self.with_run_told(planned, &planned.firsts, parameters, probe, |run, planned| {
             let mut wire;
             let sink: &mut dyn Sink = match rows {
                 Rows::Client(formats) => {
@@ -73,10 +90,10 @@ impl Session<'_> {
                 Rows::Kept(into) => into,
             };
             let tag = match &planned.plan {
-                Plan::Select(plan) => format!("SELECT {}", run.select(plan, sink)?),
-                Plan::Insert(plan) => format!("INSERT 0 {}", run.insert(plan, sink)?),
-                Plan::Update(plan) => format!("UPDATE {}", run.update(plan, sink)?),
-                Plan::Delete(plan) => format!("DELETE {}", run.delete(plan, sink)?),
+                Plan::Select(plan) => format!("SELECT {}", run.select(plan, sink, probe)?),
+                Plan::Insert(plan) => format!("INSERT 0 {}", run.insert(plan, sink, probe)?),
+                Plan::Update(plan) => format!("UPDATE {}", run.update(plan, sink, probe)?),
+                Plan::Delete(plan) => format!("DELETE {}", run.delete(plan, sink, probe)?),
                 Plan::General(query) => format!("SELECT {}", run.general(query, sink)?),
                 Plan::Utility => unreachable!("it went another way"),
             };
@@ -97,12 +114,23 @@ impl Session<'_> {
     ///
     /// # Errors
     /// What goes wrong.
-    pub(super) fn with_run<P, T>(
+    pub(super) fn with_run<S, T>(
         &self,
-        plan: &P,
+        plan: &S,
         firsts: &[First],
         parameters: &[Value],
-        what: impl for<'a> FnOnce(&Run<'a, '_>, &'a P) -> Result<T, SqlError>,
+        what: impl for<'a> FnOnce(&Run<'a, '_>, &'a S) -> Result<T, SqlError>,
+    ) -> Result<T, SqlError> {
+        self.with_run_told(plan, firsts, parameters, (), what)
+    }
+
+    fn with_run_told<S, T, P: Probe>(
+        &self,
+        plan: &S,
+        firsts: &[First],
+        parameters: &[Value],
+        probe: P,
+        what: impl for<'a> FnOnce(&Run<'a, '_>, &'a S) -> Result<T, SqlError>,
     ) -> Result<T, SqlError> {
         let interrupted = self.interruption();
         let block = self.block.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
@@ -112,9 +140,10 @@ impl Session<'_> {
         let memory = self.state.statement_memory();
         let context = self.state.context_within(Some(&view), block.begun, &memory);
         let mut values = Vec::new();
-        for first in firsts {
+        for (number, first) in firsts.iter().enumerate() {
             let environment = Environment { parameters, firsts: &values, context: &context, session: &view };
-            let value = self.new_run(block, transaction, environment, &interrupted, &memory).first(first)?;
+            let run = self.new_run(block, transaction, environment, &interrupted, &memory);
+            let value = probe.first(number, |probe| run.first(first, probe))?;
             values.push(value);
         }
         let environment = Environment { parameters, firsts: &values, context: &context, session: &view };

@@ -235,12 +235,17 @@ impl SessionView for View<'_> {
 
     fn cursors(&self) -> Vec<CursorInfo> {
         let Some((_, portals)) = self.kept else { return Vec::new() };
-        let declared = portals.iter().filter_map(|(name, portal)| {
+        let shown = portals.iter().filter(|(name, _)| !name.is_empty()).map(|(name, portal)| {
             let (name, statement) = (name.clone(), portal.prepared.sql.clone());
-            let Declared { made, scroll, hold, binary, .. } = portal.declared?;
-            Some(CursorInfo { name, statement, made, scroll, hold, binary })
+            match portal.declared {
+                Some(Declared { made, scroll, hold, binary, .. }) => {
+                    CursorInfo { name, statement, made, scroll, hold, binary }
+                }
+                // A portal that Bind has named.
+                None => CursorInfo { name, statement, made: portal.made, scroll: false, hold: false, binary: false },
+            }
         });
-        let mut cursors: Vec<_> = declared.collect();
+        let mut cursors: Vec<_> = shown.collect();
         cursors.sort_by(|one, other| one.name.cmp(&other.name));
         cursors
     }

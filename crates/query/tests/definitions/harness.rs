@@ -316,7 +316,7 @@ impl<'b> Session<'b> {
             let tag = match &statement {
                 Statement::Query(query) => {
                     let plan = binder.query(query).map_err(settled)?;
-                    let count = run.select(&plan, &mut found)?;
+                    let count = run.select(&plan, &mut found, ())?;
                     let rows = found.0.iter().map(|row| {
                         let show = |(value, output): (&Value, &freshet_query::bind::select::Output)| {
                             let mut shown = String::new();
@@ -335,21 +335,21 @@ impl<'b> Session<'b> {
                     if outdated(lock(plan.table.table.oid)?)? {
                         continue;
                     }
-                    format!("INSERT 0 {}", run.insert(&plan, &mut found)?)
+                    format!("INSERT 0 {}", run.insert(&plan, &mut found, ())?)
                 }
                 Statement::Update(update) => {
                     let plan = binder.update(update, None).map_err(settled)?;
                     if outdated(lock(plan.table.table.oid)?)? {
                         continue;
                     }
-                    format!("UPDATE {}", run.update(&plan, &mut found)?)
+                    format!("UPDATE {}", run.update(&plan, &mut found, ())?)
                 }
                 Statement::Delete(delete) => {
                     let plan = binder.delete(delete, None).map_err(settled)?;
                     if outdated(lock(plan.table.table.oid)?)? {
                         continue;
                     }
-                    format!("DELETE {}", run.delete(&plan, &mut found)?)
+                    format!("DELETE {}", run.delete(&plan, &mut found, ())?)
                 }
                 other => panic!("{other} is for others to test"),
             };

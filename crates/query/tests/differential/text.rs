@@ -17,7 +17,8 @@ pub struct Statement {
 pub fn statements(text: &str) -> Vec<Statement> {
     let mut found = Vec::new();
     let mut current = Statement::default();
-    let mut lines = text.lines().enumerate();
+    // Carriage returns are a part of data.
+    let mut lines = text.split_terminator('\n').enumerate();
     while let Some((number, line)) = lines.next() {
         if current.sql.is_empty() {
             if line.trim().is_empty() || line.trim_start().starts_with("--") {
