@@ -465,6 +465,10 @@ impl Binder<'_> {
 
     fn argument(&self, argument: Typed, kind: Kind) -> Result<Expression, SqlError> {
         match kind {
+            // What takes anything shows it, and does not know of what an id is.
+            Kind::Any | Kind::AnyNonArray if argument.ty.kind().is_object_alias() => {
+                Ok(self.coerce(argument, Type::TEXT, CastContext::Explicit)?.expression)
+            }
             Kind::Any | Kind::AnyNonArray => Ok(self.settle(argument)?.expression),
             // Lengths do not matter to functions.
             _ if argument.ty.kind() == kind => Ok(argument.expression),

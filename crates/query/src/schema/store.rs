@@ -76,7 +76,7 @@ impl VersionRow {
 }
 
 /// How objects are written: another number whenever that changes.
-const FORMAT: u16 = 5;
+const FORMAT: u16 = 6;
 
 /// The catalog of a node's databases, on any node.
 #[derive(Debug)]

@@ -132,7 +132,7 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
             let found = class::index(&snapshot.schema, given.oid(0));
             let place = usize::try_from(given.number(1) - 1).ok();
             let part = found.and_then(|(_, index)| index.columns.get(place?));
-            part.map_or(Value::Null, |part| column_property(given.text(2), part.descending))
+            part.map_or(Value::Null, |part| column_property(given.text(2), part))
         }
         F::IndexProperty if class::index(&snapshot.schema, given.oid(0)).is_some() => {
             match given.text(1).to_lowercase().as_str() {
@@ -215,10 +215,12 @@ fn text_of(comment: Option<&std::sync::Arc<crate::schema::Comment>>) -> Value {
     comment.map_or(Value::Null, |comment| Value::text(comment.text.as_str()))
 }
 
-fn column_property(property: &str, descending: bool) -> Value {
+fn column_property(property: &str, part: &crate::schema::IndexColumn) -> Value {
     match property.to_lowercase().as_str() {
-        "asc" | "nulls_last" => Value::Bool(!descending),
-        "desc" | "nulls_first" => Value::Bool(descending),
+        "asc" => Value::Bool(!part.descending),
+        "desc" => Value::Bool(part.descending),
+        "nulls_first" => Value::Bool(part.nulls_first),
+        "nulls_last" => Value::Bool(!part.nulls_first),
         "orderable" | "search_array" | "search_nulls" => Value::Bool(true),
         "distance_orderable" | "returnable" => Value::Bool(false),
         _ => Value::Null,
