@@ -220,6 +220,53 @@ fn definitions_wait_for_writers_and_writers_notice_them() {
     assert_eq!(other.lines("SELECT * FROM a"), ["7 0 6"]);
 }
 
+/// Runs `change` in one session, then `statement` in the other, which waits until the first commits.
+/// Says what has become of the statement.
+fn waited(sql: &str, change: &str, statement: &'static str) -> (SqlNode, Sql, String) {
+    let (node, one, other) = prepared(sql);
+    one.lines(&format!("BEGIN; {change}"));
+    let waiting = thread::spawn(move || other.outcome(statement));
+    eventually("it waits", || one.lines("SELECT count(*) > 0 FROM pg_locks WHERE NOT granted") == ["t"]);
+    one.lines("COMMIT");
+    let state = waiting.join().unwrap();
+    (node, one, state)
+}
+
+#[test]
+fn a_query_of_a_definition_is_bound_to_what_there_is_after_a_wait() {
+    let view = "CREATE VIEW w AS SELECT id, v FROM a";
+    for (change, statement, state) in [
+        ("DROP TABLE a CASCADE", view, "42P01"),
+        ("ALTER TABLE a RENAME TO a9", view, "42P01"),
+        ("ALTER TABLE a SET SCHEMA s", view, "42P01"),
+        ("ALTER TABLE a DROP COLUMN v CASCADE", view, "42703"),
+        ("DROP VIEW x; ALTER TABLE a RENAME v TO v9", view, "42703"),
+        ("DROP VIEW x", "CREATE VIEW w AS SELECT * FROM x", "42P01"),
+        ("ALTER VIEW x RENAME TO x9", "CREATE VIEW w AS SELECT * FROM x", "42P01"),
+        ("DROP TABLE a CASCADE", "CREATE VIEW w AS SELECT count(*) FROM a JOIN a AS b USING (id)", "42P01"),
+        ("DROP TABLE a CASCADE", "CREATE OR REPLACE VIEW y AS SELECT id FROM a", "42P01"),
+        ("DROP TABLE a CASCADE", "CREATE TABLE w AS SELECT * FROM a", "42P01"),
+        ("ALTER TABLE a DROP COLUMN v CASCADE", "CREATE TABLE w AS SELECT v FROM a", "42703"),
+    ] {
+        let tables =
+            format!("{ACCOUNTS}; CREATE SCHEMA s; CREATE VIEW x AS SELECT * FROM a; CREATE VIEW y AS SELECT 1 AS id");
+        let (_node, one, found) = waited(&tables, change, statement);
+        assert_eq!(found, state, "{change}, {statement}");
+        assert_eq!(one.lines("SELECT count(*) FROM pg_class WHERE relname = 'w'"), ["0"]);
+    }
+    let text = "ALTER TABLE a ALTER v TYPE text USING 'n' || v";
+    let (_node, _one, found) = waited(ACCOUNTS, text, "CREATE VIEW w AS SELECT v + 1 AS v FROM a");
+    assert_eq!(found, "42883");
+    for statement in ["CREATE VIEW w AS SELECT * FROM a", "CREATE TABLE w AS SELECT * FROM a"] {
+        let (_node, one, found) = waited(ACCOUNTS, text, statement);
+        assert_eq!(found, "00000", "{statement}");
+        assert_eq!(one.lines("SELECT v, pg_typeof(v) FROM w ORDER BY id"), ["n10 text", "n20 text"], "{statement}");
+        let (_node, one, found) = waited(ACCOUNTS, "ALTER TABLE a ADD z int DEFAULT 7", statement);
+        assert_eq!(found, "00000", "{statement}");
+        assert_eq!(one.lines("SELECT id, v, z FROM w ORDER BY id"), ["1 10 7", "2 20 7"], "{statement}");
+    }
+}
+
 #[test]
 fn sums_stay_the_same_under_load() {
     let node = Arc::new(SqlNode::in_memory());

@@ -314,7 +314,7 @@ impl Work<'_, '_, '_> {
             return Ok(("CREATE TABLE AS", None));
         }
         self.check_persistence(statement.persistence)?;
-        let found = (self.ddl.columns_of)(&statement.query)?;
+        let found = self.columns_of(&statement.query)?;
         if statement.columns.len() > found.len() {
             return Err(error(SqlState::SYNTAX_ERROR, "too many column names were specified").into());
         }

@@ -62,8 +62,8 @@ use crate::{
 };
 use work::{Halt, Work};
 
-/// Says which columns a query has, or what is wrong with it.
-pub type ColumnsOf<'a> = &'a dyn Fn(&Query) -> Result<Vec<(String, Type)>, SqlError>;
+/// Says which columns a query has where the catalog is this, or what is wrong with it.
+pub type ColumnsOf<'a> = &'a dyn Fn(&Query, &Arc<Schema>) -> Result<Vec<(String, Type)>, SqlError>;
 
 /// A session's surroundings, for statements that define.
 pub struct Ddl<'a, 'w> {

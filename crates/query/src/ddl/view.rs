@@ -316,7 +316,7 @@ impl Work<'_, '_, '_> {
             return Err(error.into());
         }
         let uses = settle.uses;
-        let found = (self.ddl.columns_of)(&query)?;
+        let found = self.columns_of(&query)?;
         if statement.columns.len() > found.len() {
             return Err(error(SqlState::SYNTAX_ERROR, "CREATE VIEW specifies more column names than columns").into());
         }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use freshet_engine::Isolation;
 use freshet_sql::{
-    SqlError, SqlState, Value,
+    SqlError, SqlState, Type, Value,
     functions::{SessionCalls, SetFunction},
 };
+
+use sqlparser::ast::Query;
 
 use super::{
     Ddl, Outcome,
@@ -123,6 +125,12 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
     /// Tells the client something.
     pub(super) fn notice(&mut self, state: SqlState, message: impl Into<String>) {
         self.ddl.notices.push(error(state, message));
+    }
+
+    /// The columns of a query, where the catalog is as this change has it: the session may know an
+    /// older one.
+    pub(super) fn columns_of(&self, query: &Query) -> Result<Vec<(String, Type)>, SqlError> {
+        (self.ddl.columns_of)(query, &Arc::new(self.schema().clone()))
     }
 
     pub(super) fn binder(&self) -> Binder<'_> {

@@ -118,10 +118,10 @@ impl Session<'_> {
         let interrupted = || flag.check(deadline);
         let transaction = self.block.as_ref().and_then(|block| block.transaction.as_ref());
         let transaction = transaction.ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
-        let columns_of = |query: &Query| {
+        let columns_of = |query: &Query, schema: &Arc<Schema>| {
             let prepared = Prepared::new("", Some(Parsed::sql(Statement::Query(Box::new(query.clone())))), Vec::new());
             // The creator of a view needs no privilege on what it shows.
-            let planned = self.would_be(&prepared)?;
+            let planned = self.would_be(&prepared, schema)?;
             let columns = planned.columns.iter().flatten().map(|column| (column.name.clone(), column.ty));
             Ok(columns.collect())
         };

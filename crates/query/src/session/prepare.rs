@@ -29,7 +29,7 @@ use crate::{
         select::{Output, SelectPlan},
     },
     relations::{Reader, Snapshot},
-    schema::{Oid, SchemaVersion},
+    schema::{Oid, Schema, SchemaVersion},
     server::Shared,
     system::activity::shown,
 };
@@ -250,7 +250,8 @@ impl Session<'_> {
             *generation = now;
             return Ok(Arc::clone(planned));
         }
-        let planned = Arc::new(self.make_plan(prepared, true)?);
+        let planned =
+            Arc::new(self.make_plan_with(prepared, &self.state.schema, true, prepared.given.clone(), None)?);
         if let Some((_, before)) = &*place
             && before.columns.as_ref().map(|all| all.iter().map(|column| column.ty).collect::<Vec<_>>())
                 != planned.columns.as_ref().map(|all| all.iter().map(|column| column.ty).collect::<Vec<_>>())
@@ -265,12 +266,12 @@ impl Session<'_> {
         Ok(planned)
     }
 
-    /// What a statement would be, whether the role may run it or not.
+    /// What a statement would be where the catalog is this, whether the role may run it or not.
     ///
     /// # Errors
     /// When the statement makes no sense.
-    pub(super) fn would_be(&self, prepared: &Prepared) -> Result<Planned, SqlError> {
-        self.make_plan(prepared, false)
+    pub(super) fn would_be(&self, prepared: &Prepared, schema: &Arc<Schema>) -> Result<Planned, SqlError> {
+        self.make_plan_with(prepared, schema, false, prepared.given.clone(), None)
     }
 
     /// The plan of a statement for these values alone, where they may say that an index which has
@@ -281,16 +282,13 @@ impl Session<'_> {
         }
         let types = planned.parameters.iter().copied().map(Some).collect();
         // What fails is told when it is run.
-        self.make_plan_with(prepared, true, types, Some(values)).ok().map(Arc::new)
-    }
-
-    fn make_plan(&self, prepared: &Prepared, checked: bool) -> Result<Planned, SqlError> {
-        self.make_plan_with(prepared, checked, prepared.given.clone(), None)
+        self.make_plan_with(prepared, &self.state.schema, true, types, Some(values)).ok().map(Arc::new)
     }
 
     fn make_plan_with(
         &self,
         prepared: &Prepared,
+        schema: &Arc<Schema>,
         checked: bool,
         types: Vec<Option<Type>>,
         values: Option<&[Value]>,
@@ -299,13 +297,13 @@ impl Session<'_> {
         let view = View::new(&self.shared, &self.state);
         let memory = self.state.statement_memory();
         let context = self.state.context_within(Some(&view), freshet_sql::types::Timestamp::now(), &memory);
-        let planner = SessionPlanner { shared: &self.shared, state: &self.state };
+        let planner = SessionPlanner { shared: &self.shared, state: &self.state, schema };
         let binder = Binder {
             parameters: types.into(),
             values,
             planner: Some(&planner),
             checked,
-            ..Binder::new(&self.state.schema, &path, self.state.role, &context)
+            ..Binder::new(schema, &path, self.state.role, &context)
         };
         let (plan, columns) = match &prepared.statement {
             Some(Parsed::Sql(statement)) => self.plan_of(&binder, statement)?,
@@ -337,7 +335,7 @@ impl Session<'_> {
         Ok(Planned {
             by_values,
             _kept: kept,
-            version: self.state.schema.version,
+            version: schema.version,
             role: self.state.role,
             path,
             firsts,
@@ -403,6 +401,7 @@ impl Session<'_> {
 struct SessionPlanner<'s> {
     shared: &'s Shared,
     state: &'s State,
+    schema: &'s Arc<Schema>,
 }
 
 impl Planner for SessionPlanner<'_> {
@@ -413,7 +412,7 @@ impl Planner for SessionPlanner<'_> {
         context: &EvalContext<'_>,
         checked: bool,
     ) -> Option<Result<Arc<dyn GeneralPlan>, SqlError>> {
-        let mut snapshot = Snapshot::of(self.state);
+        let mut snapshot = Snapshot { schema: Arc::clone(self.schema), ..Snapshot::of(self.state) };
         if !checked {
             snapshot.reader = Reader::Nobody;
         }

@@ -235,7 +235,7 @@ impl Session<'_> {
                 let mut made = Prepared::new(&statement.to_string(), Some(Parsed::Sql(statement.clone())), given);
                 made.by_sql = true;
                 // Privileges are checked when it runs.
-                self.would_be(&made)?;
+                self.would_be(&made, &self.state.schema)?;
                 self.statements.insert(name, Arc::new(made.kept_in(&self.state.memory)?));
                 "PREPARE".to_owned()
             }

@@ -257,10 +257,10 @@ impl<'b> Session<'b> {
         let context = EvalContext { names: Some(&view), session: Some(&view), ..EvalContext::default() };
         if let Some(definition) = Definition::parse(&mut parser).map_err(syntax)? {
             let columns = RefCell::new(());
-            let columns_of = |query: &sqlparser::ast::Query| {
+            let columns_of = |query: &sqlparser::ast::Query, schema: &Arc<Schema>| {
                 let _one_at_a_time = columns.borrow_mut();
-                let binder = Binder::new(&schema, &self.path, self.role, &context);
-                if let Some(columns) = columns_of_view(query, &schema, &self.path) {
+                let binder = Binder::new(schema, &self.path, self.role, &context);
+                if let Some(columns) = columns_of_view(query, schema, &self.path) {
                     return Ok(columns);
                 }
                 let plan = binder.query(query).map_err(settled)?;
