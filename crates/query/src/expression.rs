@@ -466,7 +466,8 @@ impl Expression {
         all
     }
 
-    fn children<'e>(&'e self, visit: &mut dyn FnMut(&'e Self)) {
+    /// Visits the expressions that this one is made of.
+    pub fn children<'e>(&'e self, visit: &mut dyn FnMut(&'e Self)) {
         match self {
             Self::Constant(_)
             | Self::Parameter(_)

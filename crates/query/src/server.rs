@@ -257,6 +257,16 @@ impl SystemView for Shared {
         size::measure(&self.database, info)
     }
 
+    fn database_size(&self, database: crate::schema::Oid) -> Option<u64> {
+        let worker = self.database.worker().ok()?;
+        let schema = self.catalog.read(&worker.begin_read_only(), database).ok()?;
+        let tables = schema.entries().filter_map(|entry| match entry {
+            crate::schema::Entry::Table(info) => Some(info),
+            _ => None,
+        });
+        { tables }.map(|info| Some(self.table_size(info)?.all_bytes())).sum()
+    }
+
     fn sequence_position(&self, sequence: &Sequence) -> Result<Position, SqlError> {
         self.sequences.position(sequence)
     }

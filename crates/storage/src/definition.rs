@@ -35,10 +35,12 @@ pub struct KeyPart {
     /// How it is written into the key.
     pub encoding: KeyEncoding,
     /// Whether the byte before the column says that there is a value: 0 for none. A value is then written behind a
-    /// byte 1, none as a byte 2 alone: it sorts last.
+    /// byte 1, none as a byte 2 alone: it is larger than all values.
     pub nullable: bool,
     /// Whether larger values come first: all bytes are flipped.
     pub descending: bool,
+    /// Whether none is smaller than all values: it is written as a byte 0.
+    pub missing_low: bool,
 }
 
 /// Something that a row must be for an index to have it: whether one of its bytes is zero.
@@ -61,11 +63,12 @@ impl RowTest {
 /// The byte before a value in a key, and in place of one that is missing.
 const PRESENT: u8 = 1;
 const MISSING: u8 = 2;
+const MISSING_LOW: u8 = 0;
 
 impl KeyPart {
     /// A column that always has a value, ascending.
     pub const fn new(offset: u16, width: u16, encoding: KeyEncoding) -> Self {
-        Self { offset, width, encoding, nullable: false, descending: false }
+        Self { offset, width, encoding, nullable: false, descending: false, missing_low: false }
     }
 
     /// A column of raw bytes.
@@ -91,6 +94,11 @@ impl KeyPart {
     /// The same column, larger values first.
     pub const fn descending(self) -> Self {
         Self { descending: true, ..self }
+    }
+
+    /// The same column; none is smaller than all values.
+    pub const fn missing_low(self) -> Self {
+        Self { missing_low: true, ..self }
     }
 
     /// One past the column's last byte in the row.
@@ -159,7 +167,7 @@ impl KeyPart {
         }
         let from = key.length;
         if self.is_missing(row) {
-            key.push(MISSING);
+            key.push(if self.missing_low { MISSING_LOW } else { MISSING });
         } else {
             if self.nullable {
                 key.push(PRESENT);
@@ -584,6 +592,7 @@ mod tests {
             ),
             descending in proptest::bool::ANY,
             text_first in proptest::bool::ANY,
+            missing_low in proptest::bool::ANY,
         ) {
             let text = KeyPart::new(10, 8, KeyEncoding::Variable).nullable();
             let number = KeyPart::signed(1, 8).nullable();
@@ -592,12 +601,15 @@ mod tests {
             if descending {
                 parts.iter_mut().for_each(|part| *part = part.descending());
             }
+            if missing_low {
+                parts.iter_mut().for_each(|part| *part = part.missing_low());
+            }
             let index = IndexDefinition::new("i", false, &parts);
             let made: Vec<_> = rows.iter().map(|(n, t, f)| row_of(*n, t.as_deref(), *f)).collect();
             let keys: Vec<_> = made.iter().map(|row| index.key_of(row, &mut KeyBuffer::new()).to_vec()).collect();
-            // What is missing sorts last.
+            // What is missing is larger or smaller than all that is there.
             let values = |(n, t, f): &(Option<i64>, Option<Vec<u8>>, f64)| {
-                let (n, t) = ((n.is_none(), *n), (t.is_none(), t.clone()));
+                let (n, t) = ((n.is_none() != missing_low, *n), (t.is_none() != missing_low, t.clone()));
                 (n, t, f.to_bits() as i64 ^ ((f.to_bits() as i64 >> 63) as u64 >> 1) as i64)
             };
             let (one, other) = (values(&rows[0]), values(&rows[1]));

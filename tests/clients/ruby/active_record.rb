@@ -1,6 +1,8 @@
 # ActiveRecord, as Rails uses it: migrations, models, the dumped schema, and reads at the standby.
 require 'active_record'
+require 'fileutils'
 require 'stringio'
+require 'tmpdir'
 
 def same(found, wanted, what)
   raise "#{what}: expected #{wanted.inspect}, found #{found.inspect}" unless found == wanted
@@ -96,6 +98,32 @@ def migrated
     't.index "lower((name)::text)", name: "authors_by_lower_name"', 't.index ["name"], name: "index_authors_on_name", unique: true',
     'add_foreign_key "posts", "authors", on_delete: :cascade', 't.check_constraint "price >= (0)::numeric", name: "price_is_positive"'
   ].each { |line| raise "the dumped schema lacks #{line}:\n#{dumped.string}" unless dumped.string.include?(line) }
+  loaded(dumped.string)
+end
+
+# What db:create, db:schema:load, db:structure:dump and db:drop do: another database gets the schema, and says the same of it.
+def loaded(dumped)
+  config = ActiveRecord::DatabaseConfigurations::HashConfig.new('test', 'primary', settings('PRIMARY', database: 'rails_made'))
+  tasks = ActiveRecord::Tasks::PostgreSQLDatabaseTasks.new(config)
+  tasks.create
+  refused(ActiveRecord::DatabaseAlreadyExists, 'a database that is made twice') { tasks.create }
+  ActiveRecord::Base.establish_connection(config)
+  connection = ActiveRecord::Base.connection
+  connection.create_schema('rails_app')
+  Dir.mktmpdir do |folder|
+    File.write("#{folder}/schema.rb", dumped)
+    ActiveRecord::Schema.verbose = false
+    load "#{folder}/schema.rb"
+    again = StringIO.new
+    ActiveRecord::SchemaDumper.dump(connection, again)
+    same(again.string, dumped, 'the schema, dumped again')
+    tasks.structure_dump("#{folder}/structure.sql", nil)
+    structure = File.read("#{folder}/structure.sql")
+    same(structure.scan(/^CREATE TABLE rails_app\.(\w+)/).flatten.sort, %w[ar_internal_metadata authors friends posts schema_migrations], 'the structure')
+  end
+  ActiveRecord::Base.remove_connection
+  tasks.drop
+  ActiveRecord::Base.establish_connection(settings('PRIMARY'))
 end
 
 def worked
@@ -144,6 +172,8 @@ def worked
   same(connection.tables.sort, %w[ar_internal_metadata authors friends posts schema_migrations], 'tables')
   same(connection.primary_key('posts'), 'id', 'primary key')
   same(connection.foreign_keys('posts').map(&:to_table), ['authors'], 'foreign keys')
+  other = Thread.new { ActiveRecord::Base.connection_pool.with_connection { |mine| mine.get_advisory_lock(42) && mine.release_advisory_lock(42) } }
+  same(other.value, true, 'advisory lock of another session')
   same(connection.get_advisory_lock(42) && connection.release_advisory_lock(42), true, 'advisory lock')
   same(Post.where(title: 'x').explain.empty?, false, 'EXPLAIN')
   connection.select_value(ENV.fetch('STAMP', 'SHOW freshet.last_commit'))

@@ -3,7 +3,7 @@
 use datafusion_expr::Expr;
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
-    functions::{self},
+    functions::{self, named, named::Place},
     types::CastContext,
 };
 use sqlparser::ast::{
@@ -48,7 +48,8 @@ impl<'a> Arguments<'a> {
     fn push(&mut self, argument: &'a FunctionArg) -> Result<(), SqlError> {
         let (name, argument) = match argument {
             FunctionArg::Unnamed(argument) => (None, argument),
-            FunctionArg::Named { name, arg, .. } => (Some(name::fold(name)), arg),
+            FunctionArg::Named { name, arg, .. }
+            | FunctionArg::ExprNamed { name: ast::Expr::Identifier(name), arg, .. } => (Some(name::fold(name)), arg),
             FunctionArg::ExprNamed { .. } => return Err(unsupported("an argument named by an expression")),
         };
         match argument {
@@ -186,31 +187,17 @@ impl Binder<'_> {
     }
 }
 
-/// Puts named arguments in their places; what is left out before the last one is zero.
+/// Puts named arguments in their places, with the defaults of those that are left out.
 fn positional(function: &str, typed: Vec<Typed>, names: &[Option<String>]) -> Result<Vec<Typed>, SqlError> {
-    let declared: &[&str] = match function {
-        "make_interval" => &["years", "months", "weeks", "days", "hours", "mins", "secs"],
-        "make_date" => &["year", "month", "day"],
-        "make_time" => &["hour", "min", "sec"],
-        "make_timestamp" => &["year", "month", "mday", "hour", "min", "sec"],
-        "make_timestamptz" => &["year", "month", "mday", "hour", "min", "sec", "timezone"],
-        _ => return Err(unsupported(format_args!("named arguments of {function}"))),
+    let Some(places) = named::places(function, names)? else {
+        return Err(named::missing(function, names, typed.iter().map(|typed| typed.kind().sql_name())));
     };
-    let mut places: Vec<Option<Typed>> = Vec::new();
-    for (at, (typed, name)) in typed.into_iter().zip(names).enumerate() {
-        let place = match name {
-            None => at,
-            Some(name) => declared.iter().position(|declared| declared == name).ok_or_else(|| {
-                SqlError::new(
-                    SqlState::UNDEFINED_FUNCTION,
-                    format!("function {function} has no argument named \"{name}\""),
-                )
-            })?,
-        };
-        if places.len() <= place {
-            places.resize(place + 1, None);
+    let take = |place| match place {
+        Place::Given(at) => Ok(typed[at].clone()),
+        Place::Default(value) => {
+            let ty = value.kind().map_or(Type::UNKNOWN, Type::of);
+            Typed::literal(&value, ty)
         }
-        places[place] = Some(typed);
-    }
-    places.into_iter().map(|place| place.map_or_else(|| Typed::literal(&Value::Int4(0), Type::INT4), Ok)).collect()
+    };
+    places.into_iter().map(take).collect()
 }

@@ -222,7 +222,7 @@ impl Binder<'_> {
             let problem = if inner.rows.items.len() > left.len() { "many" } else { "few" };
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, format!("subquery has too {problem} columns")));
         }
-        let separable = separated(&inner)?.filter(|_| !negated || inner.captures.is_empty() && left.len() == 1);
+        let separable = separated(&inner)?.filter(|_| !negated || left.len() > 1 || inner.captures.is_empty());
         let Some((right, filter)) = separable else {
             let [left] = left.as_slice() else {
                 return Err(unsupported("a row IN a subquery that depends on it"));
@@ -230,10 +230,18 @@ impl Binder<'_> {
             let any = self.any_of_rows(left.clone(), "=", inner, false)?;
             return Ok(Conjunct::Expression(if negated { not(any) } else { any }));
         };
-        let mut filters: Vec<Expr> = filter.into_iter().collect();
+        let of_rows = left.len() > 1;
+        let mut filters: Vec<Expr> = Vec::new();
         for (left, Item { typed: right, .. }) in left.into_iter().zip(inner.rows.items) {
             filters.push(self.compare("=", left, right)?.expr);
         }
+        if negated && of_rows {
+            // A row is known not to be there when all that are there are known to be others.
+            let same = conjunction(filters).map(|same| Expr::IsNotFalse(Box::new(same)));
+            let filter = conjunction(filter.into_iter().chain(same));
+            return Ok(Conjunct::Join(SemiJoin { right, on: Vec::new(), filter, anti: true, null_aware: false }));
+        }
+        filters.extend(filter);
         if !negated {
             let filter = conjunction(filters);
             return Ok(Conjunct::Join(SemiJoin { right, on: Vec::new(), filter, anti: false, null_aware: false }));

@@ -217,6 +217,10 @@ impl Binder<'_> {
         let mut coerced = Vec::with_capacity(arguments.len());
         for (argument, kind) in arguments.into_iter().zip(&resolved.arguments) {
             coerced.push(match kind {
+                // What takes anything shows it, and does not know of what an id is.
+                Kind::Any | Kind::AnyNonArray if argument.kind().is_object_alias() => {
+                    self.cast(argument, Type::TEXT, CastContext::Explicit)?
+                }
                 Kind::Any | Kind::AnyNonArray => self.settle(argument)?,
                 // A number keeps its scale, a text its length: functions take either.
                 kind if argument.kind() == *kind => argument,

@@ -84,8 +84,9 @@ impl Access {
     }
 }
 
-/// What is wanted of an order: what is ordered by, and whether larger values come first.
-pub type Order = [(Expression, bool)];
+/// What is wanted of an order: what is ordered by, whether larger values come first, and whether
+/// nulls do.
+pub type Order = [(Expression, bool, bool)];
 
 /// Conditions that a choice can use; those that it makes superfluous are taken out.
 struct Conditions<'c> {
@@ -104,7 +105,7 @@ fn column_of(expression: &Expression, source: u16, info: &TableInfo) -> Option<u
             let keeps = match (from, to) {
                 (from, Kind::Int4 | Kind::Int8 | Kind::Numeric) if whole(from) => cast.to().modifier() == -1,
                 (Kind::Numeric, Kind::Numeric) => cast.to().modifier() == -1,
-                (Kind::Float4, Kind::Float8) => true,
+                (Kind::Float4, Kind::Float8) | (Kind::Cidr, Kind::Inet) => true,
                 _ => false,
             };
             keeps.then_some(column)
@@ -262,11 +263,13 @@ pub fn choose(info: &TableInfo, source: u16, conditions: &mut Vec<Expression>, o
             among = found;
         }
         let single = index.is_unique_at_once() && given == columns.len();
-        let order_columns = order.iter().map(|(expression, descending)| {
+        let order_columns = order.iter().map(|(expression, descending, nulls_first)| {
             let mut expression = expression.clone();
             implied::replace(&mut expression, &computed, source);
             match expression {
-                Expression::Column { source: own, column } if own == source => Some((column, *descending)),
+                Expression::Column { source: own, column } if own == source => {
+                    Some((column, *descending, *nulls_first))
+                }
                 _ => None,
             }
         });
@@ -310,7 +313,7 @@ fn order_of(
     equal: usize,
     among: &Among,
     single: bool,
-    order: &[(u16, bool)],
+    order: &[(u16, bool, bool)],
 ) -> (bool, bool) {
     if order.is_empty() || (single && matches!(among, Among::Nothing)) {
         return (true, false);
@@ -321,7 +324,7 @@ fn order_of(
     let fixed: Vec<u16> = index.columns[..equal].iter().map(|part| part.column).collect();
     let mut parts = index.columns[equal..].iter();
     let mut backward = None;
-    for (column, descending) in order {
+    for (column, descending, nulls_first) in order {
         if fixed.contains(column) {
             continue;
         }
@@ -330,7 +333,8 @@ fn order_of(
             return (false, false);
         }
         let turned = part.descending != *descending;
-        if *backward.get_or_insert(turned) != turned {
+        let nulls_turned = part.nulls_first != *nulls_first;
+        if *backward.get_or_insert(turned) != turned || nulls_turned != turned {
             return (false, false);
         }
     }

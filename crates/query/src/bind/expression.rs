@@ -2,7 +2,7 @@
 
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
-    functions::{self, check_collatable, common_kind, resolve},
+    functions::{self, check_collatable, common_kind, named, named::Place, resolve},
     types::{CastContext, Kind, text},
 };
 use sqlparser::ast::{
@@ -377,7 +377,12 @@ impl Binder<'_> {
                     parameters.resize(usize::from(number) + 1, None);
                 }
                 let ty = parameters[usize::from(number)].unwrap_or(Type::UNKNOWN);
-                Typed { expression: Expression::Parameter(number), ty }
+                let value = self.values.and_then(|values| values.get(usize::from(number)));
+                let expression = match value.filter(|_| ty.kind() != Kind::Unknown) {
+                    Some(value) => Expression::Constant(value.clone()),
+                    None => Expression::Parameter(number),
+                };
+                Typed { expression, ty }
             }
             other @ (ast::Value::HexStringLiteral(_) | ast::Value::SingleQuotedByteStringLiteral(_)) => {
                 return Err(not_supported(format!("the bit string {other}")).into());
@@ -460,6 +465,10 @@ impl Binder<'_> {
 
     fn argument(&self, argument: Typed, kind: Kind) -> Result<Expression, SqlError> {
         match kind {
+            // What takes anything shows it, and does not know of what an id is.
+            Kind::Any | Kind::AnyNonArray if argument.ty.kind().is_object_alias() => {
+                Ok(self.coerce(argument, Type::TEXT, CastContext::Explicit)?.expression)
+            }
             Kind::Any | Kind::AnyNonArray => Ok(self.settle(argument)?.expression),
             // Lengths do not matter to functions.
             _ if argument.ty.kind() == kind => Ok(argument.expression),
@@ -665,11 +674,31 @@ impl Binder<'_> {
             return Err(Stop::General("an aggregate that is not known here"));
         }
         let mut values = Vec::with_capacity(arguments.len());
+        let mut names = Vec::with_capacity(arguments.len());
         for argument in arguments {
-            let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = argument else {
-                return Err(Stop::General("an argument by name"));
+            let (name, argument) = match argument {
+                FunctionArg::Unnamed(argument) => (None, argument),
+                FunctionArg::Named { name, arg, .. }
+                | FunctionArg::ExprNamed { name: Expr::Identifier(name), arg, .. } => (Some(name_of(name)), arg),
+                FunctionArg::ExprNamed { .. } => return Err(Stop::General("an argument named by an expression")),
             };
+            let FunctionArgExpr::Expr(expr) = argument else { return Err(Stop::General("* in a call")) };
             values.push(self.nested(expr, scope, depth + 1)?);
+            names.push(name);
+        }
+        if names.iter().any(Option::is_some) {
+            let Some(places) = named::places(name, &names)? else {
+                let kinds = values.iter().map(|value| value.ty.kind().sql_name());
+                return Err(named::missing(name, &names, kinds).into());
+            };
+            let take = |place| match place {
+                Place::Given(at) => Typed::clone(&values[at]),
+                Place::Default(value) => {
+                    let ty = value.kind().map_or(Type::UNKNOWN, Type::of);
+                    Typed { expression: Expression::Constant(value), ty }
+                }
+            };
+            values = places.into_iter().map(take).collect();
         }
         self.call(name, values)
     }

@@ -231,6 +231,32 @@ pub fn has_all(
     })
 }
 
+/// Whether values of parameters may say that an index with some rows only has all of a table's rows,
+/// which are `source`, that fulfil these conditions.
+pub fn may_be_said(info: &TableInfo, source: u16, conditions: &Expression) -> bool {
+    fn has_parameter(expression: &Expression) -> bool {
+        let mut found = matches!(expression, Expression::Parameter(_));
+        expression.children(&mut |child| found |= has_parameter(child));
+        found
+    }
+    if info.predicates.iter().all(Vec::is_empty) {
+        return false;
+    }
+    let whole = std::slice::from_ref(conditions);
+    let all = if let Expression::And(all) = conditions { &**all } else { whole };
+    let mut asked = Vec::new();
+    for condition in all.iter().filter(|condition| has_parameter(condition)) {
+        condition.columns(&mut |of, column| {
+            if of == source {
+                asked.push(column);
+            }
+        });
+    }
+    let mut found = false;
+    info.predicates.iter().flatten().for_each(|it| it.columns(&mut |_, column| found |= asked.contains(&column)));
+    found
+}
+
 /// Puts columns into an expression where they have the values of its parts.
 pub fn replace(expression: &mut Expression, usable: &[(Expression, u16)], source: u16) {
     if let Some((_, column)) = usable.iter().find(|(known, _)| same(known, expression)) {

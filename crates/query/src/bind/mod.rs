@@ -71,6 +71,8 @@ pub struct Binder<'a> {
     pub context: &'a EvalContext<'a>,
     /// The types of parameters, as far as they are known.
     pub parameters: RefCell<Vec<Option<Type>>>,
+    /// The values of parameters whose types are known, where the plan is for these alone.
+    pub values: Option<&'a [Value]>,
     /// Who plans general queries, where there may be any subqueries.
     pub planner: Option<&'a dyn general::Planner>,
     /// The subqueries that are run before the statement.
@@ -130,7 +132,8 @@ impl<'a> Binder<'a> {
     /// For statements and expressions without parameters and subqueries.
     pub fn new(schema: &'a Schema, path: &'a [Oid], role: Oid, context: &'a EvalContext<'a>) -> Self {
         let (parameters, firsts, needs) = Default::default();
-        Self { schema, path, role, context, parameters, planner: None, firsts, needs, checked: true }
+        let (values, planner) = (None, None);
+        Self { schema, path, role, context, parameters, values, planner, firsts, needs, checked: true }
     }
 }
 

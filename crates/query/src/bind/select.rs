@@ -598,12 +598,10 @@ fn same_column(one: &Expression, other: &Expression) -> bool {
     }
 }
 
-/// What an order is by, if that is about the first table alone, with nulls where indexes have them.
-fn wanted_order(order: &[SortKey]) -> Option<Vec<(Expression, bool)>> {
-    let key = |key: &SortKey| {
-        let fits = key.nulls_first == key.descending && key.expression.is_before(1);
-        fits.then(|| (key.expression.clone(), key.descending))
-    };
+/// What an order is by, if that is about the first table alone.
+fn wanted_order(order: &[SortKey]) -> Option<Vec<(Expression, bool, bool)>> {
+    let key =
+        |key: &SortKey| key.expression.is_before(1).then(|| (key.expression.clone(), key.descending, key.nulls_first));
     order.iter().map(key).collect()
 }
 

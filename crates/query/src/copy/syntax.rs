@@ -149,7 +149,7 @@ fn word(parser: &mut Parser<'_>) -> Result<String, SqlError> {
 fn word_or_text(parser: &mut Parser<'_>, sql: &str) -> Result<String, SqlError> {
     match parser.peek_token().token {
         Token::Word(_) => word(parser),
-        _ => parser.parse_literal_string().map_err(|error| wrong(error, sql)),
+        _ => crate::syntax::text(parser).map_err(|error| wrong(error, sql)),
     }
 }
 
@@ -159,7 +159,7 @@ impl Options {
     }
 
     fn string(&mut self, name: &str, parser: &mut Parser<'_>, sql: &str) -> Result<(), SqlError> {
-        let text = parser.parse_literal_string().map_err(|error| wrong(error, sql))?;
+        let text = crate::syntax::text(parser).map_err(|error| wrong(error, sql))?;
         self.push(name, Argument::Word(text));
         Ok(())
     }

@@ -320,7 +320,7 @@ impl Work<'_, '_, '_> {
             let detail = "Cannot create a primary key or unique constraint using such an index.";
             return Err(error(SqlState::WRONG_OBJECT_TYPE, message).with_detail(detail));
         }
-        if table.indexes[at].columns.iter().any(|part| part.descending || part.class.is_some()) {
+        if table.indexes[at].columns.iter().any(|part| part.descending || part.nulls_first || part.class.is_some()) {
             let message = format!("index \"{index}\" column number 1 does not have default sorting behavior");
             let detail = "Cannot create a primary key or unique constraint using such an index.";
             return Err(error(SqlState::WRONG_OBJECT_TYPE, message).with_detail(detail));

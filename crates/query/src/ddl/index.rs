@@ -278,9 +278,7 @@ fn part(table: &Table, column: u16, element: &IndexElement, method: AccessMethod
     }
     let ty = table.columns[usize::from(column)].ty;
     let descending = element.order == Some("desc");
-    if element.nulls_first.is_some_and(|first| first != descending) {
-        return Err(not_supported("NULLS FIRST of an ascending column, or NULLS LAST of a descending one"));
-    }
+    let nulls_first = element.nulls_first.unwrap_or(descending);
     let collation = element.collation.as_ref().map(|name| index_class::collation(name, ty)).transpose()?.flatten();
     if element.class_parameters {
         let class = element.class.as_ref().map_or("", |class| &class.name);
@@ -288,7 +286,7 @@ fn part(table: &Table, column: u16, element: &IndexElement, method: AccessMethod
         return Err(error(SqlState::INVALID_PARAMETER_VALUE, message));
     }
     let class = element.class.as_ref().map(|name| index_class::class(name, ty, method)).transpose()?.flatten();
-    Ok(IndexColumn { column, descending, class, collation })
+    Ok(IndexColumn { column, descending, nulls_first, class, collation })
 }
 
 /// Adds a column that is computed to a table, unless there is one that is computed in the same way.

@@ -62,7 +62,7 @@ impl Work<'_, '_, '_> {
     }
 
     fn change_setting(
-        &self,
+        &mut self,
         settings: &mut Vec<RoleSetting>,
         role: Oid,
         change: &SettingChange,
@@ -79,6 +79,15 @@ impl Work<'_, '_, '_> {
                     Some(parts) => of_parts(&name, parts)?,
                     None => self.current_setting(&name)?,
                 };
+                if matches!(name.as_str(), "role" | "session_authorization") {
+                    // Whether the session may become that is asked when it begins.
+                    if value != "none" && self.schema().role(&value).is_none() {
+                        self.notice(SqlState::UNDEFINED_OBJECT, format!("role \"{value}\" does not exist"));
+                    }
+                    settings.retain(|it| !(it.role == role && it.name == name));
+                    settings.push(RoleSetting { role, name, value });
+                    return Ok(());
+                }
                 let mut any = Settings::default();
                 if !self.is_superuser() {
                     any.fix("is_superuser", "off");

@@ -35,17 +35,43 @@ pub struct Available {
     pub comment: &'static str,
     /// The only schema that it can be in, which is `pg_catalog`; without it in any.
     pub system: bool,
+    /// Its functions, which are built in.
+    pub functions: &'static [&'static str],
 }
 
 /// All that can be had, in the order of their names.
 pub const AVAILABLE: &[Available] = &[
-    Available { name: "pgcrypto", version: "1.3", comment: "cryptographic functions", system: false },
-    Available { name: "plpgsql", version: "1.0", comment: "PL/pgSQL procedural language", system: true },
+    Available {
+        name: "pgcrypto",
+        version: "1.3",
+        comment: "cryptographic functions",
+        system: false,
+        functions: &["crypt", "digest", "gen_random_bytes", "gen_salt", "hmac"],
+    },
+    Available {
+        name: "plpgsql",
+        version: "1.0",
+        comment: "PL/pgSQL procedural language",
+        system: true,
+        functions: &[],
+    },
     Available {
         name: "uuid-ossp",
         version: "1.1",
         comment: "generate universally unique identifiers (UUIDs)",
         system: false,
+        functions: &[
+            "uuid_generate_v1",
+            "uuid_generate_v1mc",
+            "uuid_generate_v3",
+            "uuid_generate_v4",
+            "uuid_generate_v5",
+            "uuid_nil",
+            "uuid_ns_dns",
+            "uuid_ns_oid",
+            "uuid_ns_url",
+            "uuid_ns_x500",
+        ],
     },
 ];
 

@@ -344,6 +344,8 @@ pub struct IndexColumn {
     pub column: u16,
     /// Whether larger values come first.
     pub descending: bool,
+    /// Whether nulls come before all values; otherwise they come behind them.
+    pub nulls_first: bool,
     /// The operator class, if it is not the type's usual one. All order values in the same way.
     pub class: Option<String>,
     /// The collation, if one was named. There is one order of texts, under several names.
@@ -611,7 +613,7 @@ impl Column {
 impl IndexColumn {
     /// A column in ascending order.
     pub fn new(column: u16) -> Self {
-        Self { column, descending: false, class: None, collation: None }
+        Self { column, descending: false, nulls_first: false, class: None, collation: None }
     }
 }
 

@@ -56,7 +56,8 @@ pub fn layout(table: &Table) -> Result<Layout, SqlError> {
 pub fn key_columns(table: &Table, layout: &Layout, index: &Index) -> Result<Vec<KeyColumn>, SqlError> {
     let columns = index.columns.iter().map(|part| {
         let number = usize::from(part.column);
-        layout.key_column(number, part.descending).ok_or_else(|| {
+        let found = layout.key_column(number, part.descending);
+        found.map(|column| column.nulls_first(part.nulls_first)).ok_or_else(|| {
             let kind = table.columns[number].ty.kind().sql_name();
             let message = format!("data type {kind} has no default operator class for access method \"btree\"");
             SqlError::new(SqlState::UNDEFINED_OBJECT, message)
@@ -85,6 +86,7 @@ pub fn engine_index(table: &Table, layout: &Layout, index: &Index) -> Result<Ind
             },
             nullable: column.nullable,
             descending: column.descending,
+            missing_low: column.null_low,
         })
         .collect();
     let made = IndexDefinition::new(&index.name, index.is_unique_at_once(), &parts);

@@ -25,9 +25,9 @@ use freshet_sql::{SqlError, SqlState};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    COMMON, Common, DATABASE_OWNER, Database as DatabaseObject, Entry, FIRST_DATABASE, FIRST_ROLE, FIRST_USER_OID,
-    Grant, Namespace, Object, Oid, POSTGRES, PUBLIC, Role, Schema, TEMPLATE0, TEMPLATE1, TableInfo, extension,
-    privilege,
+    COMMON, Comment, Common, DATABASE_OWNER, Database as DatabaseObject, Entry, FIRST_DATABASE, FIRST_ROLE,
+    FIRST_USER_OID, Grant, Namespace, Object, Oid, POSTGRES, PUBLIC, Role, Schema, TEMPLATE0, TEMPLATE1, TableInfo,
+    extension, privilege,
 };
 use crate::{
     ddl::effects::Making,
@@ -76,7 +76,7 @@ impl VersionRow {
 }
 
 /// How objects are written: another number whenever that changes.
-const FORMAT: u16 = 5;
+const FORMAT: u16 = 6;
 
 /// The catalog of a node's databases, on any node.
 #[derive(Debug)]
@@ -191,6 +191,7 @@ impl Catalog {
             let place = Place::version(database.oid);
             write(place, place.row(&VersionRow::first()?)?)?;
             put(database.oid, &Object::Namespace(public()))?;
+            put(database.oid, &Object::Comment(public_comment()))?;
             extension::first().try_for_each(|object| put(database.oid, &object))?;
             put(COMMON, &Object::Database(database))?;
         }
@@ -463,6 +464,16 @@ fn secret() -> Result<[u8; 32], SqlError> {
 pub(crate) fn public() -> Namespace {
     let usage = Grant { role: 0, column: None, privileges: privilege::USAGE, grantable: 0, grantor: DATABASE_OWNER };
     Namespace { oid: PUBLIC, name: "public".to_owned(), owner: DATABASE_OWNER, grants: vec![usage] }
+}
+
+/// The id of what is said of it.
+const COMMENT_ON_PUBLIC: Oid = 13_561;
+
+/// What is said of it.
+fn public_comment() -> Comment {
+    let (column, constraint, shared) = (None, false, false);
+    let text = "standard public schema".to_owned();
+    Comment { oid: COMMENT_ON_PUBLIC, object: PUBLIC, column, constraint, shared, text }
 }
 
 fn first_roles(first_role: &str) -> [Role; 2] {

@@ -38,6 +38,7 @@ impl Session<'_> {
             let prepared = self.prepared_by_name(name)?;
             let planned = self.plan(&prepared)?;
             let values = self.parameters_of(given, &planned.parameters)?;
+            let planned = self.plan_for(&prepared, &planned, &values).unwrap_or(planned);
             self.explained(&prepared, &planned, &values, options, began, client)?
         } else if options.analyze && matches!(statement, Statement::CreateTable(table) if table.query.is_some()) {
             self.explained_creation(statement, options, parameters, began, client)?

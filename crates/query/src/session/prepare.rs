@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use freshet_sql::{
-    SqlError, SqlState, Type,
+    SqlError, SqlState, Type, Value,
     general::{GeneralPlan, Relations, ResultColumn},
     memory::{Pool, Reservation},
     types::{EvalContext, Kind, Timestamp},
@@ -24,6 +24,7 @@ use crate::{
         Binder, Stop,
         first::First,
         general::{GeneralQuery, Planner},
+        implied,
         modify::{DeletePlan, InsertPlan, RowSource, Targets, UpdatePlan},
         select::{Output, SelectPlan},
     },
@@ -64,6 +65,8 @@ pub struct Planned {
     version: SchemaVersion,
     role: Oid,
     path: Vec<Oid>,
+    /// Whether another plan may be better, which is made when its parameters are known.
+    by_values: bool,
     /// The subqueries that are run before.
     pub firsts: Vec<First>,
     /// What is run.
@@ -112,6 +115,23 @@ impl Plan {
             | Self::Insert(InsertPlan { source: RowSource::General(query, _), .. }) => Some(query),
             _ => None,
         }
+    }
+}
+
+impl Plan {
+    /// Whether an index that has some rows only may have all that are wanted when the values of
+    /// parameters are known. What finds one row by a key needs no other plan.
+    fn may_be_better(&self) -> bool {
+        let scans = match self {
+            Self::Select(plan) => plan.scans.as_slice(),
+            Self::Update(UpdatePlan { targets: Targets::Scan(scan), .. })
+            | Self::Delete(DeletePlan { targets: Targets::Scan(scan), .. }) => std::slice::from_ref(&**scan),
+            _ => &[],
+        };
+        { scans }.iter().enumerate().any(|(source, scan)| {
+            !scan.access.single
+                && scan.conditions.as_ref().is_some_and(|all| implied::may_be_said(&scan.table, source as u16, all))
+        })
     }
 }
 
@@ -253,14 +273,36 @@ impl Session<'_> {
         self.make_plan(prepared, false)
     }
 
+    /// The plan of a statement for these values alone, where they may say that an index which has
+    /// some rows only has those that are wanted; nothing where it is as good without.
+    pub(super) fn plan_for(&self, prepared: &Prepared, planned: &Planned, values: &[Value]) -> Option<Arc<Planned>> {
+        if !planned.by_values {
+            return None;
+        }
+        let types = planned.parameters.iter().copied().map(Some).collect();
+        // What fails is told when it is run.
+        self.make_plan_with(prepared, true, types, Some(values)).ok().map(Arc::new)
+    }
+
     fn make_plan(&self, prepared: &Prepared, checked: bool) -> Result<Planned, SqlError> {
+        self.make_plan_with(prepared, checked, prepared.given.clone(), None)
+    }
+
+    fn make_plan_with(
+        &self,
+        prepared: &Prepared,
+        checked: bool,
+        types: Vec<Option<Type>>,
+        values: Option<&[Value]>,
+    ) -> Result<Planned, SqlError> {
         let path = self.state.path();
         let view = View::new(&self.shared, &self.state);
         let memory = self.state.statement_memory();
         let context = self.state.context_within(Some(&view), freshet_sql::types::Timestamp::now(), &memory);
         let planner = SessionPlanner { shared: &self.shared, state: &self.state };
         let binder = Binder {
-            parameters: prepared.given.clone().into(),
+            parameters: types.into(),
+            values,
             planner: Some(&planner),
             checked,
             ..Binder::new(&self.state.schema, &path, self.state.role, &context)
@@ -291,7 +333,9 @@ impl Session<'_> {
         // What functions have made of constants is in the plan.
         let kept = self.state.memory.reserve();
         kept.take(context.large.held())?;
+        let by_values = values.is_none() && plan.may_be_better();
         Ok(Planned {
+            by_values,
             _kept: kept,
             version: self.state.schema.version,
             role: self.state.role,

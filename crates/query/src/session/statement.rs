@@ -76,6 +76,8 @@ impl Session<'_> {
         }
         let interrupted = self.interruption();
         interrupted()?;
+        let own = self.plan_for(prepared, planned, parameters);
+        let planned = own.as_ref().unwrap_or(planned);
         let locked = self.lock_for(prepared, planned, &interrupted)?;
         let planned: &Planned = locked.as_ref().unwrap_or(planned);
         let columns = planned.columns.as_deref().unwrap_or_default();

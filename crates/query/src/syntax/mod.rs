@@ -215,6 +215,10 @@ impl Dialect for PostgreSql {
         INNER.supports_named_fn_args_with_expr_name()
     }
 
+    fn supports_named_fn_args_with_assignment_operator(&self) -> bool {
+        true
+    }
+
     fn supports_empty_projections(&self) -> bool {
         INNER.supports_empty_projections()
     }
@@ -397,6 +401,26 @@ pub fn unreadable(sql: &str, cause: SqlError) -> SqlError {
     match cause.state {
         SqlState::STATEMENT_TOO_COMPLEX => cause,
         _ => SqlError::internal(format!("the catalog has a text that cannot be read, {sql:?}: {cause}")),
+    }
+}
+
+/// Reads a text at which a parser stands, in quotes or between dollars.
+///
+/// # Errors
+/// When there is none.
+pub fn text(parser: &mut Parser<'_>) -> Result<String, ParserError> {
+    match &parser.peek_token_ref().token {
+        Token::SingleQuotedString(text) => {
+            let text = text.clone();
+            parser.advance_token();
+            Ok(text)
+        }
+        Token::DollarQuotedString(text) => {
+            let text = text.value.clone();
+            parser.advance_token();
+            Ok(text)
+        }
+        _ => parser.expected("a text", parser.peek_token()),
     }
 }
 

@@ -72,6 +72,10 @@ pub trait SystemView: fmt::Debug + Send + Sync {
     /// About how much a table takes; nothing when that cannot be found out now.
     fn table_size(&self, info: &TableInfo) -> Option<TableSize>;
 
+    /// About how much the tables of a database take, in bytes; nothing when there is no such
+    /// database, or when that cannot be found out now.
+    fn database_size(&self, database: Oid) -> Option<u64>;
+
     /// Where a sequence stands.
     ///
     /// # Errors

@@ -247,8 +247,8 @@ fn pg_index(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
                 short_vector(columns.map(number)),
                 oid_vector(index.columns.iter().map(collation)),
                 oid_vector(index.columns.iter().zip(types()).map(class)),
-                // Descending, and thus nulls first.
-                short_vector(index.columns.iter().map(|part| if part.descending { 3 } else { 0 })),
+                // One bit says "descending", another one "nulls first".
+                short_vector(index.columns.iter().map(|it| i16::from(it.descending) | i16::from(it.nulls_first) << 1)),
                 (!computed.is_empty()).then_some(computed),
                 place.and_then(|place| info.shown_predicate(place, false)),
             ]);

@@ -11,13 +11,18 @@ use super::{
         self, Class, PG_ATTRDEF, PG_AUTHID, PG_CLASS, PG_CONSTRAINT, PG_DATABASE, PG_EXTENSION, PG_NAMESPACE,
         PG_REWRITE, default_oid,
     },
-    describe, routine,
+    describe,
+    object::PG_PROC,
+    routine,
     sink::{NULL, Sink, oids, row, shorts},
 };
 use crate::{
     bind::name_of,
     relations::Snapshot,
-    schema::{Check, Comment, Deferral, Entry, ForeignKey, Index, IndexConstraint, Oid, Schema, Table, TableInfo},
+    schema::{
+        Check, Comment, Deferral, Entry, ForeignKey, Index, IndexConstraint, Oid, Schema, Table, TableInfo,
+        extension::Available,
+    },
     syntax,
 };
 
@@ -286,7 +291,12 @@ fn pg_depend(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
         }
     }
     for extension in snapshot.schema.extensions() {
-        depends((PG_EXTENSION, extension.oid, 0), (PG_NAMESPACE, extension.namespace, 0), 'n');
+        let itself = (PG_EXTENSION, extension.oid, 0);
+        depends(itself, (PG_NAMESPACE, extension.namespace, 0), 'n');
+        let functions = Available::named(&extension.name).map_or(&[][..], |available| available.functions);
+        for routine in functions.iter().flat_map(|name| routine::by_name(name)) {
+            depends((PG_PROC, routine.oid, 0), itself, 'e');
+        }
     }
     for sequence in class::sequences(snapshot) {
         let of = (PG_CLASS, sequence.oid, 0);

@@ -99,6 +99,9 @@ fn column(info: &TableInfo, part: &IndexColumn, pretty: bool) -> String {
     if part.descending {
         text.push_str(" DESC");
     }
+    if part.nulls_first != part.descending {
+        text.push_str(if part.nulls_first { " NULLS FIRST" } else { " NULLS LAST" });
+    }
     text
 }
 

@@ -37,6 +37,7 @@ mod information;
 mod information_constraint;
 mod information_other;
 pub mod names;
+mod object;
 pub mod role;
 pub mod routine;
 mod row_type;

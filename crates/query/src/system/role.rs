@@ -258,7 +258,7 @@ fn pg_available_extensions(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(
 
 fn pg_available_extension_versions(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     for available in AVAILABLE {
-        let Available { name, version, comment, system } = available;
+        let Available { name, version, comment, system, .. } = available;
         let installed = snapshot.schema.extension(name).is_some();
         let schema = system.then_some("pg_catalog");
         sink.push(row![*name, *version, installed, true, true, !system, schema, NULL, *comment]);

@@ -45,40 +45,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("sha256", &[BYTES], BYTES, |arguments, _| hash::<Sha256>(arguments)),
     Function::new("sha384", &[BYTES], BYTES, |arguments, _| hash::<Sha384>(arguments)),
     Function::new("sha512", &[BYTES], BYTES, |arguments, _| hash::<Sha512>(arguments)),
-    // Those of the extension pgcrypto.
-    Function::new("digest", &[T, T], BYTES, digest),
-    Function::new("digest", &[BYTES, T], BYTES, digest),
-    Function::new("gen_random_bytes", &[I], BYTES, random_bytes).volatile(),
 ];
-
-fn digest(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    let (data, name) = match arguments {
-        [Value::Text(text), Value::Text(name)] => (text.as_bytes(), name),
-        [Value::Bytea(bytes), Value::Text(name)] => (&**bytes, name),
-        _ => return Err(mismatch(arguments)),
-    };
-    Ok(match name.to_ascii_lowercase().as_str() {
-        "md5" => Value::bytea(md5::Md5::digest(data).to_vec()),
-        "sha224" => Value::bytea(Sha224::digest(data).to_vec()),
-        "sha256" => Value::bytea(Sha256::digest(data).to_vec()),
-        "sha384" => Value::bytea(Sha384::digest(data).to_vec()),
-        "sha512" => Value::bytea(Sha512::digest(data).to_vec()),
-        _ => {
-            let message = format!("Cannot use \"{name}\": No such hash algorithm");
-            return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message));
-        }
-    })
-}
-
-fn random_bytes(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    take!(arguments: Int4(count));
-    let Some(count) = usize::try_from(*count).ok().filter(|count| (1..=1024).contains(count)) else {
-        return Err(SqlError::new(SqlState::EXTERNAL_ROUTINE_INVOCATION_EXCEPTION, "Length not in range"));
-    };
-    let mut bytes = vec![0; count];
-    getrandom::fill(&mut bytes).map_err(|error| SqlError::internal(format!("no randomness: {error}")))?;
-    Ok(Value::bytea(bytes))
-}
 
 fn concat_bytes(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Bytea(one), Bytea(two));

@@ -100,6 +100,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("make_timestamp", &[I, I, I, I, I, F], S, make_timestamp),
     Function::new("make_timestamptz", &[I, I, I, I, I, F], Z, make_timestamptz).stable(),
     Function::new("make_timestamptz", &[I, I, I, I, I, F, T], Z, make_timestamptz).stable(),
+    Function::new("make_interval", &[], L, make_interval),
     Function::new("make_interval", &[I], L, make_interval),
     Function::new("make_interval", &[I, I], L, make_interval),
     Function::new("make_interval", &[I, I, I], L, make_interval),
@@ -119,19 +120,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("isfinite", &[Z], Kind::Bool, is_finite),
     Function::new("isfinite", &[L], Kind::Bool, is_finite),
     Function::new("to_timestamp", &[F], Z, from_unix_seconds),
-    Function::new("gen_random_uuid", &[], Kind::Uuid, random_uuid).volatile(),
-    Function::new("uuid_generate_v4", &[], Kind::Uuid, random_uuid).volatile(),
-    Function::new("uuid_nil", &[], Kind::Uuid, |_, _| Ok(Value::Uuid([0; 16]))),
-    Function::new("uuid_ns_dns", &[], Kind::Uuid, |_, _| Ok(uuid_namespace(0x10))),
-    Function::new("uuid_ns_url", &[], Kind::Uuid, |_, _| Ok(uuid_namespace(0x11))),
-    Function::new("uuid_ns_oid", &[], Kind::Uuid, |_, _| Ok(uuid_namespace(0x12))),
-    Function::new("uuid_ns_x500", &[], Kind::Uuid, |_, _| Ok(uuid_namespace(0x14))),
 ];
-
-/// The namespace of this number: these are 6ba7b8??-9dad-11d1-80b4-00c04fd430c8.
-fn uuid_namespace(number: u8) -> Value {
-    Value::Uuid([0x6b, 0xa7, 0xb8, number, 0x9d, 0xad, 0x11, 0xd1, 0x80, 0xb4, 0, 0xc0, 0x4f, 0xd4, 0x30, 0xc8])
-}
 
 fn swapped(arguments: &[Value]) -> Result<[Value; 2], SqlError> {
     match arguments {
@@ -544,13 +533,4 @@ fn is_finite(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError
 fn from_unix_seconds(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Float8(seconds));
     datetime::Timestamp::from_unix_seconds(*seconds).map(Value::Timestamptz)
-}
-
-fn random_uuid(_: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    let mut uuid = [0; 16];
-    getrandom::fill(&mut uuid).map_err(|error| SqlError::internal(format!("no randomness: {error}")))?;
-    // Version 4, variant 1.
-    uuid[6] = uuid[6] & 0x0f | 0x40;
-    uuid[8] = uuid[8] & 0x3f | 0x80;
-    Ok(Value::Uuid(uuid))
 }

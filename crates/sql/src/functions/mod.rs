@@ -24,6 +24,7 @@ mod bits;
 mod bytes;
 mod cast;
 mod comparison;
+mod crypto;
 mod datetime;
 mod format_datetime;
 mod format_number;
@@ -31,6 +32,7 @@ mod json;
 mod json_change;
 mod logic;
 mod math;
+pub mod named;
 mod network;
 mod overlaps;
 mod parse_datetime;
@@ -180,6 +182,7 @@ const TABLES: &[&[Function]] = &[
     bytes::FUNCTIONS,
     cast::FUNCTIONS,
     comparison::FUNCTIONS,
+    crypto::FUNCTIONS,
     datetime::FUNCTIONS,
     format_datetime::FUNCTIONS,
     format_number::FUNCTIONS,

@@ -100,6 +100,7 @@ session_functions! {
     GetIndexDef = "pg_get_indexdef" (Oid) -> Text, false, "The statement that makes an index.";
     GetIndexColumn = "pg_get_indexdef" (Oid, Int4, Bool) -> Text, false, "A column of an index.";
     GetConstraintDef = "pg_get_constraintdef" (Oid) | (Oid, Bool) -> Text, false, "A constraint.";
+    DescribeObject = "pg_describe_object" (Oid, Oid, Int4) -> Text, false, "An object in words.";
     GetExpr = "pg_get_expr" (Text, Oid) | (Text, Oid, Bool) -> Text, false, "An expression of the catalog.";
     GetViewDef = "pg_get_viewdef" (Text) | (Text, Bool) | (Oid) | (Oid, Bool) | (Oid, Int4) -> Text, false, "A view's query.";
     ObjDescription = "obj_description" (Oid, Name) | (Oid) -> Text, false, "What is said of an object.";

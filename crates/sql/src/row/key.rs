@@ -36,14 +36,17 @@ pub struct KeyColumn {
     pub encoding: KeyEncoding,
     /// Whether the byte before the column says that there is a value: always.
     pub nullable: bool,
-    /// Whether larger values come first, and nulls before them: all bytes are flipped.
+    /// Whether larger values come first: all bytes are flipped.
     pub descending: bool,
+    /// Whether null is smaller than all values. Otherwise it is larger.
+    pub null_low: bool,
     form: Form,
 }
 
 /// The byte before a value in a key, and in place of one that is null.
 pub(super) const PRESENT: u8 = 1;
-pub(super) const NULL: u8 = 2;
+const NULL: u8 = 2;
+const NULL_LOW: u8 = 0;
 
 /// Where a value lies among those that a column can hold.
 pub(super) enum Position<'v> {
@@ -76,7 +79,18 @@ impl KeyColumn {
             Form::Numeric | Form::Text | Form::Char | Form::Bytea => (8, KeyEncoding::Variable),
             Form::Json | Form::Jsonb | Form::Array | Form::Dropped(_) => return None,
         };
-        Some(Self { offset, width, encoding, nullable: true, descending, form })
+        Some(Self { offset, width, encoding, nullable: true, descending, null_low: false, form })
+    }
+
+    /// The same, with nulls before all values, or behind them. Without this they come where
+    /// PostgreSQL has them by default: behind values that ascend, before those that descend.
+    pub fn nulls_first(self, first: bool) -> Self {
+        Self { null_low: first != self.descending, ..self }
+    }
+
+    /// What stands for null in a key, before it is [directed](Self::direct).
+    pub(super) fn null(&self) -> u8 {
+        if self.null_low { NULL_LOW } else { NULL }
     }
 
     /// Appends to a key what the engine computes from a row with this value in the column: null included. Says
@@ -127,7 +141,7 @@ impl KeyColumn {
             (Form::Int4, ValueRef::Int4(value)) => fixed(&(value as u32 ^ 1 << 31).to_be_bytes()),
             (Form::Int8, ValueRef::Int8(value)) => fixed(&signed8(value)),
             (Form::Text, ValueRef::Text(text)) => variable(text.as_bytes(), key),
-            (_, ValueRef::Null) => key.push(NULL),
+            (_, ValueRef::Null) => key.push(self.null()),
             (Form::Int2, ValueRef::Int2(value)) => fixed(&(value as u16 ^ 1 << 15).to_be_bytes()),
             (Form::Date, ValueRef::Date(value)) => fixed(&(value.0 as u32 ^ 1 << 31).to_be_bytes()),
             (Form::Time, ValueRef::Time(value)) => fixed(&signed8(value.0)),

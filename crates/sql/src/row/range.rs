@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use super::key::{KeyColumn, NULL, PRESENT, Position};
+use super::key::{KeyColumn, PRESENT, Position};
 use crate::{SqlError, ValueRef};
 
 /// A range of keys, its lower end included and its upper end not. Can be used again without allocating.
@@ -101,10 +101,10 @@ impl KeyRange {
         self.start(prefix);
         for key in [&mut self.from, &mut self.to] {
             let from = key.len();
-            key.push(NULL);
+            key.push(column.null());
             column.direct(&mut key[from..]);
         }
-        prefix_end(&mut self.to);
+        self.open = !prefix_end(&mut self.to);
     }
 
     /// Makes it a range that has all keys which begin with `prefix` and whose next column is a text that begins with

@@ -18,8 +18,8 @@ fn part(column: &KeyColumn) -> KeyPart {
         KeyEncoding::Float => freshet_storage::KeyEncoding::Float,
         KeyEncoding::Variable => freshet_storage::KeyEncoding::Variable,
     };
-    let KeyColumn { offset, width, nullable, descending, .. } = *column;
-    KeyPart { offset, width, encoding, nullable, descending }
+    let KeyColumn { offset, width, nullable, descending, null_low, .. } = *column;
+    KeyPart { offset, width, encoding, nullable, descending, missing_low: null_low }
 }
 
 /// The engine's key of a row.
@@ -204,9 +204,12 @@ proptest! {
     }
 
     #[test]
-    fn the_engine_computes_the_same_keys((ty, values) in keyed(2), descending in any::<bool>()) {
+    fn the_engine_computes_the_same_keys(
+        (ty, values) in keyed(2),
+        (descending, nulls_first) in any::<(bool, bool)>(),
+    ) {
         let layout = layout(&[Type::INT4, ty, Type::TEXT]);
-        let column = layout.key_column(1, descending).unwrap();
+        let column = layout.key_column(1, descending).unwrap().nulls_first(nulls_first);
         let mut keys = Vec::new();
         for value in &values {
             let row = encoded(&layout, &[Value::Int4(1), value.clone(), Value::text("behind")]);
@@ -215,7 +218,11 @@ proptest! {
             prop_assert_eq!(&made, &key[..key.len().min(IndexDefinition::MAX_KEY)]);
             keys.push(key);
         }
-        let order = if descending { values[1].cmp(&values[0]) } else { values[0].cmp(&values[1]) };
+        let order = match (values[0].is_null(), values[1].is_null()) {
+            (one, other) if one != other => if one == nulls_first { Ordering::Less } else { Ordering::Greater },
+            _ if descending => values[1].cmp(&values[0]),
+            _ => values[0].cmp(&values[1]),
+        };
         prop_assert_eq!(keys[0].cmp(&keys[1]), order);
     }
 
@@ -244,11 +251,11 @@ proptest! {
     #[test]
     fn ranges_have_what_is_between(
         (ty, values) in keyed(3),
-        descending in any::<bool>(),
+        (descending, nulls_first) in any::<(bool, bool)>(),
         kinds in any::<(u8, u8)>(),
         prefix in proptest::collection::vec(prop_oneof![any::<u8>(), Just(0xFF)], 0..3),
     ) {
-        let column = layout(&[ty]).key_column(0, descending).unwrap();
+        let column = layout(&[ty]).key_column(0, descending).unwrap().nulls_first(nulls_first);
         let bound = |kind: u8, value| match kind % 3 {
             0 => Bound::Unbounded,
             1 => Bound::Included(value),

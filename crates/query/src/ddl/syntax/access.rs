@@ -76,11 +76,16 @@ impl Words<'_, '_> {
         if self.takes(&["time", "zone"]) {
             return self.setting_value("timezone".to_owned());
         }
+        if self.takes(&["session", "authorization"]) {
+            return self.setting_value("session_authorization".to_owned());
+        }
         let name = self.setting_name()?;
         if self.takes(&["from", "current"]) {
             return Ok(SettingChange::Set(name, None));
         }
-        if !self.takes(&["to"]) {
+        // SET ROLE name
+        let bare = name == "role" && !matches!(self.parser.peek_token_ref().token, Token::Eq);
+        if !self.takes(&["to"]) && !bare {
             self.expect_token(&Token::Eq)?;
         }
         self.setting_value(name)
@@ -146,15 +151,7 @@ impl Words<'_, '_> {
     }
 
     pub(crate) fn string(&mut self) -> Read<String> {
-        let literal = match self.parser.peek_token().token {
-            Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) | Token::UnicodeStringLiteral(text) => {
-                text
-            }
-            Token::DollarQuotedString(text) => text.value,
-            _ => return self.fail("literal string"),
-        };
-        self.parser.advance_token();
-        Ok(literal)
+        crate::syntax::text(self.parser)
     }
 
     pub(super) fn grant(&mut self, grant: bool) -> Read<Definition> {

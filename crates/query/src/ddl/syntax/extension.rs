@@ -54,7 +54,7 @@ impl Words<'_, '_> {
     /// A word or a text.
     fn extension_version(&mut self) -> Read<String> {
         match self.parser.peek_token_ref().token {
-            Token::SingleQuotedString(_) => self.parser.parse_literal_string(),
+            Token::SingleQuotedString(_) | Token::DollarQuotedString(_) => self.string(),
             _ => self.ident(),
         }
     }

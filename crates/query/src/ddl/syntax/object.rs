@@ -231,7 +231,7 @@ impl Words<'_, '_> {
             }
         };
         self.expect(&["is"])?;
-        let text = if self.takes(&["null"]) { None } else { Some(self.parser.parse_literal_string()?) };
+        let text = if self.takes(&["null"]) { None } else { Some(self.string()?) };
         Ok(Definition::Comment(Comment { on, text }))
     }
 

@@ -11,7 +11,7 @@ use freshet_sql::{
 
 use super::{
     class::{self, Class},
-    constraint, describe, names, role, routine, row_type,
+    constraint, describe, names, object, role, routine, row_type,
     statistics::{lsn, parse_lsn},
     types::{BTREE, COLLATIONS, scalars},
 };
@@ -95,6 +95,10 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
             let found = constraint::by_oid(&snapshot.schema, given.oid(0));
             some(found.map(|(info, constraint)| constraint.definition(snapshot, &info.table, given.truth(1))))
         }
+        F::DescribeObject => {
+            let column = i32::try_from(given.number(2)).unwrap_or(-1);
+            some(object::describe(snapshot, given.oid(0), given.oid(1), column))
+        }
         F::GetExpr => {
             let info = snapshot.schema.table(given.oid(1));
             let of_table = info.and_then(|info| describe::expression(snapshot, info, given.text(0), given.truth(2)));
@@ -128,7 +132,7 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
             let found = class::index(&snapshot.schema, given.oid(0));
             let place = usize::try_from(given.number(1) - 1).ok();
             let part = found.and_then(|(_, index)| index.columns.get(place?));
-            part.map_or(Value::Null, |part| column_property(given.text(2), part.descending))
+            part.map_or(Value::Null, |part| column_property(given.text(2), part))
         }
         F::IndexProperty if class::index(&snapshot.schema, given.oid(0)).is_some() => {
             match given.text(1).to_lowercase().as_str() {
@@ -211,10 +215,12 @@ fn text_of(comment: Option<&std::sync::Arc<crate::schema::Comment>>) -> Value {
     comment.map_or(Value::Null, |comment| Value::text(comment.text.as_str()))
 }
 
-fn column_property(property: &str, descending: bool) -> Value {
+fn column_property(property: &str, part: &crate::schema::IndexColumn) -> Value {
     match property.to_lowercase().as_str() {
-        "asc" | "nulls_last" => Value::Bool(!descending),
-        "desc" | "nulls_first" => Value::Bool(descending),
+        "asc" => Value::Bool(!part.descending),
+        "desc" => Value::Bool(part.descending),
+        "nulls_first" => Value::Bool(part.nulls_first),
+        "nulls_last" => Value::Bool(!part.nulls_first),
         "orderable" | "search_array" | "search_nulls" => Value::Bool(true),
         "distance_orderable" | "returnable" => Value::Bool(false),
         _ => Value::Null,
@@ -335,8 +341,12 @@ fn size(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<Option
         F::IndexesSize => of_relation(|size| size.indexes.iter().sum()),
         F::TotalRelationSize => of_relation(super::size::TableSize::all_bytes),
         F::DatabaseSize => {
-            privilege::database(snapshot, given, 0)?;
-            all()
+            let database = privilege::database(snapshot, given, 0)?;
+            let size = database.map(|database| match database.oid == snapshot.schema.database {
+                true => all(),
+                false => snapshot.system.database_size(database.oid).map_or(Value::Null, bytes),
+            });
+            size.unwrap_or_default()
         }
         F::TablespaceSize => all(),
         F::LiveTuples => match class::by_oid(snapshot, given.oid(0)) {

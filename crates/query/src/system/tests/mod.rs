@@ -91,6 +91,10 @@ impl SystemView for Server {
         size::measure(&self.database, info)
     }
 
+    fn database_size(&self, _: Oid) -> Option<u64> {
+        None
+    }
+
     fn sequence_position(&self, sequence: &Sequence) -> Result<Position, SqlError> {
         Ok(Position { value: 40 + i64::from(sequence.oid == COUNTER), called: sequence.oid == COUNTER })
     }
@@ -120,8 +124,11 @@ fn role(oid: Oid, name: &str, superuser: bool) -> Entry {
 }
 
 fn index(oid: Oid, name: &str, columns: &[(u16, bool)], constraint: IndexConstraint) -> Index {
-    let columns =
-        columns.iter().map(|(column, descending)| IndexColumn { descending: *descending, ..IndexColumn::new(*column) });
+    let columns = columns.iter().map(|(column, descending)| IndexColumn {
+        descending: *descending,
+        nulls_first: *descending,
+        ..IndexColumn::new(*column)
+    });
     let unique = constraint != IndexConstraint::None;
     Index { constraint, ..Index::new(oid, name.to_owned(), columns.collect(), unique) }
 }
