@@ -9,7 +9,7 @@
 //! words no meaning beyond their tag.
 
 #[cfg(not(loom))]
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::{fmt, ptr};
 
 use freshet_base::{
@@ -91,12 +91,16 @@ impl fmt::Debug for Word {
 }
 
 /// An array of `count` atomics that are zero, or null.
+///
+/// It is mapped, not allocated: most of it is never touched, and an allocator that has used the same memory
+/// before would have to write zeroes to all of it.
 #[cfg(not(loom))]
 fn allocate<T>(count: usize) -> *mut T {
     let layout = Layout::array::<T>(count).expect("constant");
-    // SAFETY: no layout here has size zero; zero bytes are a zero or null atomic.
-    let memory = unsafe { alloc_zeroed(layout) };
-    if memory.is_null() {
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping at an address that the kernel chooses; zero bytes are a zero or null atomic.
+    let memory = unsafe { libc::mmap(ptr::null_mut(), layout.size(), access, kind, -1, 0) };
+    if memory == libc::MAP_FAILED {
         handle_alloc_error(layout);
     }
     memory.cast()
@@ -106,8 +110,9 @@ fn allocate<T>(count: usize) -> *mut T {
 /// `memory` came from [`allocate`] with this `count`, and nobody uses it any more.
 #[cfg(not(loom))]
 unsafe fn release<T>(memory: *mut T, count: usize) {
-    // SAFETY: by this function's contract.
-    unsafe { dealloc(memory.cast(), Layout::array::<T>(count).expect("constant")) };
+    // SAFETY: by this function's contract: a whole mapping that nobody uses.
+    let unmapped = unsafe { libc::munmap(memory.cast(), size_of::<T>() * count) };
+    debug_assert_eq!(unmapped, 0, "it was mapped");
 }
 
 #[cfg(loom)]

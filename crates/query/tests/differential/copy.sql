@@ -1,7 +1,7 @@
 -- COPY: its options, and rows of text and CSV.
 CREATE TABLE t (a int, b text, c numeric);
 CREATE TABLE s (x text);
-CREATE TABLE d (id int PRIMARY KEY, n text NOT NULL DEFAULT 'dflt', m int CHECK (m > 0));
+CREATE TABLE copied_with_defaults (id int PRIMARY KEY, n text NOT NULL DEFAULT 'dflt', m int CHECK (m > 0));
 CREATE TABLE "Q" ("A b" text, "c,d" text);
 CREATE TABLE bare ();
 CREATE VIEW v AS SELECT a, b FROM t;
@@ -5862,130 +5862,130 @@ a\
 b
 \.
 SELECT x FROM s ORDER BY x;
-DELETE FROM d;
-COPY d  FROM STDIN;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults  FROM STDIN;
 1	a	1
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (id, m) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (id, m) FROM STDIN;
 1	a	1
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (id) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (id) FROM STDIN;
 1	a	1
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (m, id, n) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (m, id, n) FROM STDIN;
 1	a	1
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d  FROM STDIN;
-1	a	1
-1	b	2
-\.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (id, m) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults  FROM STDIN;
 1	a	1
 1	b	2
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (id) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (id, m) FROM STDIN;
 1	a	1
 1	b	2
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (m, id, n) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (id) FROM STDIN;
 1	a	1
 1	b	2
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d  FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (m, id, n) FROM STDIN;
+1	a	1
+1	b	2
+\.
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults  FROM STDIN;
 1	a	0
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (id, m) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (id, m) FROM STDIN;
 1	a	0
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (id) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (id) FROM STDIN;
 1	a	0
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (m, id, n) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (m, id, n) FROM STDIN;
 1	a	0
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d  FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults  FROM STDIN;
 1	\N	1
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (id, m) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (id, m) FROM STDIN;
 1	\N	1
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (id) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (id) FROM STDIN;
 1	\N	1
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (m, id, n) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (m, id, n) FROM STDIN;
 1	\N	1
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d  FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults  FROM STDIN;
 2	b
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (id, m) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (id, m) FROM STDIN;
 2	b
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (id) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (id) FROM STDIN;
 2	b
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (m, id, n) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (m, id, n) FROM STDIN;
 2	b
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d  FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults  FROM STDIN;
 \N	b	1
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (id, m) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (id, m) FROM STDIN;
 \N	b	1
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (id) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (id) FROM STDIN;
 \N	b	1
 \.
-SELECT * FROM d ORDER BY id;
-DELETE FROM d;
-COPY d (m, id, n) FROM STDIN;
+SELECT * FROM copied_with_defaults ORDER BY id;
+DELETE FROM copied_with_defaults;
+COPY copied_with_defaults (m, id, n) FROM STDIN;
 \N	b	1
 \.
-SELECT * FROM d ORDER BY id;
+SELECT * FROM copied_with_defaults ORDER BY id;
 COPY "Q" FROM STDIN (FORMAT csv, HEADER MATCH);
 A b,"c,d"
 1,2
