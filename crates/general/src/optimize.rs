@@ -6,16 +6,17 @@ use std::{
 };
 
 use datafusion_common::{
+    Result,
     config::ConfigOptions,
     tree_node::{Transformed, TreeNode, TreeNodeRecursion},
 };
 use datafusion_expr::{Expr, ExprSchemable as _, LogicalPlan, Projection, Volatility};
 use datafusion_optimizer::{
-    Optimizer, OptimizerContext, common_subexpr_eliminate::CommonSubexprEliminate,
-    eliminate_cross_join::EliminateCrossJoin, eliminate_filter::EliminateFilter,
-    eliminate_outer_join::EliminateOuterJoin, extract_equijoin_predicate::ExtractEquijoinPredicate,
-    optimize_projections::OptimizeProjections, propagate_empty_relation::PropagateEmptyRelation,
-    push_down_filter::PushDownFilter, push_down_limit::PushDownLimit,
+    ApplyOrder, Optimizer, OptimizerConfig, OptimizerContext, OptimizerRule,
+    common_subexpr_eliminate::CommonSubexprEliminate, eliminate_cross_join::EliminateCrossJoin,
+    eliminate_filter::EliminateFilter, eliminate_outer_join::EliminateOuterJoin,
+    extract_equijoin_predicate::ExtractEquijoinPredicate, optimize_projections::OptimizeProjections,
+    propagate_empty_relation::PropagateEmptyRelation, push_down_filter::PushDownFilter, push_down_limit::PushDownLimit,
 };
 use freshet_sql::SqlError;
 
@@ -35,11 +36,36 @@ static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
         Arc::new(PropagateEmptyRelation::new()),
         Arc::new(EliminateOuterJoin::new()),
         Arc::new(PushDownLimit::new()),
-        Arc::new(PushDownFilter::new()),
+        Arc::new(PushFilters(PushDownFilter::new())),
         Arc::new(CommonSubexprEliminate::new()),
         Arc::new(OptimizeProjections::new()),
     ])
 });
+
+/// DataFusion's rule that moves conditions down, but for one thing: it takes a condition without columns of
+/// an aggregate for one on its groups, and an aggregate without groups gives a row of no rows, too.
+#[derive(Debug)]
+struct PushFilters(PushDownFilter);
+
+impl OptimizerRule for PushFilters {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        if let LogicalPlan::Filter(filter) = &plan
+            && let LogicalPlan::Aggregate(aggregate) = &*filter.input
+            && aggregate.group_expr.is_empty()
+        {
+            return Ok(Transformed::no(plan));
+        }
+        self.0.rewrite(plan, config)
+    }
+}
 
 static CONTEXT: LazyLock<OptimizerContext> = LazyLock::new(|| {
     let mut options = ConfigOptions::default();

@@ -135,7 +135,8 @@ fn make(plan: &LogicalPlan, fetch: Option<usize>) -> Result<Made> {
                 (Some(one), Some(two)) => Some(one.min(two)),
                 (one, two) => one.or(two),
             };
-            sorted(input, sorts, fetch)
+            // A limit may have become a part of it.
+            if fetch == Some(0) { nothing(sort.input.schema()) } else { sorted(input, sorts, fetch) }
         }
         LogicalPlan::Join(join) => make_join(join)?,
         LogicalPlan::Union(union) => {
@@ -170,6 +171,11 @@ fn make(plan: &LogicalPlan, fetch: Option<usize>) -> Result<Made> {
         LogicalPlan::Extension(extension) => make_extension(plan, extension)?,
         other => return Err(unexpected(&format!("{} is not known", other.display()))),
     })
+}
+
+/// No rows.
+fn nothing(schema: &DFSchema) -> Made {
+    Made { plan: Arc::new(ValuesExec::new(Vec::new(), Arc::clone(schema.inner()))), rows: 0.0 }
 }
 
 fn sorted(input: Made, sorts: Vec<PhysicalSortExpr>, fetch: Option<usize>) -> Made {
@@ -415,8 +421,7 @@ fn make_limit(limit: &Limit, fetch: Option<usize>) -> Result<Made> {
         (one, two) => one.or(two),
     };
     if fetch == Some(0) {
-        let none = ValuesExec::new(Vec::new(), Arc::clone(limit.input.schema().inner()));
-        return Ok(Made { plan: Arc::new(none), rows: 0.0 });
+        return Ok(nothing(limit.input.schema()));
     }
     let wanted = fetch.and_then(|fetch| fetch.checked_add(skip));
     let input = make(&limit.input, wanted)?;

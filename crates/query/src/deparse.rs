@@ -34,6 +34,19 @@ pub fn alone(expression: &Expression, ty: Type, pretty: bool) -> Option<String> 
     over(&[], expression, ty, pretty)
 }
 
+/// A value that a text was read as, with its type. Only numbers that are read as of this type
+/// without being told stand without quotes.
+pub fn read_from_text(value: &Value, ty: Type) -> Option<String> {
+    let shown = Deparser { columns: &[], pretty: false }.constant(value, Some(ty))?;
+    match shown.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+        Some((number, cast)) => Some(format!("'{number}'{cast}")),
+        None if matches!(value.kind(), Some(Kind::Int2 | Kind::Int8)) && !shown.contains('\'') => {
+            Some(format!("'{shown}'::{ty}"))
+        }
+        None => Some(shown),
+    }
+}
+
 fn over(columns: &[Column], expression: &Expression, ty: Type, pretty: bool) -> Option<String> {
     let deparser = Deparser { columns, pretty };
     match expression {

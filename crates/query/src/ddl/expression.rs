@@ -247,7 +247,7 @@ impl Work<'_, '_, '_> {
         let from = typed.ty.kind();
         // Sequences are in it by their ids.
         let in_words = match objects_of(&resolved.to_string()).is_empty() {
-            true => computed::default_in_words(&binder, typed.clone(), ty, false),
+            true => computed::default_in_words(&binder, &resolved, typed.clone(), ty, false),
             false => None,
         };
         let coerced = binder.coerce(typed, ty, CastContext::Assignment).map_err(|cause| {

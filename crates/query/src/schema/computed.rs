@@ -14,7 +14,7 @@ use freshet_sql::{
     types::{CastContext, EvalContext, Kind},
 };
 
-use sqlparser::ast::Expr;
+use sqlparser::ast::{Expr, Value as Literal};
 
 use super::{Column, Computed, FIRST_ROLE, Index, Schema, Table, TableInfo};
 use crate::{
@@ -106,23 +106,40 @@ pub fn shown_condition(table: &Table, sql: &str, pretty: bool) -> Option<String>
     if pretty { deparse::deparse(table, &bound, Type::BOOL, true) } else { Some(shown) }
 }
 
+/// Whether an expression is a text that is read as a value of some type.
+fn is_read_from_text(expression: &Expr) -> bool {
+    match expression {
+        Expr::Value(value) => matches!(value.value, Literal::SingleQuotedString(_)),
+        Expr::Cast { expr, .. } | Expr::Nested(expr) => is_read_from_text(expr),
+        _ => false,
+    }
+}
+
 /// A default for a column of a type, as PostgreSQL writes it; nothing when it has a part that has
-/// no text. What a literal has no type for is of the column's.
-pub fn default_in_words(binder: &Binder<'_>, default: Typed, ty: Type, pretty: bool) -> Option<String> {
+/// no text. What a literal has no type for is of the column's. `written` is the default as it was
+/// bound.
+pub fn default_in_words(binder: &Binder<'_>, written: &Expr, default: Typed, ty: Type, pretty: bool) -> Option<String> {
+    let text = |written: &Expr, typed: &Typed, pretty| match &typed.expression {
+        Expression::Constant(value) if !value.is_null() && is_read_from_text(written) => {
+            deparse::read_from_text(value, typed.ty)
+        }
+        expression => deparse::alone(expression, typed.ty, pretty),
+    };
     let plain = Type::of(ty.kind());
     let coerce = |typed: Typed, ty| binder.coerce(typed, ty, CastContext::Assignment).ok();
     let typed = match default.ty.kind() {
         Kind::Unknown => coerce(default, plain)?,
         _ => default,
     };
-    let shown = deparse::alone(&typed.expression, typed.ty, false)?;
-    let again = binder.expression(&parse_expression(&shown).ok()?, &Scope::nothing()).ok()?;
-    let lasts = deparse::alone(&again.expression, again.ty, false)? == shown;
+    let shown = text(written, &typed, false)?;
+    let reread = parse_expression(&shown).ok()?;
+    let again = binder.expression(&reread, &Scope::nothing()).ok()?;
+    let lasts = text(&reread, &again, false)? == shown;
     let (one, other) = (coerce(typed.clone(), ty)?, coerce(again, ty)?);
     if !implied::same(&one.expression, &other.expression) && !lasts {
         return None;
     }
-    if pretty { deparse::alone(&typed.expression, typed.ty, true) } else { Some(shown) }
+    if pretty { text(written, &typed, true) } else { Some(shown) }
 }
 
 /// The same of one that the catalog has.
@@ -130,7 +147,7 @@ pub fn shown_default(sql: &str, ty: Type, pretty: bool) -> Option<String> {
     let parsed = parse_expression(sql).ok()?;
     let shown = with_binder(|binder| {
         let typed = binder.expression(&parsed, &Scope::nothing()).map_err(|stop| stop.into_error())?;
-        Ok(default_in_words(binder, typed, ty, pretty))
+        Ok(default_in_words(binder, &parsed, typed, ty, pretty))
     });
     shown.ok().flatten()
 }

@@ -4,9 +4,11 @@
 use std::{mem, ops::ControlFlow};
 
 use sqlparser::ast::{
-    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Value, VisitMut, VisitorMut,
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Query, Value, VisitMut, VisitorMut,
     helpers::attached_token::AttachedToken,
 };
+
+use super::rows;
 
 /// Makes chains of AND, and of OR, trees whose depth is the logarithm of their length. It is the same condition, evaluated in the same order, and
 /// written in the same way. Signs that stand before signs get parentheses: two minus signs in a row begin a comment.
@@ -22,7 +24,13 @@ struct Balance;
 impl VisitorMut for Balance {
     type Break = ();
 
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        rows::settle_order(query);
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        rows::settle(expr);
         if let Expr::UnaryOp { expr: operand, .. } = expr
             && matches!(**operand, Expr::UnaryOp { .. })
         {

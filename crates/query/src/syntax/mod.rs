@@ -32,6 +32,7 @@ pub mod current;
 mod literals;
 pub mod locking;
 mod operators;
+mod rows;
 
 pub use balance::balance;
 use chains::chains;
