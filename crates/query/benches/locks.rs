@@ -8,7 +8,7 @@
 use std::{hint::black_box, sync::Arc, time::Instant};
 
 use freshet_query::{
-    locks::{LockManager, Patience},
+    locks::{LockManager, LockMode, Patience},
     schema::FIRST_DATABASE,
 };
 
@@ -22,7 +22,7 @@ fn measure(manager: &Arc<LockManager>, number: usize, tables: &[u32], again: u32
     for _ in 0..OPERATIONS {
         for table in tables {
             for _ in 0..=again {
-                let planned = locks.write(black_box(*table), 1, patience);
+                let planned = locks.weak(black_box(*table), LockMode::RowExclusive, 1, patience);
                 assert!(matches!(planned, Ok(freshet_query::locks::Planned::Current)));
             }
         }

@@ -45,7 +45,7 @@ pub(crate) const CONFIRM: Duration = Duration::from_millis(5);
 pub enum LockMode {
     /// ACCESS SHARE
     AccessShare,
-    /// ROW SHARE
+    /// ROW SHARE: what those hold who lock rows.
     RowShare,
     /// ROW EXCLUSIVE: what writers hold.
     RowExclusive,
@@ -369,15 +369,15 @@ impl State {
 }
 
 impl TableLocks {
-    /// The lock of a writer, until the transaction ends: says whether the definition at version `planned` of the catalog is still the
-    /// table's. Blocks while somebody else has or wants a conflicting one. Cheap when it is held already, and when nobody
+    /// The lock of a writer, or another weak one, until the transaction ends: says whether the
+    /// definition at version `planned` of the catalog is still the table's. Blocks while somebody else has or wants a conflicting one. Cheap when it is held already, and when nobody
     /// is about to change any table.
     ///
     /// # Errors
     /// 40P01, 55P03, or what ended the wait.
     #[inline]
-    pub fn write(&self, table: Oid, planned: u64, patience: Patience<'_>) -> Result<Planned, SqlError> {
-        let mode = LockMode::RowExclusive;
+    pub fn weak(&self, table: Oid, mode: LockMode, planned: u64, patience: Patience<'_>) -> Result<Planned, SqlError> {
+        debug_assert!(mode.is_weak(), "{mode:?} excludes itself");
         if self.holds(table, mode) {
             return Ok(self.outdated(table, planned));
         }

@@ -109,6 +109,75 @@ fn a_deferred_reference_is_looked_at_when_its_transaction_commits() {
 }
 
 #[test]
+fn a_row_that_keeps_its_reference_is_not_looked_at() {
+    let tables = |action: &str| {
+        format!(
+            "CREATE TABLE p (id int PRIMARY KEY, u int UNIQUE); INSERT INTO p VALUES (1, 1); \
+             CREATE TABLE c (id int PRIMARY KEY, u int REFERENCES p (u) DEFERRABLE INITIALLY DEFERRED, \
+                             p int REFERENCES p {action} DEFERRABLE); \
+             INSERT INTO c VALUES (1, 1, 1)"
+        )
+    };
+    for (action, remove) in [
+        ("", "BEGIN; DELETE FROM p WHERE id = 1; DELETE FROM c WHERE u = 1; COMMIT"),
+        ("ON DELETE CASCADE", "DELETE FROM p WHERE id = 1"),
+    ] {
+        let (_node, one, other) = SqlNode::for_two(&tables(action));
+        // The row lies elsewhere then.
+        one.lines("BEGIN; UPDATE c SET id = 100 WHERE id = 1; UPDATE c SET id = 101 WHERE id = 100");
+        other.lines("RESET lock_timeout; SET CONSTRAINTS ALL DEFERRED");
+        let remove = remove.replace("BEGIN;", "BEGIN; SET CONSTRAINTS ALL DEFERRED;");
+        let waiting = thread::spawn(move || (other.outcome(&remove), other));
+        eventually("the other waits", || one.lines("SELECT count(*) FROM pg_locks WHERE NOT granted") == ["1"]);
+        assert_eq!(one.outcome("COMMIT"), "00000", "{action}");
+        let (state, other) = waiting.join().unwrap();
+        assert_eq!(state, "00000", "{action}");
+        assert_eq!(other.lines("SELECT (SELECT count(*) FROM p), (SELECT count(*) FROM c)"), ["0 0"], "{action}");
+    }
+}
+
+#[test]
+fn what_is_left_to_look_at_is_found_wherever_the_row_lies() {
+    let tables = "CREATE TABLE p (id int PRIMARY KEY); INSERT INTO p VALUES (1); \
+                  CREATE TABLE c (id int PRIMARY KEY, p int REFERENCES p DEFERRABLE INITIALLY DEFERRED); \
+                  INSERT INTO c VALUES (1, 1)";
+    let (_node, one, _other) = SqlNode::for_two(tables);
+    for (statements, expected) in [
+        ("UPDATE c SET id = 2", "00000"),
+        ("INSERT INTO c VALUES (5, 9)", "23503"),
+        ("INSERT INTO c VALUES (5, 9); UPDATE c SET id = 6 WHERE id = 5", "23503"),
+        ("INSERT INTO c VALUES (5, 9); UPDATE c SET id = id + 10; UPDATE c SET id = id + 10", "23503"),
+        ("UPDATE c SET p = 9; UPDATE c SET id = 7", "23503"),
+        ("UPDATE c SET p = 9, id = 7; UPDATE c SET id = 8", "23503"),
+        ("UPDATE c SET p = 9; UPDATE c SET id = 7; UPDATE c SET p = 1", "00000"),
+        ("UPDATE c SET p = 9; SAVEPOINT s; UPDATE c SET id = 7; ROLLBACK TO s; UPDATE c SET id = 8", "23503"),
+        ("SAVEPOINT s; UPDATE c SET p = 9, id = 7; ROLLBACK TO s; UPDATE c SET id = 8", "00000"),
+        ("INSERT INTO c VALUES (5, 9); UPDATE c SET id = 6 WHERE id = 5; DELETE FROM c WHERE id = 6", "00000"),
+        ("INSERT INTO c VALUES (5, 9); UPDATE c SET id = 6 WHERE id = 5; INSERT INTO p VALUES (9)", "00000"),
+        (
+            "INSERT INTO p VALUES (8); UPDATE c SET p = 8; SAVEPOINT s; SET CONSTRAINTS ALL IMMEDIATE; \
+          ROLLBACK TO s; UPDATE c SET id = 7; DELETE FROM p WHERE id = 8",
+            "23503",
+        ),
+        (
+            "INSERT INTO p VALUES (8); UPDATE c SET p = 8; SET CONSTRAINTS ALL IMMEDIATE; \
+          SET CONSTRAINTS ALL DEFERRED; UPDATE c SET id = 7; DELETE FROM p WHERE id = 8",
+            "23503",
+        ),
+        (
+            "INSERT INTO c VALUES (5, 9) ON CONFLICT (id) DO UPDATE SET id = 6; \
+          INSERT INTO c VALUES (5, 9) ON CONFLICT (id) DO UPDATE SET id = 6",
+            "23503",
+        ),
+    ] {
+        one.lines("DELETE FROM c; DELETE FROM p; INSERT INTO p VALUES (1); INSERT INTO c VALUES (1, 1)");
+        let found = one.outcome(&format!("BEGIN; {statements}; COMMIT"));
+        assert_eq!(found, expected, "{statements}");
+        one.outcome("ROLLBACK");
+    }
+}
+
+#[test]
 fn an_error_at_the_end_ends_the_transaction() {
     let (_node, one, other) = SqlNode::for_two(KEY);
     one.lines("INSERT INTO t VALUES (1, 1)");

@@ -74,7 +74,7 @@ fn modes_exclude_one_another_as_documented() {
 fn a_lock_is_waited_for_until_it_is_released_or_patience_ends() {
     let manager = LockManager::new(None);
     let holder = manager.session(0, DATABASE);
-    assert_eq!(holder.write(1, 0, patient()).unwrap(), Planned::Current);
+    assert_eq!(holder.weak(1, LockMode::RowExclusive, 0, patient()).unwrap(), Planned::Current);
     let changer = manager.session(1, DATABASE);
     assert_eq!(code(changer.lock(1, LockMode::AccessExclusive, deadline(20))), "55P03");
     let asked = std::cell::Cell::new(0);
@@ -86,7 +86,7 @@ fn a_lock_is_waited_for_until_it_is_released_or_patience_ends() {
     assert_eq!(code(changer.lock(1, LockMode::AccessExclusive, patience)), "57014");
     // Who has given up stands in nobody's way.
     let writer = manager.session(2, DATABASE);
-    assert_eq!(writer.write(1, 0, patient()).unwrap(), Planned::Current);
+    assert_eq!(writer.weak(1, LockMode::RowExclusive, 0, patient()).unwrap(), Planned::Current);
     writer.release();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
@@ -95,8 +95,8 @@ fn a_lock_is_waited_for_until_it_is_released_or_patience_ends() {
         });
         until_wanted(&manager);
         // Whoever comes later waits behind it, but not who has the lock already.
-        assert_eq!(code(writer.write(1, 0, deadline(20)).map(drop)), "55P03");
-        assert_eq!(holder.write(1, 0, patient()).unwrap(), Planned::Current);
+        assert_eq!(code(writer.weak(1, LockMode::RowExclusive, 0, deadline(20)).map(drop)), "55P03");
+        assert_eq!(holder.weak(1, LockMode::RowExclusive, 0, patient()).unwrap(), Planned::Current);
         holder.release();
         waiting.join().unwrap();
     });
@@ -111,13 +111,13 @@ fn writers_learn_that_a_table_has_changed() {
     changer.lock(1, LockMode::AccessExclusive, patient()).unwrap();
     manager.note_change(DATABASE, &[1], 5);
     changer.release();
-    assert_eq!(writer.write(1, 4, patient()).unwrap(), Planned::Outdated);
+    assert_eq!(writer.weak(1, LockMode::RowExclusive, 4, patient()).unwrap(), Planned::Outdated);
     // It has the lock, and plans anew.
-    assert_eq!(writer.write(1, 5, patient()).unwrap(), Planned::Current);
-    assert_eq!(writer.write(2, 4, patient()).unwrap(), Planned::Current, "another table");
+    assert_eq!(writer.weak(1, LockMode::RowExclusive, 5, patient()).unwrap(), Planned::Current);
+    assert_eq!(writer.weak(2, LockMode::RowExclusive, 4, patient()).unwrap(), Planned::Current, "another table");
     let late = manager.session(2, DATABASE);
-    assert_eq!(late.write(1, 4, patient()).unwrap(), Planned::Outdated);
-    assert_eq!(late.write(1, 9, patient()).unwrap(), Planned::Current);
+    assert_eq!(late.weak(1, LockMode::RowExclusive, 4, patient()).unwrap(), Planned::Outdated);
+    assert_eq!(late.weak(1, LockMode::RowExclusive, 9, patient()).unwrap(), Planned::Current);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_savepoint_releases_what_came_after_it() {
     let (one, two) = (manager.session(0, DATABASE), manager.session(1, DATABASE));
     one.lock(1, LockMode::AccessExclusive, patient()).unwrap();
     let mark = one.mark();
-    assert_eq!(one.write(2, 0, patient()).unwrap(), Planned::Current);
+    assert_eq!(one.weak(2, LockMode::RowExclusive, 0, patient()).unwrap(), Planned::Current);
     one.lock(3, LockMode::AccessExclusive, patient()).unwrap();
     one.lock(1, LockMode::Share, patient()).unwrap();
     one.release_since(mark);
@@ -147,7 +147,7 @@ fn a_strong_lock_is_not_starved_by_weak_ones() {
             scope.spawn(move || {
                 let locks = manager.session(number, DATABASE);
                 while !over.load(Ordering::SeqCst) {
-                    assert_eq!(locks.write(1, u64::MAX, patient()).unwrap(), Planned::Current);
+                    assert_eq!(locks.weak(1, LockMode::RowExclusive, u64::MAX, patient()).unwrap(), Planned::Current);
                     writes.fetch_add(1, Ordering::SeqCst);
                     // There is no moment without a lock but for strong ones that are waited for.
                     std::thread::yield_now();
@@ -200,7 +200,7 @@ fn two_that_want_more_of_what_they_share_do_not_wait_forever() {
             let (manager, barrier, told) = (&manager, &barrier, &told);
             scope.spawn(move || {
                 let locks = manager.session(number, DATABASE);
-                assert_eq!(locks.write(1, 0, patient()).unwrap(), Planned::Current);
+                assert_eq!(locks.weak(1, LockMode::RowExclusive, 0, patient()).unwrap(), Planned::Current);
                 barrier.wait();
                 if locks.lock(1, LockMode::AccessExclusive, patient()).is_err() {
                     told.fetch_add(1, Ordering::SeqCst);
@@ -255,7 +255,7 @@ fn storm(locks: &TableLocks, shadow: &Shadow, numbers: &mut Numbers, transaction
                 _ => LockMode::RowExclusive,
             };
             let locked = match mode {
-                LockMode::RowExclusive => locks.write(table, u64::MAX, patient()).map(drop),
+                LockMode::RowShare | LockMode::RowExclusive => locks.weak(table, mode, u64::MAX, patient()).map(drop),
                 mode => locks.lock(table, mode, patient()),
             };
             match locked {

@@ -65,6 +65,48 @@ fn strengths_exclude_one_another_as_in_postgresql() {
 }
 
 #[test]
+fn who_locks_rows_shares_the_table_with_those_who_lock_it() {
+    let (_node, one, other) = prepared();
+    const MODES: [&str; 8] = [
+        "ACCESS SHARE",
+        "ROW SHARE",
+        "ROW EXCLUSIVE",
+        "SHARE UPDATE EXCLUSIVE",
+        "SHARE",
+        "SHARE ROW EXCLUSIVE",
+        "EXCLUSIVE",
+        "ACCESS EXCLUSIVE",
+    ];
+    // How many of the modes others can have these tables in. Readers have no lock.
+    for (held, tables) in [
+        ("SELECT * FROM p WHERE id = 1 FOR KEY SHARE", [("p", 6), ("c", 8)]),
+        ("SELECT * FROM p WHERE id = 1 FOR SHARE", [("p", 6), ("c", 8)]),
+        ("SELECT * FROM p WHERE id = 1 FOR NO KEY UPDATE", [("p", 6), ("c", 8)]),
+        ("SELECT * FROM p WHERE id = 1 FOR UPDATE", [("p", 6), ("c", 8)]),
+        ("SELECT * FROM p WHERE id = 1 AND v = 77 FOR UPDATE", [("p", 6), ("c", 8)]),
+        ("SELECT * FROM p LEFT JOIN c ON c.p = p.id WHERE p.id = 1 FOR UPDATE OF p", [("p", 6), ("c", 8)]),
+        ("SELECT * FROM (SELECT * FROM p FOR UPDATE) AS q ORDER BY u", [("p", 6), ("c", 8)]),
+        ("INSERT INTO c VALUES (1, 1)", [("p", 6), ("c", 4)]),
+        ("DELETE FROM c USING (SELECT id FROM p FOR KEY SHARE) AS q WHERE c.id = q.id", [("p", 6), ("c", 4)]),
+    ] {
+        one.lines(&format!("BEGIN; {held}"));
+        for (table, shared) in tables {
+            for (number, mode) in MODES.into_iter().enumerate() {
+                let found = other.outcome(&format!("BEGIN; LOCK TABLE {table} IN {mode} MODE NOWAIT"));
+                let expected = if number < shared { "00000" } else { "55P03" };
+                assert_eq!(found, expected, "{held}: {table}, {mode}");
+                other.lines("ROLLBACK");
+            }
+        }
+        one.lines("ROLLBACK");
+    }
+    // Who has locked a row and then writes to it waits for those who have locked the table.
+    one.lines("BEGIN; SELECT * FROM p WHERE id = 1 FOR UPDATE");
+    other.lines("BEGIN; LOCK TABLE p IN SHARE MODE");
+    assert_eq!(one.outcome("SET lock_timeout = '50ms'; UPDATE p SET v = 0 WHERE id = 1"), "55P03");
+}
+
+#[test]
 fn several_hold_a_shared_lock_until_the_last_has_ended() {
     let (node, one, other) = prepared();
     let third = node.connect();

@@ -78,6 +78,8 @@ pub struct Deferred {
     modes: RefCell<Option<Rc<Modes>>>,
     /// Each with the round in which it was done.
     checks: RefCell<Vec<(Check, Option<u32>)>>,
+    /// The place of the last check of a constraint about a row that refers to another.
+    children: RefCell<HashMap<(Oid, Rid), usize>>,
     open: Cell<usize>,
     round: Cell<u32>,
     kept: RefCell<Option<Reservation>>,
@@ -123,12 +125,25 @@ impl Deferred {
         let mut kept = self.kept.borrow_mut();
         let kept = kept.get_or_insert_with(|| memory.reserve());
         kept.take(size_of::<(Check, Option<u32>)>())?;
-        if let What::Parent { was, .. } = &check.what {
-            kept.take_values(was)?;
+        let mut checks = self.checks.borrow_mut();
+        match &check.what {
+            What::Unique { .. } => {}
+            What::Child { rid, .. } => {
+                kept.take(2 * size_of::<((Oid, Rid), usize)>())?;
+                self.children.borrow_mut().insert((check.constraint, *rid), checks.len());
+            }
+            What::Parent { was, .. } => kept.take_values(was)?,
         }
-        self.checks.borrow_mut().push((check, None));
+        checks.push((check, None));
         self.open.set(self.open.get() + 1);
         Ok(())
+    }
+
+    /// Whether it is left to look at what this row refers to.
+    pub fn has_child(&self, constraint: Oid, rid: Rid) -> bool {
+        let place = self.children.borrow().get(&(constraint, rid)).copied();
+        // All checks of a constraint are done at once.
+        place.is_some_and(|place| self.checks.borrow()[place].1.is_none())
     }
 
     /// What is left to look at of constraints that are not deferred, or of all; it counts as done.
@@ -161,6 +176,13 @@ impl Deferred {
             }
         }
         self.open.set(checks.iter().filter(|(_, done)| done.is_none()).count());
+        let mut children = self.children.borrow_mut();
+        children.clear();
+        for (place, (check, _)) in checks.iter().enumerate() {
+            if let What::Child { rid, .. } = check.what {
+                children.insert((check.constraint, rid), place);
+            }
+        }
         self.modes.borrow_mut().clone_from(&mark.modes);
     }
 
@@ -196,6 +218,11 @@ impl Run<'_, '_> {
     /// Whether a constraint is deferred now.
     pub(super) fn defers(&self, constraint: Oid, deferral: Deferral) -> bool {
         deferral != Deferral::Never && self.deferred.is_some_and(|(deferred, _)| deferred.defers(constraint, deferral))
+    }
+
+    /// Whether it is left to look at what this row refers to.
+    pub(super) fn is_deferred(&self, constraint: Oid, rid: Rid) -> bool {
+        self.deferred.is_some_and(|(deferred, _)| deferred.has_child(constraint, rid))
     }
 
     /// Leaves something to be looked at later.

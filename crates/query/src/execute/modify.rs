@@ -149,7 +149,7 @@ impl<'a> Run<'a, '_> {
                     if let Some(output) = &plan.returning {
                         let _ = sink.row(output, &[Source::Stored(&info.layout, &row, rid)], &self.environment)?;
                     }
-                    self.note_change(info, None, Some((&row, rid)), true)?;
+                    self.note_change(info, None, Some((&row, rid)))?;
                     return Ok(1);
                 }
                 Err(WriteError::Conflict) => {
@@ -240,7 +240,7 @@ impl<'a> Run<'a, '_> {
         let new = self.changed(info, assignments, &plan.constraints, &rows, record.row)?;
         let rid = self.put(info, record.rid, &new)?;
         self.note_upserted(plan, rid)?;
-        self.note_change(info, Some(record.row), Some((&new, rid)), rid != record.rid)?;
+        self.note_change(info, Some((record.row, record.rid)), Some((&new, rid)))?;
         if let Some(output) = &plan.returning {
             let _ = sink.row(output, &[Source::Stored(&info.layout, &new, rid)], &self.environment)?;
         }
@@ -283,23 +283,21 @@ impl<'a> Run<'a, '_> {
         info.recompute(new, is_changed, &self.environment)
     }
 
-    /// Remembers what has become of a row, and whether it lies elsewhere, if there are references
-    /// or keys to keep.
+    /// Remembers what has become of a row, if there are references or keys to keep.
     ///
     /// # Errors
     /// 53200.
     fn note_change(
         &self,
         info: &Arc<TableInfo>,
-        old: Option<&[u8]>,
+        old: Option<(&[u8], Rid)>,
         new: Option<(&[u8], Rid)>,
-        moved: bool,
     ) -> Result<(), SqlError> {
         if !info.deferrable_keys.is_empty() || self.has_references(info) {
-            let rows = old.map_or(0, <[u8]>::len) + new.map_or(0, |(row, _)| row.len());
+            let rows = [old, new].iter().flatten().map(|(row, _)| row.len()).sum::<usize>();
             self.kept.take(size_of::<RowChange>() + rows)?;
-            let (old, new) = (old.map(<[u8]>::to_vec), new.map(|(row, rid)| (row.to_vec(), rid)));
-            let change = self.row_change(info, old, new, moved)?;
+            let [old, new] = [old, new].map(|at| at.map(|(row, rid)| (row.to_vec(), rid)));
+            let change = self.row_change(info, old, new)?;
             self.changes.borrow_mut().push(change);
         }
         Ok(())
@@ -549,7 +547,7 @@ impl<'a> Run<'a, '_> {
             Written::Gone => return Ok(Written::Gone),
             Written::Held => return Ok(Written::Held),
         };
-        self.note_change(info, Some(old), Some((&new, rid)), rid != before)?;
+        self.note_change(info, Some((old, before)), Some((&new, rid)))?;
         if let Some(output) = &plan.returning {
             let rows = [Source::Stored(&info.layout, &new, rid), Source::Values(given)];
             let _ = sink.row(output, &rows, &self.environment)?;
@@ -568,7 +566,7 @@ impl<'a> Run<'a, '_> {
         let info = &plan.table;
         let written = self.write(WhenLocked::Wait, |transaction| transaction.delete(&info.rows, rid))?;
         if written == Written::Done(()) {
-            self.note_change(info, Some(old), None, false)?;
+            self.note_change(info, Some((old, rid)), None)?;
             if let Some(output) = &plan.returning {
                 let rows = [Source::Stored(&info.layout, old, rid), Source::Values(given)];
                 let _ = sink.row(output, &rows, &self.environment)?;

@@ -30,12 +30,10 @@ use crate::{
 pub struct RowChange {
     /// In which table.
     pub table: Arc<TableInfo>,
-    /// What it was; nothing if it is new.
-    pub old: Option<Vec<u8>>,
+    /// What it was, and where; nothing if it is new.
+    pub old: Option<(Vec<u8>, Rid)>,
     /// What it is, and where; nothing if it is gone.
     pub new: Option<(Vec<u8>, Rid)>,
-    /// Whether it lies elsewhere than before.
-    pub moved: bool,
     /// Those indexes that take equal keys, by their places, in which another row may have its key.
     pub doubtful: Vec<usize>,
 }
@@ -59,13 +57,13 @@ impl Run<'_, '_> {
     pub(super) fn row_change(
         &self,
         table: &Arc<TableInfo>,
-        old: Option<Vec<u8>>,
+        old: Option<(Vec<u8>, Rid)>,
         new: Option<(Vec<u8>, Rid)>,
-        moved: bool,
     ) -> Result<RowChange, SqlError> {
         let mut doubtful = Vec::new();
+        let before = old.as_ref().map(|(_, rid)| *rid);
         // A row whose key changes lies elsewhere.
-        if let Some((_, rid)) = new.as_ref().filter(|_| moved) {
+        if let Some((_, rid)) = new.as_ref().filter(|(_, rid)| before != Some(*rid)) {
             for place in &table.deferrable_keys {
                 match self.transaction.check_key(&table.rows, table.index_number(*place), *rid) {
                     // Who comes later with the same key sees this one.
@@ -75,7 +73,7 @@ impl Run<'_, '_> {
                 }
             }
         }
-        Ok(RowChange { table: Arc::clone(table), old, new, moved, doubtful })
+        Ok(RowChange { table: Arc::clone(table), old, new, doubtful })
     }
 
     /// Whether changes of a table's rows have to be told to [`Run::keep_references`].
@@ -95,7 +93,7 @@ impl Run<'_, '_> {
         while let Some(change) = open.pop_front() {
             self.step()?;
             let info = &change.table;
-            if let Some(old) = &change.old {
+            if let Some((old, _)) = &change.old {
                 for (child, number) in schema.referring(info.table.oid) {
                     let Some(child) = schema.table(*child) else { continue };
                     let Some(key) = child.table.foreign_keys.get(*number) else { continue };
@@ -136,18 +134,20 @@ impl Run<'_, '_> {
                 }
             }
         }
-        for RowChange { table, old, new, moved, .. } in new {
+        for RowChange { table, old, new, .. } in new {
             let Some((new, rid)) = new else { continue };
             for key in &table.table.foreign_keys {
                 let Some(wanted) = values(&table, &new, &key.columns)? else { continue };
                 let before = match &old {
-                    Some(old) => values(&table, old, &key.columns)?,
+                    Some((old, _)) => values(&table, old, &key.columns)?,
                     None => None,
                 };
                 let same = before.is_some_and(|before| same(&before, &wanted));
                 if self.defers(key.oid, key.deferral) {
-                    // What was to be looked at before lies elsewhere now.
-                    if !same || moved {
+                    // What is to be looked at may lie elsewhere now. What refers to the same row as
+                    // before the transaction needs no look: that would lock the other row.
+                    let was = old.as_ref().map(|(_, was)| *was).filter(|was| *was != rid);
+                    if !same || was.is_some_and(|was| self.is_deferred(key.oid, was)) {
                         let what = What::Child { table: table.table.oid, rid };
                         self.defer(Check { constraint: key.oid, deferral: key.deferral, what })?;
                     }
@@ -289,7 +289,7 @@ impl Run<'_, '_> {
                 if changes.is_empty() {
                     let written = self.write(WhenLocked::Wait, |transaction| transaction.delete(&child.rows, rid))?;
                     if written == Written::Done(()) {
-                        open.push_back(self.row_change(child, Some(row.to_vec()), None, false)?);
+                        open.push_back(self.row_change(child, Some((row.to_vec(), rid)), None)?);
                     }
                     return Ok(written);
                 }
@@ -300,7 +300,7 @@ impl Run<'_, '_> {
                 let written = self.write(WhenLocked::Wait, |transaction| transaction.update(&child.rows, rid, &new))?;
                 Ok(match written {
                     Written::Done(to) => {
-                        open.push_back(self.row_change(child, Some(row.to_vec()), Some((new, to)), to != rid)?);
+                        open.push_back(self.row_change(child, Some((row.to_vec(), rid)), Some((new, to)))?);
                         Written::Done(())
                     }
                     Written::Changed => Written::Changed,

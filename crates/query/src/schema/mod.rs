@@ -283,9 +283,10 @@ impl Schema {
         self.referring.get(&parent).map_or(&[], Vec::as_slice)
     }
 
-    /// Tables whose rows a statement may write or lock that changes rows of these: those that these refer to, and those that refer to
-    /// them, and so on as far as that may go.
-    pub fn touched_with(&self, tables: impl IntoIterator<Item = Oid>) -> Vec<Oid> {
+    /// The tables that a statement which changes rows of these may write to: these, those that refer
+    /// to them, and so on as far as that may go. Behind them the others that they refer to, whose
+    /// rows it may lock.
+    pub fn touched_with(&self, tables: impl IntoIterator<Item = Oid>) -> (Vec<Oid>, Vec<Oid>) {
         let mut all: Vec<Oid> = Vec::new();
         let mut next: Vec<Oid> = tables.into_iter().collect();
         while let Some(table) = next.pop() {
@@ -297,9 +298,8 @@ impl Schema {
         }
         let parents = all.iter().filter_map(|table| self.table(*table));
         let parents = parents.flat_map(|info| info.table.foreign_keys.iter().map(|key| key.parent));
-        let parents: Vec<Oid> = parents.filter(|parent| !all.contains(parent)).collect();
-        all.extend(parents);
-        all
+        let parents = parents.filter(|parent| !all.contains(parent)).collect();
+        (all, parents)
     }
 
     /// This database.

@@ -339,7 +339,7 @@ impl Session<'_> {
         let interrupted = self.interruption();
         let plan = loop {
             let plan = self.insertion(name, columns)?;
-            if self.lock_written([plan.table.table.oid].into_iter(), &interrupted)? {
+            if self.lock_tables(Some(plan.table.table.oid), std::iter::empty(), &interrupted)? {
                 break plan;
             }
             self.see_definitions()?;

@@ -136,17 +136,21 @@ impl Plan {
 }
 
 impl Planned {
-    /// The tables whose rows it changes or locks.
-    pub fn writes_to(&self) -> impl Iterator<Item = Oid> {
-        let one = match &self.plan {
+    /// The table whose rows it changes.
+    pub fn writes_to(&self) -> Option<Oid> {
+        match &self.plan {
             Plan::Insert(plan) => Some(plan.table.table.oid),
             Plan::Update(plan) => Some(plan.table.table.oid),
             Plan::Delete(plan) => Some(plan.table.table.oid),
             Plan::Select(_) | Plan::General(_) | Plan::Utility => None,
-        };
+        }
+    }
+
+    /// The tables whose rows it locks besides.
+    pub fn locks_rows_of(&self) -> impl Iterator<Item = Oid> {
         let locked = self.selects().flat_map(|plan| &plan.scans).filter(|scan| scan.mark.is_some());
         let found = self.locked_by_general().iter().copied();
-        one.into_iter().chain(locked.map(|scan| scan.table.table.oid)).chain(found)
+        locked.map(|scan| scan.table.table.oid).chain(found)
     }
 
     /// Whether it locks rows.

@@ -16,7 +16,7 @@ use crate::{
     bind::first::First,
     execute::{Run, Sink, measure::Probe},
     expression::Environment,
-    locks::{self, Patience},
+    locks::{self, LockMode, Patience},
     schema::Oid,
 };
 
@@ -170,10 +170,10 @@ impl Session<'_> {
         run
     }
 
-    /// Takes the lock of a writer on the table that a plan changes. Returns another plan, if the table was changed since this one was made.
+    /// Takes the locks on the tables whose rows a plan changes or locks. Returns another plan, if the table was changed since this one was made.
     ///
     /// # Errors
-    /// As for [`Session::lock_written`] and [`Session::see_definitions`].
+    /// As for [`Session::lock_tables`] and [`Session::see_definitions`].
     pub(super) fn lock_for(
         &mut self,
         prepared: &Prepared,
@@ -181,29 +181,37 @@ impl Session<'_> {
         interrupted: &dyn Fn() -> Result<(), SqlError>,
     ) -> Result<Option<Arc<Planned>>, SqlError> {
         let mut made: Option<Arc<Planned>> = None;
-        while !self.lock_written(made.as_ref().unwrap_or(planned).writes_to(), interrupted)? {
+        loop {
+            let plan = made.as_ref().unwrap_or(planned);
+            if self.lock_tables(plan.writes_to(), plan.locks_rows_of(), interrupted)? {
+                return Ok(made);
+            }
             self.see_definitions()?;
             made = Some(self.plan(prepared)?);
         }
-        Ok(made)
     }
 
-    /// Takes the lock of a writer on tables. Says whether they are as the session knows them.
+    /// Takes the lock of a writer on a table and those that are written to with it, and that of one
+    /// who locks rows on others. Says whether they are as the session knows them.
     ///
     /// # Errors
     /// 40P01, 55P03, 57014.
-    pub(super) fn lock_written(
+    pub(super) fn lock_tables(
         &self,
-        tables: impl Iterator<Item = Oid>,
+        written: Option<Oid>,
+        locked: impl Iterator<Item = Oid>,
         interrupted: &dyn Fn() -> Result<(), SqlError>,
     ) -> Result<bool, SqlError> {
         let mut current = true;
-        for table in self.state.schema.touched_with(tables) {
+        let (written, parents) = self.state.schema.touched_with(written);
+        let written = written.into_iter().map(|table| (table, LockMode::RowExclusive));
+        let locked = parents.into_iter().chain(locked).map(|table| (table, LockMode::RowShare));
+        for (table, mode) in written.chain(locked) {
             let limit = self.state.settings.ready.lock_timeout;
             let deadline = limit.and_then(|limit| std::time::Instant::now().checked_add(limit));
             let patience = Patience { deadline, interrupted };
             let version = self.state.schema.version.number;
-            current &= self.locks.write(table, version, patience)? == locks::Planned::Current;
+            current &= self.locks.weak(table, mode, version, patience)? == locks::Planned::Current;
         }
         Ok(current)
     }

@@ -11,7 +11,7 @@ use freshet_query::{
     ddl::{Ddl, Definition, Effects},
     execute::{RowIds, Run, modify::Collected},
     expression::{Environment, SessionView},
-    locks::{LockManager, LockMark, Patience, Planned, RecordWaits, TableLocks},
+    locks::{LockManager, LockMark, LockMode, Patience, Planned, RecordWaits, TableLocks},
     schema::{Catalog, FIRST_DATABASE, FIRST_ROLE, Named, Oid, PUBLIC, Schema},
     sequence::{Sequences, SessionSequences},
     session_function::SessionFunction,
@@ -303,7 +303,7 @@ impl<'b> Session<'b> {
             run.read_committed = self.read_committed;
             let mut found = Collected::default();
             let patience = Patience { deadline: None, interrupted: &interrupted };
-            let lock = |table: Oid| self.locks.write(table, schema.version.number, patience);
+            let lock = |table: Oid| self.locks.weak(table, LockMode::RowExclusive, schema.version.number, patience);
             let outdated = |planned: Planned| {
                 if planned == Planned::Outdated && !self.read_committed {
                     return Err(SqlError::new(freshet_sql::SqlState::SERIALIZATION_FAILURE, "changed"));
