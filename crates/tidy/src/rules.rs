@@ -275,9 +275,9 @@ fn dependencies(manifest: &str) -> Vec<String> {
             section = line;
         } else if section.ends_with("dependencies]")
             && !section.contains("dev-")
-            && let Some(rest) = line.strip_prefix("freshet-")
+            && let Some(name) = line.split(['.', ' ', '=']).next().filter(|name| name.starts_with("freshet"))
         {
-            found.extend(rest.split(['.', ' ', '=']).next().map(str::to_owned));
+            found.push(name.strip_prefix("freshet-").unwrap_or(name).to_owned());
         }
     }
     found
@@ -357,7 +357,7 @@ mod tests {
     fn dependencies_are_read_from_manifests() {
         let manifest = "[dependencies]\nfreshet-base.workspace = true\nserde = \"1\"\nfreshet-log = { path = \"\" }\n\
              [dev-dependencies]\nfreshet-sql.workspace = true\n\
-             [target.'cfg(x)'.dependencies]\nfreshet-txn.workspace = true\n";
-        assert_eq!(dependencies(manifest), ["base", "log", "txn"]);
+             [target.'cfg(x)'.dependencies]\nfreshet-txn.workspace = true\nfreshet.workspace = true\n";
+        assert_eq!(dependencies(manifest), ["base", "log", "txn", "freshet"]);
     }
 }

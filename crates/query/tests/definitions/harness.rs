@@ -40,7 +40,7 @@ impl OtherWaits for Records {
 
 impl Base {
     pub fn new() -> Self {
-        Self::of(Database::volatile(16).unwrap())
+        Self::of(Database::volatile(16))
     }
 
     /// Of a primary.
