@@ -1,6 +1,6 @@
 //! What a user may say.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use freshet_base::NodeId;
@@ -9,7 +9,7 @@ use crate::{
     Failure, backup, checkpoint,
     client::{Client, ClientError},
     config::Flags,
-    demo::{self, DemoOptions},
+    demo::{self, DemoOptions, procedures::Tpcc},
     inspect, membership, promote,
     serve::{self, NodeOptions},
     status,
@@ -87,8 +87,7 @@ pub(crate) enum Command {
     /// Look into files: a log, the tail of one that a node has saved, or checkpoints. Nodes may be at work on them.
     #[command(subcommand)]
     Inspect(Inspect),
-    /// Run a node as `serve` does, one that also runs the procedures of the demo and of benchmarks
-    /// for its clients.
+    /// Run a node of the demo: as `serve` does, with the demo's procedures for its clients.
     #[command(hide = true)]
     Node(Box<NodeOptions>),
 }
@@ -352,7 +351,7 @@ impl Cli {
             Command::Archive(options) => backup::archive(&options),
             Command::Restore(options) => backup::restore(&options),
             Command::Inspect(what) => inspect::run(&what),
-            Command::Node(options) => serve::node(&options),
+            Command::Node(options) => serve::node(&options, |isolation| Arc::new(Tpcc::new(isolation))),
         }
     }
 }

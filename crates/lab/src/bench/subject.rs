@@ -20,13 +20,13 @@ use super::{
     probe::{Look, Probe, Sighted},
     report::{Passage, Spread},
 };
+use crate::readers::{ReaderTotals, StartReaders};
 use freshet::{
     Failure,
     children::NodeProcess,
     client::{Client, Done},
     config::Domain,
     protocol::{Answer, Ask},
-    server::readers::{ReaderTotals, StartReaders},
     status,
 };
 
