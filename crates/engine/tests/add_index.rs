@@ -297,7 +297,7 @@ fn what_is_not_unique_leaves_no_index() {
 /// Writers that use few keys, so that they meet each other's and those that were there before.
 #[test]
 fn a_unique_index_comes_while_others_write_the_same_keys() {
-    let database = Database::volatile(8).unwrap();
+    let database = Database::volatile(8);
     let (mut made, mut refused) = (0, 0);
     for round in 0..60u64 {
         let table = database.create_table(&definition()).unwrap();
@@ -377,7 +377,7 @@ fn a_unique_index_comes_while_others_write_the_same_keys() {
 
 #[test]
 fn who_began_before_does_not_use_it_and_goes_on_using_what_is_dropped() {
-    let database = Database::volatile(8).unwrap();
+    let database = Database::volatile(8);
     let table = database.create_table(&definition()).unwrap();
     let _ = put(&database, &table, 0..3000, |id| (id % 7, id));
     let workers: Vec<_> = (0..4).map(|_| database.worker().unwrap()).collect();
@@ -589,7 +589,7 @@ fn what_a_take_over_cuts_off_was_neither_added_nor_dropped() {
 
 #[test]
 fn rows_are_counted_approximately() {
-    let database = Database::volatile(4).unwrap();
+    let database = Database::volatile(4);
     let table = database.create_table(&definition()).unwrap();
     assert_eq!(database.approximate_rows(&table), Some(0));
     let mut count = 0u64;

@@ -41,7 +41,7 @@ impl RecordWaits for Records {
 
 impl Base {
     pub fn new() -> Self {
-        Self::of(Database::volatile(16).unwrap())
+        Self::of(Database::volatile(16))
     }
 
     /// Of a primary.
