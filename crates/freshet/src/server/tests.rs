@@ -67,7 +67,7 @@ fn serve() -> Server {
 fn start(open_status: bool) -> (Server, Credentials) {
     let procedures: Arc<dyn Procedures> = Arc::new(Tpcc::new(Isolation::Serializable));
     let purpose = Purpose { open_status, procedures: Some((procedures, 2)) };
-    let database = Database::volatile(Server::places(&purpose)).unwrap();
+    let database = Database::volatile(Server::places(&purpose));
     let doors = Doors::open(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let credentials = Credentials::found(ClusterId(5), NodeId(6)).unwrap();
     let server = Server::start(Arc::new(Volatile(database)), Some(credentials.clone()), doors, &purpose).unwrap();

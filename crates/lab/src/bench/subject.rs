@@ -123,7 +123,7 @@ impl Subject {
         }
         let workers = usize::from(common.threads) * 2 + 4;
         if common.standbys == 0 && common.domain == Domain::None {
-            let primary = Primary::Volatile(Database::volatile(workers)?);
+            let primary = Primary::Volatile(Database::volatile(workers));
             return Ok(Self { standbys: Vec::new(), primary, scratch: None });
         }
         let scratch = scratch(common.dir.as_deref())?;
