@@ -165,10 +165,11 @@ impl Sender {
         self.queue.is_prompt()
     }
 
-    /// Whether a small frame could be sent now without waiting for the other side to take earlier ones.
-    pub fn has_room(&self) -> bool {
+    /// Whether a payload of this many bytes and its frame could be sent now without waiting for the
+    /// other side to take earlier ones, nor for a limit.
+    pub fn has_room(&self, bytes: u64) -> bool {
         let taken = self.status.words()[0].load(Ordering::Acquire);
-        self.queue.has_room() && self.posted.saturating_sub(taken) <= MAILBOX_BYTES as u64 / 2
+        self.queue.has_room(bytes) && self.posted.saturating_sub(taken) <= MAILBOX_BYTES as u64 / 2
     }
 
     /// Writes a part of a payload to its place: `bytes` belong to virtual byte `address` on. The other side hears of it with a later frame.

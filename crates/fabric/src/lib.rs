@@ -209,12 +209,14 @@ pub trait QueuePair: Send {
         let _ = patience;
     }
 
-    /// Whether posting takes no longer than copying: no other thread, no socket, no limit is waited for, as long as there [is
-    /// room](QueuePair::has_room).
+    /// Whether posting takes no longer than copying, as long as there [is
+    /// room](QueuePair::has_room): then it waits for no other thread, no socket and no limit.
     fn is_prompt(&self) -> bool;
 
-    /// Whether a few more writes could be posted now without waiting for the other side to hear of earlier ones.
-    fn has_room(&self) -> bool {
+    /// Whether a few more writes, of this many bytes together, could be posted now without waiting
+    /// for the other side to hear of earlier ones, nor for a limit.
+    fn has_room(&self, bytes: u64) -> bool {
+        let _ = bytes;
         true
     }
 }

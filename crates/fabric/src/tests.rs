@@ -130,6 +130,21 @@ fn bytes_of(region: &SharedMemory, at: usize, length: usize) -> Vec<u8> {
 }
 
 #[test]
+fn a_limited_link_is_prompt_while_its_bucket_holds_the_bytes() {
+    let region = memory(1 << 20);
+    // At this rate nothing flows into the bucket while the test runs.
+    let (mut one, _two) = pair(Link::Sealed(FabricKind::Shm), &region);
+    one.queue = Box::new(crate::limit::Limited::new(one.queue, Arc::new(crate::limit::TokenBucket::gigabits(1e-9))));
+    assert!(one.queue.is_prompt(), "as the link below it");
+    assert!(one.queue.has_room(16 << 10) && !one.queue.has_room(17 << 10));
+    one.queue.write(Place { region: 1, offset: 0 }, &[&[7; 8 << 10]]).unwrap();
+    assert!(one.queue.has_room(7 << 10) && !one.queue.has_room(8 << 10), "what was written is gone from it");
+    let (tcp, _other) = pair(Link::Bare(FabricKind::Tcp), &region);
+    let tcp = crate::limit::Limited::new(tcp.queue, Arc::new(crate::limit::TokenBucket::gigabits(1e-9)));
+    assert!(!tcp.is_prompt());
+}
+
+#[test]
 fn what_was_written_before_an_immediate_value_is_in_place() {
     for link in links() {
         let region = memory(1 << 20);

@@ -233,7 +233,7 @@ impl QueuePair for ShmQueue {
         true
     }
 
-    fn has_room(&self) -> bool {
+    fn has_room(&self, _bytes: u64) -> bool {
         self.bell.has_room()
     }
 }

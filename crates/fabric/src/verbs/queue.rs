@@ -325,7 +325,7 @@ impl QueuePair for VerbsQueue {
         true
     }
 
-    fn has_room(&self) -> bool {
+    fn has_room(&self, _bytes: u64) -> bool {
         // A queue that fills is one whose card gets no answers: soon somebody would wait for room.
         let ring = size_of_val(self.ring.region().words()) as u64;
         self.state.posted.len() * 2 <= self.pair.depth() && (self.state.head - self.state.tail) * 2 <= ring
