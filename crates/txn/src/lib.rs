@@ -41,6 +41,6 @@ pub use self::{
     savepoint::Savepoint,
     snapshots::{Primary, Snapshots},
     transaction::{Direction, Record, Transaction},
-    waits::LockWaitError,
+    waits::{LockWaitError, circle},
     worker::{Rollbacks, Worker, WorkerError},
 };
