@@ -40,7 +40,8 @@ pub struct Agreed {
 /// Decides whether the node that introduces itself may continue its log from this host's.
 ///
 /// # Errors
-/// [`Refusal`], to be sent to it. [`Refusal::Fenced`] with a term above the host's means that the host itself is of the past.
+/// [`Refusal`], to be sent to it. [`Refusal::Fenced`] with a term above the host's means that the
+/// host itself is of the past.
 pub fn consider(
     host: &Host,
     cluster: Option<ClusterId>,
@@ -66,7 +67,8 @@ pub fn consider(
     }
     let cut_at = agree(&host.history, host.end, &log.history, log.received)?;
     if !host.above.is_empty() && cut_at == host.end && log.received > cut_at {
-        // That a relay is merely behind is no reason to forget anything: it may be committed, and readers may have seen it.
+        // That a relay is merely behind is no reason to forget anything: it may be committed, and
+        // readers may have seen it.
         return Err(Refusal::Later { node: host.node, why: Wait::Behind { end: host.end, received: log.received } });
     }
     let room = cut_at.0.saturating_add(log.capacity);
