@@ -55,7 +55,7 @@ mod standing;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use freshet_base::{NodeId, Safety, Stamp, Term};
+use freshet_base::{NodeId, Safety, Stamp, Term, check};
 use serde::{Deserialize, Serialize};
 
 use self::sets::Sets;
@@ -447,7 +447,7 @@ impl CommitRule {
         if let Some(bound) = self.bound().filter(|bound| *bound > self.start) {
             self.committed = self.committed.max(bound);
         }
-        assert!(self.committed <= self.durable, "committed {} above durable {}", self.committed, self.durable);
+        check(&[("committed", self.committed), ("durable", self.durable)]);
     }
 
     fn bound(&self) -> Option<Stamp> {

@@ -22,7 +22,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use freshet_base::Stamp;
+use freshet_base::{Stamp, check};
 use serde::{Deserialize, Serialize};
 
 use crate::Moment;
@@ -179,6 +179,7 @@ impl Flow {
     /// Decides. `global` is the globally persistent stamp.
     pub fn next(&self, boundaries: &Boundaries, global: Stamp, now: Moment) -> Next {
         let available = boundaries.available();
+        check(&[("acked", self.acked), ("shipped", self.sent), ("filled", available)]);
         if self.sent < available && self.short_of.is_none_or(|credit| self.may_send_until > credit) {
             let upto = available.min(self.may_send_until);
             if self.sent < boundaries.known_from() {

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Stamp;
+use freshet_base::{Stamp, check};
 
 use super::Shared;
 use crate::{
@@ -188,7 +188,7 @@ impl GroupCommit<'_> {
 
     fn flush(&mut self, flusher: &mut Flusher, filled: Stamp) -> Result<(), LogFailure> {
         let shared = self.shared;
-        assert!(self.done <= filled && filled <= self.reserved(), "durable <= filled <= reserved");
+        check(&[("durable", self.done), ("filled", filled), ("reserved", self.reserved())]);
         hand_out(shared, &mut self.ends);
         let whole = shared.sinks().transaction_end(filled);
         shared.core.flush(flusher, self.done, filled, whole, &Watcher(shared))?;
