@@ -6,7 +6,8 @@ use freshet_base::{Stamp, Term};
 use freshet_cluster::{
     commit_rule::Event,
     in_sync::Succession,
-    term::{Agreement, Candidacy, Living, LogState, Plan, TermHistory, Verdict},
+    take_over::{Answer, Inheritance, Level, Question, Rules, Step, Stopped, TakeOver},
+    term::{Agreement, Living, TermHistory, Verdict},
 };
 
 use crate::{
@@ -21,13 +22,6 @@ use crate::{
 const PATIENCE: u64 = 15_000;
 /// How long a node that reigns, or is about to, may be silent.
 const SILENCE: u64 = 30_000;
-
-/// What one who was asked says.
-pub(crate) enum Answer {
-    Log(LogState),
-    Reigned(Living),
-    Refused(Term, Option<usize>),
-}
 
 impl World {
     /// The operator wants `node` to take over.
@@ -47,9 +41,10 @@ impl World {
             let end = self.nodes[node].disk.log.transaction_end(u64::MAX);
             self.cut(node, end);
             let state = &self.nodes[node];
-            let term = Term(state.disk.fence.highest().0 + 1);
-            let succession = state.disk.set.clone().map_or(Succession::New(1), Succession::Of);
-            return self.begin_reign(node, term, succession);
+            let term = Term(state.disk.terms.fence.highest().0 + 1);
+            let succession = state.disk.terms.set.clone().map_or(Succession::New(1), Succession::Of);
+            let committed = Stamp(state.global);
+            return self.begin_reign(node, term, Inheritance { succession, committed });
         }
         if self.scenario.mapped {
             self.unfollow(node)?;
@@ -59,22 +54,14 @@ impl World {
 
     fn stand(&mut self, node: usize, force: bool, restart: bool) -> Result<(), Violation> {
         let state = &self.nodes[node];
-        let mut candidacy =
-            Candidacy::new(state.id, self.told_by(state), &state.disk.fence).reigned(state.disk.reigned);
-        let comes_back = restart.then(|| state.disk.fence.highest());
-        if restart && self.scenario.broken != Broken::ReignPassedOver {
-            candidacy = candidacy.comes_back(false);
-        }
-        let candidate = Candidate {
-            candidacy,
-            binding: false,
-            force,
-            round: 0,
-            comes_back,
-            leader: None,
-            asked: VecDeque::new(),
-            fetching: None,
-        };
+        let configured = (self.scenario.synchronous as u32, self.scenario.safety);
+        let level = Level::known((None, None), state.told, Some(configured));
+        let comes_back = restart.then(|| state.disk.terms.fence.highest());
+        let gives_way = restart && self.scenario.broken != Broken::ReignPassedOver;
+        let rules = Rules { level, force, comes_back: gives_way.then_some(false) };
+        let take_over = TakeOver::new(state.id, self.told_by(state), &state.disk.terms, rules);
+        let candidate =
+            Candidate { take_over, comes_back, round: 0, leader: None, asked: VecDeque::new(), fetching: None };
         self.nodes[node].candidate = Some(candidate);
         if self.scenario.appliance && !self.is_settled(node) {
             // What counts for a primary is this log's before others are compared with it.
@@ -86,21 +73,17 @@ impl World {
         self.consult(node)
     }
 
-    /// Asks everybody.
+    /// Asks every other node.
     fn consult(&mut self, node: usize) -> Result<(), Violation> {
         let mine = self.told_by(&self.nodes[node]);
         let state = &mut self.nodes[node];
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
-        if candidate.binding {
-            let raised = candidate.candidacy.raise(&mut state.disk.fence);
-            raised.expect("a simulation does not use all terms up");
-        }
-        candidate.candidacy.fetched(mine);
+        candidate.take_over.raise(&mut state.disk.terms.fence).expect("a simulation does not use all terms up");
+        let question = candidate.take_over.question(mine);
         candidate.round += 1;
-        let (term, binding, round, life) = (candidate.candidacy.term(), candidate.binding, candidate.round, state.life);
-        let comes_back = candidate.comes_back;
+        let (round, life) = (candidate.round, state.life);
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
-            let id = self.connect(node, other, Message::Consult { term, binding, comes_back });
+            let id = self.connect(node, other, Message::Consult { question });
             if let Some(candidate) = &mut self.nodes[node].candidate {
                 candidate.asked.push_back(id);
             }
@@ -115,30 +98,19 @@ impl World {
         node: usize,
         from: usize,
         id: ConnectionId,
-        term: Term,
-        binding: bool,
-        comes_back: Option<Term>,
+        question: Question,
     ) -> Result<(), Violation> {
+        let Question { term, binding, comes_back } = question;
         let living = self.nodes[node].living(self.now.0);
-        if let (Some(reign), Some(heard)) = (living, comes_back)
-            && reign.outranks(self.nodes[from].id, heard)
-        {
-            if self.scenario.broken != Broken::ReignPassedOver {
-                self.send(id, node, Message::Reigned { reign });
-                return Ok(());
-            }
-            let other = &self.nodes[reign.node.0 as usize];
-            if binding && other.reigns() && other.reign().is_some_and(|theirs| theirs.term == reign.term) {
-                return crate::Property::TakenBack.violated(format!(
-                    "node {from} comes back by itself, and node {node} promises it term {term}, though node {} reigns in term {}",
-                    reign.node, reign.term
-                ));
-            }
+        let name = self.nodes[from].id;
+        if let Some(reign) = living.filter(|reign| comes_back.is_some_and(|heard| reign.outranks(name, heard))) {
+            self.send(id, node, Message::Answer { answer: Answer::Reigned(reign) });
+            return Ok(());
         }
+        self.check_taken_back(node, from, binding.then_some(term))?;
         if binding {
-            let name = self.nodes[from].id;
             let state = &mut self.nodes[node];
-            match state.disk.fence.hear(term, name) {
+            match state.disk.terms.fence.hear(term, name) {
                 Verdict::Refused { highest, .. } => {
                     let leader = if state.reign().is_some() { Some(node) } else { state.leader };
                     self.send(id, node, Message::Refused { highest, leader });
@@ -164,7 +136,7 @@ impl World {
         if self.nodes[node].reign().is_some() {
             return self.tell_rule(node, Event::Fenced { by: term });
         }
-        let earlier = |candidate: &Candidate| candidate.candidacy.term() < term;
+        let earlier = |candidate: &Candidate| candidate.take_over.term() < term;
         if self.nodes[node].candidate.as_ref().is_some_and(earlier) {
             self.give_up(node);
         }
@@ -186,14 +158,7 @@ impl World {
         let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
         let Some(place) = candidate.asked.iter().position(|asked| *asked == id) else { return Ok(()) };
         candidate.asked.remove(place);
-        match answer {
-            Answer::Log(log) => candidate.candidacy.promised(name, log),
-            Answer::Reigned(reign) => candidate.candidacy.told(reign),
-            Answer::Refused(highest, leader) => {
-                candidate.candidacy.refused(highest);
-                candidate.leader = leader.or(candidate.leader);
-            }
-        }
+        candidate.take_over.heard(name, answer);
         if candidate.asked.is_empty() { self.decide(node) } else { Ok(()) }
     }
 
@@ -201,6 +166,10 @@ impl World {
     pub(crate) fn silent(&mut self, node: usize, id: ConnectionId) -> Result<(), Violation> {
         let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
         if candidate.fetching == Some(id) {
+            candidate.fetching = None;
+            if candidate.take_over.fetch_failed() {
+                return self.consult(node);
+            }
             self.give_up(node);
             return Ok(());
         }
@@ -241,39 +210,15 @@ impl World {
     }
 
     fn decide(&mut self, node: usize) -> Result<(), Violation> {
-        let (safety, voters) = (self.scenario.safety, self.voters());
+        let known = self.nodes.len() as u32;
         let state = &mut self.nodes[node];
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
-        let binding = candidate.binding;
-        match candidate.candidacy.plan(safety, voters, candidate.force) {
-            Plan::Follow { reign, .. } => {
-                candidate.leader = Some(reign.node.0 as usize);
-                self.give_up(node);
-                Ok(())
-            }
-            Plan::HigherTerm { at_least } if candidate.comes_back.is_none() => {
-                candidate.candidacy.again(at_least);
-                self.consult(node)
-            }
-            Plan::HigherTerm { .. } => {
-                self.give_up(node);
-                Ok(())
-            }
-            Plan::TooFew { .. } | Plan::SetUncertain { .. } | Plan::Asynchronous => {
-                self.report.refused += 1;
-                self.give_up(node);
-                Ok(())
-            }
-            Plan::SameTermTwice { .. } => crate::Property::Logs.violated(format!("node {node} finds one reign twice")),
-            Plan::Fetch { .. } | Plan::Reign { .. } if !binding => {
-                candidate.binding = true;
-                candidate.candidacy.in_earnest();
-                self.consult(node)
-            }
-            Plan::Fetch { from, .. } => {
+        match candidate.take_over.decide(known) {
+            Step::Ask => self.consult(node),
+            Step::Fetch { from, .. } => {
                 let message = Message::Fetch {
-                    term: candidate.candidacy.term(),
-                    history: state.disk.history.clone(),
+                    term: candidate.take_over.term(),
+                    history: state.disk.terms.history.clone(),
                     end: state.disk.log.end(),
                 };
                 let id = self.connect(node, from.0 as usize, message);
@@ -282,7 +227,18 @@ impl World {
                 }
                 Ok(())
             }
-            Plan::Reign { term } => self.finish(node, term),
+            Step::Finish { term } => self.finish(node, term),
+            Step::Stop(Stopped::SameTermTwice { .. }) => {
+                crate::Property::Logs.violated(format!("node {node} finds one reign twice"))
+            }
+            Step::Stop(why) => {
+                self.report.refused += u64::from(!matches!(why, Stopped::Superseded { .. } | Stopped::Contested(_)));
+                if let Stopped::Superseded { reign, .. } = why {
+                    candidate.leader = Some(reign.node.0 as usize);
+                }
+                self.give_up(node);
+                Ok(())
+            }
         }
     }
 
@@ -296,15 +252,15 @@ impl World {
             return Ok(());
         }
         let Some(candidate) = &state.candidate else { return Ok(()) };
-        let succession = candidate.candidacy.succession(candidate.force);
+        let take_over = candidate.take_over.clone();
         // A transaction of which not everything is there never was.
         let whole = state.disk.log.transaction_end(u64::MAX);
-        state.disk.history = state.disk.history.cut(Stamp(state.disk.log.end()));
+        state.disk.terms.history = state.disk.terms.history.cut(Stamp(state.disk.log.end()));
         if whole < state.disk.log.end() {
             self.cut(node, whole);
         }
         self.nodes[node].replayed = whole;
-        self.begin_reign(node, term, succession)
+        self.begin_reign(node, term, take_over.inheritance(Stamp(whole)))
     }
 
     /// A candidate wants the log.
@@ -319,16 +275,16 @@ impl World {
     ) -> Result<(), Violation> {
         let name = self.nodes[from].id;
         let state = &mut self.nodes[node];
-        if let Verdict::Refused { highest, .. } = state.disk.fence.hear(term, name) {
+        if let Verdict::Refused { highest, .. } = state.disk.terms.fence.hear(term, name) {
             self.send(id, node, Message::Refused { highest, leader: None });
             return Ok(());
         }
         let upto = state.disk.synced;
-        let Agreement::Upto(cut_at) = state.disk.history.agreement(Stamp(upto), history, Stamp(end)) else {
+        let Agreement::Upto(cut_at) = state.disk.terms.history.agreement(Stamp(upto), history, Stamp(end)) else {
             return crate::Property::Logs.violated(format!("nodes {node} and {from} have one reign twice"));
         };
         let blocks = state.disk.log.between(cut_at.0, upto).to_vec();
-        let history = state.disk.history.cut(Stamp(upto));
+        let history = state.disk.terms.history.cut(Stamp(upto));
         self.send(id, node, Message::Fetched { cut_at: cut_at.0, blocks, history });
         Ok(())
     }
@@ -359,7 +315,7 @@ impl World {
             let digest = self.nodes[node].disk.log.push(block.clone());
             self.check_block(node, &block, digest)?;
         }
-        self.nodes[node].disk.history = history;
+        self.nodes[node].disk.terms.history = history;
         self.flush(node)?;
         // It counts once it is persistent.
         let (life, pause) = (self.nodes[node].life, 1500);

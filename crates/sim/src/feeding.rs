@@ -4,7 +4,7 @@ use freshet_base::{Stamp, Term};
 use freshet_cluster::{
     commit_rule::{CommitRule, Event},
     flow::{Boundaries, Flow, Next},
-    in_sync::Succession,
+    take_over::Inheritance,
     term::{Agreement, TermHistory, Verdict},
 };
 
@@ -19,19 +19,18 @@ use crate::{
 
 impl World {
     /// `node` reigns from the end of its log on.
-    pub(crate) fn begin_reign(&mut self, node: usize, term: Term, succession: Succession) -> Result<(), Violation> {
+    pub(crate) fn begin_reign(&mut self, node: usize, term: Term, inheritance: Inheritance) -> Result<(), Violation> {
+        let Inheritance { succession, committed } = inheritance;
         let (rule, now) = (self.rule(), self.now);
         let broken = self.scenario.broken;
         let state = &mut self.nodes[node];
         let end = Stamp(state.disk.log.end());
-        if let Verdict::Refused { .. } = state.disk.fence.hear(term, state.id) {
+        if let Verdict::Refused { .. } = state.disk.terms.fence.hear(term, state.id) {
             return Ok(());
         }
-        state.disk.history = state.disk.history.cut(end);
-        state.disk.history.begin(term, end, state.id).expect("a term above all that were heard");
-        let told =
-            state.candidate.as_ref().map_or(Stamp(state.global), |candidate| candidate.candidacy.known_committed());
-        let known = if broken == Broken::TailTakenForCommitted { end } else { told.min(end) };
+        state.disk.terms.history = state.disk.terms.history.cut(end);
+        state.disk.terms.history.begin(term, end, state.id).expect("a term above all that were heard");
+        let known = if broken == Broken::TailTakenForCommitted { end } else { committed.min(end) };
         let rule = CommitRule::new(rule, end, now).known_committed(known).recorded(state.id, term, succession, now);
         let acknowledged = state.disk.log.transaction_end(known.0);
         state.role = Role::Primary(Box::new(Reign { term, rule, acknowledged }));
@@ -146,7 +145,7 @@ impl World {
         let state = &mut self.nodes[node];
         let follows = state.relays && state.link.as_ref().is_some_and(|link| link.term.is_some());
         let serves = (reigns || follows) && state.candidate.is_none();
-        let (highest, leader) = (state.disk.fence.highest(), state.leader);
+        let (highest, leader) = (state.disk.terms.fence.highest(), state.leader);
         let Some(feeding) = state.feeding.as_mut().filter(|_| serves) else {
             self.send(id, node, Message::Refused { highest, leader: leader.filter(|_| !reigns) });
             return Ok(());
@@ -156,7 +155,7 @@ impl World {
             self.send(id, node, Message::Refused { highest: fence, leader: None });
             return if reigns { self.tell_rule(node, Event::Fenced { by: fence }) } else { Ok(()) };
         }
-        let Agreement::Upto(cut_at) = state.disk.history.agreement(end, history, Stamp(received)) else {
+        let Agreement::Upto(cut_at) = state.disk.terms.history.agreement(end, history, Stamp(received)) else {
             return crate::Property::Logs.violated(format!("nodes {node} and {from} cannot be reconciled"));
         };
         if !reigns && cut_at == end && received > end.0 {
@@ -177,7 +176,7 @@ impl World {
             _ => self.nodes[from].synchronous || !reigns,
         };
         let state = &mut self.nodes[node];
-        let (name, history) = (state.id, state.disk.history.clone());
+        let (name, history) = (state.id, state.disk.terms.history.clone());
         self.send(id, node, Message::Welcome { term, reigns, node: name, history, cut_at: cut_at.0 });
         let Some(feeding) = &mut self.nodes[node].feeding else { return Ok(()) };
         feeding.feeds.insert(id, Feed { node: from, flow: Flow::new(flow, cut_at, Stamp(room), now) });

@@ -6,11 +6,11 @@ use freshet_base::{NodeId, Stamp, Term};
 use freshet_cluster::{
     commit_rule::Event,
     relay::Relay,
-    term::{TermHistory, Verdict},
+    take_over::Answer,
+    term::{TermHistory, TermState, Verdict},
 };
 
 use crate::{
-    candidacy::Answer,
     checks::Violation,
     log::Block,
     net::{ConnectionId, Message},
@@ -34,8 +34,8 @@ impl World {
         self.nodes[node].memory.file += 1;
         let state = &self.nodes[node];
         let message = Message::Join {
-            fence: state.disk.fence.highest(),
-            history: state.disk.history.clone(),
+            fence: state.disk.terms.fence.highest(),
+            history: state.disk.terms.history.clone(),
             received: state.disk.log.end(),
             persisted: state.disk.synced,
             credit: state.credit(RING),
@@ -90,7 +90,7 @@ impl World {
         }
         // The term of whoever relays is that of its primary.
         let reigning = if reigns { host } else { history.reigns().last().map_or(host, |last| last.node) };
-        if let Verdict::Refused { .. } = state.disk.fence.hear(term, reigning) {
+        if let Verdict::Refused { .. } = state.disk.terms.fence.hear(term, reigning) {
             self.unlink(node)?;
             return Ok(());
         }
@@ -106,7 +106,7 @@ impl World {
         self.end_feeds(node);
         let (ack, below) = (self.scenario.relay_ack, self.scenario.cascaded as u32);
         let state = &mut self.nodes[node];
-        state.disk.history = history;
+        state.disk.terms.history = history;
         state.returns = false;
         state.link = Some(Link { connection: id, term: Some(term) });
         // What it had beyond is cut off, so there is room.
@@ -143,9 +143,9 @@ impl World {
     fn wipe(&mut self, node: usize) -> Result<(), Violation> {
         self.crash(node);
         let fresh = Node::new(node, true, None, false);
-        let fence = self.nodes[node].disk.fence;
+        let TermState { fence, .. } = self.nodes[node].disk.terms;
         let state = &mut self.nodes[node];
-        state.disk = Disk { fence, ..fresh.disk };
+        state.disk = Disk { terms: TermState { fence, ..TermState::empty() }, ..fresh.disk };
         state.replayed = 0;
         Ok(())
     }
@@ -162,7 +162,7 @@ impl World {
         let broken = self.scenario.broken;
         let state = &self.nodes[node];
         let current = state.link.as_ref().is_some_and(|link| link.connection == id && link.term == Some(term));
-        let admitted = state.disk.fence.admits(term) || broken == Broken::OldTermAccepted;
+        let admitted = state.disk.terms.fence.admits(term) || broken == Broken::OldTermAccepted;
         if !current || !admitted {
             if current {
                 self.unlink(node)?;
@@ -174,8 +174,10 @@ impl World {
         if !self.take_in(node, blocks)? {
             return self.unlink(node);
         }
+        let told = (self.scenario.synchronous as u32, self.scenario.safety);
         let state = &mut self.nodes[node];
         let to = state.disk.log.end();
+        state.told = Some(told);
         state.global = state.global.max(global);
         if let Some(relay) = &mut state.relay {
             relay.heard_global(Stamp(global));
@@ -225,7 +227,7 @@ impl World {
     pub(crate) fn acknowledge(&mut self, node: usize) {
         let state = &self.nodes[node];
         let Some(Link { connection, term: Some(term) }) = state.link else { return };
-        if !state.disk.fence.admits(term) && self.scenario.broken != Broken::OldTermAccepted {
+        if !state.disk.terms.fence.admits(term) && self.scenario.broken != Broken::OldTermAccepted {
             return;
         }
         let persisted = match (self.scenario.broken, &state.relay) {
@@ -297,7 +299,7 @@ impl World {
     ) -> Result<(), Violation> {
         let name = self.nodes[from].id;
         let state = &mut self.nodes[node];
-        if let Verdict::Refused { highest, .. } = state.disk.fence.hear(term, name) {
+        if let Verdict::Refused { highest, .. } = state.disk.terms.fence.hear(term, name) {
             let leader = if state.reign().is_some() { Some(node) } else { state.leader };
             self.send(id, node, Message::Refused { highest, leader });
             // Two reign in one term.
@@ -340,7 +342,10 @@ impl World {
         self.hang_up(id, node);
         let state = &mut self.nodes[node];
         if state.candidate.as_ref().is_some_and(|candidate| candidate.asked.contains(&id)) {
-            return self.answered(node, id, Answer::Refused(highest, leader));
+            if let Some(candidate) = &mut state.candidate {
+                candidate.leader = leader.or(candidate.leader);
+            }
+            return self.answered(node, id, Answer::Higher(highest));
         }
         if let Some(reign) = state.reign() {
             return match highest.cmp(&reign.term) {

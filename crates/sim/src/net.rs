@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use freshet_base::{NodeId, Stamp, Term};
-use freshet_cluster::term::{Living, LogState, TermHistory};
+use freshet_cluster::{
+    take_over::{Answer, Question},
+    term::TermHistory,
+};
 
 use crate::{
-    candidacy::Answer,
     log::Block,
     world::{What, World},
 };
@@ -48,17 +50,11 @@ pub(crate) enum Message {
         to: u64,
     },
     Consult {
-        term: Term,
-        binding: bool,
-        /// Of a primary of before that comes back: the latest term that it has heard of.
-        comes_back: Option<Term>,
+        question: Question,
     },
-    /// A node reigns, and a former primary has to give way.
-    Reigned {
-        reign: Living,
-    },
-    State {
-        log: LogState,
+    /// Of a node that was asked.
+    Answer {
+        answer: Answer,
     },
     Fetch {
         term: Term,
@@ -198,11 +194,8 @@ impl World {
             Message::Watermark { term, global } => self.batch(to, id, term, Vec::new(), global)?,
             Message::ReadBack { to: read } => self.read_back(to, id, read)?,
             Message::Ack { persisted, credit } => self.acked(to, id, Stamp(persisted), Stamp(credit))?,
-            Message::Consult { term, binding, comes_back } => {
-                self.consulted(to, from, id, term, binding, comes_back)?;
-            }
-            Message::Reigned { reign } => self.answered(to, id, Answer::Reigned(reign))?,
-            Message::State { log } => self.answered(to, id, Answer::Log(log))?,
+            Message::Consult { question } => self.consulted(to, from, id, question)?,
+            Message::Answer { answer } => self.answered(to, id, answer)?,
             Message::Fetch { term, history, end } => self.fetched_from(to, from, id, term, &history, end)?,
             Message::Fetched { cut_at, blocks, history } => self.fetched(to, id, cut_at, blocks, history)?,
             Message::Announce { term } => self.announced(to, from, id, term)?,

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use freshet_base::{NodeId, Stamp, Term};
+use freshet_base::{NodeId, Safety, Stamp, Term};
 use freshet_cluster::{
     commit_rule::CommitRule,
     flow::{Boundaries, Flow},
-    in_sync::InSyncSet,
     relay::Relay,
-    term::{Candidacy, Fence, Living, LogState, TermHistory},
+    take_over::{LogState, TakeOver},
+    term::{Living, TermState},
 };
 
 use crate::{log::Log, net::ConnectionId, one_sided::Memory};
@@ -39,6 +39,8 @@ pub(crate) struct Node {
     pub replayed: u64,
     pub replaying: bool,
     pub global: u64,
+    /// What the primary has said of the cluster since this node started.
+    pub told: Option<(u32, Safety)>,
     pub visible: u64,
     pub relay: Option<Relay>,
     pub feeding: Option<Feeding>,
@@ -61,11 +63,7 @@ pub(crate) struct Disk {
     pub dropped: bool,
     /// The next sync fails.
     pub failing: bool,
-    pub history: TermHistory,
-    pub fence: Fence,
-    pub set: Option<InSyncSet>,
-    /// The latest reign of its own in which an in-sync set took effect.
-    pub reigned: Option<Term>,
+    pub terms: TermState,
     pub full: bool,
     /// A flush takes so many times longer.
     pub slowness: u64,
@@ -106,13 +104,11 @@ pub(crate) struct Feed {
 
 /// A take-over, or a restart, in preparation.
 pub(crate) struct Candidate {
-    pub candidacy: Candidacy,
-    pub binding: bool,
-    pub force: bool,
-    pub round: u32,
-    /// A node that restarts gives way to the node that reigns, in the latest term that it has heard
-    /// of or a later one.
+    pub take_over: TakeOver,
+    /// It comes back without having been told to: the latest term that it had heard of.
     pub comes_back: Option<Term>,
+    /// Counts rounds, and what else has a time.
+    pub round: u32,
     /// Who was named by somebody who refused.
     pub leader: Option<usize>,
     /// Whose answers are outstanding.
@@ -136,10 +132,7 @@ impl Node {
                 sure: 0,
                 dropped: false,
                 failing: false,
-                history: TermHistory::default(),
-                fence: Fence::new(Term(0), None),
-                set: None,
-                reigned: None,
+                terms: TermState::empty(),
                 full: false,
                 slowness: 1,
             },
@@ -154,6 +147,7 @@ impl Node {
             replayed: 0,
             replaying: false,
             global: 0,
+            told: None,
             visible: 0,
             relay: None,
             feeding: None,
@@ -167,9 +161,9 @@ impl Node {
     /// What it says to a candidate.
     pub fn log_state(&self) -> LogState {
         LogState {
-            history: self.disk.history.clone(),
+            history: self.disk.terms.history.clone(),
             end: Stamp(self.disk.synced),
-            set: self.disk.set.clone(),
+            set: self.disk.terms.set.clone(),
             synchronous: self.synchronous,
             committed: Stamp(self.reign().map_or(self.global, |reign| reign.acknowledged)),
         }
@@ -199,7 +193,7 @@ impl Node {
         if let Some(reign) = self.reign() {
             return self.reigns().then_some(Living { term: reign.term, node: self.id });
         }
-        let fence = self.disk.fence;
+        let fence = self.disk.terms.fence;
         let reign = Living { term: fence.highest(), node: fence.holder()? };
         let follows = self.link.as_ref().is_some_and(|link| link.term == Some(reign.term));
         let heard = self.heard_of.is_some_and(|(heard, until)| heard == reign && now < until);
@@ -208,14 +202,14 @@ impl Node {
 
     /// Whether commits may wait for it.
     pub fn is_counted(&self) -> bool {
-        self.disk.set.as_ref().is_some_and(|set| set.may_have(self.id))
+        self.disk.terms.may_wait_for(self.id)
     }
 
     /// The end of what was written since `from` that records an in-sync set becomes known.
     pub fn note_sets(&mut self, from: u64, to: u64) {
         for block in self.disk.log.between(from, to) {
             if let Some(set) = &block.set {
-                self.disk.set = InSyncSet::newer(self.disk.set.take(), Some((**set).clone()));
+                self.disk.terms.note_set((**set).clone());
             }
         }
     }

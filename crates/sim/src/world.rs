@@ -12,6 +12,7 @@ use freshet_cluster::{
     commit_rule::{Event, RuleConfig},
     flow::FlowConfig,
     in_sync::{InSyncSet, Succession},
+    take_over::Inheritance,
     term::{Reign, may_come_back},
 };
 
@@ -177,9 +178,10 @@ impl World {
     }
 
     pub fn run(mut self) -> Result<Report, Violation> {
-        self.nodes[0].disk.fence = freshet_cluster::term::Fence::new(Term(0), None);
+        self.nodes[0].disk.terms.fence = freshet_cluster::term::Fence::new(Term(0), None);
         self.nodes[0].up = true;
-        self.begin_reign(0, Term(1), Succession::New(1))?;
+        let inheritance = Inheritance { succession: Succession::New(1), committed: Stamp::ZERO };
+        self.begin_reign(0, Term(1), inheritance)?;
         for node in 1..self.nodes.len() {
             // Some join late, and have to catch up.
             let late = if self.dice.one_in(4) { self.scenario.chaos / 2 } else { 3000 };
@@ -447,7 +449,7 @@ impl World {
         state.ticks = None;
         state.memory = Memory { file: state.memory.file + 1, ..Memory::default() };
         state.heard_of = None;
-        (state.replayed, state.global, state.visible) = (end, 0, 0);
+        (state.replayed, state.global, state.visible, state.told) = (end, 0, 0, None);
         for id in 0..self.net.connections.len() {
             if self.net.connections[id].open && self.net.connections[id].ends.contains(&node) {
                 self.lose(id);
@@ -463,18 +465,18 @@ impl World {
         }
         self.settle(node);
         let state = &mut self.nodes[node];
-        let undisturbed = |last: &Reign| (last.node, last.term) == (state.id, state.disk.fence.highest());
+        let undisturbed = |last: &Reign| (last.node, last.term) == (state.id, state.disk.terms.fence.highest());
         state.returns = match self.scenario.broken {
             // As if a node that was told of a later term waited to be told which node to follow.
-            Broken::PromiseForgotten => state.disk.history.reigns().last().is_some_and(undisturbed),
-            _ => may_come_back(state.id, &state.disk.history, &state.disk.fence),
+            Broken::PromiseForgotten => state.disk.terms.history.reigns().last().is_some_and(undisturbed),
+            _ => may_come_back(state.id, &state.disk.terms.history, &state.disk.terms.fence),
         };
         if state.returns {
             return self.restart(node);
         }
         let state = &self.nodes[node];
         // Its own reign was the last that it has heard of only if nobody told it otherwise.
-        let holder = state.disk.fence.holder().map(|holder| holder.0 as usize).filter(|holder| *holder != node);
+        let holder = state.disk.terms.fence.holder().map(|holder| holder.0 as usize).filter(|holder| *holder != node);
         self.nodes[node].leader = holder.or(self.nodes[node].leader).or(Some(0));
         self.follow(node);
         Ok(())
@@ -525,7 +527,7 @@ impl World {
                 .filter(|node| self.nodes[*node].up && self.nodes[*node].reign().is_none())
                 .filter(|node| self.nodes[*node].candidate.is_none() && runs(&self.nodes[*node]))
                 // Who belongs to no cluster yet cannot be asked to take over.
-                .filter(|node| !self.nodes[*node].disk.history.reigns().is_empty())
+                .filter(|node| !self.nodes[*node].disk.terms.history.reigns().is_empty())
                 .collect();
             if !candidates.is_empty() {
                 let node = candidates[self.dice.below(candidates.len() as u64) as usize];
@@ -539,18 +541,18 @@ impl World {
     /// Whether somebody takes the primary's term for another node's.
     fn contested(&self, primary: usize) -> bool {
         let term = self.nodes[primary].reign().map(|reign| reign.term);
-        let another = |node: &Node| node.disk.fence.holder().is_some_and(|holder| holder.0 as usize != primary);
-        self.nodes.iter().any(|node| Some(node.disk.fence.highest()) == term && another(node))
+        let another = |node: &Node| node.disk.terms.fence.holder().is_some_and(|holder| holder.0 as usize != primary);
+        self.nodes.iter().any(|node| Some(node.disk.terms.fence.highest()) == term && another(node))
     }
 
     /// The operator makes a primary of the past a standby: it forgets that the last reign was its own.
     fn demote(&mut self, node: usize) {
-        let fence = self.nodes[node].disk.fence.highest();
-        self.nodes[node].disk.fence = freshet_cluster::term::Fence::new(Term(fence.0), None);
+        let fence = self.nodes[node].disk.terms.fence.highest();
+        self.nodes[node].disk.terms.fence = freshet_cluster::term::Fence::new(Term(fence.0), None);
         let leader = self.nodes[node].leader.map(|leader| self.nodes[leader].id);
         if let Some(leader) = leader {
             // Known to everybody who has to know: the one that goes on reigns in a later term.
-            self.nodes[node].disk.fence = freshet_cluster::term::Fence::new(fence, Some(leader));
+            self.nodes[node].disk.terms.fence = freshet_cluster::term::Fence::new(fence, Some(leader));
         }
     }
 
@@ -605,7 +607,7 @@ impl World {
         };
         let decision = reign.rule.apply(event, now);
         if reign.rule.set_took_effect() {
-            state.disk.reigned = Some(reign.term);
+            state.disk.terms.reigned = Some(reign.term);
         }
         let (before, fenced) = (reign.acknowledged, reign.rule.fenced().is_some());
         let whole = state.disk.log.transaction_end(decision.committed.0);

@@ -25,10 +25,7 @@ use freshet_base::{
     NodeId, Stamp, Term, Watermark,
     sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
 };
-use freshet_cluster::{
-    in_sync::InSyncSet,
-    term::{Living, LogState},
-};
+use freshet_cluster::{in_sync::InSyncSet, take_over::LogState, term::Living};
 use freshet_fabric::{FabricConfig, FabricKind, cpu::Meter, limit::TokenBucket};
 use freshet_membership::Credentials;
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,10 @@
 use std::{convert::Infallible, time::Duration};
 
 use freshet_base::{NodeId, Stamp, Term, sync::Arc};
-use freshet_cluster::term::Verdict;
+use freshet_cluster::{
+    handshake::{Welcome, check_welcome},
+    term::{TermState, Verdict},
+};
 use freshet_fabric::{
     FabricKind, OpenError,
     channel::{Arrival, Receiver, Side},
@@ -15,10 +18,8 @@ use freshet_fabric::{
 use super::{Shared, ack::AckSender, replay};
 use crate::{
     endpoint::{CallError, ask, passage},
-    handshake::check_welcome,
     log_access::{AcceptError, StoreError},
-    terms::TermState,
-    wire::{self, BatchNote, Continue, DecodeError, Kind, Peers, Purpose, Refusal, Reply, Welcome},
+    wire::{self, BatchNote, Continue, DecodeError, Kind, Peers, Purpose, Refusal, Reply},
 };
 
 /// Why a connection to a primary, or the attempt at one, ended.
@@ -121,8 +122,9 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
         passage: passage.as_ref().map(|(number, _)| *number),
         bare: fabric.config.bare,
     };
-    let (welcome, mut connection) = introduce(shared, leader, connection, purpose, terms.fence.highest())?;
-    let Some(offer) = welcome.offer.clone() else {
+    let (answer, mut connection) = introduce(shared, leader, connection, purpose, terms.fence.highest())?;
+    let wire::Welcome { log: welcome, offer, bare } = answer;
+    let Some(offer) = offer else {
         return Err(SessionError::Refused(Refusal::Violation("the primary has offered no mailbox".into())));
     };
     check_welcome(&welcome, terms.cluster, &terms.history, shared.store.received()).map_err(SessionError::Refused)?;
@@ -139,7 +141,7 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
     if let Some((_, socket)) = passage {
         connection = connection.beside(socket);
     }
-    if welcome.bare && fabric.config.bare {
+    if bare && fabric.config.bare {
         connection = connection.bare();
     }
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
@@ -198,7 +200,8 @@ pub(crate) fn fetch(
 ) -> Result<(), SessionError> {
     let terms = shared.terms.get();
     let connection = connect(shared, address, shared.follow.order())?;
-    let (welcome, connection) = introduce(shared, address, connection, purpose, term)?;
+    let (answer, connection) = introduce(shared, address, connection, purpose, term)?;
+    let welcome = answer.log;
     check_welcome(&welcome, terms.cluster, &terms.history, shared.store.received()).map_err(SessionError::Refused)?;
     enter(shared, &welcome)?;
     let (sender, mut receiver) = connection.split();
@@ -230,7 +233,7 @@ fn introduce(
     mut connection: Connection,
     purpose: Purpose,
     term: Term,
-) -> Result<(Welcome, Connection), SessionError> {
+) -> Result<(wire::Welcome, Connection), SessionError> {
     match ask(&mut connection, address, &shared.hello(purpose), term)? {
         Reply::Welcome(welcome) => Ok((welcome, connection)),
         _ => Err(CallError::Unexpected { address: address.to_owned() }.into()),

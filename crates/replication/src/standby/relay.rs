@@ -15,6 +15,7 @@ use freshet_cluster::{
     Moment,
     commit_rule::{Event, Member},
     flow::FlowConfig,
+    handshake::{Agreed, Host, Welcome, consider},
     relay::{Relay, RelayAck},
     term::TermHistory,
 };
@@ -25,11 +26,10 @@ use crate::{
     bell::Bell,
     endpoint::refuse,
     feed::{FeedConfig, Feeder, Feeds, Joining, join},
-    handshake::{Host, consider},
     log_access::LogReadError,
     primary::PrimaryFabric,
     status::RelayStatus,
-    wire::{Continue, Hello, Peer, Peers, Refusal, Wait, Welcome},
+    wire::{Continue, Hello, Peer, Peers, Refusal, Wait},
 };
 
 /// How a standby feeds standbys of its own.
@@ -383,11 +383,7 @@ pub(super) fn serve(shared: &Arc<Shared>, hello: &Hello, asking: Asking, connect
     }
 }
 
-fn agree(
-    shared: &Arc<Shared>,
-    hello: &Hello,
-    asking: &Asking,
-) -> Result<(Arc<Session>, crate::handshake::Agreed), Refusal> {
+fn agree(shared: &Arc<Shared>, hello: &Hello, asking: &Asking) -> Result<(Arc<Session>, Agreed), Refusal> {
     let elsewhere = || Refusal::NotPrimary { node: shared.node, leader: shared.primary_address() };
     let Some(stage) = &shared.relay else { return Err(elsewhere()) };
     let state = shared.terms.get();

@@ -12,7 +12,7 @@ use freshet_base::{
 use freshet_cluster::{
     commit_rule::RuleConfig,
     in_sync::{InSyncSet, Succession},
-    term::TermHistory,
+    term::{TermHistory, TermState},
 };
 use freshet_fabric::{
     FabricKind,
@@ -27,7 +27,7 @@ use crate::{
     log_access::{AcceptError, LogReadError, LogSource, OnMembers, StandbyStore, StoreError},
     primary::{Primary, PrimaryConfig, PrimaryFabric, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
-    terms::{TermState, Terms, VolatileTerms},
+    terms::{Terms, VolatileTerms},
     wire::{self, Hello, Reply},
 };
 

@@ -3,7 +3,11 @@ use std::time::{Duration, Instant};
 use std::sync::atomic::Ordering;
 
 use freshet_base::{ClusterId, NodeId, Safety, Stamp, Term, sync::Arc};
-use freshet_cluster::{commit_rule::Standing, flow::Mode, term::TermHistory};
+use freshet_cluster::{
+    commit_rule::Standing,
+    flow::Mode,
+    term::{TermHistory, TermState},
+};
 use freshet_fabric::{FabricConfig, FabricKind, channel::Side, memory::SharedMemory};
 
 use super::fixture::*;
@@ -13,7 +17,7 @@ use crate::{
     primary::PrimaryConfig,
     standby::StandbyConfig,
     status::{Lag, LinkStatus},
-    terms::{TermState, Terms, VolatileTerms},
+    terms::{Terms, VolatileTerms},
     wire::{self, Ack, Continue, Hello, Kind, Purpose, Refusal, Reply, Welcome},
 };
 

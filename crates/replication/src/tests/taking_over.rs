@@ -4,9 +4,10 @@ use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{
     Moment,
     commit_rule::{RuleConfig, Standing},
+    handshake,
     in_sync::Succession,
     relay::RelayAck,
-    term::TermHistory,
+    term::{TermHistory, TermState},
 };
 use freshet_fabric::{
     FabricConfig, FabricKind,
@@ -21,7 +22,7 @@ use crate::{
     primary::{CommitError, PrimaryConfig},
     standby::{RelayConfig, ReplayMode, StandbyConfig, StandbyFabric},
     takeover::{PromoteError, PromoteOptions, Promoted, promote},
-    terms::{TermState, Terms, VolatileTerms},
+    terms::{Terms, VolatileTerms},
     wire::{self, Ack, BatchNote, Hello, Kind, Purpose, Refusal, Reply, Welcome},
 };
 
@@ -275,7 +276,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     let hello: Hello = wire::decode_first("greeting", connection.receiver().immediate()).unwrap();
     let Purpose::Join { offer, .. } = hello.purpose else { panic!("{hello:?}") };
     let side = Side::new(offer.kind(), FabricConfig::default(), None).unwrap();
-    let welcome = Reply::Welcome(Welcome {
+    let log = handshake::Welcome {
         above: Vec::new(),
         cluster: CLUSTER,
         node: NodeId(1),
@@ -284,9 +285,8 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
         cut_at: Stamp(0),
         end: Stamp(0),
         keep_alive_ms: 60_000,
-        offer: Some(side.offer().clone()),
-        bare: false,
-    });
+    };
+    let welcome = Reply::Welcome(Welcome { log, offer: Some(side.offer().clone()), bare: false });
     connection.sender().send(Kind::Reply as u8, Term(3), &wire::encode_first(&welcome)).unwrap();
     let (sender, mut receiver) = side.connect(&offer, connection, None, PATIENCE).unwrap();
     standby.joined();

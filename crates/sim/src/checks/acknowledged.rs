@@ -1,5 +1,5 @@
 use freshet_base::Safety;
-use freshet_cluster::term::{Candidacy, Plan};
+use freshet_cluster::take_over::{Candidacy, LogState, Plan};
 
 use super::{Property, Violation};
 use crate::{scenario::Broken, world::World};
@@ -53,7 +53,7 @@ impl World {
         }
         if upto > promised.end() {
             let node = &self.nodes[node];
-            let term = node.reign().map_or(node.disk.history.last_term(), |reign| reign.term);
+            let term = node.reign().map_or(node.disk.terms.history.last_term(), |reign| reign.term);
             self.checks.promised_in.push((term, upto));
         }
         for block in log.between(promised.end(), upto) {
@@ -94,7 +94,7 @@ impl World {
             for heard in (0..1_u32 << nodes).filter(|heard| heard >> candidate & 1 == 0) {
                 let me = &self.nodes[candidate];
                 let mut candidacy =
-                    Candidacy::new(me.id, logs[candidate].clone(), &me.disk.fence).reigned(me.disk.reigned);
+                    Candidacy::new(me.id, logs[candidate].clone(), &me.disk.terms.fence).reigned(me.disk.terms.reigned);
                 for peer in (0..nodes).filter(|peer| heard >> peer & 1 == 1) {
                     candidacy.promised(self.nodes[peer].id, logs[peer].clone());
                 }
@@ -123,7 +123,7 @@ impl World {
     }
 
     /// What a node would say to a candidate.
-    pub(crate) fn told_by(&self, node: &crate::node::Node) -> freshet_cluster::term::LogState {
+    pub(crate) fn told_by(&self, node: &crate::node::Node) -> LogState {
         let mut log = self.revoked_state(node);
         if let (Broken::SetTakenForNewest, Some(set)) = (self.scenario.broken, &mut log.set) {
             set.floor = u32::MAX;

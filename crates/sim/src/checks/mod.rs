@@ -5,6 +5,7 @@ mod in_sync;
 mod logs;
 mod one_primary;
 mod progress;
+mod taken_back;
 mod views;
 
 use std::{collections::HashMap, fmt};

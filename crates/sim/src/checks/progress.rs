@@ -68,7 +68,7 @@ fn describe(node: &crate::node::Node) -> String {
         node.replayed,
         node.global,
         node.visible,
-        node.disk.fence,
-        node.disk.set
+        node.disk.terms.fence,
+        node.disk.terms.set
     )
 }
