@@ -9,6 +9,7 @@
 //! | [`in_sync`] | who knows which standbys hold everything that is committed |
 //! | [`relay`] | what a standby that ships on to others acknowledges, and what these may show |
 //! | [`flow`] | what a primary sends to one standby next |
+//! | [`follower`] | what a standby accepts, acknowledges, replays and shows |
 //! | [`term`] | whose word counts, and where a log must be cut |
 //! | [`handshake`] | which log may continue another, and from where |
 //! | [`take_over`] | who may take over, and by which steps |
@@ -16,6 +17,7 @@
 
 pub mod commit_rule;
 pub mod flow;
+pub mod follower;
 pub mod handshake;
 pub mod in_sync;
 mod moment;

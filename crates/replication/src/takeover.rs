@@ -331,7 +331,7 @@ fn fetch(standby: &Standby, from: &str, term: Term, upto: Stamp) -> Result<(), S
 fn finish(standby: &Standby, patience: Duration) -> Result<Stamp, PromoteError> {
     let shared = &standby.shared;
     let end = shared.store.received();
-    let floor = shared.floor();
+    let floor = shared.state().follower.floor();
     if end < floor {
         return Err(PromoteError::Local(format!(
             "this node has joined from a checkpoint that is complete only with the log up to {floor}, and has it up to {end}:              promote another node"
@@ -347,7 +347,7 @@ fn finish(standby: &Standby, patience: Duration) -> Result<Stamp, PromoteError> 
         persisted =
             shared.store.wait_persisted(persisted, left).map_err(|error| PromoteError::Local(error.to_string()))?;
     }
-    shared.replay().finish(end).map_err(|error| PromoteError::Local(error.to_string()))?;
+    shared.finish_replay(end).map_err(|error| PromoteError::Local(error.to_string()))?;
     Ok(end)
 }
 
@@ -356,11 +356,7 @@ fn cut_half(standby: &Standby, end: Stamp) -> Result<Stamp, PromoteError> {
     let shared = &standby.shared;
     let whole = shared.store.transaction_end(end);
     if whole < end {
-        let local = |why: String| PromoteError::Local(why);
-        // Replay first: it reads the log, and must not meet the cut.
-        let replayed = shared.replay().cut(whole).map_err(|error| local(error.to_string()))?;
-        shared.forget_replayed(replayed);
-        shared.store.cut(whole).map_err(|error| local(error.to_string()))?;
+        shared.cut(whole, false).map_err(PromoteError::Local)?;
     }
     Ok(whole)
 }

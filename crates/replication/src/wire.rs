@@ -4,8 +4,11 @@
 //! versions can at least say so to one another.
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
-pub use freshet_cluster::handshake::{Continue, Refusal, Wait};
 use freshet_cluster::{Moment, handshake, take_over::LogState, term::TermHistory};
+pub use freshet_cluster::{
+    follower::Ack,
+    handshake::{Continue, Refusal, Wait},
+};
 use freshet_fabric::{Offer, channel::STATUS_WORDS};
 use freshet_membership::{Enrolled, Enrolment};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -209,30 +212,15 @@ pub struct BatchNote {
     pub ends: Vec<u32>,
 }
 
-/// What a standby holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ack {
-    /// Its log is persistent up to here (and replayed, if replay is synchronous).
-    pub persisted: Stamp,
-    /// Ready to receive up to here.
-    pub may_send_until: Stamp,
-    /// Replayed up to here.
-    pub replayed: Stamp,
-    /// Its readers see up to here.
-    pub visible: Stamp,
+/// An [`Ack`] as status words.
+pub fn ack_words(ack: &Ack) -> [u64; STATUS_WORDS] {
+    [ack.persisted.0, ack.may_send_until.0, ack.replayed.0, ack.visible.0, 0, 0, 0]
 }
 
-impl Ack {
-    /// As status words.
-    pub fn words(&self) -> [u64; STATUS_WORDS] {
-        [self.persisted.0, self.may_send_until.0, self.replayed.0, self.visible.0, 0, 0, 0]
-    }
-
-    /// From status words.
-    pub fn of_words(words: [u64; STATUS_WORDS]) -> Self {
-        let [persisted, may_send_until, replayed, visible, ..] = words.map(Stamp);
-        Self { persisted, may_send_until, replayed, visible }
-    }
+/// An [`Ack`] from status words.
+pub fn ack_of_words(words: [u64; STATUS_WORDS]) -> Ack {
+    let [persisted, may_send_until, replayed, visible, ..] = words.map(Stamp);
+    Ack { persisted, may_send_until, replayed, visible }
 }
 
 /// A node that can be reached.

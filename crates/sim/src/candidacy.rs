@@ -5,23 +5,23 @@ use std::collections::VecDeque;
 use freshet_base::{Stamp, Term};
 use freshet_cluster::{
     commit_rule::Event,
+    handshake::{Agreed, Continue, Host, Welcome, consider},
     in_sync::Succession,
     take_over::{Answer, Inheritance, Level, Question, Rules, Step, Stopped, TakeOver},
-    term::{Agreement, Living, TermHistory, Verdict},
+    term::{Living, Verdict},
 };
 
 use crate::{
     checks::Violation,
+    log::Block,
     net::{ConnectionId, Message},
     node::Candidate,
     scenario::Broken,
-    world::{What, World},
+    world::{CLUSTER, What, World},
 };
 
 /// How long a peer may take to answer, in microseconds.
 const PATIENCE: u64 = 15_000;
-/// How long a node that reigns, or is about to, may be silent.
-const SILENCE: u64 = 30_000;
 
 impl World {
     /// The operator wants `node` to take over.
@@ -39,11 +39,11 @@ impl World {
         }
         if self.scenario.broken == Broken::RestartUnasked {
             let end = self.nodes[node].disk.log.transaction_end(u64::MAX);
-            self.cut(node, end);
+            self.cut(node, end)?;
             let state = &self.nodes[node];
             let term = Term(state.disk.terms.fence.highest().0 + 1);
             let succession = state.disk.terms.set.clone().map_or(Succession::New(1), Succession::Of);
-            let committed = Stamp(state.global);
+            let committed = state.follower.global();
             return self.begin_reign(node, term, Inheritance { succession, committed });
         }
         if self.scenario.mapped {
@@ -55,13 +55,21 @@ impl World {
     fn stand(&mut self, node: usize, force: bool, restart: bool) -> Result<(), Violation> {
         let state = &self.nodes[node];
         let configured = (self.scenario.synchronous as u32, self.scenario.safety);
-        let level = Level::known((None, None), state.told, Some(configured));
+        let configured = Some(configured).filter(|_| self.scenario.broken != Broken::LevelForgotten);
+        let level = Level::known((None, None), state.follower.level(), configured);
         let comes_back = restart.then(|| state.disk.terms.fence.highest());
         let gives_way = restart && self.scenario.broken != Broken::ReignPassedOver;
         let rules = Rules { level, force, comes_back: gives_way.then_some(false) };
         let take_over = TakeOver::new(state.id, self.told_by(state), &state.disk.terms, rules);
-        let candidate =
-            Candidate { take_over, comes_back, round: 0, leader: None, asked: VecDeque::new(), fetching: None };
+        let candidate = Candidate {
+            take_over,
+            fence: state.disk.terms.fence,
+            comes_back,
+            round: 0,
+            leader: None,
+            asked: VecDeque::new(),
+            fetching: None,
+        };
         self.nodes[node].candidate = Some(candidate);
         if self.scenario.appliance && !self.is_settled(node) {
             // What counts for a primary is this log's before others are compared with it.
@@ -78,7 +86,12 @@ impl World {
         let mine = self.told_by(&self.nodes[node]);
         let state = &mut self.nodes[node];
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
+        if self.scenario.broken == Broken::OwnPromiseForgotten && candidate.take_over.term() > candidate.fence.highest()
+        {
+            state.disk.terms.fence = candidate.fence;
+        }
         candidate.take_over.raise(&mut state.disk.terms.fence).expect("a simulation does not use all terms up");
+        candidate.fence = state.disk.terms.fence;
         let question = candidate.take_over.question(mine);
         candidate.round += 1;
         let (round, life) = (candidate.round, state.life);
@@ -101,7 +114,7 @@ impl World {
         question: Question,
     ) -> Result<(), Violation> {
         let Question { term, binding, comes_back } = question;
-        let living = self.nodes[node].living(self.now.0);
+        let living = self.nodes[node].living(self.now);
         let name = self.nodes[from].id;
         if let Some(reign) = living.filter(|reign| comes_back.is_some_and(|heard| reign.outranks(name, heard))) {
             self.send(id, node, Message::Answer { answer: Answer::Reigned(reign) });
@@ -128,7 +141,8 @@ impl World {
 
     /// `reigning` reigns in `term`, or is about to, as it says.
     pub(crate) fn hears_of(&mut self, node: usize, term: Term, reigning: freshet_base::NodeId) {
-        self.nodes[node].heard_of = Some((Living { term, node: reigning }, self.now.0 + SILENCE));
+        let now = self.now;
+        self.nodes[node].follower.heard_of(Living { term, node: reigning }, now);
     }
 
     /// The fence has risen to `term`: whatever was of an earlier one is over.
@@ -216,12 +230,9 @@ impl World {
         match candidate.take_over.decide(known) {
             Step::Ask => self.consult(node),
             Step::Fetch { from, .. } => {
-                let message = Message::Fetch {
-                    term: candidate.take_over.term(),
-                    history: state.disk.terms.history.clone(),
-                    end: state.disk.log.end(),
-                };
-                let id = self.connect(node, from.0 as usize, message);
+                let term = candidate.take_over.term();
+                let log = self.continuation(node);
+                let id = self.connect(node, from.0 as usize, Message::Fetch { term, log });
                 if let Some(candidate) = &mut self.nodes[node].candidate {
                     candidate.fetching = Some(id);
                 }
@@ -253,13 +264,13 @@ impl World {
         }
         let Some(candidate) = &state.candidate else { return Ok(()) };
         let take_over = candidate.take_over.clone();
+        self.finish_replay(node)?;
         // A transaction of which not everything is there never was.
-        let whole = state.disk.log.transaction_end(u64::MAX);
-        state.disk.terms.history = state.disk.terms.history.cut(Stamp(state.disk.log.end()));
-        if whole < state.disk.log.end() {
-            self.cut(node, whole);
+        let log = &self.nodes[node].disk.log;
+        let whole = log.transaction_end(u64::MAX);
+        if whole < log.end() {
+            self.cut(node, whole)?;
         }
-        self.nodes[node].replayed = whole;
         self.begin_reign(node, term, take_over.inheritance(Stamp(whole)))
     }
 
@@ -270,8 +281,7 @@ impl World {
         from: usize,
         id: ConnectionId,
         term: Term,
-        history: &TermHistory,
-        end: u64,
+        log: &Continue,
     ) -> Result<(), Violation> {
         let name = self.nodes[from].id;
         let state = &mut self.nodes[node];
@@ -279,13 +289,22 @@ impl World {
             self.send(id, node, Message::Refused { highest, leader: None });
             return Ok(());
         }
-        let upto = state.disk.synced;
-        let Agreement::Upto(cut_at) = state.disk.terms.history.agreement(Stamp(upto), history, Stamp(end)) else {
+        let end = Stamp(state.disk.synced);
+        let host = Host {
+            cluster: CLUSTER,
+            node: state.id,
+            above: Vec::new(),
+            term,
+            history: state.disk.terms.history.cut(end),
+            end,
+            needed_capacity: 0,
+            keep_alive_ms: 10,
+        };
+        let Ok(Agreed { welcome, .. }) = consider(&host, Some(CLUSTER), name, Term(0), log) else {
             return crate::Property::Logs.violated(format!("nodes {node} and {from} have one reign twice"));
         };
-        let blocks = state.disk.log.between(cut_at.0, upto).to_vec();
-        let history = state.disk.terms.history.cut(Stamp(upto));
-        self.send(id, node, Message::Fetched { cut_at: cut_at.0, blocks, history });
+        let blocks = state.disk.log.between(welcome.cut_at.0, end.0).to_vec();
+        self.send(id, node, Message::Fetched { welcome, blocks });
         Ok(())
     }
 
@@ -293,9 +312,8 @@ impl World {
         &mut self,
         node: usize,
         id: ConnectionId,
-        cut_at: u64,
-        blocks: Vec<crate::log::Block>,
-        history: TermHistory,
+        welcome: &Welcome,
+        blocks: Vec<Block>,
     ) -> Result<(), Violation> {
         self.hang_up(id, node);
         let state = &mut self.nodes[node];
@@ -303,19 +321,15 @@ impl World {
             return Ok(());
         };
         candidate.fetching = None;
-        if cut_at < state.disk.log.end() {
-            if state.visible > cut_at {
-                self.check_seen(node, cut_at)?;
-                self.give_up(node);
-                return Ok(());
-            }
-            self.cut(node, cut_at);
+        let Ok(entry) = state.follower.welcomed(welcome, &state.disk.terms, false) else {
+            self.give_up(node);
+            return Ok(());
+        };
+        if !self.enter(node, welcome, entry)? {
+            self.give_up(node);
+            return Ok(());
         }
-        for block in blocks {
-            let digest = self.nodes[node].disk.log.push(block.clone());
-            self.check_block(node, &block, digest)?;
-        }
-        self.nodes[node].disk.terms.history = history;
+        self.take_in_all(node, blocks)?;
         self.flush(node)?;
         // It counts once it is persistent.
         let (life, pause) = (self.nodes[node].life, 1500);

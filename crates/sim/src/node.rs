@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use freshet_base::{NodeId, Safety, Stamp, Term};
+use freshet_base::{NodeId, Stamp, Term};
 use freshet_cluster::{
+    Moment,
     commit_rule::CommitRule,
     flow::{Boundaries, Flow},
-    relay::Relay,
+    follower::{Begun, Follower, FollowerConfig},
     take_over::{LogState, TakeOver},
-    term::{Living, TermState},
+    term::{Fence, Living, TermState},
 };
 
 use crate::{log::Log, net::ConnectionId, one_sided::Memory};
@@ -19,7 +20,8 @@ pub(crate) struct Node {
     pub synchronous: bool,
     /// Follows this relay rather than the primary, while that is a standby.
     pub upstream: Option<usize>,
-    pub relays: bool,
+    /// How it follows; as a relay it has rules for those below.
+    pub follows: FollowerConfig,
     pub up: bool,
     /// Counts starts: what was meant for an earlier life is not delivered.
     pub life: u32,
@@ -32,17 +34,13 @@ pub(crate) struct Node {
     pub leader: Option<usize>,
     /// It was a primary before, and has neither reigned nor followed anybody since it was started.
     pub returns: bool,
-    /// Who said last that it reigns, or is about to, and until when that counts.
-    pub heard_of: Option<(Living, u64)>,
     pub link: Option<Link>,
     pub reconnects: bool,
-    pub replayed: u64,
-    pub replaying: bool,
-    pub global: u64,
-    /// What the primary has said of the cluster since this node started.
-    pub told: Option<(u32, Safety)>,
+    pub follower: Follower,
+    /// Where the piece ends that is being replayed.
+    pub replaying: Option<u64>,
+    /// What its readers see.
     pub visible: u64,
-    pub relay: Option<Relay>,
     pub feeding: Option<Feeding>,
     pub candidate: Option<Candidate>,
     pub ticks: Option<u64>,
@@ -92,6 +90,8 @@ pub(crate) struct Link {
 /// Who is fed from this node's log.
 pub(crate) struct Feeding {
     pub term: Term,
+    /// Whose log this node's is, if it is a relay.
+    pub above: Vec<NodeId>,
     pub boundaries: Boundaries,
     pub feeds: BTreeMap<ConnectionId, Feed>,
     pub wakes: Option<u64>,
@@ -105,6 +105,8 @@ pub(crate) struct Feed {
 /// A take-over, or a restart, in preparation.
 pub(crate) struct Candidate {
     pub take_over: TakeOver,
+    /// As it was when it began, or was raised last.
+    pub fence: Fence,
     /// It comes back without having been told to: the latest term that it had heard of.
     pub comes_back: Option<Term>,
     /// Counts rounds, and what else has a time.
@@ -118,12 +120,12 @@ pub(crate) struct Candidate {
 }
 
 impl Node {
-    pub fn new(index: usize, synchronous: bool, upstream: Option<usize>, relays: bool) -> Self {
+    pub fn new(index: usize, synchronous: bool, upstream: Option<usize>, follows: FollowerConfig) -> Self {
         Self {
             id: NodeId(index as u64),
             synchronous,
             upstream,
-            relays,
+            follows,
             up: false,
             life: 0,
             disk: Disk {
@@ -141,15 +143,11 @@ impl Node {
             cuts: 0,
             leader: None,
             returns: false,
-            heard_of: None,
             link: None,
             reconnects: false,
-            replayed: 0,
-            replaying: false,
-            global: 0,
-            told: None,
+            follower: Follower::new(NodeId(index as u64), follows, Begun::default()),
+            replaying: None,
             visible: 0,
-            relay: None,
             feeding: None,
             candidate: None,
             ticks: None,
@@ -165,7 +163,7 @@ impl Node {
             end: Stamp(self.disk.synced),
             set: self.disk.terms.set.clone(),
             synchronous: self.synchronous,
-            committed: Stamp(self.reign().map_or(self.global, |reign| reign.acknowledged)),
+            committed: self.reign().map_or(self.follower.global(), |reign| Stamp(reign.acknowledged)),
         }
     }
 
@@ -189,15 +187,11 @@ impl Node {
     }
 
     /// The reign under which it lives.
-    pub fn living(&self, now: u64) -> Option<Living> {
+    pub fn living(&self, now: Moment) -> Option<Living> {
         if let Some(reign) = self.reign() {
             return self.reigns().then_some(Living { term: reign.term, node: self.id });
         }
-        let fence = self.disk.terms.fence;
-        let reign = Living { term: fence.highest(), node: fence.holder()? };
-        let follows = self.link.as_ref().is_some_and(|link| link.term == Some(reign.term));
-        let heard = self.heard_of.is_some_and(|(heard, until)| heard == reign && now < until);
-        (follows || heard).then_some(reign)
+        self.follower.living(&self.disk.terms.fence, now).map(|(reign, _)| reign)
     }
 
     /// Whether commits may wait for it.
@@ -205,17 +199,21 @@ impl Node {
         self.disk.terms.may_wait_for(self.id)
     }
 
-    /// The end of what was written since `from` that records an in-sync set becomes known.
-    pub fn note_sets(&mut self, from: u64, to: u64) {
-        for block in self.disk.log.between(from, to) {
-            if let Some(set) = &block.set {
-                self.disk.terms.note_set((**set).clone());
-            }
+    /// What was written since `from` that records an in-sync set becomes known. Says whether the
+    /// node has to leave the relay that it follows.
+    pub fn note_sets(&mut self, from: u64, to: u64) -> bool {
+        let mut leaves = false;
+        for set in self.disk.log.between(from, to).iter().filter_map(|block| block.set.as_deref()) {
+            self.disk.terms.note_set(set.clone());
+            leaves |= self.follower.noted(set);
         }
+        leaves
     }
 
-    /// Where a standby's ring has room up to, given its capacity.
-    pub fn credit(&self, capacity: u64) -> u64 {
-        self.disk.synced.min(self.replayed) + capacity
+    /// It starts as a standby, with the log that is on its disk, all of which is replayed.
+    pub fn start(&mut self) {
+        let end = Stamp(self.disk.log.end());
+        let begun = Begun { received: end, persisted: end, replayed: end, ..Begun::default() };
+        self.follower = Follower::new(self.id, self.follows, begun);
     }
 }

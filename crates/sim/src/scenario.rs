@@ -51,6 +51,16 @@ pub enum Broken {
     MovedAtJoinOnly,
     /// A primary that comes back by itself takes the reign from a living one.
     ReignPassedOver,
+    /// A standby that was started again takes the level for 1-safe before a primary has told it.
+    LevelForgotten,
+    /// A candidate raises its fence as it was when it began, whatever it has promised since.
+    OwnPromiseForgotten,
+    /// What a node has promised does not outlive a loss of power.
+    PromiseNotDurable,
+    /// What a primary has told of its log is believed of its successor's.
+    ToldOfAnother,
+    /// A standby follows its relay although commits may count on it.
+    RelayNotLeft,
     /// A node that has promised itself to another, or asked for a promise without success, does not
     /// come back by itself.
     PromiseForgotten,

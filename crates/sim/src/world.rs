@@ -6,14 +6,15 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Safety, Stamp, Term};
+use freshet_base::{ClusterId, Safety, Stamp, Term};
 use freshet_cluster::{
     Moment,
     commit_rule::{Event, RuleConfig},
     flow::FlowConfig,
+    follower::{self, FollowerConfig, RelayRules, ReplayMode},
     in_sync::{InSyncSet, Succession},
     take_over::Inheritance,
-    term::{Reign, may_come_back},
+    term::{Fence, Reign, may_come_back},
 };
 
 use crate::{
@@ -29,6 +30,10 @@ use crate::{
 
 /// How long a standby may stall.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(30);
+/// How long a node that reigns, or is about to, may be silent.
+const SILENCE: Duration = Duration::from_millis(30);
+/// All nodes are of this cluster.
+pub(crate) const CLUSTER: ClusterId = ClusterId(1);
 /// What a standby's ring holds.
 pub(crate) const RING: u64 = 6000;
 /// The longest stretch of the log that is written and not committed.
@@ -119,7 +124,19 @@ impl World {
             .map(|index| {
                 let synchronous = index <= scenario.synchronous;
                 let below = index > scenario.synchronous + scenario.asynchronous;
-                Node::new(index, synchronous, below.then_some(1), index == 1 && scenario.cascaded > 0)
+                let relays = index == 1 && scenario.cascaded > 0;
+                let rules = RelayRules {
+                    ack: scenario.relay_ack,
+                    standbys: scenario.cascaded as u32,
+                    standby_timeout: TIMEOUT,
+                };
+                let follows = FollowerConfig {
+                    replay: ReplayMode::Pipelined,
+                    capacity: RING,
+                    patience: SILENCE,
+                    relay: relays.then_some(rules),
+                };
+                Node::new(index, synchronous, below.then_some(1), follows)
             })
             .collect();
         Self {
@@ -178,7 +195,7 @@ impl World {
     }
 
     pub fn run(mut self) -> Result<Report, Violation> {
-        self.nodes[0].disk.terms.fence = freshet_cluster::term::Fence::new(Term(0), None);
+        self.nodes[0].disk.terms.fence = Fence::new(Term(0), None);
         self.nodes[0].up = true;
         let inheritance = Inheritance { succession: Succession::New(1), committed: Stamp::ZERO };
         self.begin_reign(0, Term(1), inheritance)?;
@@ -407,7 +424,10 @@ impl World {
         let state = &mut self.nodes[node];
         state.disk.synced = state.disk.synced.min(end);
         (state.disk.sure, state.disk.dropped) = (end, false);
-        state.replayed = state.replayed.min(end);
+        if self.scenario.broken == Broken::PromiseNotDurable {
+            let terms = &mut state.disk.terms;
+            terms.fence = Fence::new(terms.history.last_term(), terms.history.reigns().last().map(|last| last.node));
+        }
     }
 
     /// A restart finds where the log ends, and makes all of it durable before it tells anybody.
@@ -422,7 +442,8 @@ impl World {
             Broken::TailNotRewritten if disk.dropped => {}
             _ => (disk.sure, disk.dropped) = (end, false),
         }
-        self.nodes[node].note_sets(synced, end);
+        let _ = self.nodes[node].note_sets(synced, end);
+        self.nodes[node].start();
     }
 
     pub(crate) fn crash_of(&mut self, node: usize, how: Crash) {
@@ -435,21 +456,19 @@ impl World {
             Crash::Power => self.lose_power(node),
         }
         let state = &mut self.nodes[node];
-        let end = state.disk.log.end();
         state.life += 1;
         state.cuts += 1;
         state.role = Role::Standby;
         state.flushing = false;
-        state.replaying = false;
+        state.replaying = None;
         state.reconnects = false;
         state.link = None;
-        state.relay = None;
         state.feeding = None;
         state.candidate = None;
         state.ticks = None;
         state.memory = Memory { file: state.memory.file + 1, ..Memory::default() };
-        state.heard_of = None;
-        (state.replayed, state.global, state.visible, state.told) = (end, 0, 0, None);
+        state.visible = 0;
+        state.start();
         for id in 0..self.net.connections.len() {
             if self.net.connections[id].open && self.net.connections[id].ends.contains(&node) {
                 self.lose(id);
@@ -548,11 +567,11 @@ impl World {
     /// The operator makes a primary of the past a standby: it forgets that the last reign was its own.
     fn demote(&mut self, node: usize) {
         let fence = self.nodes[node].disk.terms.fence.highest();
-        self.nodes[node].disk.terms.fence = freshet_cluster::term::Fence::new(Term(fence.0), None);
+        self.nodes[node].disk.terms.fence = Fence::new(Term(fence.0), None);
         let leader = self.nodes[node].leader.map(|leader| self.nodes[leader].id);
         if let Some(leader) = leader {
             // Known to everybody who has to know: the one that goes on reigns in a later term.
-            self.nodes[node].disk.terms.fence = freshet_cluster::term::Fence::new(fence, Some(leader));
+            self.nodes[node].disk.terms.fence = Fence::new(fence, Some(leader));
         }
     }
 
@@ -578,7 +597,7 @@ impl World {
         let state = &mut self.nodes[node];
         let deadline = match &state.role {
             Role::Primary(reign) => reign.rule.next_deadline(),
-            Role::Standby => state.relay.as_ref().and_then(|relay| relay.next_deadline()),
+            Role::Standby => state.follower.next_deadline(),
         };
         let Some(deadline) = deadline else { return };
         let at = deadline.0.max(self.now.0 + 1);
@@ -598,11 +617,8 @@ impl World {
         let now = self.now;
         let state = &mut self.nodes[node];
         let Role::Primary(reign) = &mut state.role else {
-            if let Some(relay) = &mut state.relay {
-                let _ = relay.downstream(event, now);
-                self.watch(node);
-                self.acknowledge(node);
-            }
+            self.told(node, follower::Event::Below(event))?;
+            self.acknowledge(node, false);
             return Ok(());
         };
         let decision = reign.rule.apply(event, now);

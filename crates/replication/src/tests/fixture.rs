@@ -105,8 +105,10 @@ impl MemoryLog {
 
     /// As if a block had arrived that records a set.
     pub fn record(&self, set: &InSyncSet) {
-        let state = self.lock();
-        state.on_members.as_ref().expect("a standby wants to hear")(&wire::encode(set));
+        // Not under the mutex: the standby asks its log.
+        let note = self.lock().on_members.take().expect("a standby wants to hear");
+        note(&wire::encode(set));
+        self.lock().on_members = Some(note);
     }
 
     /// What was persisted, share by share.

@@ -291,7 +291,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     let (sender, mut receiver) = side.connect(&offer, connection, None, PATIENCE).unwrap();
     standby.joined();
     // It says what it has room for.
-    while Ack::of_words(receiver.status()).may_send_until == Stamp(0) {
+    while wire::ack_of_words(receiver.status()).may_send_until == Stamp(0) {
         assert_eq!(receiver.next(PATIENCE).unwrap(), Some(Arrival::Status));
     }
     (standby, sender, receiver)
@@ -416,7 +416,7 @@ fn ship_in(term: Term, sender: &mut Sender, receiver: &mut Receiver) -> (Stamp, 
             assert_eq!(header.kind, Kind::Goodbye as u8);
             return (acked, Some(wire::decode("goodbye", receiver.message()).unwrap()));
         }
-        acked = acked.max(Ack::of_words(receiver.status()).persisted);
+        acked = acked.max(wire::ack_of_words(receiver.status()).persisted);
         if acked == ends[0] {
             break;
         }
