@@ -23,7 +23,7 @@ use crate::{
     standby::{RelayConfig, ReplayMode, StandbyConfig, StandbyFabric},
     takeover::{PromoteError, PromoteOptions, Promoted, promote},
     terms::{Terms, VolatileTerms},
-    wire::{self, Ack, BatchNote, Hello, Kind, Purpose, Refusal, Reply, Welcome},
+    wire::{self, BatchNote, Hello, Kind, Purpose, Refusal, Reply, Welcome},
 };
 
 /// Makes a promoted standby the primary, as the engine does.
