@@ -11,8 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Stamp;
-use freshet_engine::{CommandExecutor, Database, Node, node::StartPhase};
+use clap::Args;
+use freshet_base::{Isolation, Stamp};
+use freshet_engine::{Database, Node, node::StartPhase};
 use freshet_membership::Grant;
 use serde::Serialize;
 use signal_hook::consts::SIGXFSZ;
@@ -27,7 +28,7 @@ use crate::{
     messages, notify, process,
     protocol::Watermarks,
     reload::{self, Reload},
-    server::{Host, ProcedureOptions, Purpose, Server, starting::Reception},
+    server::{Host, Purpose, Server, procedures::Procedures, starting::Reception},
     sql,
 };
 
@@ -48,8 +49,34 @@ struct Ready<'a> {
     pid: u32,
 }
 
-/// Runs a node; with `procedures` one for a benchmark.
-pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Result<ExitCode, Failure> {
+/// Options of a node that also runs procedures for its clients.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct NodeOptions {
+    #[command(flatten)]
+    serve: Serve,
+    /// Threads that execute procedures.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
+    /// The isolation of procedures: si or serializable.
+    #[arg(long, value_name = "LEVEL", default_value_t = Isolation::Serializable)]
+    isolation: Isolation,
+}
+
+/// Runs a node as `freshet serve` does, with procedures for its clients, whose transactions are to
+/// be of the given level. Blocks until it has ended.
+///
+/// # Errors
+/// When the node cannot start, or does not end cleanly.
+pub fn node(
+    options: &NodeOptions,
+    procedures: impl FnOnce(Isolation) -> Arc<dyn Procedures>,
+) -> Result<ExitCode, Failure> {
+    run(&options.serve, Some((procedures(options.isolation), options.workers.into())))
+}
+
+/// Runs a node, with procedures on this many threads if there are any.
+pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usize)>) -> Result<ExitCode, Failure> {
     // First, so that a SIGHUP never ends the node.
     let ending = Ending::listen(options.while_stdin)?;
     let settings = Settings::gather(&options.flags)?;
@@ -79,10 +106,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Resu
     let mut prepared = sql::prepare(&settings.sql)?;
     let purpose = Purpose { open_status: settings.open_status, procedures };
     let config = settings.node(Server::places(&purpose) + sql::places(&settings.sql));
-    let executor = procedures.map(|_| {
-        // What the benchmark logs as commands.
-        Arc::new(freshet_workloads::tpcc::command::Commands::default()) as Arc<dyn CommandExecutor>
-    });
+    let executor = purpose.procedures.as_ref().and_then(|(procedures, _)| procedures.executor());
     let over = ending.over();
     let node = Node::start_executing(config, executor, |phase| {
         // The node has found that it can have its own port.

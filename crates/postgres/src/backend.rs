@@ -7,11 +7,11 @@ use crate::{
     copy::Client,
     message::{Bind, Types},
     out::{Described, Executed, Out},
+    packet::Startup,
     parameters::Parameters,
     registry::Sessions,
     report::{Report, SqlState},
     scram::Verifier,
-    startup::Startup,
 };
 
 /// A database, as far as its clients are concerned.

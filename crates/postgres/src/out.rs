@@ -222,13 +222,6 @@ impl Out {
         }
     }
 
-    /// Whether the client is known to have gone: it has closed its end, or could not be written to. For statements that
-    /// take long and write nothing; costs a system call.
-    #[must_use]
-    pub fn client_is_gone(&self) -> bool {
-        self.gone || self.transport.is_gone()
-    }
-
     /// Fails when nothing can be delivered.
     pub(crate) fn check(&self) -> Result<(), Report> {
         if self.gone { Err(Report::gone()) } else { Ok(()) }

@@ -1,6 +1,6 @@
 //! Settings that a client is told of unasked, at the start and whenever they change.
 
-use crate::startup::Startup;
+use crate::packet::Startup;
 
 /// Settings reported when a session opens. Drivers rely on several of them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -318,12 +318,6 @@ impl Transport {
         }
     }
 
-    /// Whether the client has closed its end. Does not block.
-    pub(crate) fn is_gone(&self) -> bool {
-        let Some(socket) = self.socket() else { return false };
-        hung_up(socket)
-    }
-
     /// From now on, gives up what cannot be written at once.
     pub(crate) fn never_wait_to_write(&mut self) {
         let socket = match self {

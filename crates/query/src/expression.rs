@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use freshet_engine::Rid;
 use freshet_sql::{
     SqlError, SqlState, Type, Value, ValueRef,
-    functions::{self, Function, SessionCalls},
+    functions::{self, Function, SessionCalls, SessionFunction},
     row::Layout,
     types::{Array, Cast, EvalContext, Kind},
 };
@@ -16,7 +16,6 @@ use smallvec::SmallVec;
 
 use crate::{
     schema::{Oid, Table},
-    session_function::SessionFunction,
     system::activity::{CursorInfo, SettingInfo, StatementInfo},
 };
 

@@ -18,9 +18,9 @@ use freshet_sql::{
 };
 
 use crate::{
-    advisory::{AdvisoryLock, AdvisoryLocks, OtherWaits},
+    advisory::{AdvisoryLock, AdvisoryLocks},
     exported::ExportedSnapshots,
-    locks::{LockManager, RecordWaits, TableLock},
+    locks::{LockManager, OtherWaits, TableLock},
     login_log,
     notify::Notifications,
     schema::{Catalog, Role, Schema, Sequence, TableInfo},
@@ -106,7 +106,7 @@ pub struct Setup {
 #[derive(Clone)]
 struct Records(Database);
 
-impl RecordWaits for Records {
+impl OtherWaits for Records {
     fn waits_for(&self, waiter: usize) -> Vec<usize> {
         self.0.core().waits_for(waiter)
     }

@@ -301,7 +301,7 @@ impl Restoration {
             let content = self.catalog.get(&guard, *fid).and_then(|table| table.content(&guard));
             // Not of a table of which the log has said meanwhile that it was dropped.
             if let Some(index) = content.and_then(|content| content.indexes(&guard).get(*index)) {
-                let loaded = index.tree().bulk_load_parts(&guard, its, FILL);
+                let loaded = index.tree().bulk_load(&guard, its, FILL);
                 loaded.expect("the index was empty, and stretches ascend");
             }
         });

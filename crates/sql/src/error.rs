@@ -232,10 +232,6 @@ pub struct Report {
     pub hint: Option<Text>,
     /// Where in the statement, in characters, from 1.
     pub position: Option<u32>,
-    /// The schema of the table or type concerned.
-    pub schema: Option<Text>,
-    /// The table concerned.
-    pub table: Option<Text>,
     /// The column concerned.
     pub column: Option<Text>,
     /// The type concerned.
@@ -258,8 +254,6 @@ impl SqlError {
             detail: None,
             hint: None,
             position: None,
-            schema: None,
-            table: None,
             column: None,
             data_type: None,
             constraint: None,
@@ -290,14 +284,6 @@ impl SqlError {
     #[must_use]
     pub fn with_position(mut self, position: u32) -> Self {
         self.0.position = Some(position);
-        self
-    }
-
-    /// The same with the schema and the table that it concerns.
-    #[must_use]
-    pub fn with_table(mut self, schema: impl Into<Text>, table: impl Into<Text>) -> Self {
-        self.0.schema = Some(schema.into());
-        self.0.table = Some(table.into());
         self
     }
 

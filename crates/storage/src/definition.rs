@@ -346,7 +346,7 @@ impl IndexDefinition {
     /// The key of `row`.
     ///
     /// # Panics
-    /// When the row is shorter than [`TableDefinition::min_row`]: tables check rows when they take them in.
+    /// When the row is shorter than [`Self::least_row`]: tables check rows when they take them in.
     #[inline]
     pub fn key_of<'k>(&self, row: &[u8], key: &'k mut KeyBuffer) -> &'k [u8] {
         (key.length, key.overflown) = (0, false);
@@ -471,11 +471,6 @@ impl TableDefinition {
     /// A table with these indexes, the first being the primary one.
     pub fn new(name: &str, indexes: Vec<IndexDefinition>) -> Self {
         Self { name: name.to_owned(), indexes }
-    }
-
-    /// The shortest row that has all columns of all keys.
-    pub fn min_row(&self) -> usize {
-        self.indexes.iter().map(IndexDefinition::least_row).max().unwrap_or(0)
     }
 
     /// How many indexes a table can have in its life, those that were dropped included.
@@ -668,7 +663,6 @@ mod tests {
     fn a_definition_that_cannot_work_is_refused() {
         let good = TableDefinition::new("t", vec![IndexDefinition::new("k", true, &[KeyPart::unsigned(0, 8)])]);
         assert_eq!(good.validate(), Ok(()));
-        assert_eq!(good.min_row(), 8);
         let mut bad = good.clone();
         bad.indexes[0].unique = false;
         assert!(bad.validate().unwrap_err().to_string().contains("must be unique"));

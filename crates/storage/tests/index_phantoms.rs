@@ -13,7 +13,7 @@ use std::{
 use freshet_base::Rid;
 use freshet_storage::{
     Guard, Participants,
-    index::{BTree, Direction, InsertError, LeafVersion, ScanBuffer},
+    index::{BTree, BulkPart, Direction, InsertError, LeafVersion, ScanBuffer},
 };
 use index_common::{Random, seed};
 
@@ -148,7 +148,7 @@ fn a_merge_is_noticed() {
     let guard = participant.pin_without_snapshot();
     let tree = BTree::new();
     let pairs = (0..1000).map(|n| (key(n), Rid(n)));
-    tree.bulk_load(&guard, pairs, 100).unwrap();
+    tree.bulk_load(&guard, vec![BulkPart::new(pairs, 100).unwrap()], 100).unwrap();
     let mut leaves = Vec::new();
     let _ = tree.get_certified(&guard, &key(0), |leaf| leaves.push(leaf), |_| ControlFlow::Continue(()));
     assert!(tree.statistics(&guard).leaves > 4);

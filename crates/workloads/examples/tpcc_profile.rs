@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let warehouses: u16 = arguments.next().map_or(Ok(1), |text| text.parse())?;
     let isolation: Isolation = arguments.next().map_or(Ok(Isolation::Snapshot), |text| text.parse())?;
 
-    let database = Database::volatile(4)?;
+    let database = Database::volatile(4);
     let tables = Tables::create(&database)?;
     let population = Population { scale: Scale::new(warehouses), seed: 1, loaded_at: 1_700_000_000_000_000 };
     let started = Instant::now();

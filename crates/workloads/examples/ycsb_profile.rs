@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mix: Mix = arguments.next().map_or(Ok(Mix::SeventyThirty), |text| text.parse())?;
     let isolation: Isolation = arguments.next().map_or(Ok(Isolation::Snapshot), |text| text.parse())?;
 
-    let database = Database::volatile(4)?;
+    let database = Database::volatile(4);
     let tables = Tables::create(&database)?;
     let shape = mix.usual_shape();
     let started = Instant::now();

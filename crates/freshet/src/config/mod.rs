@@ -37,7 +37,7 @@ const MAX_STREAMS: u64 = 8;
 /// Where the bytes of the log persist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Domain {
+pub enum Domain {
     /// In preallocated files, flushed before a commit counts.
     #[default]
     File,
@@ -61,7 +61,7 @@ pub(crate) enum OnLoss {
 /// When blocks become durable, and when that is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum GroupCommit {
+pub enum GroupCommit {
     /// By size or time.
     #[default]
     Pipelined,
@@ -74,7 +74,7 @@ pub(crate) enum GroupCommit {
 /// How stragglers of passive group commit are nudged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum NudgeBy {
+pub enum NudgeBy {
     /// By membarrier(2), all at once.
     #[default]
     Membarrier,
@@ -85,7 +85,7 @@ pub(crate) enum NudgeBy {
 /// How blocks are divided among the log's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum DivideBy {
+pub enum DivideBy {
     /// A transaction's block goes to its worker's stream.
     #[default]
     Transaction,

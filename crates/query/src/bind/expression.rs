@@ -2,7 +2,9 @@
 
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
-    functions::{self, check_collatable, common_kind, named, named::Place, resolve},
+    functions::{
+        self, SessionFunction, WORDS_OF_SESSIONS, check_collatable, common_kind, named, named::Place, resolve,
+    },
     types::{CastContext, Kind, text},
 };
 use sqlparser::ast::{
@@ -15,10 +17,7 @@ use super::{
     aggregate::{Aggregate, AggregateCall},
     name_of, not_supported, parts_of, syntax_error,
 };
-use crate::{
-    expression::{Comparison, Expression, Typed},
-    session_function::{SessionFunction, WORDS},
-};
+use crate::expression::{Comparison, Expression, Typed};
 
 /// How deep expressions may be nested.
 const DEEPEST: usize = 200;
@@ -354,7 +353,7 @@ impl Binder<'_> {
 
     /// `current_date` and the like, which are written without parentheses.
     fn is_word_function(&self, word: &str, scope: &Scope) -> bool {
-        WORDS.iter().any(|known| known.eq_ignore_ascii_case(word)) && !scope.has(&ast::Ident::new(word))
+        WORDS_OF_SESSIONS.iter().any(|known| known.eq_ignore_ascii_case(word)) && !scope.has(&ast::Ident::new(word))
     }
 
     fn literal(&self, value: &ValueWithSpan) -> Bound<Typed> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use freshet_engine::Isolation;
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
-    functions::{SessionCalls, SetFunction},
+    functions::{SessionCalls, SessionFunction, SetFunction},
 };
 
 use sqlparser::ast::Query;
@@ -23,7 +23,6 @@ use crate::{
         privilege,
     },
     sequence::Sequences,
-    session_function::SessionFunction,
 };
 
 /// Why a definition does not go on.

@@ -397,7 +397,7 @@ impl Catalog {
     /// When that cannot be written.
     pub fn discard_index(&self, name: &str, number: u16) -> Result<(), SqlError> {
         let Some(table) = self.database.table(name) else { return Ok(()) };
-        match self.database.begin_drop_index(&table, usize::from(number)) {
+        match self.database.drop_index(&table, usize::from(number)) {
             // Somebody else was faster, or the table is gone.
             Ok(_) | Err(IndexError::NoIndex { .. }) => Ok(()),
             Err(_) if table.dropped_at().is_some() => Ok(()),

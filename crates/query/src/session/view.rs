@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 use freshet_engine::Rid;
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
-    functions::{SessionCalls, SetFunction},
+    functions::{SessionCalls, SessionFunction as F, SetFunction},
     types::{Array, Kind, ObjectNames},
 };
 
@@ -25,7 +25,6 @@ use crate::{
     schema::{self, Oid, privilege},
     sequence::Position,
     server::Shared,
-    session_function::SessionFunction as F,
     system::{
         self,
         activity::{CursorInfo, SettingInfo, StatementInfo},

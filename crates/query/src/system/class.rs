@@ -14,8 +14,8 @@ use super::{
 use crate::{
     relations::Snapshot,
     schema::{
-        Entry, FIRST_ROLE, FIRST_USER_OID, Grant, Identity, Index, Named, Oid, PG_CATALOG, Schema, Sequence, TableInfo,
-        View, privilege,
+        Entry, FIRST_ROLE, FIRST_USER_OID, Grant, Identity, Index, Named, Oid, Schema, Sequence, TableInfo, View,
+        privilege,
     },
 };
 
@@ -411,9 +411,4 @@ pub fn is_visible(snapshot: &Snapshot, class: Class<'_>) -> bool {
 /// The name of a schema.
 pub fn namespace_name(snapshot: &Snapshot, oid: Oid) -> &str {
     snapshot.schema.namespace_name(oid)
-}
-
-/// Whether an object of the system has this schema.
-pub fn is_of_system(namespace: Oid) -> bool {
-    namespace == PG_CATALOG || namespace == crate::schema::INFORMATION_SCHEMA
 }

@@ -75,9 +75,6 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
         Stamp::ZERO
     }
 
-    /// Something was copied out of the log buffer, of a log that [`Feeder::newest`] said to end at `newest`.
-    fn copied(&self, newest: Stamp);
-
     /// A member joined, acknowledged, or left.
     fn tell(&self, event: Event);
 

@@ -413,7 +413,6 @@ impl<F: Feeder> Ship<'_, F> {
         // Counted before it is on its way: the acknowledgement may be quicker than this thread.
         self.shipper.flow().sent(to, note.global, self.feeder.feeds().clock.now());
         // It was copied out of the buffer.
-        self.feeder.copied(note.end);
         let message = wire::encode(&note);
         let (line, term) = (&mut *self.line, self.feeder.feeds().term);
         line.ends = note.ends;

@@ -53,12 +53,11 @@ mod trigonometry;
 use std::{collections::HashMap, fmt, sync::OnceLock};
 
 pub use logic::{all, and, any, is_distinct, not, or};
-pub use pattern::like_prefix;
 pub use quote::quote_identifier;
 pub use regex::Regex;
 pub use regexp::regexp_matches;
 pub use resolve::{Resolved, check_collatable, common_kind, resolve};
-pub use session::{SessionCalls, SessionFunction};
+pub use session::{SessionCalls, SessionFunction, WORDS_OF_SESSIONS};
 pub use set::{Declared as SetDeclared, SetFunction};
 
 use crate::{

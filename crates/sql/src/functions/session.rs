@@ -33,6 +33,21 @@ pub trait SessionCalls {
     }
 }
 
+/// Functions that are called without parentheses. No column has such a name without quotes.
+pub const WORDS_OF_SESSIONS: [&str; 11] = [
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "localtime",
+    "localtimestamp",
+    "current_user",
+    "current_role",
+    "session_user",
+    "user",
+    "current_catalog",
+    "current_schema",
+];
+
 fn call(function: SessionFunction, arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     match context.session {
         Some(session) => session.call(function, arguments),

@@ -282,21 +282,6 @@ impl KeyColumn {
             Floor::At(..) | Floor::Above => Position::Above(held(limit - 1)),
         }
     }
-
-    /// Appends the beginning of all keys of texts that begin with `prefix`. Nothing when the column holds no text.
-    pub(super) fn append_prefix(&self, prefix: &str, key: &mut Vec<u8>) -> Option<()> {
-        let prefix = match self.form {
-            Form::Text => prefix,
-            // Blanks may be those at the end, which keys have not.
-            Form::Char => without_blanks(prefix),
-            _ => return None,
-        };
-        let from = key.len();
-        key.push(PRESENT);
-        escaped(prefix.as_bytes(), key);
-        self.direct(&mut key[from..]);
-        Some(())
-    }
 }
 
 /// The place of a number that is too large, or too small when it is negative.

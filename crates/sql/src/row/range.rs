@@ -96,30 +96,6 @@ impl KeyRange {
         Ok(())
     }
 
-    /// Makes it the range of all keys that begin with `prefix` and whose next column is null.
-    pub fn set_null(&mut self, prefix: &[u8], column: &KeyColumn) {
-        self.start(prefix);
-        for key in [&mut self.from, &mut self.to] {
-            let from = key.len();
-            key.push(column.null());
-            column.direct(&mut key[from..]);
-        }
-        self.open = !prefix_end(&mut self.to);
-    }
-
-    /// Makes it a range that has all keys which begin with `prefix` and whose next column is a text that begins with
-    /// `text`; for `char(n)` it may have more. Says whether the column holds text; if not, the range is empty.
-    pub fn set_text_prefix(&mut self, prefix: &[u8], column: &KeyColumn, text: &str) -> bool {
-        self.start(prefix);
-        if column.append_prefix(text, &mut self.from).is_none() {
-            self.clear();
-            return false;
-        }
-        self.to.clone_from(&self.from);
-        prefix_end(&mut self.to);
-        true
-    }
-
     fn start(&mut self, prefix: &[u8]) {
         self.clear();
         self.from.extend_from_slice(prefix);

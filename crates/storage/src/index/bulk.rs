@@ -78,7 +78,7 @@ impl Waiting {
     }
 }
 
-/// The leaves of a stretch of an index that is to be loaded ([`BTree::bulk_load_parts`]).
+/// The leaves of a stretch of an index that is to be loaded ([`BTree::bulk_load`]).
 #[derive(Debug, Default)]
 pub struct BulkPart {
     leaves: Vec<Pointer>,
@@ -292,30 +292,18 @@ impl Drop for Unpublished {
 }
 
 impl BTree {
-    /// Fills an empty index with pairs in ascending order, leaving each node `fill_percent` full (50 to 100; 90 leaves
-    /// some room for what comes later), and returns how many there were. Nobody sees any of them
-    /// before the end, and then all.
+    /// Fills an empty index with pairs in ascending order, also from part to part, leaving each
+    /// node `fill_percent` full (50 to 100; 90 leaves some room for what comes later), and returns
+    /// how many there were. Nobody sees any of them before the end, and then all.
     ///
     /// # Errors
     /// [`BulkLoadError`]; the index is then what it was. It counts as not empty also when somebody
-    /// inserts meanwhile.
+    /// inserts while it is loaded. When a part is not above the one before, the position is that of
+    /// its first pair.
     ///
     /// # Panics
     /// When a record id is above [`Rid::MAX`].
-    pub fn bulk_load<K: AsRef<[u8]>>(
-        &self,
-        guard: &Guard<'_>,
-        sorted: impl IntoIterator<Item = (K, Rid)>,
-        fill_percent: u8,
-    ) -> Result<u64, BulkLoadError> {
-        self.bulk_load_parts(guard, vec![BulkPart::new(sorted, fill_percent)?], fill_percent)
-    }
-
-    /// The same with pairs in several parts, ascending from part to part too.
-    ///
-    /// # Errors
-    /// As [`BTree::bulk_load`]. When a part is not above the one before, the position is that of its first pair.
-    pub fn bulk_load_parts(
+    pub fn bulk_load(
         &self,
         guard: &Guard<'_>,
         mut parts: Vec<BulkPart>,

@@ -25,7 +25,7 @@ pub fn seed() -> u64 {
 
 /// A database in memory with a population of TPC-C.
 pub fn loaded(scale: Scale, threads: usize) -> (Database, Tables, Population) {
-    let database = Database::volatile(8).unwrap();
+    let database = Database::volatile(8);
     let tables = Tables::create(&database).unwrap();
     let population = Population { scale, seed: seed(), loaded_at: NOW };
     let _ = load(&database, &tables, &population, threads, &|_| {}).unwrap();

@@ -6,6 +6,7 @@ mod set;
 use freshet_engine::{Stamp, node::RoleStatus};
 use freshet_sql::{
     Kind, SqlError, SqlState, Value,
+    functions::SessionFunction as F,
     types::{Array, Numeric, Timestamp},
 };
 
@@ -15,7 +16,7 @@ use super::{
     statistics::{lsn, parse_lsn},
     types::{BTREE, COLLATIONS, scalars},
 };
-use crate::{ddl::shown_expression, relations::Snapshot, schema::Oid, session_function::SessionFunction as F};
+use crate::{ddl::shown_expression, relations::Snapshot, schema::Oid};
 
 pub use set::rows;
 

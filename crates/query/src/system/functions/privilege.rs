@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use freshet_sql::{Kind, SqlError, SqlState, Value};
+use freshet_sql::{Kind, SqlError, SqlState, Value, functions::SessionFunction as F};
 
 use super::{Arguments, column, relation};
 use crate::{
     relations::Snapshot,
     schema::{Database, FIRST_ROLE, Grant, INFORMATION_SCHEMA, Oid, PG_CATALOG, privilege},
-    session_function::SessionFunction as F,
     system::{
         class::{self, Class},
         describe, names,

@@ -37,11 +37,6 @@ impl Interval {
         i128::from(days) * i128::from(DAY) + i128::from(self.micros)
     }
 
-    /// Whether all fields are equal, not only the length.
-    pub fn same_fields(self, other: Self) -> bool {
-        (self.months, self.days, self.micros) == (other.months, other.days, other.micros)
-    }
-
     /// Writes it as `1 year 2 mons 3 days 04:05:06.789`.
     pub fn write(self, out: &mut String) {
         let start = out.len();
