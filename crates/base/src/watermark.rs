@@ -15,8 +15,8 @@ use crate::{
 
 /// The law of the watermarks: `marks`, each with its name, ascend. On a primary
 /// `committed <= durable <= filled <= reserved` and `acked <= shipped <= filled`, on a standby
-/// `visible <= replayed <= received` and `persisted <= received`. Asserted at the ends of batches, in
-/// every build: a node that breaks it must not go on.
+/// `visible <= replayed <= received` and `persisted <= received`. Asserted at the ends of batches,
+/// in every build: a node that breaks it must stop.
 ///
 /// # Panics
 /// When two of them do not ascend; the message names them.

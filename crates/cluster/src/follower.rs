@@ -476,7 +476,7 @@ impl Follower {
     }
 
     /// Takes the next piece of at most `limit` bytes to be replayed (more if a single block is
-    /// longer): puts ends of blocks into `piece`, the last of which is its end, and says where it
+    /// longer): puts ends of blocks into `piece`, which ends with the last of them, and says where it
     /// begins. [`Event::Replayed`] follows, or [`Follower::replay_failed`].
     pub fn next_piece(&mut self, limit: u64, piece: &mut Vec<Stamp>) -> Option<Stamp> {
         self.queue.next(limit, piece)

@@ -33,7 +33,8 @@ pub struct Welcome {
     pub term: Term,
     /// Its terms.
     pub history: TermHistory,
-    /// The receiver's log is the sender's up to here: cut what lies beyond. Blocks follow from here.
+    /// The receiver's log is the sender's up to here: cut what lies beyond. Blocks follow from
+    /// here.
     pub cut_at: Stamp,
     /// Where the sender's log ends now; for Fetch also where the blocks will end.
     pub end: Stamp,
@@ -146,7 +147,8 @@ pub enum Refusal {
     NotEnrolled(String),
     /// No honest node can have reached such a term.
     #[error(
-        "term {asked} cannot be: the latest that this node knows of is {highest}; see \"A wrong term\" in docs/operations.md"
+        "term {asked} cannot be: the latest that this node knows of is {highest}; \
+         see \"A wrong term\" in docs/operations.md"
     )]
     Leap {
         /// The term that was claimed.
@@ -162,9 +164,10 @@ pub enum Refusal {
     Failed(String),
     /// Another synchronous standby would not be counted right.
     #[error(
-        "the primary has its {configured} synchronous standby(s) already ({}), and safety level {safety} counts them: raise `standbys` on every \
-         node, start this one with `asynchronous`, or give it the address of one of these that is gone; a restart of the primary forgets \
-         those that do not come back", names(.members)
+        "the primary has its {configured} synchronous standby(s) already ({}), and safety level {safety} \
+         counts them: raise `standbys` on every node, start this one with `asynchronous`, or give it the \
+         address of one of these that is gone; a restart of the primary forgets those that do not come back",
+        names(.members)
     )]
     TooManyStandbys {
         /// How many the primary is configured with.
@@ -250,7 +253,8 @@ pub struct Agreed {
 /// Decides whether the node that introduces itself may continue its log from this host's.
 ///
 /// # Errors
-/// [`Refusal`], to be sent to it. [`Refusal::Fenced`] with a term above the host's means that the host itself is of the past.
+/// [`Refusal`], to be sent to it. [`Refusal::Fenced`] with a term above the host's means that the
+/// host itself is of the past.
 pub fn consider(
     host: &Host,
     cluster: Option<ClusterId>,
@@ -276,7 +280,8 @@ pub fn consider(
     }
     let cut_at = agree(&host.history, host.end, &log.history, log.received)?;
     if !host.above.is_empty() && cut_at == host.end && log.received > cut_at {
-        // That a relay is merely behind is no reason to forget anything: it may be committed, and readers may have seen it.
+        // That a relay is merely behind is no reason to forget anything: it may be committed, and
+        // readers may have seen it.
         return Err(Refusal::Later { node: host.node, why: Wait::Behind { end: host.end, received: log.received } });
     }
     let room = cut_at.0.saturating_add(log.capacity);

@@ -1,7 +1,7 @@
-//! The protocols of a Freshet cluster as pure state machines: events and the
-//! time go in, decisions come out. Nothing here opens a socket, touches a disk,
-//! starts a thread or reads a clock, so that the code which runs in production
-//! is the code which the simulation (crate `sim`) drives through loss, delay, crashes and partitions.
+//! The protocols of a Freshet cluster as pure state machines: events and the time go in, decisions
+//! come out. Nothing here opens a socket, touches a disk, starts a thread or reads a clock, so that
+//! the code which runs in production is the code which the simulation (crate `sim`) drives through
+//! loss, delay, crashes and partitions.
 //!
 //! | module | decides |
 //! |---|---|

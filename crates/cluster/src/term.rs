@@ -1,15 +1,19 @@
 //! Terms: whose word counts, where logs part, and who may take over.
 //!
-//! A term is the reign of one primary. (term, stamp) identifies a block within a history, which rests on three rules:
+//! A term is the reign of one primary. (term, stamp) identifies a block within a history, which
+//! rests on three rules:
 //!
-//! 1. Whoever begins to reign does so in a term that is new to everyone it has heard, also the node that
-//!    reigned last and only restarted: what it lost in the crash may live on in a standby, and must not share a
-//!    name with what it writes now. Two nodes that do not hear one another may choose the same term. At most one of them can commit
-//!    anything, and a term together with the node that reigns in it is unique: so a [`Reign`] names its node, and a block's name is
-//!    its stamp, its term, and whose that was in the history of its log.
-//! 2. A node enters a term only after it has cut its log where its copy and the primary's part ([`TermHistory::agreement`]).
-//! 3. Whoever has heard of a term accepts nothing of an earlier one ([`Fence`]). The fence is persistent, and an answer to a
-//!    candidate raises it first, so that a quorum which has been consulted is lost to the old primary.
+//! 1. Whoever begins to reign does so in a term that is new to everyone it has heard, also the node
+//!    that reigned last and only restarted: what it lost in the crash may live on in a standby, and
+//!    must not share a name with what it writes now. Two nodes that do not hear one another may
+//!    choose the same term. At most one of them can commit anything, and a term together with the
+//!    node that reigns in it is unique: so a [`Reign`] names its node, and a block's name is its
+//!    stamp, its term, and whose that was in the history of its log.
+//! 2. A node enters a term only after it has cut its log where its copy and the primary's part
+//!    ([`TermHistory::agreement`]).
+//! 3. Whoever has heard of a term accepts nothing of an earlier one ([`Fence`]). The fence is
+//!    persistent, and an answer to a candidate raises it first, so that a quorum which has been
+//!    consulted is lost to the old primary.
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use serde::{Deserialize, Serialize};
@@ -34,7 +38,10 @@ pub struct TermHistory(Vec<Reign>);
 
 /// A term history that no log can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a history of terms must ascend, but term {} at {} follows term {} at {}", .second.term, .second.start, .first.term, .first.start)]
+#[error(
+    "a history of terms must ascend, but term {} at {} follows term {} at {}",
+    .second.term, .second.start, .first.term, .first.start
+)]
 pub struct BadHistory {
     first: Reign,
     second: Reign,
@@ -115,9 +122,10 @@ impl TermHistory {
         self.0.get(index + 1).map_or(log_end, |next| next.start)
     }
 
-    /// Up to where this log, which ends at `end`, and the other are the same: a log is what its terms made
-    /// it, so they agree to the end of the last term that both have, or where the first of them ends within it.
-    /// A standby that is catching up knows of reigns that its log has not reached yet; they play no part.
+    /// Up to where this log, which ends at `end`, and the other are the same: a log is what its
+    /// terms made it, so they agree to the end of the last term that both have, or where the first
+    /// of them ends within it. A standby that is catching up knows of reigns that its log has not
+    /// reached yet; they play no part.
     pub fn agreement(&self, end: Stamp, other: &Self, other_end: Stamp) -> Agreement {
         let (here, there) = (self.cut(end), other.cut(other_end));
         let mut upto = Stamp::ZERO;

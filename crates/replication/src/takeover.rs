@@ -1,10 +1,10 @@
 //! Take-over: a standby becomes the primary of a new term (Query Fresh, section 3.4.4).
 //!
-//! [`TakeOver`] decides, round by round; here it is bound to this node's standby, its terms, and the
-//! connections to the others.
+//! [`TakeOver`] decides, round by round; here it is bound to this node's standby, its terms, and
+//! the connections to the others.
 //!
-//! The engine then turns the log into a primary's, starts a [`crate::primary::Primary`], which makes the new
-//! reign known to everybody, and gives its service to the endpoint.
+//! The engine then turns the log into a primary's, starts a [`crate::primary::Primary`], which
+//! makes the new reign known to everybody, and gives its service to the endpoint.
 
 use std::{
     collections::BTreeMap,
@@ -38,7 +38,8 @@ pub struct PromoteOptions {
     pub safety: Option<Safety>,
     /// How many standbys it was configured with; `None` for what it said itself.
     pub standbys: Option<u32>,
-    /// What this node is configured with, standbys and safety: counts where it has heard nothing from a primary since it started.
+    /// What this node is configured with, standbys and safety: counts where it has heard nothing
+    /// from a primary since it started.
     pub configured: Option<(u32, Safety)>,
     /// Goes on although acknowledged commits may be lost.
     pub force: bool,
@@ -113,7 +114,8 @@ pub enum PromoteError {
          so acknowledged commits might be lost; bring more of the in-sync set back{members}, or force the take-over{unreachable}"
     )]
     SetUncertain {
-        /// How many members of the newest known in-sync set answered, this node included if it is one.
+        /// How many members of the newest known in-sync set answered, this node included if it is
+        /// one.
         heard: u32,
         /// How many it takes.
         needed: u32,
@@ -212,8 +214,9 @@ impl Round {
     }
 }
 
-/// Turns a standby into the primary of a new term; afterwards it rests for good and is to be stopped. When it fails the standby follows its primary
-/// again, which may have been fenced by then.
+/// Turns a standby into the primary of a new term; afterwards it rests for good and is to be
+/// stopped. When it fails the standby follows its primary again, which may have been fenced by
+/// then.
 ///
 /// # Errors
 /// [`PromoteError`] says what is missing.
@@ -351,7 +354,8 @@ fn finish(standby: &Standby, patience: Duration) -> Result<Stamp, PromoteError> 
     Ok(end)
 }
 
-/// A transaction of which the old primary has not sent everything never was. Returns where the log ends then: between transactions.
+/// A transaction of which the old primary has not sent everything never was. Returns where the log
+/// ends then: between transactions.
 fn cut_half(standby: &Standby, end: Stamp) -> Result<Stamp, PromoteError> {
     let shared = &standby.shared;
     let whole = shared.store.transaction_end(end);
@@ -361,8 +365,8 @@ fn cut_half(standby: &Standby, end: Stamp) -> Result<Stamp, PromoteError> {
     Ok(whole)
 }
 
-/// Sends the log to a candidate, as far as it is persistent here, and ends the connection. One piece at a time:
-/// the next follows when the candidate has acknowledged the last.
+/// Sends the log to a candidate, as far as it is persistent here, and ends the connection. One
+/// piece at a time: the next follows when the candidate has acknowledged the last.
 pub(crate) fn serve_log(
     mut connection: Connection,
     host: &Host,

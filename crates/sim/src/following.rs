@@ -1,5 +1,5 @@
-//! Drives [`freshet_cluster::follower::Follower`]: its log is a sequence of blocks, its disk and its
-//! replay take their time.
+//! Drives [`freshet_cluster::follower::Follower`]: its log is a sequence of blocks, its disk and
+//! its replay take their time.
 
 use std::cmp::Ordering;
 
@@ -127,8 +127,8 @@ impl World {
         self.flush(node)
     }
 
-    /// Makes the own log a prefix of the sender's, and enters the sender's terms; false when readers
-    /// have seen what would have to be cut.
+    /// Makes the own log a prefix of the sender's, and enters the sender's terms; false when
+    /// readers have seen what would have to be cut.
     pub(crate) fn enter(&mut self, node: usize, welcome: &Welcome, entry: Entry) -> Result<bool, Violation> {
         if let Some(at) = entry.cut {
             if self.nodes[node].visible > at.0 {

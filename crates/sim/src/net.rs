@@ -1,4 +1,5 @@
-//! Connections: in order within one direction, unordered among one another; a message that is lost ends its connection.
+//! Connections: in order within one direction, unordered among one another; a message that is lost
+//! ends its connection.
 
 use std::collections::BTreeSet;
 

@@ -71,7 +71,8 @@ pub enum Broken {
 pub struct Scenario {
     /// What commits promise.
     pub safety: Safety,
-    /// How many synchronous standbys there are: nodes 1 and following; node 0 begins as the primary.
+    /// How many synchronous standbys there are: nodes 1 and following; node 0 begins as the
+    /// primary.
     pub synchronous: usize,
     /// How many asynchronous standbys follow these.
     pub asynchronous: usize,
@@ -81,7 +82,8 @@ pub struct Scenario {
     pub relay_ack: RelayAck,
     /// Under 2-safe: no commits with fewer standbys than this.
     pub floor: u32,
-    /// Whether the operator forces take-overs that are refused. What may be lost is not checked then.
+    /// Whether the operator forces take-overs that are refused. What may be lost is not checked
+    /// then.
     pub force: bool,
     /// Primaries write into their standbys' memory, which they have mapped; and processes stand
     /// still and continue.

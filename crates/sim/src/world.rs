@@ -518,7 +518,8 @@ impl World {
             }
         }
         if reigning.len() > 1 && self.calm && self.scenario.force && self.dice.one_in(4) {
-            // Whoever was forced may have committed in the same term as another: then somebody has to choose.
+            // Whoever was forced may have committed in the same term as another: then somebody has
+            // to choose.
             let (last, rest) = reigning.split_last().expect("there are several");
             self.crash(*last);
             for node in rest {
@@ -532,7 +533,8 @@ impl World {
             && self.contested(*primary)
             && self.dice.one_in(4)
         {
-            // Others have promised themselves to another node in the same term: a later one resolves it.
+            // Others have promised themselves to another node in the same term: a later one
+            // resolves it.
             self.crash(*primary);
             return Ok(());
         }
@@ -564,7 +566,8 @@ impl World {
         self.nodes.iter().any(|node| Some(node.disk.terms.fence.highest()) == term && another(node))
     }
 
-    /// The operator makes a primary of the past a standby: it forgets that the last reign was its own.
+    /// The operator makes a primary of the past a standby: it forgets that the last reign was its
+    /// own.
     fn demote(&mut self, node: usize) {
         let fence = self.nodes[node].disk.terms.fence.highest();
         self.nodes[node].disk.terms.fence = Fence::new(Term(fence.0), None);

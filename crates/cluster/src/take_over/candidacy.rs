@@ -49,9 +49,11 @@ pub enum Plan {
         /// How many it takes.
         needed: u32,
     },
-    /// The candidate is an asynchronous standby, and the level rests on a fixed number of synchronous nodes, of which it is none.
+    /// The candidate is an asynchronous standby, and the level rests on a fixed number of
+    /// synchronous nodes, of which it is none.
     Asynchronous,
-    /// Under 2-safe: too few members of the newest known in-sync set answered, so there may be a later one.
+    /// Under 2-safe: too few members of the newest known in-sync set answered, so there may be a
+    /// later one.
     SetUncertain {
         /// The newest set that anybody who was heard knows of, if there is one.
         newest: Option<InSyncSet>,
@@ -60,7 +62,8 @@ pub enum Plan {
         /// How many it takes.
         needed: u32,
     },
-    /// Get the log of this node from `cut_at` on, up to its end, after cutting the candidate's own there.
+    /// Get the log of this node from `cut_at` on, up to its end, after cutting the candidate's own
+    /// there.
     Fetch {
         /// From whom.
         from: NodeId,
@@ -94,12 +97,14 @@ pub enum Plan {
 
 /// A take-over in preparation, or a restart: collects what the peers say.
 ///
-/// Under quorum(k) of n nodes, whatever was committed is on k of them; n - k + 1 nodes therefore include one that has it, and the
-/// most advanced of those has all of it. Under very safe every standby has it. Under 2-safe every member of the in-sync set has it, so
-/// the newest set must be known ([`crate::in_sync`]), and the most advanced of its members is followed. Under 1-safe any standby will do; the
-/// most advanced of those that can be reached loses least. Asynchronous standbys, and those that follow a standby, are heard, but
-/// count for nothing; one of them may be the candidate under 1-safe and 2-safe. Very safe and quorum rest on a number of synchronous nodes, which would
-/// change if it became the primary.
+/// Under quorum(k) of n nodes, whatever was committed is on k of them; n - k + 1 nodes therefore
+/// include one that has it, and the most advanced of those has all of it. Under very safe every
+/// standby has it. Under 2-safe every member of the in-sync set has it, so the newest set must be
+/// known ([`crate::in_sync`]), and the most advanced of its members is followed. Under 1-safe any
+/// standby will do; the most advanced of those that can be reached loses least. Asynchronous
+/// standbys, and those that follow a standby, are heard, but count for nothing; one of them may be
+/// the candidate under 1-safe and 2-safe. Very safe and quorum rest on a number of synchronous
+/// nodes, which would change if it became the primary.
 ///
 /// A primary that restarts is a candidate like any other, but for one thing: while it was away,
 /// another may have begun to reign. It gives way to that one ([`Candidacy::comes_back`]), while a
@@ -196,9 +201,11 @@ impl Candidacy {
         self.higher = self.higher.max(Some(highest));
     }
 
-    /// Raises the candidate's own `fence` to its term, before it asks others for a promise; the fence must be persistent before anybody is asked. Begins
-    /// again with a larger term if this one was promised to another meanwhile. What was promised since the candidacy began is not forgotten
-    /// either: the other may reign by now, and the candidate no longer knows that nobody has since it did.
+    /// Raises the candidate's own `fence` to its term, before it asks others for a promise; the
+    /// fence must be persistent before anybody is asked. Begins again with a larger term if this
+    /// one was promised to another meanwhile. What was promised since the candidacy began is not
+    /// forgotten either: the other may reign by now, and the candidate no longer knows that nobody
+    /// has since it did.
     ///
     /// # Errors
     /// When there is no larger term.
@@ -255,8 +262,8 @@ impl Candidacy {
         }
     }
 
-    /// What to do, given the level under which the old primary committed in a cluster of `nodes`. `force` goes on
-    /// although acknowledged commits may be lost.
+    /// What to do, given the level under which the old primary committed in a cluster of `nodes`.
+    /// `force` goes on although acknowledged commits may be lost.
     pub fn plan(&self, safety: Safety, nodes: u32, force: bool) -> Plan {
         if let (Some(_), Some(reign)) = (self.comes_back, self.living) {
             return Plan::Follow { reign, lives: true };
@@ -295,7 +302,8 @@ impl Candidacy {
                 _ => {}
             }
         }
-        // Under 2-safe the logs of others may have been written by a primary that restarted in vain.
+        // Under 2-safe the logs of others may have been written by a primary that restarted in
+        // vain.
         let counts = |node: NodeId| {
             let members = newest.as_ref().map(|set| &set.members).filter(|_| safety == Safety::TwoSafe && !force);
             members.is_none_or(|members| members.contains(&node))
@@ -345,7 +353,8 @@ impl Candidacy {
     /// How many members of the set were heard, and how many it takes to know that it is the newest.
     fn members_heard(&self, newest: Option<&InSyncSet>) -> (u32, u32) {
         let Some(newest) = newest else {
-            // No set was ever written, or nobody who knows one answers. Only who reigned last can tell.
+            // No set was ever written, or nobody who knows one answers. Only who reigned last can
+            // tell.
             return (u32::from(self.undisturbed), 1);
         };
         let own = self.mine.set.as_ref() == Some(newest);

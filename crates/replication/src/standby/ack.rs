@@ -1,7 +1,8 @@
 //! Ack: tells the primary what this standby holds and how far it has room.
 //!
-//! It is written into status words that the primary has exported for this standby (Query Fresh, section 3.1: `persisted`; section 3.2:
-//! ready to receive). To a node from which the log is only fetched it is sent as a frame.
+//! It is written into status words that the primary has exported for this standby (Query Fresh,
+//! section 3.1: `persisted`; section 3.2: ready to receive). To a node from which the log is only
+//! fetched it is sent as a frame.
 
 use std::time::Duration;
 

@@ -37,7 +37,8 @@ struct State {
     leader: Option<String>,
     /// Counts changes of the above, so that an attempt on the old one is given up.
     order: u64,
-    /// Counts those of the changes after which the log may not just go on: not when the leader is only named again.
+    /// Counts those of the changes after which the log may not just go on: not when the leader is
+    /// only named again.
     breaks: u64,
     /// How many want the receiving thread to rest.
     rests: u32,
@@ -220,7 +221,8 @@ impl Follow {
         self.changed.notify_all();
     }
 
-    /// Makes the receiving thread rest, and blocks until it does; it goes on when the result is dropped.
+    /// Makes the receiving thread rest, and blocks until it does; it goes on when the result is
+    /// dropped.
     pub fn rest(&self) -> Rest<'_> {
         let mut state = self.lock();
         state.rests += 1;
@@ -404,7 +406,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
                 refusal: Refusal::Later { .. } | Refusal::Circle { .. },
                 ..
             }) => shared.follow.met_relay(order),
-            // What the primary has no more will not come however often it is asked. A standby may yet find it with another one.
+            // What the primary has no more will not come however often it is asked. A standby may
+            // yet find it with another one.
             SessionError::Goodbye(Refusal::LogGone { .. }) if !shared.config.member => {
                 shared.follow.fail(outcome.to_string());
             }

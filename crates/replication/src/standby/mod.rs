@@ -6,6 +6,7 @@
 //! [`Follower`]: the threads tell it what has happened, and carry out what it says.
 
 mod ack;
+mod config;
 mod follow;
 mod lag;
 mod passage;
@@ -19,7 +20,7 @@ use std::{
     io,
     path::PathBuf,
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use freshet_base::{
@@ -28,18 +29,19 @@ use freshet_base::{
 };
 pub use freshet_cluster::follower::ReplayMode;
 use freshet_cluster::{
-    follower::{Begun, Decision, Event, Follower, FollowerConfig, RelayRules, Seen},
+    follower::{Decision, Event, Follower, Seen},
     in_sync::InSyncSet,
     take_over::LogState,
     term::{Living, TermState},
 };
-use freshet_fabric::{FabricConfig, FabricKind, cpu::Meter, limit::TokenBucket};
+use freshet_fabric::{FabricKind, cpu::Meter};
 use freshet_membership::Credentials;
 
 use self::{
     ack::AckStage, follow::Follow, lag::LagMeter, passage::PassageMeter, relay::RelayStage, replay::ReplayStage,
 };
 pub use self::{
+    config::{StandbyConfig, StandbyFabric},
     follow::JoinError,
     receive::SessionError,
     relay::RelayConfig,
@@ -53,82 +55,6 @@ use crate::{
     terms::Terms,
     wire::{Continue, Hello, Peer, Peers, Purpose, Refusal},
 };
-
-/// How a primary reaches its standby's memory, which is for the standby to say.
-#[derive(Clone, Debug, Default)]
-pub struct StandbyFabric {
-    /// By which fabric.
-    pub kind: FabricKind,
-    /// How that is used.
-    pub config: FabricConfig,
-    /// What this node's sending keeps to.
-    pub limit: Option<Arc<TokenBucket>>,
-    /// The primary reads back what it has written, which is then persistent (Query Fresh, section 2.3, the "appliance" method). Only the
-    /// operator can know that: the log buffer is in persistent memory, and what the network writes goes around the processor's caches.
-    pub appliance: bool,
-}
-
-/// A standby's parameters.
-#[derive(Clone, Debug)]
-pub struct StandbyConfig {
-    /// When batches are replayed and acknowledged.
-    pub replay: ReplayMode,
-    /// No more bytes than this are handed to the replay target at once.
-    pub replay_piece: u64,
-    /// How long the primary may be silent, or take nothing in, before the connection is given up.
-    pub patience: Duration,
-    /// The first pause before connecting again, and the longest.
-    pub back_off: (Duration, Duration),
-    /// Other nodes that may exist, beside those that the primary tells of.
-    pub peers: Vec<String>,
-    /// How the primary reaches this node's memory.
-    pub fabric: StandbyFabric,
-    /// Whether commits may count on this node. An observer's acknowledgements free its primary's log, and no more.
-    pub member: bool,
-    /// Whether commits may wait for this node, if they may count on it.
-    pub synchronous: bool,
-    /// How it feeds standbys of its own, if it is a relay.
-    pub relay: Option<RelayConfig>,
-}
-
-impl Default for StandbyConfig {
-    fn default() -> Self {
-        Self {
-            replay: ReplayMode::Pipelined,
-            replay_piece: 4 << 20,
-            patience: Duration::from_secs(5),
-            back_off: (Duration::from_millis(20), Duration::from_secs(2)),
-            peers: Vec::new(),
-            fabric: StandbyFabric::default(),
-            member: true,
-            synchronous: true,
-            relay: None,
-        }
-    }
-}
-
-impl StandbyConfig {
-    /// With the appliance method the primary acknowledges by itself, when its bytes have arrived:
-    /// nothing else can be promised then.
-    ///
-    /// # Errors
-    /// What is promised that cannot be.
-    pub fn check(&self) -> Result<(), &'static str> {
-        let downstream =
-            self.relay.as_ref().is_some_and(|relay| relay.ack == freshet_cluster::relay::RelayAck::Downstream);
-        match (self.fabric.appliance, self.replay) {
-            (true, ReplayMode::Synchronous) => {
-                Err("with the appliance method the primary acknowledges what has arrived, whether this node has \
-                                                    replayed it or not: synchronous replay needs the general-purpose method")
-            }
-            (true, _) if downstream => Err(
-                "with the appliance method the primary acknowledges what has arrived here, whether those below hold \
-                                            it or not: acknowledgements from downstream need the general-purpose method",
-            ),
-            _ => Ok(()),
-        }
-    }
-}
 
 pub(crate) struct Shared {
     pub node: NodeId,
@@ -197,7 +123,8 @@ pub struct Starting {
     pub leader: Option<String>,
     /// The restart has replayed the log up to here.
     pub replayed: Stamp,
-    /// Known to be persistent wherever the safety level demands, at most what is persistent here: readers see that much at once.
+    /// Known to be persistent wherever the safety level demands, at most what is persistent here:
+    /// readers see that much at once.
     pub global: Stamp,
     /// Readers see nothing below this: where a fuzzy checkpoint ends, with which this node began.
     pub floor: Stamp,
@@ -224,24 +151,7 @@ impl Standby {
             let store = Arc::clone(&store);
             Arc::new(move |from, to| store.persist_share(from, to))
         };
-        let begun = Begun {
-            received: store.received(),
-            persisted: store.persisted(),
-            replayed: starting.replayed,
-            global: starting.global,
-            floor: starting.floor,
-        };
-        let rules = FollowerConfig {
-            replay: config.replay,
-            capacity: store.capacity(),
-            patience: config.patience,
-            relay: config.relay.as_ref().map(|relay| RelayRules {
-                ack: relay.ack,
-                standbys: relay.standbys,
-                standby_timeout: relay.standby_timeout,
-            }),
-        };
-        let follower = Follower::new(starting.node, rules, begun);
+        let follower = config.follower(&starting, &*store);
         let shared = Arc::new(Shared {
             node: starting.node,
             credentials: starting.credentials,
@@ -323,7 +233,8 @@ impl Standby {
     /// Blocks until the standby follows its primary for the first time.
     ///
     /// # Errors
-    /// [`JoinError`] with what went wrong last when `deadline` passes, at once when the standby cannot go on.
+    /// [`JoinError`] with what went wrong last when `deadline` passes, at once when the standby
+    /// cannot go on.
     pub fn wait_joined(&self, deadline: Instant) -> Result<(), JoinError> {
         self.shared.follow.wait_joined(deadline)
     }
@@ -338,13 +249,15 @@ impl Standby {
         self.shared.status()
     }
 
-    /// Says below which stamp those who follow this node need nothing of its log any more; cheap, and does not keep the standby.
+    /// Says below which stamp those who follow this node need nothing of its log any more; cheap,
+    /// and does not keep the standby.
     pub fn needed(&self) -> impl Fn() -> Stamp + Send + Sync + 'static {
         let shared = Arc::downgrade(&self.shared);
         move || shared.upgrade().and_then(|shared| shared.relaying()).map_or(Stamp::MAX, |session| session.needed())
     }
 
-    /// Lets the connection and all threads go. What was received stays, and may be promoted or followed from later.
+    /// Lets the connection and all threads go. What was received stays, and may be promoted or
+    /// followed from later.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.follow.stop();

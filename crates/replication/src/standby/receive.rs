@@ -133,9 +133,8 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
     raise(shared, welcome.term, entry.primary)?;
     enter(shared, &welcome, entry)?;
     if let Some(relay) = &shared.relay {
-        relay
-            .begin(shared, &welcome)
-            .map_err(|error| SessionError::Local(format!("cannot start a thread: {error}")))?;
+        let begun = relay.begin(shared, &welcome);
+        begun.map_err(|error| SessionError::Local(format!("cannot start a thread: {error}")))?;
     }
     let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
     let patience = shared.config.patience.max(keep_alive * 5);
@@ -189,7 +188,8 @@ fn may_enter(shared: &Shared, welcome: &Welcome, terms: &TermState) -> Result<En
     })
 }
 
-/// Continues this node's log from the one at `address`, up to `until` which that node has said to be its end.
+/// Continues this node's log from the one at `address`, up to `until` which that node has said to
+/// be its end.
 pub(crate) fn fetch(
     shared: &Arc<Shared>,
     address: &str,
@@ -342,7 +342,8 @@ impl Session<'_> {
         match kind {
             Some(Kind::Batch) => {
                 let note: BatchNote = wire::decode("batch", self.receiver.message())?;
-                // First what is committed, which rides on it: what is then replayed may be seen at once.
+                // First what is committed, which rides on it: what is then replayed may be seen at
+                // once.
                 self.heard(&note);
                 self.batch(&header, &note)?;
                 stint.note();

@@ -1,9 +1,12 @@
-//! Relay: a standby that feeds standbys of its own, with the same code as a primary ([`crate::feed`]). What it tells them to be globally persistent and what it
-//! acknowledges for them is decided by [`freshet_cluster::relay::Relay`] (Query Fresh, section 4.4: a hierarchical architecture).
+//! Relay: a standby that feeds standbys of its own, with the same code as a primary
+//! ([`crate::feed`]). What it tells them to be globally persistent and what it acknowledges for
+//! them is decided by [`freshet_cluster::relay::Relay`] (Query Fresh, section 4.4: a hierarchical
+//! architecture).
 //!
-//! A [`Session`] lasts as long as the log that this node receives just goes on: the term, whom it follows, and through whom, are the same, and nothing
-//! was cut. Then all feeds end, and those below agree anew. While this node merely looks for its lost upstream, those who are below stay, and nobody
-//! new is let in.
+//! A [`Session`] lasts as long as the log that this node receives just goes on: the term, whom it
+//! follows, and through whom, are the same, and nothing was cut. Then all feeds end, and those
+//! below agree anew. While this node merely looks for its lost upstream, those who are below stay,
+//! and nobody new is let in.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -40,7 +43,8 @@ pub struct RelayConfig {
     pub ack: RelayAck,
     /// How many standbys it is meant to have.
     pub standbys: u32,
-    /// With [`RelayAck::Downstream`]: how long one of them may leave something unacknowledged before it is not waited for any more.
+    /// With [`RelayAck::Downstream`]: how long one of them may leave something unacknowledged
+    /// before it is not waited for any more.
     pub standby_timeout: Duration,
     /// Sizes and times of shipping.
     pub flow: FlowConfig,
@@ -105,7 +109,8 @@ impl RelayStage {
         }
     }
 
-    /// This node was welcomed, and its log is a prefix of the sender's now: what follows is passed on.
+    /// This node was welcomed, and its log is a prefix of the sender's now: what follows is passed
+    /// on.
     pub fn begin(&self, shared: &Arc<Shared>, welcome: &Welcome) -> std::io::Result<()> {
         if shared.state().follower.continues(welcome) {
             return Ok(());
@@ -356,7 +361,8 @@ fn agree(shared: &Arc<Shared>, hello: &Hello, asking: &Asking) -> Result<(Arc<Se
     let elsewhere = || Refusal::NotPrimary { node: shared.node, leader: shared.primary_address() };
     let Some(stage) = &shared.relay else { return Err(elsewhere()) };
     let state = shared.terms.get();
-    // Commits count on it, or may: it has to answer to the primary itself, until it is on record that they do not.
+    // Commits count on it, or may: it has to answer to the primary itself, until it is on record
+    // that they do not.
     let counted = asking.member && asking.synchronous;
     if counted || state.set.is_some_and(|set| set.may_have(hello.node)) {
         return Err(elsewhere());

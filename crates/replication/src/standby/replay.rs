@@ -16,22 +16,24 @@ pub struct ReplayError {
     pub why: String,
 }
 
-/// Makes a part of what was received durable ([`crate::log_access::StandbyStore::persist_share`]); for any thread.
+/// Makes a part of what was received durable ([`crate::log_access::StandbyStore::persist_share`]);
+/// for any thread.
 pub type PersistShare = Arc<dyn Fn(Stamp, Stamp) + Send + Sync>;
 
 /// What replays the log into tables.
 pub trait ReplayTarget: Send + Sync {
-    /// Replays all blocks in `[from, to)`; both are ends of blocks. `partition_ends` are ends of blocks in between, ascending, at which the work
-    /// can be divided; the last is `to`. There may be as few as that one. Called by one thread, in order, without gaps except after a cut.
+    /// Replays all blocks in `[from, to)`; both are ends of blocks. `partition_ends` are ends of
+    /// blocks in between, ascending, at which the work can be divided; the last is `to`. There may
+    /// be as few as that one. Called by one thread, in order, without gaps except after a cut.
     ///
     /// # Errors
     /// [`ReplayError`], after which nothing is replayed any more.
     fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError>;
 
     /// Makes `[from, to)` durable, by `share`, which does so for a part; the parts are those that
-    /// [`ReplayTarget::replay`], which is called next with the same bounds, divides among the same threads
-    /// (persist-upon-replay; Query Fresh, section 3.1). When it returns, all is durable. Only called where the log
-    /// leaves that to replay.
+    /// [`ReplayTarget::replay`], which is called next with the same bounds, divides among the same
+    /// threads (persist-upon-replay; Query Fresh, section 3.1). When it returns, all is durable.
+    /// Only called where the log leaves that to replay.
     ///
     /// # Errors
     /// [`ReplayError`], after which nothing is replayed any more.
@@ -47,13 +49,14 @@ pub trait ReplayTarget: Send + Sync {
         Ok(())
     }
 
-    /// Whether replaying a short range of rows takes no longer than looking at them: then the receiving thread may do it.
+    /// Whether replaying a short range of rows takes no longer than looking at them: then the
+    /// receiving thread may do it.
     fn is_prompt(&self) -> bool {
         false
     }
 
-    /// Forgets everything that was replayed from blocks at and above `at`: the log was cut there. No reader has seen it.
-    /// Called while nothing is being replayed.
+    /// Forgets everything that was replayed from blocks at and above `at`: the log was cut there.
+    /// No reader has seen it. Called while nothing is being replayed.
     ///
     /// # Errors
     /// [`ReplayError`], after which nothing is replayed any more.
@@ -146,8 +149,8 @@ impl Shared {
         Ok(())
     }
 
-    /// A batch was received; `plain` is how many bytes it has, if they are rows and marks only. When
-    /// that is short, and nothing else is being replayed or waits for it, the receiving thread
+    /// A batch was received; `plain` is how many bytes it has, if they are rows and marks only.
+    /// When that is short, and nothing else is being replayed or waits for it, the receiving thread
     /// replays it at once: no other has to wake up for it.
     pub(super) fn accepted(&self, ends: &[Stamp], plain: Option<u32>, piece: &mut Vec<Stamp>) {
         let at_once = plain.is_some_and(|length| length <= SHORT) && self.replay.target.is_prompt();

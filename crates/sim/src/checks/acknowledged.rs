@@ -41,7 +41,8 @@ impl World {
         if self.dice.one_in(4) { self.check_candidates() } else { Ok(()) }
     }
 
-    /// Node `node` tells somebody of its log up to `upto`: whoever was told of more, or less, was told the same.
+    /// Node `node` tells somebody of its log up to `upto`: whoever was told of more, or less, was
+    /// told the same.
     pub(crate) fn promise(&mut self, node: usize, upto: u64, property: Property) -> Result<(), Violation> {
         if !self.scenario.strong() {
             return Ok(());
@@ -62,7 +63,8 @@ impl World {
         Ok(())
     }
 
-    /// Node `node` begins to reign. Of what was promised in a later term it need not know: whoever promised itself to that term will not follow.
+    /// Node `node` begins to reign. Of what was promised in a later term it need not know: whoever
+    /// promised itself to that term will not follow.
     pub(crate) fn check_reign(&mut self, node: usize) -> Result<(), Violation> {
         let reign = self.nodes[node].reign().expect("it has just begun");
         let term = reign.term;
@@ -83,7 +85,8 @@ impl World {
         held.is_some() && held == self.checks.promised.digest(end)
     }
 
-    /// Whoever might take over at this moment, whoever it might hear: it would have what was promised, or is refused.
+    /// Whoever might take over at this moment, whoever it might hear: it would have what was
+    /// promised, or is refused.
     pub(crate) fn check_candidates(&mut self) -> Result<(), Violation> {
         if !self.scenario.strong() {
             return Ok(());
