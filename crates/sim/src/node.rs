@@ -210,7 +210,7 @@ impl Node {
         leaves
     }
 
-    /// It starts as a standby, with the log that is on its disk, all of which is replayed.
+    /// It starts as a standby that has replayed the log on its disk.
     pub fn start(&mut self) {
         let end = Stamp(self.disk.log.end());
         let begun = Begun { received: end, persisted: end, replayed: end, ..Begun::default() };

@@ -491,6 +491,8 @@ impl Shared {
             ack_cpu: feeds.ack_cpu.total(),
             pack_cpu: feeds.pack_cpu.total(),
             packed_bytes: feeds.packed.load(Ordering::Relaxed),
+            live_batches: feeds.live.load(Ordering::Relaxed),
+            prompt_batches: feeds.prompt.load(Ordering::Relaxed),
         }
     }
 
