@@ -9,7 +9,8 @@ use freshet_base::sync::Mutex;
 
 use crate::{Place, QueuePair, SendError};
 
-/// Bytes flow at a rate, and up to a burst at once. Shared by all links that go through one network card.
+/// Bytes flow at a rate, and up to a burst at once. Shared by all links that go through one network
+/// card.
 #[derive(Debug)]
 pub struct TokenBucket {
     bytes_per_second: f64,
@@ -25,7 +26,8 @@ struct State {
 }
 
 impl TokenBucket {
-    /// A bucket for so many gigabits (10^9 bits) per second; it holds what flows in 200 µs, at least 16 KiB.
+    /// A bucket for so many gigabits (10^9 bits) per second; it holds what flows in 200 µs, at
+    /// least 16 KiB.
     ///
     /// # Panics
     /// When the rate is not above zero.

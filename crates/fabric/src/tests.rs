@@ -40,7 +40,8 @@ impl std::fmt::Display for Link {
     }
 }
 
-/// The fabrics that this machine has: `verbs` where an RDMA device for each side is named ("rxe1,rxe2").
+/// The fabrics that this machine has: `verbs` where an RDMA device for each side is named
+/// ("rxe1,rxe2").
 fn links() -> Vec<Link> {
     let mut links = vec![
         Link::Bare(FabricKind::Tcp),
@@ -307,7 +308,8 @@ fn frames_go_round_the_mailbox_and_payloads_round_the_log() {
         let ((mut sends, mut status), (mut tells, mut hears)) = channel(link, &log);
         let rounds = 300u64;
         let writer = thread::spawn(move || {
-            // Its own end must be listened to as well, or nobody carries out what the other side writes.
+            // Its own end must be listened to as well, or nobody carries out what the other side
+            // writes.
             let listening = thread::spawn(move || {
                 while status.next(PATIENCE).is_ok_and(|it| it.is_some()) {}
                 status.status()

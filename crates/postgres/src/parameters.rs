@@ -7,8 +7,8 @@ use crate::packet::Startup;
 pub struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
-    /// Those that PostgreSQL's clients expect, with the values of a fresh session on a primary. `version` stands behind
-    /// the version of PostgreSQL that is spoken.
+    /// Those that PostgreSQL's clients expect, with the values of a fresh session on a primary.
+    /// `version` stands behind the version of PostgreSQL that is spoken.
     #[must_use]
     pub fn expected(version: &str, startup: &Startup) -> Self {
         let mut parameters = Self(Vec::new());

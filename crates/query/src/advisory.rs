@@ -1,17 +1,19 @@
 //! Advisory locks: locks on numbers, which mean what clients agree that they mean.
 //!
-//! They are this node's alone, and gone when it stops: a new primary knows nothing of those of the one before it. Each is held by a session, or by
-//! its transaction until that ends; a session may hold one several times, and has to release it as often. Who waits stands in
-//! line: nobody overtakes whom it would keep waiting.
+//! They are this node's alone, and gone when it stops: a new primary knows nothing of those of the
+//! one before it. Each is held by a session, or by its transaction until that ends; a session may
+//! hold one several times, and has to release it as often. Who waits stands in line: nobody
+//! overtakes whom it would keep waiting.
 //!
 //! Locks are kept by their keys, and a session knows which are its own, so nothing looks through
 //! the locks of others. How many there may be is bounded ([`AdvisoryLimits`]).
 //!
 //! # Deadlocks
 //!
-//! Who waits here looks now and then whether those that it waits for wait, over others, for itself: for such locks, for tables, or
-//! for records. So every circle of waits that has one of these in it is found by one of those in it; the others are
-//! found by the locks on tables and by the engine. A circle must be seen twice, some milliseconds apart.
+//! Who waits here looks now and then whether those that it waits for wait, over others, for itself:
+//! for such locks, for tables, or for records. So every circle of waits that has one of these in it
+//! is found by one of those in it; the others are found by the locks on tables and by the engine. A
+//! circle must be seen twice, some milliseconds apart.
 
 use std::{
     cell::RefCell,
@@ -241,7 +243,8 @@ fn too_many(limits: AdvisoryLimits) -> SqlError {
 }
 
 impl AdvisoryLocks {
-    /// No locks. `others` knows who waits for something else, so that deadlocks with that are found, too.
+    /// No locks. `others` knows who waits for something else, so that deadlocks with that are
+    /// found, too.
     pub fn new(others: Option<Arc<dyn OtherWaits>>) -> Arc<Self> {
         Self::within(others, AdvisoryLimits::default())
     }
@@ -373,7 +376,8 @@ impl SessionAdvisory {
         self.locks.changed.notify_all();
     }
 
-    /// How many locks the transaction has taken, to go [back to](Self::release_since) when a savepoint is rolled back to.
+    /// How many locks the transaction has taken, to go [back to](Self::release_since) when a
+    /// savepoint is rolled back to.
     pub fn mark(&self) -> usize {
         self.transaction.borrow().len()
     }

@@ -1,7 +1,7 @@
 //! Expressions as they are evaluated: names resolved, overloads chosen, casts explicit.
 //!
-//! A column is read where it lies. A comparison of a column with a parameter allocates nothing; a text that a function
-//! takes is copied into a value.
+//! A column is read where it lies. A comparison of a column with a parameter allocates nothing; a
+//! text that a function takes is copied into a value.
 
 use std::cmp::Ordering;
 
@@ -228,7 +228,8 @@ impl Expression {
     /// Null.
     pub const NULL: Self = Self::Constant(Value::Null);
 
-    /// Evaluates it to a value that borrows where it can; what has to be computed is put into `hold`.
+    /// Evaluates it to a value that borrows where it can; what has to be computed is put into
+    /// `hold`.
     ///
     /// # Errors
     /// What goes wrong in it.

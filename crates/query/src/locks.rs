@@ -1,27 +1,32 @@
-//! Locks on tables: whoever changes what a table is waits for those who have written to it, and they wait for it.
+//! Locks on tables: whoever changes what a table is waits for those who have written to it, and
+//! they wait for it.
 //!
-//! Rows need none of this: the engine sees to them. Readers need none either, since each reads what its snapshot has, the definition
-//! included. But a transaction that has written rows as one definition wants them must have ended before another definition
-//! holds, and one that has planned with the old definition must notice. So writers hold a *weak* lock on each table that
-//! they write to, until their transaction ends, and definitions a *strong* one.
+//! Rows need none of this: the engine sees to them. Readers need none either, since each reads what
+//! its snapshot has, the definition included. But a transaction that has written rows as one
+//! definition wants them must have ended before another definition holds, and one that has planned
+//! with the old definition must notice. So writers hold a *weak* lock on each table that they write
+//! to, until their transaction ends, and definitions a *strong* one.
 //!
 //! # How it works
 //!
-//! Each session has a [`Place`] with its weak locks, behind a mutex that is its own, so taking one touches no memory that other
-//! sessions write to. Strong locks, and those who wait, are in the manager's [`State`]. Whoever wants a strong lock first says so in
-//! every place, then looks what is held there; whoever wants a weak one looks into its own place whether anybody wants a strong one,
-//! and adds it to the place, in one critical section. So of two that meet, one sees the other, whoever comes first: if the writer does,
-//! its lock is there when the other looks; otherwise it sees that somebody wants a strong lock, and goes to the
-//! manager. The version of the last change of a table gets about in the same way.
+//! Each session has a [`Place`] with its weak locks, behind a mutex that is its own, so taking one
+//! touches no memory that other sessions write to. Strong locks, and those who wait, are in the
+//! manager's [`State`]. Whoever wants a strong lock first says so in every place, then looks what
+//! is held there; whoever wants a weak one looks into its own place whether anybody wants a strong
+//! one, and adds it to the place, in one critical section. So of two that meet, one sees the other,
+//! whoever comes first: if the writer does, its lock is there when the other looks; otherwise it
+//! sees that somebody wants a strong lock, and goes to the manager. The version of the last change
+//! of a table gets about in the same way.
 //!
 //! Mutexes are always taken in the order state, place; never two places at once.
 //!
 //! # Deadlocks
 //!
-//! Who waits for a table's lock looks now and then whether those that it waits for wait, over others, for itself: for tables'
-//! locks, or for records, of which the engine knows. Every circle that such waits close has one of these waiters in it; what
-//! consists of waits for records only is found by the engine. A circle must be seen twice, some milliseconds apart, before
-//! somebody gives up: what is seen at different moments may never have been one.
+//! Who waits for a table's lock looks now and then whether those that it waits for wait, over
+//! others, for itself: for tables' locks, or for records, of which the engine knows. Every circle
+//! that such waits close has one of these waiters in it; what consists of waits for records only is
+//! found by the engine. A circle must be seen twice, some milliseconds apart, before somebody gives
+//! up: what is seen at different moments may never have been one.
 
 use std::{
     cell::RefCell,
@@ -267,7 +272,8 @@ impl std::fmt::Debug for TableLocks {
 }
 
 impl LockManager {
-    /// No locks. `records` knows who waits for records, so that deadlocks with these are found, too.
+    /// No locks. `records` knows who waits for records, so that deadlocks with these are found,
+    /// too.
     pub fn new(records: Option<Arc<dyn OtherWaits>>) -> Arc<Self> {
         Arc::new(Self { state: Mutex::default(), changed: Condvar::new(), records })
     }
@@ -339,7 +345,8 @@ impl LockManager {
 }
 
 impl State {
-    /// Whom a request waits for: sessions that hold what conflicts with it, and those that wanted such a thing before it.
+    /// Whom a request waits for: sessions that hold what conflicts with it, and those that wanted
+    /// such a thing before it.
     fn blockers(&self, request: &Request) -> Vec<usize> {
         let conflicts = |table: Oid, mode: LockMode| table == request.table && mode.conflicts_with(request.mode);
         let mut found = Vec::new();
@@ -356,7 +363,8 @@ impl State {
         holds_some |=
             self.requests.iter().any(|own| own.granted && own.number == request.number && own.table == request.table);
         for other in others.filter(|other| conflicts(other.table, other.mode)) {
-            // Who wants more of what it has waits for nobody who only wants it: that one waits for it.
+            // Who wants more of what it has waits for nobody who only wants it: that one waits for
+            // it.
             if other.granted || other.id < request.id && !holds_some {
                 found.push(other.number);
             }
@@ -373,8 +381,9 @@ impl State {
 
 impl TableLocks {
     /// The lock of a writer, or another weak one, until the transaction ends: says whether the
-    /// definition at version `planned` of the catalog is still the table's. Blocks while somebody else has or wants a conflicting one. Cheap when it is held already, and when nobody
-    /// is about to change any table.
+    /// definition at version `planned` of the catalog is still the table's. Blocks while somebody
+    /// else has or wants a conflicting one. Cheap when it is held already, and when nobody is about
+    /// to change any table.
     ///
     /// # Errors
     /// 40P01, 55P03, or what ended the wait.
@@ -411,7 +420,8 @@ impl TableLocks {
         if changed <= planned { Planned::Current } else { Planned::Outdated }
     }
 
-    /// Locks a table, until the transaction ends. Blocks while somebody else has or wants a conflicting lock.
+    /// Locks a table, until the transaction ends. Blocks while somebody else has or wants a
+    /// conflicting lock.
     ///
     /// # Errors
     /// 40P01, 55P03, or what ended the wait.
@@ -484,7 +494,8 @@ impl TableLocks {
         Err(failure)
     }
 
-    /// Where the session is, to go [back to](TableLocks::release_since) when a savepoint is rolled back to.
+    /// Where the session is, to go [back to](TableLocks::release_since) when a savepoint is rolled
+    /// back to.
     pub fn mark(&self) -> LockMark {
         LockMark(self.held.borrow().len())
     }

@@ -137,8 +137,8 @@ impl Shared {
         self.catalog.make(&self.first_role).and_then(|()| self.sequences.make())
     }
 
-    /// Makes what a primary needs and may not have yet, and removes what the one before it may have left. Does nothing on a standby,
-    /// nor the next time.
+    /// Makes what a primary needs and may not have yet, and removes what the one before it may have
+    /// left. Does nothing on a standby, nor the next time.
     fn make(&self) -> Result<(), SqlError> {
         if self.is_standby() {
             return Ok(());

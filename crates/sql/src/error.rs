@@ -9,7 +9,8 @@ use std::{borrow::Cow, fmt};
 pub struct SqlState([u8; 5]);
 
 impl SqlState {
-    /// A state that has no name here. Anything but five digits or capitals becomes [`SqlState::INTERNAL_ERROR`].
+    /// A state that has no name here. Anything but five digits or capitals becomes
+    /// [`SqlState::INTERNAL_ERROR`].
     pub const fn new(code: &str) -> Self {
         match Self::checked(code) {
             Some(state) => state,

@@ -47,8 +47,8 @@ fn scan<'g>(
     leaves
 }
 
-/// Whatever happens outside, an insertion into a range that was read is noticed, also where the range
-/// is empty, at its ends, and where leaves meet.
+/// Whatever happens outside, an insertion into a range that was read is noticed, also where the
+/// range is empty, at its ends, and where leaves meet.
 #[test]
 fn an_insertion_into_a_scanned_range_is_noticed() {
     let mut random = Random::new(seed());
@@ -163,8 +163,8 @@ fn a_merge_is_noticed() {
     panic!("the leaves were never merged");
 }
 
-/// Two insertions of one key: the second sees the first. Also among so many stale pairs of the key that
-/// they fill several leaves.
+/// Two insertions of one key: the second sees the first. Also among so many stale pairs of the key
+/// that they fill several leaves.
 #[test]
 fn a_unique_key_is_inserted_once() {
     const THREADS: u64 = 3;

@@ -9,6 +9,9 @@ const FILE: &str = "crates/tidy/ratchet.txt";
 const HEAD: &str =
     "# What is left from before the rules: rule, place, how often. No number may rise; `./test --fix` lowers them.\n";
 
+/// How many offences a message lists.
+const SHOWN: usize = 20;
+
 /// How often each rule is offended, by place.
 pub type Counts = BTreeMap<(String, String), usize>;
 
@@ -67,8 +70,9 @@ pub fn compare(known: &Counts, now: &Counts, offences: &[Offence]) -> Vec<String
             wrong.push(format!("{rule} {place}: {was} -> {is}. Good! ./test --fix lowers the number in {FILE}"));
         } else if is > was {
             let of = offences.iter().filter(|offence| offence.rule == rule && offence.place == *place);
-            let list: String = of.map(|offence| format!("\n    {}: {}", offence.at, offence.what)).collect();
-            wrong.push(format!("{rule} {place}: {was} -> {is}. One of these is new:{list}"));
+            let shown = of.take(SHOWN).map(|offence| format!("\n    {}: {}", offence.at, offence.what));
+            let more = if is > SHOWN { "\n    ... cargo run -p freshet-tidy shows all" } else { "" };
+            wrong.push(format!("{rule} {place}: {was} -> {is}. Among these:{}{more}", shown.collect::<String>()));
         }
     }
     wrong

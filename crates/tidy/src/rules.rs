@@ -167,12 +167,14 @@ impl Forbidden {
             let starts = text[..at].chars().next_back().is_none_or(|before| !before.is_alphabetic());
             if starts && self.rest_follows(&text[at + first.len()..]) {
                 let what = self.words.join(" ");
-                found.push(Offence { place: what.clone(), ..offence("word", source, at.min(source.text.len()), what) });
+                let place = format!("{} {what}", source.place());
+                found.push(Offence { place, ..offence("word", source, at, what) });
             }
         }
     }
 
-    /// Whether the other words follow, with nothing between them but blanks and the signs of comments.
+    /// Whether the other words follow, with nothing between them but blanks and the signs of
+    /// comments.
     fn rest_follows(&self, mut text: &str) -> bool {
         for word in &self.words[1..] {
             let next = text.trim_start_matches([' ', '\n', '/', '!', '_']);

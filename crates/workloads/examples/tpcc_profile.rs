@@ -1,4 +1,5 @@
-//! For profiling: TPC-C's mix in memory, without a log, one thread. It prints transactions per second.
+//! For profiling: TPC-C's mix in memory, without a log, one thread. It prints transactions per
+//! second.
 //!
 //! `tpcc_profile [SECONDS [WAREHOUSES [si|serializable]]]`
 

@@ -1,4 +1,5 @@
-//! For profiling: YCSB's 70/30 mix in memory, without a log, one thread. It prints transactions per second.
+//! For profiling: YCSB's 70/30 mix in memory, without a log, one thread. It prints transactions per
+//! second.
 //!
 //! `ycsb_profile [SECONDS [RECORDS [THETA [MIX [si|serializable]]]]]`
 

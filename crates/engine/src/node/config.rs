@@ -9,7 +9,7 @@ use freshet_cluster::{
 };
 use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
 use freshet_log::{
-    Division, GroupCommitKind, Grouping, LogConfig, Nudge, StandbyRing,
+    Division, GroupCommitKind, Grouping, LogConfig, Nudge, ReceiveConfig,
     persist::{Method, PersistenceConfig, time_around_cache},
 };
 use freshet_replication::{
@@ -542,16 +542,15 @@ impl NodeConfig {
         Ok(Some(PersistenceConfig { path, owner, method, delay, delay_per_kib }))
     }
 
-    /// The log buffer of `owner` as a standby.
-    pub(crate) fn standby_ring(&self, owner: NodeId) -> Result<StandbyRing, String> {
-        Ok(match self.persistence(owner)? {
-            Some(persistence) => {
-                // Who does not replay has nobody to do it then.
-                let upon_replay = self.log.persist_upon_replay && self.replay != ReplayMode::None;
-                StandbyRing::Persistent { persistence, upon_replay }
-            }
-            None => StandbyRing::Plain { huge_pages: self.log.huge_pages },
-        })
+    /// The log of a node that receives it.
+    pub(crate) fn receive_config(&self) -> ReceiveConfig {
+        ReceiveConfig {
+            capacity: self.log.buffer_bytes,
+            huge_pages: self.log.huge_pages,
+            partition: self.log.partition_bytes,
+            // Who does not replay has nobody to do it then.
+            upon_replay: self.log.persist_upon_replay && self.replay != ReplayMode::None,
+        }
     }
 
     /// Where checkpoints' rows go.

@@ -22,8 +22,8 @@ const DIVISION_BY_ZERO: SqlState = SqlState::new("22012");
 
 type News = Arc<Mutex<Vec<String>>>;
 
-/// Users are known by what they are: `trusted`, `root` (a superuser), `ann` (whose password is `pencil`, by SCRAM),
-/// `clear` (the same, in clear text).
+/// Users are known by what they are: `trusted`, `root` (a superuser), `ann` (whose password is
+/// `pencil`, by SCRAM), `clear` (the same, in clear text).
 pub struct Toy {
     verifier: Verifier,
     /// Bells of those who listen, and what they are to be told.

@@ -735,7 +735,8 @@ impl Binder<'_> {
     }
 }
 
-/// Of two kinds of whole numbers, or of floating-point numbers, the wider one, which has all values of the other.
+/// Of two kinds of whole numbers, or of floating-point numbers, the wider one, which has all values
+/// of the other.
 fn wider(one: Kind, other: Kind) -> Option<Kind> {
     const WIDER: &[&[Kind]] = &[&[Kind::Int2, Kind::Int4, Kind::Int8], &[Kind::Float4, Kind::Float8]];
     WIDER.iter().find_map(|kinds| {
@@ -744,7 +745,8 @@ fn wider(one: Kind, other: Kind) -> Option<Kind> {
     })
 }
 
-/// Whether values of both kinds are represented in the same way, so that they can be compared as they are.
+/// Whether values of both kinds are represented in the same way, so that they can be compared as
+/// they are.
 fn same_values(one: Kind, other: Kind) -> bool {
     let plain = |kind| if matches!(kind, Kind::Varchar | Kind::Name | Kind::Unknown) { Kind::Text } else { kind };
     plain(one) == plain(other) && !matches!(one, Kind::Json | Kind::Any | Kind::AnyElement | Kind::AnyArray)

@@ -231,8 +231,8 @@ pub fn has_all(
     })
 }
 
-/// Whether values of parameters may say that an index with some rows only has all of a table's rows,
-/// which are `source`, that fulfil these conditions.
+/// Whether values of parameters may say that an index with some rows only has all of a table's
+/// rows, which are `source`, that fulfil these conditions.
 pub fn may_be_said(info: &TableInfo, source: u16, conditions: &Expression) -> bool {
     fn has_parameter(expression: &Expression) -> bool {
         let mut found = matches!(expression, Expression::Parameter(_));

@@ -167,7 +167,8 @@ impl Session<'_> {
         Ok(Prepared::new(sql, statements.pop(), given))
     }
 
-    /// The plan of a statement outside of its execution: for describing it, and for its parameters' types.
+    /// The plan of a statement outside of its execution: for describing it, and for its parameters'
+    /// types.
     fn planned(&mut self, prepared: &Prepared) -> Result<Arc<Planned>, SqlError> {
         let control = prepared.statement.as_ref().is_none_or(Parsed::is_transaction_control);
         if !control {

@@ -267,7 +267,8 @@ impl SessionView for View<'_> {
 }
 
 impl View<'_> {
-    /// The sequence of this id, if the role has one of these privileges on it. `writes` names the function, if it changes the sequence.
+    /// The sequence of this id, if the role has one of these privileges on it. `writes` names the
+    /// function, if it changes the sequence.
     fn sequence(&self, oid: Option<Oid>, writes: &str, wanted: u16) -> Result<Option<&schema::Sequence>, SqlError> {
         let Some(oid) = oid else { return Ok(None) };
         let schema = &self.state.schema;

@@ -1,4 +1,5 @@
-//! Everything that has columns, as `pg_class` sees it: tables, views, sequences, indexes, and the system's own relations.
+//! Everything that has columns, as `pg_class` sees it: tables, views, sequences, indexes, and the
+//! system's own relations.
 
 use std::{
     borrow::Cow,
@@ -264,9 +265,9 @@ pub(super) fn sequence_row(snapshot: &Snapshot, sequence: &Arc<Sequence>, sink: 
 /// The most columns that a relation has.
 pub const MOST_COLUMNS: u32 = 1600;
 
-/// An id for something that a user's relation has, and of which PostgreSQL keeps a row: a place below
-/// `MOST_COLUMNS + 2` says what. Nothing else has it as long as fewer than a million relations
-/// were made.
+/// An id for something that a user's relation has, and of which PostgreSQL keeps a row: a place
+/// below `MOST_COLUMNS + 2` says what. Nothing else has it as long as fewer than a million
+/// relations were made.
 pub fn derived_oid(relation: Oid, place: u32) -> Oid {
     0x8000_0000 | relation.wrapping_sub(FIRST_USER_OID).wrapping_mul(MOST_COLUMNS + 2).wrapping_add(place)
 }

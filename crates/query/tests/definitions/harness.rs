@@ -1,4 +1,5 @@
-//! A session without a connection: definitions and simple statements, straight to the crate's parts.
+//! A session without a connection: definitions and simple statements, straight to the crate's
+//! parts.
 
 use std::{
     cell::{Cell, RefCell},
@@ -382,7 +383,8 @@ impl<'b> Session<'b> {
     }
 }
 
-/// The columns of a query of columns of one view: what others would say of it who run general queries.
+/// The columns of a query of columns of one view: what others would say of it who run general
+/// queries.
 fn columns_of_view(query: &sqlparser::ast::Query, schema: &Schema, path: &[Oid]) -> Option<Vec<(String, Type)>> {
     let sql = query.to_string().replace('"', "");
     let (columns, from) = sql.strip_prefix("SELECT ")?.split_once(" FROM ")?;

@@ -16,7 +16,8 @@ use freshet_workloads::{
 /// Some time in November 2023.
 pub const NOW: u64 = 1_700_000_000_000_000;
 
-/// The seed of a randomised test: fixed, unless FRESHET_SEED says another; printed, so that a failure can be repeated.
+/// The seed of a randomised test: fixed, unless FRESHET_SEED says another; printed, so that a
+/// failure can be repeated.
 pub fn seed() -> u64 {
     let seed = std::env::var("FRESHET_SEED").ok().map_or(4711, |text| text.parse().expect("FRESHET_SEED is a number"));
     println!("FRESHET_SEED={seed}");

@@ -58,7 +58,8 @@ struct Wanted {
     grantable: bool,
 }
 
-/// The privileges of a list like `SELECT, INSERT WITH GRANT OPTION`: it is asked whether one of them is held.
+/// The privileges of a list like `SELECT, INSERT WITH GRANT OPTION`: it is asked whether one of
+/// them is held.
 ///
 /// # Errors
 /// 22023 for what is no privilege here.
