@@ -44,7 +44,7 @@ enum Command {
     ///
     /// The primary runs within this process, standbys beside it in processes of their own.
     #[command(subcommand)]
-    Bench(bench::Bench),
+    Bench(Box<bench::Bench>),
     /// Measure what papers have measured, at this machine's scale: figures with the papers' beside,
     /// and what differs.
     ///
@@ -78,7 +78,7 @@ impl Command {
             messages::begin(Format::Text, &levels)?;
         }
         match self {
-            Self::Bench(options) => bench::run(options),
+            Self::Bench(options) => bench::run(*options),
             Self::Experiment(options) => experiment::run(&options),
             Self::Torture(options) => torture::run(&options),
             Self::Simulate(options) => simulate::run(&options),
