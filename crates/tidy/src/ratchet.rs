@@ -37,7 +37,7 @@ pub fn read(root: &Path) -> io::Result<Counts> {
     let entry = |line: &str| {
         let (rule, rest) = line.split_once(' ')?;
         let (place, count) = rest.rsplit_once(' ')?;
-        Some(((rule.to_owned(), place.to_owned()), count.parse().ok()?))
+        Some(((rule.to_owned(), place.to_owned()), count.parse::<usize>().ok()?))
     };
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     let bad = |line| io::Error::other(format!("{FILE}: {line:?} is not a rule, a place and a number"));
