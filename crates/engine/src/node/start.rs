@@ -9,7 +9,8 @@ use std::{
 use freshet_base::{NodeId, Stamp, Term};
 use freshet_cluster::{
     commit_rule::AbsurdRule,
-    term::{Candidacy, LogState, Plan, TermHistory, may_come_back},
+    take_over::{Candidacy, LogState, Plan},
+    term::{TermHistory, may_come_back},
 };
 use freshet_fabric::tcp::{ListenError, Listener};
 use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, block::MAX_STREAMS, persist::BufferError};

@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Stamp;
+use freshet_base::{Stamp, check};
 
 use super::{
     Shared,
@@ -207,7 +207,7 @@ impl Shared {
         if from >= to {
             return Ok(());
         }
-        assert!(to <= self.core.buffer.filled(), "durable <= filled");
+        check(&[("durable", to), ("filled", self.core.buffer.filled()), ("reserved", fill.reserved())]);
         let bytes = match &self.core.store {
             None => {
                 flusher.done(&self.core.buffer, to);

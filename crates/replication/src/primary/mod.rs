@@ -22,6 +22,7 @@ use freshet_cluster::{
     Moment,
     commit_rule::{self, Event, RuleConfig},
     flow::FlowConfig,
+    handshake::Host,
     in_sync::Succession,
     term::TermHistory,
 };
@@ -35,7 +36,6 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     feed::{FeedConfig, Feeder, Feeds, Shipper},
-    handshake::Host,
     log_access::{LogReadError, LogSource},
     status::PrimaryStatus,
     terms::Terms,
@@ -130,8 +130,6 @@ enum NotRecorded {
     /// The log accepts nothing more.
     Log(String),
 }
-
-/// Gives room in the log buffer back.
 
 pub(crate) struct Shared {
     config: PrimaryConfig,
