@@ -151,7 +151,7 @@ impl Reload {
 }
 
 /// Each key with its value.
-fn keys(settings: &Settings) -> BTreeMap<String, Value> {
+pub(crate) fn keys(settings: &Settings) -> BTreeMap<String, Value> {
     fn flatten(prefix: &str, value: Value, into: &mut BTreeMap<String, Value>) {
         match value {
             Value::Object(table) => {

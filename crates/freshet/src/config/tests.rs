@@ -116,3 +116,131 @@ fn absurd_values_are_refused_by_name() {
         assert!(Cli::try_parse_from(["freshet", "serve"].iter().chain(&args)).is_err(), "{args:?}");
     }
 }
+
+/// Every key with a value that is not its default, as a file writes it and as a flag or a variable
+/// does. Users have these keys in their files and scripts: lines are added here, and none is
+/// changed or removed.
+const KEYS: [(&str, &str, &str); 79] = [
+    ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
+    ("open-status", "true", "true"),
+    ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
+    ("join", "\"primary:7401\"", "primary:7401"),
+    ("advertise", "\"me:7501\"", "me:7501"),
+    ("peers", "[\"a:1\", \"b:2\"]", "a:1,b:2"),
+    ("safety", "\"quorum:2\"", "quorum:2"),
+    ("standbys", "2", "2"),
+    ("on-loss", "\"refuse\"", "refuse"),
+    ("least-in-sync", "1", "1"),
+    ("asynchronous", "true", "true"),
+    ("restart-timeout-s", "7", "7"),
+    ("force-reign", "true", "true"),
+    ("relay-standbys", "3", "3"),
+    ("relay-ack", "\"downstream\"", "downstream"),
+    ("standby-timeout-ms", "70", "70"),
+    ("refuse-after-ms", "7", "7"),
+    ("directory", "\"data\"", "data"),
+    ("replay-threads", "7", "7"),
+    ("replay", "\"none\"", "none"),
+    ("apply", "\"full\"", "full"),
+    ("pin", "\"0,2\"", "0,2"),
+    ("fabric.kind", "\"shm\"", "shm"),
+    ("fabric.spin-us", "7", "7"),
+    ("fabric.huge-pages", "true", "true"),
+    ("fabric.bandwidth-gbit", "7.5", "7.5"),
+    ("fabric.compress", "true", "true"),
+    ("fabric.appliance", "true", "true"),
+    ("fabric.device", "\"mlx5_0:1:3\"", "mlx5_0:1:3"),
+    ("fabric.encryption", "\"none\"", "none"),
+    ("member.token-file", "\"token\"", "token"),
+    ("member.certificate", "\"node.crt\"", "node.crt"),
+    ("member.key", "\"node.key\"", "node.key"),
+    ("member.authority", "\"authority.crt\"", "authority.crt"),
+    ("domain", "\"pmem\"", "pmem"),
+    ("log.buffer-bytes", "131072", "131072"),
+    ("log.uncommitted-bytes", "70000", "70000"),
+    ("log.transaction-bytes", "70000", "70000"),
+    ("log.segment-bytes", "131072", "131072"),
+    ("log.batch-bytes", "7", "7"),
+    ("log.interval-us", "7", "7"),
+    ("log.partition-bytes", "2048", "2048"),
+    ("log.streams", "7", "7"),
+    ("log.dir", "[\"x\", \"y\"]", "x,y"),
+    ("log.group-size", "7", "7"),
+    ("log.divide-by", "\"page\"", "page"),
+    ("log.huge-pages", "true", "true"),
+    ("log.page-records", "7", "7"),
+    ("log.group-commit", "\"epoch\"", "epoch"),
+    ("log.epoch-ms", "7", "7"),
+    ("log.format", "\"json\"", "json"),
+    ("log.level", "\"warn,log=debug\"", "warn,log=debug"),
+    ("log.buffer-file", "\"dax\"", "dax"),
+    ("log.persist-method", "\"eadr\"", "eadr"),
+    ("log.persist-delay-ns", "7", "7"),
+    ("log.persist-delay-per-kib", "\"calibrated\"", "calibrated"),
+    ("log.persist-upon-replay", "false", "false"),
+    ("log.nudge", "\"signal\"", "signal"),
+    ("checkpoint.dir", "[\"x\", \"y\"]", "x,y"),
+    ("checkpoint.files", "7", "7"),
+    ("checkpoint.interval-s", "7", "7"),
+    ("checkpoint.log-bytes", "7", "7"),
+    ("checkpoint.sync-bytes", "7", "7"),
+    ("checkpoint.cpu-percent", "7", "7"),
+    ("checkpoint.keep-log-bytes", "7", "7"),
+    ("sql.listen", "\"off\"", "off"),
+    ("sql.socket-directory", "\"sockets\"", "sockets"),
+    ("sql.access", "\"hba\"", "hba"),
+    ("sql.connections", "7", "7"),
+    ("sql.user", "\"me\"", "me"),
+    ("sql.tls-certificates", "\"sql.crt\"", "sql.crt"),
+    ("sql.tls-key", "\"sql.key\"", "sql.key"),
+    ("sql.tls-ca", "\"ca.crt\"", "ca.crt"),
+    ("sql.memory-bytes", "3000000", "3000000"),
+    ("sql.session-memory-bytes", "2000000", "2000000"),
+    ("sql.statement-memory-bytes", "1048577", "1048577"),
+    ("sql.statement-timeout-ms", "7", "7"),
+    ("sql.idle-in-transaction-timeout-ms", "7", "7"),
+    ("sql.idle-session-timeout-ms", "7", "7"),
+];
+
+/// A key as a flag, without the dashes in front.
+fn flag_of(key: &str) -> String {
+    key.replace('.', "-")
+}
+
+#[test]
+fn every_key_is_read_from_files_flags_and_variables() {
+    // Such a node may be no relay that acknowledges for others.
+    let given = |key: &str| key != "fabric.appliance";
+    let lines = KEYS.iter().filter(|(key, ..)| given(key)).map(|(key, value, _)| format!("{key} = {value}\n"));
+    let (_directory, path) = written(&lines.collect::<String>());
+    let from_file = Settings::gather(&flags(&["--config", path.to_str().unwrap()])).unwrap();
+    let arguments: Vec<String> = KEYS
+        .iter()
+        .filter(|(key, ..)| given(key))
+        .flat_map(|(key, _, value)| [format!("--{}", flag_of(key)), (*value).to_owned()])
+        .collect();
+    let from_flags = Settings::gather(&flags(&arguments.iter().map(String::as_str).collect::<Vec<_>>())).unwrap();
+    assert_eq!(from_file, from_flags);
+
+    let (values, defaults) = (crate::reload::keys(&from_file), crate::reload::keys(&Settings::default()));
+    assert_eq!(values.len(), KEYS.len(), "every key is in the list");
+    for (key, ..) in KEYS {
+        assert_eq!(values[key] != defaults[key], given(key), "{key} is {}", values[key]);
+        let variable = format!("FRESHET_{}", flag_of(key).to_uppercase().replace('-', "_"));
+        flags::check_environment([(variable.into(), "".into())].into_iter()).unwrap();
+    }
+}
+
+/// Both ways of writing what is true or false, and of writing lists.
+#[test]
+fn flags_may_leave_out_true_and_repeat_lists() {
+    for key in ["open-status", "asynchronous", "force-reign", "fabric.huge-pages", "fabric.compress"] {
+        let settings = Settings::gather(&flags(&[&format!("--{}", flag_of(key))])).unwrap();
+        assert_eq!(crate::reload::keys(&settings)[key], serde_json::Value::Bool(true), "{key}");
+    }
+    let repeated = Settings::gather(&flags(&["--log-dir", "a", "--log-dir", "b", "--peers", "c:1"])).unwrap();
+    assert_eq!(repeated, Settings::gather(&flags(&["--log-dir", "a,b", "--peers", "c:1"])).unwrap());
+    let (_directory, path) = written("peers = [\"a:1\", \"b:2\"]\n");
+    let replaced = Settings::gather(&flags(&["--config", path.to_str().unwrap(), "--peers", "c:1"])).unwrap();
+    assert_eq!(crate::reload::keys(&replaced)["peers"], serde_json::json!(["c:1"]), "not added to the file's");
+}
