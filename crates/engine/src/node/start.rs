@@ -6,15 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{NodeId, Stamp, Term};
-use freshet_cluster::{
-    commit_rule::AbsurdRule,
-    term::{Candidacy, LogState, Plan, TermHistory, may_come_back},
-};
+use freshet_base::{Stamp, Term};
+use freshet_cluster::term::{Candidacy, LogState, Plan, TermHistory, may_come_back};
 use freshet_fabric::tcp::{ListenError, Listener};
-use freshet_log::{
-    ControlError, Log, LogOpenError, StandbyLog, StandbyRing, StoreError, block::MAX_STREAMS, persist::BufferError,
-};
+use freshet_log::{ControlError, Log, LogOpenError, StandbyLog, StandbyRing, StoreError, persist::BufferError};
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
 use freshet_replay::{Deleted, LogBytes, Replay, Target};
 use freshet_replication::{
@@ -35,7 +30,7 @@ use super::{
     adapters::{LiveReplay, ReceivedLog},
     checkpoint::{self, Checkpointing},
     commands::{CommandExecutor, Executors},
-    config::{Apply, NodeConfig},
+    config::{Apply, NodeConfig, SettingError},
     ground::{BufferInUse, Ground},
     janitor::{Janitor, JanitorThread},
     join::CheckpointDoor,
@@ -62,9 +57,9 @@ pub enum StartError {
     /// Something in the configuration makes no sense.
     #[error("configuration: {0}")]
     Config(String),
-    /// The safety level can never be reached.
+    /// A value that no node can run with.
     #[error("configuration: {0}")]
-    Safety(#[from] AbsurdRule),
+    Setting(#[from] SettingError),
     /// The directory or its control file.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -132,17 +127,10 @@ impl Node {
         executor: Option<Arc<dyn CommandExecutor>>,
         mut progress: impl FnMut(Phase) + Send,
     ) -> Result<Arc<Self>, StartError> {
-        config.log_config().check()?;
-        config.persistence(NodeId(0)).map_err(StartError::Config)?;
-        config.fabric.primary().and_then(|_| config.fabric.standby(config.domain)).map_err(StartError::Config)?;
-        let streams = config.log.stream_count();
-        if streams == 0 || streams > MAX_STREAMS {
-            return Err(StartError::Config(format!("a log has 1 to {MAX_STREAMS} streams, not {streams}")));
-        }
-        config.rule()?;
+        config.check()?;
         // Nothing is made for a node that cannot listen. It does so when it has something to say:
         // who comes before is to be refused, and not to wait.
-        drop(Listener::bind(&config.listen)?);
+        drop(Listener::bind(&config.listen.to_string())?);
         let ground = Ground::find(&config)?;
         let progress = Mutex::new(&mut progress);
         let tell = |phase| (progress.lock().unwrap_or_else(PoisonError::into_inner))(phase);
@@ -168,7 +156,7 @@ impl Node {
             restored = Some(restart.run(&tell)?);
         }
         let source = Arc::new(LogSource::default());
-        let endpoint = Endpoint::open(ground.id, ground.credentials.clone(), &config.listen)?;
+        let endpoint = Endpoint::open(ground.id, ground.credentials.clone(), &config.listen.to_string())?;
         let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
         let restart = restored.as_ref().map(|restored| restored.phases).unwrap_or_default();
         let mut passed_over = None;
@@ -220,7 +208,7 @@ impl Parts {
         let term = state.fence.highest().max(state.history.last_term()).next();
         let succession = alone(&ground, end).succession(config.force_reign);
         ground.terms.begin(term, ground.id, end, end)?;
-        let log = match (config.persistence(ground.id).map_err(StartError::Config)?, ground.store.clone()) {
+        let log = match (config.persistence(ground.id)?, ground.store.clone()) {
             (Some(persistence), Some(store)) => {
                 let log = Log::open_persistent(config.log_config(), &persistence, store, end, term)?;
                 if let Some(directory) = &ground.directory {
@@ -341,7 +329,7 @@ impl Parts {
             let adopted = ground.terms.adopt(ground.cluster, state.history.cut(end));
             adopted.map_err(|cause| StartError::System(cause.to_string()))?;
         }
-        let ring = config.standby_ring(ground.id).map_err(StartError::Config)?;
+        let ring = config.standby_ring(ground.id)?;
         let (log, receiver) = StandbyLog::open_on(&ring, config.log.buffer_bytes, store, end)?;
         ground.log_has_begun(&config)?;
         if let (StandbyRing::Persistent { persistence, .. }, Some(directory)) = (&ring, &ground.directory) {
@@ -394,9 +382,9 @@ impl Parts {
         let standby_config = StandbyConfig {
             replay: config.replay,
             peers: ground.known(&config),
-            fabric: config.fabric.standby(config.domain).map_err(StartError::Config)?,
+            fabric: config.fabric.standby()?,
             synchronous: !config.asynchronous,
-            relay: config.relay().map_err(StartError::Config)?,
+            relay: config.relay()?,
             ..StandbyConfig::default()
         };
         let standby =
