@@ -75,7 +75,7 @@ pub struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// Starts `program bench node`, which is `program serve` with procedures for benchmarks, with
+    /// Starts `program node`, which is `freshet serve` with procedures for the demo and benchmarks, with
     /// these flags and waits until it can serve.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl Process {
         I::Item: Into<OsString>,
     {
         let mut command = Command::new(program);
-        command.args(["bench", "node", "--while-stdin"]).args(flags.into_iter().map(Into::into));
+        command.args(["node", "--while-stdin"]).args(flags.into_iter().map(Into::into));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // In a process group of its own: so it does not get the terminal's signals, and the kernel
         // continues it, if it is stopped, when the process that started it has ended. Then it finds

@@ -6,14 +6,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use freshet_base::NodeId;
 
 use crate::{
-    Failure, backup, bench, checkpoint,
+    Failure, backup, checkpoint,
     client::{Client, ClientError},
     config::Flags,
     demo::{self, DemoOptions},
-    experiment::{self, ExperimentOptions},
-    inspect, membership,
-    messages::{self, Format},
-    promote, serve, status,
+    inspect, membership, promote,
+    serve::{self, NodeOptions},
+    status,
 };
 
 /// A main-memory transactional database: what one node commits is durable on the others before the client hears of
@@ -88,22 +87,16 @@ pub(crate) enum Command {
     /// Look into files: a log, the tail of one that a node has saved, or checkpoints. Nodes may be at work on them.
     #[command(subcommand)]
     Inspect(Inspect),
-    /// Measure the engine: TPC-C, YCSB, TATP, TPC-B, and restarts.
-    ///
-    /// The primary runs within this process, standbys beside it in processes of their own.
-    #[command(subcommand)]
-    Bench(bench::Bench),
-    /// Measure what papers have measured, at this machine's scale: figures with the papers' beside, and what differs.
-    ///
-    /// `freshet experiment list` shows which there are. Each is a sweep of `freshet bench`, and leaves a directory with its data (CSV),
-    /// a plot (SVG and PNG) and a report.
-    Experiment(ExperimentOptions),
+    /// Run a node as `serve` does, one that also runs the procedures of the demo and of benchmarks
+    /// for its clients.
+    #[command(hide = true)]
+    Node(Box<NodeOptions>),
 }
 
 /// Options of `freshet serve`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-pub(crate) struct Serve {
+pub struct Serve {
     #[command(flatten)]
     pub(crate) flags: Flags,
     /// End cleanly when standard input ends: for processes that start nodes.
@@ -345,10 +338,7 @@ pub(crate) struct InspectCheckpoint {
 
 impl Cli {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        // Reports of experiments are to be shown; everything else is private data.
-        if !matches!(self.command, Command::Experiment(_)) {
-            freshet_base::private::umask();
-        }
+        freshet_base::private::umask();
         match self.command {
             Command::Demo(options) => demo::run(&options),
             Command::Serve(options) => serve::run(&options, None),
@@ -362,13 +352,7 @@ impl Cli {
             Command::Archive(options) => backup::archive(&options),
             Command::Restore(options) => backup::restore(&options),
             Command::Inspect(what) => inspect::run(&what),
-            Command::Bench(options) => {
-                // Nodes are stopped and killed on purpose here: their messages are not wanted.
-                let levels = "error,log=warn,engine=warn".parse().map_err(|cause: String| Failure::new(cause))?;
-                messages::begin(Format::Text, &levels)?;
-                bench::run(options)
-            }
-            Command::Experiment(options) => experiment::run(&options),
+            Command::Node(options) => serve::node(&options),
         }
     }
 }

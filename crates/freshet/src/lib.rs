@@ -7,15 +7,12 @@
 //! | [`protocol`] | the frames between clients and nodes |
 //! | [`server`], [`client`] | the two ends of it |
 //! | [`serve`], [`status`], [`promote`], [`checkpoint`], [`inspect`] | the commands of that name |
-//! | [`bench`] | measures the engine within this process, standbys beside it |
-//! | [`experiment`] | what papers measured, measured here: sweeps of benchmarks, plots, reports |
 //! | [`messages`] | the process's messages on standard error |
 //! | [`children`] | nodes in processes of their own |
 //! | [`demo`] | a cluster on one machine that loses its primary, and nothing else |
 #![forbid(unsafe_code)]
 
 mod backup;
-mod bench;
 mod checkpoint;
 pub mod children;
 mod cli;
@@ -25,21 +22,21 @@ mod demo;
 mod descriptors;
 mod disk;
 mod ending;
-mod experiment;
 mod inspect;
+pub mod interruption;
 mod membership;
-mod messages;
+pub mod messages;
 mod notify;
-mod pin;
-mod process;
+pub mod pin;
+pub mod process;
 mod promote;
 pub mod protocol;
 mod reload;
-mod serve;
-mod server;
+pub mod serve;
+pub mod server;
 mod sql;
-mod status;
-mod units;
+pub mod status;
+pub mod units;
 
 use std::process::ExitCode;
 
@@ -74,8 +71,12 @@ impl<E: std::error::Error> From<E> for Failure {
 
 /// Does what the command line says.
 pub fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
-    match cli.run() {
+    end(cli::Cli::parse().run())
+}
+
+/// Ends a program: tells a failure, and waits until all messages are written.
+pub fn end(result: Result<ExitCode, Failure>) -> ExitCode {
+    match result {
         Ok(code) => {
             messages::flush();
             code

@@ -10,7 +10,7 @@ use crate::Failure;
 /// A list of processors: `0`, `0,2` or `1-3`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct Cpus(Vec<usize>);
+pub struct Cpus(Vec<usize>);
 
 impl FromStr for Cpus {
     type Err = String;
@@ -59,41 +59,16 @@ impl From<Cpus> for String {
 
 impl Cpus {
     /// Keeps the calling thread, and all that it starts from now on, on these processors.
-    pub(crate) fn pin(&self) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// When there is no such processor.
+    pub fn pin(&self) -> Result<(), Failure> {
         let mut set = CpuSet::new();
         for cpu in &self.0 {
             set.set(*cpu);
         }
         sched_setaffinity(None, &set)
             .map_err(|cause| Failure::new(format!("cannot run on processors {self}: {cause}; see `nproc`")))
-    }
-}
-
-/// Processors of the primary and, behind a slash, of its standbys: `0/1`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pin {
-    pub(crate) primary: Cpus,
-    pub(crate) standbys: Option<Cpus>,
-}
-
-impl FromStr for Pin {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('/') {
-            Some((primary, standbys)) => Ok(Self { primary: primary.parse()?, standbys: Some(standbys.parse()?) }),
-            None => Ok(Self { primary: text.parse()?, standbys: None }),
-        }
-    }
-}
-
-impl fmt::Display for Pin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.primary)?;
-        match &self.standbys {
-            Some(cpus) => write!(f, "/{cpus}"),
-            None => Ok(()),
-        }
     }
 }
 
@@ -104,10 +79,8 @@ mod tests {
     #[test]
     fn lists_of_processors() {
         assert_eq!("0,2-4".parse::<Cpus>().unwrap(), Cpus(vec![0, 2, 3, 4]));
-        assert_eq!("0/1".parse::<Pin>().unwrap().to_string(), "0/1");
-        assert_eq!("1".parse::<Pin>().unwrap().standbys, None);
-        for text in ["", "x", "1-0", "1,", "-1", "99999", "0/"] {
-            assert!(text.parse::<Pin>().unwrap_err().contains("no list of processors"), "{text}");
+        for text in ["", "x", "1-0", "1,", "-1", "99999"] {
+            assert!(text.parse::<Cpus>().unwrap_err().contains("no list of processors"), "{text}");
         }
     }
 }

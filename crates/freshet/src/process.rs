@@ -10,18 +10,18 @@ fn status_field(name: &str) -> Option<u64> {
 }
 
 /// The most memory that this process has had resident so far, in bytes; 0 where it is not known.
-pub(crate) fn peak_resident_bytes() -> u64 {
+pub fn peak_resident_bytes() -> u64 {
     status_field("VmHWM").unwrap_or(0)
 }
 
 /// The memory that this process has resident, in bytes; 0 where it is not known.
-pub(crate) fn resident_bytes() -> u64 {
+pub fn resident_bytes() -> u64 {
     status_field("VmRSS").unwrap_or(0)
 }
 
 /// The memory that this process could have at most, in bytes: the machine's, or what its control
 /// group is limited to; 0 where it is not known.
-pub(crate) fn available_bytes() -> u64 {
+pub fn available_bytes() -> u64 {
     let first = |text: String| text.split_whitespace().find_map(|word| word.parse::<u64>().ok());
     let machine = fs::read_to_string("/proc/meminfo").ok();
     let machine = machine.and_then(|text| first(text.lines().find(|line| line.starts_with("MemTotal"))?.to_owned()));

@@ -11,7 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Stamp;
+use clap::Args;
+use freshet_base::{Isolation, Stamp};
 use freshet_engine::{CommandExecutor, Database, Node, NodeConfig, node::StartPhase};
 use freshet_membership::Grant;
 use serde::Serialize;
@@ -46,6 +47,30 @@ struct Ready<'a> {
     node: String,
     cluster: String,
     pid: u32,
+}
+
+/// Options of a node that also runs procedures for its clients.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct NodeOptions {
+    #[command(flatten)]
+    serve: Serve,
+    /// Threads that execute procedures.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
+    /// The isolation of procedures: si or serializable.
+    #[arg(long, value_name = "LEVEL", default_value_t = Isolation::Serializable)]
+    isolation: Isolation,
+}
+
+/// Runs a node as `freshet serve` does, one that also runs procedures for its clients. Blocks until
+/// it has ended.
+///
+/// # Errors
+/// When the node cannot start, or does not end cleanly.
+pub fn node(options: &NodeOptions) -> Result<ExitCode, Failure> {
+    let procedures = ProcedureOptions { workers: options.workers.into(), isolation: options.isolation };
+    run(&options.serve, Some(procedures))
 }
 
 /// Runs a node; with `procedures` one for a benchmark.

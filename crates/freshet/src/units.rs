@@ -2,8 +2,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use indicatif::ProgressStyle;
+
 /// `1234567` as `1,234,567`.
-pub(crate) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (position, digit) in digits.chars().enumerate() {
@@ -16,7 +18,7 @@ pub(crate) fn grouped(number: u64) -> String {
 }
 
 /// Bytes in the unit that suits them.
-pub(crate) fn bytes(number: u64) -> String {
+pub fn bytes(number: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     if number < 1024 {
         return format!("{number} B");
@@ -31,7 +33,7 @@ pub(crate) fn bytes(number: u64) -> String {
 }
 
 /// A time in the unit that suits it.
-pub(crate) fn micros(microseconds: f64) -> String {
+pub fn micros(microseconds: f64) -> String {
     if microseconds < 1_000.0 {
         format!("{microseconds:.1} us")
     } else if microseconds < 1_000_000.0 {
@@ -42,7 +44,7 @@ pub(crate) fn micros(microseconds: f64) -> String {
 }
 
 /// A time, given in microseconds since 1970, as a date.
-pub(crate) fn date(micros: u64) -> String {
+pub fn date(micros: u64) -> String {
     let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // The calendar repeats after 146,097 days; its years begin in March, so that leap days are their ends.
@@ -58,8 +60,15 @@ pub(crate) fn date(micros: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06} UTC")
 }
 
+/// How the progress of loading looks.
+pub fn loading_style() -> ProgressStyle {
+    ProgressStyle::with_template("loading [{bar:40}] {human_pos} of {human_len} rows, {eta} left")
+        .expect("the template is well-formed")
+        .progress_chars("=> ")
+}
+
 /// Microseconds since 1970.
-pub(crate) fn now_micros() -> u64 {
+pub fn now_micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }

@@ -195,7 +195,7 @@ fn a_node_that_nobody_listens_to_serves_and_ends() {
     // This domain has something to say at the start.
     let flags = flags(&directory.path().join("a"), &["--domain", "pmem"]);
     let mut command = Command::new(program());
-    command.args(["bench", "node"]).args(flags).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(writer);
+    command.args(["node"]).args(flags).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(writer);
     let mut child = Child(command.spawn().unwrap());
     let (sender, receiver) = std::sync::mpsc::channel();
     let stdout = child.0.stdout.take().unwrap();

@@ -39,7 +39,7 @@ struct Supervised {
 
 fn spawn(flags: &[String], errors: &PathBuf) -> Child {
     let mut command = Command::new(program());
-    command.args(["bench", "node", "--while-stdin"]).args(flags);
+    command.args(["node", "--while-stdin"]).args(flags);
     // Flags alone decide.
     std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("FRESHET_")).for_each(
         |name| {

@@ -69,7 +69,7 @@ def inspected(engine):
     unique = inspector.get_unique_constraints("customer", "app")
     same([(it["name"], it["column_names"]) for it in unique], [("customer_email_key", ["email"])], "unique constraints")
     checks = inspector.get_check_constraints("line", "app")
-    same([(it["name"], it["sqltext"]) for it in checks], [("cheap", "price < 10000")], "check constraints")
+    same([(it["name"], it["sqltext"]) for it in checks], [("cheap", "price < 10000::numeric")], "check constraints")
     same("customer" in inspector.get_view_definition("owing", "app"), True, "a view's definition")
     same(len(inspector.get_multi_columns("app", kind=sa.engine.reflection.ObjectKind.ANY)), 4, "columns of everything")
     same(inspector.get_table_options("customer", "app"), {}, "options")

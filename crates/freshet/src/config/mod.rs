@@ -19,8 +19,7 @@ use std::{
 };
 
 use clap::Args;
-pub use freshet_engine::{DivideBy, Domain, GroupCommit, NudgeBy};
-use freshet_engine::{NodeConfig, SettingError};
+use freshet_engine::{Domain, NodeConfig, SettingError};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;

@@ -12,8 +12,8 @@ use freshet_log::inspect::{Finding, Inspection};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Interruption, Teller};
-use crate::{Failure, children::NodeProcess, client::Client, units};
+use super::Teller;
+use crate::{Failure, children::NodeProcess, client::Client, interruption::Interruption, units};
 
 /// How long a node may take for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

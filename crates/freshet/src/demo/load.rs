@@ -23,10 +23,10 @@ use freshet_workloads::{
 };
 use hdrhistogram::Histogram;
 
-use super::Interruption;
 use crate::{
     Failure,
     client::{Arrived, Client},
+    interruption::Interruption,
     protocol::Answer,
     units::now_micros,
 };

@@ -13,10 +13,6 @@ mod table;
 
 use std::{
     process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     thread,
     time::{Duration, Instant},
 };
@@ -24,7 +20,6 @@ use std::{
 use clap::Args;
 use freshet_workloads::tpcc::population::{Population, Scale};
 use indicatif::ProgressBar;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::{
     cluster::{Cluster, PATIENCE},
@@ -35,10 +30,10 @@ use self::{
 };
 use crate::{
     Failure,
-    bench::loading_style,
     client::{Client, ClientError},
+    interruption::Interruption,
     server::procedures::LoadTpcc,
-    units::{grouped, now_micros},
+    units::{grouped, loading_style, now_micros},
 };
 
 /// Options of `freshet demo`.
@@ -60,38 +55,6 @@ pub(crate) struct DemoOptions {
     /// The seed of all random numbers.
     #[arg(long, value_name = "SEED", env = "FRESHET_SEED", default_value_t = 42)]
     seed: u64,
-}
-
-/// Ends the story early when the user wants that.
-#[derive(Clone, Debug)]
-pub(crate) struct Interruption(Arc<AtomicBool>);
-
-impl Interruption {
-    /// Hears of Ctrl-C and SIGTERM; the second one ends the process at once.
-    pub(crate) fn listen() -> Result<Self, Failure> {
-        let flag = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
-            signal_hook::flag::register(signal, Arc::clone(&flag))?;
-        }
-        Ok(Self(flag))
-    }
-
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        if self.0.load(Ordering::Relaxed) { Err(Failure::new("interrupted; all nodes are stopped")) } else { Ok(()) }
-    }
-
-    /// Sleeps until then.
-    pub(crate) fn sleep_until(&self, then: Instant) -> Result<(), Failure> {
-        loop {
-            self.check()?;
-            let left = then.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            thread::sleep(left.min(Duration::from_millis(50)));
-        }
-    }
 }
 
 /// Tells the story, with the time since it began.

@@ -6,11 +6,11 @@ use freshet_base::Stamp;
 use freshet_workloads::{journal::Mark, tpcc::consistency::Verdict};
 
 use super::{
-    Interruption, Teller,
+    Teller,
     cluster::{Cluster, PATIENCE},
     load::Outcomes,
 };
-use crate::{Failure, client::Client, units::grouped};
+use crate::{Failure, client::Client, interruption::Interruption, units::grouped};
 
 /// Marks in one request.
 const AT_ONCE: usize = 50_000;

@@ -8,12 +8,11 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    Interruption,
     cluster::{Cluster, PATIENCE},
     load::Load,
     readers::Readers,
 };
-use crate::{Failure, client::Client, status, units};
+use crate::{Failure, client::Client, interruption::Interruption, status, units};
 
 /// Between two lines.
 const EVERY: Duration = Duration::from_secs(1);

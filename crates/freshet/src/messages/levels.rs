@@ -11,7 +11,7 @@ const PARTS: [&str; 8] = ["freshet", "engine", "replication", "recovery", "log",
 /// A level for all parts, and the levels of those that have their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct Levels {
+pub struct Levels {
     all: Level,
     parts: Vec<(String, Level)>,
 }

@@ -31,7 +31,7 @@ use tracing::{
     subscriber::Interest,
 };
 
-pub(crate) use self::levels::Levels;
+pub use self::levels::Levels;
 use self::{
     limit::{Admission, Limit},
     line::{Fields, Line},
@@ -41,7 +41,7 @@ use self::{
 /// What a line looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Format {
+pub enum Format {
     /// For people: time, level, part, sentence, fields.
     #[default]
     Text,
@@ -57,7 +57,7 @@ static MESSAGES: OnceLock<Messages> = OnceLock::new();
 
 /// Collects all messages.
 #[derive(Clone)]
-pub(crate) struct Messages(Arc<Shared>);
+pub struct Messages(Arc<Shared>);
 
 struct Shared {
     levels: RwLock<Levels>,
@@ -79,7 +79,7 @@ impl fmt::Debug for Messages {
 ///
 /// # Errors
 /// When there is no descriptor or thread left.
-pub(crate) fn begin(format: Format, levels: &Levels) -> io::Result<Messages> {
+pub fn begin(format: Format, levels: &Levels) -> io::Result<Messages> {
     if let Some(messages) = MESSAGES.get() {
         messages.set(format, levels);
         return Ok(messages.clone());

@@ -21,7 +21,7 @@
 mod completion;
 mod connection;
 pub(crate) mod procedures;
-pub(crate) mod readers;
+pub mod readers;
 pub(crate) mod starting;
 #[cfg(test)]
 mod tests;

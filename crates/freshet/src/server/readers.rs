@@ -39,31 +39,31 @@ use crate::{
 
 /// The input of `tpcc/readers/start`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct StartReaders {
+pub struct StartReaders {
     /// On so many threads; 0 ends those that run.
-    pub(crate) threads: u16,
+    pub threads: u16,
     /// The seed of what they ask for.
-    pub(crate) seed: u64,
+    pub seed: u64,
 }
 
 /// What readers have done since the node started.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct ReaderTotals {
+pub struct ReaderTotals {
     /// Threads that run.
-    pub(crate) threads: u64,
+    pub threads: u64,
     /// Transactions that read.
-    pub(crate) transactions: u64,
+    pub transactions: u64,
     /// Those that could not.
-    pub(crate) failed: u64,
+    pub failed: u64,
     /// Processor time of these threads.
-    pub(crate) cpu: Duration,
+    pub cpu: Duration,
     /// Processor time of the whole process.
-    pub(crate) process_cpu: Duration,
+    pub process_cpu: Duration,
 }
 
 impl ReaderTotals {
     /// Adds those of another node.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.threads += other.threads;
         self.transactions += other.transactions;
         self.failed += other.failed;
@@ -72,7 +72,7 @@ impl ReaderTotals {
     }
 
     /// What was done since `before`.
-    pub(crate) fn since(&self, before: &Self) -> Self {
+    pub fn since(&self, before: &Self) -> Self {
         Self {
             threads: self.threads,
             transactions: self.transactions.saturating_sub(before.transactions),

@@ -478,8 +478,8 @@ impl postgres::Session for Session<'_> {
             return Some(deadline.saturating_duration_since(Instant::now()));
         }
         match self.transaction_status() {
-            TransactionStatus::Idle => self.state.settings.limit("idle_session_timeout"),
-            _ => self.state.settings.limit("idle_in_transaction_session_timeout"),
+            TransactionStatus::Idle => self.state.settings.ready.idle,
+            _ => self.state.settings.ready.idle_in_transaction,
         }
     }
 

@@ -237,6 +237,9 @@ impl<'w> Session<'w> {
     /// either: it may have stood still while another one came.
     fn wait_for_view(&self) -> Result<(), SqlError> {
         let settings = &self.state.settings;
+        if !settings.ready.waits_for_view {
+            return Ok(());
+        }
         let wanted = settings.get("freshet.read_after").unwrap_or_default();
         if !wanted.is_empty() {
             let stamp: u64 = wanted.parse().map_err(|_| {

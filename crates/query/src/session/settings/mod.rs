@@ -122,6 +122,12 @@ pub struct Ready {
     pub statement_timeout: Option<Duration>,
     /// lock_timeout
     pub lock_timeout: Option<Duration>,
+    /// idle_session_timeout
+    pub idle: Option<Duration>,
+    /// idle_in_transaction_session_timeout
+    pub idle_in_transaction: Option<Duration>,
+    /// Whether transactions wait before they read, for freshet.read_after or freshet.max_staleness.
+    pub waits_for_view: bool,
     /// freshet.query_memory, in bytes.
     pub query_memory: usize,
     /// default_transaction_isolation
@@ -148,6 +154,9 @@ impl Default for Settings {
             formats: Formats::default(),
             statement_timeout: None,
             lock_timeout: None,
+            idle: None,
+            idle_in_transaction: None,
+            waits_for_view: false,
             query_memory: 256 << 20,
             isolation: "read committed",
             read_only: false,
@@ -584,6 +593,10 @@ impl Settings {
             formats,
             statement_timeout: self.limit("statement_timeout"),
             lock_timeout: self.limit("lock_timeout"),
+            idle: self.limit("idle_session_timeout"),
+            idle_in_transaction: self.limit("idle_in_transaction_session_timeout"),
+            waits_for_view: self.get("freshet.read_after").is_some_and(|stamp| !stamp.is_empty())
+                || self.limit("freshet.max_staleness").is_some(),
             query_memory: self.memory("freshet.query_memory"),
             isolation: self.get("default_transaction_isolation").and_then(isolation).unwrap_or("read committed"),
             read_only: self.is_on("default_transaction_read_only"),

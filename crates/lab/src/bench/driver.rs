@@ -1,0 +1,297 @@
+//! Threads that run transactions one after another, and what is measured of them.
+//!
+//! A thread never waits for a single commit. It keeps the tickets that have not resolved in a queue, in the order of
+//! the log, and after each transaction looks at the `committed` watermark: what that has passed is done, and its
+//! latency is the time since it began. Only when the queue is as long as the window allows does the thread wait, for
+//! its oldest ticket.
+//!
+//! The clock is read once for each transaction: the end of one is the beginning of the next.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Barrier,
+        atomic::{AtomicU8, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use freshet_base::{Stamp, cpu};
+use freshet_engine::{Database, OutcomeOpen, ProcedureError, Ticket, Worker};
+use freshet_txn::{CommitGate, Rollbacks};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::options::Common;
+use freshet::Failure;
+
+/// How a transaction went that did not fail.
+pub(crate) enum Went {
+    /// It took effect.
+    Through(Ticket),
+    /// It was rolled back as it wanted to be.
+    Back(Ticket),
+}
+
+/// Transactions and what became of them, of one thread or all.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Transactions that took effect.
+    pub(crate) transactions: u64,
+    /// Those that were rolled back, by cause; most were run again.
+    pub(crate) aborts: Aborts,
+    /// From the beginning of a transaction to its durability, in nanoseconds.
+    pub(crate) latency: Latencies,
+    /// The sum of the threads' rates.
+    pub(crate) per_second: f64,
+    /// Processor time of the threads.
+    pub(crate) cpu: Duration,
+    /// How often a thread waited because its window was full.
+    pub(crate) window_waits: u64,
+    /// Half seconds of the measurement.
+    pub(crate) halves: Vec<Half>,
+}
+
+/// Half a second of the measurement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Half {
+    /// Transactions in it, per second.
+    pub(crate) per_second: f64,
+    /// Whether a checkpoint was being written at its end.
+    pub(crate) checkpointing: bool,
+}
+
+/// How long the parts are whose throughput is looked at one by one.
+const HALF: Duration = Duration::from_millis(500);
+
+/// Transactions that were rolled back, by cause.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Aborts {
+    /// Another transaction wrote the same record first.
+    pub(crate) write_conflict: u64,
+    /// Serializable: a record that was read had changed.
+    pub(crate) read_changed: u64,
+    /// Serializable: a range that was read had changed.
+    pub(crate) phantom: u64,
+    /// A key was taken.
+    pub(crate) unique: u64,
+    /// The transaction itself wanted to: 1 % of TPC-C's new orders.
+    pub(crate) user: u64,
+    /// Anything else.
+    pub(crate) other: u64,
+}
+
+impl Aborts {
+    fn between(before: Rollbacks, after: Rollbacks) -> Self {
+        Self {
+            write_conflict: after.write_conflict - before.write_conflict,
+            read_changed: after.read_changed - before.read_changed,
+            phantom: after.phantom - before.phantom,
+            unique: after.unique - before.unique,
+            user: after.user - before.user,
+            other: after.other - before.other,
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.write_conflict += other.write_conflict;
+        self.read_changed += other.read_changed;
+        self.phantom += other.phantom;
+        self.unique += other.unique;
+        self.user += other.user;
+        self.other += other.other;
+    }
+}
+
+/// A histogram of nanoseconds, up to a minute, exact to 1/500.
+#[derive(Debug)]
+pub(crate) struct Latencies(pub(crate) Histogram<u64>);
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self(Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are in order"))
+    }
+}
+
+impl Latencies {
+    /// Adds one; more than a minute counts as a minute.
+    #[inline]
+    pub(crate) fn record(&mut self, time: Duration) {
+        self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
+const WARMUP: u8 = 0;
+const MEASURE: u8 = 1;
+const STOP: u8 = 2;
+
+/// A counter that shares its cache lines with nothing.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct OwnLine(AtomicU64);
+
+/// What the threads share.
+struct Shared<'a> {
+    gate: &'a dyn CommitGate,
+    /// Relaxed everywhere: a thread may hear of a new phase a little later.
+    phase: AtomicU8,
+    ready: Barrier,
+    window: usize,
+    /// What each thread has done so far; stored by it, read by who measures. Relaxed: a count without data behind it.
+    done: Vec<OwnLine>,
+}
+
+/// Runs `make(number)`, one transaction a call, on every thread; first for the time of the warm-up, then for that of
+/// the measurement, around which `begin` and `end` are called. `checkpointing` says whether a checkpoint is being written.
+pub(crate) fn drive<C, B, F, E>(
+    database: &Database,
+    common: &Common,
+    make: impl Fn(usize) -> C + Sync,
+    checkpointing: impl Fn() -> bool,
+    begin: impl FnOnce() -> B,
+    end: impl FnOnce(B) -> F,
+) -> Result<(Tally, E), Failure>
+where
+    F: FnOnce() -> E,
+    C: FnMut(&Worker, Instant) -> Result<Went, ProcedureError>,
+{
+    let threads = usize::from(common.threads);
+    let primary = database.core().snapshots.primary().ok_or_else(|| Failure::new("this node is no primary"))?;
+    let shared = Shared {
+        gate: &*primary.gate,
+        phase: AtomicU8::new(WARMUP),
+        ready: Barrier::new(threads + 1),
+        window: common.window as usize,
+        done: (0..threads).map(|_| OwnLine::default()).collect(),
+    };
+    std::thread::scope(|scope| {
+        let (shared, make) = (&shared, &make);
+        let mut running = Vec::new();
+        for number in 0..threads {
+            let thread = std::thread::Builder::new().name(format!("worker {number}"));
+            running.push(thread.spawn_scoped(scope, move || -> Result<Tally, Failure> {
+                let worker = database.worker();
+                shared.ready.wait();
+                run(shared, number, &worker?, make(number))
+            })?);
+        }
+        shared.ready.wait();
+        let failed_early = |time: Duration| {
+            let until = Instant::now() + time;
+            while Instant::now() < until && !running.iter().any(std::thread::ScopedJoinHandle::is_finished) {
+                std::thread::sleep((until - Instant::now()).min(Duration::from_millis(50)));
+            }
+        };
+        failed_early(Duration::from_secs_f64(common.warmup));
+        let begun = begin();
+        shared.phase.store(MEASURE, Ordering::Relaxed);
+        let (mut halves, mut last) = (Vec::new(), (Instant::now(), None));
+        let measuring = Instant::now() + Duration::from_secs_f64(common.seconds);
+        while Instant::now() < measuring && !running.iter().any(std::thread::ScopedJoinHandle::is_finished) {
+            failed_early(HALF.min(measuring - Instant::now()));
+            let (now, done) = (Instant::now(), shared.done.iter().map(|it| it.0.load(Ordering::Relaxed)).sum::<u64>());
+            let time = (now - last.0).as_secs_f64();
+            // The first one and a shorter last one say nothing.
+            if let Some(before) = last.1.filter(|_| time >= HALF.as_secs_f64()) {
+                let per_second = u64::saturating_sub(done, before) as f64 / time;
+                halves.push(Half { per_second, checkpointing: checkpointing() });
+            }
+            last = (now, Some(done));
+        }
+        // What is looked at later must not let the workers go on.
+        let settle = end(begun);
+        shared.phase.store(STOP, Ordering::Relaxed);
+        let mut all = Tally { halves, ..Tally::default() };
+        for thread in running {
+            let tally = thread.join().map_err(|_| Failure::new("a worker thread panicked"))??;
+            all.transactions += tally.transactions;
+            all.aborts.add(tally.aborts);
+            all.latency.0 += &tally.latency.0;
+            all.per_second += tally.per_second;
+            all.cpu += tally.cpu;
+            all.window_waits += tally.window_waits;
+        }
+        Ok((all, settle()))
+    })
+}
+
+/// One thread.
+fn run(
+    shared: &Shared<'_>,
+    number: usize,
+    worker: &Worker,
+    mut transaction: impl FnMut(&Worker, Instant) -> Result<Went, ProcedureError>,
+) -> Result<Tally, Failure> {
+    let mut tally = Tally::default();
+    let mut open: VecDeque<(Stamp, Instant)> = VecDeque::with_capacity(shared.window.min(1 << 12));
+    let mut phase = WARMUP;
+    let mut measured_since = Instant::now();
+    let mut cpu_before = cpu::thread_time();
+    let mut rollbacks_before = worker.rollbacks();
+    let mut now = Instant::now();
+    loop {
+        let heard = shared.phase.load(Ordering::Relaxed);
+        if heard != phase {
+            if heard == STOP {
+                break;
+            }
+            phase = heard;
+            tally = Tally::default();
+            cpu_before = cpu::thread_time();
+            rollbacks_before = worker.rollbacks();
+            now = Instant::now();
+            measured_since = now;
+        }
+        let begun = now;
+        let went = transaction(worker, begun)?;
+        now = Instant::now();
+        let ticket = match went {
+            Went::Through(ticket) => {
+                tally.transactions += 1;
+                shared.done[number].0.store(tally.transactions, Ordering::Relaxed);
+                ticket
+            }
+            Went::Back(ticket) => ticket,
+        };
+        if ticket.until == Stamp::ZERO {
+            tally.latency.record(now - begun);
+        } else {
+            open.push_back((ticket.until, begun));
+            resolve(shared.gate, &mut open, &mut tally.latency, now);
+            if open.len() >= shared.window {
+                tally.window_waits += 1;
+                let (oldest, _) = open[0];
+                shared.gate.wait(oldest, None).map_err(failure)?;
+                now = Instant::now();
+                resolve(shared.gate, &mut open, &mut tally.latency, now);
+            }
+        }
+    }
+    tally.per_second = tally.transactions as f64 / (now - measured_since).as_secs_f64().max(1e-9);
+    tally.cpu = cpu::thread_time() - cpu_before;
+    tally.aborts = Aborts::between(rollbacks_before, worker.rollbacks());
+    // Tickets of this thread resolve in the order of the log, except those of readers, which may resolve earlier.
+    while let Some((until, begun)) = open.pop_front() {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        shared.gate.wait(until, Some(deadline)).map_err(failure)?;
+        tally.latency.record(begun.elapsed());
+    }
+    Ok(tally)
+}
+
+fn failure(open: OutcomeOpen) -> Failure {
+    Failure::new(format!("the benchmark ended early: {open}"))
+}
+
+/// Notes what the watermark has passed.
+#[inline]
+fn resolve(gate: &dyn CommitGate, open: &mut VecDeque<(Stamp, Instant)>, latency: &mut Latencies, now: Instant) {
+    let committed = gate.committed();
+    while let Some((until, begun)) = open.front() {
+        if *until > committed {
+            break;
+        }
+        latency.record(now.saturating_duration_since(*begun));
+        open.pop_front();
+    }
+}

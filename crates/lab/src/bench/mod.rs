@@ -1,0 +1,53 @@
+//! Measures the engine. The primary runs within this process, so that nothing but the engine is measured; standbys
+//! are processes of their own, as in real life.
+
+mod backup;
+pub(crate) mod child;
+mod driver;
+mod join;
+pub(crate) mod options;
+mod probe;
+mod ratios;
+mod report;
+mod restart;
+mod subject;
+mod tatp;
+mod tpcb;
+mod tpcc;
+mod ycsb;
+
+use std::process::ExitCode;
+
+use freshet::Failure;
+
+pub(crate) use self::options::Bench;
+
+/// Runs a benchmark and prints what it found.
+pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
+    let common = match &bench {
+        Bench::Ycsb(options) => Some(&options.common),
+        Bench::Tatp(options) => Some(&options.common),
+        Bench::Tpcb(options) => Some(&options.common),
+        _ => None,
+    };
+    if common.is_some_and(|common| common.standby_readers > 0 || common.join_loaded) {
+        return Err(Failure::new("--standby-readers and --join-loaded are for bench tpcc"));
+    }
+    let (report, json) = match &bench {
+        Bench::Tpcc(options) => (tpcc::run(options)?, options.common.json),
+        Bench::Ycsb(options) => (ycsb::run(options)?, options.common.json),
+        Bench::Tatp(options) => (tatp::run(options)?, options.common.json),
+        Bench::Tpcb(options) => (tpcb::run(options)?, options.common.json),
+        Bench::Backup(options) => return backup::run(options),
+        Bench::Restart(options) => return restart::run(options),
+        Bench::Join(options) => return join::run(options),
+        Bench::Ratios(options) => return ratios::run(options),
+    };
+    if json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        print!("{report}");
+    }
+    let holds = report.check.as_ref().is_none_or(Vec::is_empty);
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,434 @@
+//! What is measured: a primary within this process, and its standbys in processes of their own.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use freshet_base::{Safety, Stamp};
+use freshet_engine::{Database, Domain, FabricEncryption, Node, NodeConfig, OnLoss, ReplayMode, node::RoleStatus};
+use freshet_workloads::{
+    procedure::read_only,
+    tpcc::{consistency, tables::Tables},
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{
+    options::Common,
+    probe::{Look, Probe, Sighted},
+    report::{Passage, Spread},
+};
+use freshet::{
+    Failure,
+    children::NodeProcess,
+    client::{Client, Done},
+    protocol::{Answer, Ask},
+    server::readers::{ReaderTotals, StartReaders},
+    status,
+};
+
+/// How long a standby may take to start, to catch up, or to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The primary within this process, and its standbys.
+pub(crate) struct Subject {
+    // Dropped in this order: connections, standbys, the primary, files.
+    standbys: Vec<Standby>,
+    primary: Primary,
+    scratch: Option<TempDir>,
+}
+
+enum Primary {
+    /// Without a log.
+    Volatile(Database),
+    /// With one.
+    Logged(Arc<Node>),
+}
+
+/// A standby in a process of its own.
+pub(crate) struct Standby {
+    client: Arc<Client>,
+    process: NodeProcess,
+}
+
+/// Where things stood when the measurement began.
+pub(crate) struct Begun {
+    at: Instant,
+    reserved: Stamp,
+    log_cpu: Duration,
+    ship_cpu: Duration,
+    replay_cpu: Vec<Duration>,
+    readers: Option<ReaderTotals>,
+    probes: Vec<Probe>,
+}
+
+/// What was observed while the measurement lasted.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    /// How long it lasted.
+    pub(crate) time: Duration,
+    /// Whether there is a log.
+    pub(crate) logged: bool,
+    /// Bytes that went to the log.
+    pub(crate) log_bytes: u64,
+    /// Processor time of the primary's log: flushing, shipping and hearing acknowledgements.
+    pub(crate) log_cpu: Duration,
+    /// Of that, shipping and hearing acknowledgements.
+    pub(crate) ship_cpu: Duration,
+    /// Processor time of replay, of the standby that used most.
+    pub(crate) replay_cpu: Option<Duration>,
+    /// Standby read view / primary read view; of the worst standby.
+    pub(crate) freshness: Option<Spread>,
+    /// Bytes of log between the two read views; of the same standby.
+    pub(crate) behind_bytes: Option<Spread>,
+    /// The looks at that standby, in order.
+    pub(crate) looks: Vec<Look>,
+    /// From acknowledged to visible, in microseconds; of the worst standby.
+    pub(crate) visibility_us: Option<Spread>,
+    /// From the group commit's hand-over to visible, of the newest batches; of the standby with the largest median, where standbys have the
+    /// primary's clock.
+    pub(crate) passage: Option<Passage>,
+    /// What the readers on the standbys did, if there are any.
+    pub(crate) readers: Option<ReaderTotals>,
+}
+
+impl Subject {
+    pub(crate) fn start(common: &Common) -> Result<Self, Failure> {
+        if let Some(pin) = &common.pin {
+            pin.primary.pin()?;
+        }
+        let workers = usize::from(common.threads) * 2 + 4;
+        if common.standbys == 0 && common.domain == Domain::None {
+            let primary = Primary::Volatile(Database::volatile(workers)?);
+            return Ok(Self { standbys: Vec::new(), primary, scratch: None });
+        }
+        let scratch = scratch(common.dir.as_deref())?;
+        let directory = |name: &str| scratch.path().join(name);
+        let mut config = NodeConfig {
+            directory: directory("primary"),
+            domain: common.domain,
+            listen: ([127, 0, 0, 1], 0).into(),
+            safety: common.safety,
+            standbys: common.standbys,
+            on_loss: OnLoss::Block,
+            // Loading is no reason to give a standby up.
+            standby_timeout_ms: 30_000,
+            workers,
+            ..NodeConfig::default()
+        };
+        config.log.batch_bytes = common.batch_bytes;
+        config.log.interval_us = common.interval_us;
+        config.log.streams = common.log_streams.into();
+        config.log.group_commit = common.log_group_commit;
+        config.log.epoch_ms = common.log_epoch_ms;
+        config.log.nudge = common.log_nudge;
+        config.log.persist_method = common.log_persist_method.clone();
+        config.log.persist_delay_ns = common.log_persist_delay_ns;
+        config.log.divide_by = common.log_divide_by;
+        config.checkpoint.interval_s = common.checkpoint_interval_s;
+        config.checkpoint.sync_bytes = common.checkpoint_sync_bytes;
+        config.checkpoint.cpu_percent = common.checkpoint_cpu_percent;
+        config.fabric.kind = common.fabric;
+        config.fabric.encryption = common.fabric_encryption;
+        config.fabric.spin_us = common.spin_us;
+        config.fabric.bandwidth_gbit = common.bandwidth_gbit;
+        config.fabric.compress = common.compress;
+        let node = Node::start(config, |_| {})?;
+        let mut subject = Self { standbys: Vec::new(), primary: Primary::Logged(node), scratch: Some(scratch) };
+        if !common.join_loaded {
+            subject.start_standbys(common)?;
+        } else if matches!(common.safety, Safety::VerySafe | Safety::Quorum(2..)) {
+            return Err(Failure::new("nothing can be loaded before standbys join at this safety level: use 2-safe"));
+        }
+        Ok(subject)
+    }
+
+    /// Starts the standbys and blocks until all are in sync.
+    pub(crate) fn start_standbys(&mut self, common: &Common) -> Result<(), Failure> {
+        for number in 1..=common.standbys {
+            self.standbys.push(self.join(common, &format!("standby-{number}"))?);
+        }
+        self.wait_for_standbys()
+    }
+
+    pub(crate) fn database(&self) -> &Database {
+        match &self.primary {
+            Primary::Volatile(database) => database,
+            Primary::Logged(node) => node.database(),
+        }
+    }
+
+    /// The primary, if it has a log.
+    pub(crate) fn node(&self) -> Result<&Arc<Node>, Failure> {
+        match &self.primary {
+            Primary::Volatile(_) => Err(Failure::new("a database without a log is no node")),
+            Primary::Logged(node) => Ok(node),
+        }
+    }
+
+    /// Starts one more standby and blocks until it serves.
+    pub(crate) fn join(&self, common: &Common, name: &str) -> Result<Standby, Failure> {
+        let directory = self.scratch.as_ref().map(|scratch| scratch.path().join(name)).unwrap_or_default();
+        Standby::start(common, self.node()?.address(), directory)
+    }
+
+    /// Whether a checkpoint is being written, and how many were.
+    pub(crate) fn checkpoints(&self) -> (bool, u64) {
+        let Primary::Logged(node) = &self.primary else { return (false, 0) };
+        node.checkpoint_status().map_or((false, 0), |status| (status.under_way.is_some(), status.installed))
+    }
+
+    /// Where the next transaction's stamp will be.
+    pub(crate) fn reserved(&self) -> Stamp {
+        self.database().core().snapshots.current()
+    }
+
+    /// Blocks until every standby is in sync.
+    fn wait_for_standbys(&self) -> Result<(), Failure> {
+        let Primary::Logged(node) = &self.primary else { return Ok(()) };
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let in_sync = match node.status().role {
+                RoleStatus::Primary { shipping, .. } => {
+                    shipping.standbys.iter().filter(|standby| standby.in_sync).count()
+                }
+                _ => 0,
+            };
+            if in_sync == self.standbys.len() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let said: Vec<String> = self.standbys.iter().map(|standby| standby.process.messages()).collect();
+                return Err(Failure::new(format!("the standbys do not come into sync: {}", said.join("; "))));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Processor time of the primary's log: all of it, and of that what shipping and hearing acknowledgements took.
+    fn log_cpu(&self) -> (Duration, Duration) {
+        let Primary::Logged(node) = &self.primary else { return Default::default() };
+        match node.status().role {
+            RoleStatus::Primary { log_cpu, shipping, .. } => {
+                let ship = shipping.ship_cpu + shipping.ack_cpu;
+                (log_cpu + ship, ship)
+            }
+            _ => Default::default(),
+        }
+    }
+
+    /// Starts `--standby-readers` on every standby, once everything below `loaded` is visible there.
+    pub(crate) fn start_readers(&self, common: &Common, loaded: Stamp) -> Result<(), Failure> {
+        if common.standby_readers == 0 {
+            return Ok(());
+        }
+        if self.standbys.is_empty() {
+            return Err(Failure::new("--standby-readers needs --standbys"));
+        }
+        for (number, standby) in (0..).zip(&self.standbys) {
+            standby.wait_visible(loaded)?;
+            let order = StartReaders { threads: common.standby_readers, seed: common.seed + number };
+            let _: Done<()> = standby.client.call("tpcc/readers/start", &order, PATIENCE)?;
+        }
+        Ok(())
+    }
+
+    /// What the readers on all standbys have done so far.
+    fn readers(&self) -> Option<ReaderTotals> {
+        let mut all: Option<ReaderTotals> = None;
+        for standby in &self.standbys {
+            let Ok(Done { result, .. }) = standby.client.call::<ReaderTotals>("tpcc/readers/totals", &(), PATIENCE)
+            else {
+                continue;
+            };
+            if result.threads > 0 {
+                all.get_or_insert_default().add(&result);
+            }
+        }
+        all
+    }
+
+    /// The measurement begins. What standbys show is looked at where they replay.
+    pub(crate) fn begin(&self, common: &Common) -> Begun {
+        let mut probes = Vec::new();
+        if let Primary::Logged(node) = &self.primary
+            && common.replay != ReplayMode::None
+        {
+            probes.extend(self.standbys.iter().map(|standby| Probe::start(node, &standby.client)));
+        }
+        Begun {
+            replay_cpu: self.standbys.iter().map(Standby::replay_cpu).collect(),
+            log_cpu: self.log_cpu().0,
+            ship_cpu: self.log_cpu().1,
+            readers: self.readers(),
+            reserved: self.reserved(),
+            at: Instant::now(),
+            probes,
+        }
+    }
+
+    /// The measurement ends. What comes back waits for the standbys, which may lag, and says what was measured.
+    pub(crate) fn end(&self, begun: Begun) -> impl FnOnce() -> Measured {
+        begun.probes.iter().for_each(Probe::halt);
+        let (time, reserved) = (begun.at.elapsed(), self.reserved());
+        let (log_cpu, ship_cpu) = self.log_cpu();
+        let (log_cpu, ship_cpu) = (log_cpu.saturating_sub(begun.log_cpu), ship_cpu.saturating_sub(begun.ship_cpu));
+        let replay_cpu = self
+            .standbys
+            .iter()
+            .zip(&begun.replay_cpu)
+            .map(|(standby, before)| standby.replay_cpu().saturating_sub(*before))
+            .max();
+        let readers = self.readers().zip(begun.readers).map(|(after, before)| after.since(&before));
+        let passage = self
+            .standbys
+            .iter()
+            .filter_map(|standby| Passage::of(&standby.status()["passage"]))
+            .max_by(|one, other| one.p50.total_cmp(&other.p50));
+        let logged = matches!(self.primary, Primary::Logged(_));
+        let log_bytes = reserved.since(begun.reserved);
+        move || {
+            let mut worst: Option<(Spread, Spread)> = None;
+            let mut worst_looks = Vec::new();
+            let mut visibility: Option<Spread> = None;
+            for Sighted { looks, freshness, behind_bytes, visibility_us } in begun.probes.into_iter().map(Probe::end) {
+                if worst.as_ref().is_none_or(|(worst, _)| freshness.mean() < worst.mean()) {
+                    worst = Some((freshness, behind_bytes));
+                    worst_looks = looks;
+                }
+                if visibility.as_ref().is_none_or(|worst| visibility_us.percentile(99.0) > worst.percentile(99.0)) {
+                    visibility = Some(visibility_us);
+                }
+            }
+            let (freshness, behind_bytes) = worst.unzip();
+            Measured {
+                time,
+                logged,
+                log_bytes,
+                log_cpu,
+                ship_cpu,
+                replay_cpu,
+                freshness,
+                behind_bytes,
+                looks: worst_looks,
+                visibility_us: visibility,
+                passage,
+                readers,
+            }
+        }
+    }
+
+    /// Checks TPC-C's consistency conditions on all nodes, and that all hash to the same. Returns what is wrong.
+    pub(crate) fn check_tpcc(&self, tables: &Tables) -> Result<Vec<String>, Failure> {
+        let worker = self.database().worker()?;
+        let (verdicts, ticket) = read_only(&worker, |txn| consistency::check(txn, tables))?;
+        self.database().wait(ticket)?;
+        let mut wrong: Vec<String> =
+            verdicts.iter().filter(|verdict| !verdict.ok).map(|verdict| format!("primary: {verdict}")).collect();
+        let (state, _) = read_only(&worker, |txn| Ok(freshet_engine::StateHash::of(txn)?))?;
+        for (number, standby) in (1..).zip(&self.standbys) {
+            let (at, hash, records) = standby.client.hash(Some(state.at), PATIENCE)?;
+            if (at, hash, records) != (state.at, state.hash, state.records) {
+                wrong.push(format!("standby {number}: hash {hash:016x} over {records} at {at}, primary: {state}"));
+            }
+            let verdicts = standby.client.call::<Vec<consistency::Verdict>>("tpcc/check", &(), PATIENCE)?.result;
+            wrong.extend(verdicts.iter().filter(|it| !it.ok).map(|it| format!("standby {number}: {it}")));
+        }
+        Ok(wrong)
+    }
+
+    /// Ends everything.
+    pub(crate) fn stop(self) -> Result<(), Failure> {
+        drop(self.standbys);
+        match self.primary {
+            Primary::Volatile(_) => Ok(()),
+            Primary::Logged(node) => node.stop().map_err(Failure::new),
+        }
+    }
+}
+
+impl Standby {
+    fn start(common: &Common, primary: &str, directory: PathBuf) -> Result<Self, Failure> {
+        let any = "127.0.0.1:0";
+        let mut flags: Vec<std::ffi::OsString> = Vec::new();
+        let mut flag = |name: &str, value: &std::ffi::OsStr| flags.extend([name.into(), value.to_owned()]);
+        for (name, value) in [
+            ("--address", any),
+            ("--listen", any),
+            ("--sql-listen", "off"),
+            ("--join", primary),
+            (
+                "--domain",
+                match common.standby_domain {
+                    Some(Domain::None) => "none",
+                    Some(Domain::Pmem) => "pmem",
+                    None if common.domain == Domain::None => "none",
+                    Some(Domain::File) | None => "file",
+                },
+            ),
+            ("--log-persist-method", &common.standby_persist_method),
+            // Readers take places for workers, and as many as there are workers are free.
+            ("--workers", &common.standby_readers.max(1).to_string()),
+            ("--replay-threads", &common.replay_threads.to_string()),
+            ("--replay", &common.replay.to_string()),
+            ("--apply", &common.apply.to_string()),
+            ("--fabric-kind", &common.fabric.to_string()),
+            (
+                "--fabric-encryption",
+                match common.fabric_encryption {
+                    FabricEncryption::Tls => "tls",
+                    FabricEncryption::None => "none",
+                },
+            ),
+            ("--fabric-spin-us", &common.spin_us.to_string()),
+            ("--log-batch-bytes", &common.batch_bytes.to_string()),
+            ("--log-interval-us", &common.interval_us.to_string()),
+        ] {
+            flag(name, value.as_ref());
+        }
+        flag("--directory", directory.as_os_str());
+        if let Some(cpus) = common.pin.as_ref().and_then(|pin| pin.standbys.as_ref()) {
+            flag("--pin", cpus.to_string().as_ref());
+        }
+        let process = NodeProcess::start(&std::env::current_exe()?, flags, PATIENCE)?;
+        let client = Arc::new(Client::connect(&process.ready().address, PATIENCE)?);
+        Ok(Self { client, process })
+    }
+
+    /// Blocks until everything below `stamp` is visible.
+    pub(crate) fn wait_visible(&self, stamp: Stamp) -> Result<(), Failure> {
+        let deadline_ms = PATIENCE.as_millis() as u64;
+        match self.client.ask(Ask::WaitVisible { stamp, deadline_ms }, PATIENCE + Duration::from_secs(1))? {
+            Answer::Visible { .. } => Ok(()),
+            other => Err(Failure::new(format!("a standby does not show what the primary has loaded: {other:?}"))),
+        }
+    }
+
+    /// Its status; null when it does not answer.
+    pub(crate) fn status(&self) -> Value {
+        let json = self.client.status(PATIENCE).unwrap_or_default();
+        serde_json::from_str(&json).unwrap_or(Value::Null)
+    }
+
+    /// Processor time of replay so far: of the thread that coordinates it, which also replays, and of the others.
+    fn replay_cpu(&self) -> Duration {
+        let status = self.status();
+        let (first, all) = (status::time(&status, "replay_cpu"), status::time(&status, "replay_threads_cpu"));
+        first.max(all)
+    }
+}
+
+/// A directory for the logs that is removed in the end.
+pub(crate) fn scratch(directory: Option<&Path>) -> Result<TempDir, Failure> {
+    let shared_memory = PathBuf::from("/dev/shm");
+    let base = match directory {
+        Some(directory) => directory.to_owned(),
+        None if shared_memory.is_dir() => shared_memory,
+        None => std::env::temp_dir(),
+    };
+    tempfile::Builder::new().prefix("freshet-bench-").tempdir_in(&base).map_err(|cause| {
+        Failure::new(format!("cannot make a directory for logs in {}: {cause}; choose another --dir", base.display()))
+    })
+}

@@ -1,0 +1,96 @@
+//! The report of an experiment, in Markdown.
+
+use std::fmt::Write;
+
+use super::{
+    frame::{Beside, Experiment},
+    machine,
+    results::Results,
+    sweep::{CALIBRATION, command},
+};
+use crate::bench::child::median;
+
+/// A number for people: four digits that say something.
+pub(crate) fn short(number: f64) -> String {
+    if !number.is_finite() {
+        return "-".to_owned();
+    }
+    let digits = if number.abs() < 1e-12 { 0 } else { number.abs().log10().floor() as i32 };
+    let decimals = usize::try_from((3 - digits).clamp(0, 4)).unwrap_or(0);
+    format!("{number:.decimals$}")
+}
+
+/// What differs and why.
+pub(crate) fn paragraph(experiment: &Experiment, results: &Results) -> String {
+    (experiment.differs)(results).join(" ")
+}
+
+/// Everything, as a file beside the plot.
+pub(crate) fn markdown(experiment: &Experiment, results: &Results) -> String {
+    let scale = &results.scale;
+    let mut out = format!("# {}: {}\n\n", experiment.name, experiment.shows);
+    let _ = writeln!(
+        out,
+        "After {}, {} ({}).\n\n![The plot](plot.svg)\n\nFull marks: measured here, medians of {} round(s) of {} s with the range \
+         of the rounds. Hollow marks and dashed lines: stated by the paper, or Freshet's goal.\n",
+        experiment.paper.reference, experiment.place, experiment.paper.machine, scale.rounds, scale.seconds
+    );
+    let _ = writeln!(out, "{}\n", paragraph(experiment, results));
+
+    out.push_str("## Beside the paper\n\n| what | stated | where | here |\n|---|---|---|---|\n");
+    for Beside { what, stated, source, here } in (experiment.beside)(results) {
+        let _ = writeln!(out, "| {what} | {stated} | {source} | {here} |");
+    }
+
+    out.push_str("\n## Medians\n\n");
+    // Columns that nothing has would only make the table wide.
+    let has = |name: &str| (0..results.runs.len()).any(|run| !results.samples(run, name).is_empty());
+    let names: Vec<&str> = results.columns.iter().map(|column| column.name).filter(|name| has(name)).collect();
+    let _ = writeln!(out, "| series | {} | {} |", results.x, names.join(" | "));
+    let _ = writeln!(out, "|---|---{}|", "|---:".repeat(names.len()));
+    for (position, run) in results.runs.iter().enumerate() {
+        let cells = names.iter().map(|name| short(median(results.samples(position, name)).unwrap_or(f64::NAN)));
+        let _ = writeln!(out, "| {} | {} | {} |", run.series, run.x, cells.collect::<Vec<_>>().join(" | "));
+    }
+
+    let _ = writeln!(out, "\n## Where and how\n\n{}.\n\n{}\n", machine::describe(), (experiment.scaled)(scale));
+    if experiment.calibrate {
+        let _ = writeln!(
+            out,
+            "One thread without a standby logs {} MB/s here: `freshet-lab bench {CALIBRATION}{} {}`.\n",
+            short(scale.log_bytes_per_s / 1e6),
+            scale.alone(),
+            scale.time()
+        );
+    }
+    out.push_str("Every round runs all of these, every other round backwards:\n\n");
+    for run in &results.runs {
+        let _ = writeln!(
+            out,
+            "- {}, {} {}: `freshet-lab bench {} --json`",
+            run.series,
+            results.x,
+            run.x,
+            command(run, scale)
+        );
+    }
+    out.push_str(
+        "\nEvery run is in `data.csv`, the medians are in `summary.csv`, and freshness over time, where it was asked for, is in \
+         `series.csv`.\n",
+    );
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        for (number, text) in
+            [(12_345.6, "12346"), (1.23456, "1.235"), (0.012345, "0.0123"), (f64::NAN, "-"), (0.0, "0.000")]
+        {
+            assert_eq!(short(number), text);
+        }
+    }
+}

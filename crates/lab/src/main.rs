@@ -1,0 +1,81 @@
+//! `freshet-lab`: measures Freshet, and attacks it.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`bench`] | measures the engine within this process, standbys beside it |
+//! | [`experiment`] | what papers measured, measured here: sweeps of benchmarks, plots, reports |
+//! | [`torture`] | clusters of real processes under load whose nodes are killed, stopped and promoted |
+#![forbid(unsafe_code)]
+
+mod bench;
+mod experiment;
+mod pin;
+mod torture;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use freshet::{
+    Failure,
+    messages::{self, Format},
+    serve::{self, NodeOptions},
+};
+
+use self::{experiment::ExperimentOptions, torture::TortureOptions};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Measures Freshet, a main-memory transactional database, and attacks it.
+#[derive(Debug, Parser)]
+#[command(name = "freshet-lab", version, max_term_width = 110)]
+struct Lab {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure the engine: TPC-C, YCSB, TATP, TPC-B, and restarts.
+    ///
+    /// The primary runs within this process, standbys beside it in processes of their own.
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// Measure what papers have measured, at this machine's scale: figures with the papers' beside, and what differs.
+    ///
+    /// `freshet-lab experiment list` shows which there are. Each is a sweep of `freshet-lab bench`, and leaves a
+    /// directory with its data (CSV), a plot (SVG and PNG) and a report.
+    Experiment(ExperimentOptions),
+    /// Attack clusters of real processes under SQL load: their nodes are killed, stopped, continued, restarted and
+    /// promoted by seed.
+    ///
+    /// The history is checked: nothing acknowledged is lost, and much more (docs/testing.md).
+    Torture(Box<TortureOptions>),
+    /// Run a node of a benchmark: as `freshet serve` does, with procedures for its clients.
+    #[command(hide = true)]
+    Node(Box<NodeOptions>),
+}
+
+impl Command {
+    fn run(self) -> Result<ExitCode, Failure> {
+        // Reports of experiments are to be shown; everything else is private data.
+        if !matches!(self, Self::Experiment(_)) {
+            freshet_base::private::umask();
+        }
+        if matches!(self, Self::Bench(_) | Self::Torture(_)) {
+            // Nodes are stopped and killed on purpose here: their messages are not wanted.
+            let levels = "error,log=warn,engine=warn".parse().map_err(|cause: String| Failure::new(cause))?;
+            messages::begin(Format::Text, &levels)?;
+        }
+        match self {
+            Self::Bench(options) => bench::run(options),
+            Self::Experiment(options) => experiment::run(&options),
+            Self::Torture(options) => torture::run(&options),
+            Self::Node(options) => serve::node(&options),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    freshet::end(Lab::parse().command.run())
+}

@@ -1,0 +1,559 @@
+//! What a history must satisfy. Pure: from what clients know and what nodes show in the end to what
+//! is wrong.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use super::history::{ACCOUNTS, BALANCE, Book, Deed, Final, Id, KEYS, Outcome, PER_CLIENT, PIECES, Register, Write};
+
+/// A primary that was stopped does not know for a moment that another reigns: there are no leases.
+/// For so long after it was continued it may show what is old; it may not commit.
+const UNAWARE: Duration = Duration::from_secs(5);
+
+/// Violations of one kind that are told.
+const TOLD: usize = 5;
+
+/// What is wrong, by the check that found it.
+struct Verdicts {
+    found: Vec<String>,
+    counts: BTreeMap<&'static str, usize>,
+}
+
+impl Verdicts {
+    fn say(&mut self, check: &'static str, what: impl FnOnce() -> String) {
+        let count = self.counts.entry(check).or_default();
+        *count += 1;
+        if *count <= TOLD {
+            self.found.push(format!("{check}: {}", what()));
+        }
+    }
+
+    fn done(mut self) -> Vec<String> {
+        for (check, count) in self.counts {
+            if count > TOLD {
+                self.found.push(format!("{check}: {} more", count - TOLD));
+            }
+        }
+        self.found
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.3} s", time.as_secs_f64())
+}
+
+fn tell(write: &Write, names: &[String]) -> String {
+    format!(
+        "transaction {} of client {} on node {} from {} to {} ({:?}, {:?})",
+        write.id,
+        write.id / PER_CLIENT,
+        names[write.node],
+        seconds(write.begun),
+        seconds(write.ended),
+        write.outcome,
+        write.effect
+    )
+}
+
+/// Judges a history by what the nodes show when all is quiet: one [`Final`] for each node.
+pub(super) fn check(book: &Book, finals: &[Final], names: &[String]) -> Vec<String> {
+    let mut verdicts = Verdicts { found: Vec::new(), counts: BTreeMap::new() };
+    let by_id: HashMap<Id, &Write> = book.writes.iter().map(|write| (write.id, write)).collect();
+    for (node, shown) in finals.iter().enumerate() {
+        outcomes(book, &by_id, shown, &names[node], names, &mut verdicts);
+        state(&by_id, shown, &names[node], &mut verdicts);
+    }
+    for (node, shown) in finals.iter().enumerate().skip(1) {
+        if *shown != finals[0] {
+            verdicts.say("nodes differ", || format!("{} and {} do not show the same rows", names[0], names[node]));
+        }
+    }
+    if let Some(shown) = finals.first() {
+        let versions = versions(shown);
+        seen(book, &by_id, &versions, names, &mut verdicts);
+        acknowledged_versions(book, &versions, names, &mut verdicts);
+    }
+    stamps(book, names, &mut verdicts);
+    fresh(book, names, &mut verdicts);
+    monotone(book, names, &mut verdicts);
+    verdicts.done()
+}
+
+/// What was acknowledged is there, what was refused is not, and nothing else is.
+fn outcomes(
+    book: &Book,
+    by_id: &HashMap<Id, &Write>,
+    shown: &Final,
+    node: &str,
+    names: &[String],
+    verdicts: &mut Verdicts,
+) {
+    for write in &book.writes {
+        let there = shown.journal.contains_key(&write.id);
+        match write.outcome {
+            Outcome::Committed(_) if !there => {
+                verdicts.say("an acknowledged transaction is lost", || {
+                    format!("{} is not on node {node}", tell(write, names))
+                });
+            }
+            Outcome::Refused(_) if there => {
+                verdicts
+                    .say("a refused transaction is committed", || format!("{} is on node {node}", tell(write, names)));
+            }
+            _ => {}
+        }
+    }
+    for id in shown.journal.keys().filter(|id| !by_id.contains_key(id)) {
+        verdicts.say("a transaction of nobody", || format!("{id} is on node {node}"));
+    }
+}
+
+/// Registers, accounts and pieces are what the committed transactions have made of them.
+fn state(by_id: &HashMap<Id, &Write>, shown: &Final, node: &str, verdicts: &mut Verdicts) {
+    let mut registers: BTreeMap<i64, (i64, Id)> = (0..KEYS).map(|key| (key, (0, 0))).collect();
+    let mut writers: BTreeMap<(i64, i64), Id> = BTreeMap::new();
+    for (id, written) in &shown.journal {
+        let Some((key, version)) = *written else { continue };
+        if let Some(other) = writers.insert((key, version), *id) {
+            verdicts.say("a lost update", || {
+                format!("on node {node} both {other} and {id} have made version {version} of register {key}")
+            });
+        }
+        let last = registers.entry(key).or_default();
+        *last = (*last).max((version, *id));
+    }
+    for (key, (version, _)) in &registers {
+        let missing = (1..=*version).find(|version| !writers.contains_key(&(*key, *version)));
+        if let Some(missing) = missing {
+            verdicts.say("a version is lost", || {
+                format!("register {key} on node {node} is at version {version}, but nobody has made {missing}")
+            });
+        }
+    }
+    let expected = registers.iter().map(|(key, (version, id))| (*key, *version, *id)).collect();
+    if shown.registers != expected {
+        verdicts.say("half a transaction", || {
+            format!("on node {node} registers are {:?}, by the journal {expected:?}", shown.registers)
+        });
+    }
+    let committed = || shown.journal.keys().filter_map(|id| by_id.get(id));
+    let mut accounts: BTreeMap<i64, i64> = (0..ACCOUNTS).map(|account| (account, BALANCE)).collect();
+    for (from, to, amount) in committed().filter_map(|write| write.effect.transfer) {
+        *accounts.entry(from).or_default() -= amount;
+        *accounts.entry(to).or_default() += amount;
+    }
+    if shown.accounts != accounts {
+        verdicts.say("half a transaction", || {
+            format!("on node {node} accounts are {:?}, by the journal {accounts:?}", shown.accounts)
+        });
+    }
+    let hops: i64 = committed().map(|write| write.effect.hops).sum();
+    let found: i64 = shown.pieces.values().sum();
+    if shown.pieces.len() as i64 != PIECES || hops != found {
+        verdicts.say("a moved row is lost", || {
+            format!("on node {node} {:?} (piece, hops), which are {found} hops, by the journal {hops}", shown.pieces)
+        });
+    }
+}
+
+/// Who has made which version.
+fn versions(shown: &Final) -> HashMap<(i64, i64), Id> {
+    let mut versions: HashMap<(i64, i64), Id> = (0..KEYS).map(|key| ((key, 0), 0)).collect();
+    versions.extend(shown.journal.iter().filter_map(|(id, written)| Some(((*written)?, *id))));
+    versions
+}
+
+/// What a session has seen on any node is there for good; no session has seen a transaction without
+/// those before it.
+fn seen(
+    book: &Book,
+    by_id: &HashMap<Id, &Write>,
+    versions: &HashMap<(i64, i64), Id>,
+    names: &[String],
+    verdicts: &mut Verdicts,
+) {
+    let mut of_client: BTreeMap<Id, BTreeMap<Id, &Write>> = BTreeMap::new();
+    for (id, write) in by_id {
+        of_client.entry(id / PER_CLIENT).or_default().insert(*id, write);
+    }
+    for read in &book.reads {
+        let whence = || format!("on node {} from {} to {}", names[read.node], seconds(read.begun), seconds(read.ended));
+        for (key, version, id) in &read.registers {
+            let writer = versions.get(&(*key, *version));
+            if writer != Some(id) {
+                verdicts.say("what was seen is lost", || {
+                    format!(
+                        "version {version} of register {key} by {id}, seen {}; in the end that version is by {writer:?}",
+                        whence()
+                    )
+                });
+            }
+        }
+        let Some((from, ids)) = &read.journal else { continue };
+        let Some(last) = ids.last() else { continue };
+        for (id, write) in of_client.get(&(from / PER_CLIENT)).into_iter().flat_map(|all| all.range(from..=last)) {
+            let there = ids.binary_search(id).is_ok();
+            if !there && matches!(write.outcome, Outcome::Committed(_)) {
+                verdicts.say("not a prefix", || {
+                    format!(
+                        "{last} was seen {} without what its client did before it, {}",
+                        whence(),
+                        tell(write, names)
+                    )
+                });
+            }
+            if there && matches!(write.outcome, Outcome::Refused(_)) {
+                verdicts
+                    .say("a refused transaction was seen", || format!("{} was seen {}", tell(write, names), whence()));
+            }
+        }
+    }
+}
+
+/// What a client was told that it has written is what it has written.
+fn acknowledged_versions(book: &Book, versions: &HashMap<(i64, i64), Id>, names: &[String], verdicts: &mut Verdicts) {
+    for write in &book.writes {
+        let (Outcome::Committed(_), Some(register)) = (&write.outcome, write.effect.register) else { continue };
+        let writer = versions.get(&register);
+        if writer != Some(&write.id) {
+            verdicts.say("an acknowledged transaction is lost", || {
+                format!("its version is by {writer:?}: {}", tell(write, names))
+            });
+        }
+    }
+}
+
+/// Stamps follow real time: what begins after something was acknowledged comes after it, whichever
+/// nodes they are. With two primaries that both commit this fails, since neither knows of the
+/// other's stamps.
+fn stamps(book: &Book, names: &[String], verdicts: &mut Verdicts) {
+    let mut committed: Vec<(u64, &Write)> = Vec::new();
+    for write in &book.writes {
+        if let Outcome::Committed(stamp) = write.outcome {
+            committed.push((stamp, write));
+        }
+    }
+    let mut by_stamp = committed.clone();
+    by_stamp.sort_by_key(|(stamp, _)| *stamp);
+    for pair in by_stamp.windows(2) {
+        if pair[0].0 == pair[1].0 {
+            verdicts.say("two primaries", || {
+                format!("the same stamp {}: {}; {}", pair[0].0, tell(pair[0].1, names), tell(pair[1].1, names))
+            });
+        }
+    }
+    let mut by_end = committed.clone();
+    by_end.sort_by_key(|(_, write)| write.ended);
+    committed.sort_by_key(|(_, write)| write.begun);
+    let mut ended = by_end.into_iter().peekable();
+    let mut largest: Option<(u64, &Write)> = None;
+    for (stamp, write) in committed {
+        while let Some(earlier) = ended.next_if(|(_, earlier)| earlier.ended < write.begun) {
+            if largest.is_none_or(|largest| largest.0 < earlier.0) {
+                largest = Some(earlier);
+            }
+        }
+        if let Some((before, earlier)) = largest.filter(|largest| largest.0 >= stamp) {
+            verdicts.say("two primaries", || {
+                format!(
+                    "stamp {stamp} of {} is below stamp {before} of {}, which was acknowledged before it began",
+                    tell(write, names),
+                    tell(earlier, names)
+                )
+            });
+        }
+    }
+}
+
+/// For each register, versions that were acknowledged by some time, or at some stamp.
+struct Acknowledged {
+    by_time: BTreeMap<i64, Vec<(Duration, i64)>>,
+    by_stamp: BTreeMap<i64, Vec<(u64, i64)>>,
+}
+
+impl Acknowledged {
+    fn of(book: &Book) -> Self {
+        let mut all = Self { by_time: BTreeMap::new(), by_stamp: BTreeMap::new() };
+        for write in &book.writes {
+            let (Outcome::Committed(stamp), Some((key, version))) = (&write.outcome, write.effect.register) else {
+                continue;
+            };
+            all.by_time.entry(key).or_default().push((write.ended, version));
+            all.by_stamp.entry(key).or_default().push((*stamp, version));
+        }
+        all.by_time.values_mut().for_each(rising);
+        all.by_stamp.values_mut().for_each(rising);
+        all
+    }
+
+    /// The newest version of a register that was acknowledged before `time`.
+    fn before(&self, key: i64, time: Duration) -> i64 {
+        newest(self.by_time.get(&key), |at| *at < time)
+    }
+
+    /// The newest version of a register that is acknowledged and has this stamp at most.
+    fn up_to(&self, key: i64, stamp: u64) -> i64 {
+        newest(self.by_stamp.get(&key), |at| *at <= stamp)
+    }
+}
+
+/// Sorts, and makes of each version the largest so far.
+fn rising<T: Ord + Copy>(versions: &mut Vec<(T, i64)>) {
+    versions.sort_unstable();
+    let mut largest = 0;
+    for (_, version) in versions {
+        largest = largest.max(*version);
+        *version = largest;
+    }
+}
+
+fn newest<T>(versions: Option<&Vec<(T, i64)>>, is_before: impl Fn(&T) -> bool) -> i64 {
+    let Some(versions) = versions else { return 0 };
+    let count = versions.partition_point(|(at, _)| is_before(at));
+    count.checked_sub(1).map_or(0, |last| versions[last].1)
+}
+
+/// A primary shows what was acknowledged, and writes come after what was acknowledged; a standby
+/// that was asked for a stamp shows what has it.
+fn fresh(book: &Book, names: &[String], verdicts: &mut Verdicts) {
+    let acknowledged = Acknowledged::of(book);
+    for write in &book.writes {
+        let (Outcome::Committed(_), Some((key, version))) = (&write.outcome, write.effect.register) else { continue };
+        let before = acknowledged.before(key, write.begun);
+        if version <= before {
+            verdicts.say("a lost update", || {
+                format!("version {before} was acknowledged before it began: {}", tell(write, names))
+            });
+        }
+    }
+    for read in &book.reads {
+        for &(key, version, _) in &read.registers {
+            let told = |what: &str, least: i64| {
+                format!(
+                    "node {} showed version {version} of register {key} from {} to {}, {what} {least}",
+                    names[read.node],
+                    seconds(read.begun),
+                    seconds(read.ended)
+                )
+            };
+            let least = acknowledged.before(key, read.begun);
+            if read.current && version < least && !is_unaware(book, read.node, read.begun) {
+                verdicts.say("a stale read on a primary", || told("after the acknowledgement of version", least));
+            }
+            if let Some(after) = read.after {
+                let least = acknowledged.up_to(key, after);
+                if version < least {
+                    verdicts.say("read_after is not kept", || told("though asked for the stamp of version", least));
+                }
+            }
+        }
+    }
+}
+
+/// Whether a node stood still at this time, or had just done so.
+fn is_unaware(book: &Book, node: usize, time: Duration) -> bool {
+    let mut stopped: Option<Duration> = None;
+    for (at, _, deed) in book.deeds.iter().filter(|(_, whose, _)| *whose == node) {
+        if *deed == Deed::Stopped {
+            stopped = Some(*at);
+        }
+        if *deed == Deed::Continued && stopped.take().is_some_and(|from| from <= time && time <= *at + UNAWARE) {
+            return true;
+        }
+    }
+    stopped.is_some_and(|from| from <= time)
+}
+
+/// No connection sees the past.
+fn monotone(book: &Book, names: &[String], verdicts: &mut Verdicts) {
+    let mut last: HashMap<(u64, i64), (i64, Duration)> = HashMap::new();
+    for read in &book.reads {
+        for &(key, version, _) in &read.registers as &[Register] {
+            let before = last.entry((read.connection, key)).or_insert((version, read.begun));
+            if version < before.0 {
+                verdicts.say("time runs backwards", || {
+                    format!(
+                        "connection {} on node {} saw version {version} of register {key} at {}, and {} at {}",
+                        read.connection,
+                        names[read.node],
+                        seconds(read.begun),
+                        before.0,
+                        seconds(before.1)
+                    )
+                });
+            }
+            *before = (*before).max((version, read.begun));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::torture::history::{Effect, Read};
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn names() -> Vec<String> {
+        ["a", "b"].map(str::to_owned).to_vec()
+    }
+
+    fn write(id: Id, node: usize, begun: u64, outcome: Outcome, effect: Effect) -> Write {
+        Write { id, node, begun: at(begun), ended: at(begun + 5), outcome, effect }
+    }
+
+    fn register(key: i64, version: i64) -> Effect {
+        Effect { register: Some((key, version)), ..Effect::default() }
+    }
+
+    fn read(node: usize, connection: u64, begun: u64, registers: &[Register]) -> Read {
+        let (begun, ended) = (at(begun), at(begun + 2));
+        Read { node, connection, begun, ended, registers: registers.to_vec(), ..Read::default() }
+    }
+
+    /// A history in which all is well, and what both nodes show then.
+    fn well() -> (Book, Final) {
+        let first = PER_CLIENT + 1;
+        let mut book = Book::default();
+        book.writes.push(write(first, 0, 10, Outcome::Committed(100), register(0, 1)));
+        book.writes.push(write(first + 1, 0, 20, Outcome::Refused("40001".into()), Effect::default()));
+        let transfer = Effect { transfer: Some((1, 2, 30)), ..Effect::default() };
+        book.writes.push(write(first + 2, 0, 30, Outcome::Open("lost".into()), transfer));
+        let hops = Effect { hops: 1, ..Effect::default() };
+        book.writes.push(write(first + 3, 1, 40, Outcome::Committed(300), hops));
+        book.writes.push(write(first + 4, 1, 50, Outcome::Committed(400), register(0, 2)));
+        let mut current = read(1, 1, 60, &[(0, 2, first + 4)]);
+        current.current = true;
+        let mut asked = read(0, 2, 70, &[(0, 1, first)]);
+        asked.after = Some(399);
+        asked.journal = Some((first, vec![first, first + 2, first + 3]));
+        book.reads.extend([read(0, 2, 5, &[(0, 0, 0)]), current, asked]);
+        let mut shown = Final {
+            journal: BTreeMap::from([
+                (first, Some((0, 1))),
+                (first + 2, None),
+                (first + 3, None),
+                (first + 4, Some((0, 2))),
+            ]),
+            registers: BTreeSet::from([(0, 2, first + 4)]),
+            accounts: (0..ACCOUNTS).map(|account| (account, BALANCE)).collect(),
+            pieces: (0..PIECES).map(|piece| (piece, i64::from(piece == 3))).collect(),
+        };
+        shown.registers.extend((1..KEYS).map(|key| (key, 0, 0)));
+        shown.accounts.insert(1, BALANCE - 30);
+        shown.accounts.insert(2, BALANCE + 30);
+        (book, shown)
+    }
+
+    /// What the checks say when a history that is well is changed.
+    fn judged(change: impl FnOnce(&mut Book, &mut [Final; 2])) -> Vec<String> {
+        let (mut book, shown) = well();
+        let mut finals = [shown.clone(), shown];
+        change(&mut book, &mut finals);
+        check(&book, &finals, &names())
+    }
+
+    #[track_caller]
+    fn assert_found(check: &str, change: impl FnOnce(&mut Book, &mut [Final; 2])) {
+        let found = judged(change);
+        assert!(found.iter().any(|violation| violation.starts_with(check)), "{check} was not found: {found:#?}");
+    }
+
+    #[test]
+    fn a_history_in_which_all_is_well_passes() {
+        assert_eq!(judged(|_, _| ()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_check_finds_what_it_is_for() {
+        let first = PER_CLIENT + 1;
+        assert_found("an acknowledged transaction is lost", |_, finals| {
+            finals[1].journal.remove(&(first + 3));
+        });
+        assert_found("an acknowledged transaction is lost", |_, finals| {
+            for shown in finals {
+                shown.journal.insert(first + 4, Some((0, 3)));
+            }
+        });
+        assert_found("a refused transaction is committed", |_, finals| {
+            finals[0].journal.insert(first + 1, None);
+        });
+        assert_found("a transaction of nobody", |_, finals| {
+            finals[0].journal.insert(77, None);
+        });
+        assert_found("nodes differ", |_, finals| {
+            finals[1].accounts.insert(5, 1);
+        });
+        assert_found("half a transaction", |_, finals| {
+            finals[0].accounts.insert(1, BALANCE);
+        });
+        assert_found("half a transaction", |_, finals| {
+            finals[0].journal.remove(&(first + 2));
+        });
+        assert_found("half a transaction", |_, finals| {
+            finals[0].registers.pop_last();
+        });
+        assert_found("a moved row is lost", |_, finals| {
+            finals[0].pieces.remove(&1);
+        });
+        assert_found("a moved row is lost", |_, finals| {
+            finals[0].pieces.insert(1, 1);
+        });
+        assert_found("a lost update", |_, finals| {
+            finals[0].journal.insert(first + 2, Some((0, 2)));
+        });
+        assert_found("a version is lost", |_, finals| {
+            finals[0].journal.insert(first, None);
+        });
+        assert_found("what was seen is lost", |book, _| book.reads.push(read(0, 9, 90, &[(0, 3, first + 2)])));
+        assert_found("what was seen is lost", |book, _| book.reads.push(read(0, 9, 90, &[(0, 2, first + 2)])));
+        assert_found("not a prefix", |book, _| book.reads[2].journal = Some((first, vec![first + 3])));
+        assert_found("a refused transaction was seen", |book, _| {
+            book.reads[2].journal = Some((first, vec![first, first + 1, first + 2, first + 3]));
+        });
+        assert_found("read_after is not kept", |book, _| book.reads[2].after = Some(400));
+        assert_found("time runs backwards", |book, _| book.reads.push(read(0, 2, 80, &[(0, 0, 0)])));
+    }
+
+    #[test]
+    fn two_primaries_are_found() {
+        assert_found("two primaries", |book, _| book.writes[3].outcome = Outcome::Committed(99));
+        assert_found("two primaries", |book, _| book.writes[3].outcome = Outcome::Committed(400));
+        assert_found("a lost update", |book, _| {
+            book.writes.push(write(2 * PER_CLIENT, 0, 90, Outcome::Committed(500), register(0, 1)));
+        });
+        // Side by side they may have any order.
+        let found = judged(|book, _| {
+            book.writes[3].outcome = Outcome::Committed(401);
+            book.writes[4].begun = book.writes[3].begun;
+        });
+        assert_eq!(found, Vec::<String>::new());
+    }
+
+    #[test]
+    fn only_a_primary_that_stood_still_may_show_what_is_old() {
+        let stale = |book: &mut Book| {
+            let mut old = read(0, 7, 80, &[(0, 1, PER_CLIENT + 1)]);
+            old.current = true;
+            book.reads.push(old);
+        };
+        assert_found("a stale read on a primary", |book, _| stale(book));
+        let found = judged(|book, _| {
+            stale(book);
+            book.deeds.push((at(15), 0, Deed::Stopped));
+            book.deeds.push((at(75), 0, Deed::Continued));
+        });
+        assert_eq!(found, Vec::<String>::new());
+        assert_found("a stale read on a primary", |book, _| {
+            stale(book);
+            book.deeds.push((at(15), 1, Deed::Stopped));
+            book.deeds.push((at(75), 1, Deed::Continued));
+        });
+    }
+}

@@ -1,0 +1,400 @@
+//! The nodes of a torture: processes with fixed command lines, and a supervisor that starts
+//! whatever ends again.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::ExitStatus,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use freshet_log::inspect::{Finding, Inspection};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{
+    history::{Deed, History},
+    shape::Shape,
+};
+use freshet::{
+    Failure,
+    children::Process,
+    client::{Client, ClientError},
+};
+
+/// How long a node that ended by itself stays away, as supervisors have it.
+const AGAIN_AFTER: Duration = Duration::from_millis(300);
+/// How long a node may take to come up the first time.
+const FIRST_START: Duration = Duration::from_secs(60);
+/// How long a node may take to tell its status.
+const STATUS: Duration = Duration::from_secs(2);
+/// How long a node may take to end in order.
+const ENDING: Duration = Duration::from_secs(60);
+
+/// A process and what is wanted of it.
+#[derive(Default)]
+struct Slot {
+    process: Option<Process>,
+    /// Whether the supervisor is to start it when it does not run.
+    wanted: bool,
+    /// It stands still.
+    stopped: bool,
+    /// When it may be started again.
+    not_before: Option<Instant>,
+}
+
+struct Spec {
+    directory: PathBuf,
+    address: SocketAddr,
+    listen: SocketAddr,
+    sql: SocketAddr,
+    /// Where its SQL sessions are.
+    socket: PathBuf,
+}
+
+/// The nodes, their addresses and directories.
+pub(super) struct Cluster<'a> {
+    shape: &'a Shape,
+    history: &'a History,
+    names: Vec<String>,
+    specs: Vec<Spec>,
+    /// Where the nodes have their Unix sockets.
+    sockets: TempDir,
+    slots: Vec<Mutex<Slot>>,
+    /// Which node was the primary at the last look.
+    last_primary: AtomicU64,
+    over: AtomicBool,
+    /// How many nodes have ended by themselves.
+    pub(super) ended_alone: AtomicU64,
+}
+
+/// Ports that were free a moment ago.
+fn free_ports(count: usize) -> std::io::Result<Vec<SocketAddr>> {
+    let listeners: Vec<TcpListener> =
+        (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
+    listeners.iter().map(TcpListener::local_addr).collect()
+}
+
+impl<'a> Cluster<'a> {
+    /// Prepares nodes below `directory`; none runs yet.
+    pub(super) fn prepare(directory: &Path, shape: &'a Shape, history: &'a History) -> Result<Self, Failure> {
+        let ports = free_ports(3 * shape.nodes)?;
+        // A short path, whatever the data's is: names of sockets have little room.
+        let sockets = tempfile::tempdir()?;
+        let names: Vec<String> = (0..shape.nodes).map(|node| char::from(b'a' + node as u8).to_string()).collect();
+        let spec = |node: usize| Spec {
+            directory: directory.join(&names[node]),
+            address: ports[3 * node],
+            listen: ports[3 * node + 1],
+            sql: ports[3 * node + 2],
+            socket: sockets.path().join(format!(".s.PGSQL.{}", ports[3 * node + 2].port())),
+        };
+        Ok(Self {
+            shape,
+            history,
+            specs: (0..shape.nodes).map(spec).collect(),
+            sockets,
+            slots: (0..shape.nodes).map(|_| Mutex::default()).collect(),
+            names,
+            last_primary: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            ended_alone: AtomicU64::new(0),
+        })
+    }
+
+    /// Starts all nodes and blocks until they serve.
+    pub(super) fn start(&self) -> Result<(), Failure> {
+        for node in 0..self.names.len() {
+            let (process, ready) = Process::spawn(&std::env::current_exe()?, self.flags(node))?;
+            if ready.recv_timeout(FIRST_START).is_err() {
+                return Err(Failure::new(format!("node {} does not start: {}", self.names[node], process.messages())));
+            }
+            *self.slot(node) = Slot { process: Some(process), wanted: true, ..Slot::default() };
+        }
+        Ok(())
+    }
+
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Where each node's SQL sessions are.
+    pub(super) fn sql(&self) -> Vec<PathBuf> {
+        self.specs.iter().map(|spec| spec.socket.clone()).collect()
+    }
+
+    fn slot(&self, node: usize) -> MutexGuard<'_, Slot> {
+        self.slots[node].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The command line of a node, always the same, unless those who restart are told who reigns.
+    fn flags(&self, node: usize) -> Vec<String> {
+        let spec = &self.specs[node];
+        let others = self.specs.iter().enumerate().filter(|(other, _)| *other != node);
+        let peers: Vec<String> = others.map(|(_, spec)| spec.listen.to_string()).collect();
+        let mut flags = self.shape.flags();
+        for (name, value) in [
+            ("--directory", spec.directory.display().to_string()),
+            ("--address", spec.address.to_string()),
+            ("--listen", spec.listen.to_string()),
+            ("--sql-listen", spec.sql.to_string()),
+            ("--sql-socket-directory", self.sockets.path().display().to_string()),
+            ("--peers", peers.join(",")),
+        ] {
+            flags.extend([name.to_owned(), value]);
+        }
+        let primary = if self.shape.told { self.primary().unwrap_or_else(|| self.last_primary()) } else { 0 };
+        if node != primary {
+            flags.extend(["--join".to_owned(), self.specs[primary].listen.to_string()]);
+        }
+        flags
+    }
+
+    /// The command line of a node, for people.
+    pub(super) fn command(&self, node: usize) -> String {
+        format!("freshet serve {}", self.flags(node).join(" "))
+    }
+
+    fn last_primary(&self) -> usize {
+        // Relaxed: only one thread writes it, as a hint.
+        self.last_primary.load(Ordering::Relaxed) as usize
+    }
+
+    /// Keeps what a process has said.
+    fn keep_messages(&self, node: usize, process: &Process, how: &str) {
+        let path = self.specs[node].directory.with_extension("messages");
+        let mut all = fs::read_to_string(&path).unwrap_or_default();
+        let at = self.history.now().as_secs_f64();
+        let _ = writeln!(all, "{}\n== {how} at {at:.3} s (pid {})", process.messages(), process.pid());
+        // The messages are for people, and the run continues without them.
+        let _ = fs::write(path, all);
+    }
+
+    /// Starts again what has ended, until the cluster is stopped. For a thread of its own.
+    pub(super) fn supervise(&self) {
+        while !self.over.load(Ordering::Relaxed) {
+            for node in 0..self.names.len() {
+                let mut slot = self.slot(node);
+                if let Some(status) = slot.process.as_mut().and_then(|process| process.ended())
+                    && let Some(process) = slot.process.take()
+                {
+                    self.ended_by_itself(node, &process, status);
+                    slot.not_before = Some(Instant::now() + AGAIN_AFTER);
+                }
+                let due = slot.not_before.is_none_or(|then| Instant::now() >= then);
+                if !slot.wanted || slot.process.is_some() || !due {
+                    continue;
+                }
+                // To tell a node which one reigns, the others have to be asked first. In the
+                // meantime the nemesis may kill, but not start.
+                drop(slot);
+                let flags = self.flags(node);
+                let mut slot = self.slot(node);
+                if slot.wanted {
+                    match std::env::current_exe().map(|program| Process::spawn(&program, flags)) {
+                        Ok(Ok((process, _))) => {
+                            *slot = Slot { process: Some(process), wanted: true, ..Slot::default() }
+                        }
+                        _ => slot.not_before = Some(Instant::now() + AGAIN_AFTER),
+                    }
+                }
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn ended_by_itself(&self, node: usize, process: &Process, status: ExitStatus) {
+        // Its last words may still be on their way.
+        thread::sleep(Duration::from_millis(30));
+        let messages = process.messages();
+        self.keep_messages(node, process, &format!("ended by itself ({status})"));
+        // Relaxed: it is read when all is over.
+        self.ended_alone.fetch_add(1, Ordering::Relaxed);
+        let last: String = messages.lines().next_back().unwrap_or("nothing").chars().take(200).collect();
+        if status.code().is_none() || messages.contains("panicked") {
+            self.history.violated(format!("node {} crashed ({status}): {messages}", self.names[node]));
+        } else {
+            self.history.say(&format!("node {} ended by itself ({status}): {last}", self.names[node]));
+        }
+    }
+
+    /// SIGKILL; it stays away until it is [wanted](Self::want) again.
+    pub(super) fn kill(&self, node: usize) {
+        let mut slot = self.slot(node);
+        slot.wanted = false;
+        if let Some(mut process) = slot.process.take() {
+            process.kill();
+            self.keep_messages(node, &process, "killed");
+        }
+        slot.stopped = false;
+        drop(slot);
+        self.history.did(node, Deed::Killed);
+    }
+
+    /// Lets the supervisor start it.
+    pub(super) fn want(&self, node: usize) {
+        let mut slot = self.slot(node);
+        slot.wanted = true;
+        slot.not_before = None;
+    }
+
+    /// SIGSTOP.
+    pub(super) fn stop(&self, node: usize) {
+        let mut slot = self.slot(node);
+        if let Some(process) = &slot.process {
+            process.pause();
+            slot.stopped = true;
+            self.history.did(node, Deed::Stopped);
+        }
+    }
+
+    /// SIGCONT.
+    pub(super) fn go_on(&self, node: usize) {
+        let mut slot = self.slot(node);
+        if slot.stopped
+            && let Some(process) = &slot.process
+        {
+            process.resume();
+            slot.stopped = false;
+            self.history.did(node, Deed::Continued);
+        }
+    }
+
+    /// Whether it runs and does not stand still; it may not serve yet.
+    pub(super) fn is_at_work(&self, node: usize) -> bool {
+        let slot = self.slot(node);
+        slot.process.is_some() && !slot.stopped
+    }
+
+    /// What a node that is at work says of itself.
+    pub(super) fn status(&self, node: usize) -> Option<Value> {
+        if !self.is_at_work(node) {
+            return None;
+        }
+        let client = Client::connect(&self.specs[node].address.to_string(), STATUS).ok()?;
+        serde_json::from_str(&client.status(STATUS).ok()?).ok()
+    }
+
+    /// The node that reigns, in the latest term of those who say so.
+    pub(super) fn primary(&self) -> Option<usize> {
+        let reigns = |node: usize| {
+            let status = self.status(node)?;
+            let reigns = status["role"] == "primary" && status["standing"]["standing"] != "fenced";
+            reigns.then(|| (status["term"].as_u64().unwrap_or(0), node))
+        };
+        let (_, node) = (0..self.names.len()).filter_map(reigns).max()?;
+        self.last_primary.store(node as u64, Ordering::Relaxed);
+        Some(node)
+    }
+
+    /// Why not all is as it should be: one primary, everybody else in sync with it.
+    pub(super) fn is_whole(&self) -> Result<usize, String> {
+        let primary = self.primary().ok_or("there is no primary")?;
+        let status = self.status(primary).ok_or("the primary does not answer")?;
+        let standbys = status["standbys"].as_array().map_or(&[][..], Vec::as_slice);
+        let in_sync = |standby: &&Value| standby["in_sync"] == true && standby["connected"] == true;
+        let count = standbys.iter().filter(in_sync).count();
+        if count + 1 == self.names.len() {
+            Ok(primary)
+        } else {
+            Err(format!("node {} reigns with {count} standby(s) in sync", self.names[primary]))
+        }
+    }
+
+    /// What all nodes say of themselves, for people.
+    pub(super) fn statuses(&self) -> String {
+        let mut all = String::new();
+        for (node, name) in self.names.iter().enumerate() {
+            let status = self.status(node).map_or_else(|| "no answer".to_owned(), |status| status.to_string());
+            let said = self.slot(node).process.as_ref().map(Process::messages).unwrap_or_default();
+            let _ = writeln!(all, "node {name}: {status}\n{said}");
+        }
+        all
+    }
+
+    /// Makes a node the primary.
+    pub(super) fn promote(&self, node: usize, patience: Duration) -> Result<u32, ClientError> {
+        let client = Client::connect(&self.specs[node].address.to_string(), STATUS)?;
+        let (term, _) = client.promote(false, patience)?;
+        self.last_primary.store(node as u64, Ordering::Relaxed);
+        self.history.did(node, Deed::Promoted);
+        Ok(term)
+    }
+
+    /// Whether all nodes show the same records, by hash: what differs.
+    pub(super) fn compare(&self, primary: usize, patience: Duration) -> Result<Option<String>, Failure> {
+        let hash = |node: usize, at| Client::connect(&self.specs[node].address.to_string(), STATUS)?.hash(at, patience);
+        let (at, ours, records) = hash(primary, None)?;
+        for node in (0..self.names.len()).filter(|node| *node != primary) {
+            let (found, theirs, count) = hash(node, Some(at))?;
+            if (theirs, count) != (ours, records) {
+                let (name, other) = (&self.names[primary], &self.names[node]);
+                return Ok(Some(format!(
+                    "states differ: {name} at {at} hashes to {ours:016x} over {records} records, {other} at {found} to \
+                     {theirs:016x} over {count}"
+                )));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Everything is to run again.
+    pub(super) fn heal(&self) {
+        for node in 0..self.names.len() {
+            self.go_on(node);
+            self.want(node);
+        }
+    }
+
+    /// Ends all nodes in order, the supervisor before them, and looks whether their logs are whole.
+    pub(super) fn end(&self) -> Result<(), Failure> {
+        self.over.store(true, Ordering::Relaxed);
+        let last = self.last_primary();
+        let mut order: Vec<usize> = (0..self.names.len()).filter(|node| *node != last).collect();
+        order.push(last);
+        for node in order {
+            let Some(mut process) = self.slot(node).process.take() else { continue };
+            let status = process.stop(ENDING)?;
+            self.keep_messages(node, &process, &format!("ended ({status})"));
+            if !status.success() {
+                self.history.violated(format!("node {} did not end in order ({status})", self.names[node]));
+            }
+        }
+        for (spec, name) in self.specs.iter().zip(&self.names) {
+            for finding in Inspection::open(&spec.directory)? {
+                match finding? {
+                    Finding::Bad { at, file, why, .. } => {
+                        let file = file.display();
+                        self.history.violated(format!("the log of node {name} is damaged at {at} in {file}: {why}"));
+                    }
+                    Finding::Gap { from, to, .. } => {
+                        self.history.violated(format!("the log of node {name} has a gap from {from} to {to}"));
+                    }
+                    Finding::Block { .. } | Finding::End { .. } => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The supervisor ends; the nodes when this is dropped.
+    pub(super) fn give_up(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps what the present processes have said.
+    pub(super) fn keep_all_messages(&self) {
+        for node in 0..self.names.len() {
+            if let Some(process) = &self.slot(node).process {
+                self.keep_messages(node, process, "still there");
+            }
+        }
+    }
+}

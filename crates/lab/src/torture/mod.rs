@@ -1,0 +1,462 @@
+//! `freshet-lab torture`: clusters of real processes under SQL load that are killed, stopped,
+//! continued, restarted and promoted, and a history that is checked.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`shape`] | what clusters there are |
+//! | [`cluster`] | their processes, and the supervisor that starts them again |
+//! | [`nemesis`] | what is done to them |
+//! | [`load`], [`sql`] | clients |
+//! | [`history`] | what those did, heard and saw |
+//! | [`checks`] | what a history must satisfy |
+
+mod checks;
+mod cluster;
+mod history;
+mod load;
+mod nemesis;
+mod shape;
+mod sql;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    process::ExitCode,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use clap::{Args, ValueEnum};
+use freshet_base::Safety;
+use freshet_engine::ReplayMode;
+use freshet_workloads::random::Random;
+use serde::Serialize;
+
+use self::{
+    cluster::Cluster,
+    history::{History, Outcome},
+    load::Load,
+    nemesis::{Done, Nemesis},
+    shape::{Fabric, Shape},
+    sql::{Session, SqlFailure},
+};
+use freshet::{Failure, interruption::Interruption, units::grouped};
+
+/// How long nodes may take to be in sync after the load has ended, and to answer when all is quiet.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// What is done to nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Fault {
+    /// SIGKILL for the primary, which comes back as it was.
+    KillPrimary,
+    /// The same for a standby.
+    KillStandby,
+    /// The primary stands still for a while.
+    StopPrimary,
+    /// A standby does.
+    StopStandby,
+    /// SIGKILL for the primary; a standby is promoted; then the old one comes back as it was.
+    TakeOver,
+    /// The same, but the old one is already coming back when the standby is promoted.
+    TakeOverAtOnce,
+    /// The primary stands still, a standby is promoted, and then the old one continues as if
+    /// nothing had happened.
+    Depose,
+    /// The same, but the old one is killed just when it continues, and comes back as it was.
+    DeposeAndKill,
+    /// A standby is promoted while the primary lives and works.
+    Promote,
+    /// SIGKILL for the primary and a standby at once; they come back as they were.
+    KillTwo,
+    /// SIGKILL for all; they come back as they were, in any order.
+    KillAll,
+    /// A standby stands still while the primary is killed and comes back as it was.
+    StopAndKill,
+}
+
+/// Options of `freshet-lab torture`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TortureOptions {
+    /// The seed of the first cluster; the next one has the next. [default: from the clock, and
+    /// printed]
+    #[arg(long, value_name = "SEED", env = "FRESHET_SEED")]
+    seed: Option<u64>,
+    /// How many clusters, one after another: nine in a row have all fabrics with all safety levels.
+    /// [default: 9, or as many as --seconds permit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    clusters: Option<u32>,
+    /// Rounds of a cluster: load with faults, peace, and the checks.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// No round begins once this many seconds have passed.
+    #[arg(long, value_name = "S", value_parser = crate::bench::options::seconds)]
+    seconds: Option<f64>,
+    /// Nodes of a cluster.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9))]
+    nodes: u8,
+    /// Clients that write.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=50))]
+    clients: u8,
+    /// How standbys get the log. [default: by seed]
+    #[arg(long, value_name = "FABRIC", value_enum)]
+    fabric: Option<Fabric>,
+    /// 2-safe (with least-in-sync 1), very-safe or quorum:K. [default: by seed]
+    #[arg(long, value_name = "LEVEL")]
+    safety: Option<Safety>,
+    /// When standbys replay. [default: by seed]
+    #[arg(long, value_name = "POLICY")]
+    replay: Option<ReplayMode>,
+    /// A fault that is left out. Can be given several times.
+    #[arg(long, value_name = "FAULT", value_enum, value_delimiter = ',')]
+    without: Vec<Fault>,
+    /// A fault that there is, and no others. Can be given several times.
+    #[arg(long, value_name = "FAULT", value_enum, value_delimiter = ',')]
+    only: Vec<Fault>,
+    /// Nodes that restart are told by --join who reigns, as by an operator. Otherwise they restart
+    /// as they were started.
+    #[arg(long)]
+    told: bool,
+    /// The load does not change keys of rows.
+    #[arg(long)]
+    no_moves: bool,
+    /// How soon after the last fault something must commit, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    recover_within: u64,
+    /// Where nodes are kept; a directory within it is made, and kept when something is wrong.
+    /// [default: where temporary files go]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Print one JSON object at the end; the story goes to standard error.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What came of all.
+#[derive(Debug, Default, Serialize)]
+struct Summary {
+    seed: u64,
+    clusters: u32,
+    rounds: u32,
+    seconds: f64,
+    /// Transactions that write.
+    transactions: u64,
+    acknowledged: u64,
+    refused: u64,
+    /// Of unknown outcome.
+    open: u64,
+    reads: u64,
+    #[serde(flatten)]
+    done: Done,
+    /// Nodes that ended by themselves.
+    ended_alone: u64,
+    /// How often clients heard which error.
+    errors: BTreeMap<String, u64>,
+    /// The longest time without an acknowledgement, under load.
+    longest_unavailable_seconds: f64,
+    /// The longest time from the last fault of a round to the beginning of the first transaction
+    /// that was acknowledged then.
+    longest_recovery_seconds: f64,
+    violations: Vec<String>,
+    /// How to run the cluster again in which they were found.
+    rerun: Option<String>,
+    /// Where its nodes' directories are.
+    kept: Option<PathBuf>,
+}
+
+/// Runs clusters until something is wrong, or the time is over.
+pub(crate) fn run(options: &TortureOptions) -> Result<ExitCode, Failure> {
+    let kinds: Vec<Fault> = Fault::value_variants()
+        .iter()
+        .copied()
+        .filter(|fault| options.only.is_empty() || options.only.contains(fault))
+        .filter(|fault| !options.without.contains(fault))
+        .collect();
+    if kinds.is_empty() {
+        return Err(Failure::new("--only and --without leave no fault"));
+    }
+    let interruption = Interruption::listen()?;
+    let began = Instant::now();
+    let seed = options.seed.unwrap_or_else(|| freshet::units::now_micros() % 1_000_000);
+    let end = options.seconds.map(|seconds| began + Duration::from_secs_f64(seconds));
+    let clusters = options.clusters.unwrap_or(if end.is_some() { u32::MAX } else { 9 });
+    let mut summary = Summary { seed, ..Summary::default() };
+    for number in 0..clusters {
+        if end.is_some_and(|end| Instant::now() >= end) {
+            break;
+        }
+        let shape = Shape::draw(seed + u64::from(number), options)?;
+        torment(&shape, options, &kinds, end, &interruption, &mut summary)?;
+        if !summary.violations.is_empty() {
+            break;
+        }
+    }
+    summary.seconds = began.elapsed().as_secs_f64();
+    if options.json {
+        println!("{}", serde_json::to_string(&summary)?);
+    } else {
+        print(&summary);
+    }
+    Ok(if summary.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print(summary: &Summary) {
+    println!(
+        "{} cluster(s) from seed {}, {} round(s), {:.0} s: {} transactions that write, {} acknowledged, {} refused, {} of unknown \
+         outcome; {} reads",
+        summary.clusters,
+        summary.seed,
+        summary.rounds,
+        summary.seconds,
+        grouped(summary.transactions),
+        grouped(summary.acknowledged),
+        grouped(summary.refused),
+        grouped(summary.open),
+        grouped(summary.reads),
+    );
+    println!(
+        "{} kills, {} stops, {} take-overs and {} refused, {} ends that nobody asked for; at most {:.1} s without an acknowledgement, \
+         {:.1} s after the last fault",
+        summary.done.kills,
+        summary.done.stops,
+        summary.done.take_overs,
+        summary.done.refused,
+        summary.ended_alone,
+        summary.longest_unavailable_seconds,
+        summary.longest_recovery_seconds,
+    );
+    let errors: Vec<String> = summary.errors.iter().map(|(code, count)| format!("{code} {count}")).collect();
+    println!("errors that clients heard: {}", errors.join(", "));
+    for violation in &summary.violations {
+        println!("VIOLATED: {violation}");
+    }
+    if let (Some(kept), Some(rerun)) = (&summary.kept, &summary.rerun) {
+        println!("directories, messages of nodes and the story are in {}", kept.display());
+        println!("the same again: {rerun}");
+    } else {
+        println!("everything holds");
+    }
+}
+
+/// One cluster's life.
+fn torment(
+    shape: &Shape,
+    options: &TortureOptions,
+    kinds: &[Fault],
+    end: Option<Instant>,
+    interruption: &Interruption,
+    summary: &mut Summary,
+) -> Result<(), Failure> {
+    let base = options.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let directory = tempfile::Builder::new().prefix("freshet-torture-").tempdir_in(&base).map_err(|cause| {
+        Failure::new(format!("cannot make a directory in {}: {cause}; choose another --dir", base.display()))
+    })?;
+    let history = History::new(Instant::now(), options.json);
+    history.say(&shape.rerun(options));
+    let cluster = Cluster::prepare(directory.path(), shape, &history)?;
+    cluster.start()?;
+    define(&cluster)?;
+    let mut nemesis = Nemesis { cluster: &cluster, history: &history, interruption, done: Done::default() };
+    let mut random = Random::stream(shape.seed, 1);
+    let result = thread::scope(|scope| {
+        // Whatever becomes of this, the supervisor ends, or the scope would not.
+        let _over = Over(&cluster);
+        scope.spawn(|| cluster.supervise());
+        let mut sequences = vec![0; usize::from(options.clients)];
+        for round in 1..=options.rounds {
+            if end.is_some_and(|end| Instant::now() >= end) || history.is_violated() {
+                break;
+            }
+            let deals = nemesis::draw(&mut random, kinds);
+            let told: Vec<String> = deals.iter().map(ToString::to_string).collect();
+            history.say(&format!("round {round}: {}", told.join("; ")));
+            let round = Round { shape, options, cluster: &cluster, history: &history, interruption };
+            round.run(&mut nemesis, &deals, &mut sequences, summary)?;
+            summary.rounds += 1;
+        }
+        if !history.is_violated() {
+            cluster.end()?;
+        }
+        Ok::<(), Failure>(())
+    });
+    // What went wrong on the way is told after what was found.
+    if let Err(failure) = &result {
+        interruption.check()?;
+        history.violated(format!("it did not come to its end: {failure}"));
+    }
+    let violations = std::mem::take(&mut history.book().violations);
+    let book = history.book();
+    summary.clusters += 1;
+    summary.transactions += book.writes.len() as u64;
+    summary.acknowledged += book.acknowledged;
+    for write in &book.writes {
+        summary.refused += u64::from(matches!(write.outcome, Outcome::Refused(_)));
+        summary.open += u64::from(matches!(write.outcome, Outcome::Open(_)));
+    }
+    summary.reads += book.reads.len() as u64;
+    summary.done.add(&nemesis.done);
+    summary.ended_alone += cluster.ended_alone.load(Ordering::Relaxed);
+    for (code, count) in &book.errors {
+        *summary.errors.entry(code.clone()).or_default() += count;
+    }
+    let gap = book.longest_gap.as_secs_f64();
+    summary.longest_unavailable_seconds = summary.longest_unavailable_seconds.max(gap);
+    drop(book);
+    if !violations.is_empty() {
+        cluster.keep_all_messages();
+        let mut story = history.story();
+        for violation in &violations {
+            story += &format!("\nVIOLATED: {violation}");
+        }
+        for node in 0..shape.nodes {
+            story += &format!("\nnode {}: {}", cluster.names()[node], cluster.command(node));
+        }
+        drop(cluster);
+        let kept = directory.keep();
+        fs::write(kept.join("story"), story)?;
+        summary.violations = violations;
+        summary.rerun = Some(shape.rerun(options));
+        summary.kept = Some(kept);
+    }
+    Ok(())
+}
+
+/// Ends the supervisor.
+struct Over<'a>(&'a Cluster<'a>);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.give_up();
+    }
+}
+
+/// Makes the tables, and waits until all nodes are in sync.
+fn define(cluster: &Cluster) -> Result<(), Failure> {
+    let deadline = Instant::now() + QUIET;
+    while let Err(why) = cluster.is_whole() {
+        if Instant::now() > deadline {
+            return Err(Failure::new(format!("the nodes do not come into sync: {why}; {}", cluster.statuses())));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    let mut session = Session::open(&cluster.sql()[0], load::USER, QUIET)?;
+    for statement in load::definitions() {
+        session.run(&statement)?;
+    }
+    // Who compares has waited until all nodes show it.
+    cluster.compare(0, QUIET)?.map_or(Ok(()), |differs| Err(Failure::new(differs)))
+}
+
+/// Faults under load, peace, and the checks.
+struct Round<'a> {
+    shape: &'a Shape,
+    options: &'a TortureOptions,
+    cluster: &'a Cluster<'a>,
+    history: &'a History,
+    interruption: &'a Interruption,
+}
+
+impl Round<'_> {
+    fn run(
+        &self,
+        nemesis: &mut Nemesis,
+        deals: &[nemesis::Deal],
+        sequences: &mut [i64],
+        summary: &mut Summary,
+    ) -> Result<(), Failure> {
+        let stop = AtomicBool::new(false);
+        let sockets = self.cluster.sql();
+        let load = Load {
+            history: self.history,
+            sockets: &sockets,
+            names: self.cluster.names(),
+            stop: &stop,
+            moves: !self.options.no_moves,
+        };
+        self.history.load_begins();
+        let went = thread::scope(|scope| {
+            let mut writers = Vec::new();
+            for (number, last) in (0..).zip(sequences.iter()) {
+                let random = Random::stream(self.shape.seed, 100 + number as u64 + 1_000 * *last as u64);
+                let (load, last) = (&load, *last);
+                writers.push(scope.spawn(move || load.write(number, last, random)));
+            }
+            for node in 0..self.shape.nodes {
+                let random = Random::stream(self.shape.seed, 200 + node as u64);
+                let (load, clients) = (&load, sequences.len() as i64);
+                scope.spawn(move || load.read(node, clients, random));
+            }
+            let went = deals.iter().try_for_each(|deal| nemesis.deal(deal)).and_then(|()| self.recover());
+            stop.store(true, Ordering::Relaxed);
+            for (writer, sequence) in writers.into_iter().zip(sequences.iter_mut()) {
+                *sequence = writer.join().map_err(|_| Failure::new("a client panicked"))?;
+            }
+            went
+        })?;
+        let Some(recovered) = went else { return Ok(()) };
+        summary.longest_recovery_seconds = summary.longest_recovery_seconds.max(recovered.as_secs_f64());
+        self.judge()
+    }
+
+    /// Lets everybody be, and waits until something commits; how long that took, or nothing when it
+    /// took too long.
+    fn recover(&self) -> Result<Option<Duration>, Failure> {
+        self.cluster.heal();
+        let healed = self.history.now();
+        let limit = Duration::from_secs(self.options.recover_within);
+        loop {
+            let begun = self.history.book().last_begun;
+            if begun > healed {
+                let took = self.history.now() - healed;
+                self.history.say(&format!("something commits {:.1} s after the last fault", took.as_secs_f64()));
+                return Ok(Some(took));
+            }
+            if self.history.now() > healed + limit {
+                self.history.violated(format!(
+                    "nothing commits within {} s after the last fault:\n{}",
+                    limit.as_secs(),
+                    self.cluster.statuses()
+                ));
+                return Ok(None);
+            }
+            self.interruption.check()?;
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until all nodes are in sync, and checks what they show.
+    fn judge(&self) -> Result<(), Failure> {
+        let deadline = Instant::now() + QUIET;
+        let primary = loop {
+            self.interruption.check()?;
+            match self.cluster.is_whole() {
+                Ok(primary) => break primary,
+                Err(why) if Instant::now() > deadline => {
+                    let statuses = self.cluster.statuses();
+                    self.history.violated(format!(
+                        "not all nodes are in sync {} s after the load: {why}:\n{statuses}",
+                        QUIET.as_secs()
+                    ));
+                    return Ok(());
+                }
+                Err(_) => thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        // Who compares has waited until all nodes show what the primary shows.
+        if let Some(differs) = self.cluster.compare(primary, QUIET)? {
+            self.history.violated(differs);
+        }
+        let finals: Vec<_> =
+            self.cluster.sql().iter().map(|socket| load::all(socket, QUIET)).collect::<Result<_, SqlFailure>>()?;
+        let mut found = checks::check(&self.history.book(), &finals, self.cluster.names());
+        let (writes, reads) = {
+            let mut book = self.history.book();
+            book.violations.append(&mut found);
+            (book.writes.len(), book.reads.len())
+        };
+        self.history.say(&format!("checked: {writes} transactions that write, {reads} reads"));
+        Ok(())
+    }
+}

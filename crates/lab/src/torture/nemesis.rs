@@ -1,0 +1,251 @@
+//! What is done to nodes, by seed: a schedule is drawn before the first deed, and carried out as
+//! far as the nodes' state permits.
+
+use std::{fmt, time::Duration};
+
+use freshet_workloads::random::Random;
+
+use super::{Fault, cluster::Cluster, history::History};
+use freshet::{Failure, client::ClientError, interruption::Interruption};
+
+/// How long a take-over may take.
+const TAKE_OVER: Duration = Duration::from_secs(30);
+/// How long there may be no transaction before a fault comes all the same.
+const LULL: Duration = Duration::from_secs(3);
+
+/// A fault with its times.
+#[derive(Clone, Debug)]
+pub(super) struct Deal {
+    fault: Fault,
+    /// The load before it.
+    before: Duration,
+    /// From its beginning to its middle (the take-over, the second node), and from there to its
+    /// end.
+    first: Duration,
+    second: Duration,
+    /// Chooses among the nodes that it could be done to.
+    dice: [u64; 2],
+}
+
+impl fmt::Display for Deal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [before, first, second] = [self.before, self.first, self.second].map(|time| time.as_millis());
+        let name = clap::ValueEnum::to_possible_value(&self.fault);
+        let name = name.as_ref().map_or("?", |value| value.get_name());
+        write!(f, "{name} after {before} ms ({first} + {second} ms)")
+    }
+}
+
+/// The faults of a round.
+pub(super) fn draw(random: &mut Random, kinds: &[Fault]) -> Vec<Deal> {
+    let millis = |random: &mut Random, low: u64, high: u64| Duration::from_millis(random.within(low, high));
+    let count = random.within(1, 3);
+    let mut deals = Vec::new();
+    for _ in 0..count {
+        // Short and long ones alike: the second that a standby is waited for lies between.
+        let longest = [300, 2_500][random.below(2) as usize];
+        deals.push(Deal {
+            fault: kinds[random.below(kinds.len() as u64) as usize],
+            before: millis(random, 50, 800),
+            first: millis(random, 0, longest),
+            second: millis(random, 0, longest),
+            dice: [random.bits(), random.bits()],
+        });
+    }
+    deals
+}
+
+/// What has happened.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub(super) struct Done {
+    pub(super) kills: u64,
+    pub(super) stops: u64,
+    pub(super) take_overs: u64,
+    /// Take-overs that the node refused.
+    pub(super) refused: u64,
+}
+
+impl Done {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.kills += other.kills;
+        self.stops += other.stops;
+        self.take_overs += other.take_overs;
+        self.refused += other.refused;
+    }
+}
+
+/// Who does it.
+pub(super) struct Nemesis<'a> {
+    pub(super) cluster: &'a Cluster<'a>,
+    pub(super) history: &'a History,
+    pub(super) interruption: &'a Interruption,
+    pub(super) done: Done,
+}
+
+impl Nemesis<'_> {
+    fn sleep(&self, time: Duration) -> Result<(), Failure> {
+        self.interruption.sleep_until(std::time::Instant::now() + time)
+    }
+
+    fn name(&self, node: usize) -> &str {
+        &self.cluster.names()[node]
+    }
+
+    fn kill(&mut self, node: usize) {
+        self.history.say(&format!("SIGKILL {}", self.name(node)));
+        self.cluster.kill(node);
+        self.done.kills += 1;
+    }
+
+    fn want(&self, node: usize) {
+        self.history.say(&format!("{} may start again", self.name(node)));
+        self.cluster.want(node);
+    }
+
+    fn stop(&mut self, node: usize) {
+        self.history.say(&format!("SIGSTOP {}", self.name(node)));
+        self.cluster.stop(node);
+        self.done.stops += 1;
+    }
+
+    fn go_on(&self, node: usize) {
+        self.history.say(&format!("SIGCONT {}", self.name(node)));
+        self.cluster.go_on(node);
+    }
+
+    fn promote(&mut self, node: usize) -> Option<ClientError> {
+        self.history.say(&format!("promote {}", self.name(node)));
+        match self.cluster.promote(node, TAKE_OVER) {
+            Ok(term) => {
+                self.history.say(&format!("{} is the primary of term {term}", self.name(node)));
+                self.done.take_overs += 1;
+                None
+            }
+            Err(failure) => {
+                self.history.say(&format!("{} is not: {failure}", self.name(node)));
+                self.done.refused += 1;
+                Some(failure)
+            }
+        }
+    }
+
+    /// Lets the load do something before the next fault.
+    fn wait_for_load(&self, time: Duration) -> Result<(), Failure> {
+        let (before, begun) = (self.history.acknowledged(), self.history.now());
+        self.sleep(time)?;
+        while self.history.acknowledged() < before + 5 && self.history.now() < begun + time + LULL {
+            self.sleep(Duration::from_millis(10))?;
+        }
+        Ok(())
+    }
+
+    /// Does it; returns when it is over, with everybody who was stopped or killed on the way back.
+    pub(super) fn deal(&mut self, deal: &Deal) -> Result<(), Failure> {
+        self.wait_for_load(deal.before)?;
+        let Some(primary) = self.cluster.primary() else {
+            self.history.say(&format!("{deal} is left out: there is no primary"));
+            return Ok(());
+        };
+        let mut standbys: Vec<usize> =
+            (0..self.cluster.names().len()).filter(|node| *node != primary && self.cluster.is_at_work(*node)).collect();
+        if standbys.len() + 1 < self.cluster.names().len() {
+            self.history.say(&format!("{deal} is left out: somebody is away"));
+            return Ok(());
+        }
+        // Which standby comes first is chosen by seed, and so is who comes back first of several.
+        let first = (deal.dice[0] % standbys.len() as u64) as usize;
+        standbys.rotate_left(first);
+        let (standby, third) = (standbys[0], *standbys.last().unwrap_or(&standbys[0]));
+        self.history.say(&format!("{deal}; {} reigns", self.name(primary)));
+        match deal.fault {
+            Fault::KillPrimary => {
+                self.kill(primary);
+                self.sleep(deal.first)?;
+                self.want(primary);
+            }
+            Fault::KillStandby => {
+                self.kill(standby);
+                self.sleep(deal.first)?;
+                self.want(standby);
+            }
+            Fault::StopPrimary => {
+                self.stop(primary);
+                self.sleep(deal.first)?;
+                self.go_on(primary);
+            }
+            Fault::StopStandby => {
+                self.stop(standby);
+                self.sleep(deal.first)?;
+                self.go_on(standby);
+            }
+            Fault::TakeOver => {
+                self.kill(primary);
+                self.sleep(deal.first)?;
+                self.promote(standby);
+                self.sleep(deal.second)?;
+                self.want(primary);
+            }
+            Fault::TakeOverAtOnce => {
+                // The dead one is back while another takes over.
+                self.kill(primary);
+                self.want(primary);
+                self.sleep(deal.first / 4)?;
+                self.promote(standby);
+            }
+            Fault::Depose => {
+                self.stop(primary);
+                self.sleep(deal.first / 4)?;
+                self.promote(standby);
+                self.wait_for_load(deal.second)?;
+                self.go_on(primary);
+            }
+            Fault::DeposeAndKill => {
+                self.stop(primary);
+                self.promote(standby);
+                self.wait_for_load(deal.first)?;
+                self.go_on(primary);
+                self.sleep(deal.second / 8)?;
+                self.kill(primary);
+                self.want(primary);
+            }
+            Fault::Promote => {
+                let whole = self.cluster.is_whole();
+                let refused = self.promote(standby);
+                if let (Ok(_), Some(failure)) = (whole, refused) {
+                    let name = self.name(standby);
+                    self.history
+                        .violated(format!("all nodes were in sync, and node {name} did not take over: {failure}"));
+                }
+                self.sleep(deal.first)?;
+            }
+            Fault::KillTwo => {
+                let mut both = [primary, standby];
+                both.rotate_left((deal.dice[1] % 2) as usize);
+                both.iter().for_each(|node| self.kill(*node));
+                self.sleep(deal.first)?;
+                self.want(both[0]);
+                self.sleep(deal.second)?;
+                self.want(both[1]);
+            }
+            Fault::KillAll => {
+                let mut all: Vec<usize> = standbys.iter().copied().chain([primary]).collect();
+                let turn = (deal.dice[1] % all.len() as u64) as usize;
+                all.iter().for_each(|node| self.kill(*node));
+                all.rotate_left(turn);
+                for node in all {
+                    self.sleep(deal.first / 4)?;
+                    self.want(node);
+                }
+            }
+            Fault::StopAndKill => {
+                self.stop(third);
+                self.sleep(deal.first)?;
+                self.kill(primary);
+                self.sleep(deal.second)?;
+                self.want(primary);
+                self.go_on(third);
+            }
+        }
+        Ok(())
+    }
+}

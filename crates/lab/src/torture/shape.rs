@@ -1,0 +1,127 @@
+//! What clusters there are: fabric, safety level and policies, drawn by seed where the user leaves
+//! them open.
+
+use freshet_base::Safety;
+use freshet_engine::ReplayMode;
+use freshet_workloads::random::Random;
+
+use super::TortureOptions;
+use freshet::Failure;
+
+/// How standbys get the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Fabric {
+    /// Over TCP.
+    Tcp,
+    /// Through shared memory.
+    Shm,
+    /// Through shared memory, in domain pmem, where what the primary has read back needs no
+    /// acknowledgement.
+    ShmAppliance,
+    /// By RDMA, in a program built for it.
+    Verbs,
+}
+
+/// A cluster as it is to be.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    pub(super) seed: u64,
+    pub(super) nodes: usize,
+    pub(super) fabric: Fabric,
+    pub(super) safety: Safety,
+    pub(super) replay: ReplayMode,
+    pub(super) streams: u8,
+    /// Nodes that restart are told by --join who reigns.
+    pub(super) told: bool,
+}
+
+impl Shape {
+    /// The shape that belongs to a seed. Nine seeds in a row have all fabrics with all safety
+    /// levels.
+    pub(super) fn draw(seed: u64, options: &TortureOptions) -> Result<Self, Failure> {
+        let nodes = usize::from(options.nodes);
+        let majority = u32::from(options.nodes) / 2 + 1;
+        let fabric = [Fabric::Tcp, Fabric::Shm, Fabric::ShmAppliance][(seed % 3) as usize];
+        let safety = [Safety::Quorum(majority), Safety::TwoSafe, Safety::VerySafe][(seed / 3 % 3) as usize];
+        let mut random = Random::stream(seed, 0);
+        let replay = if random.below(4) == 0 { ReplayMode::Synchronous } else { ReplayMode::Pipelined };
+        let streams = if random.below(4) == 0 { 2 } else { 1 };
+        let fabric = options.fabric.unwrap_or(fabric);
+        // What needs no acknowledgement cannot wait for its replay.
+        let replay = if fabric == Fabric::ShmAppliance { ReplayMode::Pipelined } else { replay };
+        let safety = options.safety.unwrap_or(safety);
+        if safety == Safety::OneSafe {
+            return Err(Failure::new(
+                "a take-over under 1-safe may lose what was acknowledged: there is nothing to check",
+            ));
+        }
+        if matches!(safety, Safety::Quorum(kept) if kept < 2 || kept > u32::from(options.nodes)) {
+            return Err(Failure::new(format!("{safety} is not for {nodes} nodes")));
+        }
+        let replay = options.replay.unwrap_or(replay);
+        Ok(Self { seed, nodes, fabric, safety, replay, streams, told: options.told })
+    }
+
+    /// The flags that all nodes have in common.
+    pub(super) fn flags(&self) -> Vec<String> {
+        let kind = match self.fabric {
+            Fabric::Tcp => "tcp",
+            Fabric::Shm | Fabric::ShmAppliance => "shm",
+            Fabric::Verbs => "verbs",
+        };
+        // Small enough for rings, segments and checkpoints to come to their ends often.
+        let mut flags = vec![
+            ("--fabric-kind", kind.to_owned()),
+            ("--safety", self.safety.to_string()),
+            ("--standbys", (self.nodes - 1).to_string()),
+            ("--replay", self.replay.to_string()),
+            ("--log-streams", self.streams.to_string()),
+            ("--log-buffer-bytes", (1 << 20).to_string()),
+            ("--log-segment-bytes", (1 << 18).to_string()),
+            ("--checkpoint-interval-s", "2".to_owned()),
+            ("--checkpoint-log-bytes", (1 << 20).to_string()),
+            ("--checkpoint-keep-log-bytes", (8 << 20).to_string()),
+            ("--standby-timeout-ms", "1000".to_owned()),
+            ("--workers", "2".to_owned()),
+            ("--sql-connections", "60".to_owned()),
+        ];
+        if self.safety == Safety::TwoSafe {
+            // Without it a standby cannot know whether the primary continued alone, and no node may
+            // take over.
+            flags.push(("--least-in-sync", "1".to_owned()));
+        }
+        if self.fabric == Fabric::ShmAppliance {
+            flags.extend([("--domain", "pmem".to_owned()), ("--fabric-appliance", "true".to_owned())]);
+        }
+        flags.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+    }
+
+    /// The options of this command that make the same cluster again.
+    pub(super) fn rerun(&self, options: &TortureOptions) -> String {
+        let fabric = clap::ValueEnum::to_possible_value(&self.fabric);
+        let mut command = format!(
+            "freshet-lab torture --seed {} --clusters 1 --rounds {} --nodes {} --clients {} --fabric {} --safety {} \
+             --replay {} --recover-within {}",
+            self.seed,
+            options.rounds,
+            self.nodes,
+            options.clients,
+            fabric.map(|value| value.get_name().to_owned()).unwrap_or_default(),
+            self.safety,
+            self.replay,
+            options.recover_within,
+        );
+        for (name, kinds) in [("--without", &options.without), ("--only", &options.only)] {
+            for kind in kinds.iter().filter_map(clap::ValueEnum::to_possible_value) {
+                command += &format!(" {name} {}", kind.get_name());
+            }
+        }
+        if options.no_moves {
+            command += " --no-moves";
+        }
+        if self.told {
+            command += " --told";
+        }
+        command
+    }
+}

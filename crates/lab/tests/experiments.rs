@@ -1,0 +1,122 @@
+//! `freshet-lab experiment`, for real: processes, files, plots.
+
+use std::{
+    fs,
+    io::Cursor,
+    path::Path,
+    process::{Command, Output},
+};
+
+fn freshet(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_freshet-lab")).args(arguments).output().expect("freshet starts")
+}
+
+/// Rows of CSV without quoted fields, each with as many fields as the header.
+fn rows(text: &str) -> Vec<Vec<&str>> {
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert!(rows.len() > 1 && rows.iter().all(|row| row.len() == rows[0].len()), "{text}");
+    rows
+}
+
+/// The text of a column in every row but the header.
+fn column<'r>(rows: &[Vec<&'r str>], name: &str) -> Vec<&'r str> {
+    let position = rows[0].iter().position(|it| *it == name).unwrap_or_else(|| panic!("no column {name}"));
+    rows[1..].iter().map(|row| row[position]).collect()
+}
+
+/// Whether every element of an XML text is closed, in order, and no text has a bare ampersand. Returns how many elements there are.
+fn elements(xml: &str) -> usize {
+    let (mut open, mut count, mut rest) = (Vec::new(), 0, xml);
+    while let Some(begin) = rest.find('<') {
+        for part in rest[..begin].split('&').skip(1) {
+            assert!(part.split_once(';').is_some_and(|(name, _)| name.len() <= 6), "a bare ampersand before {part:?}");
+        }
+        let end = begin + rest[begin..].find('>').expect("a tag ends");
+        let tag = &rest[begin + 1..end];
+        assert!(tag.matches('"').count().is_multiple_of(2) && !tag.contains('<'), "<{tag}>");
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "</{name}>");
+        } else {
+            count += 1;
+            let name = tag.split_whitespace().next().expect("a tag has a name");
+            if !tag.ends_with('/') {
+                open.push(name);
+            }
+        }
+        rest = &rest[end + 1..];
+    }
+    assert!(open.is_empty() && rest.trim().is_empty(), "{open:?} are not closed");
+    count
+}
+
+/// Runs one quickly and checks what comes out; returns its summary and its report.
+fn quick(name: &str, directory: &Path, series: &[&str]) -> (String, String) {
+    let output = freshet(&["experiment", name, "--quick", "--out", &directory.to_string_lossy()]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let read = |file: &str| fs::read_to_string(directory.join(file)).unwrap_or_else(|cause| panic!("{file}: {cause}"));
+    let (data, summary, report) = (read("data.csv"), read("summary.csv"), read("report.md"));
+    for wanted in series {
+        for text in [&data, &summary] {
+            assert!(column(&rows(text), "series").contains(wanted), "{wanted} is not in {text}");
+        }
+        assert!(report.contains(wanted) && read("plot.svg").contains(wanted), "{wanted}");
+    }
+    assert!(elements(&read("plot.svg")) > 50);
+    let mut png = png::Decoder::new(Cursor::new(fs::read(directory.join("plot.png")).unwrap())).read_info().unwrap();
+    let mut pixels = vec![0; png.output_buffer_size().unwrap()];
+    png.next_frame(&mut pixels).unwrap();
+    let ink = pixels.chunks(3).filter(|pixel| *pixel != [255, 255, 255]).count();
+    assert!(ink > 5_000 && ink < pixels.len() / 6, "{ink} pixels have ink");
+    (summary, report)
+}
+
+#[test]
+fn joining_is_measured_and_told() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (summary, report) = quick("query-fresh/bootstrap", scratch.path(), &[]);
+    let kept: f64 = column(&rows(&summary), "kept")[0].parse().unwrap();
+    let serving: f64 = column(&rows(&summary), "serving_s")[0].parse().unwrap();
+    assert!(kept > 0.0 && serving > 0.0);
+    for told in [format!("the primary does {:.1} % of its", kept * 100.0), format!("serves after {serving:.2} s")] {
+        assert!(report.contains(&told), "{told:?} is not in {report}");
+    }
+}
+
+#[test]
+fn freshness_is_measured_over_time_while_a_standby_reads() {
+    let scratch = tempfile::tempdir().unwrap();
+    let all = ["Sync/quarter", "Async/quarter", "Logical/quarter", "Query Fresh/quarter", "Logical/all"];
+    let (summary, report) = quick("query-fresh/figure7", scratch.path(), &all);
+    let rows = rows(&summary);
+    let of = |series: &str, name: &str| {
+        let position = column(&rows, "series").iter().position(|it| *it == series).unwrap();
+        column(&rows, name)[position].parse::<f64>().unwrap_or(f64::NAN)
+    };
+    let mean = of("Query Fresh/quarter", "freshness_mean");
+    assert!(report.contains(&format!("Query Fresh is {:.3} % fresh in the mean", mean * 100.0)), "{report}");
+    for series in &all[..4] {
+        assert!(of(series, "standby_tps") > 0.0, "{series} does not read: {summary}");
+        let utilization = of(series, "utilization");
+        assert!(utilization > 0.0 && utilization < 1.0, "{series}: {utilization}");
+    }
+    assert!(of("Logical/all", "utilization").is_nan());
+    let looks = fs::read_to_string(scratch.path().join("series.csv")).unwrap();
+    for series in all {
+        // A look each 20 ms for a second, on a machine that may be busy.
+        let count = looks.lines().filter(|line| line.starts_with(&format!("1,{series},1,"))).count();
+        assert!((5..=60).contains(&count), "{count} looks at {series}");
+    }
+}
+
+#[test]
+fn what_does_not_exist_is_told() {
+    let output = freshet(&["experiment", "query-fresh/figure99"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("there is no experiment \"query-fresh/figure99\""), "{said}");
+    let list = String::from_utf8(freshet(&["experiment", "list"]).stdout).unwrap();
+    for name in ["table1", "figure6", "figure7", "figure8", "figure9", "figure10", "figure11", "figure12", "bootstrap"]
+    {
+        assert!(list.contains(&format!("query-fresh/{name} ")), "{list}");
+    }
+}
