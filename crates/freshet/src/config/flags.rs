@@ -21,9 +21,6 @@ const OTHERS: [&str; 6] = [
     "FRESHET_SKIPS",
 ];
 
-/// How wide a line of help may be, with the margin that it gets.
-const WIDTH: usize = 100 - 10;
-
 /// What the command line and the environment say. What they leave open comes from the file, or is
 /// the default.
 #[derive(Clone, Debug, Default)]
@@ -43,11 +40,11 @@ impl Args for Flags {
             .value_parser(value_parser!(PathBuf))
             .env("FRESHET_CONFIG")
             .hide_env(true)
-            .help(wrap(
+            .help(
                 "TOML file with the same keys as the flags; those that begin with log-, checkpoint-, fabric-, member- \
                  or sql- are in the tables of these names. Environment variables override the file, and flags \
                  override both [env: FRESHET_CONFIG]",
-            ));
+            );
         command.next_line_help(true).arg(file).args(keys.get_arguments().map(|arg| flag(arg.clone(), &defaults)))
     }
 
@@ -124,9 +121,9 @@ fn flag(arg: Arg, defaults: &BTreeMap<String, Value>) -> Arg {
         true => String::new(),
         false => format!(" [one of: {}]", words.iter().map(|(word, _)| word.as_str()).collect::<Vec<_>>().join(", ")),
     };
-    let short = wrap(&format!("{meaning}{one_of} [default: {default}] [env: {variable}]"));
-    let words: String = words.iter().map(|(word, help)| format!("\n{}", wrap(&format!("- {word}: {help}")))).collect();
-    let long = format!("{short}{words}\n\n{}", wrap(&when));
+    let short = format!("{meaning}{one_of} [default: {default}] [env: {variable}]");
+    let words: String = words.iter().map(|(word, help)| format!("\n- {word}: {help}")).collect();
+    let long = format!("{short}{words}\n\n{when}");
     let arg = match arg.get_action() {
         // The value may be left out.
         ArgAction::SetTrue => {
@@ -146,23 +143,6 @@ pub(super) fn shown(value: &Value) -> String {
         Value::String(text) => text.clone(),
         value => value.to_string(),
     }
-}
-
-/// Breaks lines between words.
-fn wrap(text: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().expect("there is a first line");
-        match line.len() {
-            0 => line.push_str(word),
-            long if long + 1 + word.len() > WIDTH => lines.push(word.to_owned()),
-            _ => {
-                line.push(' ');
-                line.push_str(word);
-            }
-        }
-    }
-    lines.join("\n")
 }
 
 /// Refuses variables that look like ours and are none.

@@ -231,7 +231,7 @@ impl LogSettings {
         SettingError::within("log.uncommitted-bytes", self.uncommitted_bytes, 1 << 16..=1 << 40)?;
         SettingError::within("log.transaction-bytes", self.transaction_bytes, 1 << 16..=1 << 38)?;
         SettingError::within("log.segment-bytes", self.segment_bytes, 4096..=1 << 36)?;
-        SettingError::within("log.batch-bytes", self.batch_bytes, 1..=buffer)?;
+        SettingError::within("log.batch-bytes", self.batch_bytes, 1..=1 << 36)?;
         SettingError::within("log.interval-us", self.interval_us, 0..=10_000_000)?;
         SettingError::within("log.streams", self.streams, 1..=MAX_STREAMS as u64)?;
         SettingError::within("log.dir", self.dir.len(), 0..=MAX_STREAMS as u64)?;
