@@ -20,7 +20,8 @@ fn time_of(clock: rustix::time::ClockId) -> Duration {
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The processor time of one stage, which may be carried out by several threads, one after another or at once.
+/// The processor time of one stage, which may be carried out by several threads, one after another
+/// or at once.
 #[derive(Debug, Default)]
 pub struct Meter {
     nanoseconds: AtomicU64,

@@ -50,7 +50,8 @@ pub struct Fid(pub u32);
 impl Fid {
     /// The catalog: the table whose records describe all tables (itself excepted).
     pub const CATALOG: Self = Self(0);
-    /// No table: records of it are messages, which transactions carry, and which only the log keeps.
+    /// No table: records of it are messages, which transactions carry, and which only the log
+    /// keeps.
     pub const MESSAGES: Self = Self(u32::MAX);
 }
 

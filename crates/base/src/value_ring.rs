@@ -1,5 +1,5 @@
-//! A ring of small values in memory that two threads, or two processes, have in common: one puts in, the other takes out, and sleeps
-//! when there is nothing.
+//! A ring of small values in memory that two threads, or two processes, have in common: one puts
+//! in, the other takes out, and sleeps when there is nothing.
 //!
 //! # Access protocol
 //!
@@ -10,9 +10,10 @@
 //! | `sleep` | both | 1: the listener sleeps, or is about to |
 //! | `values` | the ringer | value `k` lies at `k` modulo the length, below `head` |
 //!
-//! Sleeping is Dekker's pattern: the listener sets `sleep`, fences, and looks at `head` once more; the ringer moves `head`, fences, and looks at
-//! `sleep`. So at least one sees the other. Either side may find nonsense here when the other process misbehaves: the worst that follows is
-//! a value that was not sent, or a wake-up for nothing, since every index is taken modulo the length.
+//! Sleeping is Dekker's pattern: the listener sets `sleep`, fences, and looks at `head` once more;
+//! the ringer moves `head`, fences, and looks at `sleep`. So at least one sees the other. Either
+//! side may find nonsense here when the other process misbehaves: the worst that follows is a value
+//! that was not sent, or a wake-up for nothing, since every index is taken modulo the length.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -77,7 +78,8 @@ impl ValueRing<'_> {
         Some(value as u32)
     }
 
-    /// The listener is about to sleep as long as `sleep` is 1; it must not if there is a value after all.
+    /// The listener is about to sleep as long as `sleep` is 1; it must not if there is a value
+    /// after all.
     pub fn before_sleep(&self) -> Option<u32> {
         self.sleep.store(1, Ordering::SeqCst);
         // The partner of the fence in `put`.

@@ -1,10 +1,9 @@
 //! A stamp that only grows, which threads may wait for.
 //!
-//! Access protocol: any thread may call any method. `value` grows by
-//! `fetch_max`. A waiter registers in `waiters` and then looks at `value`
-//! again; whoever advances looks at `waiters` after it has changed `value`.
-//! A SeqCst fence stands between the two steps on both sides, so one of the two sees the other (Dekker), and the
-//! mutex is only touched when somebody waits.
+//! Access protocol: any thread may call any method. `value` grows by `fetch_max`. A waiter
+//! registers in `waiters` and then looks at `value` again; whoever advances looks at `waiters`
+//! after it has changed `value`. A SeqCst fence stands between the two steps on both sides, so one
+//! of the two sees the other (Dekker), and the mutex is only touched when somebody waits.
 
 use std::time::Instant;
 
@@ -55,7 +54,8 @@ impl Watermark {
     /// changes nothing. Returns whether it moved.
     pub fn advance(&self, to: Stamp) -> bool {
         let moved = self.value.fetch_max(to.0, Ordering::SeqCst) < to.0;
-        // Partner of the fence in `wait_unless`: the value before the waiters here, the waiters before the value there.
+        // Partner of the fence in `wait_unless`: the value before the waiters here, the waiters
+        // before the value there.
         fence(Ordering::SeqCst);
         if moved && self.waiters.load(Ordering::SeqCst) != 0 {
             drop(self.closed.lock().expect("no code panics under this mutex"));
@@ -64,8 +64,8 @@ impl Watermark {
         moved
     }
 
-    /// Moves it down to `to`: a take-over takes back what lies above. A larger `to` changes nothing. The caller
-    /// keeps everyone from advancing it meanwhile.
+    /// Moves it down to `to`: a take-over takes back what lies above. A larger `to` changes
+    /// nothing. The caller keeps everyone from advancing it meanwhile.
     pub fn cut(&self, to: Stamp) {
         self.value.fetch_min(to.0, Ordering::SeqCst);
     }
@@ -91,8 +91,9 @@ impl Watermark {
         self.changed.notify_all();
     }
 
-    /// Like [`Watermark::wait`], but also ends when `give_up` says so: it is asked before every sleep, and
-    /// [`Watermark::wake`] ends a sleep. It must neither block nor use this watermark's waits.
+    /// Like [`Watermark::wait`], but also ends when `give_up` says so: it is asked before every
+    /// sleep, and [`Watermark::wake`] ends a sleep. It must neither block nor use this watermark's
+    /// waits.
     ///
     /// # Errors
     /// As [`Watermark::wait`]; [`WaitError::Closed`] also when `give_up` said so.

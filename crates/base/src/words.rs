@@ -1,14 +1,17 @@
-//! Bytes in memory of atomic words: memory that others (threads, processes, devices) may write and read at the same time.
+//! Bytes in memory of atomic words: memory that others (threads, processes, devices) may write and
+//! read at the same time.
 //!
-//! Every copy moves whole words through relaxed atomics, so that a copy which races with another is never undefined behaviour: it
-//! yields words of either. Whoever may race checks afterwards, by the protocol of its caller, whether it did.
+//! Every copy moves whole words through relaxed atomics, so that a copy which races with another is
+//! never undefined behaviour: it yields words of either. Whoever may race checks afterwards, by the
+//! protocol of its caller, whether it did.
 
 use crate::sync::{AtomicU64, Ordering};
 
 /// Bytes in a word.
 const WORD: usize = 8;
 
-/// Copies `from` to byte `at` of `words`. Several threads may store at once as long as their words differ.
+/// Copies `from` to byte `at` of `words`. Several threads may store at once as long as their words
+/// differ.
 ///
 /// # Panics
 /// When there are not as many bytes.

@@ -93,12 +93,6 @@ impl TermHistory {
         self.0.last().map_or(Term(0), |reign| reign.term)
     }
 
-    /// The term in which the block at `stamp` was written, if the log reached that far.
-    pub fn term_of(&self, stamp: Stamp) -> Option<Term> {
-        let after = self.0.partition_point(|reign| reign.start <= stamp);
-        after.checked_sub(1).map(|index| self.0[index].term)
-    }
-
     /// `node` begins to reign at `start`, the end of the log.
     ///
     /// # Errors
@@ -644,8 +638,6 @@ mod tests {
         let h = history(&[(1, 0), (2, 50), (5, 80)]);
         assert_eq!(h.cut(Stamp(80)), history(&[(1, 0), (2, 50)]));
         assert_eq!(h.cut(Stamp(0)), TermHistory::default());
-        assert_eq!(h.term_of(Stamp(79)), Some(Term(2)));
-        assert_eq!(TermHistory::default().term_of(Stamp(0)), None);
     }
 
     #[test]

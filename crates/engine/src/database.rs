@@ -6,7 +6,7 @@ use std::{
 };
 
 use freshet_base::{Isolation, Stamp, Term, Watermark};
-use freshet_log::{Log, LogConfig, LogOpenError, block::BLOCK_HEADER};
+use freshet_log::{Log, block::BLOCK_HEADER};
 use freshet_storage::{Catalog, CatalogError, Participants, ReadError, Table, TableDefinition};
 use freshet_txn::{
     Core, Messages, OpenGate, OutcomeOpen, Primary, ProcedureError, Snapshots, Ticket, Worker, WorkerError,
@@ -57,14 +57,10 @@ pub struct Database {
 
 impl Database {
     /// A database without a log, for `workers` threads at once: stamps are taken, nothing is kept.
-    ///
-    /// # Errors
-    /// When the log's configuration makes no sense.
-    pub fn volatile(workers: usize) -> Result<Self, LogOpenError> {
+    pub fn volatile(workers: usize) -> Self {
         let visible = Arc::new(Watermark::new(Stamp::ZERO));
-        let config = LogConfig { capacity: 1 << 16, writers: workers, ..LogConfig::default() };
         // No transaction has stamp zero: elsewhere a term block is there.
-        let log = Log::open(config, None, Stamp(BLOCK_HEADER as u64), Term(1))?;
+        let log = Log::volatile(workers, Stamp(BLOCK_HEADER as u64), Term(1));
         let core = Core::new(
             Participants::new(workers),
             Arc::new(Catalog::new()),
@@ -73,7 +69,7 @@ impl Database {
             Arc::default(),
         );
         core.snapshots.reign(Primary { log: Arc::new(log), term: Term(1), gate: Arc::new(OpenGate) });
-        Ok(Self { core })
+        Self { core }
     }
 
     /// A worker: what a thread needs to run transactions.
@@ -194,8 +190,8 @@ impl Database {
     pub fn committed(&self) -> Stamp {
         let snapshots = &self.core.snapshots;
         match snapshots.primary() {
-            Some(primary) if !primary.log.is_volatile() => primary.gate.committed(),
-            _ => snapshots.current(),
+            Some(primary) => primary.gate.committed().min(snapshots.current()),
+            None => snapshots.current(),
         }
     }
 

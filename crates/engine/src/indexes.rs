@@ -97,8 +97,8 @@ impl IndexBuild<'_> {
         self.number
     }
 
-    /// The second half of [`Database::add_index`]: enters all records, and waits until it is committed that the index is ready. Returns its
-    /// number.
+    /// Enters all records, and waits until it is committed that the index is ready. Returns its
+    /// number. `cancelled` is asked between batches of records.
     ///
     /// # Errors
     /// See [`IndexError`].
@@ -139,25 +139,14 @@ impl Drop for IndexBuild<'_> {
 }
 
 impl Database {
-    /// Adds an index to a table, whatever it holds, and waits until all records are entered and that is committed; returns its number.
-    /// Others read and write meanwhile. Those whose transactions have written to the table before it was added, and commit
-    /// later, have to try again ([`CommitError::Altered`](freshet_txn::CommitError::Altered)); from then on a unique index keeps
-    /// them from writing a key twice. It can be read by transactions that begin later.
+    /// Begins to add an index to a table, whatever it holds: from here on writers enter what they
+    /// write; [`IndexBuild::finish`] enters the rest. Others read and write the table all the time.
+    /// Those whose transactions have written to it before, and commit later, have to try again
+    /// ([`CommitError::Altered`](freshet_txn::CommitError::Altered)); from then on a unique index
+    /// keeps them from writing a key twice. Transactions that begin after the end can read it.
     ///
-    /// `cancelled` is asked between batches of records. When this fails, there is no index left, but for [`IndexError::Open`].
-    ///
-    /// # Errors
-    /// See [`IndexError`].
-    pub fn add_index(
-        &self,
-        table: &Table,
-        definition: &IndexDefinition,
-        cancelled: &dyn Fn() -> bool,
-    ) -> Result<usize, IndexError> {
-        self.begin_index(table, definition, cancelled)?.finish(cancelled)
-    }
-
-    /// The first half of [`Database::add_index`]: from here on writers enter what they write. Waits until that is committed.
+    /// Waits until that is committed; `cancelled` is asked now and then. When this or the rest
+    /// fails, there is no index left, but for [`IndexError::Open`].
     ///
     /// # Errors
     /// See [`IndexError`].
@@ -196,26 +185,13 @@ impl Database {
         Ok(ticket)
     }
 
-    /// Drops an index, but not the primary one, and waits until that is committed. Transactions that began before go on reading it; its
-    /// memory is given back when none is left, here and on standbys.
+    /// Drops an index, but not the primary one, and does not wait until that is committed: who
+    /// cleans up must not hang while commits wait for standbys. Transactions that began before
+    /// still read it; its memory is given back when the last of them ends, here and on standbys.
     ///
     /// # Errors
     /// See [`IndexError`].
-    pub fn drop_index(&self, table: &Table, number: usize) -> Result<(), IndexError> {
-        let ticket = self.begin_drop_index(table, number)?;
-        self.wait(ticket)?;
-        if let Ok(worker) = self.worker() {
-            worker.collect_garbage();
-        }
-        Ok(())
-    }
-
-    /// Drops an index, but not the primary one, and does not wait until that is committed: for those who clean up, which must not hang while
-    /// commits wait for standbys.
-    ///
-    /// # Errors
-    /// See [`IndexError`].
-    pub fn begin_drop_index(&self, table: &Table, number: usize) -> Result<Ticket, IndexError> {
+    pub fn drop_index(&self, table: &Table, number: usize) -> Result<Ticket, IndexError> {
         let missing = || IndexError::NoIndex { table: table.name().to_owned(), index: number };
         if number == 0 {
             return Err(missing());

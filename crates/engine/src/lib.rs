@@ -25,7 +25,7 @@ pub use freshet_storage::{
 };
 pub use freshet_txn::{
     BuildError, CommitError, Direction, LockWaitError, Message, Messages, OutcomeOpen, ProcedureError, Record, RowLock,
-    Savepoint, Ticket, Transaction, Worker, WorkerError, WriteError,
+    Savepoint, Ticket, Transaction, Worker, WorkerError, WriteError, circle,
 };
 pub use hash::StateHash;
 pub use indexes::{IndexBuild, IndexError};

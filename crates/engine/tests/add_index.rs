@@ -32,6 +32,21 @@ fn never() -> bool {
     false
 }
 
+fn add_index(
+    database: &Database,
+    table: &Table,
+    definition: &IndexDefinition,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<usize, IndexError> {
+    database.begin_index(table, definition, cancelled)?.finish(cancelled)
+}
+
+fn drop_index(database: &Database, table: &Table, number: usize) -> Result<(), IndexError> {
+    database.wait(database.drop_index(table, number)?)?;
+    database.worker()?.collect_garbage();
+    Ok(())
+}
+
 /// By the third column, which changes in place as long as there is no such index.
 fn by_value(name: &str) -> IndexDefinition {
     IndexDefinition::new(name, false, &[KeyPart::unsigned(16, 8)])
@@ -172,7 +187,7 @@ fn while_others_write_with_standbys_checkpoints_and_restarts() {
                 // Rows come in and go out as their values change.
                 let some_rows = unique(&some, 0).of_rows(vec![RowTest { offset: 17, zero: true }]);
                 for definition in [by_value(&name), IndexDefinition::new(&key, true, &parts), some_rows] {
-                    let number = database.add_index(&table, &definition, &never).unwrap();
+                    let number = add_index(&database, &table, &definition, &never).unwrap();
                     assert_eq!(table.index_number(&definition.name), Some(number));
                     let worker = database.worker().unwrap();
                     let count = check(&worker.begin_read_only(), &table, number, &format!("{shape:?}, round {round}"));
@@ -180,7 +195,7 @@ fn while_others_write_with_standbys_checkpoints_and_restarts() {
                 }
                 if round > 0 {
                     let before = format!("value{}", round - 1);
-                    database.drop_index(&table, table.index_number(&before).unwrap()).unwrap();
+                    drop_index(&database, &table, table.index_number(&before).unwrap()).unwrap();
                 }
                 std::thread::sleep(Duration::from_millis(20));
                 done.store(true, Ordering::SeqCst);
@@ -238,7 +253,7 @@ fn what_is_not_unique_leaves_no_index() {
     let _ = put(database, &table, 0..5000, |id| (id, if id == 4321 { 77 } else { id }));
     let before = index_bytes(database, &table);
     for _ in 0..3 {
-        let error = database.add_index(&table, &unique("values", 16), &never).unwrap_err();
+        let error = add_index(&database, &table, &unique("values", 16), &never).unwrap_err();
         let IndexError::Build(BuildError::UniqueViolation { index, row: found }) = &error else { panic!("{error}") };
         assert_eq!((index.as_str(), &found[16..]), ("values", &77u64.to_le_bytes()[..]));
         wait_for("its memory is given back", || {
@@ -259,19 +274,19 @@ fn what_is_not_unique_leaves_no_index() {
         database.wait(ticket).unwrap();
     }
     // Rows that are too short for it, and one who changes his mind.
-    let error = database.add_index(&table, &unique("long", 24), &never).unwrap_err();
+    let error = add_index(&database, &table, &unique("long", 24), &never).unwrap_err();
     assert!(matches!(error, IndexError::Build(BuildError::Row { length: 24, .. })), "{error}");
     let asked = AtomicU64::new(0);
-    let error = database.add_index(&table, &by_value("value"), &|| asked.fetch_add(1, Ordering::SeqCst) == 3);
+    let error = add_index(&database, &table, &by_value("value"), &|| asked.fetch_add(1, Ordering::SeqCst) == 3);
     assert!(matches!(error, Err(IndexError::Cancelled)));
     // The same name twice, and no index.
-    let error = database.add_index(&table, &by_value("things_group"), &never).unwrap_err();
+    let error = add_index(&database, &table, &by_value("things_group"), &never).unwrap_err();
     assert!(error.to_string().contains("already"), "{error}");
-    let error = database.add_index(&table, &IndexDefinition::new("none", false, &[]), &never).unwrap_err();
+    let error = add_index(&database, &table, &IndexDefinition::new("none", false, &[]), &never).unwrap_err();
     assert!(error.to_string().contains("no column"), "{error}");
-    assert!(matches!(database.drop_index(&table, 0), Err(IndexError::NoIndex { .. })));
-    assert!(matches!(database.drop_index(&table, 2), Err(IndexError::NoIndex { .. })));
-    assert!(matches!(database.drop_index(&table, 99), Err(IndexError::NoIndex { .. })));
+    assert!(matches!(drop_index(&database, &table, 0), Err(IndexError::NoIndex { .. })));
+    assert!(matches!(drop_index(&database, &table, 2), Err(IndexError::NoIndex { .. })));
+    assert!(matches!(drop_index(&database, &table, 99), Err(IndexError::NoIndex { .. })));
     // Without the second one it can be.
     let worker = database.worker().unwrap();
     let moved = worker.execute(Isolation::Snapshot, |txn| {
@@ -279,7 +294,7 @@ fn what_is_not_unique_leaves_no_index() {
         Ok(txn.update(&table, record.rid, &row(4321, 4321, 4321))?)
     });
     let _ = moved.unwrap();
-    let number = database.add_index(&table, &unique("values", 16), &never).unwrap();
+    let number = add_index(&database, &table, &unique("values", 16), &never).unwrap();
     check(&worker.begin_read_only(), &table, number, "unique");
     let taken = worker.begin(Isolation::Snapshot).insert(&table, &row(9999, 1, 77)).unwrap_err();
     assert_eq!(taken, WriteError::UniqueViolation { index: "values".into() });
@@ -297,7 +312,7 @@ fn what_is_not_unique_leaves_no_index() {
 /// Writers that use few keys, so that they meet each other's and those that were there before.
 #[test]
 fn a_unique_index_comes_while_others_write_the_same_keys() {
-    let database = Database::volatile(8).unwrap();
+    let database = Database::volatile(8);
     let (mut made, mut refused) = (0, 0);
     for round in 0..60u64 {
         let table = database.create_table(&definition()).unwrap();
@@ -343,7 +358,7 @@ fn a_unique_index_comes_while_others_write_the_same_keys() {
                     }
                 });
             }
-            let added = database.add_index(&table, &unique("values", 16), &never);
+            let added = add_index(&database, &table, &unique("values", 16), &never);
             std::thread::sleep(Duration::from_millis(2));
             done.store(true, Ordering::SeqCst);
             added
@@ -377,7 +392,7 @@ fn a_unique_index_comes_while_others_write_the_same_keys() {
 
 #[test]
 fn who_began_before_does_not_use_it_and_goes_on_using_what_is_dropped() {
-    let database = Database::volatile(8).unwrap();
+    let database = Database::volatile(8);
     let table = database.create_table(&definition()).unwrap();
     let _ = put(&database, &table, 0..3000, |id| (id % 7, id));
     let workers: Vec<_> = (0..4).map(|_| database.worker().unwrap()).collect();
@@ -385,7 +400,7 @@ fn who_began_before_does_not_use_it_and_goes_on_using_what_is_dropped() {
     old.insert(&table, &row(9000, 1, 1)).unwrap();
     let elsewhere = workers[1].begin(Isolation::Serializable);
     check(&elsewhere, &table, 0, "before");
-    let number = database.add_index(&table, &by_value("value"), &never).unwrap();
+    let number = add_index(&database, &table, &by_value("value"), &never).unwrap();
     assert!(rows(&old, &table, number).is_err_and(|error| is_missing(&error)));
     assert!(old.get(&table, number, &5u64.to_be_bytes()).is_err_and(|error| is_missing(&error)));
     // What it wrote is not in the index.
@@ -397,7 +412,7 @@ fn who_began_before_does_not_use_it_and_goes_on_using_what_is_dropped() {
     assert_eq!(check(&long, &table, number, "after"), 3001);
     let bytes = index_bytes(&database, &table);
     assert_eq!(bytes.1, 3);
-    database.drop_index(&table, number).unwrap();
+    drop_index(&database, &table, number).unwrap();
     let _ = put(&database, &table, 4000..5000, |id| (id % 7, 1));
     let changed = workers[1].execute(Isolation::Snapshot, |txn| {
         for id in 0..1000u64 {
@@ -418,14 +433,14 @@ fn who_began_before_does_not_use_it_and_goes_on_using_what_is_dropped() {
     let (left, count) = index_bytes(&database, &table);
     assert!(count == 2 && left < bytes.0 + (1 << 16), "{left} of {bytes:?}");
     // Its name can be used again, its number is not.
-    let again = database.add_index(&table, &by_value("value"), &never).unwrap();
+    let again = add_index(&database, &table, &by_value("value"), &never).unwrap();
     assert_eq!((again, table.index_number("value")), (number + 1, Some(number + 1)));
     assert_eq!(check(&workers[0].begin_read_only(), &table, again, "again"), 4001);
     // It goes with its table.
     database.drop_table(&table).unwrap();
-    let error = database.add_index(&table, &by_value("more"), &never).unwrap_err();
+    let error = add_index(&database, &table, &by_value("more"), &never).unwrap_err();
     assert!(error.to_string().contains("dropped"), "{error}");
-    assert!(database.drop_index(&table, again).is_err());
+    assert!(drop_index(&database, &table, again).is_err());
 }
 
 /// A primary ends while it builds an index; it, or another one, drops what is left of that.
@@ -492,7 +507,7 @@ fn what_was_being_built_is_dropped_by_the_next_primary() {
                 worker.collect_garbage();
                 !database.core().catalog.has_dropped() && index_bytes(database, &table).1 == 2
             });
-            let number = database.add_index(&table, &by_value("values"), &never).unwrap();
+            let number = add_index(&database, &table, &by_value("values"), &never).unwrap();
             assert_eq!(check(&worker.begin_read_only(), &table, number, &format!("{shape:?}")), 1012);
             drop(worker);
             next.stop().unwrap();
@@ -515,7 +530,7 @@ fn what_a_take_over_cuts_off_was_neither_added_nor_dropped() {
             let database = old.database();
             let table = database.create_table(&definition()).unwrap();
             database.wait(put(database, &table, 0..1000, |id| (id % 7, id))).unwrap();
-            let kept = database.add_index(&table, &by_value("kept"), &never).unwrap();
+            let kept = add_index(&database, &table, &by_value("kept"), &never).unwrap();
             let end = database.core().snapshots.current();
             for node in [&second, &third] {
                 node.wait_visible(end, soon()).unwrap();
@@ -567,7 +582,7 @@ fn what_a_take_over_cuts_off_was_neither_added_nor_dropped() {
             let database = third.database();
             let table = database.table("things").unwrap();
             let _ = put(database, &table, 5000..5050, |_| (1, 1));
-            let added = database.add_index(&table, &by_value("other"), &never).unwrap();
+            let added = add_index(&database, &table, &by_value("other"), &never).unwrap();
             assert_eq!(added, kept + 1);
             let end: Stamp = put(database, &table, 6000..6050, |_| (1, 1)).until;
             second.follow(third.address());
@@ -589,7 +604,7 @@ fn what_a_take_over_cuts_off_was_neither_added_nor_dropped() {
 
 #[test]
 fn rows_are_counted_approximately() {
-    let database = Database::volatile(4).unwrap();
+    let database = Database::volatile(4);
     let table = database.create_table(&definition()).unwrap();
     assert_eq!(database.approximate_rows(&table), Some(0));
     let mut count = 0u64;

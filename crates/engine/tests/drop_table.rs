@@ -170,7 +170,7 @@ fn what_was_written_to_it_cannot_be_committed_later() {
     for volatile in [true, false] {
         let directory = tempfile::tempdir().unwrap();
         let node = (!volatile).then(|| start(of(Shape::OneStream, 1, directory.path())));
-        let alone = volatile.then(|| Database::volatile(8).unwrap());
+        let alone = volatile.then(|| Database::volatile(8));
         let database = node.as_ref().map_or_else(|| alone.as_ref().unwrap(), |node| node.database());
         let other = database.create_table(&named("other")).unwrap();
         for isolation in [Isolation::Snapshot, Isolation::Serializable] {

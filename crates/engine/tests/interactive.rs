@@ -52,7 +52,7 @@ fn increment(txn: &Transaction<'_>, table: &Table, id: u64) -> Result<(), LockWa
 
 #[test]
 fn no_increment_is_lost_when_writers_wait_for_one_another() {
-    let database = Database::volatile(8).unwrap();
+    let database = Database::volatile(8);
     let table = database.create_table(&definition()).unwrap().clone();
     let worker = database.worker().unwrap();
     let insert = |id: u64| worker.execute(Isolation::Snapshot, |txn| Ok(txn.insert(&table, &row(id, id, 0))?)).unwrap();
@@ -82,7 +82,7 @@ fn no_increment_is_lost_when_writers_wait_for_one_another() {
 
 #[test]
 fn of_those_who_wait_in_a_circle_one_gives_up() {
-    let database = Database::volatile(8).unwrap();
+    let database = Database::volatile(8);
     let table = database.create_table(&definition()).unwrap().clone();
     let worker = database.worker().unwrap();
     for id in 0..3 {
@@ -118,7 +118,7 @@ fn of_those_who_wait_in_a_circle_one_gives_up() {
 
 #[test]
 fn a_lock_keeps_others_away_and_leaves_nothing() {
-    let database = Database::volatile(8).unwrap();
+    let database = Database::volatile(8);
     let table = database.create_table(&definition()).unwrap().clone();
     let (one, other) = (database.worker().unwrap(), database.worker().unwrap());
     let ((), _) = one.execute(Isolation::Snapshot, |txn| Ok(txn.insert(&table, &row(1, 1, 0)).map(drop)?)).unwrap();
@@ -149,7 +149,7 @@ fn a_lock_keeps_others_away_and_leaves_nothing() {
 
 #[test]
 fn whoever_waits_is_woken_by_the_end_of_the_holder() {
-    let database = Database::volatile(8).unwrap();
+    let database = Database::volatile(8);
     let table = database.create_table(&definition()).unwrap().clone();
     let worker = database.worker().unwrap();
     let _ = worker.execute(Isolation::Snapshot, |txn| Ok(txn.insert(&table, &row(1, 1, 0))?)).unwrap();
@@ -200,7 +200,7 @@ fn savepoints_take_back_what_came_after_them() {
     let seed = std::env::var("FRESHET_SEED").ok().map_or(7, |seed| seed.parse().unwrap());
     println!("FRESHET_SEED={seed}");
     let mut random = generator(seed);
-    let database = Database::volatile(8).unwrap();
+    let database = Database::volatile(8);
     let table = database.create_table(&definition()).unwrap().clone();
     let worker = database.worker().unwrap();
     let mut committed: BTreeMap<u64, (u64, u64)> = BTreeMap::new();

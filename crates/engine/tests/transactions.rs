@@ -27,7 +27,7 @@ fn row(id: u64, branch: u32, balance: i64) -> Vec<u8> {
 
 #[test]
 fn records_come_change_and_go() {
-    let database = Database::volatile(4).unwrap();
+    let database = Database::volatile(4);
     let table = database.create_table(&accounts()).unwrap().clone();
     let worker = database.worker().unwrap();
     for id in 0..100u64 {
@@ -63,7 +63,7 @@ fn records_come_change_and_go() {
 
 #[test]
 fn versions_and_record_ids_are_reclaimed() {
-    let database = Database::volatile(4).unwrap();
+    let database = Database::volatile(4);
     let table = database.create_table(&accounts()).unwrap().clone();
     let worker = database.worker().unwrap();
     for round in 0..5000u64 {

@@ -1,5 +1,5 @@
-//! Frames over one-sided memory: what a node says is written into the other's *mailbox*, and what belongs into its log buffer is
-//! written there first (Query Fresh, section 3.1).
+//! Frames over one-sided memory: what a node says is written into the other's *mailbox*, and what
+//! belongs into its log buffer is written there first (Query Fresh, section 3.1).
 //!
 //! Each side offers up to three regions:
 //!
@@ -9,8 +9,9 @@
 //! | [`MAILBOX`] | frames, one after another, round and round; with each an immediate value, which is its length |
 //! | [`LOG`] | payloads: the log buffer of a standby, whose virtual byte `x` lies at `x` modulo its length |
 //!
-//! A new status is announced by the immediate value zero. Since delivery is in order, a payload is in place when its frame is heard of.
-//! Nothing is overwritten that was not taken: a sender whose frames are not taken waits, at most for its patience.
+//! A new status is announced by the immediate value zero. Since delivery is in order, a payload is
+//! in place when its frame is heard of. Nothing is overwritten that was not taken: a sender whose
+//! frames are not taken waits, at most for its patience.
 
 use std::{
     fmt,
@@ -42,7 +43,8 @@ pub const LOG: usize = 2;
 /// Status words of the protocol above.
 pub const STATUS_WORDS: usize = 7;
 
-/// Frames that nobody has taken may be this many bytes. Pages are used when something is written there.
+/// Frames that nobody has taken may be this many bytes. Pages are used when something is written
+/// there.
 const MAILBOX_BYTES: usize = 4 << 20;
 /// No frame takes more of the mailbox.
 pub const MAX_FRAME: usize = MAILBOX_BYTES / 2;
@@ -76,7 +78,8 @@ impl Side {
         self.prepared.offer()
     }
 
-    /// Connects with the side that made the offer `theirs`, beside `connection`. What is sent keeps to `limit`.
+    /// Connects with the side that made the offer `theirs`, beside `connection`. What is sent keeps
+    /// to `limit`.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -165,13 +168,15 @@ impl Sender {
         self.queue.is_prompt()
     }
 
-    /// Whether a small frame could be sent now without waiting for the other side to take earlier ones.
-    pub fn has_room(&self) -> bool {
+    /// Whether a payload of this many bytes and its frame could be sent now without waiting for the
+    /// other side to take earlier ones, nor for a limit.
+    pub fn has_room(&self, bytes: u64) -> bool {
         let taken = self.status.words()[0].load(Ordering::Acquire);
-        self.queue.has_room() && self.posted.saturating_sub(taken) <= MAILBOX_BYTES as u64 / 2
+        self.queue.has_room(bytes) && self.posted.saturating_sub(taken) <= MAILBOX_BYTES as u64 / 2
     }
 
-    /// Writes a part of a payload to its place: `bytes` belong to virtual byte `address` on. The other side hears of it with a later frame.
+    /// Writes a part of a payload to its place: `bytes` belong to virtual byte `address` on. The
+    /// other side hears of it with a later frame.
     ///
     /// # Errors
     /// [`SendError`]; the channel is then of no more use.
@@ -189,8 +194,9 @@ impl Sender {
         Ok(())
     }
 
-    /// Reads the last word below virtual byte `end` back: it has then reached the other side's memory, and with it all that was written
-    /// before, where the hardware is set up for that (the "appliance" method: Query Fresh, section 2.3). Blocks for a round trip.
+    /// Reads the last word below virtual byte `end` back: it has then reached the other side's
+    /// memory, and with it all that was written before, where the hardware is set up for that (the
+    /// "appliance" method: Query Fresh, section 2.3). Blocks for a round trip.
     ///
     /// # Errors
     /// [`SendError`]; the channel is then of no more use.
@@ -208,7 +214,8 @@ impl Sender {
         self.send_inline(kind, term, address, length, message, &[])
     }
 
-    /// Sends a frame that carries `inline` behind its message: a payload of `length` bytes in another form.
+    /// Sends a frame that carries `inline` behind its message: a payload of `length` bytes in
+    /// another form.
     ///
     /// # Errors
     /// [`SendError`]; the channel is then of no more use.
@@ -282,7 +289,8 @@ impl Sender {
         self.queue.write_with_imm(Place { region: STATUS, offset: 0 }, &[&bytes], 0)
     }
 
-    /// Ends the channel such that what was sent last arrives. Blocks until the other side has ended it too, at most for `patience`.
+    /// Ends the channel such that what was sent last arrives. Blocks until the other side has ended
+    /// it too, at most for `patience`.
     pub fn farewell(mut self, patience: Duration) {
         self.queue.farewell(patience);
     }
@@ -396,13 +404,15 @@ impl Receiver {
         &self.bytes[self.message..]
     }
 
-    /// The other side's newest status. Each word is one that it had at some time, no older than at the last that was heard of.
+    /// The other side's newest status. Each word is one that it had at some time, no older than at
+    /// the last that was heard of.
     pub fn status(&self) -> [u64; STATUS_WORDS] {
         // Acquire: whatever the other side did before it said so.
         std::array::from_fn(|word| self.status.words()[1 + word].load(Ordering::Acquire))
     }
 
-    /// Whether so much was taken that the other side should hear of it, since it waits for room otherwise; `told` is what it was told last.
+    /// Whether so much was taken that the other side should hear of it, since it waits for room
+    /// otherwise; `told` is what it was told last.
     pub fn owes(&self, told: u64) -> bool {
         self.position - told >= MAILBOX_BYTES as u64 / 4
     }

@@ -1,9 +1,10 @@
 //! One-sided memory between nodes, in the words of RDMA verbs (Query Fresh, section 2.2).
 //!
-//! Each side *registers* pieces of memory ([`memory`]) and makes an [`Offer`] of them; when both know the other's offer they are connected by a
-//! [`QueuePair`], which writes into the other side's memory, reads it and adds to its words, and a [`CompletionQueue`], which hears of
-//! writes that carried an immediate value. Delivery is in order per connection: whoever has heard of an immediate value finds in place
-//! what was written before it.
+//! Each side *registers* pieces of memory ([`memory`]) and makes an [`Offer`] of them; when both
+//! know the other's offer they are connected by a [`QueuePair`], which writes into the other side's
+//! memory, reads it and adds to its words, and a [`CompletionQueue`], which hears of writes that
+//! carried an immediate value. Delivery is in order per connection: whoever has heard of an
+//! immediate value finds in place what was written before it.
 //!
 //! | fabric | writes are done by | the other side's processor |
 //! |---|---|---|
@@ -11,11 +12,14 @@
 //! | `shm` | the writer itself: both are processes of one machine and have mapped the memory ([`shm`]) | is not asked |
 //! | `verbs` | the network card: reliable connected queue pairs of libibverbs (module `verbs`, cargo feature `verbs`) | is not asked |
 //!
-//! Every fabric has a TCP connection beside it, on which two nodes first greet one another in [`frame`]s ([`tcp::Connection`]); it stays open as long
-//! as they are connected, and when it ends, so does everything. On the queue pairs, [`channel`] carries frames again, whose payload is written to its
-//! place; that is what replication speaks. [`limit`] makes any link slower than it is.
+//! Every fabric has a TCP connection beside it, on which two nodes first greet one another in
+//! [`frame`]s ([`tcp::Connection`]); it stays open as long as they are connected, and when it ends,
+//! so does everything. On the queue pairs, [`channel`] carries frames again, whose payload is
+//! written to its place; that is what replication speaks. [`limit`] makes any link slower than it
+//! is.
 //!
-//! What the other side writes has no meaning before its bounds and its checksum were looked at, and it is never a Rust reference to bytes.
+//! What the other side writes has no meaning before its bounds and its checksum were looked at, and
+//! it is never a Rust reference to bytes.
 
 pub mod channel;
 mod error;
@@ -74,7 +78,8 @@ impl FromStr for FabricKind {
 /// How a fabric is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricConfig {
-    /// Whoever waits for an immediate value looks for it this long before going to sleep. Only worth anything where a processor is idle.
+    /// Whoever waits for an immediate value looks for it this long before going to sleep. Only
+    /// worth anything where a processor is idle.
     pub spin: Duration,
     /// Where the fabric allocates memory itself, it tries huge pages.
     pub huge_pages: bool,
@@ -92,7 +97,8 @@ impl Default for FabricConfig {
     }
 }
 
-/// A place in the other side's registered memory. Offsets, and the lengths that are written and read there, are multiples of eight bytes.
+/// A place in the other side's registered memory. Offsets, and the lengths that are written and
+/// read there, are multiples of eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The number of the region, in the order of the other side's offer.
@@ -170,13 +176,15 @@ impl Offer {
 
 /// Posts work to a connection. Owned by one thread at a time. After an error it is of no more use.
 pub trait QueuePair: Send {
-    /// Writes `pieces`, one after another, to `to`. May return before they are there; what they lie in may be reused at once.
+    /// Writes `pieces`, one after another, to `to`. May return before they are there; what they lie
+    /// in may be reused at once.
     ///
     /// # Errors
     /// [`SendError`].
     fn write(&mut self, to: Place, pieces: &[&[u8]]) -> Result<(), SendError>;
 
-    /// The same, and the other side's completion queue hears `immediate` when everything that was written so far is in place.
+    /// The same, and the other side's completion queue hears `immediate` when everything that was
+    /// written so far is in place.
     ///
     /// # Errors
     /// [`SendError`].
@@ -188,14 +196,15 @@ pub trait QueuePair: Send {
     /// [`SendError`].
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError>;
 
-    /// Adds `add` to the word at `at`, and returns what it was. Atomic with respect to all that is added through this fabric. Blocks for it.
+    /// Adds `add` to the word at `at`, and returns what it was. Atomic with respect to all that is
+    /// added through this fabric. Blocks for it.
     ///
     /// # Errors
     /// [`SendError`].
     fn fetch_add(&mut self, at: Place, add: u64) -> Result<u64, SendError>;
 
-    /// Blocks until everything that was posted has completed: it was sent, and reached the other side's memory or its caches. (Not that it is
-    /// persistent there: Query Fresh, section 2.3.)
+    /// Blocks until everything that was posted has completed: it was sent, and reached the other
+    /// side's memory or its caches. (Not that it is persistent there: Query Fresh, section 2.3.)
     ///
     /// # Errors
     /// [`SendError`].
@@ -204,22 +213,26 @@ pub trait QueuePair: Send {
     /// The length of a region of the other side, in bytes; zero for one that was not offered.
     fn region_length(&self, region: usize) -> u64;
 
-    /// Sees to it that what was posted arrives although this side ends the connection. Blocks at most for `patience`.
+    /// Sees to it that what was posted arrives although this side ends the connection. Blocks at
+    /// most for `patience`.
     fn farewell(&mut self, patience: Duration) {
         let _ = patience;
     }
 
-    /// Whether posting takes no longer than copying: no other thread, no socket, no limit is waited for, as long as there [is
-    /// room](QueuePair::has_room).
+    /// Whether posting takes no longer than copying, as long as there [is
+    /// room](QueuePair::has_room): then it waits for no other thread, no socket and no limit.
     fn is_prompt(&self) -> bool;
 
-    /// Whether a few more writes could be posted now without waiting for the other side to hear of earlier ones.
-    fn has_room(&self) -> bool {
+    /// Whether a few more writes, of this many bytes together, could be posted now without waiting
+    /// for the other side to hear of earlier ones, nor for a limit.
+    fn has_room(&self, bytes: u64) -> bool {
+        let _ = bytes;
         true
     }
 }
 
-/// Hears of what the other side has written. Owned by one thread at a time. After an error it is of no more use.
+/// Hears of what the other side has written. Owned by one thread at a time. After an error it is of
+/// no more use.
 pub trait CompletionQueue: Send {
     /// Blocks for the next immediate value, at most for `patience`; none when none came.
     ///
@@ -276,7 +289,8 @@ impl Prepared {
     /// Registers `regions` with a fabric.
     ///
     /// # Errors
-    /// [`OpenError`] when this machine does not have that fabric, or memory is none that it can register.
+    /// [`OpenError`] when this machine does not have that fabric, or memory is none that it can
+    /// register.
     pub fn new(kind: FabricKind, regions: Vec<Region>, config: FabricConfig) -> Result<Self, OpenError> {
         match kind {
             FabricKind::Tcp => {
@@ -304,10 +318,12 @@ impl Prepared {
         &self.offer
     }
 
-    /// Connects with the side that made the offer `theirs`, beside `connection`, on which nothing else is said from now on.
+    /// Connects with the side that made the offer `theirs`, beside `connection`, on which nothing
+    /// else is said from now on.
     ///
     /// # Errors
-    /// [`OpenError`] when the offer is for another fabric, or the other side's memory cannot be reached.
+    /// [`OpenError`] when the offer is for another fabric, or the other side's memory cannot be
+    /// reached.
     pub fn connect(self, theirs: &Offer, connection: tcp::Connection) -> Result<Connected, OpenError> {
         match (self.kind, &theirs.bell) {
             (Kind::Tcp(regions), Bell::Tcp) => Ok(tcp::queue::connect(regions, theirs, connection, &self.config)?),

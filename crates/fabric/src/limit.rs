@@ -9,7 +9,8 @@ use freshet_base::sync::Mutex;
 
 use crate::{Place, QueuePair, SendError};
 
-/// Bytes flow at a rate, and up to a burst at once. Shared by all links that go through one network card.
+/// Bytes flow at a rate, and up to a burst at once. Shared by all links that go through one network
+/// card.
 #[derive(Debug)]
 pub struct TokenBucket {
     bytes_per_second: f64,
@@ -25,7 +26,8 @@ struct State {
 }
 
 impl TokenBucket {
-    /// A bucket for so many gigabits (10^9 bits) per second; it holds what flows in 200 µs, at least 16 KiB.
+    /// A bucket for so many gigabits (10^9 bits) per second; it holds what flows in 200 µs, at
+    /// least 16 KiB.
     ///
     /// # Panics
     /// When the rate is not above zero.
@@ -39,10 +41,21 @@ impl TokenBucket {
     /// Takes `bytes`, at `now`, and says how long they take to be through. Never blocks.
     pub fn take(&self, bytes: u64, now: Instant) -> Duration {
         let mut state = self.state.lock().expect("no code panics under this mutex");
-        let flowed = now.saturating_duration_since(state.at).as_secs_f64() * self.bytes_per_second;
+        state.tokens = self.tokens(&state, now) - bytes as f64;
         state.at = state.at.max(now);
-        state.tokens = (state.tokens + flowed).min(self.burst) - bytes as f64;
         Duration::from_secs_f64((-state.tokens / self.bytes_per_second).max(0.0))
+    }
+
+    /// Whether these bytes could go at `now` without a wait. Another link may take them first.
+    pub fn holds(&self, bytes: u64, now: Instant) -> bool {
+        let state = self.state.lock().expect("no code panics under this mutex");
+        self.tokens(&state, now) >= bytes as f64
+    }
+
+    /// How many bytes may go at `now`.
+    fn tokens(&self, state: &State, now: Instant) -> f64 {
+        let flowed = now.saturating_duration_since(state.at).as_secs_f64() * self.bytes_per_second;
+        (state.tokens + flowed).min(self.burst)
     }
 }
 
@@ -107,7 +120,11 @@ impl QueuePair for Limited {
     }
 
     fn is_prompt(&self) -> bool {
-        false
+        self.inner.is_prompt()
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        self.inner.has_room(bytes) && self.bucket.holds(bytes, Instant::now())
     }
 }
 
@@ -119,7 +136,10 @@ mod tests {
     fn bytes_flow_at_the_rate() {
         let bucket = TokenBucket::gigabits(1.0);
         let start = Instant::now();
+        assert!(bucket.holds(16_384, start) && !bucket.holds(bucket.burst as u64 + 1, start));
         assert_eq!(bucket.take(16_384, start), Duration::ZERO, "the burst goes at once");
+        let after = |micros: u64| bucket.holds(16_384, start + Duration::from_micros(micros));
+        assert!(!after(50) && after(200), "it holds what has flowed since");
         let mut now = start;
         for _ in 0..100 {
             now += bucket.take(64 << 10, now);

@@ -1,7 +1,7 @@
 //! Memory that can be registered: what the other side may read and write behind our back.
 //!
-//! It is never a Rust reference to bytes, but a slice of atomic words (`freshet_base::words`), and what lies there has no meaning
-//! before its bounds and its checksum were looked at.
+//! It is never a Rust reference to bytes, but a slice of atomic words (`freshet_base::words`), and
+//! what lies there has no meaning before its bounds and its checksum were looked at.
 
 use std::{
     fmt, fs, io,
@@ -19,8 +19,8 @@ pub trait Registered: Send + Sync + fmt::Debug {
     /// The memory. It stays at its place as long as this value lives.
     fn words(&self) -> &[AtomicU64];
 
-    /// The file that it is a mapping of, if it is one of a file that other processes of this machine may map too, and
-    /// where in the file it begins, in bytes.
+    /// The file that it is a mapping of, if it is one of a file that other processes of this
+    /// machine may map too, and where in the file it begins, in bytes.
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         None
     }
@@ -87,8 +87,9 @@ fn is_log_buffer(file: &fs::File) -> io::Result<bool> {
     }
 }
 
-/// Copies `bytes`, whole words, to byte `at` of `words`, around this processor's caches where it can: who writes is not going to read it, and neither
-/// its caches nor those of the threads beside it lose anything. What was copied is in place for whoever sees what is stored afterwards.
+/// Copies `bytes`, whole words, to byte `at` of `words`, around this processor's caches where it
+/// can: who writes is not going to read it, and neither its caches nor those of the threads beside
+/// it lose anything. What was copied is in place for whoever sees what is stored afterwards.
 ///
 /// # Panics
 /// When they are not whole words, or there are not as many.
@@ -100,8 +101,9 @@ pub(crate) fn store_around(words: &[AtomicU64], at: usize, bytes: &[u8]) {
     {
         use std::arch::x86_64::{_mm_sfence, _mm_stream_si64};
         for (word, chunk) in target.iter().zip(chunks) {
-            // SAFETY: SSE2 is part of x86-64; the word is aligned, and inside a mapping that `words` keeps. Others touch it by atomic
-            // instructions only, or from outside of this program, and a store of eight aligned bytes is whole to them.
+            // SAFETY: SSE2 is part of x86-64; the word is aligned, and inside a mapping that
+            // `words` keeps. Others touch it by atomic instructions only, or from outside of this
+            // program, and a store of eight aligned bytes is whole to them.
             unsafe { _mm_stream_si64(word.as_ptr().cast(), i64::from_ne_bytes(*chunk)) };
         }
         // SAFETY: SSE is part of x86-64. Orders the stores above before all that follow.
@@ -114,7 +116,8 @@ pub(crate) fn store_around(words: &[AtomicU64], at: usize, bytes: &[u8]) {
     }
 }
 
-/// Memory that several processes of one machine can have in common: a mapping of a file without a name.
+/// Memory that several processes of one machine can have in common: a mapping of a file without a
+/// name.
 pub struct SharedMemory {
     words: NonNull<AtomicU64>,
     length: usize,
@@ -123,7 +126,8 @@ pub struct SharedMemory {
     file: OwnedFd,
 }
 
-// SAFETY: the memory is an array of atomics that is mapped as long as this value lives; the descriptor is only asked about.
+// SAFETY: the memory is an array of atomics that is mapped as long as this value lives; the
+// descriptor is only asked about.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
@@ -135,8 +139,8 @@ impl fmt::Debug for SharedMemory {
 }
 
 impl SharedMemory {
-    /// `bytes` of zeros (at least one word), in huge pages if `huge` and the system has some to spare. Pages are not touched
-    /// before they are used.
+    /// `bytes` of zeros (at least one word), in huge pages if `huge` and the system has some to
+    /// spare. Pages are not touched before they are used.
     ///
     /// # Errors
     /// What the system says.
@@ -154,7 +158,8 @@ impl SharedMemory {
         let file = rustix::fs::memfd_create("freshet", flags)?;
         rustix::fs::fchmod(&file, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
         rustix::fs::ftruncate(&file, bytes.next_multiple_of(page) as u64)?;
-        // Nobody who maps it can take pages away under the others, which would be a signal and not an error.
+        // Nobody who maps it can take pages away under the others, which would be a signal and not
+        // an error.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let mut memory = Self::map(file, 0, bytes.next_multiple_of(page))?;
         memory.length = bytes;
@@ -165,7 +170,8 @@ impl SharedMemory {
         let first = at - at % PAGE as u64;
         let mapped = (length + (at - first) as usize).next_multiple_of(PAGE);
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses; the file has this length (checked, or made so).
+        // SAFETY: a new mapping at an address that the kernel chooses; the file has this length
+        // (checked, or made so).
         let memory = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -191,15 +197,16 @@ impl SharedMemory {
     /// When there is no such word.
     pub(crate) fn half(&self, word: usize) -> &AtomicU32 {
         let word: *const AtomicU64 = &self.words()[word];
-        // SAFETY: a word's first half is aligned for four bytes, mapped as long as `self` is borrowed, and everybody who uses this
-        // word uses it by this half.
+        // SAFETY: a word's first half is aligned for four bytes, mapped as long as `self` is
+        // borrowed, and everybody who uses this word uses it by this half.
         unsafe { &*word.cast() }
     }
 }
 
 impl Registered for SharedMemory {
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: mapped with this length until `drop`; page-aligned, or at a multiple of eight bytes in the file; any bytes are words.
+        // SAFETY: mapped with this length until `drop`; page-aligned, or at a multiple of eight
+        // bytes in the file; any bytes are words.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.length / 8) }
     }
 
@@ -212,7 +219,8 @@ impl Drop for SharedMemory {
     fn drop(&mut self) {
         let skip = (self.at % PAGE as u64) as usize;
         let first = self.words.as_ptr().cast::<u8>().wrapping_sub(skip);
-        // SAFETY: mapped by `map` with this address and length; nobody has a reference into it any more.
+        // SAFETY: mapped by `map` with this address and length; nobody has a reference into it any
+        // more.
         unsafe { libc::munmap(first.cast(), self.mapped + skip) };
     }
 }

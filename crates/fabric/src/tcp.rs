@@ -1,7 +1,7 @@
 //! Frames over TCP: a receiving thread does what a network card would.
 //!
-//! A [`Connection`] is split into a [`Sender`] and a [`Receiver`], which different threads own; a [`Closer`] ends both
-//! from any thread. Nothing here starts a thread.
+//! A [`Connection`] is split into a [`Sender`] and a [`Receiver`], which different threads own; a
+//! [`Closer`] ends both from any thread. Nothing here starts a thread.
 
 use std::{
     io::{self, IoSlice},
@@ -74,7 +74,8 @@ fn timed_out(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// Says that nothing more will be sent, and waits until the other side has closed too, at most for `patience`.
+/// Says that nothing more will be sent, and waits until the other side has closed too, at most for
+/// `patience`.
 fn drain(stream: &Stream, patience: Duration) {
     stream.shut_down(Shutdown::Write);
     stream.discard(Instant::now() + patience);
@@ -170,7 +171,8 @@ impl Closer {
     }
 }
 
-/// Connects to `address` ("host:port"), waiting at most `patience` for each of the addresses that it stands for.
+/// Connects to `address` ("host:port"), waiting at most `patience` for each of the addresses that
+/// it stands for.
 ///
 /// # Errors
 /// [`ConnectError`] when the name means nothing or nobody answers.
@@ -247,7 +249,8 @@ impl Connection {
         self.passage.take()
     }
 
-    /// The socket, what was read ahead of what was asked for, and the counters, for another protocol on the same connection.
+    /// The socket, what was read ahead of what was asked for, and the counters, for another
+    /// protocol on the same connection.
     pub(crate) fn into_parts(self) -> (Stream, SocketAddr, Vec<u8>, Arc<Counters>) {
         let counters = self.sender.counters();
         let (stream, ahead) = self.receiver.into_parts();
@@ -324,8 +327,9 @@ impl Sender {
         self.stream.shut_down(Shutdown::Write);
     }
 
-    /// Ends the connection such that the last message arrives: a connection that is closed over unread bytes is
-    /// reset, which would take the message with it. Blocks until the other side has closed too, at most for `patience`.
+    /// Ends the connection such that the last message arrives: a connection that is closed over
+    /// unread bytes is reset, which would take the message with it. Blocks until the other side has
+    /// closed too, at most for `patience`.
     pub fn farewell(self, patience: Duration) {
         drain(&self.stream, patience);
     }
@@ -338,8 +342,9 @@ impl Sender {
         self.write_with_imm(kind, term, 0, [&[], &[]], immediate)
     }
 
-    /// Writes `payload` (two slices, since it may lie across a ring's end) into the other side's region at
-    /// `address`, with an immediate value. Blocks until the system has taken it all; neither slice is copied in this process.
+    /// Writes `payload` (two slices, since it may lie across a ring's end) into the other side's
+    /// region at `address`, with an immediate value. Blocks until the system has taken it all;
+    /// neither slice is copied in this process.
     ///
     /// # Errors
     /// [`SendError`]; the connection is then of no more use.

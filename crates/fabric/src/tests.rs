@@ -40,7 +40,8 @@ impl std::fmt::Display for Link {
     }
 }
 
-/// The fabrics that this machine has: `verbs` where an RDMA device for each side is named ("rxe1,rxe2").
+/// The fabrics that this machine has: `verbs` where an RDMA device for each side is named
+/// ("rxe1,rxe2").
 fn links() -> Vec<Link> {
     let mut links = vec![
         Link::Bare(FabricKind::Tcp),
@@ -127,6 +128,21 @@ fn bytes_of(region: &SharedMemory, at: usize, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     words::load(region.words(), at, &mut bytes);
     bytes
+}
+
+#[test]
+fn a_limited_link_is_prompt_while_its_bucket_holds_the_bytes() {
+    let region = memory(1 << 20);
+    // At this rate nothing flows into the bucket while the test runs.
+    let (mut one, _two) = pair(Link::Sealed(FabricKind::Shm), &region);
+    one.queue = Box::new(crate::limit::Limited::new(one.queue, Arc::new(crate::limit::TokenBucket::gigabits(1e-9))));
+    assert!(one.queue.is_prompt(), "as the link below it");
+    assert!(one.queue.has_room(16 << 10) && !one.queue.has_room(17 << 10));
+    one.queue.write(Place { region: 1, offset: 0 }, &[&[7; 8 << 10]]).unwrap();
+    assert!(one.queue.has_room(7 << 10) && !one.queue.has_room(8 << 10), "what was written is gone from it");
+    let (tcp, _other) = pair(Link::Bare(FabricKind::Tcp), &region);
+    let tcp = crate::limit::Limited::new(tcp.queue, Arc::new(crate::limit::TokenBucket::gigabits(1e-9)));
+    assert!(!tcp.is_prompt());
 }
 
 #[test]
@@ -292,7 +308,8 @@ fn frames_go_round_the_mailbox_and_payloads_round_the_log() {
         let ((mut sends, mut status), (mut tells, mut hears)) = channel(link, &log);
         let rounds = 300u64;
         let writer = thread::spawn(move || {
-            // Its own end must be listened to as well, or nobody carries out what the other side writes.
+            // Its own end must be listened to as well, or nobody carries out what the other side
+            // writes.
             let listening = thread::spawn(move || {
                 while status.next(PATIENCE).is_ok_and(|it| it.is_some()) {}
                 status.status()

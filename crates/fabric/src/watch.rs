@@ -4,8 +4,9 @@ use std::{io, thread};
 
 use crate::stream::Stream;
 
-/// Starts a thread that does nothing but wait for the end of `stream`, and then calls `ended`. What the other side says before that is given
-/// to `said`, a byte at a time; where it returns false, the byte is none that may be said, and ends the connection too.
+/// Starts a thread that does nothing but wait for the end of `stream`, and then calls `ended`. What
+/// the other side says before that is given to `said`, a byte at a time; where it returns false,
+/// the byte is none that may be said, and ends the connection too.
 ///
 /// # Errors
 /// What the system says: too many open files or threads.

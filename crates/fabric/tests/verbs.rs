@@ -1,6 +1,8 @@
-//! RDMA between two devices and two processes, with links that are cut and processes that are killed.
+//! RDMA between two devices and two processes, with links that are cut and processes that are
+//! killed.
 //!
-//! Needs two RDMA devices that reach one another, and so is ignored elsewhere: `tests/vm/verbs` runs it in a virtual machine.
+//! Needs two RDMA devices that reach one another, and so is ignored elsewhere: `tests/vm/verbs`
+//! runs it in a virtual machine.
 //!
 //! | variable | |
 //! |---|---|
@@ -84,8 +86,9 @@ fn greet(connection: &mut Connection, offer: &Offer) -> Offer {
     serde_json::from_slice(connection.receiver().immediate()).unwrap()
 }
 
-/// A process that takes frames, one connection after another, looks whether their payload is in place, and answers with its status:
-/// how many were right, how many were wrong, and how far the log has come.
+/// A process that takes frames, one connection after another, looks whether their payload is in
+/// place, and answers with its status: how many were right, how many were wrong, and how far the
+/// log has come.
 struct Other {
     process: Child,
     address: String,
@@ -108,7 +111,8 @@ impl Other {
         Self { process, address, said }
     }
 
-    /// Waits until it has ended one more connection than `before`, and returns what it says of that.
+    /// Waits until it has ended one more connection than `before`, and returns what it says of
+    /// that.
     fn ended(&self, before: usize) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -176,7 +180,8 @@ fn serve(log: &SharedMemory, mut sender: Sender, mut receiver: Receiver) -> Stri
                 let right = receiver.message() == crc32c::crc32c(&payload).to_le_bytes();
                 status[usize::from(!right)] += 1;
                 status[2] = header.address + u64::from(header.payload);
-                // The general-purpose server method (Query Fresh, section 2.3): what was written is made persistent here, and then acknowledged.
+                // The general-purpose server method (Query Fresh, section 2.3): what was written is
+                // made persistent here, and then acknowledged.
                 if let Err(error) = sender.status(status) {
                     return error.to_string();
                 }
@@ -260,7 +265,8 @@ fn payloads_are_in_place_and_both_methods_of_persistence_work() {
             0 => heard.wait(address),
             // The appliance method: reading back after the write (Query Fresh, section 2.3).
             1 => sender.read_back(address).unwrap(),
-            // Nothing but the completion, which is not persistence; what is not taken must not be overwritten, though.
+            // Nothing but the completion, which is not persistence; what is not taken must not be
+            // overwritten, though.
             _ => {
                 sender.complete().unwrap();
                 heard.wait(address);
@@ -322,9 +328,11 @@ fn a_cut_link_ends_in_an_error_and_another_connection_goes_on() {
         let other = other.ended(round);
         println!("round {round}: cut after {address} bytes; after {took:?} one end says: {error}");
         println!("round {round}: and the other one: {other}");
-        // Both ends send; whose card gives up first hangs up, which the other one may hear before its own does.
+        // Both ends send; whose card gives up first hangs up, which the other one may hear before
+        // its own does.
         assert!([error.to_string(), other].iter().any(|why| why.contains("transport retry counter exceeded")));
-        // Six attempts after the first, within the configured patience; a busy emulation is given more.
+        // Six attempts after the first, within the configured patience; a busy emulation is given
+        // more.
         assert!(took < 6 * CONFIGURED, "{took:?}");
         // Nothing is acknowledged that was not there.
         assert!(heard.acknowledged() <= address + 4096);
@@ -358,7 +366,8 @@ fn a_killed_process_is_noticed_by_both_ends() {
     assert!(took < 6 * CONFIGURED, "{took:?}");
 }
 
-/// Two connected sides in this process, one on each device; the second has `region`. `lie` changes what the first believes of it.
+/// Two connected sides in this process, one on each device; the second has `region`. `lie` changes
+/// what the first believes of it.
 fn pair(region: &Arc<SharedMemory>, lie: impl Fn(&mut Offer)) -> (Connected, Connected) {
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let one = connect(&listener.address().unwrap().to_string(), PATIENCE).unwrap();

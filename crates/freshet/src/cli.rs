@@ -1,6 +1,6 @@
 //! What a user may say.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use freshet_base::NodeId;
@@ -9,7 +9,7 @@ use crate::{
     Failure, backup, checkpoint,
     client::{Client, ClientError},
     config::Flags,
-    demo::{self, DemoOptions},
+    demo::{self, DemoOptions, procedures::Tpcc},
     inspect, membership, promote,
     serve::{self, NodeOptions},
     status,
@@ -90,7 +90,7 @@ pub(crate) enum Command {
     /// Inspect files: a log, a saved tail of one, or checkpoints. Their node may be running.
     #[command(subcommand)]
     Inspect(Inspect),
-    /// Run a node as `serve` does that also runs the procedures of the demo and of benchmarks.
+    /// Run a node of the demo: as `serve` does, with the demo's procedures for its clients.
     #[command(hide = true)]
     Node(Box<NodeOptions>),
 }
@@ -357,7 +357,7 @@ impl Cli {
             Command::Archive(options) => backup::archive(&options),
             Command::Restore(options) => backup::restore(&options),
             Command::Inspect(what) => inspect::run(&what),
-            Command::Node(options) => serve::node(&options),
+            Command::Node(options) => serve::node(&options, |isolation| Arc::new(Tpcc::new(isolation))),
         }
     }
 }

@@ -18,7 +18,7 @@ pub mod children;
 mod cli;
 pub mod client;
 mod config;
-mod demo;
+pub mod demo;
 mod descriptors;
 mod disk;
 mod ending;

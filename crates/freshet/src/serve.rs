@@ -13,7 +13,7 @@ use std::{
 
 use clap::Args;
 use freshet_base::{Isolation, Stamp};
-use freshet_engine::{CommandExecutor, Database, Node, NodeConfig, node::StartPhase};
+use freshet_engine::{Database, Node, NodeConfig, node::StartPhase};
 use freshet_membership::Grant;
 use serde::Serialize;
 use signal_hook::consts::SIGXFSZ;
@@ -28,7 +28,7 @@ use crate::{
     messages, notify, process,
     protocol::Watermarks,
     reload::{self, Reload},
-    server::{Host, ProcedureOptions, Purpose, Server, starting::Reception},
+    server::{Host, Purpose, Server, procedures::Procedures, starting::Reception},
     sql,
 };
 
@@ -63,18 +63,20 @@ pub struct NodeOptions {
     isolation: Isolation,
 }
 
-/// Runs a node as `freshet serve` does, one that also runs procedures for its clients. Blocks until
-/// it has ended.
+/// Runs a node as `freshet serve` does, with procedures for its clients, whose transactions are to
+/// be of the given level. Blocks until it has ended.
 ///
 /// # Errors
 /// When the node cannot start, or does not end cleanly.
-pub fn node(options: &NodeOptions) -> Result<ExitCode, Failure> {
-    let procedures = ProcedureOptions { workers: options.workers.into(), isolation: options.isolation };
-    run(&options.serve, Some(procedures))
+pub fn node(
+    options: &NodeOptions,
+    procedures: impl FnOnce(Isolation) -> Arc<dyn Procedures>,
+) -> Result<ExitCode, Failure> {
+    run(&options.serve, Some((procedures(options.isolation), options.workers.into())))
 }
 
-/// Runs a node; with `procedures` one for a benchmark.
-pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Result<ExitCode, Failure> {
+/// Runs a node, with procedures on this many threads if there are any.
+pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usize)>) -> Result<ExitCode, Failure> {
     // First, so that a SIGHUP never ends the node.
     let ending = Ending::listen(options.while_stdin)?;
     let settings = Settings::gather(&options.flags)?;
@@ -105,10 +107,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Resu
     let purpose = Purpose { open_status: settings.server.open_status, procedures };
     let workers = Server::places(&purpose) + sql::places(&settings.server.sql);
     let config = NodeConfig { workers, ..settings.node.clone() };
-    let executor = procedures.map(|_| {
-        // What the benchmark logs as commands.
-        Arc::new(freshet_workloads::tpcc::command::Commands::default()) as Arc<dyn CommandExecutor>
-    });
+    let executor = purpose.procedures.as_ref().and_then(|(procedures, _)| procedures.executor());
     let over = ending.over();
     let node = Node::start_executing(config, executor, |phase| {
         // The node has found that it can have its own port.

@@ -1,4 +1,5 @@
-//! Writes the corpus as files, one for each seed: `seeds statements DIRECTORY`, `seeds protocol DIRECTORY`.
+//! Writes the corpus as files, one for each seed: `seeds statements DIRECTORY`, `seeds protocol
+//! DIRECTORY`.
 
 use std::{env, fs, io, path::Path};
 

@@ -17,20 +17,24 @@ use crate::{
 
 /// What a statement may take before it is canceled, and once more before its session is terminated.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// What a canceled and terminated session may take to end. Much, because the machine may be busy with something else.
+/// What a canceled and terminated session may take to end. Much, because the machine may be busy
+/// with something else.
 const HANGS: Duration = Duration::from_secs(30);
-/// By how much a conversation may make the process grow, in bytes: several times what a query may take.
+/// By how much a conversation may make the process grow, in bytes: several times what a query may
+/// take.
 const GROWTH: u64 = 1 << 30;
 /// A server is as good as new for so many conversations that may have committed something.
 const FRESH_FOR: usize = 25;
-/// A query may take less than the default, so that a run needs less; there are tables in two schemas.
+/// A query may take less than the default, so that a run needs less; there are tables in two
+/// schemas.
 const SETTINGS: &str = "-c freshet.query_memory=64MB -c lock_timeout=100ms -c search_path=public,general";
 
 thread_local! {
     static CASE: RefCell<Case> = RefCell::new(Case::new());
 }
 
-/// Takes all that a client sends, from the start-up packet on; the first byte says in what pieces it is read.
+/// Takes all that a client sends, from the start-up packet on; the first byte says in what pieces
+/// it is read.
 ///
 /// # Panics
 /// When the server has not stood it.
@@ -67,7 +71,8 @@ impl Case {
         Self { fixture: Fixture::new(), changes: 0, keep: None }
     }
 
-    /// Has all bytes be in a file before they are used, so that they are known should the process end with them.
+    /// Has all bytes be in a file before they are used, so that they are known should the process
+    /// end with them.
     #[must_use]
     pub fn keep_in(mut self, path: &Path) -> Self {
         self.keep = Some(path.to_owned());
@@ -167,7 +172,8 @@ impl Case {
     }
 }
 
-/// What the process has in memory now, and at most since that was last forgotten, in bytes. Nothing where there is no such file.
+/// What the process has in memory now, and at most since that was last forgotten, in bytes. Nothing
+/// where there is no such file.
 fn resident() -> Option<(u64, u64)> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let of = |name: &str| {

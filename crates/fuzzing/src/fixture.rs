@@ -82,7 +82,8 @@ impl Fixture {
         self.0.limits.stack
     }
 
-    /// Lets a client say all this, read so many bytes at a time; returns what it is told. In this thread.
+    /// Lets a client say all this, read so many bytes at a time; returns what it is told. In this
+    /// thread.
     pub fn talk(&self, bytes: &[u8], piece: usize) -> Vec<u8> {
         *self.reach() = None;
         self.ended().clear();

@@ -1,20 +1,22 @@
 //! Whatever a client sends: targets for fuzzing the SQL server.
 //!
-//! A target takes bytes and panics when the server has not stood them. Both talk to a whole SQL server, with general queries and a
-//! node in memory, in the thread and with the stack that a session has:
+//! A target takes bytes and panics when the server has not stood them. Both talk to a whole SQL
+//! server, with general queries and a node in memory, in the thread and with the stack that a
+//! session has:
 //!
 //! | target | takes |
 //! |---|---|
 //! | [`protocol`] | all that a client sends, from the start-up packet on |
 //! | [`statements`] | the text of statements, which is parsed, described, bound and run |
 //!
-//! [`generate`] makes such bytes from statements that clients are known to send. The tests of this crate run the
-//! targets for some seconds; `fuzz/` has them for libFuzzer. docs/testing.md says how.
+//! [`generate`] makes such bytes from statements that clients are known to send. The tests of this
+//! crate run the targets for some seconds; `fuzz/` has them for libFuzzer. docs/testing.md says
+//! how.
 //!
-//! What is found: a panic in any thread, an error that the server calls internal (XX000), an answer that is not made of
-//! whole messages, a conversation that does not end when it is canceled and its session terminated, and memory beyond
-//! what a session may have. A stack that overflows ends the process; the bytes are then in the file that
-//! [`Case::keep_in`] has named.
+//! What is found: a panic in any thread, an error that the server calls internal (XX000), an answer
+//! that is not made of whole messages, a conversation that does not end when it is canceled and its
+//! session terminated, and memory beyond what a session may have. A stack that overflows ends the
+//! process; the bytes are then in the file that [`Case::keep_in`] has named.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "server")]

@@ -80,7 +80,8 @@ pub fn sync() -> Vec<u8> {
     message(b'S', b"")
 }
 
-/// Cuts what a server has said since the start-up into messages, each with its kind; `None` when that cannot be done.
+/// Cuts what a server has said since the start-up into messages, each with its kind; `None` when
+/// that cannot be done.
 pub fn cut(mut said: &[u8]) -> Option<Vec<(u8, &[u8])>> {
     let mut answers = Vec::new();
     while let Some((kind, rest)) = said.split_first() {

@@ -1,5 +1,5 @@
-//! Whatever a client says, the server stands it: conversations of clients, changed at random. docs/testing.md says how to run
-//! this for longer.
+//! Whatever a client says, the server stands it: conversations of clients, changed at random.
+//! docs/testing.md says how to run this for longer.
 
 mod search;
 

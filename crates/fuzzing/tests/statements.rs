@@ -1,5 +1,5 @@
-//! Whatever a statement says, the server stands it: statements of clients, changed at random, and calls of every function.
-//! docs/testing.md says how to run this for longer.
+//! Whatever a statement says, the server stands it: statements of clients, changed at random, and
+//! calls of every function. docs/testing.md says how to run this for longer.
 
 mod search;
 

@@ -1,6 +1,7 @@
 //! What it takes to plan queries, to begin them, and to run them: `cargo bench -p freshet-general`.
 //!
-//! Rows are in memory already, so that the figures are those of queries alone. Each is the median of many runs.
+//! Rows are in memory already, so that the figures are those of queries alone. Each is the median
+//! of many runs.
 
 use std::{
     sync::Arc,

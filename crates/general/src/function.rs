@@ -1,7 +1,8 @@
 //! Functions of rows: what an expression computes from values, as DataFusion calls it.
 //!
-//! What a function does to values is said in [`freshet_sql::functions`]; here they are read from arrays, and results put
-//! into one. The binder has chosen the overload and cast the arguments, so nothing is left to DataFusion's coercion.
+//! What a function does to values is said in [`freshet_sql::functions`]; here they are read from
+//! arrays, and results put into one. The binder has chosen the overload and cast the arguments, so
+//! nothing is left to DataFusion's coercion.
 
 use std::{
     hash::{Hash, Hasher},

@@ -1,7 +1,8 @@
 //! Keys: what equal values have in common, in an order that is theirs.
 //!
-//! Some types' arrays do not compare as their values do (see [`crate::layout`]): equal numbers may have different
-//! scales. Where such values are compared, sorted, grouped or joined, their keys are.
+//! Some types' arrays do not compare as their values do (see [`crate::layout`]): equal numbers may
+//! have different scales. Where such values are compared, sorted, grouped or joined, their keys
+//! are.
 
 use std::sync::Arc;
 
@@ -258,7 +259,8 @@ fn write_array(array: &Array, out: &mut Vec<u8>) {
     }
 }
 
-/// A number of any length, written out without an exponent: where its first digit stands, then its digits.
+/// A number of any length, written out without an exponent: where its first digit stands, then its
+/// digits.
 fn write_digits(number: &str, out: &mut Vec<u8>) {
     let (negative, number) = match number.strip_prefix('-') {
         Some(rest) => (true, rest),

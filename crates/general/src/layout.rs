@@ -1,7 +1,8 @@
 //! How values lie in Arrow's arrays.
 //!
-//! DataFusion moves, hashes, compares and sorts arrays; it never computes with their values by rules of its own. So
-//! what lies in them is chosen for being lossless first, and for comparing as its values do second:
+//! DataFusion moves, hashes, compares and sorts arrays; it never computes with their values by
+//! rules of its own. So what lies in them is chosen for being lossless first, and for comparing as
+//! its values do second:
 //!
 //! | type | array | compares as its values do |
 //! |---|---|---|

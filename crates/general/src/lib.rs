@@ -1,7 +1,7 @@
 //! General queries: whatever SELECT can say, over any relations.
 //!
-//! Implements [`freshet_sql::general`], the door between tables and queries, with DataFusion's operators. It knows
-//! nothing of how rows are kept or where they come from.
+//! Implements [`freshet_sql::general`], the door between tables and queries, with DataFusion's
+//! operators. It knows nothing of how rows are kept or where they come from.
 //!
 //! A query goes this way:
 //!

@@ -27,7 +27,8 @@ use crate::{
     source::SharedSource,
 };
 
-/// The rules that help. Expressions are simplified when they are bound, and subqueries are joins or functions by then.
+/// The rules that help. Expressions are simplified when they are bound, and subqueries are joins or
+/// functions by then.
 static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
     Optimizer::with_rules(vec![
         Arc::new(ExtractEquijoinPredicate::new()),
@@ -42,8 +43,9 @@ static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
     ])
 });
 
-/// DataFusion's rule that moves conditions down, but for one thing: it takes a condition without columns of
-/// an aggregate for one on its groups, and an aggregate without groups gives a row of no rows, too.
+/// DataFusion's rule that moves conditions down, but for one thing: it takes a condition without
+/// columns of an aggregate for one on its groups, and an aggregate without groups gives a row of no
+/// rows, too.
 #[derive(Debug)]
 struct PushFilters(PushDownFilter);
 

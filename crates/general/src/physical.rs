@@ -1,7 +1,7 @@
 //! From a logical plan to operators.
 //!
-//! All of them have one partition. Nothing has to be asked for asynchronously, and orders are made where they are
-//! needed, so no further rules go over the result.
+//! All of them have one partition. Nothing has to be asked for asynchronously, and orders are made
+//! where they are needed, so no further rules go over the result.
 
 use std::sync::{Arc, LazyLock};
 

@@ -89,7 +89,8 @@ impl Planned {
     }
 }
 
-/// Does something, a panic in which is an error: mistakes in operators end a query, not its session.
+/// Does something, a panic in which is an error: mistakes in operators end a query, not its
+/// session.
 fn guarded<T>(work: impl FnOnce() -> Result<T, SqlError>) -> Result<T, SqlError> {
     let done = panics::contained("a general query", work);
     done.unwrap_or_else(|panics::Caught(text)| Err(SqlError::internal(format!("a query has failed: {text}"))))

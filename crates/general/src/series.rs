@@ -128,7 +128,8 @@ impl Series {
         }
     }
 
-    /// The function for arguments of these kinds, what they are cast to, and the columns that it returns.
+    /// The function for arguments of these kinds, what they are cast to, and the columns that it
+    /// returns.
     #[allow(clippy::type_complexity)]
     pub fn resolve(self, given: &[Kind]) -> Option<(Self, Vec<Kind>, Vec<(&'static str, Kind)>)> {
         let name = self.name();

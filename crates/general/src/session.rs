@@ -1,7 +1,8 @@
 //! The statement that runs a query, as every part of the query sees it.
 //!
-//! Operators and functions are shared among threads and outlive statements, so they cannot hold what a statement
-//! lends: its parameters, its context, its transaction. They find it here, in the thread that runs them.
+//! Operators and functions are shared among threads and outlive statements, so they cannot hold
+//! what a statement lends: its parameters, its context, its transaction. They find it here, in the
+//! thread that runs them.
 
 use datafusion_common::{DataFusionError, Result};
 use freshet_sql::{SqlError, Value, types::EvalContext};

@@ -69,7 +69,8 @@ impl Answer {
 pub(crate) struct SubqueryFunction {
     pub subquery: usize,
     answer: Answer,
-    /// The type of the value that its values are compared with, if any, and the types of what it takes.
+    /// The type of the value that its values are compared with, if any, and the types of what it
+    /// takes.
     types: Vec<Type>,
     /// The type of its column.
     element: Type,
@@ -396,7 +397,8 @@ impl State {
         }
     }
 
-    /// Runs a subquery for a row, and gives its rows to `visit`, until that says no more are wanted.
+    /// Runs a subquery for a row, and gives its rows to `visit`, until that says no more are
+    /// wanted.
     ///
     /// # Errors
     /// What the subquery or `visit` returns.

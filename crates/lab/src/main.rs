@@ -4,15 +4,17 @@
 //! |---|---|
 //! | [`bench`] | measures the engine within this process, standbys beside it |
 //! | [`experiment`] | what papers measured, measured here: sweeps of benchmarks, plots, reports |
+//! | [`readers`] | the procedures of its nodes |
 //! | [`torture`] | clusters of real processes under load whose nodes are killed, stopped and promoted |
 #![forbid(unsafe_code)]
 
 mod bench;
 mod experiment;
 mod pin;
+mod readers;
 mod torture;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use clap::{Parser, Subcommand};
 use freshet::{
@@ -21,7 +23,7 @@ use freshet::{
     serve::{self, NodeOptions},
 };
 
-use self::{experiment::ExperimentOptions, torture::TortureOptions};
+use self::{experiment::ExperimentOptions, readers::Benchmark, torture::TortureOptions};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -71,7 +73,7 @@ impl Command {
             Self::Bench(options) => bench::run(options),
             Self::Experiment(options) => experiment::run(&options),
             Self::Torture(options) => torture::run(&options),
-            Self::Node(options) => serve::node(&options),
+            Self::Node(options) => serve::node(&options, |isolation| Arc::new(Benchmark::new(isolation))),
         }
     }
 }

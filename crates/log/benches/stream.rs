@@ -22,12 +22,6 @@ enum Domain {
     File,
 }
 
-struct Nobody;
-
-impl freshet_log::Sink for Nobody {
-    fn batch(&self, _: &freshet_log::Batch<'_>) {}
-}
-
 /// Processor time of this thread in nanoseconds.
 fn cpu() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -50,7 +44,7 @@ fn work(writer: &mut Writer, length: usize, blocks: u64, domain: Domain, finish:
     for _ in 0..blocks {
         writer.throttle().unwrap();
         if domain == Domain::Volatile {
-            black_box(writer.reserve_volatile(length as u64).unwrap());
+            let _ = black_box(writer.reserve(length as u64).unwrap());
             continue;
         }
         let reservation = writer.reserve(length as u64).unwrap();
@@ -74,11 +68,10 @@ fn run(domain: Domain, length: usize, threads: u64, finish: bool, directory: &Pa
         Domain::File => Some(LogStore::open_directory(directory.path(), STORE).unwrap()),
     };
     let volume = if domain == Domain::Volatile { VOLUME * 4 } else { VOLUME };
-    let log = Log::open(LogConfig::default(), store, Stamp(0), Term(1)).unwrap();
-    let handle = (domain == Domain::Ring).then(|| log.attach(std::sync::Arc::new(Nobody)).unwrap());
-    if let Some(handle) = &handle {
-        handle.release(Stamp::MAX);
-    }
+    let log = match domain {
+        Domain::Volatile => Log::volatile(threads as usize, Stamp(0), Term(1)),
+        _ => Log::open(LogConfig::default(), store, Stamp(0), Term(1)).unwrap(),
+    };
     let blocks = volume / length as u64 / threads;
     let start = Instant::now();
     let spent: u64 = thread::scope(|scope| {

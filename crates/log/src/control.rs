@@ -294,18 +294,6 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     Some(digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
 }
 
-/// Up to where two nodes' logs are the same, by their term histories: none when one history continues the other (then the
-/// shorter log is a prefix of the longer), else the stamp from which they differ. A node that rejoins cuts its log there.
-pub fn fork(mine: &[(Term, Stamp, NodeId)], theirs: &[(Term, Stamp, NodeId)]) -> Option<Stamp> {
-    let common = mine.iter().zip(theirs).take_while(|(a, b)| a == b).count();
-    let begins = |history: &[(Term, Stamp, NodeId)]| history.get(common).map(|next| next.1);
-    match (begins(mine), begins(theirs)) {
-        (None, None) => None,
-        (Some(at), None) | (None, Some(at)) => Some(at),
-        (Some(a), Some(b)) => Some(a.min(b)),
-    }
-}
-
 /// A log directory that this process owns until it is dropped.
 #[derive(Debug)]
 pub struct LogDirectory {
@@ -767,15 +755,5 @@ mod tests {
         for length in 0..text.len() {
             assert!(Control::decode(&text[..length], file).is_err());
         }
-    }
-
-    #[test]
-    fn histories_part_where_the_first_unshared_term_begins() {
-        let h =
-            |terms: &[(u32, u64)]| -> Vec<_> { terms.iter().map(|(t, s)| (Term(*t), Stamp(*s), NodeId(1))).collect() };
-        assert_eq!(fork(&h(&[(1, 0)]), &h(&[(1, 0)])), None);
-        assert_eq!(fork(&h(&[(1, 0)]), &h(&[(1, 0), (2, 80)])), Some(Stamp(80)));
-        assert_eq!(fork(&h(&[(1, 0), (2, 80)]), &h(&[(1, 0), (3, 64)])), Some(Stamp(64)));
-        assert_eq!(fork(&h(&[]), &h(&[(1, 0)])), Some(Stamp(0)));
     }
 }

@@ -45,8 +45,8 @@ pub use crate::{
     standby::{AcceptError, Accepted, ReceiveError, Receiver, StandbyLog, StandbyRing, Writable},
     store::{LogStore, Piece, PieceError},
     stream::{
-        AttachError, Batch, Division, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError,
-        LongReservation, Nudge, Reservation, ReserveError, Sink, SinkHandle, TooManyWriters, Writer,
+        Batch, Division, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError, Nudge, Reservation,
+        ReserveError, Sink, SinkHandle, TooManyWriters, Writer,
     },
     tail::{Tail, TailError, Torn, find_tail},
     transaction_ends::TransactionEnds,

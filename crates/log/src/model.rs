@@ -85,7 +85,7 @@ fn filled_never_covers_an_unfilled_part() {
             let world = Arc::clone(&world);
             let slot = world.bounds.claim().unwrap();
             thread::spawn(move || {
-                // As `LongReservation::put`.
+                // As `Reservation::put`.
                 let start = world.bounds.take(slot, &world.reserved, 2);
                 world.log[start as usize].store(1, Ordering::Relaxed);
                 world.bounds.sharpen(slot, start + 1);

@@ -369,7 +369,7 @@ fn write_long(
     let parts: Vec<_> =
         (0..8).map(|_| (random.below(setting.streams as u64) as u8, 500 + random.below(500) as usize)).collect();
     let length = parts.iter().map(|part| build(&mut builder, *part)).sum();
-    let mut reservation = writer.reserve_long(length)?;
+    let mut reservation = writer.reserve(length)?;
     let (stamp, end) = (reservation.stamp(), reservation.end());
     let mut blocks = Vec::new();
     let mut at = stamp;

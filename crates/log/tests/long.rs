@@ -52,7 +52,7 @@ fn long(
     };
     let length = (0..parts).map(|part| build(&mut builder, part)).sum();
     writer.throttle()?;
-    let mut reservation = writer.reserve_long(length)?;
+    let mut reservation = writer.reserve(length)?;
     let place = (reservation.stamp(), reservation.end());
     for part in 0..parts {
         if !go_on(part) {
@@ -125,7 +125,7 @@ fn they_share_the_log_with_others() {
         let log = Log::open(small(kind), Some(store), Stamp(0), Term(1)).unwrap();
         let recorder = Arc::new(Recorder::default());
         *recorder.reader.lock().unwrap() = Some(log.reader());
-        let handle = log.attach(Arc::clone(&recorder) as _).unwrap();
+        let handle = log.attach(Arc::clone(&recorder) as _);
         let written = Mutex::new(BTreeMap::new());
         thread::scope(|scope| {
             for worker in 0..4u64 {
@@ -145,7 +145,7 @@ fn they_share_the_log_with_others() {
                             assert!(log.wait_durable(place.1, None).unwrap() >= place.1);
                         }
                         if i % 5 == 3 {
-                            let reservation = writer.reserve_long(40_000).unwrap();
+                            let reservation = writer.reserve(40_000).unwrap();
                             assert_eq!(reservation.at(), reservation.stamp());
                             if worker == 3 {
                                 reservation.skip();
@@ -182,7 +182,7 @@ fn without_a_store_sinks_make_room_within_them() {
     let log = Log::open(small(GroupCommitKind::Pipelined), None, Stamp(0), Term(1)).unwrap();
     let recorder = Arc::new(Recorder::default());
     *recorder.reader.lock().unwrap() = Some(log.reader());
-    let handle = log.attach(Arc::clone(&recorder) as _).unwrap();
+    let handle = log.attach(Arc::clone(&recorder) as _);
     thread::scope(|scope| {
         let writing = scope.spawn(|| long(&mut log.writer().unwrap(), 1, (1, 100), |_| true).unwrap());
         let mut at = Stamp(0);
@@ -203,10 +203,10 @@ fn one_that_is_too_long_is_refused() {
     let config = LogConfig { longest_transaction: 100_000, ..small(GroupCommitKind::Pipelined) };
     let log = Log::open(config, Some(LogStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
     let mut writer = log.writer().unwrap();
-    let refused = writer.reserve_long(100_008).map(drop).unwrap_err();
+    let refused = writer.reserve(100_008).map(drop).unwrap_err();
     assert!(matches!(refused, ReserveError::TransactionTooLarge { length: 100_008, limit: 100_000 }), "{refused}");
     assert_eq!(log.reserved(), Stamp(0));
-    writer.reserve_long(100_000).unwrap().skip();
+    writer.reserve(100_000).unwrap().skip();
     log.wait_durable(Stamp(100_000), None).unwrap();
     assert!(LogConfig { longest_transaction: 4000, ..config }.check().is_err());
 }
@@ -220,7 +220,7 @@ fn a_part_of_one_ends_the_log() {
         let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
         let (_, end) = one(&mut writer, &mut builder, 1).unwrap();
         assert_eq!(end, Stamp(104));
-        let mut reservation = writer.reserve_long(40_000).unwrap();
+        let mut reservation = writer.reserve(40_000).unwrap();
         builder.begin();
         builder.push(None, Fid(2), Rid(2), RecordKind::Insert, &[2; 936]).unwrap();
         builder.seal_records();

@@ -8,8 +8,8 @@ use std::{
 
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
-    AttachError, Batch, Block, BlockBuilder, BlockKind, Division, GroupCommitKind, Log, LogConfig, LogStore,
-    RecordKind, ReserveError, SegmentStore, Sink, StoreConfig, StoreError,
+    Batch, Block, BlockBuilder, BlockKind, Division, GroupCommitKind, Log, LogConfig, LogStore, RecordKind,
+    ReserveError, SegmentStore, Sink, StoreConfig, StoreError,
 };
 
 const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
@@ -102,7 +102,7 @@ impl Sink for Recorder {
 fn sinks_get_every_batch_with_its_partition_ends() {
     let log = Log::open(small(), Some(LogStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
     let recorder = Arc::new(Recorder::default());
-    let handle = log.attach(Arc::clone(&recorder) as _).unwrap();
+    let handle = log.attach(Arc::clone(&recorder) as _);
     assert_eq!(handle.from(), Stamp(0));
     let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
     for i in 0..200 {
@@ -130,9 +130,7 @@ fn sinks_get_every_batch_with_its_partition_ends() {
 #[test]
 fn without_a_store_a_sink_holds_the_ring() {
     let log = Log::open(small(), None, Stamp(0), Term(1)).unwrap();
-    assert!(log.is_volatile());
-    let handle = log.attach(Arc::new(Recorder::default())).unwrap();
-    assert!(!log.is_volatile());
+    let handle = log.attach(Arc::new(Recorder::default()));
     thread::scope(|scope| {
         let writing = scope.spawn(|| {
             let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
@@ -156,23 +154,17 @@ fn without_a_store_a_sink_holds_the_ring() {
 }
 
 #[test]
-fn a_volatile_log_is_durable_as_it_goes_and_takes_no_late_sink() {
-    let log = Log::open(small(), None, Stamp(0), Term(1)).unwrap();
+fn a_volatile_log_is_durable_as_it_goes() {
+    let log = Log::volatile(1, Stamp(0), Term(1));
     let mut writer = log.writer().unwrap();
-    assert_eq!(writer.reserve_volatile(640).unwrap(), Stamp(0));
-    assert_eq!(writer.reserve_volatile(640).unwrap(), Stamp(640));
+    for at in [0, 640] {
+        writer.throttle().unwrap();
+        let reservation = writer.reserve(640).unwrap();
+        assert_eq!((reservation.stamp(), reservation.end()), (Stamp(at), Stamp(at + 640)));
+    }
     assert_eq!(log.wait_durable(Stamp(1280), None).unwrap(), Stamp(1280));
     drop(writer);
-    assert!(matches!(log.attach(Arc::new(Recorder::default())), Err(AttachError::TooLate { .. })));
     log.close().unwrap();
-}
-
-#[test]
-fn a_block_larger_than_half_the_ring_is_refused() {
-    let log = Log::open(small(), Some(LogStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
-    let mut writer = log.writer().unwrap();
-    assert!(matches!(writer.reserve(8 << 10).map(drop), Ok(())));
-    assert!(matches!(writer.reserve((8 << 10) + 8), Err(ReserveError::BlockTooLong { length: 8200, limit: 8192 })));
 }
 
 #[test]

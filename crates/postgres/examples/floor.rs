@@ -1,11 +1,13 @@
-//! What the protocol costs by itself: a prepared `SELECT 1` that does nothing, over loopback, with a light client.
+//! What the protocol costs by itself: a prepared `SELECT 1` that does nothing, over loopback, with
+//! a light client.
 //!
 //! ```text
 //! cargo run --release -p freshet-postgres --example floor
 //! cargo run --release -p freshet-postgres --example floor -- 127.0.0.1:5432 user database pid
 //! ```
 //!
-//! The second form measures another server that is running; `pid` is its main process, whose children count too.
+//! The second form measures another server that is running; `pid` is its main process, whose
+//! children count too.
 
 use std::{
     env, fs,
@@ -126,7 +128,8 @@ fn startup(user: &str, database: &str) -> Vec<u8> {
     [&length.to_be_bytes()[..], &(3_u32 << 16).to_be_bytes(), body.as_bytes()].concat()
 }
 
-/// How statements are sent: what is said for each, how many go together, and whether each has a Sync of its own.
+/// How statements are sent: what is said for each, how many go together, and whether each has a
+/// Sync of its own.
 #[derive(Clone, Copy)]
 struct Shape {
     name: &'static str,

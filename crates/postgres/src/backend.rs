@@ -7,26 +7,28 @@ use crate::{
     copy::Client,
     message::{Bind, Types},
     out::{Described, Executed, Out},
+    packet::Startup,
     parameters::Parameters,
     registry::Sessions,
     report::{Report, SqlState},
     scram::Verifier,
-    startup::Startup,
 };
 
 /// A database, as far as its clients are concerned.
 pub trait Backend: Send + Sync {
     /// What the user whom a client names has to show.
     ///
-    /// A user who is not known should be treated like one whose password is wrong: `Proof::Scram(None)`.
+    /// A user who is not known should be treated like one whose password is wrong:
+    /// `Proof::Scram(None)`.
     ///
     /// # Errors
     /// When the client is refused whatever it shows.
     fn access(&self, startup: &Startup, peer: &Peer) -> Result<Access, Report>;
 
-    /// Opens a session for a client that has shown what was asked for, and has it served: `serve` is called once, with what
-    /// the client is told at the start, and returns when the session is to end. All in the session's thread, so that a
-    /// session can borrow from what lies on its stack.
+    /// Opens a session for a client that has shown what was asked for, and has it served: `serve`
+    /// is called once, with what the client is told at the start, and returns when the session is
+    /// to end. All in the session's thread, so that a session can borrow from what lies on its
+    /// stack.
     ///
     /// # Errors
     /// When there can be none: no such database, a setting that cannot be.
@@ -130,7 +132,8 @@ impl Access {
     }
 }
 
-/// What a client has to show. Where there is no verifier nothing will do, and the client does not learn why.
+/// What a client has to show. Where there is no verifier nothing will do, and the client does not
+/// learn why.
 #[derive(Clone, Debug)]
 pub enum Proof {
     /// Nothing.
@@ -178,29 +181,33 @@ pub enum Why {
 
 /// Reaches a session from another thread while it runs a statement.
 pub trait Interrupt: Send + Sync {
-    /// The statement that is running is to end soon, with an error (57014 as a rule), even if it waits. Must not wait
-    /// for it.
+    /// The statement that is running is to end soon, with an error (57014 as a rule), even if it
+    /// waits. Must not wait for it.
     fn interrupt(&self, why: Why);
 
-    /// What was asked for is void: no statement is running. Called in the session's own thread before it waits for its
-    /// client; never at the same time as `interrupt`.
+    /// What was asked for is void: no statement is running. Called in the session's own thread
+    /// before it waits for its client; never at the same time as `interrupt`.
     fn clear(&self);
 }
 
-/// One client's session. It lives in one thread. Its end is being dropped, when an open transaction is to be rolled back.
+/// One client's session. It lives in one thread. Its end is being dropped, when an open transaction
+/// is to be rolled back.
 ///
-/// Every method may write notices, settings that changed, and notifications. An error that is returned is told the
-/// client, then [`Session::failed`] is called. When it is [fatal](crate::Severity::Fatal) the connection ends. After an
-/// error in the extended protocol, nothing is called until the client's Sync.
+/// Every method may write notices, settings that changed, and notifications. An error that is
+/// returned is told the client, then [`Session::failed`] is called. When it is
+/// [fatal](crate::Severity::Fatal) the connection ends. After an error in the extended protocol,
+/// nothing is called until the client's Sync.
 pub trait Session {
-    /// Runs a string of statements, writing to each its result: rows if any, and how it completed. An empty string has
-    /// [`Out::empty_query`] as its result. A transaction that was not begun by a statement ends here.
+    /// Runs a string of statements, writing to each its result: rows if any, and how it completed.
+    /// An empty string has [`Out::empty_query`] as its result. A transaction that was not begun by
+    /// a statement ends here.
     ///
     /// # Errors
     /// When a statement fails. Those after it are not run.
     fn simple_query(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), Report>;
 
-    /// Prepares a statement; the unnamed one is replaced. `types` may name less types than there are parameters.
+    /// Prepares a statement; the unnamed one is replaced. `types` may name less types than there
+    /// are parameters.
     ///
     /// # Errors
     /// When it cannot be prepared.
@@ -243,14 +250,15 @@ pub trait Session {
     /// When that cannot be done now.
     fn close_portal(&mut self, name: &str) -> Result<(), Report>;
 
-    /// The client's Sync: a transaction that was not begun by a statement ends, with a commit unless it has failed.
+    /// The client's Sync: a transaction that was not begun by a statement ends, with a commit
+    /// unless it has failed.
     ///
     /// # Errors
     /// When it cannot be committed.
     fn sync(&mut self, out: &mut Out) -> Result<(), Report>;
 
-    /// Something has failed, in a method of the session or before it was called: a transaction that was begun by a
-    /// statement is failed from now on, any other is rolled back.
+    /// Something has failed, in a method of the session or before it was called: a transaction that
+    /// was begun by a statement is failed from now on, any other is rolled back.
     fn failed(&mut self);
 
     /// How it stands with the transaction.
@@ -259,8 +267,8 @@ pub trait Session {
     /// By what the session is interrupted. Asked for once.
     fn interrupt(&self) -> Arc<dyn Interrupt>;
 
-    /// How long the client may leave the session idle, as it stands now. Asked for each time the session begins to be
-    /// idle; costs a system call more when there is such a limit.
+    /// How long the client may leave the session idle, as it stands now. Asked for each time the
+    /// session begins to be idle; costs a system call more when there is such a limit.
     fn idle_limit(&self) -> Option<Duration> {
         None
     }
@@ -272,7 +280,8 @@ pub trait Session {
         Some(idle_report(self.status()))
     }
 
-    /// The session's bell was rung: it may write notifications, notices, settings. Called while it is idle.
+    /// The session's bell was rung: it may write notifications, notices, settings. Called while it
+    /// is idle.
     ///
     /// # Errors
     /// With which the connection ends.
@@ -280,8 +289,8 @@ pub trait Session {
         Ok(())
     }
 
-    /// Whether the session calls [`Out::flush_owed`] before whatever may take long. Then answers to several Syncs that
-    /// came together are written together; otherwise each is written at once.
+    /// Whether the session calls [`Out::flush_owed`] before whatever may take long. Then answers to
+    /// several Syncs that came together are written together; otherwise each is written at once.
     fn flushes(&self) -> bool {
         false
     }

@@ -11,8 +11,8 @@ use rustix::{
     io::{Errno, read, write},
 };
 
-/// Rung by any thread, it makes the connection call [`Session::rung`](crate::Session::rung) as soon as the session is
-/// idle: for news that a client gets without asking, such as notifications.
+/// Rung by any thread, it makes the connection call [`Session::rung`](crate::Session::rung) as soon
+/// as the session is idle: for news that a client gets without asking, such as notifications.
 #[derive(Clone, Default)]
 pub struct Bell(Arc<OnceLock<OwnedFd>>);
 

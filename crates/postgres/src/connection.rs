@@ -39,7 +39,8 @@ pub(crate) fn run(shared: &Shared, seat: &Seat, peer: Peer, transport: Transport
             out.flush();
             shared.backend.ended(&peer, &report);
             out.transport().close();
-            // Who was only refused has sent nothing that was not read, and others wait for his place.
+            // Who was only refused has sent nothing that was not read, and others wait for his
+            // place.
             if seat.entry.is_seated() || report.state() == SqlState::PROTOCOL_VIOLATION {
                 out.transport().linger();
             }

@@ -15,8 +15,9 @@ use crate::{
     transport::{Memory, Transport},
 };
 
-/// Answers what a client says from connecting to hanging up, all of it known beforehand and read at most `piece` bytes
-/// at a time; returns what it would have been told. Whatever the bytes, this returns.
+/// Answers what a client says from connecting to hanging up, all of it known beforehand and read at
+/// most `piece` bytes at a time; returns what it would have been told. Whatever the bytes, this
+/// returns.
 #[must_use]
 pub fn conversation(backend: Arc<dyn Backend>, limits: Limits, bytes: &[u8], piece: usize) -> Vec<u8> {
     // There is no client to wait for.

@@ -31,8 +31,8 @@ impl<'a> Client<'a> {
         Self { out, input, longest }
     }
 
-    /// Asks the client for data in this format, each column in its own. What it sends after the statement has given up
-    /// is dropped.
+    /// Asks the client for data in this format, each column in its own. What it sends after the
+    /// statement has given up is dropped.
     ///
     /// # Errors
     /// When the client cannot be reached.
@@ -76,14 +76,15 @@ impl CopyIn<'_> {
     /// Blocks for the next piece; `None` when that was all. Pieces are cut anywhere.
     ///
     /// # Errors
-    /// When the client gives up (57014), says what does not belong here (08P01), or goes away. There is no next piece
-    /// then.
+    /// When the client gives up (57014), says what does not belong here (08P01), or goes away.
+    /// There is no next piece then.
     #[expect(clippy::should_implement_trait, reason = "the piece is borrowed from the buffer")]
     pub fn next(&mut self) -> Result<Option<&[u8]>, Report> {
         self.next_unless(&mut || Ok(()))
     }
 
-    /// The same; while it waits, `interrupted` is asked again and again whether that is still of use.
+    /// The same; while it waits, `interrupted` is asked again and again whether that is still of
+    /// use.
     ///
     /// # Errors
     /// As [`CopyIn::next`], and what `interrupted` returns.
@@ -155,7 +156,8 @@ impl fmt::Debug for CopyIn<'_> {
     }
 }
 
-/// Data that a client gets. Dropping it before [`CopyOut::finish`] leaves the copy open, for an error to end it.
+/// Data that a client gets. Dropping it before [`CopyOut::finish`] leaves the copy open, for an
+/// error to end it.
 #[must_use = "a copy has to be finished"]
 pub struct CopyOut<'a> {
     out: &'a mut Out,
@@ -166,7 +168,8 @@ impl<'a> CopyOut<'a> {
         Self { out }
     }
 
-    /// Begins a piece, a row as a rule. One that is dropped before [`Piece::finish`] was never there.
+    /// Begins a piece, a row as a rule. One that is dropped before [`Piece::finish`] was never
+    /// there.
     pub fn piece(&mut self) -> Piece<'_> {
         Piece(self.out.begin(b'd'))
     }

@@ -47,8 +47,9 @@ impl Input {
         self.start = self.end.min(self.start + count);
     }
 
-    /// Takes the next message off, if the whole of it is there; `longest` as in [`Message::longest`].
-    /// One that carries data and is longer is refused; what is still to come of it is passed over.
+    /// Takes the next message off, if the whole of it is there; `longest` as in
+    /// [`Message::longest`]. One that carries data and is longer is refused; what is still to come
+    /// of it is passed over.
     pub(crate) fn next_frame(&mut self, longest: usize) -> Result<Option<Frame>, Fault> {
         if self.rest > 0 {
             let there = self.rest.min(self.bytes().len());

@@ -1,7 +1,8 @@
 //! The PostgreSQL frontend/backend protocol, versions 3.0 to 3.2, from the server's side.
 //!
-//! This crate knows messages, proofs of identity, flow and limits, and nothing of SQL: what a statement means is for a
-//! [`Backend`] and its [`Session`]s. It is read in the order in which a connection goes:
+//! This crate knows messages, proofs of identity, flow and limits, and nothing of SQL: what a
+//! statement means is for a [`Backend`] and its [`Session`]s. It is read in the order in which a
+//! connection goes:
 //!
 //! | module | does |
 //! |---|---|
@@ -25,14 +26,16 @@
 //! | one | sends delayed refusals | the server stops |
 //! | one for each connection | everything for its client, the session's work included | the client has gone, or is sent away |
 //!
-//! A session is synchronous: while its statement waits for a lock or for its commit, so does its thread, and so, by
-//! TCP, does its client. Other threads reach it by an [`Interrupt`] or a [`Bell`] only.
+//! A session is synchronous: while its statement waits for a lock or for its commit, so does its
+//! thread, and so, by TCP, does its client. Other threads reach it by an [`Interrupt`] or a
+//! [`Bell`] only.
 //!
-//! Answers are collected and written when the client waits for them: after Sync and Flush, and when there are many.
+//! Answers are collected and written when the client waits for them: after Sync and Flush, and when
+//! there are many.
 //!
-//! Architecture invariants: no byte from a client can make this crate panic, block without end, or hold more memory
-//! than the [`Limits`] say; nobody has a session who has not proved who he is; a password in clear text is never
-//! asked for without TLS.
+//! Architecture invariants: no byte from a client can make this crate panic, block without end, or
+//! hold more memory than the [`Limits`] say; nobody has a session who has not proved who he is; a
+//! password in clear text is never asked for without TLS.
 
 #![forbid(unsafe_code)]
 
@@ -49,6 +52,7 @@ pub mod limits;
 mod local;
 pub mod message;
 pub mod out;
+mod packet;
 pub mod parameters;
 mod proof;
 mod registry;
@@ -57,7 +61,6 @@ pub mod scram;
 pub mod server;
 mod spare;
 mod start_up;
-pub mod startup;
 pub mod tls;
 mod transport;
 
@@ -72,10 +75,10 @@ pub use encoding::{Encoding, Stream as EncodedStream};
 pub use limits::Limits;
 pub use message::{Bind, Format, Formats, Types, Values};
 pub use out::{Described, Executed, Field, Mark, Out, Row};
+pub use packet::Startup;
 pub use parameters::Parameters;
 pub use registry::Sessions;
 pub use report::{Report, Severity, SqlState};
 pub use scram::{Verifier, VerifierError};
 pub use server::{Options, Server, StartError, probe_socket};
-pub use startup::Startup;
 pub use tls::{Tls, TlsError};

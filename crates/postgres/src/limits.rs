@@ -22,11 +22,12 @@ pub struct Limits {
     pub message: usize,
     /// A client that reads nothing of its answer for so long is given up.
     pub write: Duration,
-    /// A connection on which nothing happens is probed after so long, then each tenth of it; given up after ten
-    /// probes without an answer.
+    /// A connection on which nothing happens is probed after so long, then each tenth of it; given
+    /// up after ten probes without an answer.
     pub keep_alive: Duration,
-    /// The stack of a session's thread, in bytes. Memory is taken only for what of it was used. Statements may be nested so deep that a
-    /// build without optimization needs most of the default.
+    /// The stack of a session's thread, in bytes. Memory is taken only for what of it was used.
+    /// Statements may be nested so deep that a build without optimization needs most of the
+    /// default.
     pub stack: usize,
 }
 

@@ -259,7 +259,8 @@ impl<'a> Message<'a> {
         matches!(kind, b'Q' | b'P' | b'B' | b'F' | b'd')
     }
 
-    /// How long the body of a message of this kind may be, when `longest` is the limit for those that carry data.
+    /// How long the body of a message of this kind may be, when `longest` is the limit for those
+    /// that carry data.
     pub(crate) fn longest(kind: u8, longest: usize) -> usize {
         if Self::carries_data(kind) { longest } else { longest.min(SMALL) }
     }

@@ -1,7 +1,8 @@
 //! What a client is told: messages encoded in place.
 //!
-//! Everything is appended to one buffer, which is written when the client waits for it or when there is much. A row costs
-//! no allocation: its values are written straight into the buffer, and lengths are put in afterwards.
+//! Everything is appended to one buffer, which is written when the client waits for it or when
+//! there is much. A row costs no allocation: its values are written straight into the buffer, and
+//! lengths are put in afterwards.
 
 use std::{fmt, io::Write};
 
@@ -54,8 +55,8 @@ pub struct Executed(());
 
 /// Where answers are written to.
 ///
-/// What cannot be delivered any more is not an error at once: the next row or piece of a copy fails, with
-/// `FATAL 08006`, and the statement had better end.
+/// What cannot be delivered any more is not an error at once: the next row or piece of a copy
+/// fails, with `FATAL 08006`, and the statement had better end.
 pub struct Out {
     buffer: Vec<u8>,
     transport: Transport,
@@ -111,8 +112,9 @@ impl Out {
         Described(())
     }
 
-    /// The types of a statement's parameters; [`Session::describe_statement`](crate::Session::describe_statement)
-    /// says this before it describes the result.
+    /// The types of a statement's parameters;
+    /// [`Session::describe_statement`](crate::Session::describe_statement) says this before it
+    /// describes the result.
     pub fn parameter_description(&mut self, types: &[u32]) {
         let mut message = self.begin(b't');
         message.i16(types.len().try_into().unwrap_or(i16::MAX));
@@ -192,7 +194,8 @@ impl Out {
         Mark { written: self.written, length: self.buffer.len() }
     }
 
-    /// Takes back what was said since `mark`, if none of that was written yet; says whether that was so.
+    /// Takes back what was said since `mark`, if none of that was written yet; says whether that
+    /// was so.
     pub fn rewind(&mut self, mark: Mark) -> bool {
         let there = self.written == mark.written;
         if there {
@@ -201,8 +204,8 @@ impl Out {
         there
     }
 
-    /// Has everything written that the client waits for. A session that [says so](crate::Session::flushes) calls this
-    /// before it waits for others or works for long.
+    /// Has everything written that the client waits for. A session that [says
+    /// so](crate::Session::flushes) calls this before it waits for others or works for long.
     pub fn flush_owed(&mut self) {
         if self.owed {
             self.flush();
@@ -220,13 +223,6 @@ impl Out {
             self.buffer.clear();
             self.buffer.shrink_to(KEPT);
         }
-    }
-
-    /// Whether the client is known to have gone: it has closed its end, or could not be written to. For statements that
-    /// take long and write nothing; costs a system call.
-    #[must_use]
-    pub fn client_is_gone(&self) -> bool {
-        self.gone || self.transport.is_gone()
     }
 
     /// Fails when nothing can be delivered.
@@ -390,7 +386,8 @@ impl Building<'_> {
         Ok(())
     }
 
-    /// The message is whole, and is written when there is much. Fails when nothing can be delivered.
+    /// The message is whole, and is written when there is much. Fails when nothing can be
+    /// delivered.
     pub(crate) fn finish(mut self) -> Result<(), Report> {
         self.try_end()?;
         if self.out.buffer.len() >= MUCH {
@@ -436,8 +433,8 @@ impl Row<'_> {
         self.message.i32(-1);
     }
 
-    /// The next column's value: what is appended to this, until the next column or the row's end. What stands in it
-    /// before was said already.
+    /// The next column's value: what is appended to this, until the next column or the row's end.
+    /// What stands in it before was said already.
     pub fn value(&mut self) -> &mut Vec<u8> {
         self.close_value();
         self.columns += 1;

@@ -1,14 +1,14 @@
 //! Settings that a client is told of unasked, at the start and whenever they change.
 
-use crate::startup::Startup;
+use crate::packet::Startup;
 
 /// Settings reported when a session opens. Drivers rely on several of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
-    /// Those that PostgreSQL's clients expect, with the values of a fresh session on a primary. `version` stands behind
-    /// the version of PostgreSQL that is spoken.
+    /// Those that PostgreSQL's clients expect, with the values of a fresh session on a primary.
+    /// `version` stands behind the version of PostgreSQL that is spoken.
     #[must_use]
     pub fn expected(version: &str, startup: &Startup) -> Self {
         let mut parameters = Self(Vec::new());

@@ -134,7 +134,8 @@ impl Entry {
         }
     }
 
-    /// Has the connection end: at once when it is idle, otherwise after what it does, which is interrupted on demand.
+    /// Has the connection end: at once when it is idle, otherwise after what it does, which is
+    /// interrupted on demand.
     fn end(&self, interrupting: bool) {
         let mut state = lock(&self.state);
         state.ending = true;

@@ -47,8 +47,6 @@ impl SqlState {
     pub const UNTRANSLATABLE_CHARACTER: Self = Self::new("22P05");
     /// `idle_in_transaction_session_timeout`
     pub const IDLE_IN_TRANSACTION: Self = Self::new("25P03");
-    /// `invalid_sql_statement_name`
-    pub const INVALID_STATEMENT_NAME: Self = Self::new("26000");
     /// `invalid_authorization_specification`
     pub const INVALID_AUTHORIZATION: Self = Self::new("28000");
     /// `invalid_password`
@@ -133,8 +131,6 @@ struct Fields {
     /// In characters of the statement, from 1.
     position: Option<u32>,
     context: Option<String>,
-    schema: Option<String>,
-    table: Option<String>,
     column: Option<String>,
     data_type: Option<String>,
     constraint: Option<String>,
@@ -152,8 +148,6 @@ impl Report {
             hint: None,
             position: None,
             context: None,
-            schema: None,
-            table: None,
             column: None,
             data_type: None,
             constraint: None,
@@ -209,14 +203,6 @@ impl Report {
     #[must_use]
     pub fn context(mut self, context: impl Into<String>) -> Self {
         self.0.context = Some(context.into());
-        self
-    }
-
-    /// The table that it is about.
-    #[must_use]
-    pub fn table(mut self, schema: impl Into<String>, table: impl Into<String>) -> Self {
-        self.0.schema = Some(schema.into());
-        self.0.table = Some(table.into());
         self
     }
 
@@ -280,8 +266,6 @@ impl Report {
             (b'D', &fields.detail),
             (b'H', &fields.hint),
             (b'W', &fields.context),
-            (b's', &fields.schema),
-            (b't', &fields.table),
             (b'c', &fields.column),
             (b'd', &fields.data_type),
             (b'n', &fields.constraint),
@@ -325,7 +309,6 @@ mod tests {
         let report = Report::error(SqlState::new("23505"), "duplicate key")
             .detail("Key (id)=(1) already exists.")
             .position(7)
-            .table("public", "t")
             .constraint("t_pkey");
         let mut fields = Vec::new();
         report.fields(|letter, text| fields.push((char::from(letter), text.to_owned())));
@@ -336,8 +319,6 @@ mod tests {
             ('M', "duplicate key"),
             ('P', "7"),
             ('D', "Key (id)=(1) already exists."),
-            ('s', "public"),
-            ('t', "t"),
             ('n', "t_pkey"),
         ];
         assert_eq!(fields, expected.map(|(letter, text)| (letter, text.to_owned())));

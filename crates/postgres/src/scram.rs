@@ -1,4 +1,5 @@
-//! SCRAM-SHA-256 (RFC 5802, RFC 7677): what is kept of a password, and how a client shows that it knows it.
+//! SCRAM-SHA-256 (RFC 5802, RFC 7677): what is kept of a password, and how a client shows that it
+//! knows it.
 
 use std::{fmt, io, num::NonZeroU32, str::FromStr};
 
@@ -67,7 +68,8 @@ impl Verifier {
         hash(&sign(&salted, &[b"Client Key"])).ct_eq(&self.stored_key).into()
     }
 
-    /// One for a user who has none, always the same for the same user and secret, that no password matches.
+    /// One for a user who has none, always the same for the same user and secret, that no password
+    /// matches.
     #[must_use]
     pub fn decoy(user: &str, secret: &Key) -> Self {
         let salt = sign(secret, &[user.as_bytes()]);
@@ -157,7 +159,8 @@ pub(crate) enum Refused {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     verifier: Verifier,
-    /// What the client has to repeat of its first message's head and of the TLS that it goes through.
+    /// What the client has to repeat of its first message's head and of the TLS that it goes
+    /// through.
     bound_to: String,
     nonce: String,
     client_first: String,
@@ -165,8 +168,8 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Answers the client's first message. `end_point` is the hash to be bound to, when that was offered; `bound`,
-    /// whether the client chose it; `nonce` is new for each exchange.
+    /// Answers the client's first message. `end_point` is the hash to be bound to, when that was
+    /// offered; `bound`, whether the client chose it; `nonce` is new for each exchange.
     pub(crate) fn begin(
         verifier: Verifier,
         end_point: Option<&[u8]>,

@@ -29,7 +29,8 @@ use crate::{
     transport::{Socket, Stream, Transport},
 };
 
-/// How long sessions may take to leave once they were interrupted, and again once they were cut off.
+/// How long sessions may take to leave once they were interrupted, and again once they were cut
+/// off.
 const LEAVE: Duration = Duration::from_secs(2);
 /// How often it is looked whether clients are still there for whom something is being done.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -50,8 +51,9 @@ pub struct Options {
     pub limits: Limits,
     /// With what TLS is offered.
     pub tls: Option<Tls>,
-    /// From what is said to users who do not exist when they are asked for a password. The same on all nodes and after a
-    /// restart, so that they cannot be told apart by that either; random if left open.
+    /// From what is said to users who do not exist when they are asked for a password. The same on
+    /// all nodes and after a restart, so that they cannot be told apart by that either; random if
+    /// left open.
     pub decoy: Option<[u8; 32]>,
 }
 
@@ -236,8 +238,9 @@ impl Server {
         *self.shared.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
     }
 
-    /// Ends it. Idle sessions go at once. What runs has until `grace` has passed, is then interrupted, and at last cut
-    /// off; returns how many connections have not gone even so, some seconds later.
+    /// Ends it. Idle sessions go at once. What runs has until `grace` has passed, is then
+    /// interrupted, and at last cut off; returns how many connections have not gone even so, some
+    /// seconds later.
     #[must_use]
     pub fn shut_down(mut self, grace: Duration) -> usize {
         self.end(grace)

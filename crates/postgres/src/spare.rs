@@ -12,8 +12,8 @@ use rustix::io::Errno;
 
 use crate::{
     out::Out,
+    packet::{LONGEST, Packet},
     report::{Report, SqlState},
-    startup::{LONGEST, Packet},
     transport::{Memory, Received, Stream, Transport, receive},
 };
 

@@ -11,11 +11,11 @@ use crate::{
     input::Input,
     message::Fault,
     out::Out,
+    packet::{LONGEST, MAJOR, Packet, Startup},
     proof::prove,
     registry::{LONG_KEY, Seat, Wanted},
     report::{Report, SqlState},
     server::Shared,
-    startup::{LONGEST, MAJOR, Packet, Startup},
     tls::Tls,
     transport::Received,
 };

@@ -187,8 +187,8 @@ fn common_name(certificate: &[u8]) -> Option<String> {
     None
 }
 
-/// The hash of a certificate by the function of its own signature, SHA-256 in place of weaker ones (RFC 5929). There is
-/// none when the signature does not name a function.
+/// The hash of a certificate by the function of its own signature, SHA-256 in place of weaker ones
+/// (RFC 5929). There is none when the signature does not name a function.
 fn end_point_hash(certificate: &[u8]) -> Option<Vec<u8>> {
     let algorithm = signature_hash(certificate)?;
     Some(digest(algorithm, certificate).as_ref().to_vec())

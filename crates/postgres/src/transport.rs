@@ -102,7 +102,8 @@ pub(crate) fn hung_up(socket: &Stream) -> bool {
     poll(&mut descriptors, Some(&Timespec::default())).is_ok() && descriptors[0].revents().intersects(gone)
 }
 
-/// How long, and how many bytes, a client that is sent away may still send, so that it gets to read why.
+/// How long, and how many bytes, a client that is sent away may still send, so that it gets to read
+/// why.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES: usize = 1 << 20;
 /// How often a thread that cannot write looks up whether it should go on trying.
@@ -166,8 +167,8 @@ impl Memory {
 }
 
 impl Socket {
-    /// For a connection that others see as `entry`. What cannot be written for so long is given up, and at once when
-    /// the connection is to end without grace.
+    /// For a connection that others see as `entry`. What cannot be written for so long is given up,
+    /// and at once when the connection is to end without grace.
     pub(crate) fn new(stream: Arc<Stream>, entry: Arc<Entry>, limit: Duration) -> io::Result<Self> {
         stream.prepare(limit.clamp(Duration::from_millis(1), WRITE_ROUND))?;
         Ok(Self { stream, entry, limit })
@@ -256,8 +257,8 @@ impl Secured {
 }
 
 impl Transport {
-    /// The same connection with TLS from now on; `read` are bytes that came already and belong to it. Hands are shaken
-    /// when more is received.
+    /// The same connection with TLS from now on; `read` are bytes that came already and belong to
+    /// it. Hands are shaken when more is received.
     pub(crate) fn secure(&mut self, tls: &Tls, mut read: &[u8]) -> io::Result<()> {
         let Self::Plain(socket) = self else { return Err(ErrorKind::Unsupported.into()) };
         let connection = tls.accept().map_err(broken)?;
@@ -270,7 +271,8 @@ impl Transport {
         Ok(())
     }
 
-    /// Whether the client has said inside TLS that it speaks this protocol, known once something was received.
+    /// Whether the client has said inside TLS that it speaks this protocol, known once something
+    /// was received.
     pub(crate) fn is_agreed(&self) -> bool {
         matches!(self, Self::Secured(secured) if Tls::is_agreed(&secured.tls))
     }
@@ -318,12 +320,6 @@ impl Transport {
         }
     }
 
-    /// Whether the client has closed its end. Does not block.
-    pub(crate) fn is_gone(&self) -> bool {
-        let Some(socket) = self.socket() else { return false };
-        hung_up(socket)
-    }
-
     /// From now on, gives up what cannot be written at once.
     pub(crate) fn never_wait_to_write(&mut self) {
         let socket = match self {
@@ -347,8 +343,8 @@ impl Transport {
         }
     }
 
-    /// Lets a client that may still be sending read why it is sent away: closing a socket that has unread bytes would
-    /// take the last words back.
+    /// Lets a client that may still be sending read why it is sent away: closing a socket that has
+    /// unread bytes would take the last words back.
     pub(crate) fn linger(&mut self) {
         let Some(socket) = self.socket() else { return };
         let deadline = Instant::now() + LINGER;
@@ -381,8 +377,8 @@ pub(crate) fn receive(
     }
 }
 
-/// Blocks until the socket can be read, or returns what else has come of it. Without deadline and bell that is left to
-/// the reading itself, which spares a system call.
+/// Blocks until the socket can be read, or returns what else has come of it. Without deadline and
+/// bell that is left to the reading itself, which spares a system call.
 fn wait(socket: &Stream, deadline: Option<Instant>, bell: Option<&Bell>) -> io::Result<Option<Received>> {
     let rung = bell.and_then(Bell::descriptor);
     if deadline.is_none() && rung.is_none() {

@@ -1,4 +1,5 @@
-//! Whatever a client says, the server answers in whole messages, comes to an end, and does not fall.
+//! Whatever a client says, the server answers in whole messages, comes to an end, and does not
+//! fall.
 
 mod toy;
 mod wire;

@@ -5,7 +5,7 @@ mod wire;
 
 use std::{
     io::Read,
-    net::{Shutdown, SocketAddr},
+    net::SocketAddr,
     thread,
     time::{Duration, Instant},
 };
@@ -85,8 +85,8 @@ fn an_error_tells_all_its_fields() {
     let mut wire = Wire::open(address, "trusted");
     wire.say(&query("FAIL"));
     let (_, body) = wire.hear().unwrap();
-    let fields = "SVCMDHPstcdn".chars().map(|letter| field(&body, letter).unwrap());
-    let expected = ["ERROR", "ERROR", "22012", "division by zero", "a detail", "a hint", "3", "s", "t", "c", "d", "n"];
+    let fields = "SVCMDHPcdn".chars().map(|letter| field(&body, letter).unwrap());
+    let expected = ["ERROR", "ERROR", "22012", "division by zero", "a detail", "a hint", "3", "c", "d", "n"];
     assert_eq!(fields.collect::<Vec<_>>(), expected);
 }
 
@@ -462,12 +462,6 @@ fn a_client_that_goes_away_is_noticed() {
     wire.say(&query("ROWS 100000000"));
     wire.hear().unwrap();
     drop(wire);
-    soon(|| server.sessions().count() == 0);
-    // When the statement asks for it.
-    let mut wire = Wire::open(address, "trusted");
-    wire.say(&query("GONE"));
-    thread::sleep(Duration::from_millis(20));
-    wire.stream().shutdown(Shutdown::Both).unwrap();
     soon(|| server.sessions().count() == 0);
     // In a copy.
     let mut wire = Wire::open(address, "trusted");

@@ -2,8 +2,9 @@
 //!
 //!     cargo bench -p freshet-query --bench locks
 //!
-//! Nanoseconds: of a lock that is taken and released, of one that is held already, and of a transaction that locks three
-//! tables; by one thread, and by two at once on the same tables. The median over the rounds.
+//! Nanoseconds: of a lock that is taken and released, of one that is held already, and of a
+//! transaction that locks three tables; by one thread, and by two at once on the same tables. The
+//! median over the rounds.
 
 use std::{hint::black_box, sync::Arc, time::Instant};
 

@@ -1,17 +1,19 @@
 //! Advisory locks: locks on numbers, which mean what clients agree that they mean.
 //!
-//! They are this node's alone, and gone when it stops: a new primary knows nothing of those of the one before it. Each is held by a session, or by
-//! its transaction until that ends; a session may hold one several times, and has to release it as often. Who waits stands in
-//! line: nobody overtakes whom it would keep waiting.
+//! They are this node's alone, and gone when it stops: a new primary knows nothing of those of the
+//! one before it. Each is held by a session, or by its transaction until that ends; a session may
+//! hold one several times, and has to release it as often. Who waits stands in line: nobody
+//! overtakes whom it would keep waiting.
 //!
 //! Locks are kept by their keys, and a session knows which are its own, so nothing looks through
 //! the locks of others. How many there may be is bounded ([`AdvisoryLimits`]).
 //!
 //! # Deadlocks
 //!
-//! Who waits here looks now and then whether those that it waits for wait, over others, for itself: for such locks, for tables, or
-//! for records. So every circle of waits that has one of these in it is found by one of those in it; the others are
-//! found by the locks on tables and by the engine. A circle must be seen twice, some milliseconds apart.
+//! Who waits here looks now and then whether those that it waits for wait, over others, for itself:
+//! for such locks, for tables, or for records. So every circle of waits that has one of these in it
+//! is found by one of those in it; the others are found by the locks on tables and by the engine. A
+//! circle must be seen twice, some milliseconds apart.
 
 use std::{
     cell::RefCell,
@@ -23,7 +25,7 @@ use std::{
 use freshet_base::panics;
 use freshet_sql::{SqlError, SqlState};
 
-use crate::locks::{CONFIRM, LOOK, Patience, deadlock, guard, not_available};
+use crate::locks::{LOOK, OtherWaits, Patience, Suspicion, guard, not_available};
 use crate::schema::{COMMON, Oid};
 
 /// What is locked in a database: one number of 64 bits, or two of 32, which are never the same.
@@ -55,12 +57,6 @@ impl AdvisoryKey {
     pub fn within(self, database: Oid) -> Self {
         Self { database, ..self }
     }
-}
-
-/// Whom one waits for besides: for tables and for records.
-pub trait OtherWaits: Send + Sync {
-    /// The sessions, by their numbers, that the session `waiter` waits for.
-    fn waits_for(&self, waiter: usize) -> Vec<usize>;
 }
 
 /// A lock that somebody holds, or waits for.
@@ -232,10 +228,10 @@ impl State {
         }
     }
 
-    /// For each that waits: whom it waits for.
-    fn waits(&self) -> Vec<(usize, Vec<usize>)> {
-        let waits = self.waiting.iter();
-        waits.map(|it| (it.place, self.blockers(it.key, it.place, it.shared, it.id))).collect()
+    /// The sessions that a session waits for, if it waits for such a lock.
+    fn waits_for(&self, place: usize) -> Vec<usize> {
+        let waits = self.waiting.iter().filter(|it| it.place == place);
+        waits.flat_map(|it| self.blockers(it.key, it.place, it.shared, it.id)).collect()
     }
 }
 
@@ -246,39 +242,9 @@ fn too_many(limits: AdvisoryLimits) -> SqlError {
     SqlError::new(SqlState::OUT_OF_MEMORY, "out of shared memory").with_detail(detail)
 }
 
-/// A circle of waits that `goal` is part of: the sessions in it.
-fn circle(goal: usize, waits: &[(usize, Vec<usize>)], others: Option<&dyn OtherWaits>) -> Option<Vec<usize>> {
-    fn visit(
-        number: usize,
-        goal: usize,
-        waits: &[(usize, Vec<usize>)],
-        others: Option<&dyn OtherWaits>,
-        path: &mut Vec<usize>,
-        seen: &mut Vec<usize>,
-    ) -> bool {
-        if number == goal && !path.is_empty() {
-            return true;
-        }
-        if seen.contains(&number) {
-            return false;
-        }
-        seen.push(number);
-        path.push(number);
-        let here = waits.iter().filter(|(waiter, _)| *waiter == number).flat_map(|(_, on)| on.iter().copied());
-        let mut next: Vec<usize> = here.collect();
-        next.extend(others.map(|others| others.waits_for(number)).unwrap_or_default());
-        if next.into_iter().any(|next| visit(next, goal, waits, others, path, seen)) {
-            return true;
-        }
-        path.pop();
-        false
-    }
-    let mut path = Vec::new();
-    visit(goal, goal, waits, others, &mut path, &mut Vec::new()).then_some(path)
-}
-
 impl AdvisoryLocks {
-    /// No locks. `others` knows who waits for something else, so that deadlocks with that are found, too.
+    /// No locks. `others` knows who waits for something else, so that deadlocks with that are
+    /// found, too.
     pub fn new(others: Option<Arc<dyn OtherWaits>>) -> Arc<Self> {
         Self::within(others, AdvisoryLimits::default())
     }
@@ -295,9 +261,7 @@ impl AdvisoryLocks {
 
     /// The sessions that a session waits for, if it waits for such a lock.
     pub fn waits_for(&self, place: usize) -> Vec<usize> {
-        let state = guard(&self.state);
-        let waits = state.waits().into_iter().filter(|(waiter, _)| *waiter == place);
-        waits.flat_map(|(_, by)| by).collect()
+        guard(&self.state).waits_for(place)
     }
 
     /// All that are held or waited for.
@@ -362,7 +326,7 @@ impl SessionAdvisory {
             state.waiting.push(Waiting { id, key, place: self.place, shared });
             id
         };
-        let mut before: Option<(Vec<usize>, Instant)> = None;
+        let mut suspicion = Suspicion::default();
         let failure = loop {
             let mut state = guard(&locks.state);
             if state.blockers(key, self.place, shared, id).is_empty() {
@@ -377,17 +341,12 @@ impl SessionAdvisory {
             if patience.deadline.is_some_and(|deadline| now >= deadline) {
                 break not_available();
             }
-            // Who finds a circle leaves it before anybody else can look: one is enough.
-            before = match (circle(self.place, &state.waits(), locks.others.as_deref()), before) {
-                (Some(seen), Some((known, since))) if seen == known => {
-                    if now - since >= CONFIRM {
-                        state.waiting.retain(|waiting| waiting.id != id);
-                        break deadlock(self.place, &seen);
-                    }
-                    Some((known, since))
-                }
-                (seen, _) => seen.map(|seen| (seen, now)),
-            };
+            let suspicious = suspicion.look(self.place, |waiter| state.waits_for(waiter), locks.others.as_deref());
+            if let Err(error) = suspicious {
+                // Who finds a circle leaves it before anybody else can look: one is enough.
+                state.waiting.retain(|waiting| waiting.id != id);
+                break error;
+            }
             let longest = patience.deadline.map_or(LOOK, |deadline| LOOK.min(deadline - now));
             let (state, _) = locks.changed.wait_timeout(state, longest).unwrap_or_else(PoisonError::into_inner);
             drop(state);
@@ -417,7 +376,8 @@ impl SessionAdvisory {
         self.locks.changed.notify_all();
     }
 
-    /// How many locks the transaction has taken, to go [back to](Self::release_since) when a savepoint is rolled back to.
+    /// How many locks the transaction has taken, to go [back to](Self::release_since) when a
+    /// savepoint is rolled back to.
     pub fn mark(&self) -> usize {
         self.transaction.borrow().len()
     }

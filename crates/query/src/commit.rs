@@ -1,7 +1,8 @@
 //! What a session waits for after a commit.
 //!
-//! The node's own safety level is a matter of the log and costs nothing more here. A session may ask for less, and waits for
-//! this node's log or for nothing; or for more, and then looks itself at what the standbys have acknowledged.
+//! The node's own safety level is a matter of the log and costs nothing more here. A session may
+//! ask for less, and waits for this node's log or for nothing; or for more, and then looks itself
+//! at what the standbys have acknowledged.
 //!
 //! | `synchronous_commit` | `freshet.safety` | waits for |
 //! |---|---|---|
@@ -145,7 +146,8 @@ impl Shared {
         safety == Safety::OneSafe || self.have_it(safety, |standby| standby.acked >= until)
     }
 
-    /// Whether the standbys have something that count for a level: all that are in sync, or so many.
+    /// Whether the standbys have something that count for a level: all that are in sync, or so
+    /// many.
     fn have_it(&self, safety: Safety, has: impl Fn(&StandbyStatus) -> bool) -> bool {
         let Some(shipping) = self.node.shipping_status() else { return false };
         let count = || shipping.standbys.iter().filter(|standby| has(standby)).count();

@@ -1,14 +1,14 @@
 //! Expressions as they are evaluated: names resolved, overloads chosen, casts explicit.
 //!
-//! A column is read where it lies. A comparison of a column with a parameter allocates nothing; a text that a function
-//! takes is copied into a value.
+//! A column is read where it lies. A comparison of a column with a parameter allocates nothing; a
+//! text that a function takes is copied into a value.
 
 use std::cmp::Ordering;
 
 use freshet_engine::Rid;
 use freshet_sql::{
     SqlError, SqlState, Type, Value, ValueRef,
-    functions::{self, Function, SessionCalls},
+    functions::{self, Function, SessionCalls, SessionFunction},
     row::Layout,
     types::{Array, Cast, EvalContext, Kind},
 };
@@ -16,7 +16,6 @@ use smallvec::SmallVec;
 
 use crate::{
     schema::{Oid, Table},
-    session_function::SessionFunction,
     system::activity::{CursorInfo, SettingInfo, StatementInfo},
 };
 
@@ -229,7 +228,8 @@ impl Expression {
     /// Null.
     pub const NULL: Self = Self::Constant(Value::Null);
 
-    /// Evaluates it to a value that borrows where it can; what has to be computed is put into `hold`.
+    /// Evaluates it to a value that borrows where it can; what has to be computed is put into
+    /// `hold`.
     ///
     /// # Errors
     /// What goes wrong in it.

@@ -39,6 +39,5 @@ pub mod schema;
 pub mod sequence;
 pub mod server;
 pub mod session;
-pub mod session_function;
 pub mod syntax;
 pub mod system;

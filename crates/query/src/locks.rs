@@ -1,27 +1,32 @@
-//! Locks on tables: whoever changes what a table is waits for those who have written to it, and they wait for it.
+//! Locks on tables: whoever changes what a table is waits for those who have written to it, and
+//! they wait for it.
 //!
-//! Rows need none of this: the engine sees to them. Readers need none either, since each reads what its snapshot has, the definition
-//! included. But a transaction that has written rows as one definition wants them must have ended before another definition
-//! holds, and one that has planned with the old definition must notice. So writers hold a *weak* lock on each table that
-//! they write to, until their transaction ends, and definitions a *strong* one.
+//! Rows need none of this: the engine sees to them. Readers need none either, since each reads what
+//! its snapshot has, the definition included. But a transaction that has written rows as one
+//! definition wants them must have ended before another definition holds, and one that has planned
+//! with the old definition must notice. So writers hold a *weak* lock on each table that they write
+//! to, until their transaction ends, and definitions a *strong* one.
 //!
 //! # How it works
 //!
-//! Each session has a [`Place`] with its weak locks, behind a mutex that is its own, so taking one touches no memory that other
-//! sessions write to. Strong locks, and those who wait, are in the manager's [`State`]. Whoever wants a strong lock first says so in
-//! every place, then looks what is held there; whoever wants a weak one looks into its own place whether anybody wants a strong one,
-//! and adds it to the place, in one critical section. So of two that meet, one sees the other, whoever comes first: if the writer does,
-//! its lock is there when the other looks; otherwise it sees that somebody wants a strong lock, and goes to the
-//! manager. The version of the last change of a table gets about in the same way.
+//! Each session has a [`Place`] with its weak locks, behind a mutex that is its own, so taking one
+//! touches no memory that other sessions write to. Strong locks, and those who wait, are in the
+//! manager's [`State`]. Whoever wants a strong lock first says so in every place, then looks what
+//! is held there; whoever wants a weak one looks into its own place whether anybody wants a strong
+//! one, and adds it to the place, in one critical section. So of two that meet, one sees the other,
+//! whoever comes first: if the writer does, its lock is there when the other looks; otherwise it
+//! sees that somebody wants a strong lock, and goes to the manager. The version of the last change
+//! of a table gets about in the same way.
 //!
 //! Mutexes are always taken in the order state, place; never two places at once.
 //!
 //! # Deadlocks
 //!
-//! Who waits for a table's lock looks now and then whether those that it waits for wait, over others, for itself: for tables'
-//! locks, or for records, of which the engine knows. Every circle that such waits close has one of these waiters in it; what
-//! consists of waits for records only is found by the engine. A circle must be seen twice, some milliseconds apart, before
-//! somebody gives up: what is seen at different moments may never have been one.
+//! Who waits for a table's lock looks now and then whether those that it waits for wait, over
+//! others, for itself: for tables' locks, or for records, of which the engine knows. Every circle
+//! that such waits close has one of these waiters in it; what consists of waits for records only is
+//! found by the engine. A circle must be seen twice, some milliseconds apart, before somebody gives
+//! up: what is seen at different moments may never have been one.
 
 use std::{
     cell::RefCell,
@@ -31,6 +36,7 @@ use std::{
 };
 
 use freshet_base::panics;
+use freshet_engine::circle;
 use freshet_sql::{SqlError, SqlState};
 
 use crate::schema::Oid;
@@ -38,7 +44,7 @@ use crate::schema::Oid;
 /// How long a waiter sleeps before it looks again for deadlocks, and whether it is to end.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 /// How long a circle of waits must last to be one.
-pub(crate) const CONFIRM: Duration = Duration::from_millis(5);
+const CONFIRM: Duration = Duration::from_millis(5);
 
 /// A way of locking a table: PostgreSQL's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,10 +137,42 @@ pub struct TableLock {
     pub granted: bool,
 }
 
-/// Who waits for whose records.
-pub trait RecordWaits: Send + Sync {
-    /// The sessions, by their numbers, whose transactions the one of session `waiter` waits for.
+/// Who waits for whom, for something that a kind of locks does not know itself.
+pub trait OtherWaits: Send + Sync {
+    /// The sessions, by their numbers, that session `waiter` waits for.
     fn waits_for(&self, waiter: usize) -> Vec<usize>;
+}
+
+/// A circle of waits that one waiter has seen: only one that lasts is a deadlock, since what is
+/// seen at different moments may never have been a circle.
+#[derive(Default)]
+pub(crate) struct Suspicion(Option<(Vec<usize>, Instant)>);
+
+impl Suspicion {
+    /// Looks whether session `number` waits for itself, `own` being the waits for the locks at
+    /// hand. Fails with 40P01 when the same circle was there [`CONFIRM`] ago.
+    pub(crate) fn look(
+        &mut self,
+        number: usize,
+        own: impl Fn(usize) -> Vec<usize>,
+        others: Option<&dyn OtherWaits>,
+    ) -> Result<(), SqlError> {
+        let seen = circle(number, |waiter| {
+            let mut all = own(waiter);
+            all.extend(others.map(|others| others.waits_for(waiter)).unwrap_or_default());
+            all
+        });
+        let now = Instant::now();
+        match (seen, &self.0) {
+            (Some(seen), Some((before, since))) if seen == *before => {
+                if now - *since >= CONFIRM {
+                    return Err(deadlock(number, &seen));
+                }
+            }
+            (seen, _) => self.0 = seen.map(|seen| (seen, now)),
+        }
+        Ok(())
+    }
 }
 
 /// What a session that waits is ready to wait for.
@@ -160,7 +198,7 @@ pub enum Planned {
 pub struct LockManager {
     state: Mutex<State>,
     changed: Condvar,
-    records: Option<Arc<dyn RecordWaits>>,
+    records: Option<Arc<dyn OtherWaits>>,
 }
 
 #[derive(Default)]
@@ -234,8 +272,9 @@ impl std::fmt::Debug for TableLocks {
 }
 
 impl LockManager {
-    /// No locks. `records` knows who waits for records, so that deadlocks with these are found, too.
-    pub fn new(records: Option<Arc<dyn RecordWaits>>) -> Arc<Self> {
+    /// No locks. `records` knows who waits for records, so that deadlocks with these are found,
+    /// too.
+    pub fn new(records: Option<Arc<dyn OtherWaits>>) -> Arc<Self> {
         Arc::new(Self { state: Mutex::default(), changed: Condvar::new(), records })
     }
 
@@ -268,9 +307,7 @@ impl LockManager {
 
     /// The sessions that a session waits for, if it waits for a table.
     pub fn waits_for(&self, number: usize) -> Vec<usize> {
-        let state = guard(&self.state);
-        let waits = state.requests.iter().filter(|request| request.number == number && !request.granted);
-        waits.flat_map(|request| state.blockers(request)).collect()
+        guard(&self.state).waits_for(number)
     }
 
     /// Whether somebody waits for a lock.
@@ -308,7 +345,8 @@ impl LockManager {
 }
 
 impl State {
-    /// Whom a request waits for: sessions that hold what conflicts with it, and those that wanted such a thing before it.
+    /// Whom a request waits for: sessions that hold what conflicts with it, and those that wanted
+    /// such a thing before it.
     fn blockers(&self, request: &Request) -> Vec<usize> {
         let conflicts = |table: Oid, mode: LockMode| table == request.table && mode.conflicts_with(request.mode);
         let mut found = Vec::new();
@@ -325,7 +363,8 @@ impl State {
         holds_some |=
             self.requests.iter().any(|own| own.granted && own.number == request.number && own.table == request.table);
         for other in others.filter(|other| conflicts(other.table, other.mode)) {
-            // Who wants more of what it has waits for nobody who only wants it: that one waits for it.
+            // Who wants more of what it has waits for nobody who only wants it: that one waits for
+            // it.
             if other.granted || other.id < request.id && !holds_some {
                 found.push(other.number);
             }
@@ -333,45 +372,18 @@ impl State {
         found
     }
 
-    /// A circle of waits that `request` is part of: the sessions in it.
-    fn circle(&self, request: &Request, records: Option<&dyn RecordWaits>) -> Option<Vec<usize>> {
-        fn visit(
-            state: &State,
-            number: usize,
-            goal: usize,
-            path: &mut Vec<usize>,
-            seen: &mut Vec<usize>,
-            records: Option<&dyn RecordWaits>,
-        ) -> bool {
-            if number == goal && !path.is_empty() {
-                return true;
-            }
-            if seen.contains(&number) {
-                return false;
-            }
-            seen.push(number);
-            path.push(number);
-            let waits = state.requests.iter().filter(|other| other.number == number && !other.granted);
-            let mut next: Vec<usize> = waits.flat_map(|other| state.blockers(other)).collect();
-            next.extend(records.map(|records| records.waits_for(number)).unwrap_or_default());
-            for other in next {
-                if visit(state, other, goal, path, seen, records) {
-                    return true;
-                }
-            }
-            path.pop();
-            false
-        }
-        let mut path = Vec::new();
-        let found = visit(self, request.number, request.number, &mut path, &mut Vec::new(), records);
-        found.then_some(path)
+    /// The sessions that a session waits for, if it waits for a table.
+    fn waits_for(&self, number: usize) -> Vec<usize> {
+        let waits = self.requests.iter().filter(|request| request.number == number && !request.granted);
+        waits.flat_map(|request| self.blockers(request)).collect()
     }
 }
 
 impl TableLocks {
     /// The lock of a writer, or another weak one, until the transaction ends: says whether the
-    /// definition at version `planned` of the catalog is still the table's. Blocks while somebody else has or wants a conflicting one. Cheap when it is held already, and when nobody
-    /// is about to change any table.
+    /// definition at version `planned` of the catalog is still the table's. Blocks while somebody
+    /// else has or wants a conflicting one. Cheap when it is held already, and when nobody is about
+    /// to change any table.
     ///
     /// # Errors
     /// 40P01, 55P03, or what ended the wait.
@@ -408,7 +420,8 @@ impl TableLocks {
         if changed <= planned { Planned::Current } else { Planned::Outdated }
     }
 
-    /// Locks a table, until the transaction ends. Blocks while somebody else has or wants a conflicting lock.
+    /// Locks a table, until the transaction ends. Blocks while somebody else has or wants a
+    /// conflicting lock.
     ///
     /// # Errors
     /// 40P01, 55P03, or what ended the wait.
@@ -441,7 +454,7 @@ impl TableLocks {
             }
             id
         };
-        let mut circle: Option<(Vec<usize>, Instant)> = None;
+        let mut suspicion = Suspicion::default();
         let failure = loop {
             let mut state = guard(&manager.state);
             let Some(at) = state.requests.iter().position(|request| request.id == id) else {
@@ -464,18 +477,12 @@ impl TableLocks {
             if patience.deadline.is_some_and(|deadline| now >= deadline) {
                 break not_available();
             }
-            let seen = state.circle(&state.requests[at], manager.records.as_deref());
-            circle = match (seen, circle.take()) {
-                (Some(seen), Some((before, since))) if seen == before => {
-                    if now - since >= CONFIRM {
-                        // Before anybody else of the circle looks: one victim is enough.
-                        manager.take_back(&mut state, |request| request.id == id);
-                        return Err(deadlock(number, &seen));
-                    }
-                    Some((before, since))
-                }
-                (seen, _) => seen.map(|seen| (seen, now)),
-            };
+            let suspicious = suspicion.look(number, |waiter| state.waits_for(waiter), manager.records.as_deref());
+            if let Err(error) = suspicious {
+                // Before anybody else of the circle looks: one victim is enough.
+                manager.take_back(&mut state, |request| request.id == id);
+                return Err(error);
+            }
             let longest = patience.deadline.map_or(LOOK, |deadline| LOOK.min(deadline - now));
             let (state, _) = manager.changed.wait_timeout(state, longest).unwrap_or_else(PoisonError::into_inner);
             drop(state);
@@ -487,7 +494,8 @@ impl TableLocks {
         Err(failure)
     }
 
-    /// Where the session is, to go [back to](TableLocks::release_since) when a savepoint is rolled back to.
+    /// Where the session is, to go [back to](TableLocks::release_since) when a savepoint is rolled
+    /// back to.
     pub fn mark(&self) -> LockMark {
         LockMark(self.held.borrow().len())
     }
@@ -555,7 +563,7 @@ pub(crate) fn not_available() -> SqlError {
 }
 
 #[cold]
-pub(crate) fn deadlock(number: usize, circle: &[usize]) -> SqlError {
+fn deadlock(number: usize, circle: &[usize]) -> SqlError {
     let waits: Vec<String> = circle.iter().map(|session| format!("session {session}")).collect();
     let detail = format!("These wait for one another: {}, and again session {number}.", waits.join(", "));
     SqlError::new(SqlState::DEADLOCK_DETECTED, "deadlock detected").with_detail(detail)

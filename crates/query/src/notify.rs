@@ -87,7 +87,8 @@ impl Notification {
         message
     }
 
-    /// The database, the session's number, and the notification of a message; nothing if it is none.
+    /// The database, the session's number, and the notification of a message; nothing if it is
+    /// none.
     fn decode(message: &[u8]) -> Option<(Oid, i32, Self)> {
         let message = message.strip_prefix(&[KIND])?;
         let (database, message) = message.split_first_chunk()?;
@@ -100,7 +101,8 @@ impl Notification {
     }
 }
 
-/// A notification, and the number of the session that has sent it: on its primary, if this is a standby.
+/// A notification, and the number of the session that has sent it: on its primary, if this is a
+/// standby.
 #[derive(Clone, Debug)]
 pub struct Delivered {
     /// The session's number.

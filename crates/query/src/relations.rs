@@ -1,8 +1,9 @@
 //! The transaction's tables for general queries.
 //!
-//! Whoever runs general queries knows nothing of transactions, and keeps what it reads from in structures that have no
-//! lifetime. So a relation here is a table and nothing more; when its rows are asked for, they are those of the statement that the thread runs
-//! ([`within`]). They are read in pieces: a scan remembers where it was.
+//! Whoever runs general queries knows nothing of transactions, and keeps what it reads from in
+//! structures that have no lifetime. So a relation here is a table and nothing more; when its rows
+//! are asked for, they are those of the statement that the thread runs ([`within`]). They are read
+//! in pieces: a scan remembers where it was.
 
 use std::{
     ops::{Bound, ControlFlow},
@@ -382,7 +383,8 @@ impl Relation for Stored {
     }
 
     fn takes(&self, filter: &Filter) -> bool {
-        // Alternatives are looked up where an index begins with the column; looked at row by row, others are faster.
+        // Alternatives are looked up where an index begins with the column; looked at row by row,
+        // others are faster.
         if let (Test::Among(_), Some(number)) = (&filter.test, self.numbers.get(filter.column)) {
             let leads = |index: &schema::Index| {
                 index.predicate.is_none()

@@ -18,9 +18,9 @@ use freshet_sql::{
 };
 
 use crate::{
-    advisory::{AdvisoryLock, AdvisoryLocks, OtherWaits},
+    advisory::{AdvisoryLock, AdvisoryLocks},
     exported::ExportedSnapshots,
-    locks::{LockManager, RecordWaits, TableLock},
+    locks::{LockManager, OtherWaits, TableLock},
     login_log,
     notify::Notifications,
     schema::{Catalog, Role, Schema, Sequence, TableInfo},
@@ -106,7 +106,7 @@ pub struct Setup {
 #[derive(Clone)]
 struct Records(Database);
 
-impl RecordWaits for Records {
+impl OtherWaits for Records {
     fn waits_for(&self, waiter: usize) -> Vec<usize> {
         self.0.core().waits_for(waiter)
     }
@@ -137,8 +137,8 @@ impl Shared {
         self.catalog.make(&self.first_role).and_then(|()| self.sequences.make())
     }
 
-    /// Makes what a primary needs and may not have yet, and removes what the one before it may have left. Does nothing on a standby,
-    /// nor the next time.
+    /// Makes what a primary needs and may not have yet, and removes what the one before it may have
+    /// left. Does nothing on a standby, nor the next time.
     fn make(&self) -> Result<(), SqlError> {
         if self.is_standby() {
             return Ok(());

@@ -1,4 +1,5 @@
-//! What concurrent sessions may do to one another, by name, at each level; locks, waits and their ends.
+//! What concurrent sessions may do to one another, by name, at each level; locks, waits and their
+//! ends.
 
 mod common;
 
@@ -220,8 +221,8 @@ fn definitions_wait_for_writers_and_writers_notice_them() {
     assert_eq!(other.lines("SELECT * FROM a"), ["7 0 6"]);
 }
 
-/// Runs `change` in one session, then `statement` in the other, which waits until the first commits.
-/// Says what has become of the statement.
+/// Runs `change` in one session, then `statement` in the other, which waits until the first
+/// commits. Says what has become of the statement.
 fn waited(sql: &str, change: &str, statement: &'static str) -> (SqlNode, Sql, String) {
     let (node, one, other) = prepared(sql);
     one.lines(&format!("BEGIN; {change}"));
@@ -309,7 +310,8 @@ fn sums_stay_the_same_under_load() {
     eventually("the sum", || sql.lines("SELECT sum(v) FROM a") == ["1000"]);
 }
 
-/// A statement that is a transaction of its own is tried again by the server: at every level, nobody hears of lost races.
+/// A statement that is a transaction of its own is tried again by the server: at every level,
+/// nobody hears of lost races.
 #[test]
 fn statements_of_their_own_do_not_lose_races() {
     let node = Arc::new(SqlNode::in_memory());

@@ -1,6 +1,6 @@
 //! Wherever a session's thread waits or computes, it ends soon by `statement_timeout`,
-//! `lock_timeout`, a request to cancel and `pg_terminate_backend`. This is the list of these places;
-//! waits for commits are in `waits.rs`.
+//! `lock_timeout`, a request to cancel and `pg_terminate_backend`. This is the list of these
+//! places; waits for commits are in `waits.rs`.
 
 mod common;
 
@@ -206,7 +206,8 @@ fn reached(node: &SqlNode, asking: &Sql, function: &str, place: &Place) -> Strin
         let waits = scope.spawn(|| ends(&session, place.statement));
         let busy = format!("SELECT 1 FROM pg_stat_activity WHERE pid = {pid} AND state = 'active'");
         eventually("it runs", || waits.is_finished() || !asking.lines(&busy).is_empty());
-        // It may be between two statements of its text: a request that comes too early does nothing.
+        // It may be between two statements of its text: a request that comes too early does
+        // nothing.
         while !waits.is_finished() {
             asking.lines(&format!("SELECT {function}({pid})"));
             std::thread::sleep(Duration::from_millis(10));

@@ -35,7 +35,8 @@ fn until_wanted(manager: &LockManager) {
 
 #[test]
 fn modes_exclude_one_another_as_documented() {
-    // PostgreSQL's table: for each mode, the first of those that conflict with it and all stronger ones, with one exception.
+    // PostgreSQL's table: for each mode, the first of those that conflict with it and all stronger
+    // ones, with one exception.
     use LockMode::{
         AccessExclusive, AccessShare, Exclusive, RowExclusive, RowShare, Share, ShareRowExclusive, ShareUpdateExclusive,
     };

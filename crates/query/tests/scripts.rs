@@ -1,4 +1,5 @@
-//! The scripts in `tests/sql`, a file for each feature, each against a primary; what is in `standby` there then against its standby.
+//! The scripts in `tests/sql`, a file for each feature, each against a primary; what is in
+//! `standby` there then against its standby.
 
 mod common;
 

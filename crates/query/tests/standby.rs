@@ -39,8 +39,8 @@ fn a_stamp_makes_a_standby_wait_for_what_it_stands_for() {
     assert_eq!(reader.lines("RESET freshet.read_after; SELECT count(*) FROM t"), ["50"]);
 }
 
-/// What is acknowledged under remote_apply is there for a reader that begins afterwards and asks for
-/// nothing.
+/// What is acknowledged under remote_apply is there for a reader that begins afterwards and asks
+/// for nothing.
 #[test]
 fn remote_apply_waits_until_standbys_show_a_commit() {
     let (primary, standby, _directories) = pair();
@@ -145,7 +145,8 @@ fn a_standby_that_takes_over_takes_writes() {
         reader.query("SELECT count(*) FROM t").is_ok_and(|rows| rows[0][0].as_deref() == Some("2"))
     });
     primary.node.stop().unwrap();
-    // A standby alone cannot know whether its primary went on without it (2-safe): the operator says.
+    // A standby alone cannot know whether its primary went on without it (2-safe): the operator
+    // says.
     standby.node.promote(true).unwrap();
     let sql = standby.connect();
     assert_eq!(sql.lines("SELECT pg_is_in_recovery()"), ["f"]);

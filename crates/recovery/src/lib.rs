@@ -7,8 +7,9 @@
 //! | log | replays the log since the checkpoint's start, newest pieces first, with several threads | a block below the end is bad |
 //! | indexes | builds the indexes from the sorted entries that the two phases before have collected | never |
 //!
-//! The words of records that the log has changed are log addresses then; versions are made when they are
-//! first read (Query Fresh, section 3.3), so that the node serves before every version is in memory.
+//! The words of records that the log has changed are log addresses then; versions are made when
+//! they are first read (Query Fresh, section 3.3), so that the node serves before every version is
+//! in memory.
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;

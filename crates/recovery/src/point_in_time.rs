@@ -1,5 +1,5 @@
-//! Restore: from a backup and the log since then to a directory that a node can be started on, as the database was at some
-//! moment.
+//! Restore: from a backup and the log since then to a directory that a node can be started on, as
+//! the database was at some moment.
 //!
 //! | step | what |
 //! |---|---|
@@ -8,8 +8,9 @@
 //! | rows | copied block by block, checked |
 //! | install | the manifest makes it count |
 //!
-//! What comes out is another cluster, so that no node of the old one can be mixed with it; its stamps go on from where they
-//! were. A moment given as a time is as exact as the log's time blocks, about a tenth of a second, and never later than asked for.
+//! What comes out is another cluster, so that no node of the old one can be mixed with it; its
+//! stamps go on from where they were. A moment given as a time is as exact as the log's time
+//! blocks, about a tenth of a second, and never later than asked for.
 
 use std::{
     ops::ControlFlow,
@@ -86,7 +87,8 @@ pub struct RestoredTo {
     pub time: Option<u64>,
 }
 
-/// Why nothing was restored. The sources are as they were; what the new directory holds is of no use.
+/// Why nothing was restored. The sources are as they were; what the new directory holds is of no
+/// use.
 #[derive(Debug, Error)]
 pub enum PointInTimeError {
     /// The control file of a source, or of the new directory.
@@ -161,7 +163,8 @@ impl Source {
         }
     }
 
-    /// Whether the log is there from its first byte: one that was joined later may begin anywhere in its first segment.
+    /// Whether the log is there from its first byte: one that was joined later may begin anywhere
+    /// in its first segment.
     fn is_whole(&self) -> Result<bool, PointInTimeError> {
         let mut head = [0; BLOCK_HEADER];
         if self.begin > Stamp::ZERO || self.end < Stamp(BLOCK_HEADER as u64) {

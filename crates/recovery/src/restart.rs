@@ -111,7 +111,8 @@ pub fn settle_tail(store: &LogStore) -> Result<Tail, RestoreError> {
     Ok(store.settle()?)
 }
 
-/// The same for a log whose newest part may be in a buffer in persistent memory ([`LogStore::settle_before_buffer`]).
+/// The same for a log whose newest part may be in a buffer in persistent memory
+/// ([`LogStore::settle_before_buffer`]).
 ///
 /// # Errors
 /// See [`RestoreError`].
@@ -122,8 +123,8 @@ pub fn settle_tail_before_buffer(store: &LogStore) -> Result<Tail, RestoreError>
 
 fn check_extent(store: &LogStore) -> Result<(), RestoreError> {
     let watermark = store.watermark();
-    // Without any segment it may be the beginning of a log: a crash came after its watermark was made. If it is not, replay finds
-    // out what is missing.
+    // Without any segment it may be the beginning of a log: a crash came after its watermark was
+    // made. If it is not, replay finds out what is missing.
     if store.streams() == 1
         && let Some((_, end)) = store.extent()
         && end < watermark
@@ -195,7 +196,8 @@ impl<'p> Progress<'p> {
 }
 
 impl Restart<'_> {
-    /// Brings the database back. Nobody reads yet. `progress` hears how far it has come, from any of the threads.
+    /// Brings the database back. Nobody reads yet. `progress` hears how far it has come, from any
+    /// of the threads.
     ///
     /// # Errors
     /// See [`RestoreError`].
@@ -356,7 +358,8 @@ impl Restart<'_> {
             Err(PiecesError::Failed(error)) => return Err(error),
             Err(PiecesError::Boundary) => {}
         }
-        // One of the boundaries was none: each stream from its beginning. What was replayed already does no harm.
+        // One of the boundaries was none: each stream from its beginning. What was replayed already
+        // does no harm.
         let whole = self.store.whole(from, self.end)?;
         let first = whole.first().copied();
         match self.replay_pieces(whole, restoration, collectors, &progress) {
@@ -374,7 +377,8 @@ impl Restart<'_> {
         progress: &Progress<'_>,
     ) -> Result<(), PiecesError> {
         let mut pieces = VecDeque::from(pieces);
-        // Newest first, records may come before the table that they belong to: then the piece comes again.
+        // Newest first, records may come before the table that they belong to: then the piece comes
+        // again.
         while !pieces.is_empty() {
             let left: u64 = pieces.iter().map(Piece::length).sum();
             let again = Mutex::new((VecDeque::new(), None));
@@ -397,8 +401,8 @@ impl Restart<'_> {
         Ok(())
     }
 
-    /// Replays a piece; returns what is left of it when it has records of a table that is not known yet, and the first of
-    /// them.
+    /// Replays a piece; returns what is left of it when it has records of a table that is not known
+    /// yet, and the first of them.
     #[allow(clippy::type_complexity)]
     fn replay_piece(
         &self,
@@ -438,7 +442,8 @@ impl Restart<'_> {
     }
 }
 
-/// One thread for each collector takes items off the front of `items` until there are none, or one fails.
+/// One thread for each collector takes items off the front of `items` until there are none, or one
+/// fails.
 fn divide<T: Send, E: Send>(
     items: VecDeque<T>,
     collectors: &mut [Collector],

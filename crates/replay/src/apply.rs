@@ -68,7 +68,8 @@ pub enum Apply {
     Fresh,
     /// It makes the version and puts it into the data array (Query Fresh, section 4.7).
     Full,
-    /// As fresh; and commands are collected, for somebody to execute them again ([`crate::Replay::take_commands`]).
+    /// As fresh; and commands are collected, for somebody to execute them again
+    /// ([`crate::Replay::take_commands`]).
     Command,
 }
 
@@ -268,7 +269,8 @@ impl Applier {
     }
 }
 
-/// Makes, changes and drops the tables that a block's catalog records say. With `keeps`, tables and indexes that are dropped stay for those who do not see that.
+/// Makes, changes and drops the tables that a block's catalog records say. With `keeps`, tables and
+/// indexes that are dropped stay for those who do not see that.
 pub(crate) fn enter_tables(
     catalog: &Catalog,
     guard: &Guard<'_>,

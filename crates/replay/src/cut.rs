@@ -1,5 +1,5 @@
-//! Taking replay back: after a take-over the log may be cut below what was replayed, though never below what
-//! was visible.
+//! Taking replay back: after a take-over the log may be cut below what was replayed, though never
+//! below what was visible.
 
 use freshet_base::{Fid, Rid, Stamp};
 use freshet_log::{Block, BlockHeader, block::BLOCK_HEADER};
@@ -12,8 +12,9 @@ const STRETCH: u64 = 4 << 20;
 
 impl Replay {
     /// Undoes the replay of `[at, end)`, whose bytes must still be readable, before they are cut
-    /// off. Readers never saw any of it: versions are made only below the read view, or are taken back here too, and tables that are dropped go only when the
-    /// read view has passed that. Index entries stay behind as hints that lead nowhere.
+    /// off. Readers never saw any of it: versions are made only below the read view, or are taken
+    /// back here too, and tables that are dropped go only when the read view has passed that. Index
+    /// entries stay behind as hints that lead nowhere.
     ///
     /// # Errors
     /// See [`ReplayError`].

@@ -1,8 +1,10 @@
-//! Indexes that were added to filled tables: the records that were there before are entered when the log's record of that is replayed.
+//! Indexes that were added to filled tables: the records that were there before are entered when
+//! the log's record of that is replayed.
 //!
-//! The log says at some stamp that writers enter what they write from there on, and at a later one that readers may use the index. Replay
-//! looks at the log's records in no order, so it waits until a range is through, and then goes through the table. A restart reads checkpoint and
-//! log a second time instead ([`crate::Restoration::again`]).
+//! The log says at some stamp that writers enter what they write from there on, and at a later one
+//! that readers may use the index. Replay looks at the log's records in no order, so it waits until
+//! a range is through, and then goes through the table. A restart reads checkpoint and log a second
+//! time instead ([`crate::Restoration::again`]).
 
 use std::ops::{Bound, ControlFlow};
 
@@ -66,7 +68,8 @@ struct Walk {
 }
 
 impl Walk {
-    /// Takes the next records, at least [`AT_ONCE`] unless there are fewer left. Some may come twice.
+    /// Takes the next records, at least [`AT_ONCE`] unless there are fewer left. Some may come
+    /// twice.
     fn next(&mut self, table: &Table, participant: &Participant, buffer: &mut ScanBuffer, rids: &mut Vec<Rid>) -> bool {
         rids.clear();
         let guard = participant.pin_without_snapshot();

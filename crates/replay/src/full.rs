@@ -1,4 +1,5 @@
-//! Full replay, a baseline (Query Fresh, section 4.7): one thread's means of making versions, and of dropping them again.
+//! Full replay, a baseline (Query Fresh, section 4.7): one thread's means of making versions, and
+//! of dropping them again.
 
 use std::{
     collections::VecDeque,
@@ -19,11 +20,13 @@ pub(crate) struct Full {
     view: View,
     /// Of nobody: nobody writes here.
     owners: Owners,
-    /// Records with versions that can go when every snapshot is above the stamp. About in the order of stamps.
+    /// Records with versions that can go when every snapshot is above the stamp. About in the order
+    /// of stamps.
     superseded: VecDeque<(Stamp, Fid, Rid)>,
     /// Below this readers see nothing.
     floor: Stamp,
-    /// The read view, and what all snapshots are above, as of the part's beginning: at or below what is replayed now.
+    /// The read view, and what all snapshots are above, as of the part's beginning: at or below
+    /// what is replayed now.
     visible: Stamp,
     horizon: Stamp,
 }

@@ -1,9 +1,10 @@
 //! One replay function, over any range of the log: for restart, for a joining
 //! standby, and for a live one.
 //!
-//! Replay stores addresses, it makes no versions (Query Fresh, section 3.4.1), unless it is told to ([`Apply::Full`]). It is
-//! idempotent and order-free: for each record the larger address wins, so several threads
-//! may replay parts of a range side by side (section 3.4.2), and ranges may overlap.
+//! Replay stores addresses, it makes no versions (Query Fresh, section 3.4.1), unless it is told to
+//! ([`Apply::Full`]). It is idempotent and order-free: for each record the larger address wins, so
+//! several threads may replay parts of a range side by side (section 3.4.2), and ranges may
+//! overlap.
 //!
 //! [`Replay`] does it while readers run, [`Restoration`] before there are any.
 #![forbid(unsafe_code)]
@@ -37,8 +38,8 @@ pub trait LogBytes: Send + Sync {
     fn read(&self, at: Stamp, buffer: &mut [u8]) -> Result<(), String>;
 }
 
-/// Why a range was not replayed. Nothing above what the caller had already made visible can be seen by readers,
-/// but parts of the range may have been replayed.
+/// Why a range was not replayed. Nothing above what the caller had already made visible can be seen
+/// by readers, but parts of the range may have been replayed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReplayError {
     /// The log could not be read.

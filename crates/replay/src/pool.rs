@@ -118,8 +118,9 @@ fn share(
 }
 
 impl Replay {
-    /// Replay by `threads` threads in all (at least one). Below `checkpoint_end`, where the checkpoint ends with which this
-    /// node began, changes enter the indexes as insertions do: the checkpoint has left out what was changed while it was written.
+    /// Replay by `threads` threads in all (at least one). Below `checkpoint_end`, where the
+    /// checkpoint ends with which this node began, changes enter the indexes as insertions do: the
+    /// checkpoint has left out what was changed while it was written.
     ///
     /// # Panics
     /// When there are not enough participants' places, or a thread cannot be made: a node sets
@@ -177,8 +178,8 @@ impl Replay {
         }
     }
 
-    /// What readers see, at or below everything that is still to be replayed: full replay drops old versions by it, and keeps all
-    /// without it. To be said once.
+    /// What readers see, at or below everything that is still to be replayed: full replay drops old
+    /// versions by it, and keeps all without it. To be said once.
     pub fn set_view(&self, visible: &Arc<Watermark>) {
         let _ = self.view.set(Arc::clone(visible));
     }
@@ -193,8 +194,9 @@ impl Replay {
         self.threads
     }
 
-    /// Replays `[from, to)`, cut into parts at `ends`, which are block boundaries in ascending order; those outside the
-    /// range are passed over. When this returns, all of the range is replayed.
+    /// Replays `[from, to)`, cut into parts at `ends`, which are block boundaries in ascending
+    /// order; those outside the range are passed over. When this returns, all of the range is
+    /// replayed.
     ///
     /// # Errors
     /// See [`ReplayError`].
@@ -223,8 +225,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Makes `[from, to)` durable by the threads that replay, each the parts that it would replay of the same range, by
-    /// `share`. When this returns, all shares are done.
+    /// Makes `[from, to)` durable by the threads that replay, each the parts that it would replay
+    /// of the same range, by `share`. When this returns, all shares are done.
     pub fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], share: &PersistShare) {
         if from < to {
             let done = self.divide(&mut self.lead(), &Job::new(from, to, ends, Some(Arc::clone(share))));
@@ -274,7 +276,8 @@ impl Replay {
         commands
     }
 
-    /// What transactions carry that were replayed since the last call, each with its address, in no order.
+    /// What transactions carry that were replayed since the last call, each with its address, in no
+    /// order.
     pub fn take_messages(&self) -> Vec<(Stamp, Box<[u8]>)> {
         std::mem::take(&mut self.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -299,7 +302,8 @@ impl Replay {
         ReplayStatistics { records: self.records.load(Relaxed), bytes: self.bytes.load(Relaxed), cpu: self.cpu.total() }
     }
 
-    /// Deletions that were not taken yet and lie at or above `at`, where the log is cut, never happened.
+    /// Deletions that were not taken yet and lie at or above `at`, where the log is cut, never
+    /// happened.
     pub(crate) fn drop_deleted(&self, at: Stamp) {
         self.deleted.lock().unwrap_or_else(PoisonError::into_inner).retain(|deleted| deleted.tombstone < at);
     }

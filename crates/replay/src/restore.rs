@@ -1,9 +1,10 @@
 //! Replay before there are readers: at restart.
 //!
-//! Blocks may come in any order and from any number of threads, since the larger stamp wins (SiloR, section 5.2); a checkpoint's
-//! records are older than all of them. Index entries are not inserted but collected ([`crate::runs`]): from every insertion, and,
-//! because a checkpoint leaves out what was changed after its start, from a change too when its
-//! record has not given any yet. At the end the indexes are built from them.
+//! Blocks may come in any order and from any number of threads, since the larger stamp wins (SiloR,
+//! section 5.2); a checkpoint's records are older than all of them. Index entries are not inserted
+//! but collected ([`crate::runs`]): from every insertion, and, because a checkpoint leaves out what
+//! was changed after its start, from a change too when its record has not given any yet. At the end
+//! the indexes are built from them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -37,7 +38,8 @@ pub enum Target {
 
 /// How full the leaves of a new index are, in percent.
 const FILL: u8 = 90;
-/// Into how many stretches for each thread an index is divided at most, so that threads end at about the same time.
+/// Into how many stretches for each thread an index is divided at most, so that threads end at
+/// about the same time.
 const STRETCHES: u64 = 4;
 /// About how many entries a stretch has at least.
 const LEAST_STRETCH: u64 = 16 << 10;
@@ -71,8 +73,9 @@ impl Restoration {
         Self { catalog: Arc::clone(catalog), target, again: false, indexed: RwLock::default() }
     }
 
-    /// The same restart, when everything is restored, if indexes were added to tables since the checkpoint: which those are is known only now.
-    /// Checkpoint and log have to come once more; their entries are all that is taken from them.
+    /// The same restart, when everything is restored, if indexes were added to tables since the
+    /// checkpoint: which those are is known only now. Checkpoint and log have to come once more;
+    /// their entries are all that is taken from them.
     pub fn again(catalog: &Arc<Catalog>, target: Target) -> Option<Self> {
         let needed = catalog.take_unfilled();
         needed.then(|| Self { again: true, ..Self::new(catalog, target) })
@@ -103,8 +106,8 @@ impl Restoration {
         Arc::clone(indexed.entry(fid).or_default())
     }
 
-    /// Whether a version, which comes a second time, is entered into the indexes that were added since the checkpoint: the newest, and on a
-    /// standby whatever came after the index did.
+    /// Whether a version, which comes a second time, is entered into the indexes that were added
+    /// since the checkpoint: the newest, and on a standby whatever came after the index did.
     fn gives_again(&self, guard: &Guard<'_>, content: &Content, rid: Rid, at: Stamp, is_deletion: bool) -> bool {
         let added = |(_, index): (usize, &Index)| needs(index, self.target) && at >= index.added_at();
         match self.target {
@@ -131,8 +134,8 @@ impl Restoration {
         }
     }
 
-    /// Replays one block. Returns `false` when it has a record of a table that is not known yet: then it has to come again,
-    /// after more of the log.
+    /// Replays one block. Returns `false` when it has a record of a table that is not known yet:
+    /// then it has to come again, after more of the log.
     ///
     /// # Errors
     /// See [`ReplayError`].
@@ -170,7 +173,8 @@ impl Restoration {
             }
             collector.records += 1;
             let gives = match header.kind {
-                // A record id may be used again: each record that had it has an insertion of its own.
+                // A record id may be used again: each record that had it has an insertion of its
+                // own.
                 RecordKind::Insert => {
                     self.first_entry(collector, fid, rid);
                     true
@@ -188,7 +192,8 @@ impl Restoration {
         Ok(true)
     }
 
-    /// Restores one record of a checkpoint, or without a row that it is gone. Those of the catalog come before all others.
+    /// Restores one record of a checkpoint, or without a row that it is gone. Those of the catalog
+    /// come before all others.
     ///
     /// # Errors
     /// See [`ReplayError`].
@@ -218,7 +223,8 @@ impl Restoration {
             let entered = self.catalog.enter_row(guard, rid, row, stamp);
             entered.map_err(|cause| ReplayError::Catalog { at: stamp, cause })?;
         }
-        // A checkpoint describes every table that it has records of, also one that the log is going to drop.
+        // A checkpoint describes every table that it has records of, also one that the log is going
+        // to drop.
         let content = self.catalog.get(guard, fid).and_then(|table| table.content(guard));
         let Some(content) = content else { return Err(foreign) };
         let Some(row) = row else {
@@ -234,9 +240,9 @@ impl Restoration {
         Ok(())
     }
 
-    /// Builds the indexes with `threads` threads from what all have collected; `progress` hears of entries done, and
-    /// in all. Returns the records that the log says were deleted, for a standby to clear away when no
-    /// take-over can bring them back.
+    /// Builds the indexes with `threads` threads from what all have collected; `progress` hears of
+    /// entries done, and in all. Returns the records that the log says were deleted, for a standby
+    /// to clear away when no take-over can bring them back.
     pub fn finish(
         self,
         collectors: Vec<Collector>,
@@ -265,7 +271,8 @@ impl Restoration {
         let of = work.iter().map(|(_, runs)| entries(runs)).sum();
         let done = AtomicU64::new(0);
         progress(0, of);
-        // All runs are sorted first, one by one, so that all threads have their share of the largest index too.
+        // All runs are sorted first, one by one, so that all threads have their share of the
+        // largest index too.
         let runs: Vec<Mutex<&mut Run>> = work.iter_mut().flat_map(|(_, runs)| runs).map(Mutex::new).collect();
         share_out(threads, runs.len(), |item| {
             runs[item].lock().unwrap_or_else(PoisonError::into_inner).sort();
@@ -301,7 +308,7 @@ impl Restoration {
             let content = self.catalog.get(&guard, *fid).and_then(|table| table.content(&guard));
             // Not of a table of which the log has said meanwhile that it was dropped.
             if let Some(index) = content.and_then(|content| content.indexes(&guard).get(*index)) {
-                let loaded = index.tree().bulk_load_parts(&guard, its, FILL);
+                let loaded = index.tree().bulk_load(&guard, its, FILL);
                 loaded.expect("the index was empty, and stretches ascend");
             }
         });

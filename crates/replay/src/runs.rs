@@ -1,9 +1,9 @@
 //! Runs of index entries: collected, sorted, and at restart merged and made indexes of.
 //!
 //! Each thread of a restart collects the entries of each index in runs of its own. They are sorted
-//! and merged when everything is through, and the
-//! index is built from the bottom up: several times faster than one insertion after another, and without any
-//! contention. A large index is divided into stretches of keys, each merged and built by one thread.
+//! and merged when everything is through, and the index is built from the bottom up: several times
+//! faster than one insertion after another, and without any contention. A large index is divided
+//! into stretches of keys, each merged and built by one thread.
 
 use std::{
     cmp::Reverse,
@@ -64,7 +64,8 @@ impl Run {
         }
     }
 
-    /// Sorts the run by key and record id; quick where it consists of sorted stretches, as it does from a checkpoint.
+    /// Sorts the run by key and record id; quick where it consists of sorted stretches, as it does
+    /// from a checkpoint.
     pub(crate) fn sort(&mut self) {
         let count = u32::try_from(self.rids.len()).expect("a run of one thread has fewer than 2^32 entries");
         let mut order = std::mem::take(&mut self.order);
@@ -117,8 +118,8 @@ pub(crate) struct Stretch<'r> {
 /// How many keys of each stretch are looked at to divide an index.
 const SAMPLES: usize = 64;
 
-/// Divides an index, whose entries are in sorted runs, into `count` stretches at most with about as many entries each. All
-/// entries of one key are in one stretch.
+/// Divides an index, whose entries are in sorted runs, into `count` stretches at most with about as
+/// many entries each. All entries of one key are in one stretch.
 pub(crate) fn divide(runs: &[Run], count: usize) -> Vec<Stretch<'_>> {
     let entries: usize = runs.iter().map(Run::len).sum();
     let step = (entries / (SAMPLES * count.max(1))).max(1);
@@ -183,7 +184,8 @@ impl<'r> Iterator for Merged<'r> {
     fn next(&mut self) -> Option<(&'r [u8], Rid)> {
         loop {
             let run = self.heads.peek()?.0.run;
-            // The next entry of the same run takes the place of this one: often it is the smallest again.
+            // The next entry of the same run takes the place of this one: often it is the smallest
+            // again.
             let next = self.next_of(run);
             let mut top = self.heads.peek_mut()?;
             let Reverse(Head { key, rid, .. }) = match next {

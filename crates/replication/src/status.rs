@@ -41,6 +41,10 @@ pub struct PrimaryStatus {
     pub pack_cpu: Duration,
     /// How many bytes less were sent for it.
     pub packed_bytes: u64,
+    /// Batches sent as they came, to all standbys together.
+    pub live_batches: u64,
+    /// How many of them the group commit's own thread has written.
+    pub prompt_batches: u64,
 }
 
 /// One who gets the log and is not counted on, as the primary sees it.

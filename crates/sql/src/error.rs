@@ -9,7 +9,8 @@ use std::{borrow::Cow, fmt};
 pub struct SqlState([u8; 5]);
 
 impl SqlState {
-    /// A state that has no name here. Anything but five digits or capitals becomes [`SqlState::INTERNAL_ERROR`].
+    /// A state that has no name here. Anything but five digits or capitals becomes
+    /// [`SqlState::INTERNAL_ERROR`].
     pub const fn new(code: &str) -> Self {
         match Self::checked(code) {
             Some(state) => state,
@@ -232,10 +233,6 @@ pub struct Report {
     pub hint: Option<Text>,
     /// Where in the statement, in characters, from 1.
     pub position: Option<u32>,
-    /// The schema of the table or type concerned.
-    pub schema: Option<Text>,
-    /// The table concerned.
-    pub table: Option<Text>,
     /// The column concerned.
     pub column: Option<Text>,
     /// The type concerned.
@@ -258,8 +255,6 @@ impl SqlError {
             detail: None,
             hint: None,
             position: None,
-            schema: None,
-            table: None,
             column: None,
             data_type: None,
             constraint: None,
@@ -290,14 +285,6 @@ impl SqlError {
     #[must_use]
     pub fn with_position(mut self, position: u32) -> Self {
         self.0.position = Some(position);
-        self
-    }
-
-    /// The same with the schema and the table that it concerns.
-    #[must_use]
-    pub fn with_table(mut self, schema: impl Into<Text>, table: impl Into<Text>) -> Self {
-        self.0.schema = Some(schema.into());
-        self.0.table = Some(table.into());
         self
     }
 

@@ -1,8 +1,9 @@
-//! The door between statements and whatever runs general queries: joins, grouping, windows, subqueries, set operations.
+//! The door between statements and whatever runs general queries: joins, grouping, windows,
+//! subqueries, set operations.
 //!
-//! Who has tables implements [`Relations`]; who can run any query over them implements [`General`]. Neither knows the other.
-//! A query runs in the thread that asks for its rows, all of it: a relation's rows come from the
-//! transaction of that thread.
+//! Who has tables implements [`Relations`]; who can run any query over them implements [`General`].
+//! Neither knows the other. A query runs in the thread that asks for its rows, all of it: a
+//! relation's rows come from the transaction of that thread.
 
 use std::{fmt, sync::Arc};
 
@@ -163,7 +164,8 @@ pub trait Relation: Readable {
     /// Whether a scan applies this filter itself, exactly, and is faster for it or as fast.
     fn takes(&self, filter: &Filter) -> bool;
 
-    /// Begins to read. The rows are those of the statement that the thread runs when they are asked for.
+    /// Begins to read. The rows are those of the statement that the thread runs when they are asked
+    /// for.
     ///
     /// # Errors
     /// When it cannot be read at all.
@@ -215,7 +217,8 @@ pub enum Test {
 
 /// Rows that are being read.
 pub trait Rows: Send {
-    /// Gives the next rows, not many more than `count`, to `sink`, and says whether there may be more.
+    /// Gives the next rows, not many more than `count`, to `sink`, and says whether there may be
+    /// more.
     ///
     /// # Errors
     /// When they cannot be read, or the statement is interrupted.
@@ -237,8 +240,8 @@ pub trait Cells {
 
 /// Plans any query.
 pub trait General: Send + Sync {
-    /// Plans a query whose parameters have these types, where they are known. May be used again as long as the relations
-    /// have the columns that they have now.
+    /// Plans a query whose parameters have these types, where they are known. May be used again as
+    /// long as the relations have the columns that they have now.
     ///
     /// # Errors
     /// When it is no query over these relations.
@@ -259,8 +262,8 @@ pub trait GeneralPlan: Send + Sync {
     /// The oids of the tables whose rows it locks.
     fn locked(&self) -> &[u32];
 
-    /// The oids of the tables whose rows it has locked in the end for each row that it gives: behind
-    /// its columns, a row has the values by which these were locked.
+    /// The oids of the tables whose rows it has locked in the end for each row that it gives:
+    /// behind its columns, a row has the values by which these were locked.
     fn records(&self) -> &[u32];
 
     /// The types of its parameters, as far as they were found.

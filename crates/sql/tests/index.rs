@@ -103,8 +103,6 @@ proptest! {
             };
             *number == wanted.0 && !bytes.is_null() && above && below
         });
-        range.set_null(&prefix, &second);
-        check(&range, &|(number, bytes)| *number == wanted.0 && bytes.is_null());
         range.set_prefix(&prefix);
         check(&range, &|(number, _)| *number == wanted.0);
         prop_assert!(second.append_key(wanted.1.as_ref(), &mut prefix).unwrap());

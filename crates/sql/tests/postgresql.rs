@@ -1,8 +1,9 @@
 //! Expressions and what PostgreSQL makes of them.
 //!
-//! The files in `tests/postgresql` have one expression per line, its type, and its result as text, as PostgreSQL 15
-//! computed them; for an error, SQLSTATE and message. Fields are separated by tabs and escaped as in COPY. They are
-//! made by `tests/postgresql/expect.sh` from the expressions alone; only `deviations.txt` is written by hand.
+//! The files in `tests/postgresql` have one expression per line, its type, and its result as text,
+//! as PostgreSQL 15 computed them; for an error, SQLSTATE and message. Fields are separated by tabs
+//! and escaped as in COPY. They are made by `tests/postgresql/expect.sh` from the expressions
+//! alone; only `deviations.txt` is written by hand.
 
 mod support;
 

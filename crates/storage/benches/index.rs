@@ -2,10 +2,11 @@
 //!
 //!     cargo bench -p freshet-storage --bench index -- [--records N] [--rounds N] [--only WORD] [--cpu]
 //!
-//! For each kind of key: keys are inserted in random order, read in another random order, and scanned a hundred at a time
-//! from random keys on; by one thread and by two, each doing half. Each figure is the median over the rounds, in
-//! millions a second (scans: records). With `--cpu`, seconds are those that the slowest thread spent on a processor (Linux), for
-//! machines that have other things to do. Bytes are those taken from the allocator, divided by the keys.
+//! For each kind of key: keys are inserted in random order, read in another random order, and
+//! scanned a hundred at a time from random keys on; by one thread and by two, each doing half. Each
+//! figure is the median over the rounds, in millions a second (scans: records). With `--cpu`,
+//! seconds are those that the slowest thread spent on a processor (Linux), for machines that have
+//! other things to do. Bytes are those taken from the allocator, divided by the keys.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},

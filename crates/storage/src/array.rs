@@ -26,11 +26,12 @@ const CHUNK_WORDS: usize = 1 << CHUNK_BITS;
 const DIRECTORY_BITS: u32 = if cfg!(loom) { 1 } else { 20 };
 const DIRECTORY: usize = 1 << DIRECTORY_BITS;
 
-/// What an indirection word says: nothing, a version in memory, a place in the log, or that the record is gone.
+/// What an indirection word says: nothing, a version in memory, a place in the log, or that the
+/// record is gone.
 ///
-/// The lowest bit tells a log address from a pointer (Query Fresh, section 3.3);
-/// versions are aligned to 8 bytes, so their pointers have it clear, and the one above, too, which is set in the word
-/// of a record that is gone.
+/// The lowest bit tells a log address from a pointer (Query Fresh, section 3.3); versions are
+/// aligned to 8 bytes, so their pointers have it clear, and the one above, too, which is set in the
+/// word of a record that is gone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Word(pub(crate) u64);
 
@@ -92,13 +93,14 @@ impl fmt::Debug for Word {
 
 /// An array of `count` atomics that are zero, or null.
 ///
-/// It is mapped, not allocated: most of it is never touched, and an allocator that has used the same memory
-/// before would have to write zeroes to all of it.
+/// It is mapped, not allocated: most of it is never touched, and an allocator that has used the
+/// same memory before would have to write zeroes to all of it.
 #[cfg(not(loom))]
 fn allocate<T>(count: usize) -> *mut T {
     let layout = Layout::array::<T>(count).expect("constant");
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping at an address that the kernel chooses; zero bytes are a zero or null atomic.
+    // SAFETY: a new mapping at an address that the kernel chooses; zero bytes are a zero or null
+    // atomic.
     let memory = unsafe { libc::mmap(ptr::null_mut(), layout.size(), access, kind, -1, 0) };
     if memory == libc::MAP_FAILED {
         handle_alloc_error(layout);
@@ -134,7 +136,8 @@ pub struct IndirectionArray {
     chunks: AtomicUsize,
 }
 
-// SAFETY: the directory and its chunks are arrays of atomics, owned by this value and freed with it.
+// SAFETY: the directory and its chunks are arrays of atomics, owned by this value and freed with
+// it.
 unsafe impl Send for IndirectionArray {}
 // SAFETY: as above; shared access is through atomics only.
 unsafe impl Sync for IndirectionArray {}
@@ -153,7 +156,8 @@ impl IndirectionArray {
     pub fn get(&self, rid: Rid) -> Option<&AtomicU64> {
         let (chunk, word) = Self::place(rid)?;
         // SAFETY: `place` bounds `chunk` by DIRECTORY; the directory lives as long as `self`.
-        // Acquire: pairs with the release of the compare-exchange in `get_or_grow`, so zeroes are seen.
+        // Acquire: pairs with the release of the compare-exchange in `get_or_grow`, so zeroes are
+        // seen.
         let chunk = unsafe { &*self.directory.add(chunk) }.load(Ordering::Acquire);
         if chunk.is_null() {
             return None;
@@ -171,7 +175,8 @@ impl IndirectionArray {
         }
         let (chunk, word) = Self::place(rid)?;
         let fresh: *mut AtomicU64 = allocate(CHUNK_WORDS);
-        // Before the chunk exists, so that whoever walks all chunks does not miss it. Release: pairs with `chunks`.
+        // Before the chunk exists, so that whoever walks all chunks does not miss it. Release:
+        // pairs with `chunks`.
         self.chunks.fetch_max(chunk + 1, Ordering::AcqRel);
         // SAFETY: as in `get`.
         let slot = unsafe { &*self.directory.add(chunk) };

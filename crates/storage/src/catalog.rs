@@ -1,19 +1,22 @@
 //! The catalog: which tables there are.
 //!
-//! Tables are described by the records of a table, the catalog table, whose
-//! record ids are their file ids (Query Fresh, section 3.3: "FIDs are maintained
-//! in exactly the same way as RIDs"). So DDL is a transaction, logged and replayed like any other: an insertion makes a table, a
-//! deletion drops it. File ids are never used again. An update adds indexes or says how far they have come; it leaves everything else as it was.
+//! Tables are described by the records of a table, the catalog table, whose record ids are their
+//! file ids (Query Fresh, section 3.3: "FIDs are maintained in exactly the same way as RIDs"). So
+//! DDL is a transaction, logged and replayed like any other: an insertion makes a table, a deletion
+//! drops it. File ids are never used again. An update adds indexes or says how far they have come;
+//! it leaves everything else as it was.
 //!
-//! Catalog records may be replayed in any order, and be taken back when the log is cut. So everything here remembers the stamp at which it
-//! came about. A table that was dropped stays for snapshots below that stamp; when there are none any more, [`Catalog::clear_dropped`] gives
-//! up its content, and its entry only says that records of this file id, wherever they may come from, are of no interest.
+//! Catalog records may be replayed in any order, and be taken back when the log is cut. So
+//! everything here remembers the stamp at which it came about. A table that was dropped stays for
+//! snapshots below that stamp; when there are none any more, [`Catalog::clear_dropped`] gives up
+//! its content, and its entry only says that records of this file id, wherever they may come from,
+//! are of no interest.
 //!
 //! # Access protocol
 //!
-//! `slots` holds, by file id, a table whose count includes the slot, or null. A slot changes under the lock of `state`; who takes a table out
-//! retires the slot's share of it, so whoever found it there under a guard may use it for as long as that lives. Everything else is behind the
-//! lock.
+//! `slots` holds, by file id, a table whose count includes the slot, or null. A slot changes under
+//! the lock of `state`; who takes a table out retires the slot's share of it, so whoever found it
+//! there under a guard may use it for as long as that lives. Everything else is behind the lock.
 
 mod changes;
 mod error;
@@ -100,7 +103,8 @@ pub struct Catalog {
     dropped: AtomicUsize,
     /// Whether indexes may have come that this node has yet to fill.
     unfilled: AtomicBool,
-    /// How many transactions that change tables have begun to commit, and how many of them are through with that.
+    /// How many transactions that change tables have begun to commit, and how many of them are
+    /// through with that.
     changes: [AtomicU64; 2],
     /// Tables of which this node is building an index, as the primary.
     builds: Mutex<HashSet<Fid>>,
@@ -153,7 +157,8 @@ impl Catalog {
     pub fn get<'g>(&self, _guard: &'g Guard<'_>, fid: Fid) -> Option<&'g Table> {
         // Acquire: pairs with the release in `put`.
         let table = self.slot(fid)?.load(Ordering::Acquire);
-        // SAFETY: not null, so the slot's share of it was not retired when the guard was already pinned, or was so only since.
+        // SAFETY: not null, so the slot's share of it was not retired when the guard was already
+        // pinned, or was so only since.
         unsafe { table.as_ref() }
     }
 
@@ -245,7 +250,8 @@ impl Catalog {
         unsafe { guard.retire(share.cast(), release) };
     }
 
-    /// Adds a table that was made at `made_at`. Does nothing when one of this id is there already, or was dropped.
+    /// Adds a table that was made at `made_at`. Does nothing when one of this id is there already,
+    /// or was dropped.
     fn enter(
         &self,
         guard: &Guard<'_>,
@@ -269,7 +275,8 @@ impl Catalog {
             if table.name() != definition.name || !definition.indexes.iter().enumerate().all(same) {
                 return Err(CatalogError::Exists(definition.name));
             }
-            // An update may have come first, which does not say which indexes the table was made with. They are filled as others are.
+            // An update may have come first, which does not say which indexes the table was made
+            // with. They are filled as others are.
             let original = |(number, new): &(usize, &IndexDefinition)| new.state == IndexState::Ready && *number > 0;
             for (number, _) in definition.indexes.iter().enumerate().filter(original) {
                 if let Some(index) = indexes.get(number) {
@@ -304,8 +311,9 @@ impl Catalog {
             .map_err(|cause| CatalogError::Row { fid: Fid::CATALOG, what: cause.to_string() })
     }
 
-    /// Whether `row` is just what [`Catalog::row_of`] makes of some definition but the catalog's own, so that nothing
-    /// but its name and its record id can keep it from [entering](Catalog::enter_row).
+    /// Whether `row` is just what [`Catalog::row_of`] makes of some definition but the catalog's
+    /// own, so that nothing but its name and its record id can keep it from
+    /// [entering](Catalog::enter_row).
     pub fn describes_table(row: &[u8]) -> bool {
         let definition =
             row.get(NAME..).and_then(|definition| postcard::from_bytes::<TableDefinition>(definition).ok());
@@ -321,7 +329,8 @@ impl Catalog {
         Ok((fid, postcard::from_bytes(definition).map_err(|cause| wrong(cause.to_string()))?))
     }
 
-    /// Adds the table that a catalog row, committed as record `rid` of the catalog at `made_at`, describes.
+    /// Adds the table that a catalog row, committed as record `rid` of the catalog at `made_at`,
+    /// describes.
     ///
     /// # Errors
     /// See [`CatalogError`].
@@ -346,8 +355,9 @@ impl Catalog {
         content.set_indexes(guard, IndexList::of(made.collect()));
     }
 
-    /// The table that `row`, record `rid` of the catalog, describes was changed at `at`: indexes have come, or are further than they were.
-    /// With `keeps`, those that are dropped stay for snapshots below; else nobody can have one, and they are given up at once.
+    /// The table that `row`, record `rid` of the catalog, describes was changed at `at`: indexes
+    /// have come, or are further than they were. With `keeps`, those that are dropped stay for
+    /// snapshots below; else nobody can have one, and they are given up at once.
     ///
     /// # Errors
     /// See [`CatalogError`].
@@ -371,8 +381,8 @@ impl Catalog {
         self.alter(guard, &table, &definition, at, keeps)
     }
 
-    /// Puts a table into its slot whose making is still to come, if it comes at all. Which of its indexes it was made with is not known
-    /// before.
+    /// Puts a table into its slot whose making is still to come, if it comes at all. Which of its
+    /// indexes it was made with is not known before.
     fn put_unmade(
         &self,
         state: &mut State,
@@ -442,8 +452,9 @@ impl Catalog {
         Ok(Self::definition_of(Rid(0), row)?.1)
     }
 
-    /// The table that `row`, record `rid` of the catalog, describes was dropped at `at`. With `keeps`, it stays as it was for snapshots below;
-    /// else nobody can have one, and it is given up at once.
+    /// The table that `row`, record `rid` of the catalog, describes was dropped at `at`. With
+    /// `keeps`, it stays as it was for snapshots below; else nobody can have one, and it is given
+    /// up at once.
     ///
     /// # Errors
     /// See [`CatalogError`].
@@ -487,8 +498,9 @@ impl Catalog {
         self.dropped.load(Ordering::Acquire) > 0
     }
 
-    /// Gives up the content of tables and indexes that were dropped below `horizon`: every snapshot, now and later, lies at or above that, and the drop
-    /// cannot be taken back any more. The memory is freed when every guard that was there before is gone.
+    /// Gives up the content of tables and indexes that were dropped below `horizon`: every
+    /// snapshot, now and later, lies at or above that, and the drop cannot be taken back any more.
+    /// The memory is freed when every guard that was there before is gone.
     pub fn clear_dropped(&self, guard: &Guard<'_>, horizon: Stamp) {
         let mut state = self.write();
         let over = |entry: &Entry| entry.table.is_some() && entry.dropped_at.is_some_and(|at| at < horizon);
@@ -506,8 +518,8 @@ impl Catalog {
         }
     }
 
-    /// The log was cut at `at`: what was made there or above never was, and what was dropped there or above was not. No snapshot is above
-    /// that.
+    /// The log was cut at `at`: what was made there or above never was, and what was dropped there
+    /// or above was not. No snapshot is above that.
     pub fn cut(&self, guard: &Guard<'_>, at: Stamp) {
         let mut state = self.write();
         let ghosts: Vec<Fid> =
@@ -542,7 +554,8 @@ impl Catalog {
         }
     }
 
-    /// The id of the table that record `rid` of the catalog describes. The catalog's own is not among them.
+    /// The id of the table that record `rid` of the catalog describes. The catalog's own is not
+    /// among them.
     pub fn fid_of(rid: Rid) -> Option<Fid> {
         u32::try_from(rid.0 + 1).ok().filter(|fid| (*fid as usize) < Self::LIMIT).map(Fid)
     }

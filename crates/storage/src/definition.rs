@@ -15,13 +15,14 @@ pub enum KeyEncoding {
     Bytes,
     /// A little-endian unsigned integer of the column's width, written big-endian.
     Unsigned,
-    /// A little-endian two's-complement integer of the column's width, written big-endian with its sign bit flipped.
+    /// A little-endian two's-complement integer of the column's width, written big-endian with its
+    /// sign bit flipped.
     Signed,
-    /// A little-endian IEEE number of 4 or 8 bytes: negative ones with all bits flipped, others with the sign bit. Who
-    /// writes rows sees to it that there is one zero and one NaN.
+    /// A little-endian IEEE number of 4 or 8 bytes: negative ones with all bits flipped, others
+    /// with the sign bit. Who writes rows sees to it that there is one zero and one NaN.
     Float,
-    /// Bytes of any length, elsewhere in the row: the column holds their place and their length, each a little-endian
-    /// `u32`. Written with each zero byte as `00 FF`, and ended by `00 00`.
+    /// Bytes of any length, elsewhere in the row: the column holds their place and their length,
+    /// each a little-endian `u32`. Written with each zero byte as `00 FF`, and ended by `00 00`.
     Variable,
 }
 
@@ -34,8 +35,8 @@ pub struct KeyPart {
     pub width: u16,
     /// How it is written into the key.
     pub encoding: KeyEncoding,
-    /// Whether the byte before the column says that there is a value: 0 for none. A value is then written behind a
-    /// byte 1, none as a byte 2 alone: it is larger than all values.
+    /// Whether the byte before the column says that there is a value: 0 for none. A value is then
+    /// written behind a byte 1, none as a byte 2 alone: it is larger than all values.
     pub nullable: bool,
     /// Whether larger values come first: all bytes are flipped.
     pub descending: bool,
@@ -206,7 +207,8 @@ impl KeyPart {
 /// How far an index has come. An index that is made with its table is ready at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexState {
-    /// Writers enter what they write; records that were there before are still to be entered. Nobody reads it.
+    /// Writers enter what they write; records that were there before are still to be entered.
+    /// Nobody reads it.
     Building,
     /// It has every record.
     #[default]
@@ -326,7 +328,8 @@ impl IndexDefinition {
             && (tests, missing_is_same) == (&other.tests, &other.missing_is_same)
     }
 
-    /// Bytes that each of its keys has at least; with columns of fixed width that are never missing, exactly.
+    /// Bytes that each of its keys has at least; with columns of fixed width that are never
+    /// missing, exactly.
     pub fn least_key(&self) -> usize {
         self.parts.iter().map(KeyPart::least).sum()
     }
@@ -346,7 +349,7 @@ impl IndexDefinition {
     /// The key of `row`.
     ///
     /// # Panics
-    /// When the row is shorter than [`TableDefinition::min_row`]: tables check rows when they take them in.
+    /// When the row is shorter than [`Self::least_row`]: tables check rows when they take them in.
     #[inline]
     pub fn key_of<'k>(&self, row: &[u8], key: &'k mut KeyBuffer) -> &'k [u8] {
         (key.length, key.overflown) = (0, false);
@@ -356,7 +359,8 @@ impl IndexDefinition {
         key.as_slice()
     }
 
-    /// Whether the key of `row`, which is no shorter than the table's shortest, fits. Only columns of variable length make keys that do not.
+    /// Whether the key of `row`, which is no shorter than the table's shortest, fits. Only columns
+    /// of variable length make keys that do not.
     #[inline]
     pub fn fits(&self, row: &[u8]) -> bool {
         if self.parts.iter().all(|part| part.encoding != KeyEncoding::Variable) {
@@ -450,8 +454,8 @@ const WIDEST: usize = 16;
 pub struct TableDefinition {
     /// Unique within the database.
     pub name: String,
-    /// At least one, the first being unique: what hashes and scans go by. An index's place here is its number, for good: those
-    /// that are dropped stay where they were.
+    /// At least one, the first being unique: what hashes and scans go by. An index's place here is
+    /// its number, for good: those that are dropped stay where they were.
     pub indexes: Vec<IndexDefinition>,
 }
 
@@ -471,11 +475,6 @@ impl TableDefinition {
     /// A table with these indexes, the first being the primary one.
     pub fn new(name: &str, indexes: Vec<IndexDefinition>) -> Self {
         Self { name: name.to_owned(), indexes }
-    }
-
-    /// The shortest row that has all columns of all keys.
-    pub fn min_row(&self) -> usize {
-        self.indexes.iter().map(IndexDefinition::least_row).max().unwrap_or(0)
     }
 
     /// How many indexes a table can have in its life, those that were dropped included.
@@ -668,7 +667,6 @@ mod tests {
     fn a_definition_that_cannot_work_is_refused() {
         let good = TableDefinition::new("t", vec![IndexDefinition::new("k", true, &[KeyPart::unsigned(0, 8)])]);
         assert_eq!(good.validate(), Ok(()));
-        assert_eq!(good.min_row(), 8);
         let mut bad = good.clone();
         bad.indexes[0].unique = false;
         assert!(bad.validate().unwrap_err().to_string().contains("must be unique"));

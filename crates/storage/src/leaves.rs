@@ -14,8 +14,9 @@ use crate::{
     reclaim::{Guard, Pin},
 };
 
-/// Reads indexes of one catalog and remembers the [`LeafVersion`]s that held what was read. It does not
-/// borrow the guard, so that it can live beside it; it checks instead that it is used under one pin at a time.
+/// Reads indexes of one catalog and remembers the [`LeafVersion`]s that held what was read. It does
+/// not borrow the guard, so that it can live beside it; it checks instead that it is used under one
+/// pin at a time.
 #[derive(Debug)]
 pub struct LeafSet {
     /// Where the indexes are found.
@@ -47,8 +48,9 @@ impl LeafSet {
         assert_eq!(first, pin, "leaves of one pin");
         self.pin.set(Some(pin));
         self.removed.set(self.removed.get().max(leaf.removed()));
-        // SAFETY: only the lifetime changes. A leaf lives, once it or its index was unlinked, as long as any pin under which it was
-        // reachable (this function is called with leaves from `index` only); `unchanged` looks at it under this pin only.
+        // SAFETY: only the lifetime changes. A leaf lives, once it or its index was unlinked, as
+        // long as any pin under which it was reachable (this function is called with leaves from
+        // `index` only); `unchanged` looks at it under this pin only.
         let leaf = unsafe { std::mem::transmute::<LeafVersion<'_>, LeafVersion<'static>>(leaf) };
         self.leaves.borrow_mut().push(leaf);
     }

@@ -95,7 +95,8 @@ const ABORTING: u64 = 3;
 struct Entry {
     /// Number of the transaction, shifted by two, and its phase.
     state: AtomicU64,
-    /// Its stamp; zero until it is known. (No transaction has stamp zero: the log begins with a term block.)
+    /// Its stamp; zero until it is known. (No transaction has stamp zero: the log begins with a
+    /// term block.)
     stamp: AtomicU64,
 }
 
@@ -121,7 +122,8 @@ impl Owners {
         let entry = &self.entries[index];
         let number = ((entry.state.load(Ordering::Relaxed) >> 2) + 1) & NUMBER_MASK;
         entry.stamp.store(0, Ordering::Relaxed);
-        // Release: pairs with the acquire loads in `phase`; the stamp's reset is seen with the new number.
+        // Release: pairs with the acquire loads in `phase`; the stamp's reset is seen with the new
+        // number.
         entry.state.store(number << 2 | ACTIVE, Ordering::Release);
         Owner::new(index, number)
     }
@@ -157,7 +159,8 @@ impl Owners {
         if state & 3 == ACTIVE {
             return Phase::Active;
         }
-        // Acquire: pairs with the release store in `stamp`; keeps the second look at the state below it.
+        // Acquire: pairs with the release store in `stamp`; keeps the second look at the state
+        // below it.
         let stamp = entry.stamp.load(Ordering::Acquire);
         let again = entry.state.load(Ordering::Acquire);
         if again >> 2 != owner.number() {

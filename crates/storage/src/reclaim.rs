@@ -378,9 +378,11 @@ pub struct Guard<'p> {
 }
 
 impl Guard<'_> {
-    /// Announces a later snapshot in place of the one that was announced, and returns it: what `view` gives. What was read before stays readable.
+    /// Announces a later snapshot in place of the one that was announced, and returns it: what
+    /// `view` gives. What was read before stays readable.
     ///
-    /// Safe by the module's argument: whoever reclaims sees the old announcement, which is lower, or the new one.
+    /// Safe by the module's argument: whoever reclaims sees the old announcement, which is lower,
+    /// or the new one.
     pub fn advance(&self, view: impl Fn() -> Stamp) -> Stamp {
         let snapshot = view();
         let slot = &self.participant.all.slots[self.participant.index];
@@ -398,8 +400,8 @@ impl Guard<'_> {
     /// Hands over memory that no newcomer can reach any more, to be freed when nobody can hold it.
     ///
     /// # Safety
-    /// `pointer` is unlinked from every shared structure, is retired once, and `free` may be called on it
-    /// by any thread.
+    /// `pointer` is unlinked from every shared structure, is retired once, and `free` may be called
+    /// on it by any thread.
     pub unsafe fn retire(&self, pointer: *mut u8, free: Free) {
         let full = {
             let mut open = self.participant.open.borrow_mut();
@@ -415,8 +417,9 @@ impl Guard<'_> {
     #[inline]
     pub fn pin(&self) -> Pin {
         let Participant { all, index, pins, .. } = self.participant;
-        // A participant that leaves and one that takes its place pin different numbers only by chance; but
-        // guards borrow their participant, so whoever remembers a pin forgets it before.
+        // A participant that leaves and one that takes its place pin different numbers only by
+        // chance; but guards borrow their participant, so whoever remembers a pin forgets it
+        // before.
         Pin { all: Arc::as_ptr(all) as usize, index: *index, number: pins.get() }
     }
 
@@ -510,7 +513,8 @@ mod model {
     use super::*;
 
     unsafe fn free_cell(pointer: *mut u8) {
-        // SAFETY: retired once, made by Box::into_raw below. The write is what loom checks against readers.
+        // SAFETY: retired once, made by Box::into_raw below. The write is what loom checks against
+        // readers.
         let cell = unsafe { Box::from_raw(pointer.cast::<UnsafeCell<u64>>()) };
         cell.with_mut(|value| {
             // SAFETY: loom reports a race if anyone still reads.

@@ -8,8 +8,8 @@
 //! - its row, length and tombstone flag never change, nor does what a tombstone says of where the
 //!   row has gone;
 //! - `stamp` is written by its owner only: from owner to final stamp, or to aborted;
-//! - `next` is written by its maker before publication, by whoever loads the
-//!   version that a log address in it stands for (compare-exchange), and by whoever trims the chain (swap to empty);
+//! - `next` is written by its maker before publication, by whoever loads the version that a log
+//!   address in it stands for (compare-exchange), and by whoever trims the chain (swap to empty);
 //! - it is freed through [`Guard::retire`](crate::Guard::retire) by whoever unlinked it.
 
 use std::{
@@ -106,8 +106,8 @@ impl Version {
         }
     }
 
-    /// Asks the processor for the second cache line of a version, where most of a short row is, while the first
-    /// one is on its way. Any pointer will do.
+    /// Asks the processor for the second cache line of a version, where most of a short row is,
+    /// while the first one is on its way. Any pointer will do.
     #[inline]
     pub(crate) fn prefetch_row(version: *const Self) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -165,8 +165,8 @@ impl Version {
     pub(crate) unsafe fn free_chain(version: *mut u8) {
         let mut word = Word::pointer(version.cast());
         while let Some(version) = word.as_pointer() {
-            // SAFETY: by this function's contract. Relaxed: nobody else is here any more; the epoch's
-            // acquire ordered their accesses before.
+            // SAFETY: by this function's contract. Relaxed: nobody else is here any more; the
+            // epoch's acquire ordered their accesses before.
             word = Word(unsafe { &*version }.next.load(Ordering::Relaxed));
             // SAFETY: as above; its `next` was read before.
             unsafe { Self::free(version.cast()) };

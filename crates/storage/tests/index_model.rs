@@ -244,6 +244,15 @@ fn new_seed() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
 }
 
+fn load<K: AsRef<[u8]>>(
+    tree: &BTree,
+    guard: &Guard<'_>,
+    sorted: impl IntoIterator<Item = (K, Rid)>,
+    fill: u8,
+) -> Result<u64, BulkLoadError> {
+    tree.bulk_load(guard, vec![BulkPart::new(sorted, fill)?], fill)
+}
+
 proptest! {
     #![proptest_config(configuration())]
 
@@ -281,7 +290,7 @@ proptest! {
         let (tree, mut model, mut buffer) = (BTree::new(), keys, ScanBuffer::new());
         let pairs: Vec<_> = model.iter().map(|(key, rid)| (key, *rid)).collect();
         let count = match cuts {
-            None => tree.bulk_load(&guard, pairs, fill),
+            None => load(&tree, &guard, pairs, fill),
             Some(cuts) => {
                 let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(pairs.len() + 1)).collect();
                 cuts.extend([0, pairs.len()]);
@@ -289,7 +298,7 @@ proptest! {
                 let part = |cut: &[usize]| BulkPart::new(pairs[cut[0]..cut[1]].iter().copied(), fill).unwrap();
                 let parts: Vec<BulkPart> = cuts.windows(2).map(part).collect();
                 prop_assert_eq!(parts.iter().map(BulkPart::pairs).sum::<u64>(), pairs.len() as u64);
-                tree.bulk_load_parts(&guard, parts, fill)
+                tree.bulk_load(&guard, parts, fill)
             }
         };
         prop_assert_eq!(count, Ok(model.len() as u64));
@@ -311,7 +320,7 @@ fn keys_that_are_too_long_are_refused() {
     let error = KeyTooLong { length: MAX_KEY + 1 };
     assert_eq!(tree.insert(&guard, &long, Rid(1)), Err(error));
     assert_eq!(tree.insert_admitted(&guard, &long, Rid(1), |_| Ok::<(), ()>(())), Err(InsertError::KeyTooLong(error)));
-    assert_eq!(tree.bulk_load(&guard, [(&long, Rid(1))], 90), Err(BulkLoadError::KeyTooLong(error)));
+    assert_eq!(load(&tree, &guard, [(&long, Rid(1))], 90), Err(BulkLoadError::KeyTooLong(error)));
     assert!(!tree.remove(&guard, &long, Rid(1)));
     // Reading with such a key, or between such keys, finds what is there.
     tree.insert(&guard, &long[1..], Rid(1)).unwrap();
@@ -329,14 +338,14 @@ fn bulk_loading_wants_order_and_an_empty_index() {
     let guard = participant.pin_without_snapshot();
     let tree = BTree::new();
     let unsorted = (0u32..5000).map(|n| (if n == 4321 { 0 } else { n }.to_be_bytes(), Rid(1)));
-    assert_eq!(tree.bulk_load(&guard, unsorted, 90), Err(BulkLoadError::OutOfOrder { position: 4321 }));
+    assert_eq!(load(&tree, &guard, unsorted, 90), Err(BulkLoadError::OutOfOrder { position: 4321 }));
     let part = |numbers: std::ops::Range<u32>| BulkPart::new(numbers.map(|n| (n.to_be_bytes(), Rid(1))), 90).unwrap();
     let parts = vec![part(0..2000), part(0..0), part(2000..3000), part(2999..4000), part(4000..5000)];
-    assert_eq!(tree.bulk_load_parts(&guard, parts, 90), Err(BulkLoadError::OutOfOrder { position: 3000 }));
+    assert_eq!(tree.bulk_load(&guard, parts, 90), Err(BulkLoadError::OutOfOrder { position: 3000 }));
     assert_eq!(tree.statistics(&guard).entries, 0);
     tree.insert(&guard, b"x", Rid(1)).unwrap();
-    assert_eq!(tree.bulk_load(&guard, [(b"y", Rid(1))], 90), Err(BulkLoadError::NotEmpty));
-    assert_eq!(tree.bulk_load_parts(&guard, vec![part(0..2000)], 90), Err(BulkLoadError::NotEmpty));
+    assert_eq!(load(&tree, &guard, [(b"y", Rid(1))], 90), Err(BulkLoadError::NotEmpty));
+    assert_eq!(tree.bulk_load(&guard, vec![part(0..2000)], 90), Err(BulkLoadError::NotEmpty));
     assert_eq!(collect(&tree, &guard, b"y"), []);
 }
 
@@ -370,7 +379,7 @@ fn runs_fill_their_leaves() {
             ControlFlow::Continue(())
         },
     );
-    loaded.bulk_load(&guard, keys, 100).unwrap();
+    load(&loaded, &guard, keys, 100).unwrap();
     let full = loaded.statistics(&guard);
     assert_eq!(runs.entries, full.entries);
     assert!(full.leaves * 100 >= runs.leaves * 90, "{runs:?} against {full:?}");

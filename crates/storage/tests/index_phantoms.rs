@@ -13,7 +13,7 @@ use std::{
 use freshet_base::Rid;
 use freshet_storage::{
     Guard, Participants,
-    index::{BTree, Direction, InsertError, LeafVersion, ScanBuffer},
+    index::{BTree, BulkPart, Direction, InsertError, LeafVersion, ScanBuffer},
 };
 use index_common::{Random, seed};
 
@@ -47,8 +47,8 @@ fn scan<'g>(
     leaves
 }
 
-/// Whatever happens outside, an insertion into a range that was read is noticed, also where the range
-/// is empty, at its ends, and where leaves meet.
+/// Whatever happens outside, an insertion into a range that was read is noticed, also where the
+/// range is empty, at its ends, and where leaves meet.
 #[test]
 fn an_insertion_into_a_scanned_range_is_noticed() {
     let mut random = Random::new(seed());
@@ -148,7 +148,7 @@ fn a_merge_is_noticed() {
     let guard = participant.pin_without_snapshot();
     let tree = BTree::new();
     let pairs = (0..1000).map(|n| (key(n), Rid(n)));
-    tree.bulk_load(&guard, pairs, 100).unwrap();
+    tree.bulk_load(&guard, vec![BulkPart::new(pairs, 100).unwrap()], 100).unwrap();
     let mut leaves = Vec::new();
     let _ = tree.get_certified(&guard, &key(0), |leaf| leaves.push(leaf), |_| ControlFlow::Continue(()));
     assert!(tree.statistics(&guard).leaves > 4);
@@ -163,8 +163,8 @@ fn a_merge_is_noticed() {
     panic!("the leaves were never merged");
 }
 
-/// Two insertions of one key: the second sees the first. Also among so many stale pairs of the key that
-/// they fill several leaves.
+/// Two insertions of one key: the second sees the first. Also among so many stale pairs of the key
+/// that they fill several leaves.
 #[test]
 fn a_unique_key_is_inserted_once() {
     const THREADS: u64 = 3;

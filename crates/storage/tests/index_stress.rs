@@ -1,6 +1,6 @@
-//! Scans under writes: a fixed set of pairs is never touched while others come and go around it, so that
-//! leaves split, empty and merge all the time. Every scan must deliver all fixed pairs of its range, in order, once, and
-//! nothing outside; and what its leaf versions promise must hold.
+//! Scans under writes: a fixed set of pairs is never touched while others come and go around it, so
+//! that leaves split, empty and merge all the time. Every scan must deliver all fixed pairs of its
+//! range, in order, once, and nothing outside; and what its leaf versions promise must hold.
 
 mod index_common;
 
@@ -120,8 +120,8 @@ fn scans_are_exact_under_writes() {
     assert!(shared.scans.load(Relaxed) > 0 && shared.kept_promises.load(Relaxed) > 0);
 }
 
-/// A few leaves, in which a writer shifts, splits and merges without pause while a reader looks keys up: whatever half-done
-/// state a get may come across, it comes across here.
+/// A few leaves, in which a writer shifts, splits and merges without pause while a reader looks
+/// keys up: whatever half-done state a get may come across, it comes across here.
 #[test]
 fn gets_are_exact_under_writes() {
     let participants = Participants::new(2);
@@ -185,7 +185,8 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-/// Fills a stretch of keys and empties it again, in some order. Each writer has record ids of its own.
+/// Fills a stretch of keys and empties it again, in some order. Each writer has record ids of its
+/// own.
 fn write(shared: &Shared, seed: u64, n: u64, end: Instant) {
     let participant = shared.participants.join().unwrap();
     let mut random = Random::new(seed ^ n << 32);

@@ -14,7 +14,7 @@
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
 use freshet_log::{BlockBuilder, BlockKind};
 
-use crate::{CommitError, Transaction, Worker, state::Command};
+use crate::{CommitError, Transaction, Worker, plan::Plan, state::Command};
 
 impl Worker {
     /// Begins a transaction that is executed again: it sees everything below `stamp`, which was its own. For standbys that execute
@@ -70,7 +70,7 @@ impl Transaction<'_> {
             worker.core.owners.committing(owner);
             worker.core.owners.stamp(owner, stamp);
             worker.core.owners.decided(owner, true);
-            self.publish(stamp, length, &[]);
+            self.publish(stamp, &Plan::of_nothing(length), &inner.builder);
         }
         self.finished.set(true);
         worker.tidy(inner, &self, made);

@@ -1,29 +1,27 @@
 //! From execution to the log: one way, top down.
 
-use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp, panics};
-use freshet_log::{BlockBuilder, BlockKind, ReserveError, Writer};
+use freshet_base::{Fid, Isolation, RecordKind, Stamp, panics};
+use freshet_log::{BlockBuilder, ReserveError, Writer};
 
 use freshet_storage::{Catalog, Visible};
 
 use crate::{
-    CommitError, Ticket, Transaction, certify::ScannedRange, garbage::Garbage, snapshots::Primary, state::Write,
+    CommitError, Ticket, Transaction,
+    certify::ScannedRange,
+    garbage::Garbage,
+    plan::{Plan, Record},
+    snapshots::Primary,
+    state::Write,
     worker::Inner,
 };
 
 impl From<ReserveError> for CommitError {
     fn from(error: ReserveError) -> Self {
         match error {
-            ReserveError::TransactionTooLarge { .. } | ReserveError::BlockTooLong { .. } => {
-                Self::TooLarge(error.to_string())
-            }
+            ReserveError::TransactionTooLarge { .. } => Self::TooLarge(error.to_string()),
             _ => Self::Log(error.to_string()),
         }
     }
-}
-
-/// Where the block says that its records are; a command's block has none.
-fn offsets(kind: BlockKind, builder: &BlockBuilder) -> &[u32] {
-    if kind == BlockKind::Command { &[] } else { builder.offsets() }
 }
 
 /// While a transaction that changes or drops tables commits.
@@ -57,7 +55,7 @@ impl Transaction<'_> {
             return Ok(Ticket { stamp: None, until: Stamp::ZERO });
         };
         if worker.state.borrow().logs_nothing() {
-            return Ok(self.read_only_ticket(primary));
+            return Ok(self.read_only_ticket());
         }
         primary.gate.admit().map_err(CommitError::Refused)?;
         if !primary.log.has_room()
@@ -70,14 +68,12 @@ impl Transaction<'_> {
         // Records that this transaction both inserted and deleted have never been.
         self.drop_vanished(inner);
         if worker.state.borrow().logs_nothing() {
-            return Ok(self.read_only_ticket(primary));
+            return Ok(self.read_only_ticket());
         }
         let made = worker.state.borrow().writes.len();
         // Before the stamp is taken: who takes a later one finds this.
         let _changing = worker.state.borrow().changes.then(|| Changing::begin(&worker.core.catalog));
-        let result =
-            if primary.log.is_volatile() { self.log_volatile(primary, inner) } else { self.log_block(primary, inner) };
-        let ticket = result?;
+        let ticket = self.log(primary, inner)?;
         self.finished.set(true);
         worker.tidy(inner, &self, made);
         Ok(ticket)
@@ -87,15 +83,15 @@ impl Transaction<'_> {
     /// nothing that it has written.
     pub fn seen(&self) -> Ticket {
         match self.worker.core.snapshots.primary() {
-            Some(primary) => self.read_only_ticket(primary),
+            Some(_) => self.read_only_ticket(),
             None => Ticket { stamp: None, until: Stamp::ZERO },
         }
     }
 
     /// A reader's answer waits until what it has read is persistent (invariant 1).
-    fn read_only_ticket(&self, primary: &Primary) -> Ticket {
+    fn read_only_ticket(&self) -> Ticket {
         let seen = self.worker.seen.get();
-        let until = if seen == Stamp::ZERO || primary.log.is_volatile() { Stamp::ZERO } else { seen.plus(1) };
+        let until = if seen == Stamp::ZERO { Stamp::ZERO } else { seen.plus(1) };
         Ticket { stamp: None, until }
     }
 
@@ -109,121 +105,79 @@ impl Transaction<'_> {
         }
     }
 
-    /// Takes the stamp, decides, and fills the reserved range of the log with the block, or with a skip block.
-    fn log_block(&self, primary: &Primary, inner: &mut Inner) -> Result<Ticket, CommitError> {
+    /// Takes the stamp, decides, and fills the reserved range of the log with what was planned, or with
+    /// skip blocks. The order of the lines is the protocol, whatever the log keeps and however long the
+    /// transaction is.
+    fn log(&self, primary: &Primary, inner: &mut Inner) -> Result<Ticket, CommitError> {
         let worker = self.worker;
-        let Inner { writer, builder, .. } = inner;
-        if writer.is_none() {
-            builder.set_limit(primary.log.longest_at_once());
-        }
-        let writer = Self::writer(primary, writer)?;
-        let command = self.build_command(writer.stream(), builder)?;
-        let Some(kind) = command.or_else(|| self.build_block(primary, writer.stream(), builder)) else {
-            return self.log_long(primary, inner);
-        };
-        let length = builder.seal_records();
-        writer.throttle()?;
+        let owners = &worker.core.owners;
         let owner = worker.owner.get().expect("it has written");
-        worker.core.owners.committing(owner);
-        let mut reservation = writer.reserve(length)?;
+        let Inner { writer, builder, rids } = inner;
+        let writer = Self::writer(primary, writer, builder)?;
+        // Built before the stamp is taken, as far as that can be: what comes between is short.
+        let plan = self.plan(primary, writer.stream(), builder)?;
+        writer.throttle()?;
+        if plan.is_long() {
+            // To find out later costs as much of the log as the transaction takes.
+            self.validate(primary.log.reserved())?;
+        }
+        // Before the stamp: who sees this transaction active knows that its stamp will be larger.
+        owners.committing(owner);
+        let mut reservation = writer.reserve(plan.length())?;
         let stamp = reservation.stamp();
-        worker.core.owners.stamp(owner, stamp);
+        owners.stamp(owner, stamp);
         if let Err(error) = self.validate(stamp) {
-            worker.core.owners.decided(owner, false);
+            // Its versions first: others wait for them to go.
+            self.undo_all(rids);
             reservation.skip();
             return Err(error);
         }
-        worker.core.owners.decided(owner, true);
-        let until = stamp.plus(length);
-        let written = worker.state.borrow().writes.len();
-        self.enter_messages(stamp, offsets(kind, builder).iter().skip(written).map(|offset| u64::from(*offset)));
+        owners.decided(owner, true);
+        let ticket = Ticket { stamp: Some(stamp), until: reservation.end() };
+        // Messages are there before the block is, and so before it can be committed.
+        let messages = self.enter_messages(stamp, &plan, builder);
+        // Whoever meets a version wants its final stamp, and should not have to wait for the log.
+        let records = self.publish(stamp, &plan, builder);
         // When the log has failed, it takes nothing more from anybody, and the ticket tells.
-        if reservation.has_room() {
-            let _ = reservation.fill(builder.finish(stamp, primary.term, kind));
-            self.publish(stamp, length, offsets(kind, builder));
-        } else {
-            // A long transaction has the ring for itself. Nobody should have to wait for the final stamps of versions meanwhile.
-            self.publish(stamp, length, offsets(kind, builder));
-            let _ = reservation.fill(builder.finish(stamp, primary.term, kind));
-        }
-        Ok(Ticket { stamp: Some(stamp), until })
-    }
-
-    /// The same without a log: only the stamp is taken.
-    fn log_volatile(&self, primary: &Primary, inner: &mut Inner) -> Result<Ticket, CommitError> {
-        let worker = self.worker;
-        let owner = worker.owner.get().expect("it has written");
-        let (written, records) = {
-            let state = worker.state.borrow();
-            (state.writes.len(), state.writes.len() + state.messages.len())
-        };
-        worker.core.owners.committing(owner);
-        // As much as the block would at least have had.
-        let length = (freshet_log::block::BLOCK_HEADER + records * freshet_log::block::RECORD_HEADER) as u64;
-        let stamp = Self::writer(primary, &mut inner.writer)?.reserve_volatile(length)?;
-        worker.core.owners.stamp(owner, stamp);
-        // `undo` publishes the outcome.
-        self.validate(stamp)?;
-        worker.core.owners.decided(owner, true);
-        self.publish(stamp, length, &[]);
-        self.enter_messages(stamp, (written as u64 + 1)..);
-        Ok(Ticket { stamp: Some(stamp), until: Stamp::ZERO })
+        let _ = plan.put(primary, builder, &records, &messages, &mut reservation);
+        Ok(ticket)
     }
 
     /// The worker's place in the log, taken when it first writes.
-    pub(crate) fn writer<'i>(primary: &Primary, place: &'i mut Option<Writer>) -> Result<&'i mut Writer, CommitError> {
+    fn writer<'i>(
+        primary: &Primary,
+        place: &'i mut Option<Writer>,
+        builder: &mut BlockBuilder,
+    ) -> Result<&'i mut Writer, CommitError> {
         match place {
             Some(writer) => Ok(writer),
-            none => Ok(none.insert(primary.log.writer().map_err(|cause| CommitError::Log(cause.to_string()))?)),
+            none => {
+                builder.set_limit(primary.log.longest_at_once());
+                Ok(none.insert(primary.log.writer().map_err(|cause| CommitError::Log(cause.to_string()))?))
+            }
         }
     }
 
-    /// Builds the transaction's block in its worker's stream, or, where the log is divided by pages, one in each stream
-    /// whose pages it has changed. None when that is too long to be put into the log at once.
-    fn build_block(&self, primary: &Primary, own: u8, builder: &mut BlockBuilder) -> Option<BlockKind> {
-        let mut state = self.worker.state.borrow_mut();
-        let stream = |write: &Write| primary.log.stream_of(write.fid, write.installed.rid()).unwrap_or(own);
-        state.writes.sort_by_key(stream);
-        let mut kind = BlockKind::Redo;
-        let mut current = state.writes.first().map_or(own, stream);
-        builder.begin_in(current);
-        for write in &state.writes {
-            let next = stream(write);
-            if next != current {
-                builder.next_block_in(next);
-                current = next;
-            }
-            let Write { fid, installed, inserted, .. } = write;
-            let record = if *inserted { RecordKind::Insert } else { installed.kind() };
-            builder.push(installed.prev(), *fid, installed.rid(), record, installed.logged_row(self.guard())).ok()?;
-            if *fid == Fid::CATALOG {
-                kind = BlockKind::Schema;
-            }
-        }
-        for message in &state.messages {
-            builder.push(None, Fid::MESSAGES, Rid(0), RecordKind::Insert, message).ok()?;
-        }
-        Some(kind)
-    }
-
-    /// Gives every version its final stamp: its record's address in the log, as far from the transaction's as `offsets` say, which
-    /// takes `length` bytes in all.
-    pub(crate) fn publish(&self, stamp: Stamp, length: u64, offsets: &[u32]) {
+    /// Gives every version its final stamp: its record's address in the log. Returns those of which the
+    /// log is yet to be built.
+    pub(crate) fn publish(&self, stamp: Stamp, plan: &Plan, builder: &BlockBuilder) -> Vec<Record<'_>> {
         let mut garbage = self.worker.core.garbage.of(self.worker.place());
         let mut state = self.worker.state.borrow_mut();
-        for (position, write) in state.writes.drain(..).enumerate() {
-            // Without a block of records, any places between the stamp and the next one will do.
-            let offset = offsets.get(position).map_or(position as u64 + 1, |offset| u64::from(*offset));
-            let offset = offset.min(length - 1);
-            let address = stamp.plus(offset);
+        let mut records = Vec::with_capacity(if plan.is_long() { state.writes.len() } else { 0 });
+        for (number, write) in state.writes.drain(..).enumerate() {
+            let address = stamp.plus(plan.offset(number, builder));
             self.enter_catalog(&write, address);
             let Write { fid, installed, inserted, .. } = write;
-            let rid = installed.rid();
-            installed.commit(address);
+            let kind = if inserted { RecordKind::Insert } else { installed.kind() };
+            let published = installed.publish(self.guard(), address);
             if !inserted {
-                garbage.push(Garbage { fid, rid, stamp: address });
+                garbage.push(Garbage { fid, rid: published.rid(), stamp: address });
+            }
+            if plan.is_long() {
+                records.push((fid, kind, published));
             }
         }
+        records
     }
 
     /// Of a record of the catalog: the table comes to be, is changed or dropped.

@@ -69,8 +69,8 @@ impl Core {
         if self.catalog.has_dropped() {
             let oldest = self.oldest_needed();
             let committed = match self.snapshots.primary() {
-                Some(primary) if !primary.log.is_volatile() => primary.gate.committed(),
-                _ => oldest,
+                Some(primary) => primary.gate.committed(),
+                None => oldest,
             };
             self.catalog.clear_dropped(guard, oldest.min(committed));
         }

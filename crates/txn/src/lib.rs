@@ -16,8 +16,8 @@ mod definitions;
 mod error;
 mod garbage;
 mod gate;
-mod long;
 mod messages;
+mod plan;
 mod procedure;
 mod rids;
 mod row_locks;
@@ -41,6 +41,6 @@ pub use self::{
     savepoint::Savepoint,
     snapshots::{Primary, Snapshots},
     transaction::{Direction, Record, Transaction},
-    waits::LockWaitError,
+    waits::{LockWaitError, circle},
     worker::{Rollbacks, Worker, WorkerError},
 };

@@ -13,8 +13,9 @@ use std::{
 };
 
 use freshet_base::{Stamp, panics};
+use freshet_log::BlockBuilder;
 
-use crate::{Transaction, WriteError};
+use crate::{Transaction, WriteError, plan::Plan};
 
 /// A message, and the address of its record: the messages of a transaction lie between its stamp and
 /// the next one, in the order in which it was told them.
@@ -123,14 +124,17 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// The transaction is decided, and its block is not filled yet: enters what it carries, whose
-    /// records lie so far from its `stamp`.
-    pub(crate) fn enter_messages(&self, stamp: Stamp, offsets: impl Iterator<Item = u64>) {
+    /// The transaction is decided, and its block is not filled yet: enters what it carries. Returns the
+    /// messages of which the log is yet to be built.
+    pub(crate) fn enter_messages(&self, stamp: Stamp, plan: &Plan, builder: &BlockBuilder) -> Vec<Box<[u8]>> {
         let mut state = self.worker.state.borrow_mut();
-        if !state.messages.is_empty() {
-            let addresses = offsets.map(|offset| stamp.plus(offset));
-            self.worker.core.messages.enter(addresses.zip(state.messages.drain(..)));
+        if state.messages.is_empty() {
+            return Vec::new();
         }
+        let copy = if plan.is_long() { state.messages.clone() } else { Vec::new() };
+        let addresses = (state.writes.len()..).map(|number| stamp.plus(plan.offset(number, builder)));
+        self.worker.core.messages.enter(addresses.zip(state.messages.drain(..)));
+        copy
     }
 }
 

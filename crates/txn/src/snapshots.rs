@@ -81,8 +81,8 @@ impl Snapshots {
         match self.primary.get() {
             // The reign's beginning: of what was inherited only the newest versions may be in
             // memory.
-            Some(primary) if !primary.log.is_volatile() => primary.log.durable().max(primary.log.start()),
-            _ => self.current(),
+            Some(primary) => primary.log.durable().max(primary.log.start()),
+            None => self.current(),
         }
     }
 

@@ -447,8 +447,8 @@ impl<'w> Transaction<'w> {
             self.worker.changes.set(core.catalog.changes_ended());
             let owner = core.owners.begin(self.worker.participant.index());
             self.worker.owner.set(Some(owner));
-            let log = core.snapshots.primary().map(|primary| &primary.log).filter(|log| !log.is_volatile());
-            let limit = log.map_or(u64::MAX, |log| log.config().longest_transaction);
+            let primary = core.snapshots.primary();
+            let limit = primary.map_or(u64::MAX, |primary| primary.log.config().longest_transaction);
             self.worker.state.borrow_mut().limit = limit;
             owner
         })

@@ -104,7 +104,13 @@ impl Waits {
             let holding = holders();
             let Some(first) = holding.first().copied() else { break Ok(()) };
             self.edges(index).clone_from(&holding);
-            if me.is_some_and(|me| self.closes_circle(owners, index, me, holding)) {
+            let after = |owner: Owner| match owner {
+                owner if Some(owner) == me => holding.clone(),
+                // In a circle over a larger place, that one gives up.
+                owner if owner.index() > index || owners.phase(owner) != Phase::Active => Vec::new(),
+                owner => self.edges(owner.index()).clone(),
+            };
+            if me.is_some_and(|me| circle(me, after).is_some()) {
                 break Err(LockWaitError::Deadlock);
             }
             if cancelled() {
@@ -129,22 +135,27 @@ impl Waits {
         self.edges(index).clear();
         result
     }
+}
 
-    /// Whether one of `holding` waits, over others, for `me`, and `me` is who gives up.
-    fn closes_circle(&self, owners: &Owners, index: usize, me: Owner, mut holding: Vec<Owner>) -> bool {
-        let mut seen: Vec<Owner> = Vec::new();
-        while let Some(owner) = holding.pop() {
-            // In a circle over a larger place, that one gives up.
-            if owner.index() > index || seen.contains(&owner) || owners.phase(owner) != Phase::Active {
-                continue;
+/// A circle of waits that `goal` is part of, if there is one: who is in it, `goal` first.
+pub fn circle<N: Copy + PartialEq>(goal: N, waits_for: impl Fn(N) -> Vec<N>) -> Option<Vec<N>> {
+    // The way to where the search is, and what is still to be tried from each place on it.
+    let (mut path, mut open) = (vec![goal], vec![waits_for(goal)]);
+    let mut seen = vec![goal];
+    while let Some(next) = open.last_mut() {
+        match next.pop() {
+            Some(next) if next == goal => return Some(path),
+            Some(next) if seen.contains(&next) => {}
+            Some(next) => {
+                seen.push(next);
+                path.push(next);
+                open.push(waits_for(next));
             }
-            seen.push(owner);
-            let next = self.edges(owner.index());
-            if next.contains(&me) {
-                return true;
+            None => {
+                path.pop();
+                open.pop();
             }
-            holding.extend(next.iter().copied());
         }
-        false
     }
+    None
 }

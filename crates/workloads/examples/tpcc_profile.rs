@@ -1,4 +1,5 @@
-//! For profiling: TPC-C's mix in memory, without a log, one thread. It prints transactions per second.
+//! For profiling: TPC-C's mix in memory, without a log, one thread. It prints transactions per
+//! second.
 //!
 //! `tpcc_profile [SECONDS [WAREHOUSES [si|serializable]]]`
 
@@ -26,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let warehouses: u16 = arguments.next().map_or(Ok(1), |text| text.parse())?;
     let isolation: Isolation = arguments.next().map_or(Ok(Isolation::Snapshot), |text| text.parse())?;
 
-    let database = Database::volatile(4)?;
+    let database = Database::volatile(4);
     let tables = Tables::create(&database)?;
     let population = Population { scale: Scale::new(warehouses), seed: 1, loaded_at: 1_700_000_000_000_000 };
     let started = Instant::now();

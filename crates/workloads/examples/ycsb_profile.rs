@@ -1,4 +1,5 @@
-//! For profiling: YCSB's 70/30 mix in memory, without a log, one thread. It prints transactions per second.
+//! For profiling: YCSB's 70/30 mix in memory, without a log, one thread. It prints transactions per
+//! second.
 //!
 //! `ycsb_profile [SECONDS [RECORDS [THETA [MIX [si|serializable]]]]]`
 
@@ -24,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mix: Mix = arguments.next().map_or(Ok(Mix::SeventyThirty), |text| text.parse())?;
     let isolation: Isolation = arguments.next().map_or(Ok(Isolation::Snapshot), |text| text.parse())?;
 
-    let database = Database::volatile(4)?;
+    let database = Database::volatile(4);
     let tables = Tables::create(&database)?;
     let shape = mix.usual_shape();
     let started = Instant::now();

@@ -46,7 +46,8 @@ impl<'w, 'p> Batch<'w, 'p> {
         Self { worker, progress, txn: None, rows: 0, last: None }
     }
 
-    /// Adds a row; now and then it commits those that there are. Blocks while the log's buffer is full.
+    /// Adds a row; now and then it commits those that there are. Blocks while the log's buffer is
+    /// full.
     pub(crate) fn insert<L: Layout>(&mut self, table: &Typed<L>, row: &Row<L>) -> Result<(), LoadError> {
         self.insert_with(|txn| table.insert(txn, row).map(drop))
     }

@@ -7,8 +7,9 @@ use crate::engine::{ProcedureError, Ticket, Transaction, Worker};
 /// How often a reading procedure is run before its caller hears that it could not read.
 const TRIES: u32 = 1000;
 
-/// Runs a procedure that only reads on a snapshot, on a primary or a standby. The ticket resolves when what it read
-/// is committed. Runs it again, a bounded number of times, when a version that it needs is in the making for too long.
+/// Runs a procedure that only reads on a snapshot, on a primary or a standby. The ticket resolves
+/// when what it read is committed. Runs it again, a bounded number of times, when a version that it
+/// needs is in the making for too long.
 ///
 /// # Errors
 /// What the procedure returned.

@@ -94,7 +94,8 @@ impl<L: Layout> Typed<L> {
         }
     }
 
-    /// The record whose primary key is `key`; rolls the transaction back, saying `absent`, where there is none.
+    /// The record whose primary key is `key`; rolls the transaction back, saying `absent`, where
+    /// there is none.
     #[inline]
     pub fn need<'t>(
         &self,

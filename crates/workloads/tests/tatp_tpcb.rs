@@ -12,7 +12,7 @@ use freshet_workloads::{
 
 #[test]
 fn tpcb_stays_consistent_and_a_wrong_balance_is_noticed() {
-    let database = Database::volatile(8).unwrap();
+    let database = Database::volatile(8);
     let tables = tpcb::Tables::create(&database).unwrap();
     let scale = Scale { branches: 3, accounts: 500 };
     let _ = tpcb::load(&database, &tables, scale, 2, &|_| {}).unwrap();
@@ -60,7 +60,7 @@ fn tpcb_takes_accounts_of_other_branches_in_15_of_100() {
 
 #[test]
 fn tatp_is_populated_by_its_rules() {
-    let database = Database::volatile(8).unwrap();
+    let database = Database::volatile(8);
     let tables = tatp::Tables::create(&database).unwrap();
     let _ = tatp::load(&database, &tables, 2000, 7, 2, &|_| {}).unwrap();
     let worker = database.worker().unwrap();
@@ -93,7 +93,7 @@ fn tatp_is_populated_by_its_rules() {
 
 #[test]
 fn tatp_runs_its_mix() {
-    let database = Database::volatile(8).unwrap();
+    let database = Database::volatile(8);
     let tables = tatp::Tables::create(&database).unwrap();
     let _ = tatp::load(&database, &tables, 1000, 7, 1, &|_| {}).unwrap();
     let counts: Vec<BTreeMap<(tatp::Kind, bool), u32>> = std::thread::scope(|scope| {

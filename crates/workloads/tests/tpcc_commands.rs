@@ -85,7 +85,8 @@ fn drive(node: &Node, tables: &Tables, population: &Population, isolation: Isola
 
 #[test]
 fn a_standby_that_executes_commands_has_the_state_of_its_primary() {
-    // One thread executes what is serializable, whatever it touches; several, what keeps to its warehouse.
+    // One thread executes what is serializable, whatever it touches; several, what keeps to its
+    // warehouse.
     for (threads, isolation, at_home) in
         [(1, Isolation::Serializable, false), (1, Isolation::Snapshot, true), (2, Isolation::Snapshot, true)]
     {

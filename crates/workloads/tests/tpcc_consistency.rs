@@ -1,4 +1,5 @@
-//! The checker finds damage: each condition fails when what it speaks of is damaged, and not otherwise.
+//! The checker finds damage: each condition fails when what it speaks of is damaged, and not
+//! otherwise.
 
 mod common;
 
@@ -47,7 +48,8 @@ fn copy_line(txn: &Transaction<'_>, tables: &Tables, from: &[u8], order: u32) ->
 /// What is damaged, how, and which conditions are violated then.
 struct Damage(&'static str, fn(&Transaction<'_>, &Tables) -> Done, &'static [u8]);
 
-/// In `Scale::small`, orders 1 to 21 of a district are delivered, 22 to 30 are new. Each of its 30 customers has one.
+/// In `Scale::small`, orders 1 to 21 of a district are delivered, 22 to 30 are new. Each of its 30
+/// customers has one.
 const DAMAGES: &[Damage] = &[
     Damage(
         "W_YTD",

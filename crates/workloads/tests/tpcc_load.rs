@@ -100,7 +100,7 @@ fn tables_have_their_rows() {
 
 #[test]
 fn progress_adds_up() {
-    let database = Database::volatile(4).unwrap();
+    let database = Database::volatile(4);
     let tables = Tables::create(&database).unwrap();
     let population = Population { scale: Scale::small(2), seed: 1, loaded_at: NOW };
     let rows = std::sync::atomic::AtomicU64::new(0);
@@ -124,7 +124,7 @@ fn what_cannot_be_loaded_is_refused() {
     let undelivered = WrongScale::Undelivered { undelivered: 31, orders: 30 };
     assert_eq!(load(&database, &tables, &odd, 1, &|_| {}), Err(LoadError::Scale(undelivered)));
 
-    let bare = Database::volatile(1).unwrap();
+    let bare = Database::volatile(1);
     assert!(Tables::open(&bare).unwrap_err().to_string().contains("load the workload first"));
     let tables = Tables::create(&bare).unwrap();
     let worker = bare.worker().unwrap();

@@ -29,7 +29,8 @@ fn terminal(population: &Population, number: u64, warehouse: u16) -> Terminal {
     Terminal::new(population, constants, population.seed, number, warehouse)
 }
 
-/// On a busy machine the other thread may be stopped in the middle of a transaction, for longer than the engine tries.
+/// On a busy machine the other thread may be stopped in the middle of a transaction, for longer
+/// than the engine tries.
 fn run_patiently(worker: &Worker, tables: &Tables, isolation: Isolation, request: &Request) -> (Outcome, Ticket) {
     for _ in 0..1_000 {
         match run(worker, tables, isolation, request) {
@@ -41,7 +42,8 @@ fn run_patiently(worker: &Worker, tables: &Tables, isolation: Isolation, request
     panic!("a million tries were not enough");
 }
 
-/// Runs `count` transactions of the mix and returns the marks of those that were acknowledged and have written.
+/// Runs `count` transactions of the mix and returns the marks of those that were acknowledged and
+/// have written.
 fn drive(
     database: &Database,
     tables: &Tables,
@@ -259,8 +261,8 @@ fn a_payment_does_what_its_clause_says() {
     assert_consistent(&single.database, &single.tables);
 }
 
-/// Of those who share a last name, the one in the middle by first name, rounded up: for any number of them,
-/// few enough to be remembered or not.
+/// Of those who share a last name, the one in the middle by first name, rounded up: for any number
+/// of them, few enough to be remembered or not.
 #[test]
 fn a_last_name_means_the_customer_in_the_middle() {
     let single = Single::new();

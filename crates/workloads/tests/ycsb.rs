@@ -17,7 +17,7 @@ use freshet_workloads::{
 };
 
 fn loaded(records: u64, shape: Shape, threads: usize) -> (Database, Tables, Population) {
-    let database = Database::volatile(8).unwrap();
+    let database = Database::volatile(8);
     let tables = Tables::create(&database).unwrap();
     let population = Population { records, shape, seed: seed() };
     let _ = load(&database, &tables, &population, threads, &|_| {}).unwrap();

@@ -82,8 +82,7 @@ impl Reign {
         let shipped = Arc::new(Shipped(log.reader()));
         let shipping = Shipping::start(who, shipping_config, shipped, throne.terms.clone());
         let shipping = Arc::new(shipping.map_err(|cause| format!("cannot start its threads: {cause}"))?);
-        let sink = log.attach(Arc::new(ShipSink(Arc::clone(&shipping)))).map_err(|cause| cause.to_string())?;
-        let sink = Arc::new(sink);
+        let sink = Arc::new(log.attach(Arc::new(ShipSink(Arc::clone(&shipping)))));
         let end = log.begin_term(throne.node).map_err(|cause| cause.to_string())?;
         log.nudge(end);
         let holder = match config.domain {

@@ -77,7 +77,7 @@ pub struct World {
 
 impl World {
     pub fn new(workers: usize, items: impl IntoIterator<Item = Item>) -> Self {
-        let database = Database::volatile(workers + 4).unwrap();
+        let database = Database::volatile(workers + 4);
         let definition = TableDefinition::new(
             "items",
             vec![

@@ -1,5 +1,6 @@
-//! A ring of immediate values in shared memory, from one thread of one process to one thread of another, at which the latter sleeps:
-//! `freshet_base::value_ring`, with a futex. That the connection has ended is known to each process on its own ([`Bell::close`]), not from here.
+//! A ring of immediate values in shared memory, from one thread of one process to one thread of
+//! another, at which the latter sleeps: `freshet_base::value_ring`, with a futex. That the
+//! connection has ended is known to each process on its own ([`Bell::close`]), not from here.
 
 use std::{
     io,
@@ -48,7 +49,8 @@ impl Bell {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// The connection is over: who listens in this process stops, once it has heard what was rung before.
+    /// The connection is over: who listens in this process stops, once it has heard what was rung
+    /// before.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         let sleep = self.memory.half(SLEEP);

@@ -1,14 +1,16 @@
-//! True one-sided memory between processes of one machine: each has mapped what the other has registered.
+//! True one-sided memory between processes of one machine: each has mapped what the other has
+//! registered.
 //!
-//! A write is a copy by the writer; the other side's processor has no part in it. Immediate values go through a ring in shared memory
-//! ([`bell`]), at which the other side sleeps when it has nothing to do.
+//! A write is a copy by the writer; the other side's processor has no part in it. Immediate values
+//! go through a ring in shared memory ([`bell`]), at which the other side sleeps when it has
+//! nothing to do.
 //!
 //! The two pass each other the descriptors of what they have registered, over a socket between
 //! processes of one user ([`local`](crate::local)). Neither finds the other's memory by a number or
 //! a name.
 //!
-//! The TCP connection on which the two met stays open beside it: when it ends, a thread that does nothing but wait for that wakes whoever
-//! sleeps here.
+//! The TCP connection on which the two met stays open beside it: when it ends, a thread that does
+//! nothing but wait for that wakes whoever sleeps here.
 //!
 //! A process cannot be kept from storing into memory that it has mapped. So a side that takes its
 //! memory back says so in that memory ([`bell::Bell::revoke`]), and a side that reads, adds or
@@ -173,7 +175,8 @@ impl ShmQueue {
         let region = self.region(to, length)?;
         let mut at = to.offset as usize;
         for piece in pieces {
-            // What is long is not worth a place in this processor's caches; what is short is looked at at once over there.
+            // What is long is not worth a place in this processor's caches; what is short is looked
+            // at at once over there.
             if piece.len() >= AROUND && piece.len().is_multiple_of(8) && at.is_multiple_of(8) {
                 store_around(region.words(), at, piece);
             } else {
@@ -233,7 +236,7 @@ impl QueuePair for ShmQueue {
         true
     }
 
-    fn has_room(&self) -> bool {
+    fn has_room(&self, _bytes: u64) -> bool {
         self.bell.has_room()
     }
 }

@@ -1,7 +1,9 @@
-//! One-sided operations over TCP: the other side's receiving thread does by hand what a network card would do.
+//! One-sided operations over TCP: the other side's receiving thread does by hand what a network
+//! card would do.
 //!
-//! It does so within [`CompletionQueue::next`]: whoever waits for an immediate value carries out, on the way there, what the other side
-//! has posted. So a side whose completion queue nobody asks answers no reads.
+//! It does so within [`CompletionQueue::next`]: whoever waits for an immediate value carries out,
+//! on the way there, what the other side has posted. So a side whose completion queue nobody asks
+//! answers no reads.
 //!
 //! ```text
 //! offset  bytes  little endian
@@ -17,7 +19,8 @@
 //!     32         the data
 //! ```
 //!
-//! The data carries no checksum of its own: what replication writes has one, computed by whoever made it.
+//! The data carries no checksum of its own: what replication writes has one, computed by whoever
+//! made it.
 
 use std::{
     io::{self, IoSlice},
@@ -237,7 +240,8 @@ impl QueuePair for TcpQueue {
     }
 
     fn farewell(&mut self, patience: Duration) {
-        // A connection that is closed over unread bytes is reset, which would take the last message with it.
+        // A connection that is closed over unread bytes is reset, which would take the last message
+        // with it.
         let writer = self.writer.lock().expect("no code panics under this mutex");
         super::drain(&writer.stream, patience);
     }
@@ -276,7 +280,8 @@ impl TcpCompletions {
         ReceiveError::Violation { peer: self.peer, why }
     }
 
-    /// Reads more ahead of what was asked for; false when nothing came in time, before anything of a header did.
+    /// Reads more ahead of what was asked for; false when nothing came in time, before anything of
+    /// a header did.
     fn refill(&mut self) -> Result<bool, ReceiveError> {
         let kept = self.ahead.len() - self.start;
         self.ahead.copy_within(self.start.., 0);

@@ -1,5 +1,5 @@
-//! A device, and the memory that is registered with it. As in all of this module, what was made is given back when it is dropped, and holds on to
-//! what it was made of.
+//! A device, and the memory that is registered with it. As in all of this module, what was made is
+//! given back when it is dropped, and holds on to what it was made of.
 
 use std::{
     ffi::{CStr, c_int, c_uint},
@@ -48,7 +48,8 @@ pub struct Device {
     gid: [u8; 16],
 }
 
-// SAFETY: libibverbs lets any thread use a context and what was made of it; everything that is not atomic here stays as it was made.
+// SAFETY: libibverbs lets any thread use a context and what was made of it; everything that is not
+// atomic here stays as it was made.
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
@@ -73,7 +74,8 @@ fn open(library: &'static Library, wanted: Option<&str>) -> Result<Vec<(String, 
     for index in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: the list has `count` entries, none of them null.
         let device = unsafe { *list.as_ptr().add(index) };
-        // SAFETY: a device of the list, which is given back only below; its name is a string inside of it.
+        // SAFETY: a device of the list, which is given back only below; its name is a string inside
+        // of it.
         let name = unsafe { CStr::from_ptr((library.get_device_name)(device)) }.to_string_lossy().into_owned();
         if wanted.is_none_or(|wanted| wanted == name) {
             // SAFETY: as above; an open context needs the list no more.
@@ -100,7 +102,8 @@ fn open(library: &'static Library, wanted: Option<&str>) -> Result<Vec<(String, 
 }
 
 impl Device {
-    /// The device, port and address that the configuration names, or else the first port that is up.
+    /// The device, port and address that the configuration names, or else the first port that is
+    /// up.
     pub fn open(config: &FabricConfig) -> Result<Arc<Self>, OpenError> {
         let library = Library::get().map_err(missing)?;
         let wanted = config.device.as_ref();
@@ -171,8 +174,9 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: made by this library, given back once, and everything made of them is gone: it holds on to this value. If they were
-        // refused, the kernel takes them back at the end of the process.
+        // SAFETY: made by this library, given back once, and everything made of them is gone: it
+        // holds on to this value. If they were refused, the kernel takes them back at the end of
+        // the process.
         unsafe {
             (self.library.dealloc_pd)(self.domain.as_ptr());
             (self.library.close_device)(self.context.as_ptr());
@@ -217,7 +221,8 @@ impl Drop for Opened {
     }
 }
 
-/// The address to use where none is configured: over Ethernet, one of version 2 of RoCE that stands for an IPv4 address, if there is one.
+/// The address to use where none is configured: over Ethernet, one of version 2 of RoCE that stands
+/// for an IPv4 address, if there is one.
 fn best_gid(device: &str, port: u8, length: c_int) -> u8 {
     let directory = format!("/sys/class/infiniband/{device}/ports/{port}");
     let read = |path: String| fs::read_to_string(path).unwrap_or_default();
@@ -267,8 +272,9 @@ impl Memory {
             }
         }
         let address = words.as_ptr().cast_mut().cast();
-        // SAFETY: the memory is mapped, and stays so until it was given back: this value owns it. It consists of atomics, so that
-        // the card may write there while others have references to it.
+        // SAFETY: the memory is mapped, and stays so until it was given back: this value owns it.
+        // It consists of atomics, so that the card may write there while others have references to
+        // it.
         let region = unsafe { (device.library.reg_mr)(device.domain.as_ptr(), address, bytes, access) };
         let Some(region) = NonNull::new(region) else {
             let error = io::Error::last_os_error();
@@ -308,7 +314,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: given back once, and before the memory. If it were refused, the pages would stay pinned, not be used for something else.
+        // SAFETY: given back once, and before the memory. If it were refused, the pages would stay
+        // pinned, not be used for something else.
         unsafe { (self.device.library.dereg_mr)(self.region.as_ptr()) };
     }
 }

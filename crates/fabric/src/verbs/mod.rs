@@ -1,19 +1,24 @@
 //! RDMA: reliable connected queue pairs of libibverbs (Query Fresh, sections 2.2 and 3.1).
 //!
-//! A side registers its memory with the card and offers address and key of each region; connected, the other side's card writes there, reads, and adds,
-//! and no processor of this side has a part in it. Immediate values complete receives that are posted ahead of them.
+//! A side registers its memory with the card and offers address and key of each region; connected,
+//! the other side's card writes there, reads, and adds, and no processor of this side has a part in
+//! it. Immediate values complete receives that are posted ahead of them.
 //!
-//! A completion says that what was written has reached the other side's memory or its caches, not that it is persistent there (section 2.3). Both
-//! ways to get there are the business of who uses this: reading back after writing, with caches that the card bypasses
-//! ([`QueuePair::read`](crate::QueuePair::read), the "appliance" method), or an acknowledgement by the other side after it has flushed (the
-//! "general-purpose server" method).
+//! A completion says that what was written has reached the other side's memory or its caches, not
+//! that it is persistent there (section 2.3). Both ways to get there are the business of who uses
+//! this: reading back after writing, with caches that the card bypasses
+//! ([`QueuePair::read`](crate::QueuePair::read), the "appliance" method), or an acknowledgement by
+//! the other side after it has flushed (the "general-purpose server" method).
 //!
-//! The TCP connection on which the two met stays open beside it. Each side says one byte on it when its queue pair can receive, for which the other waits
-//! before its first packet: a packet that comes too early would be lost, and sent again only after a time-out. After that nothing is said, and
-//! when the connection ends, the queue pair goes into its error state: nothing of this side's memory can be reached any more.
+//! The TCP connection on which the two met stays open beside it. Each side says one byte on it when
+//! its queue pair can receive, for which the other waits before its first packet: a packet that
+//! comes too early would be lost, and sent again only after a time-out. After that nothing is said,
+//! and when the connection ends, the queue pair goes into its error state: nothing of this side's
+//! memory can be reached any more.
 //!
-//! A link that is cut is noticed by who sends: the card tries again and again for about the `patience` of the configuration, and then completes with
-//! an error ([`SendError::Lost`](crate::SendError::Lost)).
+//! A link that is cut is noticed by who sends: the card tries again and again for about the
+//! `patience` of the configuration, and then completes with an error
+//! ([`SendError::Lost`](crate::SendError::Lost)).
 
 mod device;
 mod pair;
@@ -175,8 +180,8 @@ fn understand(theirs: &Offer) -> Result<(Other, Vec<Remote>), OpenError> {
     Ok((Other { number: queue_pair, sequence, gid, lid, mtu }, regions))
 }
 
-/// How long the card waits for an acknowledgement, as the verbs number it: after all its attempts, `patience` has about passed. (Cards take up to
-/// four times as long as they are told.)
+/// How long the card waits for an acknowledgement, as the verbs number it: after all its attempts,
+/// `patience` has about passed. (Cards take up to four times as long as they are told.)
 fn timeout(patience: Duration) -> u8 {
     let attempt = patience / (u32::from(RETRIES) + 1);
     // From 67 ms, below which a busy network looks like a dead one, to 1.07 s.
@@ -239,7 +244,8 @@ impl Link {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// Waits until the other side can receive: true; false when the connection has ended, none when `patience` has passed.
+    /// Waits until the other side can receive: true; false when the connection has ended, none when
+    /// `patience` has passed.
     fn ready(&self, patience: Duration) -> Option<bool> {
         let mut ready = self.ready.lock().expect("no code panics under this mutex");
         let begun = Instant::now();

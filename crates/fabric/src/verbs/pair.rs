@@ -86,7 +86,8 @@ impl Completions {
         Ok(count)
     }
 
-    /// Asks for an event at the next completion. Whatever completed before is found by a poll after this.
+    /// Asks for an event at the next completion. Whatever completed before is found by a poll after
+    /// this.
     pub fn arm(&self) -> io::Result<()> {
         // Relaxed, here and below: only the thread that owns this side of the connection sleeps.
         if self.armed.load(Ordering::Relaxed) {
@@ -120,7 +121,8 @@ impl Completions {
             return Ok(());
         }
         let (mut queue, mut ours) = (null_mut(), null_mut());
-        // SAFETY: the channel is open, and there are places for the answer; it does not block, by its descriptor's flags.
+        // SAFETY: the channel is open, and there are places for the answer; it does not block, by
+        // its descriptor's flags.
         if unsafe { (self.device.library.get_cq_event)(self.channel.as_ptr(), &mut queue, &mut ours) } == 0 {
             // SAFETY: an event of this channel's only queue, which must know that it was taken.
             unsafe { (self.device.library.ack_cq_events)(self.queue.as_ptr(), 1) };
@@ -141,7 +143,8 @@ impl Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        // SAFETY: each given back once, after the queue pair that completes into it, and every event was acknowledged.
+        // SAFETY: each given back once, after the queue pair that completes into it, and every
+        // event was acknowledged.
         unsafe {
             (self.device.library.destroy_cq)(self.queue.as_ptr());
             (self.device.library.destroy_channel)(self.channel.as_ptr());
@@ -205,7 +208,8 @@ impl fmt::Debug for Pair {
 }
 
 impl Pair {
-    /// One with room for `depth` work requests and `receives` immediate values, or as many as the device allows, in state INIT.
+    /// One with room for `depth` work requests and `receives` immediate values, or as many as the
+    /// device allows, in state INIT.
     pub fn new(device: &Arc<Device>, memories: Vec<Memory>, depth: u32, receives: u32) -> Result<Self, OpenError> {
         let most = u32::try_from(device.attributes.max_qp_wr).unwrap_or(0).max(1);
         let most_completions = u32::try_from(device.attributes.max_cqe).unwrap_or(0).max(1);
@@ -250,7 +254,8 @@ impl Pair {
     }
 
     fn modify(&self, to: &str, mut attributes: sys::QueuePairAttributes, mask: c_int) -> Result<(), OpenError> {
-        // SAFETY: a queue pair that lives, and attributes of the library's layout, from which it only reads.
+        // SAFETY: a queue pair that lives, and attributes of the library's layout, from which it
+        // only reads.
         outcome(unsafe { (self.device.library.modify_qp)(self.queue.as_ptr(), &mut attributes, mask) })
             .map_err(|error| refused(&format!("moving the queue pair to {to}"), &error))
     }
@@ -270,8 +275,9 @@ impl Pair {
         self.depth as usize
     }
 
-    /// Connects with `other`: INIT, RTR, RTS. A packet that is not acknowledged within 4.096 µs times two to the `timeout` is sent
-    /// again, six times; after that the work request completes with an error.
+    /// Connects with `other`: INIT, RTR, RTS. A packet that is not acknowledged within 4.096 µs
+    /// times two to the `timeout` is sent again, six times; after that the work request completes
+    /// with an error.
     pub fn connect(&self, other: &Other, sequence: u32, timeout: u8) -> Result<(), OpenError> {
         let atomics = self.device.attributes.max_qp_rd_atom.clamp(0, 1) as u8;
         let mut attributes = self.attributes();
@@ -280,7 +286,8 @@ impl Pair {
         attributes.destination = other.number;
         attributes.receive_sequence = other.sequence;
         attributes.max_dest_rd_atomic = atomics;
-        // 0.64 ms: who writes to a side that has not yet posted another receive waits so long before it tries again.
+        // 0.64 ms: who writes to a side that has not yet posted another receive waits so long
+        // before it tries again.
         attributes.min_rnr_timer = 12;
         attributes.address = sys::AddressAttributes {
             gid: sys::Gid(other.gid),
@@ -317,7 +324,8 @@ impl Pair {
         self.modify("RTS", attributes, mask)
     }
 
-    /// Ends it: what is posted completes as flushed, and the other side can reach nothing here any more.
+    /// Ends it: what is posted completes as flushed, and the other side can reach nothing here any
+    /// more.
     pub fn end(&self) {
         let mut attributes = self.attributes();
         attributes.state = sys::STATE_ERROR;
@@ -325,7 +333,8 @@ impl Pair {
         let _ = self.modify("ERR", attributes, sys::SET_STATE);
     }
 
-    /// Posts `work` between `local` and the other side's address and key in `remote`. Its completion will have this `id`.
+    /// Posts `work` between `local` and the other side's address and key in `remote`. Its
+    /// completion will have this `id`.
     pub fn post(&self, id: u64, work: Work, local: Stretch<'_>, remote: (u64, u32)) -> io::Result<()> {
         let Stretch { memory: local, at, length } = local;
         let inside = at.checked_add(length).is_some_and(|end| end <= size_of_val(local.region().words()));
@@ -359,8 +368,9 @@ impl Pair {
         let mut bad = null_mut();
         // SAFETY: the queue pair lives, and the context in it is open.
         let post = unsafe { (*(*self.queue.as_ptr()).context).ops.post_send }.ok_or(io::ErrorKind::Unsupported)?;
-        // SAFETY: the driver's function for this queue pair; it copies the request and the piece. The card reaches the
-        // memory of the piece by its key alone, which is taken from it before the memory goes away.
+        // SAFETY: the driver's function for this queue pair; it copies the request and the piece.
+        // The card reaches the memory of the piece by its key alone, which is taken from it before
+        // the memory goes away.
         outcome(unsafe { post(self.queue.as_ptr(), &mut request, &mut bad) })
     }
 
@@ -370,14 +380,16 @@ impl Pair {
         let mut bad = null_mut();
         // SAFETY: the queue pair lives, and the context in it is open.
         let post = unsafe { (*(*self.queue.as_ptr()).context).ops.post_recv }.ok_or(io::ErrorKind::Unsupported)?;
-        // SAFETY: the driver's function for this queue pair; it copies the request, which has no memory.
+        // SAFETY: the driver's function for this queue pair; it copies the request, which has no
+        // memory.
         outcome(unsafe { post(self.queue.as_ptr(), &mut request, &mut bad) })
     }
 }
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        // SAFETY: given back once, before the queues and the memory, which are dropped after this. From here on the card touches neither.
+        // SAFETY: given back once, before the queues and the memory, which are dropped after this.
+        // From here on the card touches neither.
         unsafe { (self.device.library.destroy_qp)(self.queue.as_ptr()) };
     }
 }

@@ -1,8 +1,9 @@
 //! Both ends of a queue pair as the traits of this crate see them.
 //!
-//! What is written is copied into a *send ring*, registered memory from which the card fetches it, so that who writes can use its own memory
-//! again at once. Every work request asks for a completion: the card completes them in order, and with each the stretch of the ring is free again.
-//! No more are posted than the queue has room for; who posts one more waits for the oldest.
+//! What is written is copied into a *send ring*, registered memory from which the card fetches it,
+//! so that who writes can use its own memory again at once. Every work request asks for a
+//! completion: the card completes them in order, and with each the stretch of the ring is free
+//! again. No more are posted than the queue has room for; who posts one more waits for the oldest.
 
 use std::{
     collections::VecDeque,
@@ -25,13 +26,15 @@ use super::{
 };
 use crate::{CompletionQueue, Place, QueuePair, ReceiveError, SendError, fits, stream::Stream, tcp::Counters};
 
-/// No work request carries more bytes: so a ring of several such is always in use by the card while the next is copied.
+/// No work request carries more bytes: so a ring of several such is always in use by the card while
+/// the next is copied.
 pub const LONGEST: usize = 256 << 10;
 /// So many completions are taken at once.
 const BATCH: usize = 16;
 
-/// Takes completions; where there are none, waits until `until`: looks for `spin`, then sleeps. Returns none at that time, or when the link
-/// has ended and everything that completed before was taken.
+/// Takes completions; where there are none, waits until `until`: looks for `spin`, then sleeps.
+/// Returns none at that time, or when the link has ended and everything that completed before was
+/// taken.
 fn wait(
     completions: &Completions,
     link: &Link,
@@ -174,7 +177,8 @@ impl VerbsQueue {
         Ok(count > 0)
     }
 
-    /// Waits until so few are posted that one more has room, and `length` bytes of the ring are free from where it says.
+    /// Waits until so few are posted that one more has room, and `length` bytes of the ring are
+    /// free from where it says.
     fn room(&mut self, length: usize) -> Result<usize, SendError> {
         let size = size_of_val(self.ring.region().words()) as u64;
         let at = self.state.head % size;
@@ -220,7 +224,8 @@ impl VerbsQueue {
         Ok(id)
     }
 
-    /// Writes; of the last stretch the other side hears `immediate`, if there is one (Query Fresh, section 3.1, step 1).
+    /// Writes; of the last stretch the other side hears `immediate`, if there is one (Query Fresh,
+    /// section 3.1, step 1).
     fn write(&mut self, to: Place, pieces: &[&[u8]], immediate: Option<u32>) -> Result<(), SendError> {
         let length = pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let (mut address, key) = self.remote(to, length as u64)?;
@@ -325,7 +330,7 @@ impl QueuePair for VerbsQueue {
         true
     }
 
-    fn has_room(&self) -> bool {
+    fn has_room(&self, _bytes: u64) -> bool {
         // A queue that fills is one whose card gets no answers: soon somebody would wait for room.
         let ring = size_of_val(self.ring.region().words()) as u64;
         self.state.posted.len() * 2 <= self.pair.depth() && (self.state.head - self.state.tail) * 2 <= ring
@@ -366,11 +371,12 @@ impl VerbsCompletions {
         why.map_or(ReceiveError::Closed { peer: self.peer }, |why| self.lost(why))
     }
 
-    /// A receive has ended with this status. If it was only flushed, something else has failed before: what this side has posted, most
-    /// likely, of which nobody may have heard yet.
+    /// A receive has ended with this status. If it was only flushed, something else has failed
+    /// before: what this side has posted, most likely, of which nobody may have heard yet.
     fn fail(&self, status: u32) {
         let mut completed = [WorkCompletion::default(); BATCH];
-        // Whoever posts has no use for these completions any more: nothing can be posted after an error.
+        // Whoever posts has no use for these completions any more: nothing can be posted after an
+        // error.
         while let Ok(count @ 1..) = self.pair.sent.poll(&mut completed) {
             let failed = |it: &&WorkCompletion| ![sys::SUCCESS, sys::FLUSHED].contains(&it.status);
             if let Some(failed) = completed[..count].iter().find(failed) {
@@ -454,7 +460,8 @@ impl CompletionQueue for VerbsCompletions {
 impl Drop for VerbsCompletions {
     fn drop(&mut self) {
         self.revoke();
-        // Ends the watching thread, here and on the other side. An error means that it is closed already.
+        // Ends the watching thread, here and on the other side. An error means that it is closed
+        // already.
         self.stream.shut_down(Shutdown::Both);
     }
 }

@@ -1,8 +1,10 @@
-//! libibverbs, as this crate uses it: loaded when it is first asked for, so that a program that knows it starts where there is none.
+//! libibverbs, as this crate uses it: loaded when it is first asked for, so that a program that
+//! knows it starts where there is none.
 //!
-//! The layouts are those of the library's application binary interface (`IBVERBS_1.1`, rdma-core), which every program compiled against
-//! `infiniband/verbs.h` contains: posting and polling are no functions of the library, but of the driver, through the table in [`Context`]. They are
-//! those of 64-bit systems; `tests/vm/verbs` compares them with the header of the machine that it runs on.
+//! The layouts are those of the library's application binary interface (`IBVERBS_1.1`, rdma-core),
+//! which every program compiled against `infiniband/verbs.h` contains: posting and polling are no
+//! functions of the library, but of the driver, through the table in [`Context`]. They are those of
+//! 64-bit systems; `tests/vm/verbs` compares them with the header of the machine that it runs on.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
@@ -374,21 +376,24 @@ macro_rules! library {
 
         impl Library {
             fn load() -> Result<Self, String> {
-                // SAFETY: a string that ends in a zero; what runs at loading is the library's own initialisation.
+                // SAFETY: a string that ends in a zero; what runs at loading is the library's own
+                // initialisation.
                 let handle = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
                 if handle.is_null() {
                     return Err(format!("{}; install libibverbs1 and ibverbs-providers, or use fabric tcp", why()));
                 }
                 let find = |symbol: &CStr| {
-                    // SAFETY: the handle is of a library that stays loaded, and the string ends in a zero.
+                    // SAFETY: the handle is of a library that stays loaded, and the string ends in
+                    // a zero.
                     let found = unsafe { libc::dlsym(handle, symbol.as_ptr()) };
                     if found.is_null() { Err(format!("this libibverbs is none that is known here: {}", why())) } else { Ok(found) }
                 };
                 Ok(Self {
                     $($name: {
                         let found = find($symbol)?;
-                        // SAFETY: the function of this name has this type since the interface IBVERBS_1.1; data pointers and
-                        // function pointers have one representation wherever there is dlsym.
+                        // SAFETY: the function of this name has this type since the interface
+                        // IBVERBS_1.1; data pointers and function pointers have one representation
+                        // wherever there is dlsym.
                         unsafe { std::mem::transmute::<Opaque, unsafe extern "C" fn($($argument),*) $(-> $result)?>(found) }
                     },)*
                 })

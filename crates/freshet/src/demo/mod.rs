@@ -6,6 +6,7 @@
 
 mod cluster;
 mod load;
+pub mod procedures;
 mod proof;
 mod readers;
 mod sql;
@@ -24,6 +25,7 @@ use indicatif::ProgressBar;
 use self::{
     cluster::{Cluster, PATIENCE},
     load::Load,
+    procedures::LoadTpcc,
     readers::Readers,
     sql::Psql,
     table::Table,
@@ -32,7 +34,6 @@ use crate::{
     Failure,
     client::{Client, ClientError},
     interruption::Interruption,
-    server::procedures::LoadTpcc,
     units::{grouped, loading_style, now_micros},
 };
 

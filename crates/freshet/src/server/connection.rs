@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::strangers::Place;
+use freshet_base::{Stamp, strangers::Place};
 use freshet_engine::CheckpointKind;
 use freshet_fabric::stream::Stream;
 use freshet_membership::Identity;
@@ -382,10 +382,14 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
         }
         Ask::Call(call) => {
             let Some(procedures) = &shared.procedures else {
-                let reason = "this node runs no procedures: only those do that a benchmark starts".to_owned();
+                let reason = "this node has no procedures: only nodes of the demo and of benchmarks have".to_owned();
                 return reply.send(Answer::Refused { reason });
             };
-            if let Some(answer) = procedures.answer_at_once(&call) {
+            if let Some(answer) = procedures.answer_at_once(&shared.host, &call) {
+                let answer = match answer {
+                    Ok(result) => Answer::Committed { stamp: None, until: Stamp::ZERO, result },
+                    Err(reason) => Answer::Refused { reason },
+                };
                 return reply.send(answer);
             }
             let lane = if procedures.is_long(&call.procedure) { &shared.long } else { &shared.quick };

@@ -1,5 +1,5 @@
 //! The control port: the server's end of connections from operators and monitors, and, on a node
-//! that was started for a benchmark, from the clients that call its procedures.
+//! that has procedures, from the clients that call them.
 //!
 //! | client | may ask |
 //! |---|---|
@@ -12,7 +12,6 @@
 //! | one that accepts | opens connections | the server stops |
 //! | one for each stranger, two for each client, [`connection`] | read requests, write answers | the client has gone |
 //! | one for long work, and `workers` for procedures, [`work`] | never wait for a commit | the server stops |
-//! | as many as were asked for, [`readers`] | run read-only transactions, for benchmarks | they are told, or the server stops |
 //! | two that wait, [`completion`] | answer when a commit, or a read view, has come so far | the server stops |
 //!
 //! A worker hands a finished transaction with its ticket over and goes on with the next. All answers of one group
@@ -20,8 +19,7 @@
 
 mod completion;
 mod connection;
-pub(crate) mod procedures;
-pub mod readers;
+pub mod procedures;
 pub(crate) mod starting;
 #[cfg(test)]
 mod tests;
@@ -39,7 +37,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Isolation, Stamp, strangers::Strangers};
+use freshet_base::{Stamp, strangers::Strangers};
 use freshet_engine::Database;
 use freshet_fabric::{
     local::{self, LocalListener},
@@ -47,7 +45,7 @@ use freshet_fabric::{
 };
 use freshet_membership::{Credentials, Grant, Identity};
 
-use self::{completion::Completions, procedures::Procedures, readers::Readers, work::Lane};
+use self::{completion::Completions, procedures::Procedures, work::Lane};
 use crate::{Failure, protocol::Watermarks};
 
 /// Clients at once. One more takes the place of the client that has wanted nothing for longest.
@@ -62,7 +60,7 @@ const STRANGERS: usize = 64;
 const FAIR: Duration = Duration::from_millis(250);
 
 /// A node, as far as its clients are concerned.
-pub(crate) trait Host: Send + Sync {
+pub trait Host: Send + Sync {
     /// Its database.
     fn database(&self) -> &Database;
     /// Where its watermarks are. Cheap.
@@ -70,12 +68,24 @@ pub(crate) trait Host: Send + Sync {
     /// Its status, as JSON.
     fn status(&self) -> String;
     /// Makes it the primary; returns its term and where that begins. May take a while.
+    ///
+    /// # Errors
+    /// When it cannot be, or must not.
     fn promote(&self, force: bool) -> Result<(u32, Stamp), String>;
     /// Writes a checkpoint and waits for it. May take a while.
+    ///
+    /// # Errors
+    /// Why there is none.
     fn checkpoint(&self, kind: freshet_engine::CheckpointKind) -> Result<freshet_engine::CheckpointStatus, String>;
     /// Gives out a token that is valid for this time. Secret.
+    ///
+    /// # Errors
+    /// When this node gives out none.
     fn token(&self, grant: Grant, valid: Duration) -> Result<String, String>;
     /// Blocks until everything below `stamp` is visible.
+    ///
+    /// # Errors
+    /// When it is not by then.
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String>;
 }
 
@@ -117,21 +127,19 @@ impl Doors {
 }
 
 /// What the server offers besides the node's control.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Purpose {
     /// Whether every client may ask for the status.
     pub(crate) open_status: bool,
-    /// The procedures of a node that was started for a benchmark.
-    pub(crate) procedures: Option<ProcedureOptions>,
+    /// Procedures, and on how many threads they are run.
+    pub(crate) procedures: Option<(Arc<dyn Procedures>, usize)>,
 }
 
-/// How procedures are run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ProcedureOptions {
-    /// On this many threads.
-    pub(crate) workers: usize,
-    /// As transactions of this level.
-    pub(crate) isolation: Isolation,
+impl Purpose {
+    /// Threads that run procedures.
+    fn workers(&self) -> usize {
+        self.procedures.as_ref().map_or(0, |(_, workers)| *workers)
+    }
 }
 
 /// What a client may ask.
@@ -159,8 +167,7 @@ struct Shared {
     host: Arc<dyn Host>,
     credentials: Option<Credentials>,
     open_status: bool,
-    procedures: Option<Procedures>,
-    readers: Readers,
+    procedures: Option<Arc<dyn Procedures>>,
     quick: Lane,
     long: Lane,
     commits: Completions,
@@ -229,13 +236,11 @@ impl Server {
         purpose: &Purpose,
     ) -> Result<Self, Failure> {
         let Doors { far, near, address } = doors;
-        let workers = purpose.procedures.map_or(0, |options| options.workers);
         let shared = Arc::new(Shared {
             host,
             credentials,
             open_status: purpose.open_status,
-            procedures: purpose.procedures.map(|options| Procedures::new(options.isolation)),
-            readers: Readers::default(),
+            procedures: purpose.procedures.as_ref().map(|(procedures, _)| Arc::clone(procedures)),
             quick: Lane::default(),
             long: Lane::default(),
             commits: Completions::default(),
@@ -246,7 +251,7 @@ impl Server {
             strangers: Strangers::new(STRANGERS, FAIR),
         });
         let mut server = Self { shared, address, threads: Vec::new() };
-        for number in 0..workers {
+        for number in 0..purpose.workers() {
             server.spawn(format!("worker {number}"), |shared| work::run(&shared, &shared.quick))?;
         }
         server.spawn("long worker".to_owned(), |shared| work::run(&shared, &shared.long))?;
@@ -262,7 +267,7 @@ impl Server {
     /// How many workers a server for this purpose may have at the same time.
     pub(crate) fn places(purpose: &Purpose) -> usize {
         // One for long work; that may load with as many threads again, and make tables with one more.
-        purpose.procedures.map_or(0, |options| 2 * options.workers) + 2
+        2 * purpose.workers() + 2
     }
 
     fn spawn(&mut self, name: String, run: impl FnOnce(Arc<Shared>) + Send + 'static) -> Result<(), Failure> {
@@ -285,7 +290,9 @@ impl Drop for Server {
         }
         self.shared.commits.stop();
         self.shared.views.stop();
-        self.shared.readers.stop();
+        if let Some(procedures) = &self.shared.procedures {
+            procedures.stop();
+        }
         for stranger in self.shared.strangers.close() {
             stranger.shut_down(Shutdown::Both);
         }

@@ -1,37 +1,44 @@
-//! What clients may call.
-//!
-//! | procedure | input | returns |
-//! |---|---|---|
-//! | `tpcc/load` | [`LoadTpcc`] | the [`Population`]; makes the tables first |
-//! | `tpcc/progress` | nothing | how many rows have been loaded |
-//! | `tpcc/population` | nothing | the [`Population`] |
-//! | `tpcc/run` | [`tpcc::input::Request`] | [`tpcc::outcome::Outcome`] |
-//! | `tpcc/check` | nothing | a [`tpcc::consistency::Verdict`] for each of the conditions 1 to 12 |
-//! | `tpcc/readers/...` | | see [`readers`](super::readers) |
-//! | `journal/create` | nothing | nothing; makes the table when it is not there |
-//! | `journal/write` | [`Mark`] | nothing |
-//! | `journal/missing` | a list of [`Mark`]s | those that are not there |
+//! The door through which a program gives its nodes procedures: transactions that clients call by
+//! name. A node that `freshet serve` runs has none.
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::sync::Arc;
+
+use freshet_base::Stamp;
+use freshet_engine::{
+    CommandExecutor, CommitError, CreateTableError, Database, ProcedureError, Ticket, Worker, WriteError,
 };
 
-use freshet_base::Isolation;
-use freshet_engine::{CommitError, CreateTableError, Database, ProcedureError, Ticket, Worker, WriteError};
-use freshet_workloads::{
-    TableSet,
-    journal::{self, JournalRow, Mark},
-    procedure::read_only,
-    table::Typed,
-    tpcc::{self, consistency, load, population::Population, tables::Tables},
-};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use super::Host;
+use crate::protocol::Call;
 
-use crate::protocol::{Answer, Call};
+/// Procedures, and what they keep between calls.
+pub trait Procedures: Send + Sync {
+    /// Whether a procedure takes so long that others should not have to wait for it.
+    fn is_long(&self, procedure: &str) -> bool;
+
+    /// The answer to a call that needs neither a worker nor room in the log. Cheap.
+    fn answer_at_once(&self, host: &Arc<dyn Host>, call: &Call) -> Option<Result<Vec<u8>, String>>;
+
+    /// Runs a procedure. What it returns may be told once its ticket has resolved.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    fn run(&self, database: &Database, worker: &Worker, call: &Call) -> Result<(Vec<u8>, Ticket), CallError>;
+
+    /// Executes again what they log as commands, if they do.
+    fn executor(&self) -> Option<Arc<dyn CommandExecutor>> {
+        None
+    }
+
+    /// Ends what they have begun, and blocks until it has ended.
+    fn stop(&self) {}
+}
+
+/// What waits for nothing.
+pub const AT_ONCE: Ticket = Ticket { stamp: None, until: Stamp::ZERO };
 
 /// Why a call has no result.
-pub(super) enum CallError {
+pub enum CallError {
     /// The transaction was rolled back.
     RolledBack(String),
     /// Nothing was done.
@@ -57,129 +64,5 @@ impl From<CreateTableError> for CallError {
             CreateTableError::Procedure(cause) => cause.into(),
             other => Self::Refused(other.to_string()),
         }
-    }
-}
-
-/// The input of `tpcc/load`.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct LoadTpcc {
-    /// What to load.
-    pub(crate) population: Population,
-    /// With so many threads.
-    pub(crate) threads: u16,
-}
-
-/// The procedures of a node, and what they keep between calls.
-pub(super) struct Procedures {
-    isolation: Isolation,
-    tpcc: OnceLock<Tables>,
-    journal: OnceLock<Typed<JournalRow>>,
-    loaded: AtomicU64,
-}
-
-/// A procedure's input, from a client.
-fn input<T: DeserializeOwned>(call: &Call) -> Result<T, CallError> {
-    postcard::from_bytes(&call.arguments)
-        .map_err(|cause| CallError::Refused(format!("{}: the input cannot be understood: {cause}", call.procedure)))
-}
-
-/// A procedure's result, for a client.
-fn output<T: Serialize>(value: &T) -> Vec<u8> {
-    postcard::to_stdvec(value).expect("results can be encoded")
-}
-
-/// What waits for nothing.
-const AT_ONCE: Ticket = Ticket { stamp: None, until: freshet_base::Stamp::ZERO };
-
-impl Procedures {
-    pub(super) fn new(isolation: Isolation) -> Self {
-        Self { isolation, tpcc: OnceLock::new(), journal: OnceLock::new(), loaded: AtomicU64::new(0) }
-    }
-
-    /// Whether a procedure takes so long that others should not have to wait for it.
-    pub(super) fn is_long(&self, procedure: &str) -> bool {
-        matches!(procedure, "tpcc/load" | "tpcc/check" | "journal/create" | "journal/missing")
-    }
-
-    /// The answer to a call that needs no worker.
-    pub(super) fn answer_at_once(&self, call: &Call) -> Option<Answer> {
-        let result = match call.procedure.as_str() {
-            "tpcc/progress" => output(&self.loaded.load(Ordering::Relaxed)),
-            _ => return None,
-        };
-        Some(Answer::Committed { stamp: None, until: AT_ONCE.until, result })
-    }
-
-    /// Runs a procedure. What it returns may be told once its ticket has resolved.
-    pub(super) fn run(
-        &self,
-        database: &Database,
-        worker: &Worker,
-        call: &Call,
-    ) -> Result<(Vec<u8>, Ticket), CallError> {
-        match call.procedure.as_str() {
-            "tpcc/run" => {
-                let (outcome, ticket) = tpcc::run(worker, self.tpcc(database)?, self.isolation, &input(call)?)?;
-                Ok((output(&outcome), ticket))
-            }
-            "tpcc/population" => {
-                let tables = self.tpcc(database)?;
-                let (population, ticket) = read_only(worker, |txn| tables.population(txn))?;
-                Ok((output(&population), ticket))
-            }
-            "tpcc/check" => {
-                let tables = self.tpcc(database)?;
-                let (verdicts, ticket) = read_only(worker, |txn| consistency::check(txn, tables))?;
-                Ok((output(&verdicts), ticket))
-            }
-            "tpcc/load" => self.load_tpcc(database, input(call)?),
-            "journal/create" => {
-                if database.table(&journal::definition().name).is_none() {
-                    database.create_table(&journal::definition())?;
-                }
-                Ok((Vec::new(), AT_ONCE))
-            }
-            "journal/write" => {
-                let (journal, mark) = (self.journal(database)?, input::<Mark>(call)?);
-                let ((), ticket) = worker.execute(self.isolation, |txn| journal.write(txn, mark))?;
-                Ok((Vec::new(), ticket))
-            }
-            "journal/missing" => {
-                let (journal, marks) = (self.journal(database)?, input::<Vec<Mark>>(call)?);
-                let (missing, ticket) = read_only(worker, |txn| journal.missing(txn, marks.iter().copied()))?;
-                Ok((output(&missing), ticket))
-            }
-            unknown => Err(CallError::Refused(format!("there is no procedure {unknown:?}"))),
-        }
-    }
-
-    fn tpcc(&self, database: &Database) -> Result<&Tables, CallError> {
-        if let Some(tables) = self.tpcc.get() {
-            return Ok(tables);
-        }
-        let tables = Tables::open(database).map_err(|absent| CallError::Refused(absent.to_string()))?;
-        Ok(self.tpcc.get_or_init(|| tables))
-    }
-
-    fn journal(&self, database: &Database) -> Result<&Typed<JournalRow>, CallError> {
-        if let Some(table) = self.journal.get() {
-            return Ok(table);
-        }
-        let table = Typed::open(database).map_err(|absent| CallError::Refused(absent.to_string()))?;
-        Ok(self.journal.get_or_init(|| table))
-    }
-
-    fn load_tpcc(&self, database: &Database, order: LoadTpcc) -> Result<(Vec<u8>, Ticket), CallError> {
-        let refused = |cause: String| CallError::Refused(cause);
-        order.population.scale.check().map_err(|cause| refused(cause.to_string()))?;
-        let tables = Tables::create(database)?;
-        self.loaded.store(0, Ordering::Relaxed);
-        let progress = |rows| {
-            self.loaded.fetch_add(rows, Ordering::Relaxed);
-        };
-        let threads = usize::from(order.threads).clamp(1, 2);
-        let ticket = load::load(database, &tables, &order.population, threads, &progress)
-            .map_err(|cause| CallError::RolledBack(cause.to_string()))?;
-        Ok((output(&order.population), ticket.unwrap_or(AT_ONCE)))
     }
 }

@@ -16,14 +16,14 @@ use freshet_workloads::{
     },
 };
 
-use freshet_base::{ClusterId, NodeId};
+use freshet_base::{ClusterId, Isolation, NodeId};
 use freshet_membership::{Enrolment, NewKey};
 
 use super::*;
 use crate::{
     client::{Client, ClientError},
+    demo::procedures::{LoadTpcc, Tpcc},
     protocol::{self, Answer, Ask, Call, Frames, MAX_FRAME, Response, VERSION},
-    server::procedures::LoadTpcc,
 };
 
 struct Volatile(Database);
@@ -65,9 +65,9 @@ fn serve() -> Server {
 }
 
 fn start(open_status: bool) -> (Server, Credentials) {
-    let procedures = Some(ProcedureOptions { workers: 2, isolation: Isolation::Serializable });
-    let purpose = Purpose { open_status, procedures };
-    let database = Database::volatile(Server::places(&purpose)).unwrap();
+    let procedures: Arc<dyn Procedures> = Arc::new(Tpcc::new(Isolation::Serializable));
+    let purpose = Purpose { open_status, procedures: Some((procedures, 2)) };
+    let database = Database::volatile(Server::places(&purpose));
     let doors = Doors::open(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let credentials = Credentials::found(ClusterId(5), NodeId(6)).unwrap();
     let server = Server::start(Arc::new(Volatile(database)), Some(credentials.clone()), doors, &purpose).unwrap();

@@ -109,9 +109,6 @@ fn one(shared: &Shared, worker: &Worker, work: Work) {
                 let reason = "the deadline passed before the procedure was begun".to_owned();
                 return reply.send(Answer::Refused { reason });
             }
-            if let Some(answer) = shared.readers.answer(&shared.host, &call) {
-                return reply.send(answer);
-            }
             if !shared.host.database().wait_for_room(Some(deadline)) {
                 let reason = "the deadline passed before enough was committed for the procedure to begin".to_owned();
                 return reply.send(Answer::Refused { reason });

@@ -27,7 +27,8 @@ const RECORDS: &[&str] = &[
 pub fn statements() -> Vec<String> {
     let mut all = Vec::new();
     for file in PLAIN {
-        // A semicolon at the end of a line ends a statement, unless there is one within: those are good seeds, too.
+        // A semicolon at the end of a line ends a statement, unless there is one within: those are
+        // good seeds, too.
         all.extend(file.split(";\n").map(|statement| statement.trim().to_owned()));
     }
     for file in RECORDS {

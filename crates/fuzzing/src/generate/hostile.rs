@@ -1,4 +1,5 @@
-//! What is hard to digest: numbers at the edges of types, texts that are patterns, formats, documents, and too much of anything.
+//! What is hard to digest: numbers at the edges of types, texts that are patterns, formats,
+//! documents, and too much of anything.
 
 use freshet_sql::Kind;
 
@@ -409,7 +410,8 @@ pub(super) const EXPRESSIONS: &[&str] = &[
     "'a' 'b'",
 ];
 
-/// Arguments for a function that takes a value of this kind; with a cast where the text alone says nothing.
+/// Arguments for a function that takes a value of this kind; with a cast where the text alone says
+/// nothing.
 pub(super) fn value(kind: Kind, random: &mut Random) -> String {
     if random.once_in(12) {
         return if random.once_in(2) { "NULL".to_owned() } else { random.of(EXPRESSIONS).to_owned() };

@@ -68,7 +68,8 @@ impl Statements {
     }
 }
 
-/// A call of a function, or an operator, with hard arguments; over a table's rows so that nothing is computed beforehand, or not.
+/// A call of a function, or an operator, with hard arguments; over a table's rows so that nothing
+/// is computed beforehand, or not.
 pub fn function_call(function: &Function, random: &mut Random) -> String {
     let mut arguments: Vec<String> = function.arguments.iter().map(|kind| hostile::value(*kind, random)).collect();
     if function.variadic {

@@ -19,7 +19,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// Begins. `FRESHET_SEED` repeats one, `FRESHET_STRESS_SECONDS` makes it longer or shorter than 20 seconds.
+    /// Begins. `FRESHET_SEED` repeats one, `FRESHET_STRESS_SECONDS` makes it longer or shorter than
+    /// 20 seconds.
     pub fn begin(name: &str) -> Self {
         let seed = env::var("FRESHET_SEED").ok().map_or_else(
             || {

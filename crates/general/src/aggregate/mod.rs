@@ -1,7 +1,8 @@
 //! Aggregates, as PostgreSQL computes them.
 //!
-//! Two ways lead to a result: [`groups`] add whole arrays up, for the aggregates that queries use most; [`state`] takes
-//! rows of values one by one, for all of them, and for DISTINCT, ORDER BY and moving windows.
+//! Two ways lead to a result: [`groups`] add whole arrays up, for the aggregates that queries use
+//! most; [`state`] takes rows of values one by one, for all of them, and for DISTINCT, ORDER BY and
+//! moving windows.
 
 mod fast;
 mod groups;

@@ -350,7 +350,8 @@ impl Binder<'_> {
         typed.into_iter().map(|typed| self.cast(typed, ty, CastContext::Implicit)).collect()
     }
 
-    /// `GROUPING(a, b)`: which of the columns are not grouped by. It is known when the grouping sets are.
+    /// `GROUPING(a, b)`: which of the columns are not grouped by. It is known when the grouping
+    /// sets are.
     pub(super) fn grouping(&mut self, arguments: &Arguments<'_>) -> Result<Typed, SqlError> {
         let mut typed = Vec::with_capacity(arguments.exprs.len());
         for expr in &arguments.exprs {

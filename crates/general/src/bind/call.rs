@@ -1,4 +1,5 @@
-//! Calls of functions: those with a syntax or rules of their own, aggregates, windows, and all others.
+//! Calls of functions: those with a syntax or rules of their own, aggregates, windows, and all
+//! others.
 
 use datafusion_expr::Expr;
 use freshet_sql::{

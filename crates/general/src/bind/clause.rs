@@ -1,4 +1,5 @@
-//! Where an expression stands, and what is collected from the expressions of a SELECT before its plan can be made.
+//! Where an expression stands, and what is collected from the expressions of a SELECT before its
+//! plan can be made.
 
 use datafusion_expr::Expr;
 use freshet_sql::{SqlError, SqlState};
@@ -48,7 +49,8 @@ impl Clause {
     }
 }
 
-/// Something that is computed by a node of its own, and which the expressions around it see as a column.
+/// Something that is computed by a node of its own, and which the expressions around it see as a
+/// column.
 #[derive(Clone, Debug)]
 pub(super) struct Collect {
     /// What is computed.

@@ -1,7 +1,7 @@
 //! Scalar subqueries as joins.
 //!
-//! `(SELECT sum(x) FROM t WHERE t.a = outer.a)` is asked for each row outside, or is computed for all `a` at once and
-//! joined. The second way is taken where it promises to be faster.
+//! `(SELECT sum(x) FROM t WHERE t.a = outer.a)` is asked for each row outside, or is computed for
+//! all `a` at once and joined. The second way is taken where it promises to be faster.
 
 use std::sync::Arc;
 
@@ -48,7 +48,8 @@ pub(super) struct Joinable {
 }
 
 impl Binder<'_> {
-    /// The subquery as something that can be joined, if it is one aggregate of rows that equal the row outside.
+    /// The subquery as something that can be joined, if it is one aggregate of rows that equal the
+    /// row outside.
     pub(super) fn joinable(&mut self, rows: &Rows, subquery: usize) -> Result<Option<Joinable>, SqlError> {
         let [item] = rows.items.as_slice() else { return Ok(None) };
         let LogicalPlan::Aggregate(aggregate) = &rows.plan else { return Ok(None) };
@@ -100,8 +101,8 @@ impl Binder<'_> {
         Ok(Some(Joinable { plan: LogicalPlan::Aggregate(plan), on, value, cost }))
     }
 
-    /// The plan with the subqueries joined that these expressions call, where that promises to be faster; the
-    /// expressions see their values as columns then.
+    /// The plan with the subqueries joined that these expressions call, where that promises to be
+    /// faster; the expressions see their values as columns then.
     pub(super) fn join_subqueries(
         &mut self,
         mut plan: LogicalPlan,

@@ -541,7 +541,8 @@ pub(super) fn binary(left: Expr, op: Operator, right: Expr) -> Expr {
     Expr::BinaryExpr(BinaryExpr { left: Box::new(left), op, right: Box::new(right) })
 }
 
-/// Into how many parts a condition can be taken apart at most. The optimizer makes a chain of them, and goes down that by recursion.
+/// Into how many parts a condition can be taken apart at most. The optimizer makes a chain of them,
+/// and goes down that by recursion.
 const MAX_CONJUNCTS: usize = 64;
 
 /// Conditions as a tree that is no deeper than it has to be: there may be thousands.

@@ -613,7 +613,8 @@ impl Binder<'_> {
         Ok(TableFunction { calls, columns, ordinality, name: syntax.name.clone() })
     }
 
-    /// The plan with a function's rows beside those of `input`, and these rows alone under their name.
+    /// The plan with a function's rows beside those of `input`, and these rows alone under their
+    /// name.
     fn function_source(
         &mut self,
         input: LogicalPlan,

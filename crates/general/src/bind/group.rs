@@ -271,7 +271,8 @@ impl Binder<'_> {
         self.grouping_sets(plan, &groups.keys, &sets, &aggregates, groupings)
     }
 
-    /// The columns of which there is one value for each group, because a primary key is grouped by; and what computes them.
+    /// The columns of which there is one value for each group, because a primary key is grouped by;
+    /// and what computes them.
     fn determined(&mut self, keys: &[Typed]) -> Vec<(Expr, Collect)> {
         let is_key = |expr: &Expr| keys.iter().any(|key| key.expr == *expr);
         let mut columns = Vec::new();
@@ -394,7 +395,8 @@ impl Binder<'_> {
     }
 }
 
-/// The number that GROUPING returns in a set: a bit for each argument, set when it is not grouped by.
+/// The number that GROUPING returns in a set: a bit for each argument, set when it is not grouped
+/// by.
 fn grouping_bits(arguments: &[Expr], keys: &[Typed], set: &[usize]) -> Result<i32, SqlError> {
     arguments.iter().try_fold(0i32, |bits, argument| {
         let at = keys.iter().position(|key| key.expr == *argument).ok_or_else(bad_grouping)?;
@@ -463,8 +465,8 @@ impl Replacements {
         self.pairs.get(at).map(|(_, to)| to.clone())
     }
 
-    /// An expression as it is behind the grouping. `own` are the columns that are made there; `describe` names others
-    /// in errors.
+    /// An expression as it is behind the grouping. `own` are the columns that are made there;
+    /// `describe` names others in errors.
     ///
     /// # Errors
     /// 42803 when it sees something that is not grouped by.

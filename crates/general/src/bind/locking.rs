@@ -2,8 +2,8 @@
 //!
 //! A clause names what is in FROM, or means all of it. What it says of a subquery or a view it says
 //! of all that is in there. A table in FROM brings a hidden column by whose values its rows are
-//! locked. Where the clause was written, or where a LIMIT follows, the plan gets a [`Lock`]: so what
-//! is locked is what comes out there, and no more of it than is asked for.
+//! locked. Where the clause was written, or where a LIMIT follows, the plan gets a [`Lock`]: so
+//! what is locked is what comes out there, and no more of it than is asked for.
 
 use std::sync::Arc;
 

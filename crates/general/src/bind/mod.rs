@@ -1,8 +1,8 @@
 //! From syntax to a logical plan.
 //!
-//! DataFusion's own planner has types and rules of its own; here names are looked up, overloads are chosen and types
-//! are given as PostgreSQL does, and what comes out needs no coercion any more. Every column of a plan has a name that
-//! occurs nowhere else in it.
+//! DataFusion's own planner has types and rules of its own; here names are looked up, overloads are
+//! chosen and types are given as PostgreSQL does, and what comes out needs no coercion any more.
+//! Every column of a plan has a name that occurs nowhere else in it.
 
 mod aggregate;
 mod call;

@@ -42,7 +42,8 @@ pub(super) fn function(name: &ObjectName) -> Result<String, SqlError> {
     routine(name).map(|(_, name)| name)
 }
 
-/// The schema and the name of a function, which is in `pg_catalog` unless it says that it is in `information_schema`.
+/// The schema and the name of a function, which is in `pg_catalog` unless it says that it is in
+/// `information_schema`.
 ///
 /// # Errors
 /// 42883 when there is no function in its schema, or none of this name.

@@ -444,7 +444,8 @@ impl Binder<'_> {
     }
 }
 
-/// What ANDs or ORs connect, in the order in which it was written. They may be nested thousands deep.
+/// What ANDs or ORs connect, in the order in which it was written. They may be nested thousands
+/// deep.
 fn connected<'a>(left: &'a ast::Expr, op: &BinaryOperator, right: &'a ast::Expr) -> Vec<&'a ast::Expr> {
     let mut found = Vec::new();
     let mut waiting = vec![right, left];

@@ -327,7 +327,8 @@ impl Binder<'_> {
         Ok(order)
     }
 
-    /// The number of the item that an entry of ORDER BY means: by its name, its place, or its expression.
+    /// The number of the item that an entry of ORDER BY means: by its name, its place, or its
+    /// expression.
     fn sorted_item(
         &mut self,
         expr: &ast::Expr,

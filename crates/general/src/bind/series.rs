@@ -39,7 +39,8 @@ fn composite(expr: &ast::Expr) -> Result<Option<(Series, &ast::Function)>, SqlEr
     Ok(series.map(|series| (series, function)))
 }
 
-/// A query in FROM that lists, beside composite values, their fields: so they can be named around it.
+/// A query in FROM that lists, beside composite values, their fields: so they can be named around
+/// it.
 ///
 /// # Errors
 /// When functions have no proper names.
@@ -76,9 +77,11 @@ pub(super) fn with_fields(query: &ast::Query) -> Result<Cow<'_, ast::Query>, Sql
 }
 
 impl Binder<'_> {
-    /// A call outside of FROM: it is expanded beneath the list that it stands in, which sees a column.
+    /// A call outside of FROM: it is expanded beneath the list that it stands in, which sees a
+    /// column.
     ///
-    /// Of a function that returns rows of several columns, it is the one of this name, or else their text.
+    /// Of a function that returns rows of several columns, it is the one of this name, or else
+    /// their text.
     pub(super) fn series_call(
         &mut self,
         series: Series,

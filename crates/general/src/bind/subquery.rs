@@ -1,7 +1,7 @@
 //! Queries within expressions.
 //!
-//! In general such a query is a function of the row around it, which runs it (see [`crate::subquery`]). Where it only
-//! decides whether a row stays, it becomes a join.
+//! In general such a query is a function of the row around it, which runs it (see
+//! [`crate::subquery`]). Where it only decides whether a row stays, it becomes a join.
 
 use std::sync::Arc;
 
@@ -276,7 +276,8 @@ fn one_column(rows: &Rows) -> Result<(), SqlError> {
     Err(SqlError::new(SqlState::SYNTAX_ERROR, "subquery must return only one column"))
 }
 
-/// A subquery without the conditions that depend on the row outside, and these conditions as a join sees them.
+/// A subquery without the conditions that depend on the row outside, and these conditions as a join
+/// sees them.
 fn separated(inner: &Inner) -> Result<Option<(LogicalPlan, Option<Expr>)>, SqlError> {
     let plan = &inner.rows.plan;
     if inner.captures.is_empty() {

@@ -15,7 +15,8 @@ use crate::{
     layout::{data_type, from_scalar, to_scalar},
 };
 
-/// An expression and its type. Of type `unknown` are literals and parameters of which nothing is known yet.
+/// An expression and its type. Of type `unknown` are literals and parameters of which nothing is
+/// known yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Typed {
     pub expr: Expr,
@@ -166,7 +167,8 @@ impl Binder<'_> {
         if typed.is_unknown() { self.coerce(typed, Type::TEXT) } else { Ok(typed) }
     }
 
-    /// The type that expressions have in common: for CASE, UNION, arrays. `what` they are is named in errors.
+    /// The type that expressions have in common: for CASE, UNION, arrays. `what` they are is named
+    /// in errors.
     ///
     /// # Errors
     /// 42804 when there is none.

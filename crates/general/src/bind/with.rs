@@ -35,7 +35,8 @@ pub(super) struct Named {
 
 #[derive(Clone)]
 enum NamedKind {
-    /// Its rows are computed once, or its plan is put in each place, as is decided when all places are known.
+    /// Its rows are computed once, or its plan is put in each place, as is decided when all places
+    /// are known.
     Shared(Arc<SharedSource>),
     /// The rows of the step before, within a recursive query.
     Work(usize),
@@ -172,8 +173,8 @@ impl Binder<'_> {
         self.aliased_rows(Rows::new(plan, items), visible, renamed).map(Some)
     }
 
-    /// A query that refers to itself: the first part's rows, then those that follow from the last ones, until there
-    /// are none.
+    /// A query that refers to itself: the first part's rows, then those that follow from the last
+    /// ones, until there are none.
     fn recursive(
         &mut self,
         name: &str,
@@ -278,7 +279,8 @@ impl Binder<'_> {
         }
     }
 
-    /// A plan whose rows are computed once for all places where it stands, and what its columns become there.
+    /// A plan whose rows are computed once for all places where it stands, and what its columns
+    /// become there.
     pub(super) fn share<'e>(
         &mut self,
         plan: LogicalPlan,

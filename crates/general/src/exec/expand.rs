@@ -33,7 +33,8 @@ pub(crate) struct ExpandCall {
     pub columns: Vec<Type>,
 }
 
-/// Each row once for each row that functions return for it; they go side by side, the shorter ones filled with nulls.
+/// Each row once for each row that functions return for it; they go side by side, the shorter ones
+/// filled with nulls.
 #[derive(Clone, Debug)]
 pub(crate) struct ExpandExec {
     input: Arc<dyn ExecutionPlan>,

@@ -1,6 +1,7 @@
 //! What a join has found on one side, for the scan of the other.
 //!
-//! A hash join reads its left side first. If that has few keys, the right side's relation is asked for these alone.
+//! A hash join reads its left side first. If that has few keys, the right side's relation is asked
+//! for these alone.
 
 use std::{
     collections::HashSet,
@@ -116,7 +117,8 @@ impl DisplayAs for KeysExec {
     }
 }
 
-/// Makes the right side of a join ask for the keys of the left side, as far as its relations can look for them.
+/// Makes the right side of a join ask for the keys of the left side, as far as its relations can
+/// look for them.
 ///
 /// # Errors
 /// When an operator cannot be made anew: a mistake in it.

@@ -137,7 +137,8 @@ impl DisplayAs for WorkExec {
     }
 }
 
-/// Counts the memory of an input for an operator above that keeps all of it and does not count itself.
+/// Counts the memory of an input for an operator above that keeps all of it and does not count
+/// itself.
 #[derive(Clone, Debug)]
 pub(crate) struct MeterExec {
     input: Arc<dyn ExecutionPlan>,
@@ -182,7 +183,8 @@ impl DisplayAs for MeterExec {
     }
 }
 
-/// Notices interruptions between the batches of an operator that may work for long on one batch of its inputs.
+/// Notices interruptions between the batches of an operator that may work for long on one batch of
+/// its inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchExec {
     input: Arc<dyn ExecutionPlan>,

@@ -1,7 +1,7 @@
 //! Operators that DataFusion does not have, and what drives all of them.
 //!
-//! A query runs in the thread that asks for its rows. Nothing is spawned, and no operator waits for anything but its
-//! inputs, so streams are polled until they are ready.
+//! A query runs in the thread that asks for its rows. Nothing is spawned, and no operator waits for
+//! anything but its inputs, so streams are polled until they are ready.
 
 mod apply;
 mod concat;

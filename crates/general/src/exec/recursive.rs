@@ -76,7 +76,8 @@ impl Running {
                     self.stream.insert(plan.execute(0, Arc::clone(&self.context))?)
                 }
             };
-            // Recursive queries may be nested, and the rows of this one are to be seen only while it runs.
+            // Recursive queries may be nested, and the rows of this one are to be seen only while
+            // it runs.
             let (number, work) = (self.exec.number, Arc::clone(&self.work));
             let next = session::with(|session| {
                 let outside = session.state.set_work(number, Some(work));

@@ -53,8 +53,8 @@ impl ScanExec {
         Self { relation, name, columns, conditions, limit, schema, properties, metrics }
     }
 
-    /// The same scan, which waits for the values of one of its columns; and the column's type. Nothing when the relation
-    /// would read all rows anyway.
+    /// The same scan, which waits for the values of one of its columns; and the column's type.
+    /// Nothing when the relation would read all rows anyway.
     pub fn told(&self, column: usize, found: &Arc<FoundKeys>) -> Option<(Self, Type)> {
         let column = *self.columns.get(column)?;
         let described = self.relation.columns().get(column)?;

@@ -1,7 +1,8 @@
 //! Queries whose results were recorded from PostgreSQL 15.
 //!
-//! `corpus/*.out` are written by `corpus/record.sh`: after each query, its columns with their types and its rows, or
-//! the error. What is known to differ is listed in `corpus/differences`, with the reason.
+//! `corpus/*.out` are written by `corpus/record.sh`: after each query, its columns with their types
+//! and its rows, or the error. What is known to differ is listed in `corpus/differences`, with the
+//! reason.
 
 use std::{collections::HashMap, fmt::Write as _, fs, path::Path};
 

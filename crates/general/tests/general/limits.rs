@@ -29,7 +29,8 @@ fn run_within(relations: &Arc<dyn Relations>, sql: &str, memory: usize) -> Resul
 fn what_needs_too_much_memory_ends_with_an_error() {
     let database = Database::of(NUMBERS);
     let queries = [
-        // A sort, groups, a join's table, values of an aggregate, a shared result, a recursive query, a window.
+        // A sort, groups, a join's table, values of an aggregate, a shared result, a recursive
+        // query, a window.
         "SELECT g FROM generate_series(1, 300000) g ORDER BY g DESC",
         "SELECT g, count(*) FROM generate_series(1, 300000) g GROUP BY g",
         "SELECT count(*) FROM generate_series(1, 300000) a JOIN generate_series(1, 300000) b ON a = b",

@@ -171,7 +171,8 @@ fn plain(name: &ObjectName) -> String {
 }
 
 impl Database {
-    /// Tables and views as statements make them: CREATE TABLE, CREATE INDEX, CREATE VIEW, INSERT ... VALUES.
+    /// Tables and views as statements make them: CREATE TABLE, CREATE INDEX, CREATE VIEW, INSERT
+    /// ... VALUES.
     pub fn of(sql: &str) -> Arc<dyn Relations> {
         Arc::new(Self::build(sql))
     }
@@ -217,7 +218,8 @@ impl Database {
                     let nothing: Arc<dyn Relations> = Arc::new(Self::default());
                     let context = EvalContext::default();
                     let SetExpr::Values(values) = source.body.as_ref() else { panic!("an INSERT without VALUES") };
-                    // Each row on its own: a literal is of its column's type, whatever stands below it.
+                    // Each row on its own: a literal is of its column's type, whatever stands below
+                    // it.
                     for row in &values.rows {
                         let one = Values { rows: vec![row.clone()], ..values.clone() };
                         let source = Query { body: Box::new(SetExpr::Values(one)), ..source.as_ref().clone() };

@@ -37,12 +37,14 @@ pub(crate) enum Went {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Transactions that took effect.
-    pub(crate) transactions: u64,
+    pub(crate) executed: u64,
+    /// Those that were found to be committed, of which some were executed before the measurement.
+    pub(crate) committed: u64,
     /// Those that were rolled back, by cause; most were run again.
     pub(crate) aborts: Aborts,
     /// From the beginning of a transaction to its durability, in nanoseconds.
     pub(crate) latency: Latencies,
-    /// The sum of the threads' rates.
+    /// Committed transactions per second: the sum of the threads' rates.
     pub(crate) per_second: f64,
     /// Processor time of the threads.
     pub(crate) cpu: Duration,
@@ -137,7 +139,7 @@ struct Shared<'a> {
     phase: AtomicU8,
     ready: Barrier,
     window: usize,
-    /// What each thread has done so far; stored by it, read by who measures. Relaxed: a count without data behind it.
+    /// What each thread has committed so far; stored by it, read by who measures. Relaxed: a count without data behind it.
     done: Vec<OwnLine>,
 }
 
@@ -204,7 +206,8 @@ where
         let mut all = Tally { halves, ..Tally::default() };
         for thread in running {
             let tally = thread.join().map_err(|_| Failure::new("a worker thread panicked"))??;
-            all.transactions += tally.transactions;
+            all.executed += tally.executed;
+            all.committed += tally.committed;
             all.aborts.add(tally.aborts);
             all.latency.0 += &tally.latency.0;
             all.per_second += tally.per_second;
@@ -223,7 +226,7 @@ fn run(
     mut transaction: impl FnMut(&Worker, Instant) -> Result<Went, ProcedureError>,
 ) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
-    let mut open: VecDeque<(Stamp, Instant)> = VecDeque::with_capacity(shared.window.min(1 << 12));
+    let mut open: VecDeque<Open> = VecDeque::with_capacity(shared.window.min(1 << 12));
     let mut phase = WARMUP;
     let mut measured_since = Instant::now();
     let mut cpu_before = cpu::thread_time();
@@ -245,36 +248,35 @@ fn run(
         let begun = now;
         let went = transaction(worker, begun)?;
         now = Instant::now();
-        let ticket = match went {
-            Went::Through(ticket) => {
-                tally.transactions += 1;
-                shared.done[number].0.store(tally.transactions, Ordering::Relaxed);
-                ticket
-            }
-            Went::Back(ticket) => ticket,
+        let (ticket, counts) = match went {
+            Went::Through(ticket) => (ticket, true),
+            Went::Back(ticket) => (ticket, false),
         };
+        tally.executed += u64::from(counts);
+        let this = Open { until: ticket.until, begun, counts };
         if ticket.until == Stamp::ZERO {
-            tally.latency.record(now - begun);
+            tally.commit(&this, now);
         } else {
-            open.push_back((ticket.until, begun));
-            resolve(shared.gate, &mut open, &mut tally.latency, now);
+            open.push_back(this);
+            resolve(shared.gate, &mut open, &mut tally, now);
             if open.len() >= shared.window {
                 tally.window_waits += 1;
-                let (oldest, _) = open[0];
-                shared.gate.wait(oldest, None).map_err(failure)?;
+                shared.gate.wait(open[0].until, None).map_err(failure)?;
                 now = Instant::now();
-                resolve(shared.gate, &mut open, &mut tally.latency, now);
+                resolve(shared.gate, &mut open, &mut tally, now);
             }
         }
+        shared.done[number].0.store(tally.committed, Ordering::Relaxed);
     }
-    tally.per_second = tally.transactions as f64 / (now - measured_since).as_secs_f64().max(1e-9);
+    tally.per_second = tally.committed as f64 / (now - measured_since).as_secs_f64().max(1e-9);
     tally.cpu = cpu::thread_time() - cpu_before;
     tally.aborts = Aborts::between(rollbacks_before, worker.rollbacks());
     // Tickets of this thread resolve in the order of the log, except those of readers, which may resolve earlier.
-    while let Some((until, begun)) = open.pop_front() {
+    // They come too late to count, but not their latencies: without those the longest would be missing.
+    while let Some(late) = open.pop_front() {
         let deadline = Instant::now() + Duration::from_secs(60);
-        shared.gate.wait(until, Some(deadline)).map_err(failure)?;
-        tally.latency.record(begun.elapsed());
+        shared.gate.wait(late.until, Some(deadline)).map_err(failure)?;
+        tally.latency.record(late.begun.elapsed());
     }
     Ok(tally)
 }
@@ -283,15 +285,33 @@ fn failure(open: OutcomeOpen) -> Failure {
     Failure::new(format!("the benchmark ended early: {open}"))
 }
 
+/// A transaction that was executed.
+struct Open {
+    /// It is committed when the watermark is here.
+    until: Stamp,
+    begun: Instant,
+    /// Whether it took effect.
+    counts: bool,
+}
+
+impl Tally {
+    /// A transaction was found to be committed.
+    #[inline]
+    fn commit(&mut self, open: &Open, now: Instant) {
+        self.committed += u64::from(open.counts);
+        self.latency.record(now.saturating_duration_since(open.begun));
+    }
+}
+
 /// Notes what the watermark has passed.
 #[inline]
-fn resolve(gate: &dyn CommitGate, open: &mut VecDeque<(Stamp, Instant)>, latency: &mut Latencies, now: Instant) {
+fn resolve(gate: &dyn CommitGate, open: &mut VecDeque<Open>, tally: &mut Tally, now: Instant) {
     let committed = gate.committed();
-    while let Some((until, begun)) = open.front() {
-        if *until > committed {
+    while let Some(first) = open.front() {
+        if first.until > committed {
             break;
         }
-        latency.record(now.saturating_duration_since(*begun));
+        tally.commit(first, now);
         open.pop_front();
     }
 }

@@ -111,6 +111,12 @@ pub(crate) struct Common {
     /// A group commit begins at the latest after this many microseconds.
     #[arg(long, value_name = "US", default_value_t = 2_000)]
     pub(crate) interval_us: u64,
+    /// The log's buffer on all nodes, in bytes, a power of two. [default: as of a node]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1 << 16..=1 << 36))]
+    pub(crate) log_buffer_bytes: Option<u64>,
+    /// Workers wait while more log than this is not committed. [default: as of a node]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1 << 16..=1 << 40))]
+    pub(crate) log_uncommitted_bytes: Option<u64>,
     /// Streams of the log.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     pub(crate) log_streams: u8,

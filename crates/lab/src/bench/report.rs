@@ -27,10 +27,12 @@ pub(crate) struct Report {
     pub(crate) workload: String,
     /// How.
     pub(crate) options: Options,
-    /// Transactions that took effect, per second.
+    /// Transactions that took effect and committed, per second.
     pub(crate) tps: f64,
     /// How many these were.
     pub(crate) transactions: u64,
+    /// How many were executed in that time. What is told of each transaction is told of these.
+    pub(crate) executed: u64,
     /// How long was measured.
     pub(crate) seconds: f64,
     /// Transactions that were rolled back, by cause.
@@ -55,6 +57,9 @@ pub(crate) struct Report {
     pub(crate) freshness_series: Vec<Look>,
     /// From the group commit's hand-over on the primary to visible on the standby (fabric shm).
     pub(crate) passage_us: Option<Passage>,
+    /// The share of batches that the thread of group commit has shipped itself. (The threads that
+    /// ship sent the others.)
+    pub(crate) prompt_batches: Option<f64>,
     /// The most memory that the primary had resident.
     pub(crate) peak_rss_bytes: u64,
     /// Throughput of half seconds, as shares of the mean.
@@ -221,7 +226,7 @@ impl Spread {
 impl Report {
     pub(crate) fn new(workload: &str, common: &Common, tally: Tally, measured: Measured, load: Load) -> Self {
         let seconds = measured.time.as_secs_f64();
-        let transactions = tally.transactions.max(1) as f64;
+        let transactions = tally.executed.max(1) as f64;
         let per_transaction = |time: Duration| time.as_secs_f64() * 1e6 / transactions;
         let latency = &tally.latency.0;
         let at = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1_000.0;
@@ -240,7 +245,8 @@ impl Report {
                 pin: common.pin.as_ref().map(ToString::to_string),
             },
             tps: tally.per_second,
-            transactions: tally.transactions,
+            transactions: tally.committed,
+            executed: tally.executed,
             seconds,
             aborts: tally.aborts,
             latency_us: Latency {
@@ -254,8 +260,8 @@ impl Report {
             log_bytes_per_txn: if measured.logged { measured.log_bytes as f64 / transactions } else { 0.0 },
             cpu_us_per_txn: CpuPerTransaction {
                 forward: per_transaction(tally.cpu),
-                log: per_transaction(measured.log_cpu),
-                ship: per_transaction(measured.ship_cpu),
+                log: per_transaction(measured.log.cpu),
+                ship: per_transaction(measured.log.ship_cpu),
                 replay: measured.replay_cpu.map(per_transaction),
             },
             freshness: measured.freshness.zip(measured.behind_bytes).map(|(spread, behind)| Freshness {
@@ -277,6 +283,8 @@ impl Report {
                 failed: readers.failed,
                 utilization: readers.cpu.as_secs_f64() / readers.process_cpu.as_secs_f64().max(1e-9),
             }),
+            prompt_batches: (measured.log.batches > 0)
+                .then(|| measured.log.prompt as f64 / measured.log.batches as f64),
             freshness_series: if common.freshness_series { measured.looks } else { Vec::new() },
             peak_rss_bytes: process::peak_resident_bytes(),
             load,
@@ -295,7 +303,8 @@ impl fmt::Display for Report {
         line("workload", self.workload.clone())?;
         line("with", format!("{threads} thread(s), {isolation}, domain {domain}, {safety}, {standbys} standby(s)"))?;
         line("transactions/s", grouped(self.tps.round() as u64))?;
-        line("measured", format!("{} transactions in {:.1} s", grouped(self.transactions), self.seconds))?;
+        let (committed, executed) = (grouped(self.transactions), grouped(self.executed));
+        line("measured", format!("{committed} transactions committed, {executed} executed, in {:.1} s", self.seconds))?;
         let Aborts { write_conflict, read_changed, phantom, unique, user, other } = self.aborts;
         line(
             "rolled back",

@@ -20,12 +20,12 @@ use super::{
     probe::{Look, Probe, Sighted},
     report::{Passage, Spread},
 };
+use crate::readers::{ReaderTotals, StartReaders};
 use freshet::{
     Failure,
     children::NodeProcess,
     client::{Client, Done},
     protocol::{Answer, Ask},
-    server::readers::{ReaderTotals, StartReaders},
     status,
 };
 
@@ -57,11 +57,34 @@ pub(crate) struct Standby {
 pub(crate) struct Begun {
     at: Instant,
     reserved: Stamp,
-    log_cpu: Duration,
-    ship_cpu: Duration,
+    log: LogWork,
     replay_cpu: Vec<Duration>,
     readers: Option<ReaderTotals>,
     probes: Vec<Probe>,
+}
+
+/// What the threads of the primary's log have done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LogWork {
+    /// Processor time: flushing, shipping and hearing acknowledgements.
+    pub(crate) cpu: Duration,
+    /// Of that, shipping and hearing acknowledgements.
+    pub(crate) ship_cpu: Duration,
+    /// Batches that were sent as they came.
+    pub(crate) batches: u64,
+    /// Those of them that the thread of group commit wrote.
+    pub(crate) prompt: u64,
+}
+
+impl LogWork {
+    fn since(self, before: Self) -> Self {
+        Self {
+            cpu: self.cpu.saturating_sub(before.cpu),
+            ship_cpu: self.ship_cpu.saturating_sub(before.ship_cpu),
+            batches: self.batches - before.batches,
+            prompt: self.prompt - before.prompt,
+        }
+    }
 }
 
 /// What was observed while the measurement lasted.
@@ -73,10 +96,8 @@ pub(crate) struct Measured {
     pub(crate) logged: bool,
     /// Bytes that went to the log.
     pub(crate) log_bytes: u64,
-    /// Processor time of the primary's log: flushing, shipping and hearing acknowledgements.
-    pub(crate) log_cpu: Duration,
-    /// Of that, shipping and hearing acknowledgements.
-    pub(crate) ship_cpu: Duration,
+    /// What the primary's log did.
+    pub(crate) log: LogWork,
     /// Processor time of replay, of the standby that used most.
     pub(crate) replay_cpu: Option<Duration>,
     /// Standby read view / primary read view; of the worst standby.
@@ -101,7 +122,7 @@ impl Subject {
         }
         let workers = usize::from(common.threads) * 2 + 4;
         if common.standbys == 0 && common.domain == Domain::None {
-            let primary = Primary::Volatile(Database::volatile(workers)?);
+            let primary = Primary::Volatile(Database::volatile(workers));
             return Ok(Self { standbys: Vec::new(), primary, scratch: None });
         }
         let scratch = scratch(common.dir.as_deref())?;
@@ -120,6 +141,12 @@ impl Subject {
         };
         config.log.batch_bytes = common.batch_bytes;
         config.log.interval_us = common.interval_us;
+        if let Some(bytes) = common.log_buffer_bytes {
+            config.log.buffer_bytes = bytes as usize;
+        }
+        if let Some(bytes) = common.log_uncommitted_bytes {
+            config.log.uncommitted_bytes = bytes;
+        }
         config.log.streams = common.log_streams.into();
         config.log.group_commit = common.log_group_commit;
         config.log.epoch_ms = common.log_epoch_ms;
@@ -207,15 +234,16 @@ impl Subject {
         }
     }
 
-    /// Processor time of the primary's log: all of it, and of that what shipping and hearing acknowledgements took.
-    fn log_cpu(&self) -> (Duration, Duration) {
-        let Primary::Logged(node) = &self.primary else { return Default::default() };
+    /// What the primary's log has done so far.
+    fn log_work(&self) -> LogWork {
+        let Primary::Logged(node) = &self.primary else { return LogWork::default() };
         match node.status().role {
             RoleStatus::Primary { log_cpu, shipping, .. } => {
-                let ship = shipping.ship_cpu + shipping.ack_cpu;
-                (log_cpu + ship, ship)
+                let ship_cpu = shipping.ship_cpu + shipping.ack_cpu;
+                let (batches, prompt) = (shipping.live_batches, shipping.prompt_batches);
+                LogWork { cpu: log_cpu + ship_cpu, ship_cpu, batches, prompt }
             }
-            _ => Default::default(),
+            _ => LogWork::default(),
         }
     }
 
@@ -260,8 +288,7 @@ impl Subject {
         }
         Begun {
             replay_cpu: self.standbys.iter().map(Standby::replay_cpu).collect(),
-            log_cpu: self.log_cpu().0,
-            ship_cpu: self.log_cpu().1,
+            log: self.log_work(),
             readers: self.readers(),
             reserved: self.reserved(),
             at: Instant::now(),
@@ -273,8 +300,7 @@ impl Subject {
     pub(crate) fn end(&self, begun: Begun) -> impl FnOnce() -> Measured {
         begun.probes.iter().for_each(Probe::halt);
         let (time, reserved) = (begun.at.elapsed(), self.reserved());
-        let (log_cpu, ship_cpu) = self.log_cpu();
-        let (log_cpu, ship_cpu) = (log_cpu.saturating_sub(begun.log_cpu), ship_cpu.saturating_sub(begun.ship_cpu));
+        let log = self.log_work().since(begun.log);
         let replay_cpu = self
             .standbys
             .iter()
@@ -307,8 +333,7 @@ impl Subject {
                 time,
                 logged,
                 log_bytes,
-                log_cpu,
-                ship_cpu,
+                log,
                 replay_cpu,
                 freshness,
                 behind_bytes,
@@ -389,6 +414,13 @@ impl Standby {
             flag(name, value.as_ref());
         }
         flag("--directory", directory.as_os_str());
+        for (name, bytes) in
+            [("--log-buffer-bytes", common.log_buffer_bytes), ("--log-uncommitted-bytes", common.log_uncommitted_bytes)]
+        {
+            if let Some(bytes) = bytes {
+                flag(name, bytes.to_string().as_ref());
+            }
+        }
         if let Some(cpus) = common.pin.as_ref().and_then(|pin| pin.standbys.as_ref()) {
             flag("--pin", cpus.to_string().as_ref());
         }

@@ -57,6 +57,8 @@ const fn column(name: &'static str, pointer: &'static str) -> Column {
 /// What `freshet-lab bench tpcc` tells.
 pub(crate) const OF_TPCC: &[Column] = &[
     column("tps", "/tps"),
+    column("executed", "/executed"),
+    column("prompt_batches", "/prompt_batches"),
     column("log_bytes_per_s", "/log_bytes_per_s"),
     column("log_bytes_per_txn", "/log_bytes_per_txn"),
     column("latency_p50_us", "/latency_us/p50"),
@@ -138,7 +140,7 @@ impl Scale {
         Self {
             quick,
             rounds: rounds.unwrap_or(if quick { 1 } else { 3 }),
-            seconds: seconds.map_or(if quick { 1.0 } else { 5.0 }, f64::from),
+            seconds: seconds.map_or(if quick { 1.0 } else { 10.0 }, f64::from),
             warmup: if quick { 0.2 } else { 1.0 },
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             log_bytes_per_s: 0.0,

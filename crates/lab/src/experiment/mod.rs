@@ -49,7 +49,7 @@ pub(crate) struct ExperimentOptions {
     /// How often each point is measured; medians count. [default: 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=99))]
     rounds: Option<u16>,
-    /// How long each point is measured, in seconds. [default: 5, with --quick 1]
+    /// How long each point is measured, in seconds. [default: 10, with --quick 1]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u16).range(1..=3600))]
     seconds: Option<u16>,
     /// Only see whether it works: few points, a second each.

@@ -111,3 +111,22 @@ fn medians_and_curves_are_those_of_the_rounds() {
     assert!(data.lines().nth(1).unwrap().starts_with(&format!("1,{series},{x},5,,")), "{data}");
     assert!(table::summary(&results).lines().nth(1).unwrap().starts_with(&format!("{series},{x},3,3,,")));
 }
+
+#[test]
+fn only_what_falls_is_said_to_fall() {
+    let experiment = all().into_iter().find(|it| it.name == "query-fresh/figure6").unwrap();
+    let told = |tps: fn(f64) -> f64| {
+        let mut results = results(&experiment, Scale::new(false, None, None), 1);
+        let Results { runs, found, .. } = &mut results;
+        for (run, found) in runs.iter().zip(found) {
+            for value in found {
+                value["tps"] = json!(if run.x < 0.5 { 1000.0 } else { tps(run.x) });
+            }
+        }
+        report::paragraph(&experiment, &results)
+    };
+    let (falling, rising) = (told(|x| 900.0 - 200.0 * x), told(|x| 200.0 * x));
+    assert!(falling.contains("Async falls from 70.0 % with one standby to 30.0 % with 3"), "{falling}");
+    assert!(rising.contains("Async keeps 20.0 % with one standby and 60.0 % with 3"), "{rising}");
+    assert!(!rising.contains("falls"), "{rising}");
+}

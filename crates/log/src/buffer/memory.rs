@@ -7,14 +7,15 @@
 //! optimistic reader) checks afterwards, by the protocol of its caller.
 //! What a word-wise copy costs over `memcpy` is a few nanoseconds per block.
 //!
-//! Three doors lead around the atomics, all for the kernel's sake:
+//! Two doors lead around the atomics, all for the kernel's sake:
 //! [`Memory::slices`] lends the bytes for writing them to a file, under the
-//! promise that nobody writes there meanwhile; [`Memory::receive`] and
-//! [`Memory::raw`] name the memory to a writer outside the abstract machine (a
-//! socket read, a network card), which is bound by no aliasing rule, and against
-//! which atomic loads are what volatile loads are against a device.
+//! promise that nobody writes there meanwhile; [`Memory::raw`] names the memory
+//! to a writer outside the abstract machine (a network card), which is bound by
+//! no aliasing rule, and against which atomic loads are what volatile loads are
+//! against a device.
 
-use std::{io, os::fd::BorrowedFd};
+#[cfg(not(loom))]
+use std::io;
 
 use freshet_base::{
     sync::{AtomicU64, Ordering},
@@ -160,30 +161,6 @@ impl Memory {
         // SAFETY: inside the allocation (asserted by `raw`), initialised (zeros at first), and not
         // written during the borrow, which is the caller's promise. Concurrent atomic loads of the same words only read.
         unsafe { std::slice::from_raw_parts(piece.pointer, piece.length) }
-    }
-
-    /// One `readv(2)` from `source` straight into the memory at `pieces` (offset and length each).
-    /// Returns how many bytes came; zero when the source has ended.
-    pub(crate) fn receive(&self, source: BorrowedFd<'_>, pieces: [(usize, usize); 2]) -> io::Result<usize> {
-        use std::os::fd::AsRawFd;
-        let vectors = pieces.map(|(at, length)| {
-            let piece = self.raw(at, length);
-            libc::iovec { iov_base: piece.pointer.cast(), iov_len: piece.length }
-        });
-        loop {
-            // SAFETY: both vectors lie inside the allocation (asserted by `raw`), which outlives the call.
-            // The kernel writes there; no Rust reference to these bytes exists (the ring lends slices only
-            // of filled ranges, and this range is not filled yet), and optimistic readers load atomically
-            // and discard what they read once they see the ring's frontier.
-            let got = unsafe { libc::readv(source.as_raw_fd(), vectors.as_ptr(), 2) };
-            if got >= 0 {
-                return Ok(got as usize);
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
-            }
-        }
     }
 }
 

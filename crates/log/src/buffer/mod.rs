@@ -43,8 +43,6 @@ mod memory;
 #[cfg(not(loom))]
 mod shared;
 
-use std::os::fd::BorrowedFd;
-
 use crossbeam_utils::CachePadded;
 use freshet_base::{
     Stamp, WaitError, Watermark,
@@ -245,12 +243,6 @@ impl LogBuffer {
     #[inline]
     pub(crate) fn persistent(&self) -> Option<&crate::persist::buffer::PersistentBuffer> {
         self.memory.as_persistent()
-    }
-
-    /// One read from `source` into `[at, at + length)`, which was handed to the caller, has room and is not filled.
-    pub(crate) fn receive(&self, at: Stamp, length: u64, source: BorrowedFd<'_>) -> std::io::Result<usize> {
-        self.before_writing(at.0 + length);
-        self.memory.receive(source, self.pieces(at, length))
     }
 
     /// The memory of `[at, at + length)` for a writer outside; conditions as for [`LogBuffer::write`].

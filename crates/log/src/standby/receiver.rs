@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    os::fd::BorrowedFd,
     sync::{Arc, PoisonError, atomic::Ordering},
 };
 
@@ -346,23 +345,6 @@ pub struct Writable<'r> {
 }
 
 impl Writable<'_> {
-    /// Bytes that are still missing.
-    pub fn missing(&self) -> u64 {
-        self.length
-    }
-
-    /// One read from a socket or file straight into the ring, without a copy. Returns how many bytes
-    /// came; zero when the other side has closed.
-    ///
-    /// # Errors
-    /// What the operating system says, [`io::ErrorKind::WouldBlock`] included.
-    pub fn read_from(&mut self, source: BorrowedFd<'_>) -> io::Result<usize> {
-        let got = self.core.buffer.receive(self.at, self.length, source)?;
-        self.at = self.at.plus(got as u64);
-        self.length -= got as u64;
-        Ok(got)
-    }
-
     /// Copies bytes that are in memory already; takes as many as are missing and returns how many.
     pub fn copy_from(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.length as usize);

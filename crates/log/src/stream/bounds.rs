@@ -69,12 +69,6 @@ impl Bounds {
         self.slots[slot].claimed.store(false, Ordering::Release);
     }
 
-    /// Whether somebody owns a slot.
-    pub(crate) fn any_claimed(&self) -> bool {
-        // Acquire: pairs with the compare-exchange in `claim`.
-        self.slots.iter().any(|slot| slot.claimed.load(Ordering::Acquire))
-    }
-
     /// Steps 1 and 2: takes `length` bytes and returns where they start.
     #[inline]
     pub(crate) fn take(&self, slot: usize, reserved: &AtomicU64, length: u64) -> u64 {

@@ -48,7 +48,7 @@ use epoch::Epochs;
 use passive::Passive;
 pub use sink::{Batch, Sink, SinkHandle};
 use sink::{Seat, Sinks};
-pub use writer::{LongReservation, Reservation, ReserveError, TooManyWriters, Writer};
+pub use writer::{Reservation, ReserveError, TooManyWriters, Writer};
 
 /// No transaction is ever longer than this many bytes of log.
 const LONGEST_TRANSACTION: u64 = 256 << 30;
@@ -212,23 +212,6 @@ pub enum LogOpenError {
     Failed(#[from] LogFailure),
 }
 
-/// Why a sink was not attached.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// A volatile log has kept nothing that the sink could start from.
-    #[error(
-        "this log is volatile and has passed out stamps up to {reserved} or places for writers: nothing was kept that a standby \
-         could start from; configure replication before the start, or a persistence domain"
-    )]
-    TooLate {
-        /// The stamps handed out.
-        reserved: Stamp,
-    },
-    /// The group commit could not be started.
-    #[error(transparent)]
-    Start(#[from] LogOpenError),
-}
-
 /// Why a wait for durability ended without it. The outcome is open, unless the log failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DurableError {
@@ -250,8 +233,8 @@ pub(crate) struct Shared {
     term: Term,
     /// The longest block that can be reserved: half the ring.
     longest: u64,
-    /// Nothing is copied and nobody flushes: no store and no sink.
-    volatile: AtomicBool,
+    /// Only stamps are taken: nothing is copied, and nobody flushes.
+    volatile: bool,
     /// No more reservations.
     closing: AtomicBool,
     bounds: Bounds,
@@ -273,15 +256,31 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    #[inline]
-    fn reserved(&self) -> &AtomicU64 {
-        self.core.buffer.frontier()
+    fn new(core: Arc<Core>, config: LogConfig, start: Stamp, term: Term, volatile: bool) -> Self {
+        let capacity = core.buffer.capacity();
+        Self {
+            config,
+            term,
+            longest: (capacity / 2).min(MAX_BLOCK as u64),
+            volatile,
+            closing: AtomicBool::new(false),
+            bounds: Bounds::new(config.writers),
+            ends: PartitionEnds::new(config.partition, capacity),
+            bells: (0..core.streams()).map(|_| CachePadded::new(Doorbell::new())).collect(),
+            epochs: None,
+            #[cfg(not(loom))]
+            passive: None,
+            wanted: AtomicU64::new(0),
+            long: AtomicU64::new(0),
+            sinks: Mutex::new(Sinks::new(start)),
+            handed: AtomicU64::new(u64::MAX),
+            core,
+        }
     }
 
     #[inline]
-    fn is_volatile(&self) -> bool {
-        // Relaxed: it changes only while there are no writers (`Log::attach`), and handing out a writer synchronises.
-        self.volatile.load(Ordering::Relaxed)
+    fn reserved(&self) -> &AtomicU64 {
+        self.core.buffer.frontier()
     }
 
     fn is_closing(&self) -> bool {
@@ -433,21 +432,13 @@ impl Shared {
 #[derive(Debug)]
 pub struct Log {
     shared: Arc<Shared>,
-    /// The flushers while there are no threads, and the threads while there are.
-    flushing: Mutex<Flushing>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
     start: Stamp,
 }
 
-#[derive(Debug)]
-enum Flushing {
-    NotYet(Vec<Flusher>),
-    Threads(Vec<JoinHandle<()>>),
-    Over,
-}
-
 impl Log {
-    /// Starts a log at `start`, where `store` (if there is one) ends, in the reign `term`, with as many streams as the store has.
-    /// Without a store it is volatile until a sink is attached.
+    /// Starts a log at `start`, where `store` (if there is one) ends, in the reign `term`, with as many
+    /// streams as the store has. Without a store the ring is all that is kept, as far as sinks hold it.
     ///
     /// # Errors
     /// [`LogOpenError`] for an impossible configuration, a store that cannot go on, or no thread.
@@ -458,6 +449,20 @@ impl Log {
         }
         let (core, flushers) = Core::new(config.capacity, store, start, start);
         Self::on(core, flushers, config, start, term)
+    }
+
+    /// A log that takes stamps for at most `writers` at once, and keeps nothing: no block is built or
+    /// copied. It counts as durable as far as stamps were taken.
+    pub fn volatile(writers: usize, start: Stamp, term: Term) -> Self {
+        let config = LogConfig {
+            writers,
+            capacity: 4096,
+            partition: 4096,
+            longest_transaction: u64::MAX,
+            ..LogConfig::default()
+        };
+        let (core, _) = Core::new(config.capacity, None, start, start);
+        Self { shared: Arc::new(Shared::new(core, config, start, term, true)), threads: Mutex::default(), start }
     }
 
     /// As [`Log::open`], with the buffer in persistent memory: a block is durable as soon as it is there, and the store gets it
@@ -502,68 +507,38 @@ impl Log {
         start: Stamp,
         term: Term,
     ) -> Result<Self, LogOpenError> {
-        let volatile = core.store.is_none();
-        let capacity = core.buffer.capacity();
+        let mut shared = Shared::new(core, config, start, term, false);
         #[cfg(not(loom))]
-        let passive = match config.group_commit {
-            GroupCommitKind::Passive(nudge) if core.buffer.persistent().is_some() => {
-                Some(Passive::new(nudge, config.writers).map_err(LogOpenError::Nudge)?)
-            }
-            _ => None,
-        };
-        if let Some(store) = &core.store {
+        if let GroupCommitKind::Passive(nudge) = config.group_commit
+            && shared.core.buffer.persistent().is_some()
+        {
+            shared.passive = Some(Passive::new(nudge, config.writers).map_err(LogOpenError::Nudge)?);
+        }
+        if let Some(store) = &shared.core.store {
             // It may have been a standby's, which has ended.
             store.set_patient(true);
         }
-        let epochs = Epochs::begin(&config, core.store.as_ref(), start)?;
-        let shared = Arc::new(Shared {
-            config,
-            term,
-            longest: (capacity / 2).min(MAX_BLOCK as u64),
-            volatile: AtomicBool::new(volatile),
-            closing: AtomicBool::new(false),
-            bounds: Bounds::new(config.writers),
-            ends: PartitionEnds::new(config.partition, capacity),
-            bells: (0..core.streams()).map(|_| CachePadded::new(Doorbell::new())).collect(),
-            epochs,
-            #[cfg(not(loom))]
-            passive,
-            wanted: AtomicU64::new(0),
-            long: AtomicU64::new(0),
-            sinks: Mutex::new(Sinks::new(start)),
-            handed: AtomicU64::new(u64::MAX),
-            core,
-        });
-        let log = Self { shared, flushing: Mutex::new(Flushing::NotYet(flushers)), start };
-        if !volatile {
-            log.start_flushing(&mut log.flushing())?;
+        shared.epochs = Epochs::begin(&config, shared.core.store.as_ref(), start)?;
+        let shared = Arc::new(shared);
+        let log = Self { shared: Arc::clone(&shared), threads: Mutex::default(), start };
+        for flusher in flushers {
+            let flushing = Arc::clone(&shared);
+            let name = format!("log-persist-{}", flusher.stream());
+            log.spawn(name, move || group_commit::run(&flushing, flusher, start))?;
+        }
+        if shared.epochs.is_some() {
+            log.spawn("log-epoch".to_owned(), move || epoch::run(&shared))?;
         }
         Ok(log)
     }
 
-    fn flushing(&self) -> MutexGuard<'_, Flushing> {
-        self.flushing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start_flushing(&self, flushing: &mut Flushing) -> Result<(), LogOpenError> {
-        match std::mem::replace(flushing, Flushing::Over) {
-            Flushing::NotYet(flushers) => {
-                let mut threads = Vec::with_capacity(flushers.len() + 1);
-                for flusher in flushers {
-                    let (shared, start) = (Arc::clone(&self.shared), self.start);
-                    let named = thread::Builder::new().name(format!("log-commit-{}", flusher.stream()));
-                    let spawned = named.spawn(move || group_commit::run(&shared, flusher, start));
-                    threads.push(spawned.map_err(LogOpenError::Thread)?);
-                }
-                if self.shared.epochs.is_some() {
-                    let shared = Arc::clone(&self.shared);
-                    let named = thread::Builder::new().name("log-epoch".to_owned());
-                    threads.push(named.spawn(move || epoch::run(&shared)).map_err(LogOpenError::Thread)?);
-                }
-                *flushing = Flushing::Threads(threads);
-            }
-            other => *flushing = other,
-        }
+    fn spawn(&self, name: String, run: impl FnOnce() + Send + 'static) -> Result<(), LogOpenError> {
+        let spawned = thread::Builder::new().name(name).spawn(run).map_err(LogOpenError::Thread)?;
+        self.threads().push(spawned);
         Ok(())
     }
 
@@ -572,8 +547,6 @@ impl Log {
     /// # Errors
     /// [`TooManyWriters`] when [`LogConfig::writers`] are in use.
     pub fn writer(&self) -> Result<Writer, TooManyWriters> {
-        // With `attach`: either the writer sees that the log is not volatile any more, or `attach` sees the writer.
-        let _exclusive = self.flushing();
         let slot = self.shared.bounds.claim().ok_or(TooManyWriters { limit: self.shared.bounds.limit() })?;
         #[cfg(not(loom))]
         if let Some(passive) = &self.shared.passive
@@ -583,36 +556,29 @@ impl Log {
             return Err(TooManyWriters { limit: self.shared.bounds.limit() });
         }
         let stream = self.shared.config.grouping.stream(slot, self.shared.bells.len());
-        Ok(Writer { shared: Arc::clone(&self.shared), slot, stream, room: 0, last: 0, stuck: false })
+        // A volatile log always has room.
+        let room = if self.shared.volatile { u64::MAX } else { 0 };
+        Ok(Writer { shared: Arc::clone(&self.shared), slot, stream, room, last: 0, stuck: false })
     }
 
     /// Attaches a sink: it gets every batch from [`SinkHandle::from`] on.
     ///
-    /// # Errors
-    /// [`AttachError::TooLate`] when the log is volatile and was used already.
-    pub fn attach(&self, sink: Arc<dyn Sink>) -> Result<SinkHandle, AttachError> {
-        let mut flushing = self.flushing();
-        if self.shared.is_volatile() {
-            let reserved = self.reserved();
-            if reserved != self.start || self.shared.bounds.any_claimed() {
-                return Err(AttachError::TooLate { reserved });
-            }
-            // Relaxed: read by writers that do not exist yet; the lock above synchronises.
-            self.shared.volatile.store(false, Ordering::Relaxed);
-            self.start_flushing(&mut flushing)?;
-        }
+    /// # Panics
+    /// When the log is volatile: it has no batches.
+    pub fn attach(&self, sink: Arc<dyn Sink>) -> SinkHandle {
+        assert!(!self.shared.volatile, "a volatile log has no batches");
         let mut sinks = self.shared.sinks();
         let from = sinks.handed;
         let seat = Arc::new(Seat { sink, hold: StdAtomicU64::new(from.0) });
         sinks.seats.push(Arc::clone(&seat));
         self.shared.handed.store(from.0, Ordering::Relaxed);
         drop(sinks);
-        Ok(SinkHandle { shared: Arc::clone(&self.shared), seat, from })
+        SinkHandle { shared: Arc::clone(&self.shared), seat, from }
     }
 
     /// Whether stamps are all that this log makes: nothing is copied, nothing is kept.
     pub fn is_volatile(&self) -> bool {
-        self.shared.is_volatile()
+        self.shared.volatile
     }
 
     /// The reign in which this log is written.
@@ -640,8 +606,7 @@ impl Log {
         self.shared.refresh_filled()
     }
 
-    /// A transaction of at most this many bytes is one reservation ([`Writer::reserve`]); a longer one is put into the ring in parts
-    /// ([`Writer::reserve_long`]).
+    /// A transaction of at most this many bytes is put into the ring at once, a longer one in parts.
     pub fn longest_at_once(&self) -> u64 {
         (self.shared.longest / 4).max(1024)
     }
@@ -658,7 +623,7 @@ impl Log {
 
     /// How far the log is durable here, block by block: it may be within a long transaction. A volatile log counts as durable as far as it is filled.
     pub fn durable(&self) -> Stamp {
-        if self.is_volatile() {
+        if self.shared.volatile {
             let filled = self.shared.refresh_filled();
             self.shared.core.durable.advance(filled);
         }
@@ -673,7 +638,7 @@ impl Log {
 
     /// Asks the group commit not to wait for more once everything below `target` is filled: for whoever is about to wait for it.
     pub fn nudge(&self, target: Stamp) {
-        if self.is_volatile() || self.shared.core.durable.get() >= target {
+        if self.shared.volatile || self.shared.core.durable.get() >= target {
             return;
         }
         #[cfg(not(loom))]
@@ -694,7 +659,7 @@ impl Log {
     /// # Errors
     /// [`DurableError`]; in every case the outcome is open.
     pub fn wait_durable(&self, target: Stamp, deadline: Option<Instant>) -> Result<Stamp, DurableError> {
-        if self.is_volatile() {
+        if self.shared.volatile {
             let durable = self.durable();
             if durable >= target {
                 return Ok(durable);
@@ -797,23 +762,18 @@ impl Log {
         if let Some(epochs) = &self.shared.epochs {
             epochs.stop();
         }
-        let flushing = std::mem::replace(&mut *self.flushing(), Flushing::Over);
-        match flushing {
-            Flushing::Threads(threads) => {
-                for thread in threads {
-                    if thread.join().is_err() {
-                        self.shared.core.fail(LogFailure::bug());
-                    }
-                }
-                if self.failure().is_none() {
-                    self.shared.end();
-                }
+        let threads = std::mem::take(&mut *self.threads());
+        let ends = !threads.is_empty();
+        for thread in threads {
+            if thread.join().is_err() {
+                self.shared.core.fail(LogFailure::bug());
             }
-            Flushing::NotYet(_) => {
-                self.durable();
-                self.shared.core.durable.close();
-            }
-            Flushing::Over => {}
+        }
+        if self.shared.volatile {
+            self.durable();
+            self.shared.core.durable.close();
+        } else if ends && self.failure().is_none() {
+            self.shared.end();
         }
         if let Some(store) = &self.shared.core.store {
             store.finish();

@@ -1,7 +1,7 @@
 //! A worker's way into the log: reserve, then fill or skip. A transaction that is longer than the ring takes at once is put there in
 //! parts: its bound moves on with each, so that the group commit can write out what is there and make room for the rest.
 
-use std::{mem, sync::Arc};
+use std::sync::Arc;
 
 use freshet_base::{Stamp, sync::Ordering};
 
@@ -23,17 +23,6 @@ pub enum ReserveError {
         /// Length of all its blocks in bytes.
         length: u64,
         /// The most that is taken.
-        limit: u64,
-    },
-    /// One block is longer than the log buffer can take at once.
-    #[error(
-        "a block of {length} bytes is too long for the log buffer, which takes {limit} at once: write shorter rows, or \
-         configure a larger log buffer"
-    )]
-    BlockTooLong {
-        /// Length of the block in bytes.
-        length: u64,
-        /// The longest that is taken.
         limit: u64,
     },
     /// The log failed earlier; nothing becomes durable any more.
@@ -74,67 +63,34 @@ impl Writer {
         self.stream
     }
 
-    /// Takes the next `length` bytes of the virtual log: the transaction's stamp. Never waits: whether the ring has room there is a
-    /// matter of filling it.
+    /// Takes the next `length` bytes of the virtual log: the transaction's stamp. Never waits: whether
+    /// the ring has room there is a matter of filling it. In a volatile log that is all, and nothing
+    /// is left to be filled.
     ///
     /// # Errors
     /// [`ReserveError`]; nothing is reserved then.
     ///
     /// # Panics
-    /// When `length` is not the length of a block.
+    /// When `length` is not the length of blocks.
     #[inline]
     pub fn reserve(&mut self, length: u64) -> Result<Reservation<'_>, ReserveError> {
-        assert!(length >= BLOCK_HEADER as u64 && length.is_multiple_of(BLOCK_ALIGN as u64), "no length of a block");
-        let shared = &*self.shared;
-        if length > shared.longest {
-            return Err(ReserveError::BlockTooLong { length, limit: shared.longest });
-        }
-        shared.check_open()?;
-        let start = shared.bounds.take(self.slot, shared.reserved(), length);
-        self.last = start + length;
-        Ok(Reservation { writer: self, stamp: Stamp(start), length })
-    }
-
-    /// The same for a transaction of any length, whose blocks will be put into the ring part by part while the group commit makes
-    /// room for them. Everybody who reserves after it waits, when filling, until it is through.
-    ///
-    /// # Errors
-    /// [`ReserveError`]; nothing is reserved then.
-    ///
-    /// # Panics
-    /// When `length` is not the length of blocks, or the log is volatile.
-    pub fn reserve_long(&mut self, length: u64) -> Result<LongReservation<'_>, ReserveError> {
         assert!(length >= BLOCK_HEADER as u64 && length.is_multiple_of(BLOCK_ALIGN as u64), "no length of blocks");
         let shared = &*self.shared;
-        assert!(!shared.is_volatile(), "nothing is put into a volatile log");
         let limit = shared.config.longest_transaction;
         if length > limit {
             return Err(ReserveError::TransactionTooLarge { length, limit });
         }
         shared.check_open()?;
+        if shared.volatile {
+            // Filled as soon as it is taken, so no bound is needed. AcqRel: what the worker did before
+            // is visible to whoever finds the log durable up to here.
+            let start = shared.reserved().fetch_add(length, Ordering::AcqRel);
+            let end = start + length;
+            return Ok(Reservation { writer: self, start, at: end, end, in_parts: false });
+        }
         let start = shared.bounds.take(self.slot, shared.reserved(), length);
-        // Before the bound moves into the range: who finds the log filled up to there finds the range too.
-        shared.sinks().begin_long(start, start + length);
-        shared.long.fetch_add(1, Ordering::SeqCst);
         self.last = start + length;
-        Ok(LongReservation { writer: self, start, at: start, end: start + length })
-    }
-
-    /// Takes the next `length` bytes of a volatile log, into which nothing is ever copied.
-    ///
-    /// # Errors
-    /// As [`Writer::reserve`].
-    ///
-    /// # Panics
-    /// When the log is not volatile.
-    #[inline]
-    pub fn reserve_volatile(&mut self, length: u64) -> Result<Stamp, ReserveError> {
-        let shared = &*self.shared;
-        assert!(shared.is_volatile(), "only a volatile log has nothing to fill");
-        shared.check_open()?;
-        // Filled as soon as it is taken, so no bound is needed. AcqRel: what the worker did before is
-        // visible to whoever finds the log durable up to here.
-        Ok(Stamp(shared.reserved().fetch_add(length, Ordering::AcqRel)))
+        Ok(Reservation { writer: self, start, at: start, end: start + length, in_parts: false })
     }
 
     /// Notes in the log what time it is: `micros` microseconds since 1970. Waits as [`Reservation::fill`] does. Returns where the note ends.
@@ -177,7 +133,7 @@ impl Writer {
     #[inline]
     pub fn throttle(&mut self) -> Result<(), ReserveError> {
         let quarter = self.shared.core.buffer.capacity() / 4;
-        if self.last + quarter <= self.room || self.shared.is_volatile() {
+        if self.last + quarter <= self.room {
             return Ok(());
         }
         self.throttle_slowly(quarter)
@@ -234,9 +190,6 @@ impl Writer {
     /// say yet that it is filled.
     #[inline]
     fn put(&mut self, start: u64, length: u64, bytes: &[u8]) -> Result<(), ReserveError> {
-        if self.shared.is_volatile() {
-            return Ok(());
-        }
         self.ensure_room(start, start + length)?;
         let shared = &*self.shared;
         if shared.ends.note(start, start + length) {
@@ -297,131 +250,99 @@ impl Drop for Writer {
     }
 }
 
-/// A place in the log that must be filled: with the transaction's block, or, when it is dropped or skipped, with a skip block.
-#[derive(Debug)]
-#[must_use = "dropping it writes a skip block: the transaction is not in the log"]
-pub struct Reservation<'w> {
-    writer: &'w mut Writer,
-    stamp: Stamp,
-    length: u64,
-}
-
-impl Reservation<'_> {
-    /// The transaction's stamp: where its block starts.
-    #[inline]
-    pub fn stamp(&self) -> Stamp {
-        self.stamp
-    }
-
-    /// Where its block ends; it is durable when the durable watermark is here.
-    #[inline]
-    pub fn end(&self) -> Stamp {
-        self.stamp.plus(self.length)
-    }
-
-    /// Whether filling it will not have to wait for room in the ring.
-    #[inline]
-    pub fn has_room(&mut self) -> bool {
-        let Writer { shared, room, .. } = &mut *self.writer;
-        if self.stamp.0 + self.length > *room && !shared.is_volatile() {
-            *room = shared.core.buffer.released().0 + shared.core.buffer.capacity();
-            return self.stamp.0 + self.length <= *room;
-        }
-        true
-    }
-
-    /// Copies the finished blocks to their place. Waits when the ring is full, until the group commit (or a sink that reads from the ring)
-    /// has made room; call [`Writer::throttle`] before reserving so that this is rare.
-    ///
-    /// # Errors
-    /// When the log has failed: it takes nothing more, and the transaction is not in it.
-    ///
-    /// # Panics
-    /// When the blocks have another length than was reserved.
-    #[inline]
-    pub fn fill(self, blocks: &[u8]) -> Result<(), ReserveError> {
-        assert_eq!(blocks.len() as u64, self.length, "the blocks have the length that was reserved");
-        debug_assert_eq!(blocks[8..16], self.stamp.0.to_le_bytes(), "the blocks were finished for this stamp");
-        let mut this = mem::ManuallyDrop::new(self);
-        this.put(blocks)
-    }
-
-    /// Makes it a skip block: the transaction failed its validation.
-    pub fn skip(self) {
-        drop(self);
-    }
-
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) -> Result<(), ReserveError> {
-        let writer = &mut *self.writer;
-        writer.put(self.stamp.0, self.length, bytes)?;
-        writer.shared.bounds.clear(writer.slot);
-        writer.ring();
-        Ok(())
-    }
-}
-
-impl Drop for Reservation<'_> {
-    fn drop(&mut self) {
-        // A log that has failed needs no skip blocks.
-        let _ = self.put(&skip_header(self.stamp, self.length, self.writer.shared.term, self.writer.stream));
-    }
-}
-
-/// A place in the log for a transaction that does not fit the ring at once. It must be filled part by part, to the end; when it is
-/// dropped or skipped before the first part, with skip blocks.
+/// A transaction's place in the log, which must be filled to the end: with its blocks at once, or, when
+/// they are longer than the ring takes at once, part by part. When it is dropped or skipped before the
+/// first part, it is filled with skip blocks.
 #[derive(Debug)]
 #[must_use = "dropping it writes skip blocks: the transaction is not in the log"]
-pub struct LongReservation<'w> {
+pub struct Reservation<'w> {
     writer: &'w mut Writer,
     start: u64,
     /// Everything below is in the ring.
     at: u64,
     end: u64,
+    /// The sinks know that the transaction may be there in part.
+    in_parts: bool,
 }
 
-impl LongReservation<'_> {
+impl Reservation<'_> {
     /// The transaction's stamp: where its first block starts.
+    #[inline]
     pub fn stamp(&self) -> Stamp {
         Stamp(self.start)
     }
 
     /// Where its last block ends; it is durable when the durable watermark is here.
+    #[inline]
     pub fn end(&self) -> Stamp {
         Stamp(self.end)
     }
 
     /// Where the next part goes.
+    #[inline]
     pub fn at(&self) -> Stamp {
         Stamp(self.at)
     }
 
-    /// Copies the next blocks of the transaction to their place. Waits until the ring has room for them.
+    /// Copies the next finished blocks of the transaction, or all of them, to their place. Waits until
+    /// the ring has room for them, which the group commit (or a sink that reads from the ring) makes;
+    /// call [`Writer::throttle`] before reserving so that this is rare. Everybody who reserved later
+    /// waits, when filling, until this one is through.
     ///
     /// # Errors
-    /// When the log has failed: it takes nothing more, and what it has of the transaction counts for nothing.
+    /// When the log has failed: it takes nothing more, and what it has of the transaction counts for
+    /// nothing.
     ///
     /// # Panics
-    /// When there are more than were reserved.
+    /// When there are more than were reserved, or more than half the ring.
+    #[inline]
     pub fn put(&mut self, blocks: &[u8]) -> Result<(), ReserveError> {
         debug_assert_eq!(blocks[8..16], self.at.to_le_bytes(), "the blocks were finished for this place");
         self.put_part(blocks.len() as u64, blocks)
     }
 
+    /// As [`Reservation::put`], for all of the blocks.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// When the blocks have another length than was reserved.
+    #[inline]
+    pub fn fill(mut self, blocks: &[u8]) -> Result<(), ReserveError> {
+        assert_eq!(blocks.len() as u64, self.end - self.at, "the blocks have the length that was reserved");
+        self.put(blocks)
+    }
+
+    #[inline]
     fn put_part(&mut self, length: u64, bytes: &[u8]) -> Result<(), ReserveError> {
-        assert!(self.at + length <= self.end, "no more than was reserved");
+        let end = self.at + length;
+        assert!(end <= self.end && length <= self.writer.shared.longest, "no more than was reserved, and than fits");
+        if end < self.end && !self.in_parts {
+            self.begin_parts();
+        }
         let writer = &mut *self.writer;
         writer.put(self.at, length, bytes)?;
-        self.at += length;
-        if self.at < self.end {
+        self.at = end;
+        if end < self.end {
             // What is in the ring may be written out, and make room for the rest.
-            writer.shared.bounds.sharpen(writer.slot, self.at);
+            writer.shared.bounds.sharpen(writer.slot, end);
         } else {
             writer.shared.bounds.clear(writer.slot);
-            writer.shared.long.fetch_sub(1, Ordering::SeqCst);
+            if self.in_parts {
+                writer.shared.long.fetch_sub(1, Ordering::SeqCst);
+            }
         }
         writer.ring();
         Ok(())
+    }
+
+    /// Before the bound moves into the range: who finds the log filled up to there finds the range too.
+    #[cold]
+    fn begin_parts(&mut self) {
+        self.writer.shared.sinks().begin_long(self.start, self.end);
+        self.writer.shared.long.fetch_add(1, Ordering::SeqCst);
+        self.in_parts = true;
     }
 
     /// Makes it skip blocks: the transaction failed its validation.
@@ -435,14 +356,14 @@ impl LongReservation<'_> {
         while self.at < self.end {
             let left = self.end - self.at;
             // Never longer than the ring takes, and no rest that is shorter than a block.
-            let length = if left > 2 * part { part } else { left };
+            let length = if left > 4 * part { part } else { left };
             self.put_part(length, &skip_header(Stamp(self.at), length, term, stream))?;
         }
         Ok(())
     }
 }
 
-impl Drop for LongReservation<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if self.at == self.end {
             return;

@@ -7,7 +7,6 @@ use std::{
     net::SocketAddr,
     num::NonZeroU32,
     sync::{Arc, Condvar, Mutex, PoisonError},
-    thread,
     time::Duration,
 };
 
@@ -23,8 +22,8 @@ const DIVISION_BY_ZERO: SqlState = SqlState::new("22012");
 
 type News = Arc<Mutex<Vec<String>>>;
 
-/// Users are known by what they are: `trusted`, `root` (a superuser), `ann` (whose password is `pencil`, by SCRAM),
-/// `clear` (the same, in clear text).
+/// Users are known by what they are: `trusted`, `root` (a superuser), `ann` (whose password is
+/// `pencil`, by SCRAM), `clear` (the same, in clear text).
 pub struct Toy {
     verifier: Verifier,
     /// Bells of those who listen, and what they are to be told.
@@ -321,15 +320,6 @@ impl ToySession {
                 client.flush_owed();
                 self.wait(number(rest)?)?;
             }
-            "GONE" => {
-                // Until its client has gone, but not for ever.
-                for _ in 0..self.most.min(1000) {
-                    if client.client_is_gone() {
-                        break;
-                    }
-                    thread::sleep(Duration::from_millis(5));
-                }
-            }
             "BEGIN" | "START" => self.status = TransactionStatus::Open,
             "COMMIT" | "ROLLBACK" => self.status = TransactionStatus::Idle,
             "FAIL" => {
@@ -337,7 +327,6 @@ impl ToySession {
                     .detail("a detail")
                     .hint("a hint")
                     .position(3)
-                    .table("s", "t")
                     .column("c")
                     .data_type("d")
                     .constraint("n"));
@@ -503,7 +492,7 @@ impl Session for ToySession {
 }
 
 fn no_statement(name: &str) -> Report {
-    Report::error(SqlState::INVALID_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
+    Report::error(SqlState::new("26000"), format!("prepared statement \"{name}\" does not exist"))
 }
 
 fn no_portal(name: &str) -> Report {

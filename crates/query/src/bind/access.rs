@@ -19,7 +19,8 @@ pub struct Access {
     pub among: Among,
     /// What limits the column behind these.
     pub range: Range,
-    /// Whether at most one row is found for each alternative: all columns of a unique index are given.
+    /// Whether at most one row is found for each alternative: all columns of a unique index are
+    /// given.
     pub single: bool,
     /// Whether it is read from the end.
     pub backward: bool,
@@ -94,7 +95,8 @@ struct Conditions<'c> {
     source: u16,
 }
 
-/// The column of `source` that an expression is, looking through casts that keep comparisons as they are.
+/// The column of `source` that an expression is, looking through casts that keep comparisons as
+/// they are.
 fn column_of(expression: &Expression, source: u16, info: &TableInfo) -> Option<u16> {
     match expression {
         Expression::Column { source: own, column } if *own == source => Some(*column),
@@ -180,8 +182,8 @@ impl Conditions<'_> {
         range
     }
 
-    /// Alternatives for the columns from the index's column number `from` on: how many columns, which,
-    /// and the condition's number.
+    /// Alternatives for the columns from the index's column number `from` on: how many columns,
+    /// which, and the condition's number.
     fn among(&self, columns: &[u16], info: &TableInfo) -> Option<(usize, Among, usize)> {
         self.all.iter().enumerate().find_map(|(at, condition)| match condition {
             Expression::In(operand, list) => {
@@ -223,8 +225,9 @@ struct Choice {
     replaced: Option<Vec<Expression>>,
 }
 
-/// Chooses how the rows of `source`, which are those of a table, are found, and takes the conditions out that need not be looked at any more.
-/// `order` is what they should be ordered by; returned is whether they are.
+/// Chooses how the rows of `source`, which are those of a table, are found, and takes the
+/// conditions out that need not be looked at any more. `order` is what they should be ordered by;
+/// returned is whether they are.
 pub fn choose(info: &TableInfo, source: u16, conditions: &mut Vec<Expression>, order: &Order) -> (Access, bool) {
     let mut best: Option<Choice> = None;
     for (number, index) in info.table.indexes.iter().enumerate() {

@@ -2,7 +2,9 @@
 
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
-    functions::{self, check_collatable, common_kind, named, named::Place, resolve},
+    functions::{
+        self, SessionFunction, WORDS_OF_SESSIONS, check_collatable, common_kind, named, named::Place, resolve,
+    },
     types::{CastContext, Kind, text},
 };
 use sqlparser::ast::{
@@ -15,10 +17,7 @@ use super::{
     aggregate::{Aggregate, AggregateCall},
     name_of, not_supported, parts_of, syntax_error,
 };
-use crate::{
-    expression::{Comparison, Expression, Typed},
-    session_function::{SessionFunction, WORDS},
-};
+use crate::expression::{Comparison, Expression, Typed};
 
 /// How deep expressions may be nested.
 const DEEPEST: usize = 200;
@@ -354,7 +353,7 @@ impl Binder<'_> {
 
     /// `current_date` and the like, which are written without parentheses.
     fn is_word_function(&self, word: &str, scope: &Scope) -> bool {
-        WORDS.iter().any(|known| known.eq_ignore_ascii_case(word)) && !scope.has(&ast::Ident::new(word))
+        WORDS_OF_SESSIONS.iter().any(|known| known.eq_ignore_ascii_case(word)) && !scope.has(&ast::Ident::new(word))
     }
 
     fn literal(&self, value: &ValueWithSpan) -> Bound<Typed> {
@@ -736,7 +735,8 @@ impl Binder<'_> {
     }
 }
 
-/// Of two kinds of whole numbers, or of floating-point numbers, the wider one, which has all values of the other.
+/// Of two kinds of whole numbers, or of floating-point numbers, the wider one, which has all values
+/// of the other.
 fn wider(one: Kind, other: Kind) -> Option<Kind> {
     const WIDER: &[&[Kind]] = &[&[Kind::Int2, Kind::Int4, Kind::Int8], &[Kind::Float4, Kind::Float8]];
     WIDER.iter().find_map(|kinds| {
@@ -745,7 +745,8 @@ fn wider(one: Kind, other: Kind) -> Option<Kind> {
     })
 }
 
-/// Whether values of both kinds are represented in the same way, so that they can be compared as they are.
+/// Whether values of both kinds are represented in the same way, so that they can be compared as
+/// they are.
 fn same_values(one: Kind, other: Kind) -> bool {
     let plain = |kind| if matches!(kind, Kind::Varchar | Kind::Name | Kind::Unknown) { Kind::Text } else { kind };
     plain(one) == plain(other) && !matches!(one, Kind::Json | Kind::Any | Kind::AnyElement | Kind::AnyArray)

@@ -1,8 +1,10 @@
-//! Subqueries that depend on nothing outside: they are run before the statement, once, and stand in it as values.
+//! Subqueries that depend on nothing outside: they are run before the statement, once, and stand in
+//! it as values.
 //!
-//! So `WHERE id = (SELECT max(id) FROM t)` and `WHERE id IN (SELECT id FROM queue ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)` need no general
-//! query: what they compare with is known when the index is read. A list of values has to lead to an index for this; looked at row by row,
-//! it would be slower than what general queries make of it.
+//! So `WHERE id = (SELECT max(id) FROM t)` and `WHERE id IN (SELECT id FROM queue ORDER BY id LIMIT
+//! 1 FOR UPDATE SKIP LOCKED)` need no general query: what they compare with is known when the index
+//! is read. A list of values has to lead to an index for this; looked at row by row, it would be
+//! slower than what general queries make of it.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! UPDATE and DELETE whose rows a general query finds: those with subqueries, `FROM` or `USING`.
 //!
-//! The query gives the record id of each row that is to be changed, and with it what assignments and RETURNING need of other relations.
-//! So `UPDATE t SET a = b.x FROM b WHERE t.id = b.id` becomes
-//! `SELECT t.RID, b.x FROM t, b WHERE t.id = b.id`. What can be computed from the row alone is computed from it when it is changed.
+//! The query gives the record id of each row that is to be changed, and with it what assignments
+//! and RETURNING need of other relations. So `UPDATE t SET a = b.x FROM b WHERE t.id = b.id`
+//! becomes `SELECT t.RID, b.x FROM t, b WHERE t.id = b.id`. What can be computed from the row alone
+//! is computed from it when it is changed.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -116,7 +117,8 @@ fn query(
     }
 }
 
-/// The same, said to be of a type where nothing else says what it is: a literal in quotes, a parameter, NULL.
+/// The same, said to be of a type where nothing else says what it is: a literal in quotes, a
+/// parameter, NULL.
 pub(super) fn typed(expr: &Expr, ty: Type) -> Expr {
     let open = match expr {
         Expr::Nested(inner) => return typed(inner, ty),

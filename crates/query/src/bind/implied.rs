@@ -231,8 +231,8 @@ pub fn has_all(
     })
 }
 
-/// Whether values of parameters may say that an index with some rows only has all of a table's rows,
-/// which are `source`, that fulfil these conditions.
+/// Whether values of parameters may say that an index with some rows only has all of a table's
+/// rows, which are `source`, that fulfil these conditions.
 pub fn may_be_said(info: &TableInfo, source: u16, conditions: &Expression) -> bool {
     fn has_parameter(expression: &Expression) -> bool {
         let mut found = matches!(expression, Expression::Parameter(_));
@@ -268,7 +268,27 @@ pub fn replace(expression: &mut Expression, usable: &[(Expression, u16)], source
 
 #[cfg(test)]
 mod tests {
+    use freshet_sql::{
+        SqlError,
+        functions::{SessionCalls, SessionFunction, SetFunction},
+    };
+
     use super::*;
+    use crate::expression::{Environment, SessionView};
+
+    struct NoSession;
+
+    impl SessionView for NoSession {}
+
+    impl SessionCalls for NoSession {
+        fn call(&self, function: SessionFunction, _: &[Value]) -> Result<Value, SqlError> {
+            panic!("{function:?}");
+        }
+
+        fn rows(&self, function: SetFunction, _: &[Value]) -> Result<Vec<Vec<Value>>, SqlError> {
+            panic!("{function:?}");
+        }
+    }
 
     const X: Expression = Expression::Column { source: 0, column: 0 };
 
@@ -288,7 +308,7 @@ mod tests {
         let row = [value.map_or(Value::Null, Value::Int4)];
         let sources = [crate::expression::Source::Values(&row)];
         let context = freshet_sql::types::EvalContext::default();
-        let environment = crate::schema::computed::plain_environment(&context);
+        let environment = Environment { parameters: &[], firsts: &[], context: &context, session: &NoSession };
         condition.holds(&sources, &environment).unwrap()
     }
 

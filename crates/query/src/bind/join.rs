@@ -21,7 +21,8 @@ fn rank(access: &Access) -> (u8, std::cmp::Reverse<usize>) {
     (class, std::cmp::Reverse(access.fixed()))
 }
 
-/// Renumbers the sources of an expression: source n becomes `places[n]`. Those behind them stay what they are.
+/// Renumbers the sources of an expression: source n becomes `places[n]`. Those behind them stay
+/// what they are.
 pub(super) fn renumber(expression: &mut Expression, places: &[u16]) {
     expression.each_column(&mut |source, _| {
         if let Some(place) = places.get(usize::from(*source)) {
@@ -65,8 +66,9 @@ pub(super) fn add_consequences(conditions: &mut Vec<Expression>) {
     }
 }
 
-/// The order in which tables are read, as their numbers in the statement: first those of which few rows are found, given the values of those
-/// before. Where nothing speaks for another order, it is the one that was written.
+/// The order in which tables are read, as their numbers in the statement: first those of which few
+/// rows are found, given the values of those before. Where nothing speaks for another order, it is
+/// the one that was written.
 pub(super) fn order_of_loops(tables: &[ScopeSource], conditions: &[Expression]) -> Vec<usize> {
     let count = tables.len();
     if !(2..=MOST).contains(&count) {
@@ -100,8 +102,8 @@ pub(super) fn places(first: &[usize], count: usize) -> Vec<u16> {
     places
 }
 
-/// Whether the loops are better left to a join that reads each table once: for each of several rows a whole table is read, or for each row of a whole
-/// table more than one of another may be.
+/// Whether the loops are better left to a join that reads each table once: for each of several rows
+/// a whole table is read, or for each row of a whole table more than one of another may be.
 pub(super) fn is_for_general(accesses: &[&Access]) -> bool {
     accesses.iter().enumerate().any(|(number, access)| {
         let outer = &accesses[..number];

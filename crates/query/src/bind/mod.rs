@@ -1,6 +1,7 @@
 //! From syntax to plans: names are resolved, types found, overloads chosen, access paths selected.
 //!
-//! A statement that is more than this crate's own plans can do stops with [`Stop::General`], and goes to whoever runs general queries.
+//! A statement that is more than this crate's own plans can do stops with [`Stop::General`], and
+//! goes to whoever runs general queries.
 
 pub mod access;
 pub mod aggregate;

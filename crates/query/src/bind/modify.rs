@@ -114,7 +114,8 @@ pub enum Targets {
     Scan(Box<ScanPlan>),
     /// The one on which a cursor stands.
     Current(String),
-    /// Those that a general query finds: it gives their record ids, and then what expressions see as source 1.
+    /// Those that a general query finds: it gives their record ids, and then what expressions see
+    /// as source 1.
     Found(GeneralQuery),
 }
 
@@ -469,7 +470,8 @@ impl Binder<'_> {
     /// Which columns are assigned to, and what each of them gets: rows are taken apart.
     ///
     /// # Errors
-    /// 42601, 42703; 428C9 for an identity column that always has its own values; 0A000 for a row that cannot be taken apart.
+    /// 42601, 42703; 428C9 for an identity column that always has its own values; 0A000 for a row
+    /// that cannot be taken apart.
     pub(super) fn assigned_values<'s>(
         &self,
         assignments: &'s [Assignment],

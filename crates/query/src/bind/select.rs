@@ -1,4 +1,5 @@
-//! SELECT, as far as it is for this crate: tables joined by nested loops over indexes, conditions, aggregates, order, limits.
+//! SELECT, as far as it is for this crate: tables joined by nested loops over indexes, conditions,
+//! aggregates, order, limits.
 
 use std::sync::Arc;
 
@@ -107,7 +108,8 @@ impl SelectPlan {
         self.scans.iter().any(|scan| scan.mark.is_some())
     }
 
-    /// Calls `change` with every expression over the rows of its tables that is not a condition on them.
+    /// Calls `change` with every expression over the rows of its tables that is not a condition on
+    /// them.
     fn expressions(&mut self, change: &mut dyn FnMut(&mut Expression)) {
         self.output.iter_mut().for_each(|output| change(&mut output.expression));
         self.order.iter_mut().for_each(|key| change(&mut key.expression));
@@ -364,7 +366,8 @@ impl Binder<'_> {
         Ok(plan)
     }
 
-    /// Loops over these tables, in this order. Returns whether the rows come in the order that is wanted.
+    /// Loops over these tables, in this order. Returns whether the rows come in the order that is
+    /// wanted.
     fn scans(
         &self,
         plan: &mut SelectPlan,

@@ -8,7 +8,8 @@
 //! | [`csv`] | CSV |
 //! | [`binary`] | PostgreSQL's binary format |
 //!
-//! The formats know nothing of tables: they make fields of bytes that come in pieces cut anywhere, and bytes of fields.
+//! The formats know nothing of tables: they make fields of bytes that come in pieces cut anywhere,
+//! and bytes of fields.
 
 pub mod binary;
 pub mod csv;

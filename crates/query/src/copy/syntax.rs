@@ -1,4 +1,5 @@
-//! The statement itself. sqlparser takes only a part of what PostgreSQL has, and wants the data behind it.
+//! The statement itself. sqlparser takes only a part of what PostgreSQL has, and wants the data
+//! behind it.
 
 use freshet_postgres::Encoding;
 use freshet_sql::{SqlError, SqlState};

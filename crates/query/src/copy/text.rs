@@ -1,4 +1,5 @@
-//! PostgreSQL's text format: a line for each row, fields between delimiters, backslashes before what would be misunderstood.
+//! PostgreSQL's text format: a line for each row, fields between delimiters, backslashes before
+//! what would be misunderstood.
 
 use super::Fields;
 

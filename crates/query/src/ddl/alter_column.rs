@@ -215,7 +215,8 @@ impl Work<'_, '_, '_> {
         let same = table.columns.iter().zip(&info.table.columns).all(|(new, old)| !new.hidden || new == old)
             && table.columns.len() == info.table.columns.len();
         if using.is_none() && same && is_only_wider(column.ty, ty) {
-            // Rows lie as before. What older rows have instead of the column is a value of the new type, too.
+            // Rows lie as before. What older rows have instead of the column is a value of the new
+            // type, too.
             self.put_table(table)?;
             return Ok(());
         }

@@ -159,7 +159,8 @@ impl Work<'_, '_, '_> {
         Ok((name, expression))
     }
 
-    /// Adds a foreign key to what the catalog says of a table. The table it refers to is locked: who writes to it must know.
+    /// Adds a foreign key to what the catalog says of a table. The table it refers to is locked:
+    /// who writes to it must know.
     fn add_foreign_key(&mut self, table: &mut Table, constraint: &Constraint) -> Step<ForeignKey> {
         let ConstraintKind::ForeignKey { columns, parent, parent_columns, on_delete, on_update, unusual_match } =
             &constraint.kind

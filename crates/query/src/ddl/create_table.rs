@@ -87,7 +87,8 @@ impl Work<'_, '_, '_> {
             let message = format!("tables can have at most {MOST_COLUMNS} columns");
             return Err(error(SqlState::TOO_MANY_COLUMNS, message).into());
         }
-        // Keys come first: they say which columns must have values, and which index rows are stored by.
+        // Keys come first: they say which columns must have values, and which index rows are stored
+        // by.
         self.add_keys(&mut table, &constraints)?;
         for index in copied {
             self.copy_index(&mut table, index)?;
@@ -115,7 +116,8 @@ impl Work<'_, '_, '_> {
 
     /// Makes the engine's table, the catalog's entry and the sequences of a new table.
     fn make(&mut self, mut table: Table, serials: Vec<Serial>) -> Step<std::sync::Arc<TableInfo>> {
-        // The catalog's entry needs the sequences' ids in its defaults; the sequences need nothing but the table's.
+        // The catalog's entry needs the sequences' ids in its defaults; the sequences need nothing
+        // but the table's.
         for serial in serials {
             let owner = (table.oid, serial.column as u16);
             let column = table.columns[serial.column].name.clone();
@@ -153,7 +155,8 @@ impl Work<'_, '_, '_> {
         Ok(())
     }
 
-    /// A column as it is defined; and the sequence that it needs, if it needs one: its type and options.
+    /// A column as it is defined; and the sequence that it needs, if it needs one: its type and
+    /// options.
     pub(super) fn column(
         &self,
         definition: &ColumnDefinition,
@@ -334,8 +337,8 @@ impl Work<'_, '_, '_> {
     }
 }
 
-/// Gives a table whose rows have no primary key the hidden column and index that they are stored by, and takes it from one
-/// whose rows have.
+/// Gives a table whose rows have no primary key the hidden column and index that they are stored
+/// by, and takes it from one whose rows have.
 pub(super) fn ensure_first_index(table: &mut Table) {
     // What takes equal keys for a while cannot be what rows are stored by.
     let is_first = |index: &Index| index.constraint == IndexConstraint::Primary && index.is_unique_at_once();

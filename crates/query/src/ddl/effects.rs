@@ -28,7 +28,8 @@ pub struct Effects {
     making: Option<Arc<Making>>,
     /// Tables of the engine that were made or replaced.
     rows: Vec<String>,
-    /// Indexes of the engine, by their tables' names and their numbers, that were made, or are needed no more.
+    /// Indexes of the engine, by their tables' names and their numbers, that were made, or are
+    /// needed no more.
     indexes: Vec<(String, u16)>,
     /// Numbers of sequences' states that were made or replaced.
     states: Vec<u64>,
@@ -57,7 +58,8 @@ impl Effects {
             && self.databases.is_empty()
     }
 
-    /// Notes a table of the engine that is about to be made, or is needed no more if the transaction commits.
+    /// Notes a table of the engine that is about to be made, or is needed no more if the
+    /// transaction commits.
     pub(super) fn touch_rows(&mut self, catalog: &Catalog, name: &str) {
         let making = self.making.get_or_insert_with(|| Arc::clone(catalog.making()));
         making.with(|made| made.rows.push(name.to_owned()));
@@ -101,11 +103,13 @@ impl Effects {
         self.databases.push((database, tables));
     }
 
-    /// Does what is to be done now that the transaction has ended, whatever its end, and forgets it. To be called before the
-    /// session releases its locks, with its worker, which has no transaction. Blocks while rows are discarded.
+    /// Does what is to be done now that the transaction has ended, whatever its end, and forgets
+    /// it. To be called before the session releases its locks, with its worker, which has no
+    /// transaction. Blocks while rows are discarded.
     ///
     /// # Errors
-    /// When the catalog cannot be read, or what is needed no more cannot be discarded. That is then done by the next [`sweep`].
+    /// When the catalog cannot be read, or what is needed no more cannot be discarded. That is then
+    /// done by the next [`sweep`].
     pub fn settle(
         &mut self,
         worker: &Worker,
@@ -218,16 +222,17 @@ fn states(all: &[Arc<Schema>]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Discards what a crash, or a primary that is no more, has left: tables and indexes of the engine and states of sequences that no committed
-/// catalog names, nor any transaction that is under way. For when a node becomes primary; harmless at any other time.
+/// Discards what a crash, or a primary that is no more, has left: tables and indexes of the engine
+/// and states of sequences that no committed catalog names, nor any transaction that is under way.
+/// For when a node becomes primary; harmless at any other time.
 ///
 /// # Errors
 /// When the catalog cannot be read, something cannot be discarded, or all workers are taken.
 pub fn sweep(catalog: &Catalog, sequences: &Sequences) -> Result<(), SqlError> {
     let unfinished = catalog.database().drop_unfinished_indexes();
     unfinished.map_err(|cause| SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string()))?;
-    // In this order: what is made later is not looked at, and what is under way is either still noted then, or has committed
-    // and is named by what is read last.
+    // In this order: what is made later is not looked at, and what is under way is either still
+    // noted then, or has committed and is named by what is read last.
     let (tables, numbers) = (catalog.made_tables(), sequences.numbers()?);
     let before = catalog.all(&catalog.worker()?.begin_read_only())?;
     let indexes: Vec<(String, u16)> = entries(&before)

@@ -132,8 +132,8 @@ pub(super) fn with_others(
     Ok(())
 }
 
-/// An expression of the catalog as people want to see it: with names of sequences instead of their ids, and with PostgreSQL's names
-/// of types.
+/// An expression of the catalog as people want to see it: with names of sequences instead of their
+/// ids, and with PostgreSQL's names of types.
 pub fn shown_expression(sql: &str, schema: &Schema, path: &[Oid]) -> String {
     struct Show<'s>(&'s Schema, &'s [Oid]);
     impl VisitorMut for Show<'_> {
@@ -156,7 +156,7 @@ pub fn shown_expression(sql: &str, schema: &Schema, path: &[Oid]) -> String {
             }
             if let Expr::Identifier(name) = expression
                 && name.quote_style.is_none()
-                && crate::session_function::WORDS.contains(&name.value.to_lowercase().as_str())
+                && freshet_sql::functions::WORDS_OF_SESSIONS.contains(&name.value.to_lowercase().as_str())
             {
                 name.value.make_ascii_uppercase();
             }
@@ -232,8 +232,8 @@ impl Work<'_, '_, '_> {
         }
     }
 
-    /// A column's default, as the catalog keeps it, found to be one: and as it is evaluated. NULL is
-    /// no default.
+    /// A column's default, as the catalog keeps it, found to be one: and as it is evaluated. NULL
+    /// is no default.
     pub(super) fn default(&self, value: &Expr, name: &str, ty: Type) -> Result<(Option<String>, Expression), SqlError> {
         let resolved = self.resolved(value)?;
         let binder = self.binder();

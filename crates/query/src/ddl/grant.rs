@@ -294,7 +294,8 @@ fn grantor(schema: &Schema, role: Oid, grants: &[Grant], privileges: u16, column
     best
 }
 
-/// Takes privileges, or only the right to grant them on, from a role; and what it has granted on, if that is wanted.
+/// Takes privileges, or only the right to grant them on, from a role; and what it has granted on,
+/// if that is wanted.
 fn revoke(
     grants: &mut Vec<Grant>,
     (role, column, grantor): (Oid, Option<u16>, Oid),

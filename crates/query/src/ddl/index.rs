@@ -347,7 +347,7 @@ fn unknown_function(expr: &Expr) -> Option<SqlError> {
     let _: ControlFlow<()> = visit_expressions(expr, |expr| {
         if let Expr::Function(function) = expr
             && let Some(name) = parts_of(&function.name).ok().and_then(|mut parts| parts.pop())
-            && !crate::session_function::exists(&name)
+            && freshet_sql::functions::named(&name).is_empty()
         {
             found.get_or_insert(name);
         }

@@ -11,9 +11,10 @@
 //! | `dependency`, `drop` | what goes with what |
 //! | [`effects`] | what is done when the transaction ends |
 //!
-//! All of it is part of the session's transaction: what the catalog says is a row of the engine like any other. The engine's tables
-//! are not, so they are made under names that nobody else knows, and those that no committed catalog names are discarded
-//! when the transaction ends, or when the node starts.
+//! All of it is part of the session's transaction: what the catalog says is a row of the engine
+//! like any other. The engine's tables are not, so they are made under names that nobody else
+//! knows, and those that no committed catalog names are discarded when the transaction ends, or
+//! when the node starts.
 
 mod alter_column;
 mod alter_table;
@@ -71,7 +72,8 @@ pub struct Ddl<'a, 'w> {
     pub catalog: &'a Catalog,
     /// Whether each statement of the transaction has a snapshot of its own.
     pub read_committed: bool,
-    /// The session's transaction. It takes a newer snapshot where a definition has to see all rows, unless it is serializable.
+    /// The session's transaction. It takes a newer snapshot where a definition has to see all rows,
+    /// unless it is serializable.
     pub transaction: &'a Transaction<'w>,
     /// What there is, as the transaction sees it; brought up to date by each statement.
     pub schema: Arc<Schema>,
@@ -101,7 +103,8 @@ pub struct Ddl<'a, 'w> {
     pub notices: &'a mut Vec<SqlError>,
     /// What is to be done when the transaction ends.
     pub effects: &'a mut Effects,
-    /// What the session had locked when the statement began; none, too, when an index cannot be made without copying the table.
+    /// What the session had locked when the statement began; none, too, when an index cannot be
+    /// made without copying the table.
     pub mark: Option<LockMark>,
 }
 
@@ -113,7 +116,8 @@ pub type Fill = (Oid, Box<Query>);
 pub struct Outcome {
     /// The command tag.
     pub tag: &'static str,
-    /// CREATE TABLE … AS leaves it to the session to put rows into the table. The tag is then `SELECT` and their number.
+    /// CREATE TABLE … AS leaves it to the session to put rows into the table. The tag is then
+    /// `SELECT` and their number.
     pub fill: Option<Fill>,
 }
 
@@ -129,9 +133,11 @@ impl<'a, 'w> Ddl<'a, 'w> {
         self.define(&definition)
     }
 
-    /// Runs a statement. Blocks while other transactions write to the tables that it changes, or others change the catalog.
+    /// Runs a statement. Blocks while other transactions write to the tables that it changes, or
+    /// others change the catalog.
     ///
-    /// What it has done when it fails is to be rolled back, with the whole transaction or to a savepoint.
+    /// What it has done when it fails is to be rolled back, with the whole transaction or to a
+    /// savepoint.
     ///
     /// # Errors
     /// Whatever PostgreSQL would say, with its SQLSTATE; 40001, 40P01, 55P03, 57014 from waits.

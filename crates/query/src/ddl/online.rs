@@ -1,7 +1,8 @@
 //! An index that comes while others write.
 //!
-//! The engine adds it to the table that has the rows, outside of the session's transaction; it counts when the catalog's entry names it. Writers
-//! are waited for only until the engine enters what they write. The catalog itself stays locked, so no other definition meddles with the table.
+//! The engine adds it to the table that has the rows, outside of the session's transaction; it
+//! counts when the catalog's entry names it. Writers are waited for only until the engine enters
+//! what they write. The catalog itself stays locked, so no other definition meddles with the table.
 
 use std::sync::Arc;
 
@@ -18,8 +19,9 @@ use crate::{
 };
 
 impl Work<'_, '_, '_> {
-    /// Adds the last index of `table`, which is what becomes of the table `info`. Returns `false` where that is not possible: when the
-    /// transaction has written to the table itself, or has to keep its snapshot, or when there are rows that have no key.
+    /// Adds the last index of `table`, which is what becomes of the table `info`. Returns `false`
+    /// where that is not possible: when the transaction has written to the table itself, or has to
+    /// keep its snapshot, or when there are rows that have no key.
     pub(super) fn add_online(&mut self, info: &Arc<TableInfo>, table: &mut Table) -> Step<bool> {
         let transaction = self.ddl.transaction;
         if transaction.isolation() == Isolation::Serializable || transaction.has_written(&info.rows) {
@@ -51,7 +53,8 @@ impl Work<'_, '_, '_> {
         self.ddl.effects.touch_index(self.ddl.catalog, &table.rows, index.number);
         match build.finish(&|| interrupted().is_err()) {
             Ok(_) => {}
-            // Rows from before a column was added are too short for it; a copy will have the column.
+            // Rows from before a column was added are too short for it; a copy will have the
+            // column.
             Err(IndexError::Build(BuildError::Row { .. })) => {
                 self.ddl.mark = None;
                 return Ok(false);

@@ -1,9 +1,11 @@
 //! Another table of the engine for a table's rows; and looking through all rows.
 //!
-//! The engine's tables stay as they were made. When rows are to lie otherwise, or to have other indexes, or to be gone at once, they get
-//! another one: it is made, filled, and named in the catalog's entry in place of the one before. Until that is committed
-//! nobody else knows of it, so it is filled by small transactions of a worker of its own, and large tables fit small logs. What the
-//! session's transaction has written itself is copied, too. Its lock keeps everybody else from writing meanwhile.
+//! The engine's tables stay as they were made. When rows are to lie otherwise, or to have other
+//! indexes, or to be gone at once, they get another one: it is made, filled, and named in the
+//! catalog's entry in place of the one before. Until that is committed nobody else knows of it, so
+//! it is filled by small transactions of a worker of its own, and large tables fit small logs. What
+//! the session's transaction has written itself is copied, too. Its lock keeps everybody else from
+//! writing meanwhile.
 
 use std::{
     ops::{Bound, ControlFlow},
@@ -173,8 +175,8 @@ impl Work<'_, '_, '_> {
         })
     }
 
-    /// Puts a table's rows into another table of the engine, as the catalog's new entry `new` wants them; some columns get values from
-    /// elsewhere. Rows must fulfil what the new entry demands.
+    /// Puts a table's rows into another table of the engine, as the catalog's new entry `new` wants
+    /// them; some columns get values from elsewhere. Rows must fulfil what the new entry demands.
     pub(super) fn rewrite(
         &mut self,
         old: &Arc<TableInfo>,
@@ -272,7 +274,8 @@ impl Work<'_, '_, '_> {
                 }
             }
             if serializable {
-                // Its snapshot cannot be renewed, so it would not see what another transaction has written.
+                // Its snapshot cannot be renewed, so it would not see what another transaction has
+                // written.
                 own.push(batch.bytes.split_off(start));
                 return Ok(());
             }

@@ -231,7 +231,8 @@ fn check_within(sequence: &Sequence, value: i64, what: &str) -> Result<(), SqlEr
     Err(error(SqlState::INVALID_PARAMETER_VALUE, message))
 }
 
-/// A sequence with these options. What is not said keeps its value, or gets the usual one if the sequence is new.
+/// A sequence with these options. What is not said keeps its value, or gets the usual one if the
+/// sequence is new.
 fn with_options(mut sequence: Sequence, options: &SequenceOptions, new: bool) -> Result<Sequence, SqlError> {
     let invalid = |message: String| Err(error(SqlState::INVALID_PARAMETER_VALUE, message));
     if let Some(increment) = options.increment {

@@ -1,7 +1,7 @@
 //! Views.
 //!
-//! A view is kept as SQL, so its query is made to mean the same whatever comes later: relations are named with their schemas and
-//! have aliases, and `*` is written out as the columns that there are.
+//! A view is kept as SQL, so its query is made to mean the same whatever comes later: relations are
+//! named with their schemas and have aliases, and `*` is written out as the columns that there are.
 
 use std::ops::ControlFlow;
 
@@ -253,7 +253,8 @@ impl VisitorMut for Settle<'_, '_, '_, '_> {
 /// A view's query as it is kept.
 ///
 /// # Errors
-/// 54001 when it is nested too deep to be read again, 0A000 when it could not be read for another reason.
+/// 54001 when it is nested too deep to be read again, 0A000 when it could not be read for another
+/// reason.
 fn kept(query: &Query) -> Result<String, SqlError> {
     let sql = query.to_string();
     match syntax::query(&sql) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use freshet_engine::Isolation;
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
-    functions::{SessionCalls, SetFunction},
+    functions::{SessionCalls, SessionFunction, SetFunction},
 };
 
 use sqlparser::ast::Query;
@@ -23,7 +23,6 @@ use crate::{
         privilege,
     },
     sequence::Sequences,
-    session_function::SessionFunction,
 };
 
 /// Why a definition does not go on.
@@ -234,7 +233,8 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
         first.ok_or_else(|| error(SqlState::INVALID_SCHEMA_NAME, "no schema has been selected to create in"))
     }
 
-    /// A name for something, made of these parts, that nothing has in the schema, nor is among `taken`.
+    /// A name for something, made of these parts, that nothing has in the schema, nor is among
+    /// `taken`.
     pub(super) fn free_name(&self, namespace: Oid, parts: (&str, &str), label: &str, taken: &[String]) -> String {
         let mut number = 0;
         loop {
@@ -333,7 +333,8 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
         }
     }
 
-    /// From here on the transaction sees what was committed before the locks that it has were granted.
+    /// From here on the transaction sees what was committed before the locks that it has were
+    /// granted.
     pub(super) fn see_everything(&self) {
         // A serializable one is validated: if it misses something, it does not commit.
         if self.ddl.transaction.isolation() != Isolation::Serializable {

@@ -26,8 +26,8 @@ impl Run<'_, '_> {
     /// Runs a general query. Returns how many rows it has given.
     ///
     /// At READ COMMITTED, when a row that it locks was changed by another transaction meanwhile, it
-    /// is run again over what there is now. So rows of a query that locks some are kept until it has
-    /// run to its end.
+    /// is run again over what there is now. So rows of a query that locks some are kept until it
+    /// has run to its end.
     ///
     /// # Errors
     /// What goes wrong in the query, in reading, in the sink; 40001, 40P01, 55P03, 53200.
@@ -110,11 +110,12 @@ impl Run<'_, '_> {
         self.until_settled(|| relations::within(self, || query.0.explain(&self.as_general(), analyze)))
     }
 
-    /// The rows that are to be changed as a general query finds them, and what it gives besides, the record id included. They are locked: nobody
-    /// else changes them before this transaction ends. Of a row that is found several times, one finding counts.
+    /// The rows that are to be changed as a general query finds them, and what it gives besides,
+    /// the record id included. They are locked: nobody else changes them before this transaction
+    /// ends. Of a row that is found several times, one finding counts.
     ///
-    /// At READ COMMITTED, when one of them was changed by another transaction meanwhile, the query is run again over what there is now; so what is
-    /// found belongs together.
+    /// At READ COMMITTED, when one of them was changed by another transaction meanwhile, the query
+    /// is run again over what there is now; so what is found belongs together.
     ///
     /// # Errors
     /// What goes wrong in the query and in reading; 40001, 40P01, 55P03, 53200.

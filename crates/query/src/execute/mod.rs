@@ -51,7 +51,8 @@ pub struct Run<'a, 'w> {
     pub transaction: &'a Transaction<'w>,
     /// With what expressions are evaluated.
     pub environment: Environment<'a>,
-    /// Whether each statement sees what has committed before it, and rows are looked at again when somebody else has changed them.
+    /// Whether each statement sees what has committed before it, and rows are looked at again when
+    /// somebody else has changed them.
     pub read_committed: bool,
     /// How long it waits for another transaction.
     pub lock_timeout: Option<Duration>,
@@ -83,7 +84,8 @@ pub struct Run<'a, 'w> {
     keys: RefCell<Vec<Vec<u8>>>,
 }
 
-/// Ids for rows that have no key of their own: those of one session follow one another, and no two sessions have the same.
+/// Ids for rows that have no key of their own: those of one session follow one another, and no two
+/// sessions have the same.
 #[derive(Debug)]
 pub struct RowIds {
     prefix: u64,

@@ -1,6 +1,7 @@
 //! INSERT, UPDATE and DELETE.
 //!
-//! The rows that a statement changes are found first, so that it never meets what it has written itself.
+//! The rows that a statement changes are found first, so that it never meets what it has written
+//! itself.
 
 use std::sync::Arc;
 
@@ -157,7 +158,8 @@ impl<'a> Run<'a, '_> {
                     if self.read_committed {
                         self.transaction.refresh();
                     } else {
-                        // Whoever had the key may have given it up. If not, this transaction is too late.
+                        // Whoever had the key may have given it up. If not, this transaction is too
+                        // late.
                         tries += 1;
                         if tries > TRIES {
                             return Err(write_error(WriteError::Conflict));
@@ -449,7 +451,8 @@ impl<'a> Run<'a, '_> {
     /// Runs an UPDATE. Returns how many rows were changed.
     ///
     /// # Errors
-    /// What goes wrong in reading, in expressions, in the sink; 23502, 23505, 23514; 40001, 40P01, 55P03.
+    /// What goes wrong in reading, in expressions, in the sink; 23502, 23505, 23514; 40001, 40P01,
+    /// 55P03.
     pub fn update<P: Probe>(&self, plan: &'a UpdatePlan, sink: &mut dyn Sink, probe: P) -> Result<u64, SqlError> {
         let lock = || plan.table.lock_to_change(plan.assignments.iter().map(|(column, _)| *column));
         let one = |rid, old: &[u8], given: &[Value]| self.update_row(plan, rid, old, given, sink);

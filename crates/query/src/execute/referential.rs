@@ -2,8 +2,8 @@
 //!
 //! A row that refers to another shares the lock of that one's key until its transaction ends, so
 //! that it cannot go unseen. Whoever deletes a row, or changes what others refer to, then looks for
-//! those that do with a snapshot newer than that lock: READ COMMITTED takes one
-//! anyhow, REPEATABLE READ looks with a transaction of its own besides, and SERIALIZABLE is validated.
+//! those that do with a snapshot newer than that lock: READ COMMITTED takes one anyhow, REPEATABLE
+//! READ looks with a transaction of its own besides, and SERIALIZABLE is validated.
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
@@ -82,7 +82,8 @@ impl Run<'_, '_> {
             || self.schema.is_some_and(|schema| !schema.referring(info.table.oid).is_empty())
     }
 
-    /// Sees to it that all references hold after these changes: checks, and does what ON DELETE and ON UPDATE say.
+    /// Sees to it that all references hold after these changes: checks, and does what ON DELETE and
+    /// ON UPDATE say.
     ///
     /// # Errors
     /// 23503, and what goes wrong in reading and writing.
@@ -250,7 +251,8 @@ impl Run<'_, '_> {
             let theirs = self.referring_rows(&now, child, key, was)?;
             let visible = |rid: Rid| self.transaction.read(&child.rows, rid).map_err(read_error);
             for (rid, _) in theirs.iter().filter(|(rid, _)| !mine.contains(rid)) {
-                // One that this transaction has removed itself is no matter; one that it does not see is.
+                // One that this transaction has removed itself is no matter; one that it does not
+                // see is.
                 let removed = || self.transaction.has_deleted(&child.rows, *rid).map_err(read_error);
                 if visible(*rid)?.is_none() && !removed()? {
                     return Err(match action {

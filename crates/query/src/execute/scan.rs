@@ -32,7 +32,8 @@ pub type Flow = Result<ControlFlow<()>, SqlError>;
 pub const ON: Flow = Ok(ControlFlow::Continue(()));
 
 impl<'a> Run<'a, '_> {
-    /// Calls `visit` for each combination of rows of these tables that fulfils their filters, with the last table's record.
+    /// Calls `visit` for each combination of rows of these tables that fulfils their filters, with
+    /// the last table's record.
     ///
     /// # Errors
     /// What goes wrong in reading, in expressions, in `visit`.
@@ -187,7 +188,8 @@ impl<'a> Run<'a, '_> {
         self.keys(scan, &keys, rows, depth, visit)
     }
 
-    /// Makes a range that of the keys which begin with `prefix` and whose next column is within limits.
+    /// Makes a range that of the keys which begin with `prefix` and whose next column is within
+    /// limits.
     pub(crate) fn set_between(
         &self,
         keys: &mut KeyRange,

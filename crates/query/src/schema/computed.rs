@@ -9,7 +9,7 @@ use std::{borrow::Cow, sync::OnceLock};
 use freshet_engine::RowTest;
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
-    functions::{SessionCalls, SetFunction, quote_identifier},
+    functions::quote_identifier,
     row::Layout,
     types::{CastContext, EvalContext, Kind},
 };
@@ -24,8 +24,7 @@ use crate::{
         select::{all_of, split},
     },
     deparse,
-    expression::{Environment, Expression, SessionView, Source, Typed},
-    session_function::SessionFunction,
+    expression::{Environment, Expression, Source, Typed},
 };
 
 /// A column that is computed.
@@ -39,26 +38,6 @@ pub struct ComputedColumn {
     pub expression: Expression,
     /// It is computed where all of these hold, and null elsewhere.
     pub when: Vec<Expression>,
-}
-
-/// No session: nothing that is computed for an index asks one.
-struct Nobody;
-
-impl SessionView for Nobody {}
-
-impl SessionCalls for Nobody {
-    fn call(&self, _: SessionFunction, _: &[Value]) -> Result<Value, SqlError> {
-        Err(SqlError::internal("an index depends on a session"))
-    }
-
-    fn rows(&self, _: SetFunction, _: &[Value]) -> Result<Vec<Vec<Value>>, SqlError> {
-        Err(SqlError::internal("an index depends on a session"))
-    }
-}
-
-/// An environment without parameters and session.
-pub fn plain_environment<'a>(context: &'a EvalContext<'a>) -> Environment<'a> {
-    Environment { parameters: &[], firsts: &[], context, session: &Nobody }
 }
 
 /// A binder for what depends on a row alone.

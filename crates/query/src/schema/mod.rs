@@ -1,9 +1,9 @@
 //! The catalog: what there is, at one version.
 //!
-//! It is kept in a table of the engine (module [`store`]), and so it is transactional, logged and replicated like all data.
-//! A [`Schema`] is what that table says of one database at one version, with everything found by
-//! name; sessions share it and never change it. Every statement looks at the version in its own
-//! snapshot first. Roles, and the list of databases, are in all of them.
+//! It is kept in a table of the engine (module [`store`]), and so it is transactional, logged and
+//! replicated like all data. A [`Schema`] is what that table says of one database at one version,
+//! with everything found by name; sessions share it and never change it. Every statement looks at
+//! the version in its own snapshot first. Roles, and the list of databases, are in all of them.
 
 pub mod change;
 pub mod computed;
@@ -208,7 +208,8 @@ impl Schema {
 
     /// What a name in a schema means.
     pub fn named(&self, namespace: Oid, name: &str) -> Option<Named> {
-        // No allocation for a look-up would need a key of its own kind; statements are planned once.
+        // No allocation for a look-up would need a key of its own kind; statements are planned
+        // once.
         self.names.get(&(namespace, name.to_owned())).copied()
     }
 
@@ -283,9 +284,9 @@ impl Schema {
         self.referring.get(&parent).map_or(&[], Vec::as_slice)
     }
 
-    /// The tables that a statement which changes rows of these may write to: these, those that refer
-    /// to them, and so on as far as that may go. Behind them the others that they refer to, whose
-    /// rows it may lock.
+    /// The tables that a statement which changes rows of these may write to: these, those that
+    /// refer to them, and so on as far as that may go. Behind them the others that they refer to,
+    /// whose rows it may lock.
     pub fn touched_with(&self, tables: impl IntoIterator<Item = Oid>) -> (Vec<Oid>, Vec<Oid>) {
         let mut all: Vec<Oid> = Vec::new();
         let mut next: Vec<Oid> = tables.into_iter().collect();

@@ -82,7 +82,8 @@ pub struct Role {
     pub create_role: bool,
     /// Whether it may make databases.
     pub create_database: bool,
-    /// From what its password is checked, in PostgreSQL's notation for SCRAM; without one, no password is right.
+    /// From what its password is checked, in PostgreSQL's notation for SCRAM; without one, no
+    /// password is right.
     pub verifier: Option<String>,
     /// Whether by default it inherits the privileges of roles that it becomes a member of.
     pub inherit: bool,
@@ -227,7 +228,8 @@ pub struct Column {
     pub hidden: bool,
     /// How its value follows from the row, if it is computed for an index.
     pub computed: Option<Computed>,
-    /// What rows have here that were written before the column was added: a value in its binary form.
+    /// What rows have here that were written before the column was added: a value in its binary
+    /// form.
     pub missing: Option<Vec<u8>>,
 }
 

@@ -1,4 +1,5 @@
-//! A table as statements use it: its catalog entry, how its rows lie, and the engine's table that has them.
+//! A table as statements use it: its catalog entry, how its rows lie, and the engine's table that
+//! has them.
 
 use std::sync::Arc;
 
@@ -121,7 +122,8 @@ impl TableInfo {
         Ok(Self { layout, keys, computed, predicates, rows, deferrable_keys, table })
     }
 
-    /// Which of the table's indexes the engine has under this name: the one that it had when the engine's index was made.
+    /// Which of the table's indexes the engine has under this name: the one that it had when the
+    /// engine's index was made.
     pub fn index_named(&self, name: &str) -> Option<usize> {
         let number = self.rows.index_number(name)?;
         self.table.indexes.iter().position(|index| usize::from(index.number) == number)

@@ -153,8 +153,8 @@ impl Catalog {
         Some(self.table.get_or_init(|| table))
     }
 
-    /// Makes the catalog, on a primary that has none yet. Does not wait until that is durable: nobody hears of it before a commit of his own,
-    /// which comes later.
+    /// Makes the catalog, on a primary that has none yet. Does not wait until that is durable:
+    /// nobody hears of it before a commit of his own, which comes later.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -307,7 +307,8 @@ impl Catalog {
             Object::Table(table) => {
                 let missing =
                     || SqlError::internal(format!("the engine has no table {:?} for {:?}", table.rows, table.name));
-                // As the transaction sees it; one that it has just had made is newer than its snapshot.
+                // As the transaction sees it; one that it has just had made is newer than its
+                // snapshot.
                 let seen = transaction.table(&table.rows).or_else(|| self.database.table(&table.rows));
                 let rows = seen.ok_or_else(missing)?;
                 Entry::Table(Arc::new(TableInfo::new(table, rows)?))
@@ -374,8 +375,9 @@ impl Catalog {
             .collect()
     }
 
-    /// Drops a table of the engine that nobody needs any more, by a worker without a transaction. Who began before may read it until
-    /// he ends. Does not wait until that is committed: what is left of it after a crash, the next sweep finds.
+    /// Drops a table of the engine that nobody needs any more, by a worker without a transaction.
+    /// Who began before may read it until he ends. Does not wait until that is committed: what is
+    /// left of it after a crash, the next sweep finds.
     ///
     /// # Errors
     /// When that cannot be written.
@@ -391,13 +393,14 @@ impl Catalog {
         }
     }
 
-    /// Drops an index of a table of the engine that nobody needs any more. Does not wait until that is committed.
+    /// Drops an index of a table of the engine that nobody needs any more. Does not wait until that
+    /// is committed.
     ///
     /// # Errors
     /// When that cannot be written.
     pub fn discard_index(&self, name: &str, number: u16) -> Result<(), SqlError> {
         let Some(table) = self.database.table(name) else { return Ok(()) };
-        match self.database.begin_drop_index(&table, usize::from(number)) {
+        match self.database.drop_index(&table, usize::from(number)) {
             // Somebody else was faster, or the table is gone.
             Ok(_) | Err(IndexError::NoIndex { .. }) => Ok(()),
             Err(_) if table.dropped_at().is_some() => Ok(()),

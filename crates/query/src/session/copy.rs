@@ -41,7 +41,8 @@ struct CopySink<'o, 'c> {
     encoding: Encoding,
     /// Which columns are quoted whatever they hold.
     forced: Vec<bool>,
-    /// Whether the header of a binary copy is still to come: clients expect it in one piece with what follows.
+    /// Whether the header of a binary copy is still to come: clients expect it in one piece with
+    /// what follows.
     header: bool,
 }
 

@@ -197,7 +197,8 @@ impl Portal {
         matches!(self.prepared.statement, Some(Parsed::Sql(_)))
     }
 
-    /// The record of a table that is in the row on which this cursor stands, as PostgreSQL finds it.
+    /// The record of a table that is in the row on which this cursor stands, as PostgreSQL finds
+    /// it.
     ///
     /// # Errors
     /// 24000

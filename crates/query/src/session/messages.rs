@@ -22,7 +22,7 @@ use super::{
     parse::{Parsed, parse_within},
     prepare::{Planned, Prepared},
     statement::{Rows, Tag},
-    wire::{Wire, fields, format_of, report, undelivered},
+    wire::{Wire, fields, report, undelivered},
 };
 use crate::{
     error::unforeseen,
@@ -54,22 +54,30 @@ impl Session<'_> {
         }
     }
 
-    /// One of the statements of a simple query. One that is a transaction of its own and has merely lost a race is tried again, as
-    /// long as its client has heard nothing of it.
+    /// One of the statements of a simple query.
     fn simple(&mut self, prepared: &Prepared, last: bool, client: &mut Client<'_>) -> Result<(), SqlError> {
         self.disarm();
         self.arm();
         let alone = last && self.block.is_none() && !matches!(prepared.statement, Some(Parsed::Copy(_)));
+        self.try_again(alone, client, |session, client| session.simple_once(prepared, last, client))
+    }
+
+    /// Runs a statement. One that is `alone`, so that its transaction consists of nothing else, is
+    /// run again when it has merely lost a race, as long as its client has heard nothing of it.
+    fn try_again<T>(
+        &mut self,
+        alone: bool,
+        client: &mut Client<'_>,
+        mut run: impl FnMut(&mut Self, &mut Client<'_>) -> Result<T, SqlError>,
+    ) -> Result<T, SqlError> {
         let mark = client.mark();
-        for _ in 0..TRIES {
-            match self.simple_once(prepared, last, client) {
-                Err(error) if alone && error.state == SqlState::SERIALIZATION_FAILURE && client.rewind(mark) => {
-                    self.fail()
-                }
+        for _ in 0..if alone { TRIES } else { 0 } {
+            match run(self, client) {
+                Err(error) if error.state == SqlState::SERIALIZATION_FAILURE && client.rewind(mark) => self.fail(),
                 done => return done,
             }
         }
-        self.simple_once(prepared, last, client)
+        run(self, client)
     }
 
     fn simple_once(&mut self, prepared: &Prepared, last: bool, client: &mut Client<'_>) -> Result<(), SqlError> {
@@ -159,7 +167,8 @@ impl Session<'_> {
         Ok(Prepared::new(sql, statements.pop(), given))
     }
 
-    /// The plan of a statement outside of its execution: for describing it, and for its parameters' types.
+    /// The plan of a statement outside of its execution: for describing it, and for its parameters'
+    /// types.
     fn planned(&mut self, prepared: &Prepared) -> Result<Arc<Planned>, SqlError> {
         let control = prepared.statement.as_ref().is_none_or(Parsed::is_transaction_control);
         if !control {
@@ -248,32 +257,6 @@ impl Session<'_> {
         executed
     }
 
-    /// Runs a statement whose rows go to the client. As long as it is all that its transaction consists of, nobody has begun that, and the
-    /// client has heard nothing of it, it is tried again when it has merely lost a race.
-    fn run_or_try_again(
-        &mut self,
-        prepared: &Prepared,
-        mut planned: Arc<Planned>,
-        portal: &Portal,
-        client: &mut Client<'_>,
-    ) -> Result<Tag, SqlError> {
-        let alone = !matches!(prepared.statement, Some(Parsed::Copy(_)))
-            && self.block.as_ref().is_some_and(|block| !block.explicit && block.statements == 1);
-        let mark = client.mark();
-        for _ in 0..TRIES {
-            let rows = Rows::Client(&portal.formats);
-            match self.run(prepared, &planned, &portal.parameters, rows, client) {
-                Err(error) if alone && error.state == SqlState::SERIALIZATION_FAILURE && client.rewind(mark) => {
-                    self.fail();
-                    self.block_for_statement()?;
-                    planned = self.plan(prepared)?;
-                }
-                done => return done,
-            }
-        }
-        self.run(prepared, &planned, &portal.parameters, Rows::Client(&portal.formats), client)
-    }
-
     fn execute_taken(
         &mut self,
         portal: &mut Portal,
@@ -299,7 +282,20 @@ impl Session<'_> {
             let planned = self.plan(&prepared)?;
             portal.done = true;
             let (Some(_), true) = (limit, planned.columns.is_some()) else {
-                let Tag(tag) = self.run_or_try_again(&prepared, planned, portal, client)?;
+                let alone = !matches!(statement, Parsed::Copy(_))
+                    && self.block.as_ref().is_some_and(|block| !block.explicit && block.statements == 1);
+                let mut planned = Some(planned);
+                let Tag(tag) = self.try_again(alone, client, |session, client| {
+                    let planned = match planned.take() {
+                        Some(planned) => planned,
+                        None => {
+                            session.block_for_statement()?;
+                            session.plan(&prepared)?
+                        }
+                    };
+                    let rows = Rows::Client(&portal.formats);
+                    session.run(&prepared, &planned, &portal.parameters, rows, client)
+                })?;
                 return Ok(client.command_complete(tag));
             };
             let mut kept = Collected::within(&self.state.statement_memory());
@@ -421,7 +417,6 @@ impl postgres::Session for Session<'_> {
         })?;
         let (prepared, formats) = (Arc::clone(&portal.prepared), portal.formats.clone());
         let planned = contained(|| self.planned(&prepared))?;
-        let _ = format_of;
         self.describe(&planned, &formats, out).map_err(report)
     }
 

@@ -159,7 +159,8 @@ impl SessionChannels {
         self.wanted.borrow().changes.iter().any(|change| matches!(change, Change::Listen(_)))
     }
 
-    /// The transaction is about to commit: from here on the session hears of what it will listen to.
+    /// The transaction is about to commit: from here on the session hears of what it will listen
+    /// to.
     fn enter(&self) {
         let wanted = &mut *self.wanted.borrow_mut();
         let Some(listener) = self.listener.get().filter(|_| !wanted.changes.is_empty()) else { return };

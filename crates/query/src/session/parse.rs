@@ -25,7 +25,8 @@ pub enum Parsed {
     Copy(Box<Copy>),
     /// SET CONSTRAINTS
     Constraints(Box<SetConstraints>),
-    /// What needs no doing here: rows are in memory, garbage is collected, there are no statistics to gather. Its tag.
+    /// What needs no doing here: rows are in memory, garbage is collected, there are no statistics
+    /// to gather. Its tag.
     Maintenance(&'static str),
 }
 
@@ -115,7 +116,8 @@ impl Parsed {
         Self::Sql(Box::new(statement))
     }
 
-    /// Whether it reads nothing: such statements need no snapshot, and on a standby no view of any age.
+    /// Whether it reads nothing: such statements need no snapshot, and on a standby no view of any
+    /// age.
     pub fn needs_no_snapshot(&self) -> bool {
         match self {
             Self::Sql(statement) => {
@@ -127,7 +129,8 @@ impl Parsed {
         }
     }
 
-    /// Whether it begins or ends transactions or parts of them: such statements need no transaction.
+    /// Whether it begins or ends transactions or parts of them: such statements need no
+    /// transaction.
     pub fn is_transaction_control(&self) -> bool {
         matches!(self, Self::Session(statement) if statement.is_control())
     }

@@ -112,7 +112,8 @@ impl Session<'_> {
         move || flag.check(deadline)
     }
 
-    /// Runs something in the transaction that is open, after the subqueries that are to be run before.
+    /// Runs something in the transaction that is open, after the subqueries that are to be run
+    /// before.
     ///
     /// # Errors
     /// What goes wrong.
@@ -170,7 +171,8 @@ impl Session<'_> {
         run
     }
 
-    /// Takes the locks on the tables whose rows a plan changes or locks. Returns another plan, if the table was changed since this one was made.
+    /// Takes the locks on the tables whose rows a plan changes or locks. Returns another plan, if
+    /// the table was changed since this one was made.
     ///
     /// # Errors
     /// As for [`Session::lock_tables`] and [`Session::see_definitions`].

@@ -266,7 +266,8 @@ impl<'w> Session<'w> {
         }
     }
 
-    /// Ends the transaction: commits, and waits until that holds; rolls back if it has failed. Returns whether it was committed.
+    /// Ends the transaction: commits, and waits until that holds; rolls back if it has failed.
+    /// Returns whether it was committed.
     ///
     /// # Errors
     /// 40001, 40003 when nobody knows whether it was committed, and what the engine says.
@@ -389,7 +390,8 @@ impl<'w> Session<'w> {
         }
     }
 
-    /// The transaction has ended: what it has made outside of itself and is needed no more goes, and its locks are released.
+    /// The transaction has ended: what it has made outside of itself and is needed no more goes,
+    /// and its locks are released.
     fn settle(&mut self, committed: bool) {
         if !self.effects.is_empty() {
             let Shared { catalog, sequences, locks, .. } = &*self.shared;
@@ -403,7 +405,8 @@ impl<'w> Session<'w> {
         self.state.channels.ended(committed);
     }
 
-    /// A statement has failed. Rows that it holds are released, unless a savepoint may want the transaction back.
+    /// A statement has failed. Rows that it holds are released, unless a savepoint may want the
+    /// transaction back.
     pub(super) fn fail(&mut self) {
         match &mut self.block {
             Some(block) if block.explicit => {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 use freshet_engine::Rid;
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
-    functions::{SessionCalls, SetFunction},
+    functions::{SessionCalls, SessionFunction as F, SetFunction},
     types::{Array, Kind, ObjectNames},
 };
 
@@ -25,7 +25,6 @@ use crate::{
     schema::{self, Oid, privilege},
     sequence::Position,
     server::Shared,
-    session_function::SessionFunction as F,
     system::{
         self,
         activity::{CursorInfo, SettingInfo, StatementInfo},
@@ -268,7 +267,8 @@ impl SessionView for View<'_> {
 }
 
 impl View<'_> {
-    /// The sequence of this id, if the role has one of these privileges on it. `writes` names the function, if it changes the sequence.
+    /// The sequence of this id, if the role has one of these privileges on it. `writes` names the
+    /// function, if it changes the sequence.
     fn sequence(&self, oid: Option<Oid>, writes: &str, wanted: u16) -> Result<Option<&schema::Sequence>, SqlError> {
         let Some(oid) = oid else { return Ok(None) };
         let schema = &self.state.schema;

@@ -37,7 +37,7 @@ pub fn fields<'c>(columns: &'c [ResultColumn], formats: &'c [Format]) -> impl It
 }
 
 /// The format of a column: one for all, or each its own; text if none is named.
-pub fn format_of(formats: &[Format], column: usize) -> Format {
+fn format_of(formats: &[Format], column: usize) -> Format {
     match formats {
         [] => Format::Text,
         [one] => *one,
@@ -200,9 +200,6 @@ pub fn report(error: SqlError) -> Report {
     }
     if let Some(position) = fields.position {
         report = report.position(position);
-    }
-    if let Some(table) = fields.table {
-        report = report.table(fields.schema.unwrap_or_default(), table);
     }
     if let Some(column) = fields.column {
         report = report.column(column);

@@ -1,5 +1,5 @@
-//! What is done to syntax as soon as it is there: long chains of conditions become trees that are not deep, and what would be read as something
-//! else when it is written down gets parentheses.
+//! What is done to syntax as soon as it is there: long chains of conditions become trees that are
+//! not deep, and what would be read as something else when it is written down gets parentheses.
 
 use std::{mem, ops::ControlFlow};
 
@@ -10,8 +10,9 @@ use sqlparser::ast::{
 
 use super::rows;
 
-/// Makes chains of AND, and of OR, trees whose depth is the logarithm of their length. It is the same condition, evaluated in the same order, and
-/// written in the same way. Signs that stand before signs get parentheses: two minus signs in a row begin a comment.
+/// Makes chains of AND, and of OR, trees whose depth is the logarithm of their length. It is the
+/// same condition, evaluated in the same order, and written in the same way. Signs that stand
+/// before signs get parentheses: two minus signs in a row begin a comment.
 pub fn balance(syntax: &mut impl VisitMut) {
     let _ = syntax.visit(&mut Balance);
 }

@@ -16,7 +16,8 @@ pub struct Chains {
     pub queries: usize,
     /// How many statements and queries there are in all, chained or not.
     pub parts: usize,
-    /// How deep brackets and CASEs are within one another, or how many signs and NOTs follow one another.
+    /// How deep brackets and CASEs are within one another, or how many signs and NOTs follow one
+    /// another.
     pub depth: usize,
 }
 

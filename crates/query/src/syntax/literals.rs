@@ -1,8 +1,10 @@
-//! String literals that the parser's own reading does not get right: `E'…'`, `U&'…'` and `U&"…"`, those that go on in
-//! another line, and, with `standard_conforming_strings = off`, ordinary ones with backslashes.
+//! String literals that the parser's own reading does not get right: `E'…'`, `U&'…'` and `U&"…"`,
+//! those that go on in another line, and, with `standard_conforming_strings = off`, ordinary ones
+//! with backslashes.
 //!
-//! They are read here, and the text is given to the parser with other characters in their place, as many as there
-//! were: so all tokens stand where they did, and the literals get their values when the tokens have been read.
+//! They are read here, and the text is given to the parser with other characters in their place, as
+//! many as there were: so all tokens stand where they did, and the literals get their values when
+//! the tokens have been read.
 
 use std::collections::VecDeque;
 
@@ -59,7 +61,8 @@ impl Masked {
     }
 }
 
-/// Masks the literals of a text; nothing when it has none. `warnings` gets what is to be said of them.
+/// Masks the literals of a text; nothing when it has none. `warnings` gets what is to be said of
+/// them.
 ///
 /// # Errors
 /// 42601, 22025, 22021, 22P06, 0A000 when one cannot be read.
@@ -195,7 +198,8 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Where a literal is continued: behind the quote that follows blanks, a newline among them, and comments.
+    /// Where a literal is continued: behind the quote that follows blanks, a newline among them,
+    /// and comments.
     fn continued(&self) -> Option<usize> {
         let bytes = self.sql.as_bytes();
         let mut at = self.at;
@@ -284,7 +288,8 @@ impl<'s> Reader<'s> {
         Ok(())
     }
 
-    /// Puts the text up to here into the masked one, with a literal masked, and blanks for what follows it.
+    /// Puts the text up to here into the masked one, with a literal masked, and blanks for what
+    /// follows it.
     fn mask(&mut self, start: usize, end: usize, form: Form, quote: u8) {
         let masked = self.masked.get_or_insert_with(|| Masked { text: String::new(), values: VecDeque::new() });
         masked.text.push_str(&self.sql[self.taken..start]);

@@ -1,12 +1,14 @@
-//! The syntax that is understood: PostgreSQL's, as far as sqlparser knows it, with bounds for what parsing may take.
+//! The syntax that is understood: PostgreSQL's, as far as sqlparser knows it, with bounds for what
+//! parsing may take.
 //!
-//! The parser tries alternatives one after another and goes back when one has failed. Within one another these tries multiply: a
-//! hundred bytes can keep it busy for years. So its steps are counted, and when they are far more than the text
-//! should need, parsing ends. The parser asks its dialect at every step, which is where they are counted; since most of these
-//! questions cannot be answered by an error, it is left by unwinding, which is no panic: nothing is reported.
+//! The parser tries alternatives one after another and goes back when one has failed. Within one
+//! another these tries multiply: a hundred bytes can keep it busy for years. So its steps are
+//! counted, and when they are far more than the text should need, parsing ends. The parser asks its
+//! dialect at every step, which is where they are counted; since most of these questions cannot be
+//! answered by an error, it is left by unwinding, which is no panic: nothing is reported.
 //!
-//! How deep statements may be nested is bounded by the parser itself. What it does not bound are chains, `a + b + c …`, whose tree is as deep as
-//! they are long: see [`chains`].
+//! How deep statements may be nested is bounded by the parser itself. What it does not bound are
+//! chains, `a + b + c …`, whose tree is as deep as they are long: see [`chains`].
 
 use std::{
     any::TypeId,
@@ -354,7 +356,8 @@ pub fn read_within<T>(
     })
 }
 
-/// What is wrong with a text, in PostgreSQL's words as far as the parser says enough; what it expected is the detail.
+/// What is wrong with a text, in PostgreSQL's words as far as the parser says enough; what it
+/// expected is the detail.
 pub fn wrong(error: ParserError, sql: &str) -> SqlError {
     let what = match error {
         ParserError::TokenizerError(what) | ParserError::ParserError(what) => what,
@@ -397,7 +400,8 @@ fn position(sql: &str, line: u64, column: u64) -> Option<u32> {
     u32::try_from(lines as u64 + column).ok()
 }
 
-/// The error for a text of the catalog that cannot be read: it is damaged, or nested deeper than it was when it was written.
+/// The error for a text of the catalog that cannot be read: it is damaged, or nested deeper than it
+/// was when it was written.
 pub fn unreadable(sql: &str, cause: SqlError) -> SqlError {
     match cause.state {
         SqlState::STATEMENT_TOO_COMPLEX => cause,

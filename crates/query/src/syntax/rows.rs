@@ -1,5 +1,5 @@
-//! Rows as `ROW(…)`: they are written as `(…)`, which is compared element by element, and what stands for several
-//! comparisons is taken apart.
+//! Rows as `ROW(…)`: they are written as `(…)`, which is compared element by element, and what
+//! stands for several comparisons is taken apart.
 
 use std::mem;
 
@@ -75,8 +75,8 @@ pub(super) fn settle_order(query: &mut Query) {
     }
 }
 
-/// `ROW(a, b)` is `(a, b)`. One of less than two elements, or with a table's row in it, stays: in parentheses it would
-/// be something else.
+/// `ROW(a, b)` is `(a, b)`. One of less than two elements, or with a table's row in it, stays: in
+/// parentheses it would be something else.
 fn make_row(expr: &mut Expr) {
     let Expr::Function(Function { name, args: FunctionArguments::List(list), over: None, filter: None, .. }) = expr
     else {
@@ -115,8 +115,8 @@ fn all(elements: Vec<Expr>, ask: impl Fn(Box<Expr>) -> Expr) -> Expr {
     Expr::Nested(Box::new(all.unwrap_or(Expr::value(Value::Boolean(true)))))
 }
 
-/// `ORDER BY (a, b) DESC` is `ORDER BY a DESC, b DESC`. Constants order nothing, and by themselves they would be numbers
-/// of columns.
+/// `ORDER BY (a, b) DESC` is `ORDER BY a DESC, b DESC`. Constants order nothing, and by themselves
+/// they would be numbers of columns.
 fn take_orders_apart(orders: &mut Vec<OrderByExpr>) {
     orders.iter_mut().for_each(|order| make_row(&mut order.expr));
     let is_apart = |order: &OrderByExpr| matches!(&order.expr, Expr::Tuple(elements) if elements.iter().any(|it| !matches!(it, Expr::Value(_))));

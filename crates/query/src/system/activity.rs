@@ -66,7 +66,8 @@ pub trait SystemView: fmt::Debug + Send + Sync {
     /// The node; nothing where there is none.
     fn status(&self) -> Option<NodeStatus>;
 
-    /// About how many rows a table has; nothing when that cannot be found out now. Looks at a few paths of its index.
+    /// About how many rows a table has; nothing when that cannot be found out now. Looks at a few
+    /// paths of its index.
     fn approximate_rows(&self, info: &TableInfo) -> Option<u64>;
 
     /// About how much a table takes; nothing when that cannot be found out now.
@@ -126,7 +127,8 @@ impl Activity {
     }
 }
 
-/// One session, as others see it. The session itself changes it, without ever waiting for those who look.
+/// One session, as others see it. The session itself changes it, without ever waiting for those who
+/// look.
 #[derive(Debug)]
 pub struct SessionInfo {
     /// Its number.
@@ -233,7 +235,8 @@ impl SessionInfo {
         }
     }
 
-    /// A statement begins now, whose text is shown; within a transaction that has begun then, or with it.
+    /// A statement begins now, whose text is shown; within a transaction that has begun then, or
+    /// with it.
     pub fn begin(&self, statement: Arc<str>, now: Timestamp, transaction: Option<Timestamp>) {
         self.texts.lock().unwrap_or_else(PoisonError::into_inner).statement = statement;
         self.statement_start.store(now.0, Ordering::Relaxed);
@@ -448,7 +451,8 @@ fn pg_locks(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
         push("relation", Some(lock.table), [NULL, NULL, NULL], lock.place, lock.mode, lock.granted);
     }
     for session in &sessions {
-        // Records are held without a lock of their own: who wants one waits for the end of the transaction that holds it.
+        // Records are held without a lock of their own: who wants one waits for the end of the
+        // transaction that holds it.
         if snapshot.system.wait(session.place).is_some_and(|wait| wait.event == RECORD_WAIT) {
             push("transactionid", None, [NULL, NULL, NULL], session.place, LockMode::Share, false);
         }

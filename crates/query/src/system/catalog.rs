@@ -1,4 +1,5 @@
-//! Tables and what belongs to them: `pg_class`, `pg_attribute`, `pg_index` and their like, and the views over these.
+//! Tables and what belongs to them: `pg_class`, `pg_attribute`, `pg_index` and their like, and the
+//! views over these.
 
 use std::sync::Arc;
 
@@ -87,7 +88,8 @@ fn pg_class(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
         let is_table = class.kind() == 'r';
         let (pages, rows) = if sized { extent(snapshot, class) } else { (0, -1.0) };
         let privileges = describe::privileges(snapshot, class.owner(), class.grants(), all_privileges(class));
-        // Where PostgreSQL has triggers for foreign keys; clients look for these only if there are any.
+        // Where PostgreSQL has triggers for foreign keys; clients look for these only if there are
+        // any.
         let referential = table
             .is_some_and(|table| !table.foreign_keys.is_empty() || !snapshot.schema.referring(table.oid).is_empty());
         let access_method = match class {

@@ -1,4 +1,5 @@
-//! Everything that has columns, as `pg_class` sees it: tables, views, sequences, indexes, and the system's own relations.
+//! Everything that has columns, as `pg_class` sees it: tables, views, sequences, indexes, and the
+//! system's own relations.
 
 use std::{
     borrow::Cow,
@@ -14,8 +15,8 @@ use super::{
 use crate::{
     relations::Snapshot,
     schema::{
-        Entry, FIRST_ROLE, FIRST_USER_OID, Grant, Identity, Index, Named, Oid, PG_CATALOG, Schema, Sequence, TableInfo,
-        View, privilege,
+        Entry, FIRST_ROLE, FIRST_USER_OID, Grant, Identity, Index, Named, Oid, Schema, Sequence, TableInfo, View,
+        privilege,
     },
 };
 
@@ -264,9 +265,9 @@ pub(super) fn sequence_row(snapshot: &Snapshot, sequence: &Arc<Sequence>, sink: 
 /// The most columns that a relation has.
 pub const MOST_COLUMNS: u32 = 1600;
 
-/// An id for something that a user's relation has, and of which PostgreSQL keeps a row: a place below
-/// `MOST_COLUMNS + 2` says what. Nothing else has it as long as fewer than a million relations
-/// were made.
+/// An id for something that a user's relation has, and of which PostgreSQL keeps a row: a place
+/// below `MOST_COLUMNS + 2` says what. Nothing else has it as long as fewer than a million
+/// relations were made.
 pub fn derived_oid(relation: Oid, place: u32) -> Oid {
     0x8000_0000 | relation.wrapping_sub(FIRST_USER_OID).wrapping_mul(MOST_COLUMNS + 2).wrapping_add(place)
 }
@@ -411,9 +412,4 @@ pub fn is_visible(snapshot: &Snapshot, class: Class<'_>) -> bool {
 /// The name of a schema.
 pub fn namespace_name(snapshot: &Snapshot, oid: Oid) -> &str {
     snapshot.schema.namespace_name(oid)
-}
-
-/// Whether an object of the system has this schema.
-pub fn is_of_system(namespace: Oid) -> bool {
-    namespace == PG_CATALOG || namespace == crate::schema::INFORMATION_SCHEMA
 }

@@ -60,7 +60,8 @@ fn names(table: &Table, columns: impl IntoIterator<Item = u16>) -> String {
     list
 }
 
-/// The statement that makes an index. With `pretty`, the table has its schema only where it needs it.
+/// The statement that makes an index. With `pretty`, the table has its schema only where it needs
+/// it.
 pub fn index(snapshot: &Snapshot, info: &std::sync::Arc<TableInfo>, index: &Index, pretty: bool) -> String {
     let class = Class::Table(info);
     let table = if pretty { relation_name(snapshot, class) } else { full_name(snapshot, class) };
@@ -226,8 +227,8 @@ fn role_name(snapshot: &Snapshot, oid: Oid) -> String {
     }
 }
 
-/// Who has which privileges, as an array like `{owner=arwdDxt/owner,=r/owner}`; null when nobody but the owner has any. `all` are
-/// those of the owner.
+/// Who has which privileges, as an array like `{owner=arwdDxt/owner,=r/owner}`; null when nobody
+/// but the owner has any. `all` are those of the owner.
 pub fn privileges(snapshot: &Snapshot, owner: Oid, grants: &[Grant], all: u16) -> Value {
     let grants: Vec<&Grant> = grants.iter().filter(|grant| grant.column.is_none()).collect();
     if grants.is_empty() {

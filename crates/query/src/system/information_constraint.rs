@@ -121,7 +121,8 @@ fn key_column_usage(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlE
     Ok(())
 }
 
-/// The table that the columns of a constraint are of, with their names: for a foreign key those that it refers to.
+/// The table that the columns of a constraint are of, with their names: for a foreign key those
+/// that it refers to.
 fn used<'s>(
     snapshot: &'s Snapshot,
     info: &'s TableInfo,

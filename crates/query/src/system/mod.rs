@@ -1,8 +1,10 @@
-//! The system catalogs: `pg_catalog` and `information_schema`, as relations that are computed when they are read.
+//! The system catalogs: `pg_catalog` and `information_schema`, as relations that are computed when
+//! they are read.
 //!
-//! Clients ask them what there is. Their columns are those of PostgreSQL 15 (module [`definition`]); their rows come from the
-//! [schema](crate::schema::Schema) that the statement sees, and from the server as it is at that moment ([`SystemView`]). What Freshet has
-//! none of is an empty relation.
+//! Clients ask them what there is. Their columns are those of PostgreSQL 15 (module
+//! [`definition`]); their rows come from the [schema](crate::schema::Schema) that the statement
+//! sees, and from the server as it is at that moment ([`SystemView`]). What Freshet has none of is
+//! an empty relation.
 //!
 //! | module | has |
 //! |---|---|
@@ -21,9 +23,10 @@
 //!
 //! # Object ids
 //!
-//! Relations and types have PostgreSQL's. A primary key or unique constraint has the id of its index, a view's rule that of the view,
-//! a default and the type of a relation's rows one that is [derived](class::derived_oid) from the relation's. Functions and operators are numbered when the program starts: their ids
-//! hold for one version of it.
+//! Relations and types have PostgreSQL's. A primary key or unique constraint has the id of its
+//! index, a view's rule that of the view, a default and the type of a relation's rows one that is
+//! [derived](class::derived_oid) from the relation's. Functions and operators are numbered when the
+//! program starts: their ids hold for one version of it.
 
 pub mod activity;
 mod catalog;
@@ -117,7 +120,8 @@ pub fn is_named(schema: &Schema, path: &[Oid], namespace: Option<&str>, name: &s
         || find(schema, path, namespace, name).is_some()
 }
 
-/// The relation of the system that a name means, to be read; nothing when it means none, or a user's relation.
+/// The relation of the system that a name means, to be read; nothing when it means none, or a
+/// user's relation.
 pub fn relation(snapshot: &Snapshot, schema: Option<&str>, name: &str) -> Option<Arc<dyn Relation>> {
     let definition = find(&snapshot.schema, &snapshot.path, schema, name)?;
     Some(Arc::new(SystemRelation {

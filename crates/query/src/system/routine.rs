@@ -26,7 +26,8 @@ pub(super) const RELATIONS: &[(&str, Generator)] =
 
 /// The language of all functions.
 pub const INTERNAL_LANGUAGE: Oid = 12;
-/// Functions that PostgreSQL's catalog does not refer to by their ids are numbered from here, and so are operators.
+/// Functions that PostgreSQL's catalog does not refer to by their ids are numbered from here, and
+/// so are operators.
 const FIRST_ROUTINE: Oid = 8000;
 /// The type of rows of any columns.
 const RECORD: Oid = 2249;

@@ -141,7 +141,8 @@ impl<'s> Sink<'s> {
         })
     }
 
-    /// Whether rows with this value in a column may pass the scan's filters: to be asked before they are made.
+    /// Whether rows with this value in a column may pass the scan's filters: to be asked before
+    /// they are made.
     pub fn admits(&self, column: &str, value: impl Cell) -> bool {
         if self.is_full() {
             return false;

@@ -6,7 +6,8 @@ use freshet_engine::{Database, Direction};
 
 use crate::schema::TableInfo;
 
-/// What a version of a row takes besides the row itself: its header, and its word in the indirection array.
+/// What a version of a row takes besides the row itself: its header, and its word in the
+/// indirection array.
 const OVERHEAD: u64 = 28;
 /// How many rows are looked at for their average length.
 const SAMPLE: u64 = 128;
@@ -14,7 +15,8 @@ const SAMPLE: u64 = 128;
 /// About how much a table takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableSize {
-    /// How many rows it has: as many as its index has entries, those of deleted rows included that are not yet gone.
+    /// How many rows it has: as many as its index has entries, those of deleted rows included that
+    /// are not yet gone.
     pub rows: u64,
     /// What they take, in bytes.
     pub row_bytes: u64,
@@ -29,7 +31,8 @@ impl TableSize {
     }
 }
 
-/// Looks at a table. Takes time in proportion to the leaves of its indexes. Nothing when all workers are taken.
+/// Looks at a table. Takes time in proportion to the leaves of its indexes. Nothing when all
+/// workers are taken.
 pub fn measure(database: &Database, info: &TableInfo) -> Option<TableSize> {
     let core = database.core();
     let (mut rows, mut indexes) = (0, Vec::new());

@@ -50,8 +50,8 @@ pub enum Part {
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub parts: Vec<Part>,
-    /// `I`, `T` or `E`: out of a transaction, in one, in one that has failed; `X` when the connection
-    /// ended behind an error.
+    /// `I`, `T` or `E`: out of a transaction, in one, in one that has failed; `X` when the
+    /// connection ended behind an error.
     pub status: char,
 }
 

@@ -1,4 +1,5 @@
-//! A session without a connection: definitions and simple statements, straight to the crate's parts.
+//! A session without a connection: definitions and simple statements, straight to the crate's
+//! parts.
 
 use std::{
     cell::{Cell, RefCell},
@@ -11,14 +12,13 @@ use freshet_query::{
     ddl::{Ddl, Definition, Effects},
     execute::{RowIds, Run, modify::Collected},
     expression::{Environment, SessionView},
-    locks::{LockManager, LockMark, LockMode, Patience, Planned, RecordWaits, TableLocks},
+    locks::{LockManager, LockMark, LockMode, OtherWaits, Patience, Planned, TableLocks},
     schema::{Catalog, FIRST_DATABASE, FIRST_ROLE, Named, Oid, PUBLIC, Schema},
     sequence::{Sequences, SessionSequences},
-    session_function::SessionFunction,
 };
 use freshet_sql::{
     SqlError, Type, Value,
-    functions::{SessionCalls, SetFunction},
+    functions::{SessionCalls, SessionFunction, SetFunction},
     types::{EvalContext, Kind, ObjectNames, text},
 };
 use sqlparser::{ast::Statement, dialect::PostgreSqlDialect, parser::Parser};
@@ -33,7 +33,7 @@ pub struct Base {
 
 struct Records(Database);
 
-impl RecordWaits for Records {
+impl OtherWaits for Records {
     fn waits_for(&self, waiter: usize) -> Vec<usize> {
         self.0.core().waits_for(waiter)
     }
@@ -41,7 +41,7 @@ impl RecordWaits for Records {
 
 impl Base {
     pub fn new() -> Self {
-        Self::of(Database::volatile(16).unwrap())
+        Self::of(Database::volatile(16))
     }
 
     /// Of a primary.
@@ -383,7 +383,8 @@ impl<'b> Session<'b> {
     }
 }
 
-/// The columns of a query of columns of one view: what others would say of it who run general queries.
+/// The columns of a query of columns of one view: what others would say of it who run general
+/// queries.
 fn columns_of_view(query: &sqlparser::ast::Query, schema: &Schema, path: &[Oid]) -> Option<Vec<(String, Type)>> {
     let sql = query.to_string().replace('"', "");
     let (columns, from) = sql.strip_prefix("SELECT ")?.split_once(" FROM ")?;

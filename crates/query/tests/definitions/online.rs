@@ -164,7 +164,7 @@ fn a_sweep_finds_indexes_that_nobody_names() {
     let table = base.database.table(&name).unwrap();
     let mut definition = table.definition().indexes[0].clone();
     definition.name = "left".into();
-    base.database.add_index(&table, &definition, &|| false).unwrap();
+    base.database.begin_index(&table, &definition, &|| false).unwrap().finish(&|| false).unwrap();
     // One that is under way.
     session.ok("BEGIN");
     session.ok("CREATE INDEX making ON t (c)");

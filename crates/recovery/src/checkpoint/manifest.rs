@@ -7,8 +7,8 @@
 //! | 12..16 | CRC-32C of everything behind |
 //! | 16..   | the manifest, in postcard's encoding |
 //!
-//! It is written under another name, synced, renamed, and the directory synced: at every moment it is there whole, or not
-//! at all.
+//! It is written under another name, synced, renamed, and the directory synced: at every moment it
+//! is there whole, or not at all.
 
 use std::{
     fs::{self, File},
@@ -179,8 +179,8 @@ impl Manifest {
         Ok(found)
     }
 
-    /// Removes everything that belongs to checkpoints other than those in `keep`, half-written ones included: the manifest
-    /// first, so that what does not count any more is never taken for whole.
+    /// Removes everything that belongs to checkpoints other than those in `keep`, half-written ones
+    /// included: the manifest first, so that what does not count any more is never taken for whole.
     ///
     /// # Errors
     /// [`CheckpointError::Io`] for the first thing that could not be removed.

@@ -1,10 +1,12 @@
-//! Checkpoints: the rows of the database in files, so that restart needs only the log since then (SiloR, section 4).
+//! Checkpoints: the rows of the database in files, so that restart needs only the log since then
+//! (SiloR, section 4).
 //!
-//! A checkpoint is named by `start`, the stamp at which it began (SiloR's `e_l`). It is fuzzy: it holds, of each record, the
-//! version that was the newest when it was looked at, unless that is at or above `start`, since the log from `start` on must be
-//! replayed anyway. `end` (`e_h`) is the stamp by which all was looked at: only with the log up to there is it
-//! a state of the database, so it counts, *is installed*, when everything below `end` is committed. A consistent
-//! checkpoint is read at one snapshot; its start and end are the same.
+//! A checkpoint is named by `start`, the stamp at which it began (SiloR's `e_l`). It is fuzzy: it
+//! holds, of each record, the version that was the newest when it was looked at, unless that is at
+//! or above `start`, since the log from `start` on must be replayed anyway. `end` (`e_h`) is the
+//! stamp by which all was looked at: only with the log up to there is it a state of the database,
+//! so it counts, *is installed*, when everything below `end` is committed. A consistent checkpoint
+//! is read at one snapshot; its start and end are the same.
 //!
 //! | where | what |
 //! |---|---|

@@ -18,7 +18,8 @@
 //! | 8..12  | number of rows |
 //! | then, for each row | record id (8 bytes), stamp (8), length (4), the row |
 //!
-//! A length of all ones, and no row, says that the record was deleted at that stamp and its id is free.
+//! A length of all ones, and no row, says that the record was deleted at that stamp and its id is
+//! free.
 
 use std::{
     fs::File,
@@ -66,8 +67,9 @@ pub struct TableWriter {
 }
 
 impl TableWriter {
-    /// Makes `count` files on a device for the rows of `fid`. A sync comes every `sync_bytes` (SiloR, section 6.2: without,
-    /// the kernel writes it all at the worst moment); 0 means one at the end only.
+    /// Makes `count` files on a device for the rows of `fid`. A sync comes every `sync_bytes`
+    /// (SiloR, section 6.2: without, the kernel writes it all at the worst moment); 0 means one at
+    /// the end only.
     ///
     /// # Errors
     /// [`CheckpointError::Io`].
@@ -101,7 +103,8 @@ impl TableWriter {
         })
     }
 
-    /// Adds a row to the block. Returns whether it is full and should be [written](TableWriter::write_block).
+    /// Adds a row to the block. Returns whether it is full and should be
+    /// [written](TableWriter::write_block).
     #[inline]
     pub fn push(&mut self, rid: Rid, stamp: Stamp, row: &[u8]) -> bool {
         self.block.extend_from_slice(&rid.0.to_le_bytes());
@@ -158,7 +161,8 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Writes the last block, syncs everything with its names, and tells how many rows there are and where.
+    /// Writes the last block, syncs everything with its names, and tells how many rows there are
+    /// and where.
     ///
     /// # Errors
     /// [`CheckpointError::Io`].

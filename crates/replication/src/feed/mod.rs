@@ -75,9 +75,6 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
         Stamp::ZERO
     }
 
-    /// Something was copied out of the log buffer, of a log that [`Feeder::newest`] said to end at `newest`.
-    fn copied(&self, newest: Stamp);
-
     /// A member joined, acknowledged, or left.
     fn tell(&self, event: Event);
 
@@ -198,6 +195,9 @@ pub(crate) struct Feeds {
     /// Of that, what compression took; and how many bytes it saved.
     pub pack_cpu: Meter,
     pub packed: AtomicU64,
+    /// Batches sent as they came, and how many of them by the group commit's own thread.
+    pub live: AtomicU64,
+    pub prompt: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -219,6 +219,8 @@ impl Feeds {
             ack_cpu: Meter::default(),
             pack_cpu: Meter::default(),
             packed: AtomicU64::new(0),
+            live: AtomicU64::new(0),
+            prompt: AtomicU64::new(0),
             threads: Mutex::default(),
         }
     }

@@ -131,7 +131,6 @@ enum NotRecorded {
 }
 
 /// Gives room in the log buffer back.
-type Release = Box<dyn Fn(Stamp) + Send + Sync>;
 
 pub(crate) struct Shared {
     config: PrimaryConfig,
@@ -146,7 +145,6 @@ pub(crate) struct Shared {
     commit: CommitStage,
     peers: Mutex<Vec<Peer>>,
     announce: Bell,
-    release: Mutex<Option<Release>>,
     record: Mutex<Option<RecordSet>>,
     /// Where the newest record of an in-sync set ends; the largest stamp while one is being
     /// written.
@@ -222,7 +220,6 @@ impl Primary {
             commit,
             peers: Mutex::new(peers),
             announce: Bell::default(),
-            release: Mutex::new(None),
             record: Mutex::new(None),
             // What a restart or a take-over has found may have a record that no standby has noted.
             recorded: AtomicU64::new(start),
@@ -256,19 +253,11 @@ impl Primary {
             handed_over.push_back((to, self.shared.clock.now()));
         }
         self.shared.batch_noted(from, to);
-        self.shared.release_buffer(to);
     }
 
     /// The primary's own log is persistent up to `to`: applies the commit rule.
     pub fn durable_advanced(&self, to: Stamp) {
         self.shared.apply(Event::Durable(to));
-    }
-
-    /// `release(to)` is called whenever no standby that a commit waits for needs anything below `to` from the log buffer any more. For a log
-    /// without a store, whose buffer then holds workers back rather than lose what a standby in good standing has yet to be sent.
-    /// `release` must not call back into this primary.
-    pub fn on_release(&self, release: impl Fn(Stamp) + Send + Sync + 'static) {
-        *self.shared.release.lock().expect("no code panics under this mutex") = Some(Box::new(release));
     }
 
     /// From now on changes of the in-sync set are recorded by `record`, which puts a block with these bytes into the log and says where it ends. It is
@@ -391,8 +380,6 @@ impl Shared {
         if outcome.changed {
             self.feeds.note_places(&self.commit.places());
             self.tell_changes();
-            let available = self.feeds.boundaries().available();
-            self.release_buffer(available);
         }
     }
 
@@ -432,16 +419,6 @@ impl Shared {
         {
             tracing::warn!(term = term.0, "this primary stands down, having committed nothing in its term");
             self.feeds.end();
-        }
-    }
-
-    /// Says what of the buffer nobody needs; `available` is the end of what was handed over.
-    fn release_buffer(&self, available: Stamp) {
-        let release = self.release.lock().expect("no code panics under this mutex");
-        if let Some(release) = release.as_ref() {
-            let shippers = self.shippers();
-            let counted = shippers.values().filter(|shipper| shipper.in_sync.load(Ordering::SeqCst));
-            release(counted.map(|shipper| shipper.flow().shipped()).fold(available, Stamp::min));
         }
     }
 
@@ -514,6 +491,8 @@ impl Shared {
             ack_cpu: feeds.ack_cpu.total(),
             pack_cpu: feeds.pack_cpu.total(),
             packed_bytes: feeds.packed.load(Ordering::Relaxed),
+            live_batches: feeds.live.load(Ordering::Relaxed),
+            prompt_batches: feeds.prompt.load(Ordering::Relaxed),
         }
     }
 
@@ -550,10 +529,6 @@ impl Feeder for Shared {
 
     fn noted_by_standbys(&self) -> Stamp {
         Stamp(self.recorded.load(Ordering::SeqCst))
-    }
-
-    fn copied(&self, newest: Stamp) {
-        self.release_buffer(newest);
     }
 
     fn tell(&self, event: Event) {

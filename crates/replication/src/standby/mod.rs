@@ -59,7 +59,9 @@ pub enum ReplayMode {
     /// It acknowledges what is persistent; replay follows by itself (replay pipelining, Query Fresh section 3.2).
     #[default]
     Pipelined,
-    /// It acknowledges what is replayed too: readers here see at once what a client was told, and replay is on the commit path.
+    /// It acknowledges what is replayed too, so replay is on the commit path and a take-over finds
+    /// nothing left to replay. Readers here see a commit only when the primary has told of it, later
+    /// than its client.
     Synchronous,
     /// It acknowledges what is persistent, and replays nothing while it follows (Query Fresh, section 4.6, "NoReplay"): its readers
     /// go on seeing what they saw when it started. Room in the log buffer is given back when it is persistent. A take-over replays

@@ -322,9 +322,6 @@ impl Feeder for Session {
         None
     }
 
-    /// The room in a standby's log buffer goes by replay; what is not there any more is read from where it is persistent.
-    fn copied(&self, _: Stamp) {}
-
     fn tell(&self, event: Event) {
         if self.change(|rule, now| rule.downstream(event, now).changed) {
             self.shared.acknowledge(false);

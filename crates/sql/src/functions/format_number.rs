@@ -301,7 +301,8 @@ fn layout(template: &Template, digits: &Digits) -> String {
     let overflow = digits.whole.starts_with('#') || slots == 0 && digits.whole.is_empty();
     let blanks = slots - digits.whole.len().min(slots);
     let first_zero = template.first_zero;
-    // A zero before the point is not shown where there are digits behind it, unless the template says so.
+    // A zero before the point is not shown where there are digits behind it, unless the template
+    // says so.
     let hide_zero = digits.whole == "0" && template.behind > 0 && first_zero.is_none();
     // With FM, zeros at the end are not shown, but where the template has zeros.
     let shown_behind = if fill && template.point {

@@ -96,7 +96,8 @@ fn float4_abs(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErro
     Ok(Value::Float4(number.abs()))
 }
 
-/// Applies a function of one number. Overflow is an error, and so is a zero that stands for a tiny number.
+/// Applies a function of one number. Overflow is an error, and so is a zero that stands for a tiny
+/// number.
 pub(super) fn float(arguments: &[Value], function: fn(f64) -> f64) -> Result<Value, SqlError> {
     take!(arguments: Float8(number));
     let result = function(*number);

@@ -1,8 +1,9 @@
 //! Operators and functions on values.
 //!
-//! Both are in one registry: an operator is a function whose name is made of signs. [`resolve`] chooses among
-//! overloads as PostgreSQL does; whoever evaluates expressions casts the arguments to what was chosen and calls
-//! [`Function::call`]. What SQL writes in a syntax of its own goes by these names:
+//! Both are in one registry: an operator is a function whose name is made of signs. [`resolve`]
+//! chooses among overloads as PostgreSQL does; whoever evaluates expressions casts the arguments to
+//! what was chosen and calls [`Function::call`]. What SQL writes in a syntax of its own goes by
+//! these names:
 //!
 //! | SQL | here |
 //! |---|---|
@@ -53,12 +54,11 @@ mod trigonometry;
 use std::{collections::HashMap, fmt, sync::OnceLock};
 
 pub use logic::{all, and, any, is_distinct, not, or};
-pub use pattern::like_prefix;
 pub use quote::quote_identifier;
 pub use regex::Regex;
 pub use regexp::regexp_matches;
 pub use resolve::{Resolved, check_collatable, common_kind, resolve};
-pub use session::{SessionCalls, SessionFunction};
+pub use session::{SessionCalls, SessionFunction, WORDS_OF_SESSIONS};
 pub use set::{Declared as SetDeclared, SetFunction};
 
 use crate::{
@@ -221,7 +221,8 @@ pub fn named(name: &str) -> &'static [&'static Function] {
     by_name.get(name).map_or(&[], Vec::as_slice)
 }
 
-/// The error for arguments that are not of the kinds that a function declares: its caller's mistake.
+/// The error for arguments that are not of the kinds that a function declares: its caller's
+/// mistake.
 #[cold]
 fn mismatch(arguments: &[Value]) -> SqlError {
     let kinds: Vec<_> = arguments.iter().map(Value::kind).collect();

@@ -52,7 +52,8 @@ fn overlaps(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, Sql
     if start.is_null() || other.is_null() {
         return Ok(Value::Null);
     }
-    // Whether the one that begins earlier lasts until the other begins; what is not known of the other may matter.
+    // Whether the one that begins earlier lasts until the other begins; what is not known of the
+    // other may matter.
     let lasts = |stop: &Value, until: &Value, other_stop: &Value| {
         if stop.is_null() {
             Value::Null

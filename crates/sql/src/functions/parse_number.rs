@@ -49,7 +49,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What stands in the place of a digit or of the point; the sign may stand before it, or behind the last one.
+    /// What stands in the place of a digit or of the point; the sign may stand before it, or behind
+    /// the last one.
     fn slot(&mut self, is_digit: bool) {
         if let [b' ', after @ ..] = self.rest {
             self.rest = after;

@@ -242,23 +242,6 @@ fn like(text: &[u8], pattern: &[u8], utf8: bool, context: &EvalContext<'_>) -> R
     Ok(true)
 }
 
-/// What everything that is like a pattern begins with, and whether nothing but that is.
-pub fn like_prefix(pattern: &str) -> (String, bool) {
-    let mut prefix = String::new();
-    let mut characters = pattern.chars();
-    while let Some(character) = characters.next() {
-        match character {
-            '%' | '_' => return (prefix, false),
-            '\\' => match characters.next() {
-                Some(escaped) => prefix.push(escaped),
-                None => return (prefix, false),
-            },
-            _ => prefix.push(character),
-        }
-    }
-    (prefix, true)
-}
-
 /// A pattern with another escape character than the backslash, written with the backslash.
 fn like_escape(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Text(pattern), Text(escape));

@@ -197,7 +197,8 @@ fn quote_nullable(arguments: &[Value], context: &EvalContext<'_>) -> Result<Valu
     }
 }
 
-/// A name's parts: `a."B c"` as `{a,"B c"}`. What follows a name is an error, unless that is allowed.
+/// A name's parts: `a."B c"` as `{a,"B c"}`. What follows a name is an error, unless that is
+/// allowed.
 fn parse_ident(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let (text, strict) = match arguments {
         [Value::Text(text)] => (text, true),

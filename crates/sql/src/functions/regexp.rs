@@ -116,7 +116,8 @@ impl<'a> Call<'a> {
         Ok(number as usize)
     }
 
-    /// Where the character begins that a number from 1 names; nothing when that lies behind the text's end.
+    /// Where the character begins that a number from 1 names; nothing when that lies behind the
+    /// text's end.
     fn start(&self, at: usize) -> Result<Option<usize>, SqlError> {
         let text = self.text(0)?;
         let number = self.number(at, "start", 1, 1)?;
@@ -125,10 +126,10 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The matches of an expression, one after the other. Behind an empty one, the search goes on one character further,
-/// as it does in PostgreSQL; other matches may be followed by an empty one. Before each is looked
-/// for, which may take as long as the text is, it is asked whether the statement is to end; that is
-/// an error, the last item.
+/// The matches of an expression, one after the other. Behind an empty one, the search goes on one
+/// character further, as it does in PostgreSQL; other matches may be followed by an empty one.
+/// Before each is looked for, which may take as long as the text is, it is asked whether the
+/// statement is to end; that is an error, the last item.
 fn matches<'a, 't>(
     regex: &'a Regex,
     text: &'t str,
@@ -322,8 +323,8 @@ fn regexp_replace_from(arguments: &[Value], context: &EvalContext<'_>) -> Result
     Ok(Value::text(replaced(call.text(0)?, &regex, call.text(2)?, start, number, context)?))
 }
 
-/// What lies between the matches of an expression. Empty matches at either end, and right behind another, do not
-/// split.
+/// What lies between the matches of an expression. Empty matches at either end, and right behind
+/// another, do not split.
 fn split<'t>(regex: &Regex, text: &'t str, context: &EvalContext<'_>) -> Result<Vec<&'t str>, SqlError> {
     let mut parts = Vec::new();
     let (mut from, mut last_end) = (0, 0);
@@ -348,8 +349,8 @@ fn regexp_split_to_array(arguments: &[Value], context: &EvalContext<'_>) -> Resu
     Ok(Value::array(Array::new(Kind::Text, parts)))
 }
 
-/// The rows of `regexp_matches`: the groups of a match as a `text[]`, for the first match or, with the flag `g`, for
-/// each.
+/// The rows of `regexp_matches`: the groups of a match as a `text[]`, for the first match or, with
+/// the flag `g`, for each.
 ///
 /// # Errors
 /// 2201B when the expression is none, 22023 when a flag is unknown; 57014, 57P01.

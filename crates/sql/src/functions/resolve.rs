@@ -23,8 +23,8 @@ struct Candidate {
     arguments: Vec<Kind>,
 }
 
-/// Chooses the function or operator of a name for arguments of these kinds, `unknown` being quoted literals and
-/// parameters of which nothing is known.
+/// Chooses the function or operator of a name for arguments of these kinds, `unknown` being quoted
+/// literals and parameters of which nothing is known.
 ///
 /// # Errors
 /// 42883 when there is none, 42725 when none is better than the others.
@@ -173,7 +173,8 @@ fn keep_best(candidates: &mut Vec<Candidate>, number: impl Fn(&Candidate) -> usi
     }
 }
 
-/// Chooses a category for each unknown argument: strings if possible, else the one that all candidates take.
+/// Chooses a category for each unknown argument: strings if possible, else the one that all
+/// candidates take.
 fn narrow_by_category(candidates: &mut Vec<Candidate>, given: &[Kind]) {
     let mut wanted = Vec::new();
     for (at, kind) in given.iter().enumerate() {
@@ -221,8 +222,8 @@ pub fn check_collatable(ty: Type) -> Result<(), SqlError> {
     }
 }
 
-/// The kind that values of these kinds have in common: for CASE, COALESCE, UNION, IN and arrays. Nothing but literals
-/// is text. `what` they are is named in errors.
+/// The kind that values of these kinds have in common: for CASE, COALESCE, UNION, IN and arrays.
+/// Nothing but literals is text. `what` they are is named in errors.
 ///
 /// # Errors
 /// 42804 when there is none.

@@ -1,7 +1,7 @@
 //! Functions that only a session can answer: who it is, what there is, where sequences stand.
 //!
-//! They are declared here, so that overloads are chosen among them as among all others; whoever has a session answers
-//! them ([`SessionCalls`]).
+//! They are declared here, so that overloads are chosen among them as among all others; whoever has
+//! a session answers them ([`SessionCalls`]).
 
 use super::{Function, SetFunction, Volatility};
 use crate::{
@@ -17,8 +17,8 @@ pub trait SessionCalls {
     /// Whatever there is to say against it.
     fn call(&self, function: SessionFunction, arguments: &[Value]) -> Result<Value, SqlError>;
 
-    /// The rows of one that returns a set and is not answered [without a session](SetFunction::rows). Arguments are of the
-    /// kinds that it declares, none of them null.
+    /// The rows of one that returns a set and is not answered [without a
+    /// session](SetFunction::rows). Arguments are of the kinds that it declares, none of them null.
     ///
     /// # Errors
     /// Whatever there is to say against it.
@@ -32,6 +32,21 @@ pub trait SessionCalls {
         Ok(())
     }
 }
+
+/// Functions that are called without parentheses. No column has such a name without quotes.
+pub const WORDS_OF_SESSIONS: [&str; 11] = [
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "localtime",
+    "localtimestamp",
+    "current_user",
+    "current_role",
+    "session_user",
+    "user",
+    "current_catalog",
+    "current_schema",
+];
 
 fn call(function: SessionFunction, arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     match context.session {
@@ -226,7 +241,8 @@ impl SessionFunction {
         ALL.iter().find(|(.., function)| *function == self).map_or("", |(name, ..)| name)
     }
 
-    /// All of them, a signature each: names, what they take, what they return, and whether they may have another value the next time.
+    /// All of them, a signature each: names, what they take, what they return, and whether they may
+    /// have another value the next time.
     pub fn all() -> impl Iterator<Item = (&'static str, &'static [Kind], Kind, bool)> {
         ALL.iter().map(|(name, arguments, result, volatile, _)| (*name, *arguments, *result, *volatile))
     }

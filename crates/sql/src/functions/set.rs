@@ -1,7 +1,9 @@
-//! Functions that return sets of rows, and that say something about the system: what clients ask beside reading catalogs.
+//! Functions that return sets of rows, and that say something about the system: what clients ask
+//! beside reading catalogs.
 //!
-//! They are declared here, so that whoever binds queries knows their columns. What needs no session is answered here too, the rest by whoever
-//! has one ([`SessionCalls::rows`](super::SessionCalls::rows)).
+//! They are declared here, so that whoever binds queries knows their columns. What needs no session
+//! is answered here too, the rest by whoever has one
+//! ([`SessionCalls::rows`](super::SessionCalls::rows)).
 
 use super::resolve::accepts;
 use crate::{
@@ -82,7 +84,8 @@ impl Declared {
         ALL.iter().filter(move |declared| declared.name == name && declared.schema == schema.unwrap_or("pg_catalog"))
     }
 
-    /// What arguments of these kinds are cast to, and the columns for them; nothing when they do not fit.
+    /// What arguments of these kinds are cast to, and the columns for them; nothing when they do
+    /// not fit.
     #[allow(clippy::type_complexity)]
     pub fn resolve(&self, given: &[Kind]) -> Option<(Vec<Kind>, Vec<(&'static str, Kind)>)> {
         if given.len() != self.arguments.len() {

@@ -8,8 +8,8 @@ use crate::{
     types::{EvalContext, Value},
 };
 
-/// The three parts of an expression whose middle is marked by the escape character and a double quote, or one that is
-/// not, in the syntax of PostgreSQL's regular expressions.
+/// The three parts of an expression whose middle is marked by the escape character and a double
+/// quote, or one that is not, in the syntax of PostgreSQL's regular expressions.
 fn parts(pattern: &str, escape: Option<char>) -> Result<Vec<String>, SqlError> {
     let mut parts = vec![String::new()];
     let mut in_class = false;
@@ -80,8 +80,8 @@ pub(super) fn similar_to_escape(arguments: &[Value], _: &EvalContext<'_>) -> Res
     Ok(Value::text(format!("^(?:{})$", parts.concat())))
 }
 
-/// `SUBSTRING(text FROM pattern FOR escape)`: what the marked middle of the pattern matches, the part before it taking
-/// as little as it can.
+/// `SUBSTRING(text FROM pattern FOR escape)`: what the marked middle of the pattern matches, the
+/// part before it taking as little as it can.
 pub(super) fn similar_substring(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let [Value::Text(text), Value::Text(pattern), Value::Text(escape)] = arguments else {
         return Err(mismatch(arguments));

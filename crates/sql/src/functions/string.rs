@@ -396,7 +396,8 @@ fn to_hex(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     Ok(Value::text(out))
 }
 
-/// Text with `\XXXX`, `\+XXXXXX`, `\uXXXX` and `\UXXXXXXXX` replaced by the characters of these codes.
+/// Text with `\XXXX`, `\+XXXXXX`, `\uXXXX` and `\UXXXXXXXX` replaced by the characters of these
+/// codes.
 fn unistr(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Text(text));
     let syntax = |message: &'static str| SqlError::new(SqlState::SYNTAX_ERROR, message);

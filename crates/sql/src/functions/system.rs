@@ -103,7 +103,8 @@ fn size_pretty(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErr
     Ok(Value::text(format!("{size} {name}")))
 }
 
-/// The same for numbers that are no whole ones: each unit is used up to 10,240, and rounded to whole ones.
+/// The same for numbers that are no whole ones: each unit is used up to 10,240, and rounded to
+/// whole ones.
 fn size_pretty_numeric(size: &Numeric) -> Result<Value, SqlError> {
     let limit = Numeric::from(10_240i32);
     let mut size = size.clone();

@@ -180,7 +180,8 @@ proptest! {
         let mut seed = seed;
         let context = EvalContext::default();
         for function in registered() {
-            // Numbers that say how long or large a result is to be; two that are large take long, or much memory.
+            // Numbers that say how long or large a result is to be; two that are large take long,
+            // or much memory.
             let small = ["repeat", "lpad", "rpad", "array_fill", "power", "^", "pow"].contains(&function.name);
             let repeated = if function.variadic { number(&mut seed, 3) } else { 0 };
             let last = function.arguments.last().copied();

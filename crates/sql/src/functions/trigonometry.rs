@@ -107,7 +107,8 @@ fn first_cosine(degrees: f64) -> f64 {
     if degrees <= 60.0 { small_cosine(degrees) } else { small_sine(90.0 - degrees) }
 }
 
-/// An angle of up to 90 degrees with the same sine, cosine and tangent but for their signs, which follow.
+/// An angle of up to 90 degrees with the same sine, cosine and tangent but for their signs, which
+/// follow.
 fn first_quadrant(degrees: f64) -> (f64, f64, f64) {
     let (mut angle, mut sine, mut cosine) = (degrees % 360.0, 1.0, 1.0);
     if angle < 0.0 {

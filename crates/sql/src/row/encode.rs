@@ -13,7 +13,8 @@ fn too_long(length: usize) -> SqlError {
     SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, format!("row is too big: size {length}, maximum size {MAX_ROW}"))
 }
 
-/// A row that is being written at the end of a buffer. What was written goes when it is dropped unfinished.
+/// A row that is being written at the end of a buffer. What was written goes when it is dropped
+/// unfinished.
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
@@ -116,12 +117,12 @@ fn mismatch(layout: &Layout, column: usize, value: ValueRef<'_>) -> SqlError {
 }
 
 impl Layout {
-    /// Appends a row with these values, which are of their columns' kinds and fit their modifiers. On an error, `out`
-    /// is as before. What is given for a dropped column does not count.
+    /// Appends a row with these values, which are of their columns' kinds and fit their modifiers.
+    /// On an error, `out` is as before. What is given for a dropped column does not count.
     ///
     /// # Errors
-    /// 42804 when a value is not of its column's type, 54000 when the row is longer than [`MAX_ROW`], XX000 when
-    /// there are more or fewer values than columns.
+    /// 42804 when a value is not of its column's type, 54000 when the row is longer than
+    /// [`MAX_ROW`], XX000 when there are more or fewer values than columns.
     pub fn encode(&self, values: &[Value], out: &mut Vec<u8>) -> Result<(), SqlError> {
         if values.len() != self.slots.len() {
             return Err(SqlError::internal(format!(
@@ -151,9 +152,9 @@ impl Layout {
         Ok(())
     }
 
-    /// Appends the row `old` with these columns changed, the others being copied as they are. The result is the row
-    /// that [`Layout::encode`] writes for the same values. If a column is named twice, the last value counts. On an
-    /// error, `out` is as before.
+    /// Appends the row `old` with these columns changed, the others being copied as they are. The
+    /// result is the row that [`Layout::encode`] writes for the same values. If a column is named
+    /// twice, the last value counts. On an error, `out` is as before.
     ///
     /// # Errors
     /// As [`Layout::encode`]; XX001 when the old row is damaged.

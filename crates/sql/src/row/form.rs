@@ -1,10 +1,10 @@
 //! How values lie in their slots.
 //!
-//! The presence byte of most values is 1. A floating-point zero is stored without its sign, so that keys have one
-//! zero; if it is negative, its presence byte is 2. The presence byte of a `numeric` without a modifier is its scale
-//! plus 1: its bytes tell the value alone and sort as values do, so that 1.0 and 1.00 have the same
-//! key. If the number is longer than 38 digits, or none that is finite, its presence byte is 255,
-//! and its scale follows its bytes.
+//! The presence byte of most values is 1. A floating-point zero is stored without its sign, so that
+//! keys have one zero; if it is negative, its presence byte is 2. The presence byte of a `numeric`
+//! without a modifier is its scale plus 1: its bytes tell the value alone and sort as values do, so
+//! that 1.0 and 1.00 have the same key. If the number is longer than 38 digits, or none that is
+//! finite, its presence byte is 255, and its scale follows its bytes.
 
 use std::str;
 
@@ -261,8 +261,8 @@ impl Form {
         })
     }
 
-    /// Writes a value that is not null into its slot, except for place and length; nothing when it is of another
-    /// type.
+    /// Writes a value that is not null into its slot, except for place and length; nothing when it
+    /// is of another type.
     #[inline]
     pub(super) fn write<'v>(self, value: ValueRef<'v>, slot: &mut [u8]) -> Option<Written<'v>> {
         let mut presence = PRESENT;

@@ -1,4 +1,5 @@
-//! Index keys: what the engine computes from a column of a row, and the same from a value that is searched for.
+//! Index keys: what the engine computes from a column of a row, and the same from a value that is
+//! searched for.
 
 use super::form::{Form, LONG_NAN, SHORT_NAN, float4_bits, float8_bits};
 use crate::{
@@ -21,7 +22,8 @@ pub enum KeyEncoding {
     Signed,
     /// A little-endian IEEE number: negative ones with all bits flipped, others with the sign bit.
     Float,
-    /// Place and length of bytes elsewhere in the row: written with each zero byte as `00 FF`, and ended by `00 00`.
+    /// Place and length of bytes elsewhere in the row: written with each zero byte as `00 FF`, and
+    /// ended by `00 00`.
     Variable,
 }
 
@@ -93,11 +95,13 @@ impl KeyColumn {
         if self.null_low { NULL_LOW } else { NULL }
     }
 
-    /// Appends to a key what the engine computes from a row with this value in the column: null included. Says
-    /// whether the column can hold the value at all; if it cannot, no row has it, and nothing is appended.
+    /// Appends to a key what the engine computes from a row with this value in the column: null
+    /// included. Says whether the column can hold the value at all; if it cannot, no row has it,
+    /// and nothing is appended.
     ///
-    /// Values may be of another kind than the column's where that makes no difference to comparisons: whole numbers of
-    /// any width for columns of whole numbers, these and `numeric` for both, and a `real` for a `double precision`.
+    /// Values may be of another kind than the column's where that makes no difference to
+    /// comparisons: whole numbers of any width for columns of whole numbers, these and `numeric`
+    /// for both, and a `real` for a `double precision`.
     ///
     /// # Errors
     /// 42804 when the value is of any other type than the column.
@@ -251,7 +255,8 @@ impl KeyColumn {
         })
     }
 
-    /// Where a whole number, or what lies above it and below the next one, is in a column of whole numbers.
+    /// Where a whole number, or what lies above it and below the next one, is in a column of whole
+    /// numbers.
     fn whole(&self, number: i128, exact: bool) -> Position<'static> {
         let value = match self.form {
             Form::Int2 => i16::try_from(number).ok().map(ValueRef::Int2),
@@ -281,21 +286,6 @@ impl KeyColumn {
             // Only what is not a number is larger.
             Floor::At(..) | Floor::Above => Position::Above(held(limit - 1)),
         }
-    }
-
-    /// Appends the beginning of all keys of texts that begin with `prefix`. Nothing when the column holds no text.
-    pub(super) fn append_prefix(&self, prefix: &str, key: &mut Vec<u8>) -> Option<()> {
-        let prefix = match self.form {
-            Form::Text => prefix,
-            // Blanks may be those at the end, which keys have not.
-            Form::Char => without_blanks(prefix),
-            _ => return None,
-        };
-        let from = key.len();
-        key.push(PRESENT);
-        escaped(prefix.as_bytes(), key);
-        self.direct(&mut key[from..]);
-        Some(())
     }
 }
 

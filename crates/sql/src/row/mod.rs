@@ -9,12 +9,13 @@
 //! | for each column: its slot | the value, or place and length of its bytes, each a little-endian `u32` |
 //! | the rest | values of variable length, in the order of their columns |
 //!
-//! Places count from the row's start. So columns have fixed offsets, are read in place, and the engine computes index
-//! keys from rows without knowing types: a [`KeyColumn`] says how.
+//! Places count from the row's start. So columns have fixed offsets, are read in place, and the
+//! engine computes index keys from rows without knowing types: a [`KeyColumn`] says how.
 //!
-//! A row whose fixed area ends before a column was written before that column was added; its value is then the one
-//! that the [`Layout`] has for missing values. Adding a column rewrites no row. An index on such a column needs its
-//! slot in all rows: those that are not [current](Layout::is_current) are [rewritten](Layout::rewrite) first.
+//! A row whose fixed area ends before a column was written before that column was added; its value
+//! is then the one that the [`Layout`] has for missing values. Adding a column rewrites no row. An
+//! index on such a column needs its slot in all rows: those that are not
+//! [current](Layout::is_current) are [rewritten](Layout::rewrite) first.
 
 mod encode;
 mod form;
@@ -102,12 +103,12 @@ fn no_such_column(column: usize) -> SqlError {
 }
 
 impl Layout {
-    /// The layout of rows with these columns. The same columns always have the same layout, and columns behind them
-    /// do not change it.
+    /// The layout of rows with these columns. The same columns always have the same layout, and
+    /// columns behind them do not change it.
     ///
     /// # Errors
-    /// 54011 when the columns need more than 65,535 bytes, 42P16 when a column's type has no values that can be kept,
-    /// XX000 when a missing value is not of its column's type.
+    /// 54011 when the columns need more than 65,535 bytes, 42P16 when a column's type has no values
+    /// that can be kept, XX000 when a missing value is not of its column's type.
     pub fn new(columns: Vec<Column>) -> Result<Self, SqlError> {
         let mut slots = Vec::with_capacity(columns.len());
         let mut end = HEADER as u16;
@@ -184,8 +185,8 @@ impl Layout {
         self.slots.get(column).map(|slot| slot.value() as u16)
     }
 
-    /// How keys follow from a column; nothing when its type has no keys (json, jsonb and arrays) or it was dropped.
-    /// All columns are nullable in keys.
+    /// How keys follow from a column; nothing when its type has no keys (json, jsonb and arrays) or
+    /// it was dropped. All columns are nullable in keys.
     pub fn key_column(&self, column: usize, descending: bool) -> Option<KeyColumn> {
         let slot = self.slots.get(column)?;
         KeyColumn::new(slot.value() as u16, slot.form, descending)

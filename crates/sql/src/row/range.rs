@@ -5,7 +5,8 @@ use std::ops::Bound;
 use super::key::{KeyColumn, PRESENT, Position};
 use crate::{SqlError, ValueRef};
 
-/// A range of keys, its lower end included and its upper end not. Can be used again without allocating.
+/// A range of keys, its lower end included and its upper end not. Can be used again without
+/// allocating.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRange {
     from: Vec<u8>,
@@ -65,17 +66,17 @@ impl KeyRange {
         *self.from <= *key && (self.open || *key < *self.to)
     }
 
-    /// Makes it the range of all keys that begin with `prefix`: with these values of an index's first columns. All keys
-    /// when the prefix is empty.
+    /// Makes it the range of all keys that begin with `prefix`: with these values of an index's
+    /// first columns. All keys when the prefix is empty.
     pub fn set_prefix(&mut self, prefix: &[u8]) {
         self.start(prefix);
         self.open = !prefix_end(&mut self.to);
     }
 
-    /// Makes it the range of all keys that begin with `prefix` and in whose next column there is a value, not null,
-    /// between these.
-    /// Comparisons with null are never true: such a range is empty, as one without bounds is "is not null". Bounds
-    /// may be values that the column cannot hold; see [`KeyColumn::append_key`].
+    /// Makes it the range of all keys that begin with `prefix` and in whose next column there is a
+    /// value, not null, between these. Comparisons with null are never true: such a range is empty,
+    /// as one without bounds is "is not null". Bounds may be values that the column cannot hold;
+    /// see [`KeyColumn::append_key`].
     ///
     /// # Errors
     /// 42804 when a bound is of any other type than the column.
@@ -96,30 +97,6 @@ impl KeyRange {
         Ok(())
     }
 
-    /// Makes it the range of all keys that begin with `prefix` and whose next column is null.
-    pub fn set_null(&mut self, prefix: &[u8], column: &KeyColumn) {
-        self.start(prefix);
-        for key in [&mut self.from, &mut self.to] {
-            let from = key.len();
-            key.push(column.null());
-            column.direct(&mut key[from..]);
-        }
-        self.open = !prefix_end(&mut self.to);
-    }
-
-    /// Makes it a range that has all keys which begin with `prefix` and whose next column is a text that begins with
-    /// `text`; for `char(n)` it may have more. Says whether the column holds text; if not, the range is empty.
-    pub fn set_text_prefix(&mut self, prefix: &[u8], column: &KeyColumn, text: &str) -> bool {
-        self.start(prefix);
-        if column.append_prefix(text, &mut self.from).is_none() {
-            self.clear();
-            return false;
-        }
-        self.to.clone_from(&self.from);
-        prefix_end(&mut self.to);
-        true
-    }
-
     fn start(&mut self, prefix: &[u8]) {
         self.clear();
         self.from.extend_from_slice(prefix);
@@ -133,13 +110,15 @@ impl KeyRange {
     }
 }
 
-/// Appends to a key where values begin or end that are above or below a bound. Says whether there may be any.
+/// Appends to a key where values begin or end that are above or below a bound. Says whether there
+/// may be any.
 fn end(column: &KeyColumn, bound: Bound<ValueRef<'_>>, is_upper: bool, key: &mut Vec<u8>) -> Result<bool, SqlError> {
     let value = match bound {
         Bound::Unbounded => None,
         Bound::Included(value) | Bound::Excluded(value) => Some(value),
     };
-    // Whether keys with the bound's own value lie below the end; in the order of values, not of keys.
+    // Whether keys with the bound's own value lie below the end; in the order of values, not of
+    // keys.
     let (value, above_it) = match value.map(|value| column.position(value)).transpose()? {
         Some(Position::At(ValueRef::Null)) => return Ok(false),
         Some(Position::At(value)) => (Some(value), matches!(bound, Bound::Included(_)) == is_upper),

@@ -86,7 +86,8 @@ impl Array {
     /// An array of any dimensions, its last subscript running fastest.
     ///
     /// # Errors
-    /// 54000 when there are too many dimensions or elements, 2202E when values and dimensions do not agree.
+    /// 54000 when there are too many dimensions or elements, 2202E when values and dimensions do
+    /// not agree.
     pub fn with_dimensions(element: Kind, dimensions: Vec<Dimension>, values: Vec<Value>) -> Result<Self, SqlError> {
         if dimensions.len() > MAX_DIMENSIONS {
             return Err(too_many_dimensions(dimensions.len()));
@@ -140,8 +141,9 @@ impl Array {
         self.values.get(at)
     }
 
-    /// The elements at ranges of subscripts, as `a[2:3][:1]` means them: an array whose subscripts begin at 1. An open
-    /// end is that of the array, and dimensions behind the last range are whole.
+    /// The elements at ranges of subscripts, as `a[2:3][:1]` means them: an array whose subscripts
+    /// begin at 1. An open end is that of the array, and dimensions behind the last range are
+    /// whole.
     pub fn slice(&self, ranges: &[(Option<i64>, Option<i64>)]) -> Self {
         let empty = Self::new(self.element, Vec::new());
         if ranges.len() > self.dimensions.len() {

@@ -24,8 +24,8 @@ fn out_of_range(what: &str) -> SqlError {
 /// Reads a value of a type, and fits it to the type's modifier.
 ///
 /// # Errors
-/// 22P03 or 08P01 when the bytes are no such value, 22021 when they are no text, and what text input returns for
-/// values that are out of range.
+/// 22P03 or 08P01 when the bytes are no such value, 22021 when they are no text, and what text
+/// input returns for values that are out of range.
 pub fn input(ty: Type, bytes: &[u8]) -> Result<Value, SqlError> {
     let kind = ty.kind();
     let mut reader = Reader::new(bytes);
@@ -138,7 +138,8 @@ pub fn output(value: ValueRef<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes an array: how many dimensions, whether there are nulls, the elements' type, the dimensions, the elements.
+/// Writes an array: how many dimensions, whether there are nulls, the elements' type, the
+/// dimensions, the elements.
 pub(super) fn output_array(array: &Array, out: &mut Vec<u8>) {
     let nulls = array.values().iter().any(Value::is_null);
     out.extend((array.dimensions().len() as u32).to_be_bytes());

@@ -48,7 +48,8 @@ pub(crate) fn parse_hex(text: &str) -> Result<Vec<u8>, SqlError> {
     Ok(out)
 }
 
-/// Reads a `bytea`: `\x` and hexadecimal digits, or characters with backslashes before octal digits.
+/// Reads a `bytea`: `\x` and hexadecimal digits, or characters with backslashes before octal
+/// digits.
 ///
 /// # Errors
 /// 22P02 or 22023 when it is neither.

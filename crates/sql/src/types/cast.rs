@@ -142,7 +142,8 @@ impl Cast {
     /// The cast between two types, if it is allowed in this context.
     ///
     /// # Errors
-    /// 42846 when there is none, 42804 when a value would have to be cast explicitly to be put into a column.
+    /// 42846 when there is none, 42804 when a value would have to be cast explicitly to be put into
+    /// a column.
     pub fn find(from: Kind, to: Type, context: CastContext) -> Result<Self, SqlError> {
         match needed(from, to.kind()) {
             Some(needed) if needed <= context => Ok(Self { from, to, explicit: context == CastContext::Explicit }),
@@ -319,7 +320,8 @@ impl Cast {
         }
     }
 
-    /// Reads text as a value. Its length is fitted afterwards, because explicit casts cut off what is too long.
+    /// Reads text as a value. Its length is fitted afterwards, because explicit casts cut off what
+    /// is too long.
     fn read(self, value: &str, context: &EvalContext<'_>) -> Result<Value, SqlError> {
         match self.to.kind() {
             Kind::Varchar | Kind::Char | Kind::VarcharArray | Kind::CharArray => {

@@ -20,7 +20,8 @@ trait Float: Copy {
     fn parse(text: &str) -> Option<Self>;
     fn shortest(self) -> String;
     fn to_f64(self) -> f64;
-    /// The points halfway to both neighbours, as odd numbers and the power of two that multiplies both.
+    /// The points halfway to both neighbours, as odd numbers and the power of two that multiplies
+    /// both.
     fn halfway(self) -> ([u64; 2], i32);
 }
 
@@ -146,7 +147,8 @@ fn write_digits(negative: bool, digits: &str, exponent: i32, precision: i32, out
 
 /// Whether a decimal number lies exactly halfway between this number and one of its neighbours.
 fn is_halfway<F: Float>(number: F, digits: &str, exponent: i32) -> bool {
-    // digits * 10^tens, against halfway * 2^twos; large numbers only can be whole multiples of each other.
+    // digits * 10^tens, against halfway * 2^twos; large numbers only can be whole multiples of each
+    // other.
     let tens = exponent - (digits.len() as i32 - 1);
     let (points, twos) = number.halfway();
     if !(0..=30).contains(&tens) || twos < 0 {

@@ -31,7 +31,8 @@ fn too_long(ty: Type) -> SqlError {
     SqlError::new(SqlState::STRING_DATA_RIGHT_TRUNCATION, format!("value too long for type {ty}"))
 }
 
-/// Text as a `varchar(n)` holds it. What is too long is cut off if it is blank, or if that was asked for.
+/// Text as a `varchar(n)` holds it. What is too long is cut off if it is blank, or if that was
+/// asked for.
 pub(crate) fn fit_varchar(text: &str, ty: Type, explicit: bool) -> Result<&str, SqlError> {
     match ty.character_length().and_then(|length| end_of(text, length)) {
         None => Ok(text),
@@ -59,10 +60,12 @@ pub(crate) fn fit_char(text: &str, ty: Type, explicit: bool) -> Result<Cow<'_, s
     }
 }
 
-/// Fits a value of a type's kind to the type's modifier. In explicit casts, what is too long is cut off.
+/// Fits a value of a type's kind to the type's modifier. In explicit casts, what is too long is cut
+/// off.
 ///
 /// # Errors
-/// 22001 when text is too long, 22003 when a number has too many digits, 22008 when a time leaves its range.
+/// 22001 when text is too long, 22003 when a number has too many digits, 22008 when a time leaves
+/// its range.
 pub fn fit(value: Value, ty: Type, explicit: bool) -> Result<Value, SqlError> {
     if ty.modifier() < 0 {
         return Ok(value);

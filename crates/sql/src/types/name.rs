@@ -15,8 +15,8 @@ impl Type {
     /// The type that a statement names.
     ///
     /// # Errors
-    /// 42704 when there is no such type, 22023 when its modifier makes no sense, 0A000 for an array of arrays'
-    /// elements that have no array type.
+    /// 42704 when there is no such type, 22023 when its modifier makes no sense, 0A000 for an array
+    /// of arrays' elements that have no array type.
     pub fn from_sql(name: &DataType) -> Result<Self, SqlError> {
         Ok(match name {
             DataType::Bool | DataType::Boolean => Self::BOOL,
@@ -273,7 +273,8 @@ fn custom(name: &ObjectName, modifiers: &[String]) -> Result<Type, SqlError> {
     let kind = if ident.quote_style.is_some() {
         Kind::from_catalog_name(&ident.value)
     } else {
-        // Unquoted, char is the padded type; it does not come here unless with a schema, where it is the other.
+        // Unquoted, char is the padded type; it does not come here unless with a schema, where it
+        // is the other.
         Kind::from_catalog_name(&ident.value.to_ascii_lowercase())
     };
     let Some(kind) = kind else {

@@ -29,8 +29,8 @@ pub(crate) fn invalid(kind: Kind, text: &str) -> SqlError {
 /// Reads a value of a type, and fits it to the type's modifier.
 ///
 /// # Errors
-/// 22P02, 22007 and others when the text is no such value, 22003 and 22008 when it is out of range, 22001 when it is
-/// too long, 22021 when it has a zero byte.
+/// 22P02, 22007 and others when the text is no such value, 22003 and 22008 when it is out of range,
+/// 22001 when it is too long, 22021 when it has a zero byte.
 pub fn input(ty: Type, text: &str, context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let kind = ty.kind();
     Ok(match kind {
@@ -195,7 +195,8 @@ pub fn decode(bytes: &[u8]) -> Result<&str, SqlError> {
     }
 }
 
-/// Reads a boolean: `true`, `yes`, `on`, `1` and their opposites, or a beginning that tells which is meant.
+/// Reads a boolean: `true`, `yes`, `on`, `1` and their opposites, or a beginning that tells which
+/// is meant.
 fn parse_bool(text: &str) -> Result<bool, SqlError> {
     let word = text.trim_matches(is_space);
     let begins = |full: &str| {

@@ -9,8 +9,8 @@ use crate::{SqlError, SqlState};
 
 /// A type with its modifier: `numeric(10,2)`, `text[]`.
 ///
-/// The modifier is PostgreSQL's `atttypmod`, -1 when there is none. Stored as object id and modifier, so that catalogs
-/// outlive changes of this program.
+/// The modifier is PostgreSQL's `atttypmod`, -1 when there is none. Stored as object id and
+/// modifier, so that catalogs outlive changes of this program.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "(u32, i32)", try_from = "(u32, i32)")]
 pub struct Type {
@@ -88,7 +88,8 @@ impl Type {
         Self { kind, modifier: -1 }
     }
 
-    /// A kind with a modifier as the catalog has it. A modifier that means nothing for the kind is dropped.
+    /// A kind with a modifier as the catalog has it. A modifier that means nothing for the kind is
+    /// dropped.
     pub fn with_modifier(kind: Kind, modifier: i32) -> Self {
         let scalar = kind.element().unwrap_or(kind);
         let meaningful = match scalar {
@@ -131,8 +132,8 @@ impl Type {
         Ok(Self { kind: Kind::Numeric, modifier: HEADER + (i32::from(digits) << 16 | i32::from(scale) & SCALE_BITS) })
     }
 
-    /// `time(digits)`, `timestamp(digits)` or `timestamptz(digits)`; more than six digits become six, as PostgreSQL
-    /// has it.
+    /// `time(digits)`, `timestamp(digits)` or `timestamptz(digits)`; more than six digits become
+    /// six, as PostgreSQL has it.
     ///
     /// # Errors
     /// When the number is negative, or `kind` has no such precision.
@@ -154,7 +155,8 @@ impl Type {
         Ok(Self { kind, modifier: digits.min(6) as i32 })
     }
 
-    /// `interval` with these fields (bits of [`interval_fields`], 0 for all) and this many digits of seconds.
+    /// `interval` with these fields (bits of [`interval_fields`], 0 for all) and this many digits
+    /// of seconds.
     ///
     /// # Errors
     /// When the number of digits is negative.

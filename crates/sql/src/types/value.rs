@@ -13,8 +13,9 @@ use super::{
 
 /// A value of any type, or null. Three words; cloning never copies bytes.
 ///
-/// Equality, order and hashing are those of SQL's `=` and `<`, with two additions that grouping and sorting need: null
-/// equals null and comes last, and `json` compares as bytes. Values of different kinds are ordered by kind.
+/// Equality, order and hashing are those of SQL's `=` and `<`, with two additions that grouping and
+/// sorting need: null equals null and comes last, and `json` compares as bytes. Values of different
+/// kinds are ordered by kind.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
     /// No value.
@@ -150,7 +151,8 @@ impl Value {
         }
     }
 
-    /// The kind that the value itself tells: `text` for all that is kept as text, `oid` for its aliases.
+    /// The kind that the value itself tells: `text` for all that is kept as text, `oid` for its
+    /// aliases.
     pub fn kind(&self) -> Option<Kind> {
         self.as_ref().kind()
     }
@@ -220,7 +222,8 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// The kind that the value itself tells: `text` for all that is kept as text, `oid` for its aliases.
+    /// The kind that the value itself tells: `text` for all that is kept as text, `oid` for its
+    /// aliases.
     pub fn kind(self) -> Option<Kind> {
         Some(match self {
             Self::Null => return None,
@@ -460,7 +463,8 @@ impl PartialEq for ValueRef<'_> {
     }
 }
 
-/// As text, for messages: what a client sees depends on the session, see [`output`](super::text::output).
+/// As text, for messages: what a client sees depends on the session, see
+/// [`output`](super::text::output).
 impl fmt::Display for ValueRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();

@@ -1,4 +1,5 @@
-//! Evaluates expressions of literals, for tests: the syntax tree, the choice among overloads, casts and functions.
+//! Evaluates expressions of literals, for tests: the syntax tree, the choice among overloads, casts
+//! and functions.
 
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,

@@ -7,7 +7,8 @@ use freshet_base::Fid;
 use super::Catalog;
 
 impl Catalog {
-    /// A transaction that changes tables is about to take its stamp. Whoever takes a later one finds that it has, by [`Catalog::changes_begun`].
+    /// A transaction that changes tables is about to take its stamp. Whoever takes a later one
+    /// finds that it has, by [`Catalog::changes_begun`].
     pub fn begin_change(&self) {
         // SeqCst: before the `fetch_add` on the log that follows, which later ones read from.
         self.changes[0].fetch_add(1, Ordering::SeqCst);
@@ -32,7 +33,8 @@ impl Catalog {
         self.changes[1].load(Ordering::Acquire)
     }
 
-    /// This node begins to build an index of the table, as the primary. Returns `false` when it is at one already.
+    /// This node begins to build an index of the table, as the primary. Returns `false` when it is
+    /// at one already.
     pub fn begin_build(&self, fid: Fid) -> bool {
         self.builds.lock().unwrap_or_else(PoisonError::into_inner).insert(fid)
     }

@@ -162,7 +162,8 @@ fn step(catalog: &Catalog, guard: &Guard<'_>, number: usize, keeps: bool) {
     }
 }
 
-/// Whether the second index is there, is kept by writers, and which snapshots find everything in it.
+/// Whether the second index is there, is kept by writers, and which snapshots find everything in
+/// it.
 fn second(catalog: &Catalog, guard: &Guard<'_>) -> (bool, bool, Vec<u64>) {
     let indexes = catalog.get(guard, Fid(1)).unwrap().content(guard).unwrap().indexes(guard);
     let Some(index) = indexes.get(1) else { return (false, false, Vec::new()) };

@@ -1,7 +1,8 @@
 //! Building an index from pairs that are sorted already, bottom up.
 //!
-//! The pairs may come in several stretches, one behind the other in the order of the index: a [`BulkPart`] for each, made by
-//! any thread. A part is the leaves of its stretch; the levels above, a hundredth of the work, are built over all of them at the end.
+//! The pairs may come in several stretches, one behind the other in the order of the index: a
+//! [`BulkPart`] for each, made by any thread. A part is the leaves of its stretch; the levels
+//! above, a hundredth of the work, are built over all of them at the end.
 
 use std::mem;
 
@@ -78,7 +79,7 @@ impl Waiting {
     }
 }
 
-/// The leaves of a stretch of an index that is to be loaded ([`BTree::bulk_load_parts`]).
+/// The leaves of a stretch of an index that is to be loaded ([`BTree::bulk_load`]).
 #[derive(Debug, Default)]
 pub struct BulkPart {
     leaves: Vec<Pointer>,
@@ -102,8 +103,8 @@ impl Drop for BulkPart {
 }
 
 impl BulkPart {
-    /// Makes the leaves for pairs in ascending order, each `fill_percent` full (50 to 100; 90 leaves some room for what comes
-    /// later).
+    /// Makes the leaves for pairs in ascending order, each `fill_percent` full (50 to 100; 90
+    /// leaves some room for what comes later).
     ///
     /// # Errors
     /// [`BulkLoadError::OutOfOrder`] and [`BulkLoadError::KeyTooLong`].
@@ -181,8 +182,8 @@ fn link(leaf: Pointer, next: Pointer) {
     leaf.next.store(next, Ordering::Relaxed);
 }
 
-/// A level above the leaves under construction: separators that wait for their node, and the children left of the first and right
-/// of each.
+/// A level above the leaves under construction: separators that wait for their node, and the
+/// children left of the first and right of each.
 struct Level {
     waiting: Waiting,
     children: Vec<Pointer>,
@@ -191,7 +192,8 @@ struct Level {
 /// The levels above the leaves. Frees all nodes when it is dropped unfinished.
 struct Upper {
     fill_percent: usize,
-    /// The lowest first. Nodes that no inner node leads to yet are `children` of some level; all others hang below them.
+    /// The lowest first. Nodes that no inner node leads to yet are `children` of some level; all
+    /// others hang below them.
     levels: Vec<Level>,
 }
 
@@ -215,7 +217,8 @@ impl Upper {
         }
     }
 
-    /// Makes an inner node of the children and separators that wait; there is one child more than separators.
+    /// Makes an inner node of the children and separators that wait; there is one child more than
+    /// separators.
     fn finish_inner(&mut self, number: usize) -> Pointer {
         let inner = Inner::allocate(number as u32 + 1);
         // SAFETY: just allocated, private until the root is set.
@@ -250,7 +253,8 @@ impl Drop for Upper {
     }
 }
 
-/// Links the leaves of parts, of which none is empty and each is above the one before, and builds the levels above them.
+/// Links the leaves of parts, of which none is empty and each is above the one before, and builds
+/// the levels above them.
 fn assemble(parts: Vec<BulkPart>, fill_percent: u8) -> Unpublished {
     let mut upper = Upper { fill_percent: fill(fill_percent), levels: Vec::new() };
     // The last leaf so far, and the last pair in it.
@@ -292,30 +296,18 @@ impl Drop for Unpublished {
 }
 
 impl BTree {
-    /// Fills an empty index with pairs in ascending order, leaving each node `fill_percent` full (50 to 100; 90 leaves
-    /// some room for what comes later), and returns how many there were. Nobody sees any of them
-    /// before the end, and then all.
+    /// Fills an empty index with pairs in ascending order, also from part to part, leaving each
+    /// node `fill_percent` full (50 to 100; 90 leaves some room for what comes later), and returns
+    /// how many there were. Nobody sees any of them before the end, and then all.
     ///
     /// # Errors
     /// [`BulkLoadError`]; the index is then what it was. It counts as not empty also when somebody
-    /// inserts meanwhile.
+    /// inserts while it is loaded. When a part is not above the one before, the position is that of
+    /// its first pair.
     ///
     /// # Panics
     /// When a record id is above [`Rid::MAX`].
-    pub fn bulk_load<K: AsRef<[u8]>>(
-        &self,
-        guard: &Guard<'_>,
-        sorted: impl IntoIterator<Item = (K, Rid)>,
-        fill_percent: u8,
-    ) -> Result<u64, BulkLoadError> {
-        self.bulk_load_parts(guard, vec![BulkPart::new(sorted, fill_percent)?], fill_percent)
-    }
-
-    /// The same with pairs in several parts, ascending from part to part too.
-    ///
-    /// # Errors
-    /// As [`BTree::bulk_load`]. When a part is not above the one before, the position is that of its first pair.
-    pub fn bulk_load_parts(
+    pub fn bulk_load(
         &self,
         guard: &Guard<'_>,
         mut parts: Vec<BulkPart>,

@@ -71,17 +71,18 @@ impl Contents {
         }
     }
 
-    /// Bytes that all keys of the range begin with: as they are sorted, what the first and the last have in common.
+    /// Bytes that all keys of the range begin with: as they are sorted, what the first and the last
+    /// have in common.
     pub(super) fn common(&self, range: Range<usize>) -> usize {
         if range.is_empty() { 0 } else { common_prefix(self.key(range.start), self.key(range.end - 1)) }
     }
 
-    /// How many of those bytes a page of the range should keep apart, and the words that the page then takes: no more than
-    /// with any other number of them.
+    /// How many of those bytes a page of the range should keep apart, and the words that the page
+    /// then takes: no more than with any other number of them.
     ///
-    /// Beyond the point where the rests of all keys fit in their heads, a longer prefix saves nothing. Up to there, one
-    /// that is longer by four bytes takes one more word and saves at least that in the rest of the longest key; so the
-    /// best number is among the last four.
+    /// Beyond the point where the rests of all keys fit in their heads, a longer prefix saves
+    /// nothing. Up to there, one that is longer by four bytes takes one more word and saves at
+    /// least that in the rest of the longest key; so the best number is among the last four.
     pub(super) fn layout(&self, range: Range<usize>) -> (usize, usize) {
         let longest = self.pairs[range.clone()].iter().map(|pair| pair.length).max().unwrap_or(0);
         let most = self.common(range.clone()).min(longest.saturating_sub(HEAD_BYTES));
@@ -112,7 +113,8 @@ impl Contents {
 mod tests {
     use super::*;
 
-    /// What fits in a page with some prefix fits in the page that is made of it, or of a part of it.
+    /// What fits in a page with some prefix fits in the page that is made of it, or of a part of
+    /// it.
     #[test]
     fn a_layout_is_the_smallest() {
         for common in 0..30 {

@@ -59,13 +59,14 @@ impl BTree {
 
     #[inline(always)]
     fn try_descend<'g>(&'g self, _guard: &'g Guard<'_>, place: Place<'_>) -> Option<Spot<'g>> {
-        // Children right of a separator hold what is at or above it: search the first separator above the place.
+        // Children right of a separator hold what is at or above it: search the first separator
+        // above the place.
         let above = Place { key: place.key, rid: place.rid + 1 };
         let (mut parent, mut parent_version, mut pointer) = self.begin()?;
         let mut spills = false;
         loop {
-            // SAFETY: read from a node (or the tree) that was validated since: linked after the pin, so not
-            // freed before the guard goes, nor before the tree does.
+            // SAFETY: read from a node (or the tree) that was validated since: linked after the
+            // pin, so not freed before the guard goes, nor before the tree does.
             let node: Node<'g> = unsafe { Node::at(pointer) };
             let version = node.header().latch.read()?;
             if !parent.is(parent_version) {
@@ -96,8 +97,9 @@ impl BTree {
         self.latch.is(version).then_some((&self.latch, version, root))
     }
 
-    /// The leaf that holds what is just below `place` (of the whole tree, when `None`). `fence` becomes the place where
-    /// that leaf begins. Returns also whether it begins anywhere: the first one does not.
+    /// The leaf that holds what is just below `place` (of the whole tree, when `None`). `fence`
+    /// becomes the place where that leaf begins. Returns also whether it begins anywhere: the first
+    /// one does not.
     pub(super) fn descend_below<'g>(
         &'g self,
         guard: &'g Guard<'_>,
@@ -150,8 +152,8 @@ impl BTree {
         }
     }
 
-    /// Where the node of `level` hangs to which `place` belongs; `None` when the tree is not that high. Never looks at that
-    /// node's latch.
+    /// Where the node of `level` hangs to which `place` belongs; `None` when the tree is not that
+    /// high. Never looks at that node's latch.
     pub(super) fn locate<'g>(&'g self, guard: &'g Guard<'_>, place: Place<'_>, level: u32) -> Option<Location<'g>> {
         let mut patience = Patience::new();
         loop {

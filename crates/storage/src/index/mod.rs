@@ -27,17 +27,19 @@
 //! | `Header::level` | whoever allocates the node | anyone |
 //!
 //! Waiting for latches goes downwards and to the right only: whoever waits for one holds latches of
-//! nodes above it or left of it on its level. A reader holds none, and none is held while a visitor runs.
+//! nodes above it or left of it on its level. A reader holds none, and none is held while a visitor
+//! runs.
 //!
 //! What stays true, and who keeps it:
 //!
-//! 1. The place where a leaf begins never changes; the place where it ends changes only under its latch,
-//!    with its version (`restructure`: a split moves pairs to a new right neighbour, a merge moves
-//!    the right neighbour's to the left one, which makes the right one obsolete).
-//! 2. So does its `next`. Leaves whose versions are unchanged and that were found to follow one another still do, and
-//!    between the first and the last of them nothing was inserted: phantom protection.
-//! 3. A node is retired after it was unlinked from its parent and its left neighbour, and freed when every guard
-//!    that was there before is gone.
+//! 1. The place where a leaf begins never changes; the place where it ends changes only under its
+//!    latch, with its version (`restructure`: a split moves pairs to a new right neighbour, a merge
+//!    moves the right neighbour's to the left one, which makes the right one obsolete).
+//! 2. So does its `next`. Leaves whose versions are unchanged and that were found to follow one
+//!    another still do, and between the first and the last of them nothing was inserted: phantom
+//!    protection.
+//! 3. A node is retired after it was unlinked from its parent and its left neighbour, and freed
+//!    when every guard that was there before is gone.
 
 mod bulk;
 mod contents;
@@ -91,7 +93,8 @@ pub struct BTree {
 
 /// A leaf as it was when it was read: evidence for certification.
 ///
-/// While [`LeafVersion::unchanged`] says yes for every leaf that a read reported, repeating that read finds the same pairs.
+/// While [`LeafVersion::unchanged`] says yes for every leaf that a read reported, repeating that
+/// read finds the same pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct LeafVersion<'g> {
     latch: &'g VersionLatch,
@@ -108,11 +111,11 @@ impl LeafVersion<'_> {
         self.removed
     }
 
-    /// Whether nothing was inserted into the leaf, removed from it or moved to or from it since it was read, and nobody is about
-    /// to. A "no" may be a false alarm: repeat the read to be sure.
+    /// Whether nothing was inserted into the leaf, removed from it or moved to or from it since it
+    /// was read, and nobody is about to. A "no" may be a false alarm: repeat the read to be sure.
     ///
-    /// Insertions that happen before this call (in the sense of the memory model: the caller has seen the stamp of the transaction
-    /// that made them, say) are always noticed.
+    /// Insertions that happen before this call (in the sense of the memory model: the caller has
+    /// seen the stamp of the transaction that made them, say) are always noticed.
     #[inline]
     pub fn unchanged(&self) -> bool {
         self.latch.is(self.version)
@@ -162,8 +165,9 @@ unsafe fn free_all(pointer: Pointer) {
 
 impl Drop for BTree {
     fn drop(&mut self) {
-        // SAFETY: exclusive access; whatever was unlinked before is not reachable from the root, and guards
-        // (which borrow the tree in every method that hands out references) are of no concern to linked nodes any more.
+        // SAFETY: exclusive access; whatever was unlinked before is not reachable from the root,
+        // and guards (which borrow the tree in every method that hands out references) are of no
+        // concern to linked nodes any more.
         unsafe { free_all(self.root()) };
     }
 }

@@ -67,8 +67,9 @@ impl<'g> Node<'g> {
     /// `pointer` came from [`Leaf::allocate`] or [`Inner::allocate`] and is not freed during `'g`.
     #[inline(always)]
     pub(super) unsafe fn at(pointer: Pointer) -> Self {
-        // SAFETY: the caller's promise; both kinds begin with a header (repr(C)), whose `level` says which it
-        // is, and everything else in them is atomic, so shared references are all that anyone ever needs.
+        // SAFETY: the caller's promise; both kinds begin with a header (repr(C)), whose `level`
+        // says which it is, and everything else in them is atomic, so shared references are all
+        // that anyone ever needs.
         unsafe { if (*pointer).level == 0 { Self::Leaf(&*pointer.cast()) } else { Self::Inner(&*pointer.cast()) } }
     }
 
@@ -132,7 +133,8 @@ impl Inner {
     #[inline(always)]
     pub(super) fn child(&self, index: usize) -> Pointer {
         match self.children.get(index) {
-            // Acquire: pairs with the release stores below; what the pointer leads to is initialised.
+            // Acquire: pairs with the release stores below; what the pointer leads to is
+            // initialised.
             Some(child) => child.load(Ordering::Acquire),
             None => std::ptr::null_mut(),
         }

@@ -13,18 +13,18 @@
 //! | `pairs` | two words per pair: locator and high 16 bits of the rid; low 32 bits of the rid |
 //! | end | the heap, growing down: what the head does not hold of the longer keys |
 //!
-//! Bytes are kept in words as big-endian numbers, so that comparing words
-//! compares bytes. A *suffix* is a key without the page's prefix. The locator of a suffix of up to four
-//! bytes is its length; otherwise it is the word of the heap where its rest is:
-//! first bytes 4 and 5 of the suffix and its length, 16 bits each, then four bytes a word.
+//! Bytes are kept in words as big-endian numbers, so that comparing words compares bytes. A
+//! *suffix* is a key without the page's prefix. The locator of a suffix of up to four bytes is its
+//! length; otherwise it is the word of the heap where its rest is: first bytes 4 and 5 of the
+//! suffix and its length, 16 bits each, then four bytes a word.
 //!
 //! # Access protocol
 //!
-//! All words are read and written as whole 32-bit atomics and never in another
-//! size, so racing accesses are defined. They are all relaxed: order comes from the
-//! [latch](super::latch) of the node. Who holds the latch may call everything; who does
-//! not may call the methods marked *optimistic* and must validate before believing
-//! the result. Those methods take any garbage for their input: indexes are clamped or checked, nothing panics.
+//! All words are read and written as whole 32-bit atomics and never in another size, so racing
+//! accesses are defined. They are all relaxed: order comes from the [latch](super::latch) of the
+//! node. Who holds the latch may call everything; who does not may call the methods marked
+//! *optimistic* and must validate before believing the result. Those methods take any garbage for
+//! their input: indexes are clamped or checked, nothing panics.
 
 use std::{cmp::Ordering, hint::select_unpredictable};
 
@@ -231,7 +231,8 @@ impl<const N: usize> Page<N> {
         }
         while size > 1 {
             let half = size / 2;
-            // SAFETY: `base + size <= heads.len()` holds at the start and is kept by both outcomes, and `half < size`.
+            // SAFETY: `base + size <= heads.len()` holds at the start and is kept by both outcomes,
+            // and `half < size`.
             let probe = unsafe { heads.get_unchecked(base + half - 1) }.load(Relaxed);
             // The outcome is a coin toss: bad for branch prediction.
             base = select_unpredictable(probe < head, base + half, base);
@@ -317,7 +318,8 @@ impl<const N: usize> Page<N> {
         my_length.cmp(&length)
     }
 
-    /// Whether the pair at `index`, not below where the search for this key ended (`found`), has it. Optimistic.
+    /// Whether the pair at `index`, not below where the search for this key ended (`found`), has
+    /// it. Optimistic.
     #[inline(always)]
     pub(super) fn has_key(&self, found: &Found, index: usize, key: &[u8]) -> bool {
         let shape = &found.shape;
@@ -338,7 +340,8 @@ impl<const N: usize> Page<N> {
     }
 
     /// Writes the suffix of a pair to the beginning of `out`, with up to three bytes of padding
-    /// behind it, and returns its length. Optimistic. `out` has room for [`MAX_KEY`] and 8 bytes more.
+    /// behind it, and returns its length. Optimistic. `out` has room for [`MAX_KEY`] and 8 bytes
+    /// more.
     #[inline(always)]
     pub(super) fn write_suffix(&self, shape: &Shape, index: usize, out: &mut [u8]) -> usize {
         out[..4].copy_from_slice(&self.head(shape, index).to_be_bytes());
@@ -369,8 +372,8 @@ impl<const N: usize> Page<N> {
         shape.heads + PAIR * shape.count + N.saturating_sub(lowest).saturating_sub(dead)
     }
 
-    /// The index of the last insertion and the number of insertions before it that each came right behind
-    /// the one before.
+    /// The index of the last insertion and the number of insertions before it that each came right
+    /// behind the one before.
     pub(super) fn run(&self) -> (u32, u32) {
         let word = self.word(3);
         (word & 0xffff, word >> 16)
@@ -414,12 +417,14 @@ impl<const N: usize> Page<N> {
         let longer = shape.prefix.saturating_sub(prefix);
         let rests: usize = (0..shape.count).map(|i| rest_words(self.suffix_length(&shape, i) + longer)).sum();
         let needed = HEADER + prefix_words(prefix) + PAIR * (shape.count + 1) + rests + rest_words(key.len() - prefix);
-        // Without some slack, pages of unequal keys would be rewritten for each of the last few pairs.
+        // Without some slack, pages of unequal keys would be rewritten for each of the last few
+        // pairs.
         let slack = if shape.count < FEW { 0 } else { N / 32 };
         if needed + slack <= N { Room::AfterRewrite } else { Room::None }
     }
 
-    /// Puts a pair in at `index`, where [`Page::find`] said it belongs; `room` is what [`Page::room`] said.
+    /// Puts a pair in at `index`, where [`Page::find`] said it belongs; `room` is what
+    /// [`Page::room`] said.
     pub(super) fn insert(&self, index: usize, key: &[u8], rid: u64, room: Room) {
         let run = self.run_at(index);
         match room {

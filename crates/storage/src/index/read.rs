@@ -11,16 +11,19 @@ use crate::reclaim::Guard;
 const AT_ONCE: usize = 16;
 
 impl BTree {
-    /// Calls `visit` for every record id that is paired with exactly this key, ascending, until it breaks.
+    /// Calls `visit` for every record id that is paired with exactly this key, ascending, until it
+    /// breaks.
     ///
-    /// Takes no latch; what is inserted or removed meanwhile may or may not be seen, everything else is seen exactly once.
+    /// Takes no latch; what is inserted or removed meanwhile may or may not be seen, everything
+    /// else is seen exactly once.
     #[inline]
     pub fn get(&self, guard: &Guard<'_>, key: &[u8], visit: impl FnMut(Rid) -> ControlFlow<()>) -> ControlFlow<()> {
         self.get_certified(guard, key, |_| {}, visit)
     }
 
-    /// As [`BTree::get`], and calls `on_leaf` for every leaf that was read, above all when nothing was found: while
-    /// they are [unchanged](LeafVersion::unchanged), the key has no other pairs than those visited.
+    /// As [`BTree::get`], and calls `on_leaf` for every leaf that was read, above all when nothing
+    /// was found: while they are [unchanged](LeafVersion::unchanged), the key has no other pairs
+    /// than those visited.
     #[inline]
     pub fn get_certified<'g>(
         &'g self,
@@ -55,8 +58,8 @@ impl BTree {
         }
     }
 
-    /// Visits pairs of the place's key from `spot` on, along the leaves, until there are no more or a
-    /// leaf changes underneath.
+    /// Visits pairs of the place's key from `spot` on, along the leaves, until there are no more or
+    /// a leaf changes underneath.
     #[cold]
     fn get_many<'g>(
         &'g self,
@@ -95,7 +98,8 @@ impl BTree {
             if !at_end || next.is_null() {
                 return ControlFlow::Continue(Progress::Done);
             }
-            // SAFETY: it was the next of a leaf that was validated since, so it was linked after the pin.
+            // SAFETY: it was the next of a leaf that was validated since, so it was linked after
+            // the pin.
             let Node::Leaf(next) = (unsafe { Node::at(next) }) else { unreachable!("leaves are followed by leaves") };
             let Some(version) = next.header.latch.read() else {
                 return ControlFlow::Continue(Progress::From(place.rid));

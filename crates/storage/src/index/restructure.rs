@@ -1,9 +1,9 @@
 //! Splitting full nodes and merging sparse ones.
 //!
-//! Both latch the parent (or the tree, for the root) and then nodes of the level below from
-//! left to right. A split moves pairs to a new right neighbour; a merge moves those of the right one of
-//! two children of the same parent to the left one and unlinks the right one. So the place where a node begins stays what it was when the
-//! node was made.
+//! Both latch the parent (or the tree, for the root) and then nodes of the level below from left to
+//! right. A split moves pairs to a new right neighbour; a merge moves those of the right one of two
+//! children of the same parent to the left one and unlinks the right one. So the place where a node
+//! begins stays what it was when the node was made.
 
 use freshet_base::sync::Ordering;
 
@@ -29,8 +29,8 @@ struct Cut {
     pending_goes_right: bool,
 }
 
-/// Pages are cut in the middle, except where keys arrive in ascending order: there, what is left of the
-/// arriving keys stays together, because nothing more will arrive in it.
+/// Pages are cut in the middle, except where keys arrive in ascending order: there, what is left of
+/// the arriving keys stays together, because nothing more will arrive in it.
 fn choose_cut(contents: &Contents, pending: usize, run: u32) -> Cut {
     let count = contents.len();
     if run >= RUN && pending > 0 {
@@ -73,14 +73,17 @@ struct Above<'g> {
 }
 
 impl BTree {
-    /// Splits the leaf to which `place` belongs, unless it has room by now. The caller tries its insertion again.
+    /// Splits the leaf to which `place` belongs, unless it has room by now. The caller tries its
+    /// insertion again.
     #[cold]
     pub(super) fn make_room(&self, guard: &Guard<'_>, place: Place<'_>) {
-        // `None` means that somebody was faster or that the parent was split first: the caller comes again if need be.
+        // `None` means that somebody was faster or that the parent was split first: the caller
+        // comes again if need be.
         let _ = self.split_leaf(guard, place);
     }
 
-    /// Latches what is above the node of `level` to which `place` belongs; `None` when the tree is not that high.
+    /// Latches what is above the node of `level` to which `place` belongs; `None` when the tree is
+    /// not that high.
     fn latch_above<'g>(&'g self, guard: &'g Guard<'_>, place: Place<'_>, level: u32) -> Option<(Above<'g>, Pointer)> {
         let mut patience = Patience::new();
         loop {
@@ -138,7 +141,8 @@ impl BTree {
         Some(())
     }
 
-    /// Splits the inner node of `level` to which `place` belongs, unless it has room for `pending` by now.
+    /// Splits the inner node of `level` to which `place` belongs, unless it has room for `pending`
+    /// by now.
     fn split_inner(&self, guard: &Guard<'_>, place: Place<'_>, level: u32, pending: Place<'_>) -> Option<()> {
         let (above, pointer) = self.latch_above(guard, place, level)?;
         // SAFETY: as in `split_leaf`.
@@ -202,8 +206,8 @@ impl BTree {
         }
     }
 
-    /// Merges the node of `level` to which `place` belongs with a neighbour, if that gives one that is not too full; then
-    /// looks at the level above.
+    /// Merges the node of `level` to which `place` belongs with a neighbour, if that gives one that
+    /// is not too full; then looks at the level above.
     #[cold]
     pub(super) fn shrink(&self, guard: &Guard<'_>, place: Place<'_>, mut level: u32) {
         while self.shrink_level(guard, place, level).unwrap_or(false) {
@@ -239,7 +243,8 @@ impl BTree {
                 parent.remove_child(left + 1, len);
                 let sparse = parent.len() <= FANOUT / 4;
                 drop(above);
-                // SAFETY: unlinked from its parent, and if it is a leaf from its left neighbour, just now and by us only.
+                // SAFETY: unlinked from its parent, and if it is a leaf from its left neighbour,
+                // just now and by us only.
                 unsafe { guard.retire(right.cast(), node::free) };
                 return Some(sparse);
             }

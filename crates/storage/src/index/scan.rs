@@ -1,9 +1,10 @@
 //! Ranges, in both directions.
 //!
-//! Pairs are copied out of a leaf a few at a time, validated, and only then handed to the visitor. As long as the
-//! leaf's version holds, the scan goes on where it was; when it does not, it descends again to the place right behind
-//! the last pair delivered. So there are no misses, no duplicates and no disorder, whatever happens meanwhile:
-//! each pair that is in the range during the whole scan is delivered once.
+//! Pairs are copied out of a leaf a few at a time, validated, and only then handed to the visitor.
+//! As long as the leaf's version holds, the scan goes on where it was; when it does not, it
+//! descends again to the place right behind the last pair delivered. So there are no misses, no
+//! duplicates and no disorder, whatever happens meanwhile: each pair that is in the range during
+//! the whole scan is delivered once.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -102,12 +103,13 @@ impl ScanBuffer {
 }
 
 impl BTree {
-    /// Calls `visit` for every pair whose key is in the range, in the order of the direction (keys, and record ids
-    /// within a key), until it breaks. Calls `on_leaf` for every leaf that was read: while
-    /// they all are [unchanged](LeafVersion::unchanged), the range (as far as it was visited) has no other pairs.
+    /// Calls `visit` for every pair whose key is in the range, in the order of the direction (keys,
+    /// and record ids within a key), until it breaks. Calls `on_leaf` for every leaf that was read:
+    /// while they all are [unchanged](LeafVersion::unchanged), the range (as far as it was visited)
+    /// has no other pairs.
     ///
-    /// Takes no latch; what is inserted or removed meanwhile may or may not be seen, everything else is seen exactly once. `visit`
-    /// may do anything, also with this index.
+    /// Takes no latch; what is inserted or removed meanwhile may or may not be seen, everything
+    /// else is seen exactly once. `visit` may do anything, also with this index.
     pub fn scan<'g>(
         &'g self,
         guard: &'g Guard<'_>,
@@ -157,7 +159,8 @@ impl BTree {
         }
     }
 
-    /// Goes on from pair `index` of the leaf until the range ends (`true`) or a leaf changes underneath.
+    /// Goes on from pair `index` of the leaf until the range ends (`true`) or a leaf changes
+    /// underneath.
     #[expect(clippy::too_many_arguments, reason = "the state of one scan")]
     #[inline]
     fn walk_right<'g>(
@@ -206,11 +209,12 @@ impl BTree {
             if end < count || next.is_null() {
                 return ControlFlow::Continue(true);
             }
-            // SAFETY: it was the next of a leaf that was validated since, so it was linked after the pin.
+            // SAFETY: it was the next of a leaf that was validated since, so it was linked after
+            // the pin.
             let Node::Leaf(next) = (unsafe { Node::at(next) }) else { unreachable!("leaves are followed by leaves") };
             let Some(next_version) = next.header.latch.read() else { return ControlFlow::Continue(false) };
-            // This leaf may have been split since: then what is between the two was copied with it, or is new, and its
-            // version tells. The next one still begins where this one ended.
+            // This leaf may have been split since: then what is between the two was copied with it,
+            // or is new, and its version tells. The next one still begins where this one ended.
             spot = Spot { leaf: next, version: next_version, spills: false };
             index = 0;
         }

@@ -44,8 +44,9 @@ impl BTree {
 const PATHS: u64 = 64;
 
 impl BTree {
-    /// About how many pairs there are. Looks at a few leaves only: from the root downwards, one of the children at a time, and the
-    /// numbers of children on the way multiplied tell how many leaves like this one there are.
+    /// About how many pairs there are. Looks at a few leaves only: from the root downwards, one of
+    /// the children at a time, and the numbers of children on the way multiplied tell how many
+    /// leaves like this one there are.
     pub fn approximate_entries(&self, guard: &Guard<'_>) -> u64 {
         let (mut sum, mut paths, mut random) = (0.0, 0, 0x9E37_79B9_7F4A_7C15_u64);
         for _ in 0..4 * PATHS {

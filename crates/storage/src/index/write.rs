@@ -66,8 +66,8 @@ impl Leaf {
 }
 
 impl BTree {
-    /// Inserts a pair; `false` when it was there already (its leaf counts as changed all the same, because whoever
-    /// inserts a pair is about to make it mean something again).
+    /// Inserts a pair; `false` when it was there already (its leaf counts as changed all the same,
+    /// because whoever inserts a pair is about to make it mean something again).
     ///
     /// Waits for other writers of the same leaf, who never block.
     ///
@@ -133,14 +133,15 @@ impl BTree {
         Ok(inserted)
     }
 
-    /// As [`BTree::insert`], but first asks `admit` about every record id that is paired with an equal key (`rid` itself
-    /// included, if it is), once each, ascending. While it is asked, nobody else can insert a pair of this key through
-    /// this method: this is how unique indexes are made.
+    /// As [`BTree::insert`], but first asks `admit` about every record id that is paired with an
+    /// equal key (`rid` itself included, if it is), once each, ascending. While it is asked, nobody
+    /// else can insert a pair of this key through this method: this is how unique indexes are made.
     ///
     /// `admit` runs under latches: it must not block and must not call this tree.
     ///
     /// # Errors
-    /// What `admit` said ([`InsertError::Refused`]; then nothing has changed), or [`InsertError::KeyTooLong`].
+    /// What `admit` said ([`InsertError::Refused`]; then nothing has changed), or
+    /// [`InsertError::KeyTooLong`].
     ///
     /// # Panics
     /// When `rid` is above [`Rid::MAX`].
@@ -181,8 +182,8 @@ impl BTree {
         }
         let page = &spot.leaf.page;
         let found = page.find(Place::before_key(key));
-        // As the leaf ends at a larger key, every pair of this key is or will be in it, and whoever inserts
-        // one asks for this latch.
+        // As the leaf ends at a larger key, every pair of this key is or will be in it, and whoever
+        // inserts one asks for this latch.
         let Some(mut latched) = spot.leaf.header.latch.upgrade(spot.version) else {
             return Some(Ok(Attempt::Again));
         };

@@ -20,8 +20,8 @@ pub enum Newest {
     Committed(Option<Stamp>),
     /// A record that has come since the snapshot, at this stamp.
     CommittedSince(Stamp),
-    /// A record that another transaction is about to make, change or delete, or has deleted since the snapshot: there
-    /// the first to come wins.
+    /// A record that another transaction is about to make, change or delete, or has deleted since
+    /// the snapshot: there the first to come wins.
     Contested,
 }
 
@@ -99,9 +99,9 @@ impl Content {
         }
     }
 
-    /// Whether a version by somebody else that is visible at `stamp` was not visible in the context's snapshot:
-    /// the check of certification, for each record that a serializable transaction has read.
-    /// Waits, bounded, for transactions that commit below `stamp`.
+    /// Whether a version by somebody else that is visible at `stamp` was not visible in the
+    /// context's snapshot: the check of certification, for each record that a serializable
+    /// transaction has read. Waits, bounded, for transactions that commit below `stamp`.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -113,7 +113,8 @@ impl Content {
         context: &ReadContext<'_>,
     ) -> Result<bool, ReadError> {
         let word = self.data.get(rid).map_or(Word::EMPTY, |word| Word(word.load(Ordering::Acquire)));
-        // In the log only: nobody has written to it since it was last in memory, so nobody since the snapshot.
+        // In the log only: nobody has written to it since it was last in memory, so nobody since
+        // the snapshot.
         let Some(mut current) = word.as_pointer() else { return Ok(false) };
         let mut backoff = Backoff::new();
         loop {
@@ -141,8 +142,9 @@ impl Content {
         }
     }
 
-    /// Whether a record may stand in the way of a unique key: `None` when it is gone for the context's snapshot
-    /// and for everybody since, or does not satisfy `has_key`. Never blocks, but for the disk.
+    /// Whether a record may stand in the way of a unique key: `None` when it is gone for the
+    /// context's snapshot and for everybody since, or does not satisfy `has_key`. Never blocks, but
+    /// for the disk.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -157,7 +159,8 @@ impl Content {
         'from_the_head: loop {
             let Some(head) = self.head(guard, rid, context)? else { return Ok(None) };
             let mut current: *const Version = head.as_ptr();
-            // Whether something above may be, or was since the snapshot, on its way to another key or to the end.
+            // Whether something above may be, or was since the snapshot, on its way to another key
+            // or to the end.
             let mut going = false;
             loop {
                 // SAFETY: reached under `guard`.
@@ -174,7 +177,8 @@ impl Content {
                     State::Later | State::Committing(_) if has => return Ok(Some(Newest::Contested)),
                     State::Committed(_) | State::Later | State::Committing(_) => going = true,
                     State::Aborted => {
-                        // Taken back: then what lies below counts. Or replaced: then its replacement does, which is on top.
+                        // Taken back: then what lies below counts. Or replaced: then its
+                        // replacement does, which is on top.
                         let word = self.data.get(rid).map_or(Word::EMPTY, |word| Word(word.load(Ordering::Acquire)));
                         if word != Word::pointer(head.as_ptr()) {
                             if backoff.rounds() > PATIENCE {

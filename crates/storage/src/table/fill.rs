@@ -1,17 +1,20 @@
-//! Entering the records that were there before an index was added: on standbys and after restarts, where nobody writes.
+//! Entering the records that were there before an index was added: on standbys and after restarts,
+//! where nobody writes.
 
 use freshet_base::{RecordKind, Rid, Stamp, sync::Ordering};
 
 use super::{Content, Index, LoadError, RecordSource};
 use crate::{array::Word, definition::KeyBuffer, reclaim::Guard, version::Version};
 
-/// How often a record is looked at again because the log has lost it to a checkpoint, which has left its version in memory.
+/// How often a record is looked at again because the log has lost it to a checkpoint, which has
+/// left its version in memory.
 const TRIES: u32 = 8;
 
 impl Content {
-    /// Enters what the record `rid` is for all snapshots above `since`: the rows of its versions from there on, or of the last one before
-    /// if there are none, since changes from there on leave the key as it is. All that has been replayed counts, also what nobody may see
-    /// yet. May block on the disk.
+    /// Enters what the record `rid` is for all snapshots above `since`: the rows of its versions
+    /// from there on, or of the last one before if there are none, since changes from there on
+    /// leave the key as it is. All that has been replayed counts, also what nobody may see yet. May
+    /// block on the disk.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -52,7 +55,8 @@ impl Content {
         let (mut row, mut entered) = (Vec::new(), false);
         loop {
             let base = match (word.as_pointer(), word.as_address().or(word.as_gone())) {
-                // SAFETY: found under the guard. Acquire: pairs with the release of its publication; nobody writes here, so stamps are final.
+                // SAFETY: found under the guard. Acquire: pairs with the release of its
+                // publication; nobody writes here, so stamps are final.
                 (Some(version), _) => Some(Stamp(unsafe { &*version }.stamp.load(Ordering::Acquire))),
                 (None, address) => address,
             };

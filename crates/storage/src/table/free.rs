@@ -64,7 +64,8 @@ impl Content {
         (Rid(first), Rid(first + range))
     }
 
-    /// Takes record ids whose records are gone, if there are any that are found soon: up to `most`, or those of one range.
+    /// Takes record ids whose records are gone, if there are any that are found soon: up to `most`,
+    /// or those of one range.
     pub fn take_reclaimed(&self, most: usize, into: &mut Vec<Reclaimed>) {
         {
             let Ok(mut list) = self.free.list.lock() else { return };
@@ -84,7 +85,8 @@ impl Content {
             }
             let to = from - from % RID_RANGE + RID_RANGE;
             let next = if to >= end { u64::MAX } else { to };
-            // Who moves it on has the range for itself. What is noted there from now on moves it back.
+            // Who moves it on has the range for itself. What is noted there from now on moves it
+            // back.
             if self.free.search.compare_exchange(from, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 // The last in comes out first: ascending ids.
                 into.extend((from..to).rev().filter_map(|rid| self.claim(Rid(rid))));
@@ -97,13 +99,15 @@ impl Content {
         let place = self.data.get(rid)?;
         let word = Word(place.load(Ordering::Acquire));
         let tombstone = word.as_gone()?;
-        // On a node that was a standby: a record came after the tombstone, and nobody has read it yet.
+        // On a node that was a standby: a record came after the tombstone, and nobody has read it
+        // yet.
         if self.replayed(rid).is_some_and(|announced| announced > tombstone) {
             return None;
         }
         // Before the word is empty: readers would make a version of what is announced.
         self.replay_forget(rid, tombstone);
-        // AcqRel: who finds the word empty finds nothing announced. Failure: somebody else has claimed it.
+        // AcqRel: who finds the word empty finds nothing announced. Failure: somebody else has
+        // claimed it.
         place.compare_exchange(word.0, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         Some(Reclaimed { rid, tombstone: Some(tombstone) })
     }
@@ -115,8 +119,9 @@ impl Content {
         }
     }
 
-    /// Calls `each` with the ids that nobody has, and whose records were deleted before `below`: what a checkpoint has to say
-    /// for them to be used again after a restart. Those that workers keep for themselves are not among them.
+    /// Calls `each` with the ids that nobody has, and whose records were deleted before `below`:
+    /// what a checkpoint has to say for them to be used again after a restart. Those that workers
+    /// keep for themselves are not among them.
     pub fn gone_before(&self, below: Stamp, mut each: impl FnMut(Rid, Stamp)) {
         let listed = self.free.list.lock().map(|list| list.clone()).unwrap_or_default();
         for Reclaimed { rid, tombstone } in listed {

@@ -2,9 +2,10 @@
 //!
 //! # Access protocol
 //!
-//! `content` is null or a content that nobody frees but through [`Guard::retire`]. It becomes null once, by the exchange in
-//! [`Table::clear`]; whoever has loaded it under a guard before that may use it while the guard lives. `dropped_at` is stored
-//! by whoever publishes or replays the drop, and taken back when the log is cut below it, which is before anything was cleared.
+//! `content` is null or a content that nobody frees but through [`Guard::retire`]. It becomes null
+//! once, by the exchange in [`Table::clear`]; whoever has loaded it under a guard before that may
+//! use it while the guard lives. `dropped_at` is stored by whoever publishes or replays the drop,
+//! and taken back when the log is cut below it, which is before anything was cleared.
 
 use std::{
     fmt, ptr,
@@ -29,8 +30,8 @@ const AT_ONCE: u64 = 4 << 20;
 /// Of a table that is not dropped.
 const NEVER: u64 = u64::MAX;
 
-/// One table. It may be held for as long as one likes; when it was dropped, and no snapshot sees it any more, its content goes, and
-/// whoever looks for that gets none.
+/// One table. It may be held for as long as one likes; when it was dropped, and no snapshot sees it
+/// any more, its content goes, and whoever looks for that gets none.
 pub struct Table {
     fid: Fid,
     definition: TableDefinition,
@@ -75,7 +76,8 @@ impl Table {
         &self.definition.name
     }
 
-    /// Its name and indexes as this node first heard of them; since then indexes may have come and gone ([`Content::indexes`]).
+    /// Its name and indexes as this node first heard of them; since then indexes may have come and
+    /// gone ([`Content::indexes`]).
     pub fn definition(&self) -> &TableDefinition {
         &self.definition
     }
@@ -103,8 +105,8 @@ impl Table {
     pub fn content<'g>(&self, _guard: &'g Guard<'_>) -> Option<&'g Content> {
         // Acquire: pairs with the publication of this table, or finds null.
         let content = self.content.load(Ordering::Acquire);
-        // SAFETY: not null, so it was not retired when the guard was already pinned, or was so only since: it lives as long as
-        // the guard (module's protocol).
+        // SAFETY: not null, so it was not retired when the guard was already pinned, or was so only
+        // since: it lives as long as the guard (module's protocol).
         unsafe { content.as_ref() }
     }
 
@@ -126,8 +128,8 @@ impl Table {
         self.dropped_at.store(at.map_or(NEVER, |at| at.0), Ordering::Release);
     }
 
-    /// Gives up what is in it; it is freed when no guard can reach it any more. Every snapshot, now and later, lies above the drop. Returns
-    /// whether there was anything.
+    /// Gives up what is in it; it is freed when no guard can reach it any more. Every snapshot, now
+    /// and later, lies above the drop. Returns whether there was anything.
     pub(crate) fn clear(&self, guard: &Guard<'_>) -> bool {
         let content = self.content.swap(ptr::null_mut(), Ordering::AcqRel);
         if content.is_null() {
@@ -147,8 +149,8 @@ unsafe fn free_content(content: *mut u8) {
     if content.array_bytes() < AT_ONCE {
         return drop(content);
     }
-    // It takes a while, and whoever comes to free it may have something to do. Where there is no thread, it is freed here: the
-    // closure is dropped then.
+    // It takes a while, and whoever comes to free it may have something to do. Where there is no
+    // thread, it is freed here: the closure is dropped then.
     let _ = std::thread::Builder::new().name("free-table".into()).spawn(move || drop(content));
 }
 
@@ -156,8 +158,8 @@ impl Drop for Table {
     fn drop(&mut self) {
         let content = self.content.load(Ordering::Relaxed);
         if !content.is_null() {
-            // SAFETY: `&mut self`. A catalog, whose tables are reached under guards, clears them before it lets them go, or goes
-            // itself, with all who have guards.
+            // SAFETY: `&mut self`. A catalog, whose tables are reached under guards, clears them
+            // before it lets them go, or goes itself, with all who have guards.
             unsafe { free_content(content.cast()) };
         }
     }

@@ -10,7 +10,8 @@ use freshet_base::{
 use super::{Content, LoadError, Loaded, ReadContext, ReadError};
 use crate::{array::Word, reclaim::Guard, version::Version};
 
-/// What comes below the version that was loaded from `address`. All that an insertion can replace is a deletion.
+/// What comes below the version that was loaded from `address`. All that an insertion can replace
+/// is a deletion.
 fn word_below(address: Stamp, loaded: &Loaded) -> Word {
     match loaded.prev {
         Some(prev) if prev < address && loaded.kind == RecordKind::Insert => Word::gone(prev),
@@ -20,9 +21,11 @@ fn word_below(address: Stamp, loaded: &Loaded) -> Word {
 }
 
 impl Content {
-    /// Loads the versions between replay's newest and `word` and installs them on top of it, newest first down to
-    /// the first that the reader can see or to `word` (Query Fresh, section 3.4.3); further, while older readers may need
-    /// what lies below, since the log may have lost it to a checkpoint. Returns whether the caller should look at the word again; if not, everything announced is above the limit.
+    /// Loads the versions between replay's newest and `word` and installs them on top of it, newest
+    /// first down to the first that the reader can see or to `word` (Query Fresh, section 3.4.3);
+    /// further, while older readers may need what lies below, since the log may have lost it to a
+    /// checkpoint. Returns whether the caller should look at the word again; if not, everything
+    /// announced is above the limit.
     pub(super) fn catch_up(
         &self,
         guard: &Guard<'_>,
@@ -65,7 +68,8 @@ impl Content {
                 let version = Version::create(address.0, Word::EMPTY, bytes);
                 match oldest {
                     Some(above) => {
-                        // SAFETY: made in this loop, not yet published. Relaxed: published below with release.
+                        // SAFETY: made in this loop, not yet published. Relaxed: published below
+                        // with release.
                         unsafe { above.as_ref() }.next.store(Word::pointer(version.as_ptr()).0, Ordering::Relaxed);
                     }
                     None => newest = Some(version),
@@ -76,7 +80,8 @@ impl Content {
             missing = word_below(address, &loaded);
             next = missing.as_address().or(missing.as_gone()).map_or(0, |prev| prev.0);
             let mut lowest = address;
-            // The reader finds no record there, and need not look: the log of long ago may not be kept any more.
+            // The reader finds no record there, and need not look: the log of long ago may not be
+            // kept any more.
             if nothing && let Some(tombstone) = missing.as_gone().filter(|tombstone| *tombstone < context.snapshot) {
                 (enough, lowest) = (true, tombstone);
             }
@@ -113,8 +118,8 @@ impl Content {
             // SAFETY: unlinked by the exchange above, which succeeds for one reader only.
             unsafe { guard.retire(old.cast(), Version::free_chain) };
         } else {
-            // Versions only: whoever reads must not touch the indexes (it may hold one of their latches), and what
-            // becomes of a deleted record is for `reclaim_replayed` to say.
+            // Versions only: whoever reads must not touch the indexes (it may hold one of their
+            // latches), and what becomes of a deleted record is for `reclaim_replayed` to say.
             self.trim_versions(guard, rid, context.horizon);
         }
         Ok(true)

@@ -2,11 +2,12 @@
 //!
 //! # Access protocol
 //!
-//! `Content::indexes` is a list that never changes but for the stamps in it. Who changes the list, under the catalog's lock, puts another one in
-//! its place (release) and retires the old one; whoever has found a list under a guard may use it, and the trees in it, while the guard lives.
+//! `Content::indexes` is a list that never changes but for the stamps in it. Who changes the list,
+//! under the catalog's lock, puts another one in its place (release) and retires the old one;
+//! whoever has found a list under a guard may use it, and the trees in it, while the guard lives.
 //!
-//! The stamps of an index say for whom it is there. They are stored by whoever publishes or replays the catalog's record, before the list
-//! is changed, and taken back when the log is cut.
+//! The stamps of an index say for whom it is there. They are stored by whoever publishes or replays
+//! the catalog's record, before the list is changed, and taken back when the log is cut.
 
 use std::{fmt, ptr, sync::Arc};
 
@@ -138,7 +139,8 @@ impl Index {
         self.ready_at.store(0, Ordering::Release);
     }
 
-    /// A record at `at` of the catalog says so much of it. Such records may come in any order. Returns whether it is dropped by that.
+    /// A record at `at` of the catalog says so much of it. Such records may come in any order.
+    /// Returns whether it is dropped by that.
     pub(crate) fn note(&self, state: IndexState, at: Stamp) -> bool {
         self.added_at.fetch_min(at.0, Ordering::AcqRel);
         match state {
@@ -166,7 +168,8 @@ impl Index {
     }
 }
 
-/// The indexes of a table, by number. Those that were dropped are here as long as a snapshot sees them.
+/// The indexes of a table, by number. Those that were dropped are here as long as a snapshot sees
+/// them.
 #[derive(Clone, Debug)]
 pub struct IndexList(Box<[Option<Arc<Index>>]>);
 
@@ -213,7 +216,8 @@ impl IndexList {
         self.0.get(number)?.as_deref()
     }
 
-    /// All that hold entries, with their numbers, the primary one first; among them those that were dropped and are still seen.
+    /// All that hold entries, with their numbers, the primary one first; among them those that were
+    /// dropped and are still seen.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Index)> {
         self.0.iter().enumerate().filter_map(|(number, index)| Some((number, index.as_deref()?)))
@@ -235,7 +239,8 @@ impl IndexList {
         row.len() <= Table::MAX_ROW && self.kept().all(|(_, index)| index.accepts(row))
     }
 
-    /// Whether `row` may come out of a log or a checkpoint. Rows that were written before an index was added may be without keys there.
+    /// Whether `row` may come out of a log or a checkpoint. Rows that were written before an index
+    /// was added may be without keys there.
     #[inline]
     pub fn may_have(&self, row: &[u8]) -> bool {
         row.len() <= Table::MAX_ROW && self.get(0).is_none_or(|index| index.accepts(row))
@@ -246,8 +251,9 @@ impl Content {
     /// The indexes as they are now.
     #[inline]
     pub fn indexes<'g>(&self, _guard: &'g Guard<'_>) -> &'g IndexList {
-        // SAFETY: never null, and retired only after it was replaced (module's protocol), so it lives as long as the guard. SeqCst costs
-        // readers no more than acquire, which pairs with the exchange in `set_indexes`.
+        // SAFETY: never null, and retired only after it was replaced (module's protocol), so it
+        // lives as long as the guard. SeqCst costs readers no more than acquire, which pairs with
+        // the exchange in `set_indexes`.
         unsafe { &*self.indexes.load(Ordering::SeqCst) }
     }
 
@@ -277,7 +283,7 @@ unsafe fn free_list(list: *mut u8) {
     if list.0.iter().flatten().all(|index| Arc::strong_count(index) > 1) {
         return drop(list);
     }
-    // An index goes with it, which may take a while; whoever comes to free it may have something to do. Where there is no thread, it is
-    // freed here: the closure is dropped then.
+    // An index goes with it, which may take a while; whoever comes to free it may have something to
+    // do. Where there is no thread, it is freed here: the closure is dropped then.
     let _ = std::thread::Builder::new().name("free-index".into()).spawn(move || drop(list));
 }

@@ -1,16 +1,18 @@
-//! Full replay: versions are made from log records and put into the data array when they are replayed, without the replay
-//! array (Query Fresh, section 4.7, "FullReplay"). The other way, in which readers make them, is module `incarnate`.
+//! Full replay: versions are made from log records and put into the data array when they are
+//! replayed, without the replay array (Query Fresh, section 4.7, "FullReplay"). The other way, in
+//! which readers make them, is module `incarnate`.
 //!
 //! # Access protocol
 //!
-//! Several threads replay parts of a range of the log in no order, beside readers, while nobody writes. A version goes where its stamp
-//! belongs in its record's chain: on top by exchanging the word, below a newer one by exchanging that one's `next`. All
-//! stamps that are being replayed are at or above the read view, hence above the stamp below which anybody trims; so
-//! a `next` that is exchanged here is that of a version which nobody trims below, and no reader comes to it before
+//! Several threads replay parts of a range of the log in no order, beside readers, while nobody
+//! writes. A version goes where its stamp belongs in its record's chain: on top by exchanging the
+//! word, below a newer one by exchanging that one's `next`. All stamps that are being replayed are
+//! at or above the read view, hence above the stamp below which anybody trims; so a `next` that is
+//! exchanged here is that of a version which nobody trims below, and no reader comes to it before
 //! the whole range was replayed.
 //!
-//! What a restart or an earlier life has left in the replay array comes first: it is loaded from the log and put on top, as a reader
-//! would do it.
+//! What a restart or an earlier life has left in the replay array comes first: it is loaded from
+//! the log and put on top, as a reader would do it.
 
 use freshet_base::{RecordKind, Rid, Stamp, sync::Ordering};
 
@@ -27,7 +29,8 @@ use crate::{
 pub enum Instantiated {
     /// It is the only one of its record.
     First,
-    /// There are others. Some can go when every snapshot is above this stamp: [`Content::trim_replayed`].
+    /// There are others. Some can go when every snapshot is above this stamp:
+    /// [`Content::trim_replayed`].
     Beside(Stamp),
     /// It was there already.
     Known,
@@ -36,9 +39,10 @@ pub enum Instantiated {
 }
 
 impl Content {
-    /// Makes the version of `rid` that the log has at `address`, and puts it where it belongs. Idempotent and order-free.
-    /// The context's snapshot is the read view, at or below `address`; its source has no limit. Blocks on the disk when the replay array is
-    /// ahead of the data array.
+    /// Makes the version of `rid` that the log has at `address`, and puts it where it belongs.
+    /// Idempotent and order-free. The context's snapshot is the read view, at or below `address`;
+    /// its source has no limit. Blocks on the disk when the replay array is ahead of the data
+    /// array.
     ///
     /// # Errors
     /// When what the replay array announces cannot be loaded.
@@ -71,14 +75,16 @@ impl Content {
                 if word != before {
                     continue;
                 }
-                // A checkpoint takes log away only when its own reader has loaded what was there: then the word is another.
+                // A checkpoint takes log away only when its own reader has loaded what was there:
+                // then the word is another.
                 drop_version();
                 return Err(caught_up.err().unwrap_or(LoadError::Mismatch { address: announced }));
             }
             // Where it belongs: in front of the first that is older.
             let (mut link, mut below, mut above) = (place, word, None);
             while let Some(newer) = below.as_pointer() {
-                // SAFETY: reached under the guard. Acquire: pairs with the release of its publication.
+                // SAFETY: reached under the guard. Acquire: pairs with the release of its
+                // publication.
                 let newer = unsafe { &*newer };
                 let stamp = newer.stamp.load(Ordering::Acquire);
                 if stamp == address.0 {
@@ -92,7 +98,8 @@ impl Content {
                 above = Some(Stamp(stamp));
                 below = Word(link.load(Ordering::Acquire));
             }
-            // An address or a tombstone's place here is what a reader has left, or a restart, of what was before.
+            // An address or a tombstone's place here is what a reader has left, or a restart, of
+            // what was before.
             if below.as_address().or(below.as_gone()).is_some_and(|there| there >= address) {
                 drop_version();
                 return Ok(Instantiated::Known);
@@ -110,31 +117,35 @@ impl Content {
         }
     }
 
-    /// Drops the versions of a record that full replay has made and that nobody can see any more: those below the first one older than
-    /// `horizon`. Touches no index.
+    /// Drops the versions of a record that full replay has made and that nobody can see any more:
+    /// those below the first one older than `horizon`. Touches no index.
     pub fn trim_replayed(&self, guard: &Guard<'_>, rid: Rid, horizon: Stamp) {
         self.trim_versions(guard, rid, horizon);
     }
 
-    /// Takes the version at `address` back, if full replay has put it there: the log was cut at or below that. Those above it
-    /// were taken back before; nobody replays meanwhile, and no snapshot sees it.
+    /// Takes the version at `address` back, if full replay has put it there: the log was cut at or
+    /// below that. Those above it were taken back before; nobody replays meanwhile, and no snapshot
+    /// sees it.
     pub fn instantiate_cut(&self, guard: &Guard<'_>, rid: Rid, address: Stamp) {
         let Some(place) = self.data.get(rid) else { return };
         loop {
             // Acquire: pairs with the release of whoever installed what the word points to.
             let word = Word(place.load(Ordering::Acquire));
             let Some(head) = word.as_pointer() else { return };
-            // SAFETY: reached under the guard. Acquire: pairs with the release of its publication, and with whoever linked the one below.
+            // SAFETY: reached under the guard. Acquire: pairs with the release of its publication,
+            // and with whoever linked the one below.
             let (stamp, below) =
                 unsafe { ((*head).stamp.load(Ordering::Acquire), Word((*head).next.load(Ordering::Acquire))) };
             if stamp != address.0 {
                 return;
             }
-            // AcqRel: passes on what lies below. Failure: a reader has put on top what was announced.
+            // AcqRel: passes on what lies below. Failure: a reader has put on top what was
+            // announced.
             if place.compare_exchange(word.0, below.0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 continue;
             }
-            // What a reader has loaded below it since hangs from it alone; but what was in memory is the record's chain now.
+            // What a reader has loaded below it since hangs from it alone; but what was in memory
+            // is the record's chain now.
             let free = if below.as_pointer().is_some() { Version::free } else { Version::free_chain };
             // SAFETY: unlinked by the exchange above, by the only one who cuts.
             unsafe { guard.retire(head.cast(), free) };
@@ -144,7 +155,8 @@ impl Content {
 
     /// The newest committed version of `rid` that replay has announced or made, or a writer.
     pub(super) fn newest_known(&self, _guard: &Guard<'_>, rid: Rid) -> Option<Stamp> {
-        // Acquire: here and below, pairs with the release of whoever installed what the word points to.
+        // Acquire: here and below, pairs with the release of whoever installed what the word points
+        // to.
         let mut word = self.data.get(rid).map_or(Word::EMPTY, |place| Word(place.load(Ordering::Acquire)));
         let made = loop {
             let Some(version) = word.as_pointer() else { break word.as_address().or(word.as_gone()) };

@@ -1,7 +1,8 @@
 //! A table: indirection words, the chains that hang from them, and indexes.
 //!
-//! A [`Table`] is what is known of a table for as long as anybody holds it; its [`Content`] goes when the table was dropped
-//! and no snapshot sees it any more. It is reached under a guard, and freed as versions are: when every guard that was there before is gone.
+//! A [`Table`] is what is known of a table for as long as anybody holds it; its [`Content`] goes
+//! when the table was dropped and no snapshot sees it any more. It is reached under a guard, and
+//! freed as versions are: when every guard that was there before is gone.
 //!
 //! # Access protocol
 //!
@@ -9,19 +10,21 @@
 //! compare-exchange (release, so that the version behind it is seen whole; read
 //! with acquire):
 //!
-//! - a writer puts its uncommitted version on top, if the head is committed and
-//!   visible to it; from then on only it may change the word, until it commits or takes its version back;
+//! - a writer puts its uncommitted version on top, if the head is committed and visible to it; from
+//!   then on only it may change the word, until it commits or takes its version back;
 //! - a reader replaces a log address by the version that it loaded from there;
 //! - a reader puts the sub-chain on top that replay has announced (below);
-//! - whoever trims, on a primary, clears the word of a record whose tombstone all can see, and has its id; on a standby,
-//!   where readers may put something newer on a tombstone, [`Content::reclaim_replayed`] notes in the word that the record is gone,
-//!   as a restart does; on a primary, whoever looks for free ids clears such words, and has the ids (module `free`).
+//! - whoever trims, on a primary, clears the word of a record whose tombstone all can see, and has
+//!   its id; on a standby, where readers may put something newer on a tombstone,
+//!   [`Content::reclaim_replayed`] notes in the word that the record is gone, as a restart does; on
+//!   a primary, whoever looks for free ids clears such words, and has the ids (module `free`).
 //!
-//! `replay[rid]` is the largest log address that replay has seen for the record
-//! (Query Fresh, section 3.4.1), zero for none; it changes by `fetch_max`, and
-//! is taken back by [`Content::replay_cut`] when the log is cut. Where it is ahead
-//! of the head and the head is visible to a reader, the reader loads the missing versions
-//! from the log and installs them (section 3.4.3). Under full replay, a baseline, replay makes the versions instead (module `instantiate`).
+//! `replay[rid]` is the largest log address that replay has seen for the record (Query Fresh,
+//! section 3.4.1), zero for none; it changes by `fetch_max`, and is taken back by
+//! [`Content::replay_cut`] when the log is cut. Where it is ahead of the head and the head is
+//! visible to a reader, the reader loads the missing versions from the log and installs them
+//! (section 3.4.3). Under full replay, a baseline, replay makes the versions instead (module
+//! `instantiate`).
 
 mod certify;
 mod fill;

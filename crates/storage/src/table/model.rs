@@ -1,5 +1,6 @@
-//! Models of the indirection word and of chains: install against readers and roll-back, trimming against readers,
-//! sub-chains installed by two readers while replay goes on, and replay taken back.
+//! Models of the indirection word and of chains: install against readers and roll-back, trimming
+//! against readers, sub-chains installed by two readers while replay goes on, and replay taken
+//! back.
 //!
 //! Tables are made without indexes here, which have models of their own.
 
@@ -95,7 +96,8 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// A reader sees a writer's version just when the writer's stamp is below its snapshot, whole, and the one before otherwise.
+/// A reader sees a writer's version just when the writer's stamp is below its snapshot, whole, and
+/// the one before otherwise.
 #[test]
 fn a_reader_sees_a_commit_or_what_was_before() {
     explore(3, || {
@@ -130,7 +132,8 @@ fn a_reader_sees_a_commit_or_what_was_before() {
     });
 }
 
-/// Whatever a transaction does and takes back, a reader sees nothing of it, and what it reads is alive.
+/// Whatever a transaction does and takes back, a reader sees nothing of it, and what it reads is
+/// alive.
 #[test]
 fn a_reader_sees_nothing_of_a_roll_back() {
     explore(3, || {
@@ -160,8 +163,9 @@ fn a_reader_sees_nothing_of_a_roll_back() {
     });
 }
 
-/// An own version that is replaced stays its transaction's to others, and whoever holds it gets past it also when
-/// that transaction is long over. (Else: a rival takes the key for free, or looks for ever.)
+/// An own version that is replaced stays its transaction's to others, and whoever holds it gets
+/// past it also when that transaction is long over. (Else: a rival takes the key for free, or looks
+/// for ever.)
 #[test]
 fn a_replaced_version_stands_for_its_replacement() {
     explore(3, || {
@@ -237,7 +241,8 @@ fn the_first_of_two_writers_wins() {
     });
 }
 
-/// What is trimmed at the horizon is nothing that an announced snapshot reads, and nothing is freed under a reader.
+/// What is trimmed at the horizon is nothing that an announced snapshot reads, and nothing is freed
+/// under a reader.
 #[test]
 fn trimming_leaves_what_readers_see() {
     explore(3, || {
@@ -338,7 +343,8 @@ fn a_cut_is_never_seen() {
             let limit = scene.log.limit.load(Ordering::Acquire);
             let (guard, snapshot) = participant.pin(|| Stamp(limit));
             let context = context(&scene.owners, &scene.log, snapshot.0, 0);
-            // A reader that was led to the place of the cut may give up; it never sees what was there.
+            // A reader that was led to the place of the cut may give up; it never sees what was
+            // there.
             match see(&scene.table, &guard, RID, &context) {
                 Ok(row) => assert_eq!(row, Some(if limit == 35 { &b"new"[..] } else { b"twenty" })),
                 Err(ReadError::Load(super::LoadError::Mismatch { address })) => assert_eq!(address, Stamp(30)),

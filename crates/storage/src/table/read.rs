@@ -76,8 +76,8 @@ impl Content {
     }
 
     /// Which record has the row of this one, for the context's snapshot, since a transaction has
-    /// changed a key: another one, or with `own` the context's itself. Only while a snapshot that saw the record is announced: later its id may
-    /// be another's.
+    /// changed a key: another one, or with `own` the context's itself. Only while a snapshot that
+    /// saw the record is announced: later its id may be another's.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -197,7 +197,8 @@ impl Content {
     #[inline]
     pub(super) unsafe fn state(version: *const Version, me: Option<Owner>, owners: &Owners) -> State {
         loop {
-            // SAFETY: by this function's contract. Acquire: pairs with the release in `Installed::commit`.
+            // SAFETY: by this function's contract. Acquire: pairs with the release in
+            // `Installed::commit`.
             let bits = unsafe { &*version }.stamp.load(Ordering::Acquire);
             let Some(owner) = Owner::from_stamp_bits(bits) else {
                 return if bits == ABORTED { State::Aborted } else { State::Committed(Stamp(bits)) };
@@ -210,8 +211,8 @@ impl Content {
                 Phase::Committing(stamp) => State::Committing(stamp),
                 Phase::Committed(stamp) => State::Committed(stamp),
                 Phase::Aborted => State::Aborted,
-                // It is over, and before it was, each of its versions got its final stamp, or was given up, or
-                // replaced: once more suffices.
+                // It is over, and before it was, each of its versions got its final stamp, or was
+                // given up, or replaced: once more suffices.
                 Phase::Over => continue,
             };
         }

@@ -5,8 +5,8 @@ use freshet_base::{Fid, RecordKind, Rid, Stamp, sync::Ordering};
 use super::{Content, LoadError, ReadContext, Reclaimed};
 use crate::{array::Word, definition::KeyBuffer, reclaim::Guard, version::Version};
 
-/// How often the remains of a deleted record are looked through again because replay gives its id to others meanwhile.
-/// Beyond that some index entries stay, as hints that lead nowhere.
+/// How often the remains of a deleted record are looked through again because replay gives its id
+/// to others meanwhile. Beyond that some index entries stay, as hints that lead nowhere.
 const ROUNDS: u32 = 8;
 
 /// What trimming has cut off a chain.
@@ -24,7 +24,8 @@ impl Content {
     fn cut(_guard: &Guard<'_>, head: *mut Version, horizon: Stamp) -> Option<Cut> {
         let mut last = head;
         let stamp = loop {
-            // SAFETY: here and below, versions are reached under the guard. Acquire: pairs with `Installed::commit`.
+            // SAFETY: here and below, versions are reached under the guard. Acquire: pairs with
+            // `Installed::commit`.
             let bits = unsafe { &*last }.stamp.load(Ordering::Acquire);
             if bits < horizon.0 {
                 break Stamp(bits);
@@ -32,7 +33,8 @@ impl Content {
             // SAFETY: as above. Acquire: pairs with whoever linked the older version.
             last = Word(unsafe { &*last }.next.load(Ordering::Acquire)).as_pointer()?;
         };
-        // SAFETY: as above. AcqRel: whoever gets the chain sees it whole and is the only one to do so.
+        // SAFETY: as above. AcqRel: whoever gets the chain sees it whole and is the only one to do
+        // so.
         let chain = Word(unsafe { &*last }.next.swap(0, Ordering::AcqRel)).as_pointer()?;
         Some(Cut { last, stamp, chain })
     }
@@ -48,8 +50,8 @@ impl Content {
         }
     }
 
-    /// On the primary: as [`Content::trim_versions`] says, and when what stays is a tombstone and the newest version, the
-    /// record itself goes, its index entries with it, and its id is free.
+    /// On the primary: as [`Content::trim_versions`] says, and when what stays is a tombstone and
+    /// the newest version, the record itself goes, its index entries with it, and its id is free.
     ///
     /// Neither waits until the newer version, or the deletion, is committed. No snapshot of this
     /// node reads what is below it, and this node never goes back: a log that is cut below an
@@ -67,7 +69,8 @@ impl Content {
         let head = Word(place.load(Ordering::Acquire)).as_pointer()?;
         let Cut { last, stamp, chain } = Self::cut(guard, head, horizon)?;
         let mut reclaimed = None;
-        // File ids are never used again, and the next one is found by looking which were: a tombstone of the catalog leaves a trace.
+        // File ids are never used again, and the next one is found by looking which were: a
+        // tombstone of the catalog leaves a trace.
         let (after, is_file) = match self.fid {
             Fid::CATALOG => (Word::gone(stamp).0, true),
             _ => (0, false),
@@ -79,7 +82,8 @@ impl Content {
                 let announced = self.replayed(rid);
                 self.forget(guard, rid, row, stamp, || self.replayed(rid) == announced, |_, _| false);
             }
-            // What replay announced for this record, on a primary that was a standby, is older than the tombstone.
+            // What replay announced for this record, on a primary that was a standby, is older than
+            // the tombstone.
             self.replay_forget(rid, stamp);
             // Nobody installs over a committed tombstone, and only we got its chain.
             // AcqRel: whoever finds the id free finds its index entries gone. Failure: asserted.
@@ -119,8 +123,8 @@ impl Content {
     }
 
     /// On a standby: takes away what is left of a record whose deletion at `tombstone` every
-    /// snapshot sees: versions in memory and index entries; the word says then that it is gone. Blocks on the disk when the
-    /// deleted row is no longer in the log's buffer.
+    /// snapshot sees: versions in memory and index entries; the word says then that it is gone.
+    /// Blocks on the disk when the deleted row is no longer in the log's buffer.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -196,8 +200,8 @@ impl Content {
         }
     }
 
-    /// The rows of whoever has had the id since `tombstone`, up to what is `announced`: the index entries that one of them
-    /// needs must stay.
+    /// The rows of whoever has had the id since `tombstone`, up to what is `announced`: the index
+    /// entries that one of them needs must stay.
     fn rows_since(
         &self,
         rid: Rid,

@@ -40,8 +40,8 @@ impl std::error::Error for LoadError {}
 
 /// Where versions come from that are not in memory: the log.
 pub trait RecordSource: Send + Sync {
-    /// Reads the record at `address`, which must be of this table and record, appending its row to `row`.
-    /// May block on the disk.
+    /// Reads the record at `address`, which must be of this table and record, appending its row to
+    /// `row`. May block on the disk.
     ///
     /// # Errors
     /// When it is not there.

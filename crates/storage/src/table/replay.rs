@@ -58,8 +58,9 @@ impl Content {
         true
     }
 
-    /// At restart, before there are readers: a version of the record lies at `address` in the log. The largest address wins,
-    /// against versions from a checkpoint too. Returns `false` when the record id is beyond the table's limit.
+    /// At restart, before there are readers: a version of the record lies at `address` in the log.
+    /// The largest address wins, against versions from a checkpoint too. Returns `false` when the
+    /// record id is beyond the table's limit.
     pub fn restore(&self, guard: &Guard<'_>, rid: Rid, address: Stamp) -> bool {
         let Some(place) = self.data.get_or_grow(rid) else { return false };
         self.restore_word(guard, place, Word::address(address), address);
@@ -67,8 +68,9 @@ impl Content {
         true
     }
 
-    /// At restart, before there are readers: a checkpoint holds this version of the record. The largest stamp wins.
-    /// Returns `false` when the record id is beyond the table's limit or the row is none of this table.
+    /// At restart, before there are readers: a checkpoint holds this version of the record. The
+    /// largest stamp wins. Returns `false` when the record id is beyond the table's limit or the
+    /// row is none of this table.
     pub fn restore_version(&self, guard: &Guard<'_>, rid: Rid, stamp: Stamp, row: &[u8]) -> bool {
         if !self.indexes(guard).may_have(row) {
             return false;
@@ -83,8 +85,9 @@ impl Content {
         true
     }
 
-    /// At restart, before there are readers: a checkpoint says that the record was deleted at `tombstone` and its id has not
-    /// been used again. The largest stamp wins. Returns `false` when the record id is beyond the table's limit.
+    /// At restart, before there are readers: a checkpoint says that the record was deleted at
+    /// `tombstone` and its id has not been used again. The largest stamp wins. Returns `false` when
+    /// the record id is beyond the table's limit.
     pub fn restore_gone(&self, guard: &Guard<'_>, rid: Rid, tombstone: Stamp) -> bool {
         let Some(place) = self.data.get_or_grow(rid) else { return false };
         if self.restore_word(guard, place, Word::gone(tombstone), tombstone) {
@@ -94,7 +97,8 @@ impl Content {
         true
     }
 
-    /// At restart, before there are readers: what was restored at `tombstone` is a deletion, and nothing can take it back.
+    /// At restart, before there are readers: what was restored at `tombstone` is a deletion, and
+    /// nothing can take it back.
     pub fn restored_is_gone(&self, rid: Rid, tombstone: Stamp) {
         let Some(place) = self.data.get(rid) else { return };
         let (address, gone) = (Word::address(tombstone).0, Word::gone(tombstone).0);
@@ -104,9 +108,11 @@ impl Content {
         }
     }
 
-    /// Puts `new`, a version of `stamp`, into the word unless something as new is there. Returns whether it did.
+    /// Puts `new`, a version of `stamp`, into the word unless something as new is there. Returns
+    /// whether it did.
     fn restore_word(&self, guard: &Guard<'_>, place: &AtomicU64, new: Word, stamp: Stamp) -> bool {
-        // Acquire: pairs with the release half of other threads' exchanges, so the version's stamp can be read.
+        // Acquire: pairs with the release half of other threads' exchanges, so the version's stamp
+        // can be read.
         let mut word = Word(place.load(Ordering::Acquire));
         loop {
             if Self::word_stamp(guard, word).is_some_and(|there| there >= stamp) {
@@ -118,7 +124,8 @@ impl Content {
             }
         }
         if let Some(old) = word.as_pointer() {
-            // SAFETY: unlinked by the exchange above, which succeeds for one thread only; nothing hangs below it.
+            // SAFETY: unlinked by the exchange above, which succeeds for one thread only; nothing
+            // hangs below it.
             unsafe { guard.retire(old.cast(), Version::free) };
         }
         true
@@ -128,7 +135,8 @@ impl Content {
     pub(super) fn word_stamp(_guard: &Guard<'_>, word: Word) -> Option<Stamp> {
         match (word.as_address().or(word.as_gone()), word.as_pointer()) {
             (Some(address), _) => Some(address),
-            // SAFETY: found under the guard. Relaxed: it was final when the word was published, and the word was acquired.
+            // SAFETY: found under the guard. Relaxed: it was final when the word was published, and
+            // the word was acquired.
             (None, Some(version)) => Some(Stamp(unsafe { &*version }.stamp.load(Ordering::Relaxed))),
             (None, None) => None,
         }

@@ -16,7 +16,8 @@ struct Logged {
     row: Vec<u8>,
 }
 
-/// A log: records by address, each record id with addresses of its own. Its lock is not modelled, as the real log's bytes are not.
+/// A log: records by address, each record id with addresses of its own. Its lock is not modelled,
+/// as the real log's bytes are not.
 pub(super) struct FakeLog {
     records: Mutex<BTreeMap<(Stamp, Rid), Logged>>,
     pub(super) limit: AtomicU64,

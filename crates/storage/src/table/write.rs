@@ -100,7 +100,8 @@ impl Installed {
         unsafe { self.version.as_ref() }.stamp.store(address.0, Ordering::Release);
     }
 
-    /// The same for an owner who has yet to write the record to the log. The guard is the one under which it was installed.
+    /// The same for an owner who has yet to write the record to the log. The guard is the one under
+    /// which it was installed.
     pub fn publish<'g>(self, _guard: &'g Guard<'_>, address: Stamp) -> Published<'g> {
         let Self { version, rid, kind, prev } = self;
         self.commit(address);
@@ -136,8 +137,9 @@ impl Published<'_> {
 
     /// As [`Installed::logged_row`].
     pub fn logged_row(&self) -> &[u8] {
-        // SAFETY: whoever unlinks the version, now that others may, does so after the guard was pinned whose lifetime this has, so it
-        // is not freed before that ends; nor is the version below, for the same reason.
+        // SAFETY: whoever unlinks the version, now that others may, does so after the guard was
+        // pinned whose lifetime this has, so it is not freed before that ends; nor is the version
+        // below, for the same reason.
         unsafe { logged_row(self.version.as_ptr()) }
     }
 }
@@ -235,19 +237,21 @@ impl Content {
         }
     }
 
-    /// Replaces one's own uncommitted version. The old row stays readable for the rest of the pin; whoever holds
-    /// the old version finds it given up, never committed, however long it looks.
+    /// Replaces one's own uncommitted version. The old row stays readable for the rest of the pin;
+    /// whoever holds the old version finds it given up, never committed, however long it looks.
     ///
     /// # Panics
     /// When `installed` is not on top of its record: then it was not of this table.
     pub fn replace(&self, guard: &Guard<'_>, installed: &mut Installed, me: Owner, change: Change<'_>) {
         let old = installed.version;
-        // SAFETY: ours, see `Installed::row`. Acquire: its `next` may have been loaded or trimmed meanwhile.
+        // SAFETY: ours, see `Installed::row`. Acquire: its `next` may have been loaded or trimmed
+        // meanwhile.
         let below = Word(unsafe { old.as_ref() }.next.load(Ordering::Acquire));
         let version = change.version(me.stamp_bits(), below);
         self.exchange_own(installed.rid, old, Word::pointer(version.as_ptr()));
-        // SAFETY: as above. Release: pairs with the acquire load in `state`; whoever finds it given up finds
-        // another word than this version's. Without this it would keep the name of a transaction that ends.
+        // SAFETY: as above. Release: pairs with the acquire load in `state`; whoever finds it given
+        // up finds another word than this version's. Without this it would keep the name of a
+        // transaction that ends.
         unsafe { old.as_ref() }.stamp.store(ABORTED, Ordering::Release);
         installed.version = version;
         installed.kind = match (installed.kind, change.is_row()) {

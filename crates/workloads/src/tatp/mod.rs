@@ -1,7 +1,8 @@
-//! TATP (Neuvonen, Wolski, Manner, Raatikka: "Telecom Application Transaction Processing Benchmark", 2009): a home location
-//! register with four tables and seven short transactions.
+//! TATP (Neuvonen, Wolski, Manner, Raatikka: "Telecom Application Transaction Processing
+//! Benchmark", 2009): a home location register with four tables and seven short transactions.
 //!
-//! In the distributed-logging paper, Update Location alone is the write-intensive run (section 5.1).
+//! In the distributed-logging paper, Update Location alone is the write-intensive run (section
+//! 5.1).
 
 mod input;
 mod transactions;
@@ -141,7 +142,8 @@ fn some_types(random: &mut Random) -> Vec<u8> {
     types[..random.within(1, 4) as usize].to_vec()
 }
 
-/// Loads `subscribers` subscribers and what belongs to them, by the specification's population rules, with `threads` workers.
+/// Loads `subscribers` subscribers and what belongs to them, by the specification's population
+/// rules, with `threads` workers.
 ///
 /// # Errors
 /// See [`LoadError`].

@@ -1,7 +1,9 @@
-//! TPC-B (Transaction Processing Performance Council, "TPC Benchmark B", revision 2.0): branches, tellers, accounts and a
-//! history, and one transaction, which the distributed-logging paper calls Account Update (section 5.1).
+//! TPC-B (Transaction Processing Performance Council, "TPC Benchmark B", revision 2.0): branches,
+//! tellers, accounts and a history, and one transaction, which the distributed-logging paper calls
+//! Account Update (section 5.1).
 //!
-//! Rows have the sizes that the specification asks for (clause 4.2: at least 100 bytes, history 50).
+//! Rows have the sizes that the specification asks for (clause 4.2: at least 100 bytes, history
+//! 50).
 
 use freshet_base::Isolation;
 use serde::{Deserialize, Serialize};
@@ -188,7 +190,8 @@ impl Terminal {
         Self { scale, terminal, number: 0, random: Random::stream(seed, terminal.into()) }
     }
 
-    /// The next input (clause 5.3): a teller at random; an account of its branch, or in 15 % of the cases of another.
+    /// The next input (clause 5.3): a teller at random; an account of its branch, or in 15 % of the
+    /// cases of another.
     pub fn next_input(&mut self) -> Input {
         let Self { scale, random, .. } = self;
         let teller = random.below(u64::from(scale.branches * TELLERS)) as u32;
@@ -241,8 +244,9 @@ fn transact(txn: &Transaction<'_>, tables: &Tables, input: &Input) -> Result<i64
     Ok(balance)
 }
 
-/// Checks the consistency conditions (clause 2.2.4): a branch's balance is the sum of its tellers', all balances agree
-/// with each other, and all agree with the history. Returns what does not hold, and how many transactions there were.
+/// Checks the consistency conditions (clause 2.2.4): a branch's balance is the sum of its tellers',
+/// all balances agree with each other, and all agree with the history. Returns what does not hold,
+/// and how many transactions there were.
 ///
 /// # Errors
 /// That of a scan.

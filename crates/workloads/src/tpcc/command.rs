@@ -1,5 +1,6 @@
-//! TPC-C as commands: the log says what transactions were told, and standbys execute them again (Query Fresh, section 4.3,
-//! "Logical"). For benchmarks only; see the engine's `CommandExecutor` for what must hold. Terminals must be at home
+//! TPC-C as commands: the log says what transactions were told, and standbys execute them again
+//! (Query Fresh, section 4.3, "Logical"). For benchmarks only; see the engine's `CommandExecutor`
+//! for what must hold. Terminals must be at home
 //! ([`Terminal::at_home`](super::input::Terminal::at_home)): then warehouses are partitions.
 
 use std::sync::OnceLock;

@@ -1,8 +1,9 @@
 //! What a transaction is told: the input data of clauses 2.4.1 to 2.8.1, and
 //! the terminals that make it up.
 //!
-//! A transaction's effect is a function of its input and the database. So times come with the input, although clauses
-//! 2.4.1.6, 2.5.1.4 and 2.7.1.3 have the system take them: whoever makes up the input reads the clock.
+//! A transaction's effect is a function of its input and the database. So times come with the
+//! input, although clauses 2.4.1.6, 2.5.1.4 and 2.7.1.3 have the system take them: whoever makes up
+//! the input reads the clock.
 
 use std::fmt;
 
@@ -208,9 +209,9 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// The terminal number `number` (from 0), at home in warehouse `warehouse`. Terminals of one run share
-    /// `constants` and the seed. Who gives them homes in turn, `number % warehouses + 1`, has up to ten terminals in
-    /// each warehouse, each with a district of its own (clause 2.8.1.1).
+    /// The terminal number `number` (from 0), at home in warehouse `warehouse`. Terminals of one
+    /// run share `constants` and the seed. Who gives them homes in turn, `number % warehouses + 1`,
+    /// has up to ten terminals in each warehouse, each with a district of its own (clause 2.8.1.1).
     ///
     /// # Panics
     /// When the population has no such warehouse.
@@ -229,7 +230,8 @@ impl Terminal {
         }
     }
 
-    /// The same terminal, whose user never asks for another warehouse than its home: no remote transactions (Query Fresh, section 4.3).
+    /// The same terminal, whose user never asks for another warehouse than its home: no remote
+    /// transactions (Query Fresh, section 4.3).
     #[must_use]
     pub fn at_home(mut self) -> Self {
         self.scale.warehouses = 1;
@@ -241,7 +243,8 @@ impl Terminal {
         self.warehouse
     }
 
-    /// The next transaction of the mix (clause 5.2.3), at the time `now` in microseconds since 1970.
+    /// The next transaction of the mix (clause 5.2.3), at the time `now` in microseconds
+    /// since 1970.
     pub fn next(&mut self, now: u64) -> Input {
         let kind = Kind::draw(&mut self.random);
         self.next_of(kind, now)
@@ -283,7 +286,8 @@ impl Terminal {
         NewOrder { warehouse: self.warehouse, district, customer, entered_at: now, lines }
     }
 
-    /// Clause 2.5.1. With a single warehouse every customer belongs to it, if not to the same district.
+    /// Clause 2.5.1. With a single warehouse every customer belongs to it, if not to the same
+    /// district.
     fn payment(&mut self, now: u64) -> Payment {
         let random = &mut self.random;
         let district = random.within(1, u64::from(DISTRICTS)) as u8;

@@ -1,11 +1,11 @@
 //! The nine tables of clause 1.3.1, row by row.
 //!
-//! Two of them are partitioned vertically, which clause 1.4.5 permits: what is
-//! written often is apart from what is wide and written rarely or never, as in
-//! Silo and ERMIA. STOCK is `stock` (its counters) and `stock_data` (texts);
-//! CUSTOMER is `customer` and `customer_data` (C_DATA). Together they hold
-//! every attribute of the specification. It is the transactions that put the parts
-//! together, not the engine, as clause 1.6.1 would have it; a published result would have to disclose that.
+//! Two of them are partitioned vertically, which clause 1.4.5 permits: what is written often is
+//! apart from what is wide and written rarely or never, as in Silo and ERMIA. STOCK is `stock` (its
+//! counters) and `stock_data` (texts); CUSTOMER is `customer` and `customer_data` (C_DATA).
+//! Together they hold every attribute of the specification. It is the transactions that put the
+//! parts together, not the engine, as clause 1.6.1 would have it; a published result would have to
+//! disclose that.
 //!
 //! Numbers that the specification gives with decimal places are integers in
 //! their smallest unit: money in cents, taxes and discounts in ten-thousandths.

@@ -198,8 +198,9 @@ mod tests {
         }
     }
 
-    /// The bitwise or makes numbers with many ones likely: of the 1,024 residues of NURand(1023, 1, 3000)
-    /// with C = 0, the one with ten ones must be drawn far more often than the one with none.
+    /// The bitwise or makes numbers with many ones likely: of the 1,024 residues of NURand(1023,
+    /// 1, 3000) with C = 0, the one with ten ones must be drawn far more often than the one with
+    /// none.
     #[test]
     fn non_uniform_numbers_are_skewed_as_the_or_skews_them() {
         let mut random = Random::new(4);
@@ -207,8 +208,8 @@ mod tests {
         for _ in 0..300_000 {
             counts[non_uniform(&mut random, A_CUSTOMER, 0, 1, 3_000) as usize] += 1;
         }
-        // P(all ten bits are set) is (3/4)^10 / 3 = 1.9 % for 1023 and 2047; P(1024 or so) is (1/4)^10 / 3.
-        // NURand adds x = 1 after the remainder.
+        // P(all ten bits are set) is (3/4)^10 / 3 = 1.9 % for 1023 and 2047; P(1024 or so) is
+        // (1/4)^10 / 3. NURand adds x = 1 after the remainder.
         assert!((4_800..6_500).contains(&counts[1_024]), "{}", counts[1_024]);
         assert!(counts[1_025] < 5, "{}", counts[1_025]);
     }

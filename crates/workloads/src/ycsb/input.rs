@@ -219,7 +219,8 @@ impl Client {
         if self.workload.theta == 0.0 { rank } else { self.scramble.place(rank) }
     }
 
-    /// A record that was inserted lately, the latest being the most popular. It may not be committed yet.
+    /// A record that was inserted lately, the latest being the most popular. It may not be
+    /// committed yet.
     fn late_key(&mut self) -> u64 {
         self.new_keys.latest().saturating_sub(self.zipf.draw(&mut self.random))
     }

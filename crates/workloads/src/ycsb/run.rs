@@ -46,8 +46,8 @@ impl Scratch {
     }
 }
 
-/// Runs a request as one transaction, several times if it loses races. A request that only reads runs on a
-/// standby, too.
+/// Runs a request as one transaction, several times if it loses races. A request that only reads
+/// runs on a standby, too.
 ///
 /// The ticket tells when the outcome may be shown: it covers what was written and what was read.
 ///

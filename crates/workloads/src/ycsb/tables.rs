@@ -113,8 +113,8 @@ pub(super) fn fill_row(row: &mut [u8], key: u64, seed: u64) {
     fill(values, seed);
 }
 
-/// Loads the records into an empty table with `threads` workers. `progress` hears from all of them how many rows have
-/// come since it was last called.
+/// Loads the records into an empty table with `threads` workers. `progress` hears from all of them
+/// how many rows have come since it was last called.
 ///
 /// Blocks until everything is in; the ticket tells when it is committed.
 ///

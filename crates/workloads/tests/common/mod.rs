@@ -16,7 +16,8 @@ use freshet_workloads::{
 /// Some time in November 2023.
 pub const NOW: u64 = 1_700_000_000_000_000;
 
-/// The seed of a randomised test: fixed, unless FRESHET_SEED says another; printed, so that a failure can be repeated.
+/// The seed of a randomised test: fixed, unless FRESHET_SEED says another; printed, so that a
+/// failure can be repeated.
 pub fn seed() -> u64 {
     let seed = std::env::var("FRESHET_SEED").ok().map_or(4711, |text| text.parse().expect("FRESHET_SEED is a number"));
     println!("FRESHET_SEED={seed}");
@@ -25,7 +26,7 @@ pub fn seed() -> u64 {
 
 /// A database in memory with a population of TPC-C.
 pub fn loaded(scale: Scale, threads: usize) -> (Database, Tables, Population) {
-    let database = Database::volatile(8).unwrap();
+    let database = Database::volatile(8);
     let tables = Tables::create(&database).unwrap();
     let population = Population { scale, seed: seed(), loaded_at: NOW };
     let _ = load(&database, &tables, &population, threads, &|_| {}).unwrap();

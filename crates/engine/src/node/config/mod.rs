@@ -216,8 +216,9 @@ pub struct NodeConfig {
     /// When a standby replays. `pipelined`: by itself; it acknowledges what is persistent there.
     /// `synchronous`: before it acknowledges. `none`: only when it takes over or restarts.
     ///
-    /// Use `synchronous` when a client must find its write on the standby as soon as it is
-    /// acknowledged, `none` where nothing is read and a take-over may take long.
+    /// Use `synchronous` when a take-over must find nothing left to replay, `none` where nothing is read
+    /// and a take-over may take long. A commit is visible no sooner with `synchronous`: see
+    /// docs/sql.md#commits-and-standbys.
     #[arg(long, value_name = "POLICY", help_heading = "Resources")]
     pub replay: ReplayMode,
     /// What a standby's replay does to records. `full` and `command` take several times the processor

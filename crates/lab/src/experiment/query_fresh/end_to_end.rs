@@ -27,7 +27,7 @@ pub(super) fn experiment() -> Experiment {
         columns: OF_TPCC,
         calibrate: true,
         sweep,
-        scaled: |scale| format!("{} {}", places(scale), networks(scale)),
+        scaled: |scale| format!("{} {} {}", places(scale), THREADS, networks(scale)),
         panels,
         beside,
         differs,
@@ -38,8 +38,8 @@ fn sweep(scale: &Scale) -> Vec<Run> {
     let mut runs = vec![standalone(scale)];
     for count in scale.standbys() {
         for (series, gbit, options) in VARIANTS {
-            let (standbys, network) = (standbys(scale, count), network(scale, gbit));
-            runs.push(run(series, f64::from(count), format!("{TPCC} {standbys} {options} {network}")));
+            let (tpcc, standbys, network) = (tpcc(scale), standbys(scale, count), network(scale, gbit));
+            runs.push(run(series, f64::from(count), format!("{tpcc} {standbys} {options} {} {network}", divided(1))));
         }
     }
     runs
@@ -100,14 +100,15 @@ fn differs(results: &Results) -> Vec<String> {
         let (first, end) = (kept(results, series, 1.0), kept(results, series, most));
         if end >= 0.9 {
             out.push(format!("{series} keeps at least nine tenths ({}); {why}.", percent(end)));
-        } else {
-            out.push(format!(
-                "{series} falls from {} with one standby to {} with {most}, although {why}.",
-                percent(first),
-                percent(end)
-            ));
-            out.push(replay_sentence(results, series));
+            continue;
         }
+        let (first_share, end_share) = (percent(first), percent(end));
+        out.push(if end < first {
+            format!("{series} falls from {first_share} with one standby to {end_share} with {most}, although {why}.")
+        } else {
+            format!("{series} keeps {first_share} with one standby and {end_share} with {most}, although {why}.")
+        });
+        out.push(replay_sentence(results, series));
     }
     let bytes = |series: &str| results.at(series, 1.0, "log_bytes_per_txn");
     if bytes("Logical").is_finite() {

@@ -45,8 +45,8 @@ pub(super) fn experiment() -> Experiment {
 
 fn sweep(scale: &Scale) -> Vec<Run> {
     let one = |options: &str, gbit: f64, threads: &str| {
-        let (standbys, network) = (standbys(scale, 1), network(scale, gbit));
-        format!("{TPCC} {standbys} {options} {network} {threads} --freshness-series")
+        let (tpcc, standbys, network) = (tpcc(scale), standbys(scale, 1), network(scale, gbit));
+        format!("{tpcc} {standbys} {options} {network} {threads} --freshness-series")
     };
     let mut runs: Vec<Run> = VARIANTS
         .iter()

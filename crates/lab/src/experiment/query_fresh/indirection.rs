@@ -31,12 +31,12 @@ pub(super) fn experiment() -> Experiment {
                 for (series, options) in
                     [(WITH, FRESH.to_owned()), (FULL, FRESH.replace("--apply fresh", "--apply full"))]
                 {
-                    let (standbys, network) = (standbys(scale, count), network(scale, 56.0));
+                    let (tpcc, standbys, network) = (tpcc(scale), standbys(scale, count), network(scale, 56.0));
                     let threads = divided(1);
                     runs.push(run(
                         series,
                         f64::from(count),
-                        format!("{TPCC} {standbys} {options} {threads} {network}"),
+                        format!("{tpcc} {standbys} {options} {threads} {network}"),
                     ));
                 }
             }

@@ -52,10 +52,10 @@ pub(super) fn experiment() -> Experiment {
             for count in scale.standbys() {
                 for (series, policy) in POLICIES {
                     for threads in THREADS {
-                        let (standbys, network) = (standbys(scale, count), network(scale, 56.0));
+                        let (tpcc, standbys, network) = (tpcc(scale), standbys(scale, count), network(scale, 56.0));
                         let options = FRESH.replace("--replay pipelined", &format!("--replay {policy}"));
                         let arguments =
-                            format!("{TPCC} {standbys} {options} --replay-threads {threads} {network} {boundary}");
+                            format!("{tpcc} {standbys} {options} {} {network} {boundary}", divided(threads));
                         runs.push(run(format!("{series}/{threads}"), f64::from(count), arguments));
                     }
                 }
@@ -64,7 +64,7 @@ pub(super) fn experiment() -> Experiment {
         },
         scaled: |scale| {
             format!(
-                "{} A group commit begins with as many bytes as this log has in the time in which the paper's has 4 MB: {}. {}",
+                "{} A standby's 16 threads are {STANDBY_THREADS} here: those that do not replay read. A group commit begins with as many bytes as this log has in the time in which the paper's has 4 MB: {}. {}",
                 places(scale),
                 boundary(scale),
                 networks(scale)

@@ -46,12 +46,18 @@ pub(super) fn all() -> Vec<Experiment> {
 
 /// One worker's TPC-C with a log, as all experiments run it: snapshot isolation, as many warehouses as threads, files in memory
 /// (section 4.3).
-const TPCC: &str = "tpcc --isolation si --domain file";
+fn tpcc(scale: &Scale) -> String {
+    format!("tpcc --isolation si --domain file {}", ring(scale))
+}
 /// A standby of Query Fresh's: one-sided writes into memory that survives, acknowledged as they arrive (the ideal variant of section 4.2), pipelined
 /// replay into replay arrays. All standbys have a commit before it is acknowledged.
 const FRESH: &str = "--safety very-safe --fabric shm --standby-domain pmem --standby-persist-method eadr --replay pipelined --apply fresh";
 /// A standby's threads, where the paper has 16.
 const STANDBY_THREADS: u16 = 4;
+
+/// How a standby's threads are divided, in words.
+const THREADS: &str = "A standby has one thread that replays and three that read, with Stock-Level and Order-Status in turn, for the \
+                       paper's 4 and 12.";
 
 const GOAL: &str = "Freshet's goal";
 
@@ -60,14 +66,30 @@ fn network(scale: &Scale, gbit: f64) -> String {
     format!("--bandwidth-gbit {:.4}", gbit * scale.log_bytes_per_s / PAPER_LOG_RATE)
 }
 
-/// How networks are scaled, in words.
+/// The log's buffer, as options: as many milliseconds of log as the paper's 16 MB, but at least
+/// twice the largest group commit. No more than that may wait to be committed.
+fn ring(scale: &Scale) -> String {
+    let bytes = ring_bytes(scale);
+    format!("--log-buffer-bytes {bytes} --log-uncommitted-bytes {bytes}")
+}
+
+fn ring_bytes(scale: &Scale) -> u64 {
+    let bytes = (16 << 20) as f64 * scale.log_bytes_per_s / PAPER_LOG_RATE;
+    (bytes as u64).next_power_of_two().max(1 << 20)
+}
+
+/// How networks and buffers are scaled, in words.
 fn networks(scale: &Scale) -> String {
     let here = |gbit: f64| short(gbit * scale.log_bytes_per_s / PAPER_LOG_RATE);
     format!(
         "Networks are slowed down as much as this log is slower than the paper's 1457 MB/s, so that they carry as many times the log \
-         as there: 10 Gb/s becomes {} Gb/s, 56 Gb/s becomes {} Gb/s, for all standbys together.",
+         as there: 10 Gb/s becomes {} Gb/s, 56 Gb/s becomes {} Gb/s, for all standbys together. Batches that such a network takes in \
+         200 us are written by the thread of group commit itself, others by the threads that ship (`prompt_batches`). The log's buffer \
+         holds {} KiB, or {:.0} ms of log, for the paper's 16 MB and 11 ms.",
         here(10.0),
-        here(56.0)
+        here(56.0),
+        ring_bytes(scale) >> 10,
+        ring_bytes(scale) as f64 / scale.log_bytes_per_s * 1e3
     )
 }
 
@@ -86,7 +108,7 @@ fn run(series: impl Into<String>, x: f64, arguments: String) -> Run {
 
 /// One worker without standbys, at 0 standbys.
 fn standalone(scale: &Scale) -> Run {
-    run(STANDALONE, 0.0, format!("{TPCC}{}", scale.alone()))
+    run(STANDALONE, 0.0, format!("{}{}", tpcc(scale), scale.alone()))
 }
 
 const STANDALONE: &str = "Standalone";

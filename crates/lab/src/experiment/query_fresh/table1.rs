@@ -48,8 +48,9 @@ pub(super) fn experiment() -> Experiment {
 
 fn sweep(scale: &Scale) -> Vec<Run> {
     let mut runs = Vec::new();
+    let tpcc = tpcc(scale);
     for threads in scale.threads() {
-        let workload = format!("{TPCC} --threads {threads} --warehouses {threads}");
+        let workload = format!("{tpcc} --threads {threads} --warehouses {threads}");
         let (alone, apart) = if threads == 1 { (scale.alone(), scale.apart()) } else { ("", String::new()) };
         let standby = format!("--standbys 1 --safety very-safe --replay none{apart}");
         let x = threads as f64;

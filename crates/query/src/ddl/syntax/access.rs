@@ -129,7 +129,8 @@ impl Words<'_, '_> {
                 2 => options.create_role = Some(value),
                 3 => options.create_database = Some(value),
                 4 => options.inherit = Some(value),
-                // Nodes replicate by other means, and there is no row security: neither makes a difference.
+                // Nodes replicate by other means, and there is no row security: neither makes a
+                // difference.
                 5 => options.replication = Some(value),
                 _ => options.bypass_row_security = Some(value),
             }

@@ -1,8 +1,9 @@
 //! Statements that define: their syntax trees, and how they are read.
 //!
-//! `sqlparser` knows many dialects' definitions and only parts of PostgreSQL's: options in a fixed order, no ALTER SEQUENCE, no
-//! membership in roles. So these statements are read here, on its tokens; expressions, types and queries in them
-//! it reads itself. Names are as they are meant: in small letters unless they were quoted.
+//! `sqlparser` knows many dialects' definitions and only parts of PostgreSQL's: options in a fixed
+//! order, no ALTER SEQUENCE, no membership in roles. So these statements are read here, on its
+//! tokens; expressions, types and queries in them it reads itself. Names are as they are meant: in
+//! small letters unless they were quoted.
 
 mod access;
 mod alter;
@@ -668,8 +669,8 @@ pub struct Lock {
 }
 
 impl Definition {
-    /// Reads a definition, if that is what comes next: up to the end of the statement, the semicolon not included. If it is
-    /// something else nothing is read.
+    /// Reads a definition, if that is what comes next: up to the end of the statement, the
+    /// semicolon not included. If it is something else nothing is read.
     ///
     /// # Errors
     /// When it is none.

@@ -80,7 +80,8 @@ impl Words<'_, '_> {
         Ok(Definition::CreateTable(Box::new(table)))
     }
 
-    /// Whether what stands in parentheses are names without types, as only CREATE TABLE AS has them.
+    /// Whether what stands in parentheses are names without types, as only CREATE TABLE AS has
+    /// them.
     fn names_columns_only(&self) -> bool {
         let token = |at| &self.parser.peek_nth_token_ref(at).token;
         matches!(token(0), Token::LParen)

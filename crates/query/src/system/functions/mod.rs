@@ -6,6 +6,7 @@ mod set;
 use freshet_engine::{Stamp, node::RoleStatus};
 use freshet_sql::{
     Kind, SqlError, SqlState, Value,
+    functions::SessionFunction as F,
     types::{Array, Numeric, Timestamp},
 };
 
@@ -15,7 +16,7 @@ use super::{
     statistics::{lsn, parse_lsn},
     types::{BTREE, COLLATIONS, scalars},
 };
-use crate::{ddl::shown_expression, relations::Snapshot, schema::Oid, session_function::SessionFunction as F};
+use crate::{ddl::shown_expression, relations::Snapshot, schema::Oid};
 
 pub use set::rows;
 
@@ -50,10 +51,12 @@ fn bytes(count: u64) -> Value {
     Value::Int8(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-/// Calls one of these functions; nothing when it is none of them. All of them are null when an argument is.
+/// Calls one of these functions; nothing when it is none of them. All of them are null when an
+/// argument is.
 ///
 /// # Errors
-/// 42P01, 42704 and 3F000 for names of nothing, 22023 for words that mean nothing, 55000 where the node has another role.
+/// 42P01, 42704 and 3F000 for names of nothing, 22023 for words that mean nothing, 55000 where the
+/// node has another role.
 pub fn call(snapshot: &Snapshot, function: F, arguments: &[Value]) -> Result<Option<Value>, SqlError> {
     if arguments.iter().any(Value::is_null) {
         return Ok(Some(Value::Null));

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use freshet_sql::{Kind, SqlError, SqlState, Value};
+use freshet_sql::{Kind, SqlError, SqlState, Value, functions::SessionFunction as F};
 
 use super::{Arguments, column, relation};
 use crate::{
     relations::Snapshot,
     schema::{Database, FIRST_ROLE, Grant, INFORMATION_SCHEMA, Oid, PG_CATALOG, privilege},
-    session_function::SessionFunction as F,
     system::{
         class::{self, Class},
         describe, names,
@@ -59,7 +58,8 @@ struct Wanted {
     grantable: bool,
 }
 
-/// The privileges of a list like `SELECT, INSERT WITH GRANT OPTION`: it is asked whether one of them is held.
+/// The privileges of a list like `SELECT, INSERT WITH GRANT OPTION`: it is asked whether one of
+/// them is held.
 ///
 /// # Errors
 /// 22023 for what is no privilege here.

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use freshet_sql::{Kind, SqlError, SqlState, Value};
+use freshet_sql::{Kind, SqlError, SqlState, Value, functions::SessionFunction as F};
 
 use super::{COUNTER, ORDERS, ORDERS_ID, OWNER, READER, RECENT, Scene};
 use crate::{
     schema::{Entry, FIRST_ROLE, Grant, Namespace, Oid, Schema, privilege},
-    session_function::SessionFunction as F,
     system::{functions::call, names, routine},
 };
 

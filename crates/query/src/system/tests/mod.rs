@@ -221,7 +221,7 @@ fn sequence(oid: Oid, namespace: Oid, name: &str, owned_by: Option<(Oid, u16)>) 
 impl Scene {
     /// As the owner of the tables sees it.
     pub fn new() -> Self {
-        let database = Database::volatile(16).unwrap();
+        let database = Database::volatile(16);
         let mut schema = Schema::empty(FIRST_DATABASE);
         schema.enter(Entry::Database(Arc::new(schema::Database::new(FIRST_DATABASE, "shop", FIRST_ROLE))));
         schema.enter(role(FIRST_ROLE, "admin", true));

@@ -324,7 +324,8 @@ impl Timestamp {
     /// Cut off below a field.
     ///
     /// # Errors
-    /// 22023 when there is no such field, 0A000 when nothing is cut off at it, 22008 when that is out of range.
+    /// 22023 when there is no such field, 0A000 when nothing is cut off at it, 22008 when that is
+    /// out of range.
     pub fn truncated(self, name: &str) -> Result<Self, SqlError> {
         self.truncated_as(name, "timestamp without time zone")
     }
@@ -332,7 +333,8 @@ impl Timestamp {
     /// Cut off below a field by the clocks of a zone.
     ///
     /// # Errors
-    /// 22023 when there is no such field, 0A000 when nothing is cut off at it, 22008 when that is out of range.
+    /// 22023 when there is no such field, 0A000 when nothing is cut off at it, 22008 when that is
+    /// out of range.
     pub fn truncated_in(self, name: &str, zone: TimeZone) -> Result<Self, SqlError> {
         let local = self.to_local(zone)?.truncated_as(name, "timestamp with time zone")?;
         match Field::parse(name) {

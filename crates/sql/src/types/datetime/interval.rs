@@ -37,11 +37,6 @@ impl Interval {
         i128::from(days) * i128::from(DAY) + i128::from(self.micros)
     }
 
-    /// Whether all fields are equal, not only the length.
-    pub fn same_fields(self, other: Self) -> bool {
-        (self.months, self.days, self.micros) == (other.months, other.days, other.micros)
-    }
-
     /// Writes it as `1 year 2 mons 3 days 04:05:06.789`.
     pub fn write(self, out: &mut String) {
         let start = out.len();
@@ -77,7 +72,8 @@ impl Interval {
     pub fn constrained(self, ty: Type) -> Result<Self, SqlError> {
         let mut kept = self;
         if let Some(fields) = ty.interval_fields() {
-            // What is larger than the largest field named stays, what is smaller than the smallest goes.
+            // What is larger than the largest field named stays, what is smaller than the smallest
+            // goes.
             use interval_fields::*;
             let smallest = [SECOND, MINUTE, HOUR, DAY, MONTH, YEAR].into_iter().find(|&field| fields & field != 0);
             match smallest {
@@ -393,7 +389,8 @@ fn parse_iso(text: &str) -> Result<Interval, Mistake> {
             None => (false, digits.strip_prefix('+').unwrap_or(digits)),
         };
         let (value, _) = number(negative, digits)?;
-        // Here PostgreSQL takes the fraction from the whole number, with what floating point adds to it.
+        // Here PostgreSQL takes the fraction from the whole number, with what floating point adds
+        // to it.
         let all: f64 = digits.parse().map_err(|_| Mistake::Format)?;
         let fraction = if negative { -all.fract() } else { all.fract() };
         let designator = after.bytes().next();

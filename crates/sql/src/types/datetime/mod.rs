@@ -1,7 +1,7 @@
 //! Dates, times, timestamps and intervals.
 //!
-//! Days and microseconds count from 2000-01-01, as in PostgreSQL; the calendar is the Gregorian one throughout, and
-//! the year before 1 is 1 BC.
+//! Days and microseconds count from 2000-01-01, as in PostgreSQL; the calendar is the Gregorian one
+//! throughout, and the year before 1 is 1 BC.
 
 mod arithmetic;
 pub mod calendar;
@@ -43,7 +43,8 @@ pub struct Date(pub i32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub i64);
 
-/// Microseconds since 2000-01-01 00:00:00, of UTC or of no zone in particular, or one of the infinities.
+/// Microseconds since 2000-01-01 00:00:00, of UTC or of no zone in particular, or one of the
+/// infinities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub i64);
 

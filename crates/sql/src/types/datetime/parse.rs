@@ -1,7 +1,7 @@
 //! Dates, times and timestamps as people write them.
 //!
-//! The text is cut into tokens first; each of them then fills in what it can tell. What is accepted is what
-//! PostgreSQL accepts, but for time zones with rules of their own.
+//! The text is cut into tokens first; each of them then fills in what it can tell. What is accepted
+//! is what PostgreSQL accepts, but for time zones with rules of their own.
 
 use super::{
     DAY, Date, DateOrder, HOUR, MINUTE, SECOND, Time, TimeTz, TimeZone, Timestamp, calendar,
@@ -20,7 +20,8 @@ pub(super) enum Token<'a> {
     Date(&'a str),
     /// Letters: `Feb`, `pm`, `infinity`.
     Word(&'a str),
-    /// Begins with a letter and has other characters too: `Feb-29-2024`, `Europe/Berlin`, `EST5EDT`.
+    /// Begins with a letter and has other characters too: `Feb-29-2024`, `Europe/Berlin`,
+    /// `EST5EDT`.
     Name(&'a str),
     /// Whether the sign is a minus, and digits, colons, points: `-08:00`, `+1.5`, `+1-2`.
     Signed(bool, &'a str),
@@ -104,7 +105,8 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, Mistake> {
                         let second = end + 1;
                         if bytes.get(second).is_some_and(u8::is_ascii_digit) {
                             end = run(second, &|byte| byte.is_ascii_digit());
-                            // Two parts with a point are a number; a third part makes a date of them.
+                            // Two parts with a point are a number; a third part makes a date of
+                            // them.
                             let third = bytes.get(end) == Some(&delimiter);
                             if third {
                                 end = run(end, &|byte| byte.is_ascii_digit() || byte == delimiter);
@@ -808,8 +810,8 @@ impl Timestamp {
     /// Reads a timestamp of the text's zone, or of the session's if it has none.
     ///
     /// # Errors
-    /// 22007 when it is none, 22008 when it has an impossible field or is out of range, 22009 or 22023 when its zone
-    /// is none.
+    /// 22007 when it is none, 22008 when it has an impossible field or is out of range, 22009 or
+    /// 22023 when its zone is none.
     pub fn parse_zoned(text: &str, moment: Moment) -> Result<Self, SqlError> {
         Self::read(text, moment, "timestamp with time zone", Some(moment.zone))
     }

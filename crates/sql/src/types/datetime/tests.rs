@@ -42,7 +42,7 @@ proptest! {
         }
         let interval = Interval { months, days, micros: length };
         let read = Interval::parse(&interval.to_string(), Type::INTERVAL, IntervalStyle::Postgres).unwrap();
-        prop_assert!(read.same_fields(interval), "{} as {}", interval, read);
+        prop_assert_eq!((read.months, read.days, read.micros), (months, days, length), "{}", interval);
     }
 
     #[test]

@@ -26,8 +26,9 @@ pub(super) const MAX_OFFSET: i32 = 16 * 3600;
 const LAST_YEAR: i32 = 2099;
 
 impl TimeZone {
-    /// A zone by its name or by a fixed offset, as `SET TIME ZONE` takes it: `Europe/Berlin`, `UTC`, `+02`, `-5.5`.
-    /// The offset of `<+05>-05` and `UTC-5` counts to the west, as POSIX has it.
+    /// A zone by its name or by a fixed offset, as `SET TIME ZONE` takes it: `Europe/Berlin`,
+    /// `UTC`, `+02`, `-5.5`. The offset of `<+05>-05` and `UTC-5` counts to the west, as POSIX has
+    /// it.
     ///
     /// # Errors
     /// 22023 when there is no such zone.
@@ -78,8 +79,8 @@ impl TimeZone {
         }
     }
 
-    /// Seconds to the east of UTC when clocks show a time. A time that clocks skip is taken as if they had not been
-    /// put forward; one that they show twice, as the second of these.
+    /// Seconds to the east of UTC when clocks show a time. A time that clocks skip is taken as if
+    /// they had not been put forward; one that they show twice, as the second of these.
     pub fn offset_of_local(self, local: Timestamp) -> i32 {
         let Self::Place(zone) = self else { return self.offset_at(local) };
         let before = place_offset(zone, local.0.saturating_sub(DAY));

@@ -1,8 +1,9 @@
 //! JSON: checked, put into canonical form, and taken apart.
 //!
-//! A `json` value is its text, kept as written. A `jsonb` value is canonical text: members sorted by length and
-//! bytes of their keys, the last of those with equal keys kept, numbers written out, one blank after `:` and `,`.
-//! Members and elements are found by scanning that text; nothing is unpacked that is not asked for.
+//! A `json` value is its text, kept as written. A `jsonb` value is canonical text: members sorted
+//! by length and bytes of their keys, the last of those with equal keys kept, numbers written out,
+//! one blank after `:` and `,`. Members and elements are found by scanning that text; nothing is
+//! unpacked that is not asked for.
 
 mod access;
 mod scan;

@@ -178,8 +178,9 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The order of `jsonb`: null, strings, numbers, booleans, arrays, objects; arrays and objects by their number
-    /// of elements first. An empty array on its own comes before everything, as PostgreSQL has it.
+    /// The order of `jsonb`: null, strings, numbers, booleans, arrays, objects; arrays and objects
+    /// by their number of elements first. An empty array on its own comes before everything, as
+    /// PostgreSQL has it.
     pub fn compare(&self, other: &Self) -> Ordering {
         let empty = |json: &Self| matches!(json, Self::Array(elements) if elements.is_empty());
         match (empty(self), empty(other)) {

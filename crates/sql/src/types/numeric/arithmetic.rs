@@ -18,7 +18,8 @@ pub(crate) fn division_by_zero() -> SqlError {
     SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero")
 }
 
-/// How many digits behind the point a result gets that may have `scale` of them, be it negative or large.
+/// How many digits behind the point a result gets that may have `scale` of them, be it negative or
+/// large.
 pub(super) fn clamp_scale(scale: i64) -> u32 {
     scale.clamp(0, MAX_RESULT_SCALE) as u32
 }
@@ -251,8 +252,8 @@ impl Numeric {
         }
     }
 
-    /// Rounded to the nearest with so many digits behind the point; before the point when negative. Ties go away
-    /// from zero.
+    /// Rounded to the nearest with so many digits behind the point; before the point when negative.
+    /// Ties go away from zero.
     ///
     /// # Errors
     /// 22003 when the result has too many digits.

@@ -1,5 +1,5 @@
-//! Roots, exponentials and logarithms, computed with whole numbers that stand for decimals of a fixed number of
-//! places, and with the number of digits that PostgreSQL gives their results.
+//! Roots, exponentials and logarithms, computed with whole numbers that stand for decimals of a
+//! fixed number of places, and with the number of digits that PostgreSQL gives their results.
 
 use num_bigint::BigInt;
 

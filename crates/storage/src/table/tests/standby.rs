@@ -1,4 +1,5 @@
-//! A standby's table: sub-chains from the log, long readers, ids that are used again, what is left of the dead.
+//! A standby's table: sub-chains from the log, long readers, ids that are used again, what is left
+//! of the dead.
 
 use std::sync::Arc;
 
@@ -29,7 +30,8 @@ struct Standby {
 }
 
 impl Standby {
-    /// The whole life of one record id: first `a`, then `b`, then `a` again; with the row that each snapshot sees.
+    /// The whole life of one record id: first `a`, then `b`, then `a` again; with the row that each
+    /// snapshot sees.
     fn new() -> Self {
         Self::that_applies(false)
     }
@@ -237,7 +239,8 @@ fn what_an_older_reader_needs_stays_in_memory() {
     for (address, ..) in &standby.records[5..] {
         standby.replay(&guard, *address);
     }
-    // The new reader needs the newest only, but the log may not have what the old one needs any more.
+    // The new reader needs the newest only, but the log may not have what the old one needs any
+    // more.
     let newer = new.pin(|| Stamp(95)).0;
     standby.check(&newer, 95, 0);
     assert_eq!(chain(&standby.table, RID).0, [90, 80, 70, 60, 50]);
@@ -317,8 +320,8 @@ fn a_hot_record_costs_a_reader_what_it_needs_and_memory_stays_bounded() {
     assert_eq!(participant.waiting(), 0);
 }
 
-/// A reader on a standby drops old versions, but what becomes of a deleted record's index entries is not for it to
-/// say: replay may have given the id, and the key, to another record.
+/// A reader on a standby drops old versions, but what becomes of a deleted record's index entries
+/// is not for it to say: replay may have given the id, and the key, to another record.
 #[test]
 fn a_reader_that_trims_leaves_indexes_alone() {
     let standby = Standby::new();
@@ -346,8 +349,9 @@ fn a_reader_that_trims_leaves_indexes_alone() {
     assert_eq!((seen, entries(&standby.table, &guard, A)), (Some(&b"a35"[..]), vec![RID]));
 }
 
-/// A node that was a standby and is the primary now: an inserter looks at the records under its key while it holds
-/// the latch of the key's leaf. What it loads then must not make it go for that latch again.
+/// A node that was a standby and is the primary now: an inserter looks at the records under its key
+/// while it holds the latch of the key's leaf. What it loads then must not make it go for that
+/// latch again.
 #[test]
 fn an_inserter_under_a_latch_may_load_a_tombstone() {
     let standby = Standby::new();
@@ -457,8 +461,8 @@ fn below_a_first_version_nobody_asks_the_log() {
     standby.check(&guard, 25, 0);
 }
 
-/// An insertion replaces nothing but a deletion: who sees the deletion need not look for it in a log that may not reach
-/// back so far.
+/// An insertion replaces nothing but a deletion: who sees the deletion need not look for it in a
+/// log that may not reach back so far.
 #[test]
 fn nobody_looks_for_the_tombstone_below_an_insertion() {
     for (inserted, tombstone) in [(40, 30), (80, 70)] {
@@ -631,7 +635,8 @@ fn full_replay_goes_on_from_what_a_restart_has_announced() {
     }
 }
 
-/// Threads replay shares of a hot record's life in different orders, beside readers of what was there before.
+/// Threads replay shares of a hot record's life in different orders, beside readers of what was
+/// there before.
 #[test]
 fn full_replay_by_several_threads_keeps_chains_in_order() {
     const COUNT: u64 = 4000;

@@ -106,7 +106,8 @@ impl Display for Money {
     }
 }
 
-/// 3.3.2.1: W_YTD = sum(D_YTD). And all warehouses with all their districts are there to be checked.
+/// 3.3.2.1: W_YTD = sum(D_YTD). And all warehouses with all their districts are there to be
+/// checked.
 fn warehouse_ytd_is_that_of_its_districts(facts: &Facts, findings: &mut Findings) {
     let expected = u64::from(facts.population.scale.warehouses);
     let found = facts.warehouses.values().filter(|warehouse| warehouse.ytd.is_some()).count() as u64;
@@ -232,8 +233,9 @@ fn balances_are_deliveries_less_payments(facts: &Facts, findings: &mut Findings)
 
 /// 3.3.2.11: rows in ORDER - rows in NEW-ORDER = 2,100.
 ///
-/// That is how many orders were delivered initially, so as it stands the condition holds for the initial population
-/// only. C_DELIVERY_CNT counts the deliveries since then, so always: = 2,100 + sum(C_DELIVERY_CNT).
+/// That is how many orders were delivered initially, so as it stands the condition holds for the
+/// initial population only. C_DELIVERY_CNT counts the deliveries since then, so always: = 2,100 +
+/// sum(C_DELIVERY_CNT).
 fn what_is_not_new_was_delivered(facts: &Facts, findings: &mut Findings) {
     let initially = u64::from(facts.population.scale.first_undelivered() - 1);
     for ((w, d), district) in &facts.districts {
@@ -245,7 +247,8 @@ fn what_is_not_new_was_delivered(facts: &Facts, findings: &mut Findings) {
     }
 }
 
-/// 3.3.2.12: C_BALANCE + C_YTD_PAYMENT = sum(OL_AMOUNT of what was delivered). And no customer is missing.
+/// 3.3.2.12: C_BALANCE + C_YTD_PAYMENT = sum(OL_AMOUNT of what was delivered). And no customer is
+/// missing.
 fn balances_and_payments_are_deliveries(facts: &Facts, findings: &mut Findings) {
     let expected = u64::from(facts.population.scale.customers);
     for ((w, d), district) in &facts.districts {

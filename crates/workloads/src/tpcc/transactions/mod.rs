@@ -31,13 +31,15 @@ use crate::{
     table::{Found, missing},
 };
 
-/// Runs a request as one transaction, several times if it loses races. On a standby only the reading ones run.
+/// Runs a request as one transaction, several times if it loses races. On a standby only the
+/// reading ones run.
 ///
 /// The ticket tells when the outcome may be shown: it covers what was written and what was read.
 ///
 /// # Errors
-/// When the transaction could not be done, or was told to work on what does not exist. It has left no trace then.
-/// An order that is rolled back because of an unused item is no error, but [`Outcome::RolledBack`].
+/// When the transaction could not be done, or was told to work on what does not exist. It has left
+/// no trace then. An order that is rolled back because of an unused item is no error, but
+/// [`Outcome::RolledBack`].
 pub fn run(
     worker: &Worker,
     tables: &Tables,
@@ -81,8 +83,8 @@ pub(super) fn run_then(
     }
 }
 
-/// Does what a request asks for within a transaction of the caller, who commits it, or rolls it back on an error
-/// and on [`Outcome::RolledBack`].
+/// Does what a request asks for within a transaction of the caller, who commits it, or rolls it
+/// back on an error and on [`Outcome::RolledBack`].
 ///
 /// # Errors
 /// As [`run`].
@@ -126,8 +128,8 @@ fn customer<'t>(
     }
 }
 
-/// Of the `n` customers with this last name, in the order of their first names, the one at position `n/2`
-/// rounded up.
+/// Of the `n` customers with this last name, in the order of their first names, the one at position
+/// `n/2` rounded up.
 fn customer_named<'t>(
     txn: &'t Transaction<'_>,
     tables: &Tables,

@@ -74,7 +74,8 @@ pub(super) fn payment(
     })
 }
 
-/// Bad credit: the payment goes to the front of C_DATA, whose end is lost. Returns what is displayed of it.
+/// Bad credit: the payment goes to the front of C_DATA, whose end is lost. Returns what is
+/// displayed of it.
 fn record_in_data(
     txn: &Transaction<'_>,
     tables: &Tables,

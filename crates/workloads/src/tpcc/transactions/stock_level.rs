@@ -16,7 +16,8 @@ use crate::{
 /// How many of the latest orders are looked at.
 const ORDERS: u32 = 20;
 
-/// Clause 2.8.2.2: of the distinct items in the district's last 20 orders, how many are low in stock.
+/// Clause 2.8.2.2: of the distinct items in the district's last 20 orders, how many are low in
+/// stock.
 pub(super) fn stock_level(
     txn: &Transaction<'_>,
     tables: &Tables,

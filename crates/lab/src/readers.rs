@@ -1,8 +1,10 @@
-//! TPC-C's two read-only transactions, one after the other all the time, on threads within the node: how benchmarks put
-//! a standby to use (Query Fresh, section 4.3). Within the node, so that no network between is measured.
+//! What the nodes of a benchmark do for it: the demo's procedures, and TPC-C's two read-only
+//! transactions, one after the other all the time, on threads within the node. So benchmarks put a
+//! standby to use (Query Fresh, section 4.3), and no network between is measured.
 //!
 //! | procedure | input | returns |
 //! |---|---|---|
+//! | those of [`Tpcc`] | | |
 //! | `tpcc/readers/start` | [`StartReaders`] | nothing; ends those that run |
 //! | `tpcc/readers/totals` | nothing | [`ReaderTotals`] |
 
@@ -16,14 +18,24 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Isolation, Stamp, cpu};
-use freshet_engine::Worker;
+use freshet::{
+    demo::procedures::Tpcc,
+    protocol::Call,
+    server::{
+        Host,
+        procedures::{CallError, Procedures},
+    },
+    units::now_micros,
+};
+use freshet_base::{Isolation, cpu};
+use freshet_engine::{CommandExecutor, Database, Ticket, Worker};
 use freshet_workloads::{
     TableSet,
     procedure::read_only,
     random::Random,
     tpcc::{
         self,
+        command::Commands,
         input::{Kind, Request, Terminal},
         tables::Tables,
         text::Constants,
@@ -31,39 +43,33 @@ use freshet_workloads::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::Host;
-use crate::{
-    protocol::{Answer, Call},
-    units::now_micros,
-};
-
 /// The input of `tpcc/readers/start`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct StartReaders {
+pub(crate) struct StartReaders {
     /// On so many threads; 0 ends those that run.
-    pub threads: u16,
+    pub(crate) threads: u16,
     /// The seed of what they ask for.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// What readers have done since the node started.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct ReaderTotals {
+pub(crate) struct ReaderTotals {
     /// Threads that run.
-    pub threads: u64,
+    pub(crate) threads: u64,
     /// Transactions that read.
-    pub transactions: u64,
+    pub(crate) transactions: u64,
     /// Those that could not.
-    pub failed: u64,
+    pub(crate) failed: u64,
     /// Processor time of these threads.
-    pub cpu: Duration,
+    pub(crate) cpu: Duration,
     /// Processor time of the whole process.
-    pub process_cpu: Duration,
+    pub(crate) process_cpu: Duration,
 }
 
 impl ReaderTotals {
     /// Adds those of another node.
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.threads += other.threads;
         self.transactions += other.transactions;
         self.failed += other.failed;
@@ -72,7 +78,7 @@ impl ReaderTotals {
     }
 
     /// What was done since `before`.
-    pub fn since(&self, before: &Self) -> Self {
+    pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             threads: self.threads,
             transactions: self.transactions.saturating_sub(before.transactions),
@@ -90,7 +96,7 @@ const NOTE: u64 = 16;
 
 /// The readers of a node.
 #[derive(Default)]
-pub(super) struct Readers {
+struct Readers {
     running: Mutex<Vec<JoinHandle<()>>>,
     counts: Arc<Counts>,
 }
@@ -104,23 +110,51 @@ struct Counts {
     cpu: cpu::Meter,
 }
 
-impl Readers {
-    /// The answer to a call that is about readers.
-    pub(super) fn answer(&self, host: &Arc<dyn Host>, call: &Call) -> Option<Answer> {
-        let result = match call.procedure.as_str() {
-            "tpcc/readers/start" => match postcard::from_bytes(&call.arguments) {
-                Ok(order) => self.start(host, order).map(|()| Vec::new()),
-                Err(cause) => Err(format!("{}: the input cannot be understood: {cause}", call.procedure)),
-            },
-            "tpcc/readers/totals" => Ok(postcard::to_stdvec(&self.totals()).expect("totals can be encoded")),
-            _ => return None,
-        };
-        Some(match result {
-            Ok(result) => Answer::Committed { stamp: None, until: Stamp::ZERO, result },
-            Err(reason) => Answer::Refused { reason },
-        })
+/// The procedures of a benchmark's node.
+pub(crate) struct Benchmark {
+    tpcc: Tpcc,
+    readers: Readers,
+}
+
+impl Benchmark {
+    /// TPC-C's transactions that write run at this level.
+    pub(crate) fn new(isolation: Isolation) -> Self {
+        Self { tpcc: Tpcc::new(isolation), readers: Readers::default() }
+    }
+}
+
+impl Procedures for Benchmark {
+    fn is_long(&self, procedure: &str) -> bool {
+        self.tpcc.is_long(procedure)
     }
 
+    fn answer_at_once(&self, host: &Arc<dyn Host>, call: &Call) -> Option<Result<Vec<u8>, String>> {
+        match call.procedure.as_str() {
+            "tpcc/readers/start" => Some(match postcard::from_bytes(&call.arguments) {
+                Ok(order) => self.readers.start(host, order).map(|()| Vec::new()),
+                Err(cause) => Err(format!("{}: the input cannot be understood: {cause}", call.procedure)),
+            }),
+            "tpcc/readers/totals" => {
+                Some(Ok(postcard::to_stdvec(&self.readers.totals()).expect("totals can be encoded")))
+            }
+            _ => self.tpcc.answer_at_once(host, call),
+        }
+    }
+
+    fn run(&self, database: &Database, worker: &Worker, call: &Call) -> Result<(Vec<u8>, Ticket), CallError> {
+        self.tpcc.run(database, worker, call)
+    }
+
+    fn executor(&self) -> Option<Arc<dyn CommandExecutor>> {
+        Some(Arc::new(Commands::default()))
+    }
+
+    fn stop(&self) {
+        self.readers.stop();
+    }
+}
+
+impl Readers {
     fn totals(&self) -> ReaderTotals {
         ReaderTotals {
             threads: self.running.lock().unwrap_or_else(PoisonError::into_inner).len() as u64,
@@ -132,7 +166,7 @@ impl Readers {
     }
 
     /// Ends all readers, and waits for that.
-    pub(super) fn stop(&self) {
+    fn stop(&self) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.counts.stop.store(true, Ordering::Relaxed);
         for thread in running.drain(..) {

@@ -98,8 +98,9 @@ impl Startup {
         self.parameters.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Settings of the session in the order in which they take effect: those of `options` (`-c name=value` or
-    /// `--name=value`), then parameters other than user, database, options and replication.
+    /// Settings of the session in the order in which they take effect: those of `options` (`-c
+    /// name=value` or `--name=value`), then parameters other than user, database, options and
+    /// replication.
     ///
     /// # Errors
     /// When `options` is not of that form.
@@ -121,7 +122,8 @@ impl Startup {
     }
 }
 
-/// Settings from a command line: words are separated by blanks, a backslash takes the next character as it is.
+/// Settings from a command line: words are separated by blanks, a backslash takes the next
+/// character as it is.
 fn options(line: &str) -> Result<Vec<(String, String)>, Report> {
     let mut settings = Vec::new();
     let mut words = words(line).into_iter();
