@@ -187,7 +187,7 @@ fn while_others_write_with_standbys_checkpoints_and_restarts() {
                 // Rows come in and go out as their values change.
                 let some_rows = unique(&some, 0).of_rows(vec![RowTest { offset: 17, zero: true }]);
                 for definition in [by_value(&name), IndexDefinition::new(&key, true, &parts), some_rows] {
-                    let number = add_index(&database, &table, &definition, &never).unwrap();
+                    let number = add_index(database, &table, &definition, &never).unwrap();
                     assert_eq!(table.index_number(&definition.name), Some(number));
                     let worker = database.worker().unwrap();
                     let count = check(&worker.begin_read_only(), &table, number, &format!("{shape:?}, round {round}"));
@@ -195,7 +195,7 @@ fn while_others_write_with_standbys_checkpoints_and_restarts() {
                 }
                 if round > 0 {
                     let before = format!("value{}", round - 1);
-                    drop_index(&database, &table, table.index_number(&before).unwrap()).unwrap();
+                    drop_index(database, &table, table.index_number(&before).unwrap()).unwrap();
                 }
                 std::thread::sleep(Duration::from_millis(20));
                 done.store(true, Ordering::SeqCst);
@@ -253,7 +253,7 @@ fn what_is_not_unique_leaves_no_index() {
     let _ = put(database, &table, 0..5000, |id| (id, if id == 4321 { 77 } else { id }));
     let before = index_bytes(database, &table);
     for _ in 0..3 {
-        let error = add_index(&database, &table, &unique("values", 16), &never).unwrap_err();
+        let error = add_index(database, &table, &unique("values", 16), &never).unwrap_err();
         let IndexError::Build(BuildError::UniqueViolation { index, row: found }) = &error else { panic!("{error}") };
         assert_eq!((index.as_str(), &found[16..]), ("values", &77u64.to_le_bytes()[..]));
         wait_for("its memory is given back", || {
@@ -274,19 +274,19 @@ fn what_is_not_unique_leaves_no_index() {
         database.wait(ticket).unwrap();
     }
     // Rows that are too short for it, and one who changes his mind.
-    let error = add_index(&database, &table, &unique("long", 24), &never).unwrap_err();
+    let error = add_index(database, &table, &unique("long", 24), &never).unwrap_err();
     assert!(matches!(error, IndexError::Build(BuildError::Row { length: 24, .. })), "{error}");
     let asked = AtomicU64::new(0);
-    let error = add_index(&database, &table, &by_value("value"), &|| asked.fetch_add(1, Ordering::SeqCst) == 3);
+    let error = add_index(database, &table, &by_value("value"), &|| asked.fetch_add(1, Ordering::SeqCst) == 3);
     assert!(matches!(error, Err(IndexError::Cancelled)));
     // The same name twice, and no index.
-    let error = add_index(&database, &table, &by_value("things_group"), &never).unwrap_err();
+    let error = add_index(database, &table, &by_value("things_group"), &never).unwrap_err();
     assert!(error.to_string().contains("already"), "{error}");
-    let error = add_index(&database, &table, &IndexDefinition::new("none", false, &[]), &never).unwrap_err();
+    let error = add_index(database, &table, &IndexDefinition::new("none", false, &[]), &never).unwrap_err();
     assert!(error.to_string().contains("no column"), "{error}");
-    assert!(matches!(drop_index(&database, &table, 0), Err(IndexError::NoIndex { .. })));
-    assert!(matches!(drop_index(&database, &table, 2), Err(IndexError::NoIndex { .. })));
-    assert!(matches!(drop_index(&database, &table, 99), Err(IndexError::NoIndex { .. })));
+    assert!(matches!(drop_index(database, &table, 0), Err(IndexError::NoIndex { .. })));
+    assert!(matches!(drop_index(database, &table, 2), Err(IndexError::NoIndex { .. })));
+    assert!(matches!(drop_index(database, &table, 99), Err(IndexError::NoIndex { .. })));
     // Without the second one it can be.
     let worker = database.worker().unwrap();
     let moved = worker.execute(Isolation::Snapshot, |txn| {
@@ -294,7 +294,7 @@ fn what_is_not_unique_leaves_no_index() {
         Ok(txn.update(&table, record.rid, &row(4321, 4321, 4321))?)
     });
     let _ = moved.unwrap();
-    let number = add_index(&database, &table, &unique("values", 16), &never).unwrap();
+    let number = add_index(database, &table, &unique("values", 16), &never).unwrap();
     check(&worker.begin_read_only(), &table, number, "unique");
     let taken = worker.begin(Isolation::Snapshot).insert(&table, &row(9999, 1, 77)).unwrap_err();
     assert_eq!(taken, WriteError::UniqueViolation { index: "values".into() });
@@ -507,7 +507,7 @@ fn what_was_being_built_is_dropped_by_the_next_primary() {
                 worker.collect_garbage();
                 !database.core().catalog.has_dropped() && index_bytes(database, &table).1 == 2
             });
-            let number = add_index(&database, &table, &by_value("values"), &never).unwrap();
+            let number = add_index(database, &table, &by_value("values"), &never).unwrap();
             assert_eq!(check(&worker.begin_read_only(), &table, number, &format!("{shape:?}")), 1012);
             drop(worker);
             next.stop().unwrap();
@@ -530,7 +530,7 @@ fn what_a_take_over_cuts_off_was_neither_added_nor_dropped() {
             let database = old.database();
             let table = database.create_table(&definition()).unwrap();
             database.wait(put(database, &table, 0..1000, |id| (id % 7, id))).unwrap();
-            let kept = add_index(&database, &table, &by_value("kept"), &never).unwrap();
+            let kept = add_index(database, &table, &by_value("kept"), &never).unwrap();
             let end = database.core().snapshots.current();
             for node in [&second, &third] {
                 node.wait_visible(end, soon()).unwrap();
@@ -582,7 +582,7 @@ fn what_a_take_over_cuts_off_was_neither_added_nor_dropped() {
             let database = third.database();
             let table = database.table("things").unwrap();
             let _ = put(database, &table, 5000..5050, |_| (1, 1));
-            let added = add_index(&database, &table, &by_value("other"), &never).unwrap();
+            let added = add_index(database, &table, &by_value("other"), &never).unwrap();
             assert_eq!(added, kept + 1);
             let end: Stamp = put(database, &table, 6000..6050, |_| (1, 1)).until;
             second.follow(third.address());

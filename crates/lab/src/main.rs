@@ -42,7 +42,7 @@ enum Command {
     ///
     /// The primary runs within this process, standbys beside it in processes of their own.
     #[command(subcommand)]
-    Bench(bench::Bench),
+    Bench(Box<bench::Bench>),
     /// Measure what papers have measured, at this machine's scale: figures with the papers' beside, and what differs.
     ///
     /// `freshet-lab experiment list` shows which there are. Each is a sweep of `freshet-lab bench`, and leaves a
@@ -70,7 +70,7 @@ impl Command {
             messages::begin(Format::Text, &levels)?;
         }
         match self {
-            Self::Bench(options) => bench::run(options),
+            Self::Bench(options) => bench::run(*options),
             Self::Experiment(options) => experiment::run(&options),
             Self::Torture(options) => torture::run(&options),
             Self::Node(options) => serve::node(&options, |isolation| Arc::new(Benchmark::new(isolation))),

@@ -595,7 +595,7 @@ fn replace(directory: &Path, control: &Control) -> Result<(), ControlError> {
     with_descriptors(write).map_err(|source| io_error("replace", &file, source))
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,5 +1,5 @@
-//! What a primary's and a standby's log have in common: the ring, the store behind it, how far the bytes
-//! are durable, and reading them back from wherever they are. It outlives a promotion, and so do its readers.
+//! The ring, the store behind it, how far the bytes are durable, and reading them back from wherever they
+//! are. It outlives a promotion, and so do its readers.
 
 use std::{
     fmt,
@@ -13,10 +13,12 @@ use std::{
 use freshet_base::{Stamp, Watermark};
 
 use crate::{
-    buffer::{Flusher, LogBuffer, Memory, RingRead},
-    runs::{Run, Runs},
+    buffer::{Flusher, LogBuffer, Memory, RingRead, Run},
+    persist::buffer::PersistentBuffer,
+    runs::Runs,
     segments::StoreError,
     store::LogStore,
+    stream::{LogOpenError, Persistence, Pmem},
 };
 
 /// At most this many bytes of a stream are ever written without being synced. So a valid block that lies at least as far behind a bad
@@ -53,7 +55,7 @@ impl fmt::Display for LogFailure {
         match &*self.0 {
             Cause::Store(error) => write!(f, "the log failed: {error}"),
             Cause::Bug => f.write_str(
-                "the log failed: its flushing thread ended by a bug (see its message on stderr); restart the node",
+                "the log failed: its persisting thread ended by a bug (see its message on stderr); restart the node",
             ),
         }
     }
@@ -130,6 +132,7 @@ pub(crate) trait FlushWatcher {
 pub(crate) struct Core {
     pub(crate) buffer: LogBuffer,
     pub(crate) store: Option<LogStore>,
+    pub(crate) pmem: Pmem,
     pub(crate) durable: Watermark,
     /// Everything below can be read from the store, durable or not.
     written: AtomicU64,
@@ -139,27 +142,46 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Makes durable in persistent memory what others have stored in `[from, to)`: the calling thread's share.
-    #[cfg(not(loom))]
-    pub(crate) fn persist_received(&self, from: Stamp, to: Stamp) {
-        if let Some(persistent) = self.buffer.persistent() {
-            persistent.persist_received(from, to);
-        }
-    }
-
-    /// A log of one flusher for each stream. `whole` is the last end of a transaction at or below `start`.
-    pub(crate) fn new(
+    /// A log with a ring of `capacity` bytes, of one flusher for each stream, that goes on at `start`; `whole`
+    /// is the last end of a transaction at or below that. With `lent`, others can map the ring, which is in
+    /// huge pages if that says so.
+    pub(crate) fn open(
+        persistence: Persistence,
         capacity: usize,
-        store: Option<LogStore>,
+        lent: Option<bool>,
         start: Stamp,
         whole: Stamp,
-    ) -> (Arc<Self>, Vec<Flusher>) {
-        Self::with_memory(Memory::new(capacity), store, start, whole)
+    ) -> Result<(Arc<Self>, Vec<Flusher>), LogOpenError> {
+        let (store, buffer) = match persistence {
+            Persistence::None => (None, None),
+            Persistence::File(store) => (Some(store), None),
+            Persistence::Pmem(store, config) => (Some(store), Some(config)),
+        };
+        if let Some(store) = &store {
+            store.set_patient(true);
+            store.resume(start)?;
+        }
+        let create = |config| {
+            let cluster = store.as_ref().expect("it comes with one").config().cluster;
+            PersistentBuffer::create(&config, cluster, capacity, start)
+        };
+        let pmem = Pmem(buffer.map(create).transpose()?);
+        let memory = match (&pmem.0, lent) {
+            (Some(buffer), _) => Memory::persistent(Arc::clone(buffer)),
+            (None, Some(huge_pages)) => Memory::shared(capacity, huge_pages).map_err(LogOpenError::Memory)?,
+            (None, None) => Memory::new(capacity),
+        };
+        Ok(Self::on(memory, pmem, store, start, whole))
     }
 
-    /// The same with a ring on memory that is there.
-    pub(crate) fn with_memory(
+    /// A ring of `capacity` bytes, and nothing else.
+    pub(crate) fn of_memory(capacity: usize, start: Stamp) -> (Arc<Self>, Vec<Flusher>) {
+        Self::on(Memory::new(capacity), Pmem(None), None, start, start)
+    }
+
+    fn on(
         memory: Memory,
+        pmem: Pmem,
         store: Option<LogStore>,
         start: Stamp,
         whole: Stamp,
@@ -170,12 +192,19 @@ impl Core {
             buffer,
             runs: Runs::new(store.as_ref(), start, whole),
             store,
+            pmem,
             durable: Watermark::new(start),
             written: AtomicU64::new(start.0),
             failure: OnceLock::new(),
             counters: Counters::default(),
         };
         (Arc::new(core), flushers)
+    }
+
+    /// Up to where blocks may be put into the store: what is filled, or, in persistent memory, what of that
+    /// is durable.
+    pub(crate) fn flushable(&self) -> Stamp {
+        if self.pmem.is_there() { self.durable.get() } else { self.buffer.filled() }
     }
 
     /// How many streams there are.
@@ -185,7 +214,6 @@ impl Core {
 
     /// Makes the flusher's share of `[from, to)` durable and tells `watcher`. `whole` is the last known end of a transaction at or below
     /// `to`: what is noted on the medium is where a restart begins to look for the log's end. After an error nothing can be said.
-    #[cfg(not(loom))]
     pub(crate) fn flush(
         &self,
         flusher: &mut Flusher,
@@ -211,7 +239,6 @@ impl Core {
     }
 
     /// The only stream's share is everything, and lies in one piece.
-    #[cfg(not(loom))]
     fn flush_alone(
         &self,
         store: &LogStore,
@@ -243,7 +270,6 @@ impl Core {
     }
 
     /// One stream of several: its blocks are gathered.
-    #[cfg(not(loom))]
     fn flush_share(
         &self,
         store: &LogStore,
@@ -304,7 +330,6 @@ impl Core {
         Ok(())
     }
 
-    #[cfg(not(loom))]
     fn sync(&self, store: &LogStore, stream: usize) -> Result<(), LogFailure> {
         let before = std::time::Instant::now();
         store.stream(stream).sync()?;
@@ -319,11 +344,7 @@ impl Core {
     pub(crate) fn cut(&self, flushers: &mut [&mut Flusher], at: Stamp, whole: Stamp) -> Result<(), StoreError> {
         self.buffer.cut(flushers, at);
         self.durable.cut(at);
-        #[cfg(not(loom))]
-        if let Some(persistent) = self.buffer.persistent() {
-            // Readers have stopped to look there.
-            persistent.take_back(at, self.buffer.claimed());
-        }
+        self.pmem.take_back(at, self.buffer.claimed());
         let Some(store) = &self.store else { return Ok(()) };
         if at.0 < self.written.load(Ordering::Acquire) {
             self.written.fetch_min(at.0, Ordering::AcqRel);
@@ -333,21 +354,7 @@ impl Core {
         Ok(())
     }
 
-    #[cfg(loom)]
-    pub(crate) fn flush(
-        &self,
-        flusher: &mut Flusher,
-        _from: Stamp,
-        to: Stamp,
-        _whole: Stamp,
-        watcher: &impl FlushWatcher,
-    ) -> Result<(), LogFailure> {
-        flusher.done(&self.buffer, to);
-        watcher.written();
-        watcher.durable(to)
-    }
-
-    /// Notes the processor time of the calling thread as the flushing thread's.
+    /// Notes the processor time of the calling thread as the persisting thread's.
     pub(crate) fn note_thread_cpu(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         self.counters.cpu_nanos.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Relaxed);
@@ -372,6 +379,11 @@ impl Core {
         {
             tracing::error!(%cause, "the log has failed: nothing commits any more before the node is started again");
         }
+        self.close();
+    }
+
+    /// The log has ended: nobody waits any longer.
+    pub(crate) fn close(&self) {
         self.durable.close();
         self.buffer.close();
     }

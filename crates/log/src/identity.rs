@@ -192,7 +192,7 @@ pub(crate) fn first_foreign(directory: &Path, ours: &dyn Fn(&str) -> bool) -> Re
     Ok(None)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -5,48 +5,70 @@
 //!
 //! - [`block`]: what the log is made of, byte for byte
 //! - [`buffer`]: the ring that workers copy blocks into (all of this crate's `unsafe` is there)
-//! - [`stream`]: reserving, filling, and the group commit of a primary
+//! - [`stream`]: the log itself: who fills it, what persists it and when, and its sinks
 //! - [`segments`] on a [`medium`]: where the bytes persist; [`store`]: one row of them for each stream
 //! - [`control`]: the directory, its owner and its term history
 //! - [`scan`] and [`tail`]: reading it again after a restart, and judging where it ends
-//! - [`standby`]: the log of a node that receives it
 //! - [`inspect`]: looking at it from outside
 //!
 //! The log never learns of replicas: it offers a [`stream::Sink`].
 
+#![cfg_attr(loom, allow(dead_code, unreachable_code, unused_imports, reason = "models use the latch-free parts alone"))]
+
 pub mod block;
 pub mod buffer;
+#[cfg(not(loom))]
 pub mod control;
+#[cfg(not(loom))]
 mod core;
+#[cfg(not(loom))]
 mod identity;
+#[cfg(not(loom))]
 pub mod inspect;
+#[cfg(not(loom))]
 pub mod medium;
 #[cfg(all(test, loom))]
 mod model;
+#[cfg(not(loom))]
 pub mod persist;
+#[cfg(not(loom))]
 pub mod reading;
+#[cfg(not(loom))]
 mod runs;
+#[cfg(not(loom))]
 pub mod scan;
+#[cfg(not(loom))]
 pub mod segments;
-pub mod standby;
+#[cfg(not(loom))]
 pub mod store;
+#[cfg(not(loom))]
 pub mod stream;
+#[cfg(not(loom))]
 pub mod tail;
+#[cfg(not(loom))]
 mod transaction_ends;
 
+/// The latch-free parts, which is what loom models.
+#[cfg(loom)]
+mod stream {
+    pub(crate) mod bounds;
+    pub(crate) mod dirty;
+    pub(crate) mod doorbell;
+}
+
 #[cfg(not(loom))]
-pub use crate::buffer::RingMemory;
-pub use crate::core::{LogFailure, LogReader, LogStatistics, ReadError};
 pub use crate::{
     block::{Block, BlockBuilder, BlockError, BlockHeader, BlockKind, RecordHeader, RecordKind, RecordRef},
+    buffer::RingMemory,
     control::{Control, ControlError, LogDirectory, LogPlace, check_devices},
+    core::{LogFailure, LogReader, LogStatistics, ReadError},
     scan::{BlockScanner, Chunk, LogSource},
     segments::{Lack, SegmentStore, StoreConfig, StoreError},
-    standby::{AcceptError, Accepted, ReceiveError, Receiver, StandbyLog, StandbyRing, Writable},
     store::{LogStore, Piece, PieceError},
     stream::{
-        Batch, Division, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError, Nudge, Reservation,
-        ReserveError, Sink, SinkHandle, TooManyWriters, Writer,
+        AcceptError, Accepted, Batch, Division, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError,
+        Nudge, Persistence, ReceiveConfig, ReceiveError, Receiver, Reservation, ReserveError, Sink, SinkHandle,
+        TooManyWriters, Writable, Writer,
     },
     tail::{Tail, TailError, Torn, find_tail},
     transaction_ends::TransactionEnds,

@@ -16,20 +16,13 @@ use freshet_base::Stamp;
 
 use crate::{
     block::{BLOCK_HEADER, CONTINUED, STREAM_SHIFT},
-    buffer::{Flusher, LogBuffer},
+    buffer::{Flusher, LogBuffer, Run},
     segments::Note,
     store::LogStore,
 };
 
 /// How far apart landmarks are entered, in bytes of a stream.
 const LANDMARKS: u64 = 16 << 10;
-
-/// Blocks of one stream that lie one behind the other in the virtual log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Run {
-    pub(crate) from: Stamp,
-    pub(crate) to: Stamp,
-}
 
 #[derive(Debug)]
 pub(crate) struct Runs(Mutex<Dealt>);
@@ -110,7 +103,6 @@ impl Runs {
 
     /// Deals out everything below `to`, which is filled, and gives the flusher what is its stream's. Until it says
     /// [`Runs::durable`], the stream is where it was.
-    #[cfg(not(loom))]
     pub(crate) fn take(
         &self,
         buffer: &LogBuffer,
@@ -194,7 +186,6 @@ impl Dealt {
         Stamp(streams.fold(self.walked, u64::min))
     }
 
-    #[cfg(not(loom))]
     fn walk(&mut self, buffer: &LogBuffer, store: &LogStore, flusher: &mut Flusher, to: Stamp) {
         if to.0 <= self.walked {
             return;
@@ -238,7 +229,7 @@ impl Dealt {
 }
 
 /// Every order in which the flushers of two or three streams take, write and sync, with every way to deal out the blocks.
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 

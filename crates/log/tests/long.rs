@@ -13,7 +13,7 @@ use std::{
 use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
     Batch, Block, BlockBuilder, BlockHeader, BlockKind, GroupCommitKind, Log, LogConfig, LogReader, LogStore, Nudge,
-    RecordKind, ReserveError, Sink, StandbyLog, Writer,
+    Persistence, RecordKind, ReserveError, Sink, Writer,
     persist::{Method, PersistenceConfig, recover_buffer},
 };
 use stores::{CONFIG, store};
@@ -179,7 +179,7 @@ fn they_share_the_log_with_others() {
 
 #[test]
 fn without_a_store_sinks_make_room_within_them() {
-    let log = Log::open(small(GroupCommitKind::Pipelined), None, Stamp(0), Term(1)).unwrap();
+    let log = Log::open(small(GroupCommitKind::Pipelined), Persistence::None, Stamp(0), Term(1)).unwrap();
     let recorder = Arc::new(Recorder::default());
     *recorder.reader.lock().unwrap() = Some(log.reader());
     let handle = log.attach(Arc::clone(&recorder) as _);
@@ -301,7 +301,7 @@ fn one_in_persistent_memory_is_there_or_not() {
                 let found = transactions(|at, into| store.read(at, into).unwrap(), known);
                 assert_eq!(found.len() as u64, round * if stop == 40 { 3 } else { 2 });
                 let persistence = persistence(directory.path());
-                let log = Log::open_persistent(small(kind), &persistence, store, known, Term(1)).unwrap();
+                let log = Log::open(small(kind), Persistence::Pmem(store, persistence), known, Term(1)).unwrap();
                 let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
                 long(&mut writer, streams, (round, 30), |_| true).unwrap();
                 (_, known) = one(&mut writer, &mut builder, round).unwrap();
@@ -342,7 +342,7 @@ fn a_standby_knows_where_transactions_end() {
             // What was half a transaction when it was closed is cut off.
             assert_eq!(found.end, whole(at), "{streams} streams, round {round}");
             at = found.end;
-            let (standby, mut receiver) = StandbyLog::open(RING, store, at).unwrap();
+            let (standby, mut receiver) = Log::receive(RING, store, at).unwrap();
             assert_eq!(standby.transaction_end(at), at);
             let until = Stamp(end.0 * (round + 1) / 7);
             while at < until {
@@ -368,7 +368,7 @@ fn a_standby_knows_where_transactions_end() {
                 at = to;
                 assert_eq!(standby.transaction_end(at), whole(at), "{streams} streams, at {at}");
             }
-            standby.persisted().wait(at, None).unwrap();
+            standby.durable_mark().wait(at, None).unwrap();
             if round == 3 {
                 // A take-over: half a transaction goes, and the rest comes again.
                 let cut = whole(at);

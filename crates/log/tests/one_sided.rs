@@ -9,8 +9,8 @@ use std::{
 
 use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
 use freshet_log::{
-    AcceptError, Block, BlockBuilder, BlockError, BlockKind, LogConfig, LogStore, ReadError, Receiver, RecordKind,
-    StandbyLog, StoreConfig,
+    AcceptError, Block, BlockBuilder, BlockError, BlockKind, Log, LogConfig, LogStore, ReadError, Receiver, RecordKind,
+    StoreConfig,
 };
 
 const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
@@ -32,7 +32,7 @@ struct Remote {
 }
 
 impl Remote {
-    fn new(log: &StandbyLog) -> Self {
+    fn new(log: &Log) -> Self {
         let memory = log.shared_memory();
         let (file, offset) = memory.file().unwrap();
         assert_eq!(memory.words().len() as u64 * 8, RING);
@@ -47,8 +47,8 @@ impl Remote {
     }
 }
 
-fn open() -> (StandbyLog, Receiver) {
-    StandbyLog::open(RING as usize, LogStore::in_memory(CONFIG), Stamp(0)).unwrap()
+fn open() -> (Log, Receiver) {
+    Log::receive(RING as usize, LogStore::in_memory(CONFIG), Stamp(0)).unwrap()
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn what_is_put_into_the_ring_is_checked_and_becomes_the_log() {
         }
         receiver.accept(to).unwrap();
         assert_eq!((log.received().get(), log.transaction_end(to)), (to, to));
-        log.persisted().wait(to, None).unwrap();
+        log.durable_mark().wait(to, None).unwrap();
         let mut bytes = [0; LENGTH as usize];
         reader.read(at, &mut bytes).unwrap();
         assert_eq!(Block::parse(&bytes, at).unwrap().records().next().unwrap().header.rid, Rid(at.0));
@@ -188,8 +188,8 @@ fn a_deposed_writer_does_not_reach_the_log_of_the_next_reign() {
     write_old(Stamp(0), 5);
     receiver.accept(began).unwrap();
     let config = LogConfig { partition: 1 << 10, ..LogConfig::default() };
-    let reign = log.promote(receiver, config, Term(2)).unwrap();
-    drop(log);
+    log.promote(receiver, config, Term(2)).unwrap();
+    let reign = log;
     let mut writer = reign.writer().unwrap();
     let mut end = began;
     for number in 0..20 {
@@ -226,7 +226,7 @@ fn what_may_be_written_from_outside_is_not_read_from_the_ring() {
         log.grant();
         let blocks: Vec<u8> = (0..half / LENGTH).flat_map(|number| block(at.plus(number * LENGTH), 1)).collect();
         receiver.append(&blocks).unwrap();
-        log.persisted().wait(at.plus(half), None).unwrap();
+        log.durable_mark().wait(at.plus(half), None).unwrap();
         log.note_replayed(at.plus(half));
     }
     let end = Stamp(4 * half);

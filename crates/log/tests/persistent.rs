@@ -7,7 +7,7 @@ use std::{path::Path, time::Duration};
 
 use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
-    Block, BlockBuilder, BlockKind, GroupCommitKind, Log, LogConfig, Nudge, RecordKind, Writer,
+    Block, BlockBuilder, BlockKind, GroupCommitKind, Log, LogConfig, Nudge, Persistence, RecordKind, Writer,
     persist::{BufferError, Medium, Method, PersistenceConfig, recover_buffer},
 };
 use freshet_testing::available;
@@ -30,7 +30,7 @@ fn open(directory: &Path, streams: usize, method: Method, kind: GroupCommitKind)
     let tail = store.settle_before_buffer().unwrap();
     let end = recover_buffer(&directory.join("buffer"), NodeId(7), &store, &tail, &[], false).unwrap();
     let config = LogConfig { capacity: RING, partition: 4096, group_commit: kind, ..LogConfig::default() };
-    let log = Log::open_persistent(config, &persistence(directory, method), store, end, Term(1)).unwrap();
+    let log = Log::open(config, Persistence::Pmem(store, persistence(directory, method)), end, Term(1)).unwrap();
     if std::env::var_os("FRESHET_DAX").is_some() {
         assert_eq!(log.persistent_medium().unwrap().0, Medium::Dax);
     }

@@ -13,7 +13,7 @@ use std::{
 
 use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
 use freshet_log::{
-    BlockBuilder, BlockKind, Log, LogConfig, LogStore, RecordKind, SegmentStore, StandbyLog, StoreConfig, Writer,
+    BlockBuilder, BlockKind, Log, LogConfig, LogStore, RecordKind, SegmentStore, StoreConfig, Writer,
     medium::{FileMedium, Medium, keep_descriptors},
 };
 use gate::{Gate, State};
@@ -137,7 +137,7 @@ fn a_standby_without_room_waits_and_goes_on() {
     let media = [Arc::clone(&medium)];
     let store = open(&media);
     store.settle().unwrap();
-    let (log, mut receiver) = StandbyLog::open(1 << 20, store, Stamp(0)).unwrap();
+    let (log, mut receiver) = Log::receive(1 << 20, store, Stamp(0)).unwrap();
     medium.set(State::NoNew);
     let mut builder = BlockBuilder::new();
     let mut at = Stamp(0);
@@ -154,10 +154,10 @@ fn a_standby_without_room_waits_and_goes_on() {
     };
     receiver.append(&batch(Stamp(3 * SIZE))).unwrap();
     wait_for("the lack of room", || log.lack().is_some_and(|lack| lack.stalled));
-    assert!(log.persisted().get() <= Stamp(SIZE) && log.failure().is_none());
+    assert!(log.durable_mark().get() <= Stamp(SIZE) && log.failure().is_none());
     receiver.append(&batch(Stamp(4 * SIZE))).unwrap();
     medium.set(State::Open);
-    log.persisted().wait(Stamp(4 * SIZE), Some(Instant::now() + SOON)).unwrap();
+    log.durable_mark().wait(Stamp(4 * SIZE), Some(Instant::now() + SOON)).unwrap();
     wait_for("room", || log.lack().is_none());
     log.close().unwrap();
 }

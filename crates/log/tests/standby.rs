@@ -3,13 +3,14 @@
 use std::{
     io::{Read, Write},
     os::unix::net::UnixStream,
+    sync::{Arc, Mutex},
     thread,
 };
 
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
-    Block, BlockBuilder, BlockKind, LogConfig, LogStore, ReadError, ReceiveError, RecordKind, StandbyLog, StoreConfig,
-    find_tail,
+    Batch, Block, BlockBuilder, BlockKind, Log, LogConfig, LogStore, ReadError, ReceiveConfig, ReceiveError,
+    RecordKind, Sink, StoreConfig, find_tail,
 };
 
 const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
@@ -34,10 +35,10 @@ fn batch(from: Stamp, count: u64, term: u32) -> Vec<u8> {
 fn what_has_arrived_before_the_end_is_in_the_store() {
     let round = || {
         let store = LogStore::in_memory(CONFIG);
-        let (log, mut receiver) = StandbyLog::open(RING, store.clone(), Stamp(0)).unwrap();
+        let (log, mut receiver) = Log::receive(RING, store.clone(), Stamp(0)).unwrap();
         receiver.append(&batch(Stamp(0), 3, 1)).unwrap();
         log.close().unwrap();
-        assert_eq!((store.watermark(), log.persisted().get()), (Stamp(3 * 208), Stamp(3 * 208)));
+        assert_eq!((store.watermark(), log.durable_mark().get()), (Stamp(3 * 208), Stamp(3 * 208)));
     };
     thread::scope(|scope| {
         for _ in 0..16 {
@@ -48,7 +49,7 @@ fn what_has_arrived_before_the_end_is_in_the_store() {
 
 #[test]
 fn a_stream_of_bytes_becomes_a_log() {
-    let (log, mut receiver) = StandbyLog::open(RING, LogStore::in_memory(CONFIG), Stamp(0)).unwrap();
+    let (log, mut receiver) = Log::receive(RING, LogStore::in_memory(CONFIG), Stamp(0)).unwrap();
     let (mut primary, mut standby) = UnixStream::pair().unwrap();
     const BATCH: u64 = 30 * 208;
     const END: Stamp = Stamp(40 * BATCH);
@@ -89,7 +90,7 @@ fn a_stream_of_bytes_becomes_a_log() {
             receiver.received_to(end);
             at = end;
         }
-        log.persisted().wait(END, None).unwrap();
+        log.durable_mark().wait(END, None).unwrap();
     });
     log.close().unwrap();
     assert_eq!(find_tail(log.store(), Stamp(0), log.store().watermark()).unwrap().end, END);
@@ -107,9 +108,9 @@ fn receive(receiver: &mut freshet_log::Receiver, bytes: &[u8]) {
 
 #[test]
 fn room_is_what_is_persisted_and_replayed() {
-    let (log, mut receiver) = StandbyLog::open(RING, LogStore::in_memory(CONFIG), Stamp(0)).unwrap();
+    let (log, mut receiver) = Log::receive(RING, LogStore::in_memory(CONFIG), Stamp(0)).unwrap();
     receive(&mut receiver, &batch(Stamp(0), 50, 1));
-    log.persisted().wait(Stamp(50 * 208), None).unwrap();
+    log.durable_mark().wait(Stamp(50 * 208), None).unwrap();
     assert_eq!(log.free_until(), Stamp(RING as u64), "nothing is replayed yet");
     assert!(matches!(receiver.writable(Stamp(50 * 208), 16 << 10), Err(ReceiveError::NoRoom { .. })));
     assert!(matches!(receiver.writable(Stamp(208), 8), Err(ReceiveError::Gap { .. })));
@@ -121,18 +122,18 @@ fn room_is_what_is_persisted_and_replayed() {
 fn a_cut_takes_back_what_the_old_primary_never_had_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
     let store = LogStore::open_directory(directory.path(), CONFIG).unwrap();
-    let (log, mut receiver) = StandbyLog::open(RING, store, Stamp(0)).unwrap();
+    let (log, mut receiver) = Log::receive(RING, store, Stamp(0)).unwrap();
     receive(&mut receiver, &batch(Stamp(0), 30, 1));
-    log.persisted().wait(Stamp(30 * 208), None).unwrap();
+    log.durable_mark().wait(Stamp(30 * 208), None).unwrap();
     log.note_replayed(Stamp(20 * 208));
     let (reader, at) = (log.reader(), Stamp(20 * 208));
     receiver.cut(at).unwrap();
-    assert_eq!((log.received().get(), log.persisted().get(), log.store().stream(0).end()), (at, at, at));
+    assert_eq!((log.received().get(), log.durable_mark().get(), log.store().stream(0).end()), (at, at, at));
     let mut bytes = [0; 208];
     assert!(matches!(reader.read(at, &mut bytes), Err(ReadError::Beyond { .. })));
     reader.read(Stamp(19 * 208), &mut bytes).unwrap();
     receive(&mut receiver, &batch(at, 40, 2));
-    log.persisted().wait(at.plus(40 * 208), None).unwrap();
+    log.durable_mark().wait(at.plus(40 * 208), None).unwrap();
     reader.read(at, &mut bytes).unwrap();
     assert_eq!(Block::parse(&bytes, at).unwrap().header().term, Term(2));
     // Beyond the ring, from the store.
@@ -147,17 +148,16 @@ fn a_cut_takes_back_what_the_old_primary_never_had_acknowledged() {
 fn a_promoted_standby_goes_on_as_the_primary() {
     let directory = tempfile::tempdir().unwrap();
     let store = LogStore::open_directory(directory.path(), CONFIG).unwrap();
-    let (standby, mut receiver) = StandbyLog::open(RING, store.clone(), Stamp(0)).unwrap();
+    let (standby, mut receiver) = Log::receive(RING, store.clone(), Stamp(0)).unwrap();
     let reader = standby.reader();
     receive(&mut receiver, &batch(Stamp(0), 50, 1));
     let at = receiver.received();
     // A batch that never came whole: its bytes are in the ring, and overwrote what was there before.
-    standby.persisted().wait(at, None).unwrap();
+    standby.durable_mark().wait(at, None).unwrap();
     standby.note_replayed(at);
     receiver.writable(at, 12 << 10).unwrap().copy_from(&[0xEE; 12 << 10]);
-    let log = standby.promote(receiver, LogConfig { partition: 1 << 10, ..LogConfig::default() }, Term(2)).unwrap();
-    standby.close().unwrap();
-    drop(standby);
+    standby.promote(receiver, LogConfig { partition: 1 << 10, ..LogConfig::default() }, Term(2)).unwrap();
+    let log = standby;
     assert_eq!((log.start(), log.reserved()), (at, at));
     // What the lost batch overwrote comes from the store.
     let mut bytes = [0; 208];
@@ -179,4 +179,67 @@ fn a_promoted_standby_goes_on_as_the_primary() {
     log.close().unwrap();
     let tail = find_tail(&store, Stamp(0), store.watermark()).unwrap();
     assert_eq!((tail.end, tail.term), (end, Some(Term(2))));
+}
+
+/// What a sink has heard, in its order.
+#[derive(Debug, Clone, PartialEq)]
+enum Heard {
+    Batch(Stamp, Stamp, Vec<Stamp>, Vec<Stamp>),
+    Durable(Stamp),
+    Cut(Stamp),
+}
+
+#[derive(Default)]
+struct Ear(Mutex<Vec<Heard>>);
+
+impl Sink for Ear {
+    fn batch(&self, batch: &Batch<'_>) {
+        let (partitions, transactions) = (batch.partition_ends.to_vec(), batch.transaction_ends.to_vec());
+        self.0.lock().unwrap().push(Heard::Batch(batch.from, batch.to, partitions, transactions));
+    }
+
+    fn durable(&self, to: Stamp) {
+        self.0.lock().unwrap().push(Heard::Durable(to));
+    }
+
+    fn cut(&self, at: Stamp) {
+        self.0.lock().unwrap().push(Heard::Cut(at));
+    }
+}
+
+/// A sink hears of what is received as it does of what is written here, also across a cut and a promotion.
+#[test]
+fn a_sink_follows_a_log_that_is_received_cut_and_promoted() {
+    let config = ReceiveConfig { capacity: RING, partition: 1 << 10, ..ReceiveConfig::default() };
+    let (log, mut receiver) = Log::receive_with(&config, LogStore::in_memory(CONFIG), Stamp(0)).unwrap();
+    receive(&mut receiver, &batch(Stamp(0), 2, 1));
+    let ear = Arc::new(Ear::default());
+    let handle = log.attach(Arc::clone(&ear) as _);
+    let from = Stamp(2 * 208);
+    assert_eq!(handle.from(), from, "what came before was handed out before");
+    let to = from.plus(10 * 208);
+    receive(&mut receiver, &batch(from, 10, 1));
+    log.durable_mark().wait(to, None).unwrap();
+    // A partition ends with the first block that reaches into the next one.
+    let partitions = vec![Stamp(5 * 208), Stamp(10 * 208)];
+    let heard = || std::mem::take(&mut *ear.0.lock().unwrap());
+    // Of the ends of transactions within a batch, only some are remembered.
+    assert_eq!(heard()[0], Heard::Batch(from, to, partitions, vec![to]));
+    let cut = Stamp(7 * 208);
+    receiver.cut(cut).unwrap();
+    assert_eq!(heard().last(), Some(&Heard::Cut(cut)));
+    // One long block over a partition that ended in what was cut.
+    let end = cut.plus(3000);
+    receive(&mut receiver, &block(cut, 3000, 2));
+    log.durable_mark().wait(end, None).unwrap();
+    assert_eq!(heard()[0], Heard::Batch(cut, end, vec![end], vec![end]));
+    log.promote(receiver, LogConfig { partition: 1 << 10, ..LogConfig::default() }, Term(3)).unwrap();
+    let began = log.begin_term(NodeId(3)).unwrap();
+    log.wait_durable(began, None).unwrap();
+    log.close().unwrap();
+    let told = heard();
+    assert!(
+        matches!(told.iter().find(|it| matches!(it, Heard::Batch(..))), Some(Heard::Batch(from, ..)) if *from == end)
+    );
+    assert!(told.contains(&Heard::Durable(began)), "{told:?}");
 }

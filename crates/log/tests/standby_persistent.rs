@@ -9,7 +9,7 @@ use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc, thread, time::
 use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
     AcceptError, Block, BlockBuilder, BlockError, BlockKind, GroupCommitKind, Log, LogConfig, LogStore, Nudge,
-    Receiver, RecordKind, SegmentStore, StandbyLog, StandbyRing,
+    Persistence, ReceiveConfig, Receiver, RecordKind, SegmentStore,
     persist::{Medium, Method, PersistenceConfig, recover_buffer, time_around_cache},
 };
 use freshet_testing::available;
@@ -30,10 +30,11 @@ fn recover(directory: &Path, store: &LogStore, terms: &[(Term, Stamp)]) -> Stamp
 }
 
 /// A standby's log on `store`, where a restart finds its end.
-fn open_on(directory: &Path, store: LogStore, method: Method, upon_replay: bool) -> (StandbyLog, Receiver, Stamp) {
+fn open_on(directory: &Path, store: LogStore, method: Method, upon_replay: bool) -> (Log, Receiver, Stamp) {
     let end = recover(directory, &store, &[]);
-    let ring = StandbyRing::Persistent { persistence: persistence(directory, method), upon_replay };
-    let (log, receiver) = StandbyLog::open_on(&ring, RING, store, end).unwrap();
+    let config = ReceiveConfig { capacity: RING, upon_replay, ..ReceiveConfig::default() };
+    let (log, receiver) =
+        Log::receive_with(&config, Persistence::Pmem(store, persistence(directory, method)), end).unwrap();
     let (medium, found) = log.persistent_medium().unwrap();
     assert_eq!(found, method);
     if std::env::var_os("FRESHET_DAX").is_some() {
@@ -42,7 +43,7 @@ fn open_on(directory: &Path, store: LogStore, method: Method, upon_replay: bool)
     (log, receiver, end)
 }
 
-fn open(directory: &Path) -> (StandbyLog, Receiver, Stamp) {
+fn open(directory: &Path) -> (Log, Receiver, Stamp) {
     open_on(directory, store(directory, 1), Method::best().unwrap(), true)
 }
 
@@ -60,7 +61,7 @@ fn batch(from: Stamp, count: u64, term: u32, streams: u64) -> Vec<u8> {
 }
 
 /// What replay does with a piece: several threads persist, each its share; then it counts; then it is replayed.
-fn persist(log: &StandbyLog, from: Stamp, to: Stamp) {
+fn persist(log: &Log, from: Stamp, to: Stamp) {
     let middle = Stamp(from.0 + (to.since(from) / LENGTH / 2) * LENGTH);
     thread::scope(|scope| {
         scope.spawn(|| log.persist_share(from, middle));
@@ -69,7 +70,7 @@ fn persist(log: &StandbyLog, from: Stamp, to: Stamp) {
     log.note_persisted(to).unwrap();
 }
 
-fn receive(log: &StandbyLog, receiver: &mut Receiver, count: u64, term: u32) -> Stamp {
+fn receive(log: &Log, receiver: &mut Receiver, count: u64, term: u32) -> Stamp {
     let from = receiver.received();
     receiver.append(&batch(from, count, term, 1)).unwrap();
     let to = receiver.received();
@@ -108,11 +109,11 @@ fn what_was_persisted_is_there_after_the_process_ended() {
                     receiver.wait_room(to).unwrap();
                     receiver.append(&batch(from, 40, 1, streams as u64)).unwrap();
                     if upon_replay {
-                        assert_eq!(log.persisted().get(), from, "nobody has persisted it yet");
+                        assert_eq!(log.durable_mark().get(), from, "nobody has persisted it yet");
                         persist(&log, from, to);
-                        assert_eq!(log.persisted().get(), to);
+                        assert_eq!(log.durable_mark().get(), to);
                     } else {
-                        log.persisted().wait(to, None).unwrap();
+                        log.durable_mark().wait(to, None).unwrap();
                     }
                     log.note_replayed(to);
                     known = to;
@@ -123,7 +124,7 @@ fn what_was_persisted_is_there_after_the_process_ended() {
             let from = receiver.received();
             receiver.append(&batch(from, 3, 1, streams as u64)).unwrap();
             persist(&log, from, from.plus(2 * LENGTH));
-            assert_eq!(log.persisted().get(), from.plus(2 * LENGTH));
+            assert_eq!(log.durable_mark().get(), from.plus(2 * LENGTH));
             log.crash_for_test();
             let store = store(directory.path(), streams);
             let end = recover(directory.path(), &store, &[]);
@@ -145,7 +146,7 @@ fn slow_segments_hold_back_room_and_nothing_else() {
     while end.plus(20 * LENGTH) <= log.free_until() {
         end = receive(&log, &mut receiver, 20, 1);
         log.note_replayed(end);
-        assert_eq!(log.persisted().get(), end);
+        assert_eq!(log.durable_mark().get(), end);
     }
     assert_eq!((log.free_until(), log.grant()), (Stamp(RING as u64), Stamp(RING as u64)));
     let mut bytes = [0; LENGTH as usize];
@@ -185,7 +186,7 @@ fn a_full_disk_stops_the_log_and_loses_nothing() {
         if let Err(failure) = log.note_persisted(end) {
             break failure;
         }
-        acknowledged = log.persisted().get();
+        acknowledged = log.durable_mark().get();
         log.note_replayed(acknowledged);
     };
     assert!(failure.to_string().contains("does not answer"), "{failure}");
@@ -212,7 +213,7 @@ fn what_was_cut_does_not_come_back() {
         beyond.copy_from(&batch(end, 2, 1, 1));
         let at = Stamp(10 * LENGTH);
         receiver.cut(at).unwrap();
-        assert_eq!((log.received().get(), log.persisted().get()), (at, at));
+        assert_eq!((log.received().get(), log.durable_mark().get()), (at, at));
         log.crash_for_test();
         // Nothing at all came after the cut.
         let (log, mut receiver, begin) = open(directory.path());
@@ -255,7 +256,7 @@ fn blocks_of_a_term_that_does_not_reign_there_are_not_taken() {
     check(&store, known, |stamp| if stamp < end { 1 } else { 2 });
 }
 
-fn remote(log: &StandbyLog) -> (File, u64) {
+fn remote(log: &Log) -> (File, u64) {
     let memory = log.shared_memory();
     let (file, offset) = memory.file().unwrap();
     assert!(memory.is_persistent());
@@ -305,8 +306,8 @@ fn a_deposed_writer_reaches_neither_the_next_reign_nor_a_restarted_node() {
     receiver.accept(began).unwrap();
     persist(&standby, Stamp(0), began);
     let config = LogConfig { partition: 1 << 10, ..LogConfig::default() };
-    let log = standby.promote(receiver, config, Term(2)).unwrap();
-    drop(standby);
+    standby.promote(receiver, config, Term(2)).unwrap();
+    let log = standby;
     let end = commit(&log, 5, 2);
     write_old(began, 20);
     log.crash_for_test();
@@ -356,9 +357,8 @@ fn a_standby_becomes_a_primary_in_the_same_memory_and_back() {
         let began = receiver.received();
         receiver.writable(began, 9 * LENGTH).unwrap().copy_from(&batch(began, 8, 1, 1));
         let config = LogConfig { partition: 1 << 10, group_commit, ..LogConfig::default() };
-        let log = standby.promote(receiver, config, Term(2)).unwrap();
-        standby.close().unwrap();
-        drop(standby);
+        standby.promote(receiver, config, Term(2)).unwrap();
+        let log = standby;
         assert_eq!((log.start(), log.persistent_medium().unwrap().1), (began, Method::best().unwrap()));
         // Several laps, and a block that ends where one of those that never counted begins.
         let first = commit(&log, 1, 2);
@@ -367,8 +367,8 @@ fn a_standby_becomes_a_primary_in_the_same_memory_and_back() {
         drop(log);
         let (standby, receiver, begin) = open(directory.path());
         assert_eq!(begin, first, "{group_commit:?}");
-        let log = standby.promote(receiver, config, Term(3)).unwrap();
-        drop(standby);
+        standby.promote(receiver, config, Term(3)).unwrap();
+        let log = standby;
         let end = commit(&log, 900, 3);
         log.crash_for_test();
         drop(log);
@@ -376,7 +376,7 @@ fn a_standby_becomes_a_primary_in_the_same_memory_and_back() {
         assert_eq!(recover(directory.path(), &restarted, &[]), end, "{group_commit:?}");
         let method = persistence(directory.path(), Method::best().unwrap());
         let config = LogConfig { capacity: RING, ..config };
-        let log = Log::open_persistent(config, &method, restarted, end, Term(4)).unwrap();
+        let log = Log::open(config, Persistence::Pmem(restarted, method), end, Term(4)).unwrap();
         log.begin_term(NodeId(1)).unwrap();
         log.close().unwrap();
         check(&store(directory.path(), 1), end, |at| if at < began { 1 } else { 2 + u32::from(at >= first) });
@@ -389,8 +389,9 @@ fn the_delay_is_waited_for_by_the_length() {
     let directory = tempfile::tempdir().unwrap();
     let delay_per_kib = Duration::from_micros(500);
     let persistence = PersistenceConfig { delay_per_kib, ..persistence(directory.path(), Method::Eadr) };
-    let ring = StandbyRing::Persistent { persistence, upon_replay: true };
-    let (log, mut receiver) = StandbyLog::open_on(&ring, RING, store(directory.path(), 1), Stamp(0)).unwrap();
+    let config = ReceiveConfig { capacity: RING, upon_replay: true, ..ReceiveConfig::default() };
+    let store = store(directory.path(), 1);
+    let (log, mut receiver) = Log::receive_with(&config, Persistence::Pmem(store, persistence), Stamp(0)).unwrap();
     receiver.append(&batch(Stamp(0), 64, 1, 1)).unwrap();
     let begun = std::time::Instant::now();
     log.persist_share(Stamp(0), Stamp(64 * LENGTH));

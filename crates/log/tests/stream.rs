@@ -8,8 +8,8 @@ use std::{
 
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
-    Batch, Block, BlockBuilder, BlockKind, Division, GroupCommitKind, Log, LogConfig, LogStore, RecordKind,
-    ReserveError, SegmentStore, Sink, StoreConfig, StoreError,
+    Batch, Block, BlockBuilder, BlockKind, Division, GroupCommitKind, Log, LogConfig, LogStore, Persistence,
+    RecordKind, ReserveError, SegmentStore, Sink, StoreConfig, StoreError,
 };
 
 const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
@@ -129,7 +129,7 @@ fn sinks_get_every_batch_with_its_partition_ends() {
 
 #[test]
 fn without_a_store_a_sink_holds_the_ring() {
-    let log = Log::open(small(), None, Stamp(0), Term(1)).unwrap();
+    let log = Log::open(small(), Persistence::None, Stamp(0), Term(1)).unwrap();
     let handle = log.attach(Arc::new(Recorder::default()));
     thread::scope(|scope| {
         let writing = scope.spawn(|| {

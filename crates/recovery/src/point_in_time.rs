@@ -19,12 +19,11 @@ use std::{
 
 use freshet_base::{ClusterId, Fid, NodeId, Stamp, Term};
 use freshet_log::{
-    Block, Control, ControlError, LogDirectory, LogFailure, LogOpenError, StandbyLog, StoreError, TailError,
+    Block, Control, ControlError, Log, LogDirectory, LogFailure, LogOpenError, ReceiveError, StoreError, TailError,
     block::{BLOCK_HEADER, BlockError, BlockHeader},
     control::read_control,
     reading::{Durable, read_durable},
     scan::{BlockScanner, Chunk, LogSource},
-    standby::ReceiveError,
     tail::damage,
 };
 use thiserror::Error;
@@ -351,7 +350,7 @@ impl PointInTime {
         goal: &Goal,
     ) -> Result<(), PointInTimeError> {
         let ring = RING.max(2 * (goal.longest + PIECE)).next_power_of_two();
-        let (log, mut receiver) = StandbyLog::open(ring, directory.open_store(&[])?, start)?;
+        let (log, mut receiver) = Log::receive(ring, directory.open_store(&[])?, start)?;
         directory.log_has_begun(&[])?;
         let mut piece = Vec::with_capacity(PIECE);
         let mut append = |piece: &mut Vec<u8>| -> Result<(), PointInTimeError> {

@@ -15,7 +15,7 @@ use freshet_base::{ClusterId, NodeId, Stamp, Term, WaitError};
 use freshet_cluster::term::{Fence, Reign, TermHistory};
 use freshet_fabric::memory::{Region, Registered};
 use freshet_log::{
-    Batch, Control, Log, LogDirectory, LogReader, Receiver, RingMemory, Sink, StandbyLog, Writer, inspect::save_tail,
+    Batch, Control, Log, LogDirectory, LogReader, Receiver, RingMemory, Sink, Writer, inspect::save_tail,
 };
 use freshet_replay::Replay;
 use freshet_replication::{
@@ -139,7 +139,7 @@ impl CommitGate for RuleGate {
 
 /// A standby's log, for its receiving thread.
 pub(super) struct ReceivedLog {
-    pub log: StandbyLog,
+    pub log: Arc<Log>,
     /// Taken when this node becomes primary.
     pub receiver: Mutex<Option<Receiver>>,
     /// Where cut tails are saved; `None` in domain `none`.
@@ -150,8 +150,8 @@ pub(super) struct ReceivedLog {
 }
 
 impl ReceivedLog {
-    pub fn new(log: StandbyLog, receiver: Receiver, directory: Option<PathBuf>, capacity: usize, floor: Stamp) -> Self {
-        Self { log, receiver: Mutex::new(Some(receiver)), directory, capacity: capacity as u64, floor }
+    pub fn new(log: Log, receiver: Receiver, directory: Option<PathBuf>, capacity: usize, floor: Stamp) -> Self {
+        Self { log: Arc::new(log), receiver: Mutex::new(Some(receiver)), directory, capacity: capacity as u64, floor }
     }
 
     fn with_receiver<T>(&self, use_it: impl FnOnce(&mut Receiver) -> T) -> Option<T> {
@@ -187,7 +187,7 @@ impl StandbyStore for ReceivedLog {
     }
 
     fn persisted(&self) -> Stamp {
-        self.log.persisted().get()
+        self.log.durable_mark().get()
     }
 
     fn capacity(&self) -> u64 {
@@ -265,9 +265,9 @@ impl StandbyStore for ReceivedLog {
     }
 
     fn wait_persisted(&self, beyond: Stamp, patience: Duration) -> Result<Stamp, StoreError> {
-        match self.log.persisted().wait(beyond.plus(1), Some(Instant::now() + patience)) {
+        match self.log.durable_mark().wait(beyond.plus(1), Some(Instant::now() + patience)) {
             Ok(stamp) => Ok(stamp),
-            Err(WaitError::Deadline) => Ok(self.log.persisted().get()),
+            Err(WaitError::Deadline) => Ok(self.log.durable_mark().get()),
             Err(WaitError::Closed) => Err(match self.log.failure() {
                 Some(failure) => failed(failure),
                 None => failed("the log is closed"),
@@ -285,7 +285,7 @@ impl StandbyStore for ReceivedLog {
         if from >= to {
             return Ok(None);
         }
-        self.log.persisted().wait(to, None).map_err(failed)?;
+        self.log.durable_mark().wait(to, None).map_err(failed)?;
         // It is saved from the segments.
         self.log.wait_stored(to).map_err(failed)?;
         let path = (0..)

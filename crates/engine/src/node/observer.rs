@@ -7,7 +7,7 @@ use std::{
 
 use freshet_base::Stamp;
 use freshet_cluster::term::TermHistory;
-use freshet_log::StandbyLog;
+use freshet_log::Log;
 use freshet_replication::{
     log_access::StandbyStore,
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
@@ -48,7 +48,7 @@ impl Observer {
             let adopted = ground.terms.adopt(ground.cluster, state.history.cut(from));
             adopted.map_err(|cause| StartError::System(cause.to_string()))?;
         }
-        let (log, receiver) = StandbyLog::open(config.log.buffer_bytes, store, from)?;
+        let (log, receiver) = Log::receive(config.log.buffer_bytes, store, from)?;
         let directory = ground.directory.as_ref().map(|directory| directory.path().to_owned());
         let log = Arc::new(ReceivedLog::new(log, receiver, directory, config.log.buffer_bytes, Stamp::ZERO));
         let starting = Starting {

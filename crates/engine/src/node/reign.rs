@@ -54,13 +54,12 @@ impl Reign {
     /// Begins to reign in `term`, which `throne.terms` has entered, with a log that was opened at `start`.
     pub fn begin(
         throne: &Throne<'_>,
-        log: Log,
+        log: Arc<Log>,
         term: Term,
         start: Stamp,
         janitor: JanitorThread,
     ) -> Result<Self, String> {
         let config = throne.config;
-        let log = Arc::new(log);
         let rule = config.rule().map_err(|cause| cause.to_string())?;
         let shipping_config = PrimaryConfig {
             partition: config.log.partition_bytes,

@@ -24,8 +24,8 @@ impl Following {
         self.standby.stop();
         let receiver = self.log.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
         let receiver = receiver.ok_or("its log was given away already")?;
-        let log = self.log.log.promote(receiver, node.config.log_config(), promoted.term);
-        let log = log.map_err(|cause| cause.to_string())?;
+        let log = Arc::clone(&self.log.log);
+        log.promote(receiver, node.config.log_config(), promoted.term).map_err(|cause| cause.to_string())?;
         let own = node.address.as_str();
         let peers = promoted.peers.iter().map(|peer| peer.address.clone());
         let throne = Throne {

@@ -9,7 +9,7 @@ use std::{
 use freshet_base::{Stamp, Term};
 use freshet_cluster::term::{Candidacy, LogState, Plan, TermHistory, may_come_back};
 use freshet_fabric::tcp::{ListenError, Listener};
-use freshet_log::{ControlError, Log, LogOpenError, StandbyLog, StandbyRing, StoreError, persist::BufferError};
+use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
 use freshet_replay::{Deleted, LogBytes, Replay, Target};
 use freshet_replication::{
@@ -208,17 +208,8 @@ impl Parts {
         let term = state.fence.highest().max(state.history.last_term()).next();
         let succession = alone(&ground, end).succession(config.force_reign);
         ground.terms.begin(term, ground.id, end, end)?;
-        let log = match (config.persistence(ground.id)?, ground.store.clone()) {
-            (Some(persistence), Some(store)) => {
-                let log = Log::open_persistent(config.log_config(), &persistence, store, end, term)?;
-                if let Some(directory) = &ground.directory {
-                    BufferInUse::write(directory.path(), &persistence.path)?;
-                }
-                log
-            }
-            (_, store) => Log::open(config.log_config(), store, end, term)?,
-        };
-        ground.log_has_begun(&config)?;
+        let open = |persistence| Log::open(config.log_config(), persistence, end, term);
+        let log = Arc::new(open_log(&config, &ground, open)?);
         source.open(log.reader());
         let visible = Arc::new(freshet_base::Watermark::new(end));
         let core =
@@ -322,20 +313,14 @@ impl Parts {
         executor: Option<Arc<dyn CommandExecutor>>,
     ) -> Result<Node, StartError> {
         let Self { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint } = self;
-        let store = ground.store.clone().expect("a standby has a store");
         // Reigns that the log never reached are none of its history.
         let state = ground.terms.get();
         if state.history != TermHistory::default() {
             let adopted = ground.terms.adopt(ground.cluster, state.history.cut(end));
             adopted.map_err(|cause| StartError::System(cause.to_string()))?;
         }
-        let ring = config.standby_ring(ground.id)?;
-        let (log, receiver) = StandbyLog::open_on(&ring, config.log.buffer_bytes, store, end)?;
-        ground.log_has_begun(&config)?;
-        if let (StandbyRing::Persistent { persistence, .. }, Some(directory)) = (&ring, &ground.directory) {
-            // Before anything is received.
-            BufferInUse::write(directory.path(), &persistence.path)?;
-        }
+        let open = |persistence| Log::receive_with(&config.receive_config(), persistence, end);
+        let (log, receiver) = open_log(&config, &ground, open)?;
         source.open(log.reader());
         let bytes: Arc<dyn LogBytes> = Arc::clone(&source) as _;
         // Without the log up to there, the checkpoint is no state of the database.
@@ -410,6 +395,28 @@ impl Parts {
         Whole { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint, shipping }
             .node()
     }
+}
+
+/// Opens the log. Before anything is in it, the ground knows where it may be.
+fn open_log<T>(
+    config: &NodeConfig,
+    ground: &Ground,
+    open: impl FnOnce(Persistence) -> Result<T, LogOpenError>,
+) -> Result<T, StartError> {
+    let memory = config.persistence(ground.id)?;
+    let log = match (memory, ground.store.clone()) {
+        (Some(memory), Some(store)) => {
+            let path = memory.path.clone();
+            let log = open(Persistence::Pmem(store, memory))?;
+            if let Some(directory) = &ground.directory {
+                BufferInUse::write(directory.path(), &path)?;
+            }
+            log
+        }
+        (_, store) => open(store.into())?,
+    };
+    ground.log_has_begun(config)?;
+    Ok(log)
 }
 
 /// How a node that was the primary asks whether it is to be that again.

@@ -19,8 +19,8 @@ use super::{
     Binder,
     clause::{Clause, Collect},
     expression::row,
-    name,
     query::Item,
+    select::{Sorted, place_or_name},
     typed::Typed,
 };
 use crate::{
@@ -206,32 +206,28 @@ impl Binder<'_> {
         items: &[ListItem<'_>],
     ) -> Result<(Option<usize>, Typed), SqlError> {
         self.level().clause = Clause::GroupBy;
-        let listed = match expr {
-            ast::Expr::Value(value) => match &value.value {
-                ast::Value::Number(digits, _) => {
-                    let place = digits.parse::<usize>().ok().and_then(|place| place.checked_sub(1));
-                    Some(place.filter(|place| *place < items.len()).ok_or_else(|| {
-                        SqlError::new(
-                            SqlState::INVALID_COLUMN_REFERENCE,
-                            format!("GROUP BY position {digits} is not in select list"),
-                        )
-                    })?)
-                }
-                ast::Value::SingleQuotedString(_) => {
-                    return Err(SqlError::new(SqlState::SYNTAX_ERROR, "non-integer constant in GROUP BY"));
-                }
-                _ => None,
-            },
+        let listed = match place_or_name(expr) {
+            Some(Sorted::Place(digits)) => {
+                let place = digits.parse::<usize>().ok().and_then(|place| place.checked_sub(1));
+                Some(place.filter(|place| *place < items.len()).ok_or_else(|| {
+                    SqlError::new(
+                        SqlState::INVALID_COLUMN_REFERENCE,
+                        format!("GROUP BY position {digits} is not in select list"),
+                    )
+                })?)
+            }
+            Some(Sorted::Constant) => {
+                return Err(SqlError::new(SqlState::SYNTAX_ERROR, "non-integer constant in GROUP BY"));
+            }
             // A column of FROM comes before a name in SELECT's list.
-            ast::Expr::Identifier(ident) => {
-                let name = name::fold(ident);
+            Some(Sorted::Name(name)) => {
                 if self.level().scope.columns.iter().any(|column| column.name == name) {
                     None
                 } else {
                     items.iter().position(|item| item.name == name)
                 }
             }
-            _ => None,
+            None => None,
         };
         let written = |item: &ListItem<'_>| matches!(item.source, ListSource::Expr(written) if written == expr);
         let listed = listed.or_else(|| items.iter().position(written));

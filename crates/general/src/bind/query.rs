@@ -447,7 +447,10 @@ impl Binder<'_> {
                     .iter()
                     .find(|item| item.name == name)
                     .ok_or_else(|| super::scope::missing_column(&name))?,
-                _ => {
+                Some(Sorted::Constant) => {
+                    return Err(SqlError::new(SqlState::SYNTAX_ERROR, "non-integer constant in ORDER BY"));
+                }
+                None => {
                     return Err(SqlError::new(
                         SqlState::FEATURE_NOT_SUPPORTED,
                         "invalid UNION/INTERSECT/EXCEPT ORDER BY clause",

@@ -381,16 +381,30 @@ pub(super) enum Sorted {
     Constant,
 }
 
+/// What an entry of ORDER BY or GROUP BY is, if it is neither an expression nor a parameter.
+/// Parentheses around it say nothing, and a minus before a number belongs to it.
 pub(super) fn place_or_name(expr: &ast::Expr) -> Option<Sorted> {
     match expr {
+        ast::Expr::Nested(expr) => place_or_name(expr),
         ast::Expr::Identifier(ident) => Some(Sorted::Name(name::fold(ident))),
-        ast::Expr::Value(value) => match &value.value {
-            ast::Value::Number(digits, _) => Some(Sorted::Place(digits.clone())),
-            ast::Value::SingleQuotedString(_) | ast::Value::Boolean(_) => Some(Sorted::Constant),
+        ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => match place_or_name(expr)? {
+            Sorted::Place(digits) => Some(Sorted::Place(format!("-{digits}"))),
+            Sorted::Constant if is_number(expr) => Some(Sorted::Constant),
             _ => None,
+        },
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::Number(digits, _) if digits.bytes().all(|digit| digit.is_ascii_digit()) => {
+                Some(Sorted::Place(digits.clone()))
+            }
+            ast::Value::Placeholder(_) => None,
+            _ => Some(Sorted::Constant),
         },
         _ => None,
     }
+}
+
+fn is_number(expr: &ast::Expr) -> bool {
+    matches!(expr, ast::Expr::Value(value) if matches!(value.value, ast::Value::Number(..)))
 }
 
 /// What is seen behind a grouping.

@@ -14,13 +14,14 @@
 //! no aliasing rule, and against which atomic loads are what volatile loads are
 //! against a device.
 
-#[cfg(not(loom))]
-use std::io;
+use std::{io, sync::Arc};
 
 use freshet_base::{
     sync::{AtomicU64, Ordering},
     words,
 };
+
+use super::shared::{PersistentBuffer, RingMemory, SharedMemory};
 
 /// Bytes in a word.
 const WORD: usize = 8;
@@ -32,10 +33,8 @@ pub(crate) struct Memory {
 
 enum Backing {
     Heap(Box<[AtomicU64]>),
-    #[cfg(not(loom))]
-    Shared(std::sync::Arc<super::shared::SharedMemory>),
-    #[cfg(not(loom))]
-    Persistent(std::sync::Arc<crate::persist::buffer::PersistentBuffer>),
+    Shared(Arc<SharedMemory>),
+    Persistent(Arc<PersistentBuffer>),
 }
 
 /// A piece of memory that code outside this crate may write, named by its address. Making one is safe;
@@ -68,15 +67,13 @@ impl Memory {
     }
 
     /// `bytes` of zeros that others can map, a multiple of 4096.
-    #[cfg(not(loom))]
     pub(crate) fn shared(bytes: usize, huge_pages: bool) -> io::Result<Self> {
-        let memory = super::shared::SharedMemory::new(bytes, huge_pages)?;
-        Ok(Self { backing: Backing::Shared(std::sync::Arc::new(memory)) })
+        let memory = SharedMemory::new(bytes, huge_pages)?;
+        Ok(Self { backing: Backing::Shared(Arc::new(memory)) })
     }
 
     /// The ring of a buffer in persistent memory.
-    #[cfg(not(loom))]
-    pub(crate) fn persistent(buffer: std::sync::Arc<crate::persist::buffer::PersistentBuffer>) -> Self {
+    pub(crate) fn persistent(buffer: Arc<PersistentBuffer>) -> Self {
         Self { backing: Backing::Persistent(buffer) }
     }
 
@@ -84,27 +81,23 @@ impl Memory {
     fn words(&self) -> &[AtomicU64] {
         match &self.backing {
             Backing::Heap(words) => words,
-            #[cfg(not(loom))]
             Backing::Shared(memory) => memory.words(),
-            #[cfg(not(loom))]
             Backing::Persistent(buffer) => buffer.words(),
         }
     }
 
     /// The memory as others can map it, if they can.
-    #[cfg(not(loom))]
-    pub(crate) fn as_shared(&self) -> Option<super::shared::RingMemory> {
+    pub(crate) fn as_shared(&self) -> Option<RingMemory> {
         match &self.backing {
             Backing::Heap(_) => None,
-            Backing::Shared(memory) => Some(super::shared::RingMemory::shared(memory)),
-            Backing::Persistent(buffer) => Some(super::shared::RingMemory::persistent(buffer)),
+            Backing::Shared(memory) => Some(RingMemory::shared(memory)),
+            Backing::Persistent(buffer) => Some(RingMemory::persistent(buffer)),
         }
     }
 
     /// The persistent memory, if it is.
-    #[cfg(not(loom))]
     #[inline]
-    pub(crate) fn as_persistent(&self) -> Option<&crate::persist::buffer::PersistentBuffer> {
+    pub(crate) fn as_persistent(&self) -> Option<&PersistentBuffer> {
         match &self.backing {
             Backing::Heap(_) | Backing::Shared(_) => None,
             Backing::Persistent(buffer) => Some(buffer),
@@ -155,7 +148,6 @@ impl Memory {
     /// # Safety
     /// Until the slice is dropped nobody stores to the range, and every store that was made there
     /// happened before this call.
-    #[cfg(not(loom))]
     pub(crate) unsafe fn slice(&self, at: usize, length: usize) -> &[u8] {
         let piece = self.raw(at, length);
         // SAFETY: inside the allocation (asserted by `raw`), initialised (zeros at first), and not

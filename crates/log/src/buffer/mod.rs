@@ -30,7 +30,7 @@
 //! W synchronises with A, and both values are visible to the check. So the copy is good when
 //! `released <= x` or `frontier <= x + capacity`.
 //!
-//! Remote writers. A standby's ring may be written by another process or a network card ([`crate::StandbyLog::grant`]).
+//! Remote writers. A standby's ring may be written by another process or a network card ([`crate::Log::grant`]).
 //! Such a writer knows no fences of ours, so the frontier moves up to where it may write *before* it is told so;
 //! whatever it stores comes after that message, in the order of the machine too: a store that a reader's copy saw was
 //! made after the frontier had moved. It is the receiver who then says that a range is filled, when the writer has said
@@ -40,7 +40,7 @@
 #[cfg(not(loom))]
 mod mapped;
 mod memory;
-#[cfg(not(loom))]
+#[cfg_attr(loom, path = "unmapped.rs")]
 mod shared;
 
 use crossbeam_utils::CachePadded;
@@ -49,14 +49,12 @@ use freshet_base::{
     sync::{AtomicU64, Ordering, fence},
 };
 
-use crate::{block::BLOCK_HEADER, runs::Run};
+use crate::block::BLOCK_HEADER;
 #[cfg(not(loom))]
 pub(crate) use mapped::Mapped;
 pub(crate) use memory::Memory;
 pub use memory::RawPiece;
-#[cfg(not(loom))]
 pub use shared::RingMemory;
-#[cfg(not(loom))]
 pub(crate) use shared::copy_words;
 
 /// How a copy out of the ring ended.
@@ -84,6 +82,13 @@ pub struct LogBuffer {
     /// Where each flusher is: `released` never passes any of them.
     flushed: Box<[CachePadded<AtomicU64>]>,
     released: Watermark,
+}
+
+/// Blocks of one stream that lie one behind the other in the virtual log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Run {
+    pub(crate) from: Stamp,
+    pub(crate) to: Stamp,
 }
 
 /// One who writes the ring's bytes out: those of its stream.
@@ -211,7 +216,6 @@ impl LogBuffer {
     /// Copies `bytes` to `at`. The range was handed to the caller, has room, and is not filled.
     #[inline]
     pub(crate) fn write(&self, at: Stamp, bytes: &[u8]) {
-        #[cfg(not(loom))]
         if let Some(persistent) = self.memory.as_persistent() {
             self.before_writing(at.0 + bytes.len() as u64);
             let [(place, first), (rest, _)] = self.pieces(at, bytes.len() as u64);
@@ -236,13 +240,6 @@ impl LogBuffer {
         if !tail.is_empty() {
             self.memory.store(rest, tail);
         }
-    }
-
-    /// The persistent memory in which the ring is, if it is. What is written there is durable after the next fence.
-    #[cfg(not(loom))]
-    #[inline]
-    pub(crate) fn persistent(&self) -> Option<&crate::persist::buffer::PersistentBuffer> {
-        self.memory.as_persistent()
     }
 
     /// The memory of `[at, at + length)` for a writer outside; conditions as for [`LogBuffer::write`].
@@ -297,14 +294,12 @@ impl LogBuffer {
     }
 
     /// The memory as others can map it, if they can.
-    #[cfg(not(loom))]
     pub(crate) fn shared_memory(&self) -> Option<RingMemory> {
         self.memory.as_shared()
     }
 
     /// Takes the memory away from others, if any may have mapped it: it moves, and what lies at and
     /// above `at` is zero then. No thread of this process writes in the meantime.
-    #[cfg(not(loom))]
     pub(crate) fn renew(&self, at: Stamp) -> std::io::Result<()> {
         let Some(memory) = self.shared_memory().filter(RingMemory::is_lent) else { return Ok(()) };
         // What is not released yet stays, however far the frontier was before a cut.
@@ -321,7 +316,6 @@ impl LogBuffer {
     }
 
     /// Lends the filled range `[from, to)` to the flusher, as one piece or two.
-    #[cfg(not(loom))]
     pub(crate) fn lend<'a>(&'a self, flusher: &'a mut Flusher, from: Stamp, to: Stamp) -> [&'a [u8]; 2] {
         assert!(from <= to && to <= self.filled(), "only what is filled is written out");
         // Relaxed: only this flusher and a cut (which excludes all flushers) store it.
@@ -371,13 +365,11 @@ impl Flusher {
     }
 
     /// Memory for gathering blocks; to be given back.
-    #[cfg(not(loom))]
     pub(crate) fn take_scratch(&mut self) -> (Vec<Run>, Vec<u8>) {
         (std::mem::take(&mut self.runs), std::mem::take(&mut self.gathered))
     }
 
     /// Gives the memory back.
-    #[cfg(not(loom))]
     pub(crate) fn give_scratch(&mut self, mut runs: Vec<Run>, gathered: Vec<u8>) {
         runs.clear();
         (self.runs, self.gathered) = (runs, gathered);

@@ -11,7 +11,7 @@ use freshet_base::{private, sync::AtomicU64};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use super::mapped::Mapped;
-use crate::persist::buffer::PersistentBuffer;
+pub(crate) use crate::persist::buffer::PersistentBuffer;
 
 /// The size of huge pages that is tried.
 const HUGE_PAGE: usize = 2 << 20;

@@ -36,7 +36,11 @@ use super::{
     slots,
 };
 use crate::{
-    buffer::copy_words, core::LogFailure, standby::StandbyLog, store::LogStore, stream::LogOpenError, tail::Tail,
+    buffer::copy_words,
+    core::LogFailure,
+    store::LogStore,
+    stream::{Log, LogOpenError, ReceiveConfig},
+    tail::Tail,
 };
 
 /// Other nodes look for it before they map the file (crate `fabric`, `memory.rs`).
@@ -392,7 +396,8 @@ pub fn recover_buffer(
         return Ok(end);
     }
     // The way of a standby: into a ring, dealt out to streams, persisted.
-    let opened = StandbyLog::open_within((whole.next_power_of_two()).max(1 << 16), store.clone(), end, tail.end);
+    let config = ReceiveConfig { capacity: whole.next_power_of_two().max(1 << 16), ..ReceiveConfig::default() };
+    let opened = Log::receive_within(&config, store.clone().into(), end, tail.end);
     let (log, mut receiver) = opened.map_err(|error| BufferError::Open(Box::new(error)))?;
     let to = end.plus(whole as u64);
     receiver.append(&rest).map_err(|error| damaged(&error.to_string()))?;

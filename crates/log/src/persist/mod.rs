@@ -15,26 +15,20 @@
 //! | `clflush` | through the cache | clflush for each line, one after another | nothing more is needed; sfence |
 //! | `eadr` | through the cache | nothing: caches survive a loss of power | sfence |
 
-#[cfg(not(loom))]
 pub(crate) mod buffer;
 mod instructions;
-#[cfg(not(loom))]
 pub(crate) mod map;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod model;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod model_standby;
-#[cfg(not(loom))]
 mod ring;
 
 use std::{fmt, str::FromStr};
 
-#[cfg(not(loom))]
 pub use buffer::{BufferError, PersistenceConfig, recover_buffer};
-#[cfg(not(loom))]
 pub use instructions::time_around_cache;
 pub(crate) use instructions::{Delay, fence};
-#[cfg(not(loom))]
 pub use map::Medium;
 
 /// Bytes of a cache line.

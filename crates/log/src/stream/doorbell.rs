@@ -5,7 +5,9 @@
 //! `state` says how deep the one sleeper sleeps. It announces its sleep, then looks once more for work, then
 //! waits. Whoever makes work (a larger `reserved`, a larger `wanted`) does so first and then looks at `state`.
 //! All four accesses are SeqCst, so one of the two sees the other (Dekker), and a worker that
-//! finds the sleeper awake pays one load of a line that rarely changes.
+//! finds the sleeper awake pays one load of a line that rarely changes. Where what makes the work is stored
+//! with less than SeqCst, a SeqCst fence stands between that and the look at `state`, as one stands between
+//! the sleeper's two accesses (a watermark that advances has it).
 
 use std::time::Duration;
 
@@ -78,7 +80,7 @@ impl Doorbell {
 
     fn rest(&self, depth: u32, length: Option<Duration>, work: impl Fn() -> bool) {
         self.state.store(depth, Ordering::SeqCst);
-        Self::in_single_order();
+        freshet_base::sync::fence(Ordering::SeqCst);
         if !work() {
             let mut guard = self.lock.lock().expect("no code panics under this mutex");
             while self.state.load(Ordering::SeqCst) == depth {

@@ -5,7 +5,7 @@
 //! | the global epoch `E`, advanced every 40 ms | [`run`] notes the stamp at which each epoch ends; stamps are one order, so the epoch of a transaction is that of its stamp |
 //! | a worker's `e_w` | its bound (module `bounds`): nothing of its below that stamp is still to come |
 //! | a logger's `e_l` | how far its stream is durable |
-//! | the persistence epoch `min e_l - 1` | the last epoch whose end all streams have reached ([`Epochs::persist`]) |
+//! | the persistence epoch `min e_l - 1` | the last epoch whose end all streams have reached ([`Epochs::tell`](GroupCommit::tell)) |
 //! | the file `pepoch`, synced before results are released | the same: the second sync on the path of a commit |
 //!
 //! The gain over `pipelined` is fewer, larger writes; the price is latency.
@@ -21,15 +21,19 @@ use std::{
 
 use freshet_base::Stamp;
 
-use super::{GroupCommitKind, LogConfig, Shared, group_commit::Watcher};
+use super::{
+    GroupCommitKind, LogConfig, Shared,
+    group_commit::{self, Found, GroupCommit},
+};
 use crate::{
-    core::{FlushWatcher, LogFailure},
+    core::LogFailure,
     segments::{PersistentEpoch, PersistentEpochFile, StoreError},
     store::LogStore,
 };
 
 #[derive(Debug)]
-pub(super) struct Epochs {
+pub(crate) struct Epochs {
+    config: LogConfig,
     length: Duration,
     /// Where the last finished epoch ended.
     ended: AtomicU64,
@@ -68,6 +72,7 @@ impl Epochs {
         let file = store.map(|store| store.begin_epochs(persistent)).transpose()?;
         let progress = Progress { current: 1, finished: VecDeque::new(), persistent, durable: start, file };
         Ok(Some(Self {
+            config: *config,
             length,
             ended: AtomicU64::new(start.0),
             progress: Mutex::new(progress),
@@ -80,12 +85,8 @@ impl Epochs {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn length(&self) -> Duration {
-        self.length
-    }
-
     /// Where the last finished epoch ended.
-    pub(super) fn ended(&self) -> Stamp {
+    fn ended(&self) -> Stamp {
         // SeqCst: stored before the look at the bells (module `doorbell`).
         Stamp(self.ended.load(Ordering::SeqCst))
     }
@@ -102,10 +103,23 @@ impl Epochs {
         self.ended.store(reserved.0, Ordering::SeqCst);
         true
     }
+}
 
-    /// All streams are durable up to `durable`: puts the last epoch that ended there on record, and returns where it did.
-    /// Whoever comes last (a logger, or the end of the epoch) does so for all; it is the distinguished one.
-    pub(super) fn persist(&self, durable: Stamp) -> Result<Stamp, LogFailure> {
+impl GroupCommit for Epochs {
+    fn left(&self, found: &Found) -> Option<Duration> {
+        if found.to <= found.done {
+            return None;
+        }
+        let ended = self.ended();
+        let due = found.to.since(found.done) >= group_commit::enough(&self.config)
+            || (ended > found.done && found.to >= ended);
+        // The end of an epoch rings.
+        Some(if due { Duration::ZERO } else { self.length })
+    }
+
+    /// Puts the last epoch that ended below `durable` on record, and returns where it did. Whoever comes
+    /// last (a logger, or the end of the epoch) does so for all; it is the distinguished one.
+    fn tell(&self, durable: Stamp) -> Result<Stamp, LogFailure> {
         let mut progress = self.progress();
         progress.durable = progress.durable.max(durable);
         let durable = progress.durable;
@@ -123,8 +137,21 @@ impl Epochs {
         Ok(progress.persistent.end)
     }
 
-    /// Nothing is flushed any more: ends the last epoch where all streams are durable, and returns where that is.
-    pub(super) fn close(&self) -> Result<Stamp, LogFailure> {
+    fn interval(&self) -> Duration {
+        self.config.interval
+    }
+
+    fn early(&self) -> u64 {
+        group_commit::early(&self.config)
+    }
+
+    fn stop(&self) {
+        *self.stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.notify_all();
+    }
+
+    /// Ends the last epoch where all streams are durable.
+    fn close(&self) -> Result<Stamp, LogFailure> {
         let mut progress = self.progress();
         let last = PersistentEpoch { epoch: progress.current, end: progress.durable };
         if last.end > progress.persistent.end {
@@ -136,28 +163,22 @@ impl Epochs {
         progress.finished.clear();
         Ok(progress.persistent.end)
     }
-
-    pub(super) fn stop(&self) {
-        *self.stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stop.notify_all();
-    }
 }
 
 /// The thread that ends epochs.
-pub(super) fn run(shared: &Shared) {
-    let epochs = shared.epochs.as_ref().expect("it is started for epochs");
+pub(super) fn run(log: &Shared, epochs: &Epochs) {
     let mut stopping = epochs.stopping.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         stopping = epochs.stop.wait_timeout(stopping, epochs.length).unwrap_or_else(PoisonError::into_inner).0;
         if *stopping {
             return;
         }
-        if epochs.end(Stamp(shared.reserved().load(Ordering::SeqCst))) {
+        if epochs.end(Stamp(log.core.buffer.frontier().load(Ordering::SeqCst))) {
             // Either all of it was flushed already, by size, or the loggers have to.
-            if let Err(failure) = Watcher(shared).durable(Stamp::ZERO) {
-                return shared.core.fail(failure);
+            if let Err(failure) = log.tell(epochs, Stamp::ZERO) {
+                return log.fail(failure);
             }
-            shared.ring();
+            log.ring();
         }
     }
 }

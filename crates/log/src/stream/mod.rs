@@ -1,304 +1,136 @@
-//! The primary's log: workers copy blocks into its buffer in parallel, a group commit makes them durable.
+//! The log of a node: who fills it, what makes it durable, who else gets it.
 //!
-//! There is one order of stamps and one buffer, addressed by them, and there are N streams: workers belong to groups, each group to a
-//! stream, and each stream has a group commit of its own (SiloR, section 3.3). With N = 1 this is Query Fresh's log.
+//! There is one order of stamps and one ring, addressed by them, and there are N streams; each has a
+//! thread that persists its blocks (SiloR, section 3.3). With N = 1 this is Query Fresh's log.
+//!
+//! | | |
+//! |---|---|
+//! | filled by | [`workers`], who reserve and copy their blocks; or a [`receiver`], who gets them from the node that has workers. Promotion puts workers in the receiver's place |
+//! | made durable by | the store's files; or persistent memory, which the ring is in, while the store gets it later ([`pmem`]); or nothing |
+//! | when | [`group_commit`] says when a batch is due, and what is told as durable |
+//! | by whom | the threads `log-persist-N`, all of them in the one loop of [`persist`] |
+//! | told to | [sinks](Sink), and those who wait for the watermark |
 //!
 //! Watermarks, each at or below the one before: `reserved` (stamps handed out), `filled` (no gap below),
-//! `durable` (persistent here). See [`bounds`] for how the gap is found and [`group_commit`] for the rest.
+//! `durable` (persistent here), `stored` (persistent in the store).
+//!
+//! # Access protocol
+//!
+//! A stream's flusher, and how far its blocks are `done`, belong to whoever has its mutex: its thread, for
+//! one flush at a time, and a cut, which takes all of them, so it never meets a flush. What a thread
+//! flushes is looked up when it has the mutex: after a cut it is less. What there is to do (the ring's
+//! frontier or `filled`, `wanted`, `wanted_stored`, `closing`) is stored before the look at the bell; the
+//! thread looks at it after it has announced its sleep (module `doorbell`).
 
 pub(crate) mod bounds;
-#[cfg_attr(loom, allow(dead_code, reason = "its user is not built for models"))]
+mod config;
 pub(crate) mod dirty;
 pub(crate) mod doorbell;
 mod ends;
 mod epoch;
 mod group_commit;
-#[cfg(not(loom))]
 mod passive;
+mod persist;
+mod pmem;
+mod receiver;
 mod sink;
+mod workers;
 mod writer;
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64 as StdAtomicU64},
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use freshet_base::{
-    Fid, NodeId, Rid, Stamp, Term, WaitError, Watermark,
-    sync::{AtomicU64, Ordering},
-};
+use crossbeam_utils::CachePadded;
+use freshet_base::{Fid, NodeId, Rid, Stamp, Term, WaitError, Watermark};
 
 use crate::{
-    block::{MARK_BLOCK, MAX_BLOCK, term_block},
-    buffer::Flusher,
-    core::{Core, FlushWatcher, LogFailure, LogReader, LogStatistics, ReadError},
-    segments::{Lack, StoreError},
+    block::{MARK_BLOCK, term_block},
+    buffer::{Flusher, RingMemory},
+    core::{Core, LogFailure, LogReader, LogStatistics, ReadError},
+    persist::{Medium, Method},
+    segments::Lack,
     store::LogStore,
 };
-use bounds::Bounds;
-use crossbeam_utils::CachePadded;
 use doorbell::Doorbell;
-use ends::PartitionEnds;
-use epoch::Epochs;
-#[cfg(not(loom))]
-use passive::Passive;
-pub use sink::{Batch, Sink, SinkHandle};
+use group_commit::{AtOnce, Destaging, GroupCommit};
+use persist::Fill;
+pub(crate) use pmem::Pmem;
+use receiver::Received;
 use sink::{Seat, Sinks};
-pub use writer::{Reservation, ReserveError, TooManyWriters, Writer};
+use workers::Workers;
 
-/// No transaction is ever longer than this many bytes of log.
-const LONGEST_TRANSACTION: u64 = 256 << 30;
-/// The parts of a transaction that does not fit the ring at once are not longer than this, unless one record is.
-const PART: u64 = 1 << 20;
+pub use self::{
+    config::{
+        Division, DurableError, GroupCommitKind, Grouping, LogConfig, LogOpenError, Nudge, Persistence, ReceiveConfig,
+    },
+    receiver::{AcceptError, Accepted, ReceiveError, Receiver, Writable},
+    sink::{Batch, Sink, SinkHandle},
+    writer::{Reservation, ReserveError, TooManyWriters, Writer},
+};
 
-/// How a log is set up. All sizes are in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogConfig {
-    /// Size of the ring; a power of two, at least 4096.
-    pub capacity: usize,
-    /// A batch of this size is flushed at once.
-    pub batch_bytes: u64,
-    /// A block is flushed when it is this old, if nothing else makes it due.
-    pub interval: Duration,
-    /// Size of a partition, the unit of work of a replay thread; a power of two, at most the ring's.
-    pub partition: u64,
-    /// How many writers there can be at once.
-    pub writers: usize,
-    /// When blocks become durable, and when that is told.
-    pub group_commit: GroupCommitKind,
-    /// How writers are grouped to streams.
-    pub grouping: Grouping,
-    /// How blocks are divided among streams.
-    pub division: Division,
-    /// The longest transaction, in bytes of log. One that is longer than an eighth of the ring is put into it part by part.
-    pub longest_transaction: u64,
-}
-
-/// How blocks are divided among streams (distributed logging, section 3).
-///
-/// | | by transaction | by page |
-/// |---|---|---|
-/// | blocks of a transaction | one, in its worker's stream | one in each stream whose pages it changes |
-/// | at commit | all streams durable up to its stamp: it may depend on any | the same |
-/// | at redo | records of one page lie in any stream; the larger address wins, so streams are still replayed in parallel | records of one page lie in one stream |
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Division {
-    /// A transaction's block goes to its worker's stream.
-    Transaction,
-    /// Each record goes to the stream of its page: this many successive record ids of a table, at least 1.
-    Page(u64),
-}
-
-/// When blocks become durable, and when that is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupCommitKind {
-    /// By size or time, overlapped with shipping (Query Fresh, section 3.1): the watermark moves with every flush.
-    Pipelined,
-    /// By epochs of this length (SiloR, section 3.5): results are released when all of an epoch is durable and that
-    /// is on record, which takes a second sync.
-    Epoch(Duration),
-    /// For a buffer in persistent memory: workers leave the fence to their next commit, and stragglers are nudged
-    /// (distributed logging, section 4.1). Elsewhere the same as pipelined.
-    Passive(Nudge),
-}
-
-/// How a straggler of passive group commit is nudged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nudge {
-    /// By a signal to its thread.
-    Signal,
-    /// By `membarrier(2)`, for all threads at once.
-    Membarrier,
-}
-
-/// Which stream a writer belongs to. Writers are numbered by the places that they take, the lowest free one first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grouping {
-    /// Writer `w` of `n` streams belongs to stream `w mod n`.
-    RoundRobin,
-    /// The first so many writers belong to stream 0, the next to stream 1, and so on, round and round: for
-    /// workers that are pinned to sockets in this order. At least 1.
-    Blocks(usize),
-}
-
-impl Grouping {
-    fn stream(self, writer: usize, streams: usize) -> u8 {
-        let group = match self {
-            Self::RoundRobin => writer,
-            Self::Blocks(size) => writer / size.max(1),
-        };
-        (group % streams) as u8
-    }
-}
-
-impl Default for LogConfig {
-    fn default() -> Self {
-        Self {
-            capacity: 64 << 20,
-            batch_bytes: 1 << 20,
-            interval: Duration::from_millis(1),
-            partition: 64 << 10,
-            writers: 256,
-            group_commit: GroupCommitKind::Pipelined,
-            grouping: Grouping::RoundRobin,
-            division: Division::Transaction,
-            longest_transaction: 1 << 30,
-        }
-    }
-}
-
-impl LogConfig {
-    /// Checks every value.
-    ///
-    /// # Errors
-    /// [`LogOpenError::Config`] says which value is wrong and what it may be.
-    pub fn check(&self) -> Result<(), LogOpenError> {
-        let wrong = |what: &'static str| Err(LogOpenError::Config(what));
-        if !self.capacity.is_power_of_two() || self.capacity < 4096 {
-            return wrong("the log buffer's capacity must be a power of two and at least 4096 bytes");
-        }
-        if !self.partition.is_power_of_two() || self.partition < 64 || self.partition > self.capacity as u64 {
-            return wrong("the partition size must be a power of two between 64 bytes and the log buffer's capacity");
-        }
-        if self.writers == 0 {
-            return wrong("the log needs a place for at least one writer");
-        }
-        if self.batch_bytes == 0 {
-            return wrong("the batch size must be at least one byte");
-        }
-        if self.group_commit == GroupCommitKind::Epoch(Duration::ZERO) {
-            return wrong("an epoch must last longer than nothing");
-        }
-        if self.division == Division::Page(0) {
-            return wrong("a page must have at least one record");
-        }
-        if !(4096..=LONGEST_TRANSACTION).contains(&self.longest_transaction) {
-            return wrong("the longest transaction must have between 4096 bytes and 256 GiB of log");
-        }
-        Ok(())
-    }
-}
-
-/// Why a log could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum LogOpenError {
-    /// A configured value makes no sense.
-    #[error("{0}")]
-    Config(&'static str),
-    /// The store cannot go on there.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The operating system gave no thread.
-    #[error("cannot start the log's thread: {0}; check the limits on processes")]
-    Thread(#[source] std::io::Error),
-    /// Stragglers could not be nudged.
-    #[error(
-        "passive group commit cannot nudge stragglers: {0}; configure the other way of nudging, or another group commit"
-    )]
-    Nudge(#[source] std::io::Error),
-    /// The operating system gave no memory for the ring.
-    #[error("cannot get memory for the log's ring: {0}; make it smaller, or check the limits on memory")]
-    Memory(#[source] std::io::Error),
-    /// The buffer in persistent memory.
-    #[cfg(not(loom))]
-    #[error(transparent)]
-    Buffer(#[from] crate::persist::BufferError),
-    /// The standby's log cannot become a primary's.
-    #[error(transparent)]
-    Failed(#[from] LogFailure),
-}
-
-/// Why a wait for durability ended without it. The outcome is open, unless the log failed.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum DurableError {
-    /// The deadline passed; it may still become durable.
-    #[error("the deadline passed before the log was durable up to there; the outcome is open")]
-    Deadline,
-    /// The log was closed below that place.
-    #[error("the node stopped before the log was durable up to there; the outcome is open")]
-    Stopped,
-    /// The log failed; it will not become durable here, though a part may be on the medium.
-    #[error("{0}; the outcome is open")]
-    Failed(LogFailure),
-}
-
+/// What stays for a log's life, whoever fills it.
 #[derive(Debug)]
 pub(crate) struct Shared {
     core: Arc<Core>,
-    config: LogConfig,
-    term: Term,
-    /// The longest block that can be reserved: half the ring.
-    longest: u64,
-    /// Only stamps are taken: nothing is copied, and nobody flushes.
-    volatile: bool,
-    /// No more reservations.
+    /// Nothing more is filled.
     closing: AtomicBool,
-    bounds: Bounds,
-    ends: PartitionEnds,
-    /// One for each stream.
+    /// Of each stream: how far it is in the store, and who writes it there.
+    streams: Box<[CachePadded<Stream>]>,
+    /// Of each thread: one for each stream, and perhaps one for persistent memory.
     bells: Box<[CachePadded<Doorbell>]>,
-    /// In the group commit kind `epoch`.
-    epochs: Option<Epochs>,
-    /// In the group commit kind `passive`, with a buffer in persistent memory.
-    #[cfg(not(loom))]
-    passive: Option<Passive>,
     /// Somebody waits until the log is durable up to here.
     wanted: AtomicU64,
-    /// How many long transactions are being put into the ring, part by part.
-    long: AtomicU64,
+    /// How far blocks have arrived, where a receiver fills the log; the end of one.
+    received: Watermark,
+    /// Everything below is durable in the store.
+    stored: Watermark,
+    /// Somebody waits until the store has everything below.
+    wanted_stored: AtomicU64,
+    /// The ring keeps everything above for replay; no limit where nobody replays.
+    replayed: AtomicU64,
     sinks: Mutex<Sinks>,
     /// What the sinks have heard of; all there will ever be as long as there is none.
     handed: AtomicU64,
 }
 
+#[derive(Debug)]
+struct Stream {
+    flusher: Mutex<Flusher>,
+    done: AtomicU64,
+}
+
+impl Stream {
+    fn flusher(&self) -> MutexGuard<'_, Flusher> {
+        self.flusher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Shared {
-    fn new(core: Arc<Core>, config: LogConfig, start: Stamp, term: Term, volatile: bool) -> Self {
-        let capacity = core.buffer.capacity();
+    fn new(core: Arc<Core>, flushers: Vec<Flusher>, start: Stamp, replayed: Stamp) -> Self {
+        let stream = |flusher| Stream { flusher: Mutex::new(flusher), done: AtomicU64::new(start.0) };
         Self {
-            config,
-            term,
-            longest: (capacity / 2).min(MAX_BLOCK as u64),
-            volatile,
             closing: AtomicBool::new(false),
-            bounds: Bounds::new(config.writers),
-            ends: PartitionEnds::new(config.partition, capacity),
-            bells: (0..core.streams()).map(|_| CachePadded::new(Doorbell::new())).collect(),
-            epochs: None,
-            #[cfg(not(loom))]
-            passive: None,
+            bells: (0..=flushers.len()).map(|_| CachePadded::new(Doorbell::new())).collect(),
+            streams: flushers.into_iter().map(stream).map(CachePadded::new).collect(),
             wanted: AtomicU64::new(0),
-            long: AtomicU64::new(0),
+            received: Watermark::new(start),
+            stored: Watermark::new(start),
+            wanted_stored: AtomicU64::new(0),
+            replayed: AtomicU64::new(replayed.0),
             sinks: Mutex::new(Sinks::new(start)),
             handed: AtomicU64::new(u64::MAX),
             core,
         }
     }
 
-    #[inline]
-    fn reserved(&self) -> &AtomicU64 {
-        self.core.buffer.frontier()
-    }
-
     fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
-    }
-
-    #[inline]
-    fn check_open(&self) -> Result<(), ReserveError> {
-        // Relaxed: a closing log flushes what was reserved before the flag was seen.
-        if self.core.failure().is_some() || self.closing.load(Ordering::Relaxed) {
-            return Err(self.why_closed());
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn why_closed(&self) -> ReserveError {
-        self.core.failure().map_or(ReserveError::Closed, |failure| ReserveError::Failed(failure.clone()))
     }
 
     fn sinks(&self) -> MutexGuard<'_, Sinks> {
@@ -306,74 +138,71 @@ impl Shared {
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Computes how far the log is filled and says so.
-    fn refresh_filled(&self) -> Stamp {
-        self.core.buffer.fill_to(Stamp(self.bounds.filled(self.reserved())));
-        self.core.buffer.filled()
-    }
-
-    /// Up to where the log is filled, or will be at any moment.
-    fn soon_filled(&self) -> u64 {
-        match self.long.load(Ordering::SeqCst) {
-            0 => self.reserved().load(Ordering::SeqCst),
-            // What a long transaction has reserved may take its time.
-            _ => self.bounds.filled(self.reserved()),
-        }
-    }
-
-    fn somebody_waits(&self, done: Stamp) -> bool {
-        self.wanted.load(Ordering::SeqCst) > done.0
-    }
-
-    /// Whether the group commit should not wait for more: somebody waits for an answer, or an epoch has ended.
-    fn is_awaited(&self, done: Stamp) -> bool {
-        match &self.epochs {
-            Some(epochs) => epochs.ended() > done,
-            None => self.somebody_waits(done),
-        }
-    }
-
-    /// With a buffer in persistent memory: looks how far the log is durable, and says so. Nobody has to be waited for but
-    /// stragglers, which are nudged if somebody waits for more than is durable.
-    #[cfg(not(loom))]
-    fn advance_persistent(&self, nudge: bool) -> Result<(), LogFailure> {
-        let filled = self.refresh_filled();
-        let reached = || self.passive.as_ref().map_or(filled, |passive| passive.oldest(filled));
-        let mut durable = reached();
-        if nudge && durable < filled {
-            if let Some(passive) = &self.passive {
-                passive.nudge();
-            }
-            durable = reached();
-        }
-        if durable > self.core.durable.get() {
-            group_commit::hand_out(self, &mut Vec::new());
-            group_commit::Watcher(self).durable(durable)?;
-        }
-        Ok(())
-    }
-
-    /// Asks the group commit to make `target` durable without waiting for a full batch.
+    /// Asks for `target` to be made durable without waiting for a full batch.
     fn want(&self, target: Stamp) {
-        // Most nudges find that somebody else asked for more already. SeqCst: Dekker with the bell.
+        // Most find that somebody else asked for more already. SeqCst: Dekker with the bell.
         if self.wanted.load(Ordering::SeqCst) < target.0 {
             self.wanted.fetch_max(target.0, Ordering::SeqCst);
         }
         self.ring();
     }
 
-    /// Wakes every group commit.
+    /// Wakes every thread that persists.
     fn ring(&self) {
         for bell in &self.bells {
             bell.ring();
         }
     }
 
-    /// A partition is full, or will be at any moment: the group commit may have something to flush, or to hand out.
-    fn nudge_if_large(&self, reserved: u64, stream: u8) {
-        let is_due = reserved.saturating_sub(self.core.durable.get().0) >= self.config.batch_bytes;
-        if is_due || self.unknown_to_sinks(reserved) >= self.early() {
-            self.bells[usize::from(stream)].ring();
+    /// Everything below `to` is durable in all streams: tells it, as far as the kind of group commit does.
+    fn tell(&self, kind: &dyn GroupCommit, to: Stamp) -> Result<(), LogFailure> {
+        let to = kind.tell(to)?;
+        if self.core.durable.get() < to {
+            self.core.durable.advance(to);
+            for seat in &self.sinks().seats {
+                seat.sink.durable(to);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the sinks what is filled, whatever stream it belongs to; whoever comes first does so for all.
+    fn hand_out(&self, fill: &dyn Fill, ends: &mut Vec<Stamp>) {
+        let mut sinks = self.sinks();
+        let filled = self.core.buffer.filled();
+        let handed = sinks.handed;
+        if filled <= handed {
+            return;
+        }
+        if !sinks.seats.is_empty() {
+            fill.partition_ends(handed, filled, ends);
+            let mut transactions: Vec<Stamp> =
+                ends.iter().copied().filter(|end| fill.transaction_end(*end) == *end).collect();
+            let last = fill.transaction_end(filled);
+            if last > handed && transactions.last() != Some(&last) {
+                transactions.push(last);
+            }
+            let batch = Batch { from: handed, to: filled, partition_ends: ends, transaction_ends: &transactions };
+            for seat in &sinks.seats {
+                seat.sink.batch(&batch);
+            }
+            self.handed.store(filled.0, Ordering::Relaxed);
+        }
+        sinks.handed = filled;
+        drop(sinks);
+        fill.handed_out(filled.min(self.core.buffer.released()));
+    }
+
+    /// What was handed to sinks at `at` and above is taken back.
+    fn cut_sinks(&self, at: Stamp) {
+        let mut sinks = self.sinks();
+        if at < sinks.handed {
+            sinks.handed = at;
+            self.handed.fetch_min(if sinks.seats.is_empty() { u64::MAX } else { at.0 }, Ordering::Relaxed);
+            for seat in &sinks.seats {
+                seat.hold.fetch_min(at.0, Ordering::AcqRel);
+                seat.sink.cut(at);
+            }
         }
     }
 
@@ -383,193 +212,188 @@ impl Shared {
         to.saturating_sub(self.handed.load(Ordering::Relaxed))
     }
 
-    /// So much is handed out before a batch is due: a quarter of it, and not less than a partition, so that waking up for it costs little.
-    fn early(&self) -> u64 {
-        self.config.partition.max(self.config.batch_bytes / 4)
-    }
-
-    /// Whether there is something to hand out before a batch is due.
-    fn is_early(&self) -> bool {
-        self.unknown_to_sinks(self.bounds.filled(self.reserved())) >= self.early()
-    }
-
-    /// After the last flush: makes the watermark durable and ends every wait. A worker that was between looking whether the log is
-    /// open and reserving may have come after that flush: what it reserved stays open.
-    fn end(&self) {
-        if let Some(epochs) = &self.epochs {
-            match epochs.close() {
-                Ok(end) => drop(self.core.durable.advance(end)),
-                Err(failure) => return self.core.fail(failure),
-            }
-        }
-        match self.core.store.as_ref().map_or(Ok(()), LogStore::sync_watermark) {
-            Ok(()) => {
-                self.core.durable.close();
-                self.core.buffer.close();
-            }
-            Err(error) => self.core.fail(error.into()),
-        }
-    }
-
-    /// Gives room back to workers: what is flushed, and what no sink needs, where sinks can read from nowhere else.
+    /// Gives room back: what the streams' flushers and persistent memory are done with, what was replayed
+    /// where that counts, and, where they can read from nowhere else, what no sink needs.
     fn release_room(&self) {
-        #[cfg(not(loom))]
-        if let Some(persistent) = self.core.buffer.persistent() {
-            return self.core.buffer.release(persistent.destaged());
-        }
-        let limit = if self.core.store.is_some() {
-            u64::MAX
-        } else {
-            // Acquire: pairs with the sinks' `release`.
+        // Acquire: pairs with the release half in `Log::note_replayed`, and with the sinks' `release`; the
+        // reads come before the room is given up.
+        let mut limit = self.core.pmem.free_until().0.min(self.replayed.load(Ordering::Acquire));
+        if self.core.store.is_none() {
             let sinks = self.sinks();
-            sinks.seats.iter().map(|seat| seat.hold.load(Ordering::Acquire)).min().unwrap_or(u64::MAX)
-        };
+            limit = sinks.seats.iter().map(|seat| seat.hold.load(Ordering::Acquire)).fold(limit, u64::min);
+        }
         self.core.buffer.release(Stamp(limit));
+    }
+
+    /// The log failed; nobody waits any longer.
+    fn fail(&self, failure: LogFailure) {
+        self.core.fail(failure);
+        self.received.close();
+        self.stored.close();
+        self.ring();
     }
 }
 
-/// The primary's log.
+/// What is at work: ends with the log, or with a promotion.
+#[derive(Debug, Default)]
+struct Running {
+    threads: Vec<JoinHandle<()>>,
+    fill: Option<Arc<dyn Fill>>,
+}
+
+/// A node's log; see the module.
 #[derive(Debug)]
 pub struct Log {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    start: Stamp,
+    /// Who fills it: always one of the two; after a promotion, the workers.
+    workers: OnceLock<Arc<Workers>>,
+    received: Option<Arc<Received>>,
+    running: Mutex<Running>,
 }
 
 impl Log {
-    /// Starts a log at `start`, where `store` (if there is one) ends, in the reign `term`, with as many
-    /// streams as the store has. Without a store the ring is all that is kept, as far as sinks hold it.
+    /// Starts a log that workers fill at `start`, where the store (if there is one) ends, in the reign
+    /// `term`, with as many streams as the store has. What an earlier buffer in persistent memory held must
+    /// have been [recovered](crate::persist::recover_buffer).
     ///
     /// # Errors
-    /// [`LogOpenError`] for an impossible configuration, a store that cannot go on, or no thread.
-    pub fn open(config: LogConfig, store: Option<LogStore>, start: Stamp, term: Term) -> Result<Self, LogOpenError> {
+    /// [`LogOpenError`] for an impossible configuration, a store that cannot go on, a buffer that cannot be
+    /// made, or no thread.
+    pub fn open(
+        config: LogConfig,
+        persistence: impl Into<Persistence>,
+        start: Stamp,
+        term: Term,
+    ) -> Result<Self, LogOpenError> {
         config.check()?;
-        if let Some(store) = &store {
-            store.resume(start)?;
-        }
-        let (core, flushers) = Core::new(config.capacity, store, start, start);
-        Self::on(core, flushers, config, start, term)
+        let (core, flushers) = Core::open(persistence.into(), config.capacity, None, start, start)?;
+        let log = Self::on(Arc::new(Shared::new(core, flushers, start, Stamp::MAX)), None);
+        log.begin(config, start, term)?;
+        Ok(log)
     }
 
     /// A log that takes stamps for at most `writers` at once, and keeps nothing: no block is built or
     /// copied. It counts as durable as far as stamps were taken.
     pub fn volatile(writers: usize, start: Stamp, term: Term) -> Self {
-        let config = LogConfig {
-            writers,
-            capacity: 4096,
-            partition: 4096,
-            longest_transaction: u64::MAX,
-            ..LogConfig::default()
-        };
-        let (core, _) = Core::new(config.capacity, None, start, start);
-        Self { shared: Arc::new(Shared::new(core, config, start, term, true)), threads: Mutex::default(), start }
+        let (core, flushers) = Core::of_memory(4096, start);
+        let log = Self::on(Arc::new(Shared::new(core, flushers, start, Stamp::MAX)), None);
+        let workers = Workers::volatile(Arc::clone(&log.shared), writers, start, term);
+        let _ = log.workers.set(Arc::new(workers));
+        log
     }
 
-    /// As [`Log::open`], with the buffer in persistent memory: a block is durable as soon as it is there, and the store gets it
-    /// later. What an earlier buffer held must have been [recovered](crate::persist::recover_buffer).
+    /// Starts a log that receives its blocks at `start`, where the store ends, with a ring of `capacity`
+    /// bytes (a power of two, at least 4096). A node without a disk has a store in memory
+    /// ([`LogStore::in_memory`]): the log is the database.
     ///
     /// # Errors
-    /// [`LogOpenError`] also for a buffer that cannot be made.
-    #[cfg(not(loom))]
-    pub fn open_persistent(
-        config: LogConfig,
-        persistence: &crate::persist::PersistenceConfig,
-        store: LogStore,
+    /// As for [`Log::open`].
+    pub fn receive(
+        capacity: usize,
+        persistence: impl Into<Persistence>,
         start: Stamp,
-        term: Term,
-    ) -> Result<Self, LogOpenError> {
+    ) -> Result<(Self, Receiver), LogOpenError> {
+        Self::receive_with(&ReceiveConfig { capacity, ..ReceiveConfig::default() }, persistence, start)
+    }
+
+    /// The same with all that can be configured.
+    ///
+    /// # Errors
+    /// As for [`Log::open`].
+    pub fn receive_with(
+        config: &ReceiveConfig,
+        persistence: impl Into<Persistence>,
+        start: Stamp,
+    ) -> Result<(Self, Receiver), LogOpenError> {
+        Self::receive_within(config, persistence.into(), start, start)
+    }
+
+    /// The same where `start` may be within a transaction, and `whole` is where that begins.
+    pub(crate) fn receive_within(
+        config: &ReceiveConfig,
+        persistence: Persistence,
+        start: Stamp,
+        whole: Stamp,
+    ) -> Result<(Self, Receiver), LogOpenError> {
         config.check()?;
-        store.resume(start)?;
-        let cluster = store.config().cluster;
-        let buffer = crate::persist::buffer::PersistentBuffer::create(persistence, cluster, config.capacity, start)?;
-        let memory = crate::buffer::Memory::persistent(buffer);
-        let (core, flushers) = Core::with_memory(memory, Some(store), start, start);
-        Self::on(core, flushers, config, start, term)
-    }
-
-    /// What lies under a buffer in persistent memory; none for one in plain memory.
-    #[cfg(not(loom))]
-    pub fn persistent_medium(&self) -> Option<(crate::persist::Medium, crate::persist::Method)> {
-        self.shared.core.buffer.persistent().map(|buffer| (buffer.medium().clone(), buffer.method()))
-    }
-
-    /// How often stragglers of passive group commit were nudged.
-    #[cfg(not(loom))]
-    pub fn nudges(&self) -> u64 {
-        self.shared.passive.as_ref().map_or(0, Passive::nudges)
-    }
-
-    /// Starts a log on a ring and store that exist and end at `start`.
-    pub(crate) fn on(
-        core: Arc<Core>,
-        flushers: Vec<Flusher>,
-        config: LogConfig,
-        start: Stamp,
-        term: Term,
-    ) -> Result<Self, LogOpenError> {
-        let mut shared = Shared::new(core, config, start, term, false);
-        #[cfg(not(loom))]
-        if let GroupCommitKind::Passive(nudge) = config.group_commit
-            && shared.core.buffer.persistent().is_some()
-        {
-            shared.passive = Some(Passive::new(nudge, config.writers).map_err(LogOpenError::Nudge)?);
+        let (core, flushers) = Core::open(persistence, config.capacity, Some(config.huge_pages), start, whole)?;
+        if let Some(store) = &core.store {
+            // What is received here was committed or will be cut: no epoch of an earlier reign says anything
+            // about it.
+            store.stream(0).end_epochs()?;
         }
-        if let Some(store) = &shared.core.store {
-            // It may have been a standby's, which has ended.
-            store.set_patient(true);
-        }
-        shared.epochs = Epochs::begin(&config, shared.core.store.as_ref(), start)?;
+        let in_pmem = core.pmem.is_there();
+        let shared = Shared::new(core, flushers, start, start);
+        let kind: Arc<dyn GroupCommit> =
+            if in_pmem { Arc::new(Destaging::received(config.capacity as u64)) } else { Arc::new(AtOnce) };
         let shared = Arc::new(shared);
-        let log = Self { shared: Arc::clone(&shared), threads: Mutex::default(), start };
-        for flusher in flushers {
-            let flushing = Arc::clone(&shared);
-            let name = format!("log-persist-{}", flusher.stream());
-            log.spawn(name, move || group_commit::run(&flushing, flusher, start))?;
-        }
-        if shared.epochs.is_some() {
-            log.spawn("log-epoch".to_owned(), move || epoch::run(&shared))?;
-        }
-        Ok(log)
+        let received = Received::new(config, Arc::clone(&shared), kind, whole);
+        let log = Self::on(shared, Some(Arc::clone(&received)));
+        log.start_threads(Arc::clone(&received) as _, in_pmem && !config.upon_replay)?;
+        Ok((log, Receiver::new(received)))
     }
 
-    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    fn on(shared: Arc<Shared>, received: Option<Arc<Received>>) -> Self {
+        Self { shared, workers: OnceLock::new(), received, running: Mutex::default() }
+    }
+
+    /// Has workers fill the log from `start` on, where it ends.
+    fn begin(&self, config: LogConfig, start: Stamp, term: Term) -> Result<(), LogOpenError> {
+        let workers = Arc::new(Workers::new(Arc::clone(&self.shared), config, start, term)?);
+        assert!(self.workers.set(Arc::clone(&workers)).is_ok(), "a log is promoted once");
+        self.start_threads(Arc::clone(&workers) as _, false)?;
+        if let Some(epochs) = workers.epochs() {
+            let (shared, epochs) = (Arc::clone(&self.shared), Arc::clone(epochs));
+            self.spawn("log-epoch".to_owned(), move || epoch::run(&shared, &epochs))?;
+        }
+        Ok(())
+    }
+
+    /// Starts the threads that persist what `fill` fills; with `lines`, one that does so in persistent
+    /// memory.
+    fn start_threads(&self, fill: Arc<dyn Fill>, lines: bool) -> Result<(), LogOpenError> {
+        // First: to end its threads needs it.
+        self.running().fill = Some(Arc::clone(&fill));
+        let streams = self.shared.streams.len();
+        for number in 0..streams + usize::from(lines) {
+            let (shared, fill) = (Arc::clone(&self.shared), Arc::clone(&fill));
+            self.spawn(format!("log-persist-{number}"), move || persist::run(&shared, &*fill, number))?;
+        }
+        Ok(())
+    }
+
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn spawn(&self, name: String, run: impl FnOnce() + Send + 'static) -> Result<(), LogOpenError> {
         let spawned = thread::Builder::new().name(name).spawn(run).map_err(LogOpenError::Thread)?;
-        self.threads().push(spawned);
+        self.running().threads.push(spawned);
         Ok(())
     }
 
-    /// A place for one worker.
-    ///
-    /// # Errors
-    /// [`TooManyWriters`] when [`LogConfig::writers`] are in use.
-    pub fn writer(&self) -> Result<Writer, TooManyWriters> {
-        let slot = self.shared.bounds.claim().ok_or(TooManyWriters { limit: self.shared.bounds.limit() })?;
-        #[cfg(not(loom))]
-        if let Some(passive) = &self.shared.passive
-            && !passive.join(slot)
-        {
-            self.shared.bounds.leave(slot);
-            return Err(TooManyWriters { limit: self.shared.bounds.limit() });
-        }
-        let stream = self.shared.config.grouping.stream(slot, self.shared.bells.len());
-        // A volatile log always has room.
-        let room = if self.shared.volatile { u64::MAX } else { 0 };
-        Ok(Writer { shared: Arc::clone(&self.shared), slot, stream, room, last: 0, stuck: false })
+    /// Those who fill it.
+    #[inline]
+    fn workers(&self) -> &Arc<Workers> {
+        self.workers.get().expect("this log has workers")
     }
+
+    /// The one who receives it.
+    fn received_by(&self) -> &Arc<Received> {
+        self.received.as_ref().expect("this log was opened to receive")
+    }
+
+    // --- what stays, whoever fills it ----------------------------------------------------------
 
     /// Attaches a sink: it gets every batch from [`SinkHandle::from`] on.
     ///
     /// # Panics
     /// When the log is volatile: it has no batches.
     pub fn attach(&self, sink: Arc<dyn Sink>) -> SinkHandle {
-        assert!(!self.shared.volatile, "a volatile log has no batches");
+        assert!(!self.is_volatile(), "a volatile log has no batches");
         let mut sinks = self.shared.sinks();
         let from = sinks.handed;
-        let seat = Arc::new(Seat { sink, hold: StdAtomicU64::new(from.0) });
+        let seat = Arc::new(Seat { sink, hold: AtomicU64::new(from.0) });
         sinks.seats.push(Arc::clone(&seat));
         self.shared.handed.store(from.0, Ordering::Relaxed);
         drop(sinks);
@@ -578,54 +402,19 @@ impl Log {
 
     /// Whether stamps are all that this log makes: nothing is copied, nothing is kept.
     pub fn is_volatile(&self) -> bool {
-        self.shared.volatile
-    }
-
-    /// The reign in which this log is written.
-    pub fn term(&self) -> Term {
-        self.shared.term
-    }
-
-    /// How the log was set up.
-    pub fn config(&self) -> &LogConfig {
-        &self.shared.config
-    }
-
-    /// Where this log began; what lies below was there before.
-    pub fn start(&self) -> Stamp {
-        self.start
-    }
-
-    /// The stamps handed out so far end here.
-    pub fn reserved(&self) -> Stamp {
-        Stamp(self.shared.reserved().load(Ordering::SeqCst))
+        self.workers.get().is_some_and(|workers| workers.volatile)
     }
 
     /// How far the log is filled without a gap, computed now.
     pub fn filled(&self) -> Stamp {
-        self.shared.refresh_filled()
+        self.workers.get().map_or_else(|| self.shared.core.buffer.filled(), |workers| workers.filled())
     }
 
-    /// A transaction of at most this many bytes is put into the ring at once, a longer one in parts.
-    pub fn longest_at_once(&self) -> u64 {
-        (self.shared.longest / 4).max(1024)
-    }
-
-    /// About how long the parts of a long transaction are.
-    pub fn part(&self) -> u64 {
-        self.longest_at_once().min(PART)
-    }
-
-    /// The longest block, and so about the longest row.
-    pub fn longest_block(&self) -> u64 {
-        self.shared.longest
-    }
-
-    /// How far the log is durable here, block by block: it may be within a long transaction. A volatile log counts as durable as far as it is filled.
+    /// How far the log is durable here, block by block: it may be within a long transaction. A volatile log
+    /// counts as durable as far as it is filled.
     pub fn durable(&self) -> Stamp {
-        if self.shared.volatile {
-            let filled = self.shared.refresh_filled();
-            self.shared.core.durable.advance(filled);
+        if self.is_volatile() {
+            self.shared.core.durable.advance(self.filled());
         }
         self.shared.core.durable.get()
     }
@@ -636,43 +425,17 @@ impl Log {
         &self.shared.core.durable
     }
 
-    /// Asks the group commit not to wait for more once everything below `target` is filled: for whoever is about to wait for it.
-    pub fn nudge(&self, target: Stamp) {
-        if self.shared.volatile || self.shared.core.durable.get() >= target {
-            return;
-        }
-        #[cfg(not(loom))]
-        if self.shared.core.buffer.persistent().is_some() {
-            // Nobody has to be woken for that.
-            if let Err(failure) = self.shared.advance_persistent(true) {
-                self.shared.core.fail(failure);
-            }
-            if self.shared.core.durable.get() >= target {
-                return;
-            }
-        }
-        self.shared.want(target);
-    }
-
-    /// Blocks until the log is durable up to `target`, and returns how far it then is.
+    /// Blocks until the store has everything below `to`, durably, all of which was persisted before. Where
+    /// the store is what persists the log, it has.
     ///
     /// # Errors
-    /// [`DurableError`]; in every case the outcome is open.
-    pub fn wait_durable(&self, target: Stamp, deadline: Option<Instant>) -> Result<Stamp, DurableError> {
-        if self.shared.volatile {
-            let durable = self.durable();
-            if durable >= target {
-                return Ok(durable);
-            }
+    /// [`WaitError::Closed`] when the log failed or was closed.
+    pub fn wait_stored(&self, to: Stamp) -> Result<(), WaitError> {
+        if self.shared.stored.get() < to {
+            self.shared.wanted_stored.fetch_max(to.0, Ordering::SeqCst);
+            self.shared.ring();
         }
-        self.nudge(target);
-        self.shared.core.durable.wait(target, deadline).map_err(|error| match error {
-            WaitError::Deadline => DurableError::Deadline,
-            WaitError::Closed => match self.failure() {
-                Some(failure) => DurableError::Failed(failure),
-                None => DurableError::Stopped,
-            },
-        })
+        self.shared.stored.wait(to, None).map(|_| ())
     }
 
     /// Why the log takes nothing more, if it failed.
@@ -704,35 +467,190 @@ impl Log {
     /// [`ReadError`]; `into` is undefined then.
     pub fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError> {
         if at.0.saturating_add(into.len() as u64) > self.shared.core.buffer.filled().0 {
-            self.shared.refresh_filled();
+            self.filled();
         }
         self.shared.core.read(at, into)
     }
 
-    /// A handle that reads this log from any thread.
+    /// A handle that reads this log from any thread, also after a promotion.
     pub fn reader(&self) -> LogReader {
         LogReader { core: Arc::clone(&self.shared.core) }
     }
 
-    /// The stream of a record's page, where blocks are divided by pages; none where they are not, or there is one stream only.
-    #[inline]
-    pub fn stream_of(&self, fid: Fid, rid: Rid) -> Option<u8> {
-        match self.shared.config.division {
-            Division::Page(records) if self.shared.bells.len() > 1 => {
-                Some(((rid.0 / records + u64::from(fid.0)) % self.shared.bells.len() as u64) as u8)
-            }
-            _ => None,
-        }
+    /// The store behind it.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn store(&self) -> &LogStore {
+        self.shared.core.store.as_ref().expect("this log has a store")
     }
 
     /// How many streams there are.
     pub fn streams(&self) -> usize {
-        self.shared.bells.len()
+        self.shared.streams.len()
     }
 
     /// What the log did so far.
     pub fn statistics(&self) -> LogStatistics {
         self.shared.core.statistics()
+    }
+
+    /// What lies under a ring in persistent memory, and how it becomes durable; none for one in plain
+    /// memory.
+    pub fn persistent_medium(&self) -> Option<(Medium, Method)> {
+        self.shared.core.pmem.medium()
+    }
+
+    /// Takes nothing more, persists what was reserved or received, and ends the threads. Blocks until every
+    /// reservation under way is filled or dropped. Room on the medium is not waited for any more.
+    ///
+    /// # Errors
+    /// [`LogFailure`] when the log failed, now or before.
+    pub fn close(&self) -> Result<(), LogFailure> {
+        self.stop();
+        if self.is_volatile() {
+            self.durable();
+        }
+        if self.failure().is_none() {
+            self.shared.core.close();
+        }
+        self.shared.received.close();
+        self.shared.stored.close();
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    /// Everything filled becomes durable, and nothing is at work any more.
+    fn stop(&self) {
+        self.shared.closing.store(true, Ordering::SeqCst);
+        self.shared.ring();
+        let store = self.shared.core.store.as_ref();
+        if let Some(store) = store {
+            store.set_patient(false);
+        }
+        let Running { threads, fill } = std::mem::take(&mut *self.running());
+        if let Some(fill) = &fill {
+            fill.kind().stop();
+        }
+        for thread in threads {
+            if thread.join().is_err() {
+                self.shared.fail(LogFailure::bug());
+            }
+        }
+        if let Some(fill) = fill
+            && self.failure().is_none()
+        {
+            let ended = fill.kind().close().and_then(|end| {
+                self.shared.core.durable.advance(end);
+                store.map_or(Ok(()), |store| store.sync_watermark().map_err(LogFailure::from))
+            });
+            if let Err(failure) = ended {
+                self.shared.fail(failure);
+            }
+        }
+        if let Some(store) = store {
+            store.finish();
+        }
+    }
+
+    // --- filled by workers ---------------------------------------------------------------------
+
+    /// A place for one worker.
+    ///
+    /// # Errors
+    /// [`TooManyWriters`] when [`LogConfig::writers`] are in use.
+    pub fn writer(&self) -> Result<Writer, TooManyWriters> {
+        Writer::new(self.workers())
+    }
+
+    /// The reign in which this log is written.
+    pub fn term(&self) -> Term {
+        self.workers().term
+    }
+
+    /// How the log was set up.
+    #[inline]
+    pub fn config(&self) -> &LogConfig {
+        &self.workers().config
+    }
+
+    /// Where workers began to fill this log; what lies below was there before.
+    pub fn start(&self) -> Stamp {
+        self.workers().start
+    }
+
+    /// The stamps handed out so far end here.
+    #[inline]
+    pub fn reserved(&self) -> Stamp {
+        Stamp(self.shared.core.buffer.frontier().load(Ordering::SeqCst))
+    }
+
+    /// A transaction of at most this many bytes is put into the ring at once, a longer one in parts.
+    pub fn longest_at_once(&self) -> u64 {
+        (self.workers().longest / 4).max(1024)
+    }
+
+    /// About how long the parts of a long transaction are.
+    pub fn part(&self) -> u64 {
+        self.longest_at_once().min(workers::PART)
+    }
+
+    /// The longest block, and so about the longest row.
+    pub fn longest_block(&self) -> u64 {
+        self.workers().longest
+    }
+
+    /// The stream of a record's page, where blocks are divided by pages; none where they are not, or there is one stream only.
+    #[inline]
+    pub fn stream_of(&self, fid: Fid, rid: Rid) -> Option<u8> {
+        match self.config().division {
+            Division::Page(records) if self.streams() > 1 => {
+                Some(((rid.0 / records + u64::from(fid.0)) % self.streams() as u64) as u8)
+            }
+            _ => None,
+        }
+    }
+
+    /// How often stragglers of passive group commit were nudged.
+    pub fn nudges(&self) -> u64 {
+        self.workers().fences.nudges()
+    }
+
+    /// Asks for everything below `target`, once it is filled, to be persisted without waiting for more: for
+    /// whoever is about to wait for it.
+    pub fn nudge(&self, target: Stamp) {
+        let workers = self.workers();
+        if workers.volatile || self.shared.core.durable.get() >= target {
+            return;
+        }
+        if self.shared.core.pmem.is_there() {
+            // Nobody has to be woken for that.
+            if let Err(failure) = workers.persist(true) {
+                self.shared.fail(failure);
+            }
+            if self.shared.core.durable.get() >= target {
+                return;
+            }
+        }
+        self.shared.want(target);
+    }
+
+    /// Blocks until the log is durable up to `target`, and returns how far it then is.
+    ///
+    /// # Errors
+    /// [`DurableError`]; in every case the outcome is open.
+    pub fn wait_durable(&self, target: Stamp, deadline: Option<Instant>) -> Result<Stamp, DurableError> {
+        let durable = self.durable();
+        if durable >= target {
+            return Ok(durable);
+        }
+        self.nudge(target);
+        self.shared.core.durable.wait(target, deadline).map_err(|error| match error {
+            WaitError::Deadline => DurableError::Deadline,
+            WaitError::Closed => match self.failure() {
+                Some(failure) => DurableError::Failed(failure),
+                None => DurableError::Stopped,
+            },
+        })
     }
 
     /// Writes the first block of a term: `node` reigns from here on. Returns where it ends.
@@ -744,50 +662,125 @@ impl Log {
     /// When every writer's place is taken: the term begins before there are workers.
     pub fn begin_term(&self, node: NodeId) -> Result<Stamp, ReserveError> {
         let mut writer = self.writer().expect("a term begins before there are workers");
-        writer.mark(MARK_BLOCK, |stamp| term_block(stamp, self.shared.term, node))
+        writer.mark(MARK_BLOCK, |stamp| term_block(stamp, self.term(), node))
     }
 
-    /// Takes no more reservations, flushes what was reserved, makes the watermark durable and ends
-    /// the group commit. Blocks until every reservation under way is filled or dropped. Room on the
-    /// medium is not waited for any more.
+    // --- filled by a receiver ------------------------------------------------------------------
+
+    /// Calls `note` with what each block of members records that arrives from now on, before that block can
+    /// be persisted. `note` may block.
+    pub fn on_members(&self, note: impl Fn(&[u8]) + Send + Sync + 'static) {
+        self.received_by().on_members(Box::new(note));
+    }
+
+    /// How far blocks have arrived; the end of one.
+    pub fn received(&self) -> &Watermark {
+        &self.shared.received
+    }
+
+    /// The last known end of a transaction at or below `at`, which is at or above all that was asked for
+    /// before. Block by block, the log may have been received, persisted or replayed up to a place within a
+    /// transaction; what is shown, and what a new term begins with, ends here.
+    pub fn transaction_end(&self, at: Stamp) -> Stamp {
+        let mut ends = self.received_by().ends();
+        let end = ends.below(at);
+        ends.forget(end);
+        end
+    }
+
+    /// Whether those who replay persist too, by [`Log::persist_share`] and [`Log::note_persisted`], before
+    /// they replay.
+    pub fn persists_upon_replay(&self) -> bool {
+        self.received_by().upon_replay
+    }
+
+    /// Makes `[from, to)` durable in a ring in persistent memory, which was received and not replayed yet:
+    /// the share of the calling thread, which is one of several (persist-upon-replay; Query Fresh, section
+    /// 3.1). Nothing is said of it before [`Log::note_persisted`].
+    pub fn persist_share(&self, from: Stamp, to: Stamp) {
+        let to = to.min(self.received().get());
+        if from < to {
+            self.shared.core.pmem.persist_received(from, to);
+        }
+    }
+
+    /// Says that all shares of what lies below `to` are durable. Where the store is what persists the log,
+    /// that is for the store to say.
     ///
     /// # Errors
-    /// [`LogFailure`] when the log failed, now or before.
-    pub fn close(&self) -> Result<(), LogFailure> {
-        self.shared.closing.store(true, Ordering::SeqCst);
-        self.shared.ring();
-        if let Some(store) = &self.shared.core.store {
-            store.set_patient(false);
-        }
-        if let Some(epochs) = &self.shared.epochs {
-            epochs.stop();
-        }
-        let threads = std::mem::take(&mut *self.threads());
-        let ends = !threads.is_empty();
-        for thread in threads {
-            if thread.join().is_err() {
-                self.shared.core.fail(LogFailure::bug());
-            }
-        }
-        if self.shared.volatile {
-            self.durable();
-            self.shared.core.durable.close();
-        } else if ends && self.failure().is_none() {
-            self.shared.end();
-        }
-        if let Some(store) = &self.shared.core.store {
-            store.finish();
-        }
-        self.failure().map_or(Ok(()), Err)
+    /// [`LogFailure`] when the log has failed: nothing counts as durable any more.
+    pub fn note_persisted(&self, to: Stamp) -> Result<(), LogFailure> {
+        if self.shared.core.pmem.is_there() { self.received_by().note_persisted(to) } else { Ok(()) }
     }
-}
 
-impl Log {
-    /// Ends the log as a crash would: nothing is flushed any more. For tests of what is left.
+    /// Says that replay is done with everything below `to`.
+    pub fn note_replayed(&self, to: Stamp) {
+        // AcqRel: pairs with the acquire in `release_room`.
+        self.shared.replayed.fetch_max(to.0, Ordering::AcqRel);
+        self.shared.release_room();
+    }
+
+    /// Others may write up to here: the ring's size beyond what is both replayed and in the store.
+    pub fn free_until(&self) -> Stamp {
+        self.shared.core.buffer.released().plus(self.shared.core.buffer.capacity())
+    }
+
+    /// Lets somebody else write into the ring, and says up to where: as [`Log::free_until`], but at most
+    /// half the ring beyond what was received, so that readers find the newest half there. What was granted
+    /// once stays so until the memory is [renewed](Receiver::renew); [`Receiver::accept`] takes what was
+    /// written. A block is never longer than half its primary's ring, so whatever may come next fits.
+    pub fn grant(&self) -> Stamp {
+        let buffer = &self.shared.core.buffer;
+        let to = self.free_until().min(self.received().get().plus(buffer.capacity() / 2));
+        // Before the writer is told: protocol "Remote writers" of the ring.
+        buffer.claim(to);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        to
+    }
+
+    /// The ring's memory, for those who write there from outside.
+    pub fn shared_memory(&self) -> RingMemory {
+        self.shared.core.buffer.shared_memory().expect("a ring that receives can be mapped")
+    }
+
+    /// Has workers fill the log in the reign `term`, in the place of `receiver`, from where it was received
+    /// up to; everything received is durable then. Readers and sinks continue. `config.capacity` is
+    /// ignored: the ring stays, but others that have mapped it lose it ([`Receiver::renew`]).
+    ///
+    /// # Errors
+    /// [`LogOpenError`]; the log is closed then.
+    pub fn promote(&self, mut receiver: Receiver, config: LogConfig, term: Term) -> Result<(), LogOpenError> {
+        assert!(receiver.is_of(self.received_by()), "the receiver of this log");
+        let core = &self.shared.core;
+        let config = LogConfig { capacity: core.buffer.capacity() as usize, ..config };
+        config.check()?;
+        self.stop();
+        if let Some(failure) = self.failure() {
+            return Err(failure.into());
+        }
+        let end = self.received().get();
+        assert_eq!(core.durable.get(), end, "everything received was persisted");
+        assert_eq!(self.received_by().ends().last(), end, "half a transaction was cut off");
+        assert_eq!(self.shared.stored.get(), end, "everything received is in the store");
+        // Before the first block: the former primary may still have the ring mapped, and continue.
+        receiver.renew().map_err(LogOpenError::Memory)?;
+        // What came and never counted must not continue what is written now.
+        core.pmem.take_back(end, core.buffer.claimed());
+        core.buffer.restart(end);
+        self.shared.replayed.store(Stamp::MAX.0, Ordering::SeqCst);
+        self.shared.release_room();
+        self.shared.closing.store(false, Ordering::SeqCst);
+        if let Some(store) = &core.store {
+            store.set_patient(true);
+        }
+        self.begin(config, end, term)
+    }
+
+    /// Ends the log as a crash would: nothing is persisted, or put into the store, any more. For tests of
+    /// what is left.
     #[doc(hidden)]
     pub fn crash_for_test(&self) {
-        self.shared.core.fail(LogFailure::bug());
-        self.shared.ring();
+        self.shared.fail(LogFailure::bug());
         let _ = self.close();
     }
 }

@@ -56,7 +56,7 @@ static SLOTS_OF_ALL: [CachePadded<Slot>; SLOTS] =
 
 /// The slots of one log's writers.
 #[derive(Debug)]
-pub(super) struct Passive {
+pub(crate) struct Passive {
     nudge: Nudge,
     /// By writer: its slot in [`SLOTS_OF_ALL`] plus one; zero for none.
     slots: Box<[AtomicU64]>,

@@ -1,7 +1,6 @@
 //! Who else gets the log, batch by batch: the log itself never learns of replicas.
 
 use std::{
-    collections::VecDeque,
     fmt,
     sync::{
         Arc,
@@ -22,20 +21,29 @@ pub struct Batch<'a> {
     pub to: Stamp,
     /// The partition ends in it, ascending; each is a block boundary.
     pub partition_ends: &'a [Stamp],
-    /// Those ends, its own included, at which no transaction goes on, ascending. None when all of it belongs to one long transaction.
+    /// Those ends, its own included, at which no transaction goes on, ascending; of what was received, those
+    /// that are remembered. None when all of it belongs to one long transaction.
     pub transaction_ends: &'a [Stamp],
 }
 
-/// Takes part in every group commit, before the local flush begins.
+/// Hears what a log gets, whoever fills it: of each batch before the local flush begins, and of its being
+/// durable.
 pub trait Sink: Send + Sync {
-    /// A batch is filled, and its local flush begins soon. Called by the group commit, in stamp order and without
-    /// gaps: notes the range, wakes its own thread and returns. It never blocks, and
-    /// neither attaches, releases nor detaches from in here (the list of sinks is locked).
+    /// A batch is filled, and its local flush begins soon. Called in stamp order and without gaps: notes the
+    /// range, wakes its own thread and returns. It never blocks, and neither attaches, releases nor detaches
+    /// from in here (the list of sinks is locked).
     fn batch(&self, batch: &Batch<'_>);
 
-    /// The log is durable here up to `to`, the end of a block. Called by the group commit after each flush, under the same rules as [`Sink::batch`].
+    /// The log is durable here up to `to`, the end of a block. Called after each flush, under the same rules
+    /// as [`Sink::batch`].
     fn durable(&self, to: Stamp) {
         let _ = to;
+    }
+
+    /// What was received at `at` and above is taken back, and other batches may follow from there. Called
+    /// under the same rules as [`Sink::batch`].
+    fn cut(&self, at: Stamp) {
+        let _ = at;
     }
 }
 
@@ -51,39 +59,16 @@ impl fmt::Debug for Seat {
     }
 }
 
-/// All sinks, how far batches were handed to them, and which long transactions are on their way.
+/// All sinks, and how far batches were handed to them.
 #[derive(Debug)]
 pub(super) struct Sinks {
     pub(super) seats: Vec<Arc<Seat>>,
     pub(super) handed: Stamp,
-    /// Transactions that are put into the ring in parts, ascending: where each starts and ends. They stay until nobody can have a stamp
-    /// within them in hands any more.
-    long: VecDeque<(u64, u64)>,
 }
 
 impl Sinks {
     pub(super) fn new(start: Stamp) -> Self {
-        Self { seats: Vec::new(), handed: start, long: VecDeque::new() }
-    }
-
-    /// `[start, end)` was reserved for one long transaction.
-    pub(super) fn begin_long(&mut self, start: u64, end: u64) {
-        let place = self.long.partition_point(|before| before.0 < start);
-        self.long.insert(place, (start, end));
-    }
-
-    /// The last end of a transaction at or below `at`, up to which the log was found to be filled.
-    pub(super) fn transaction_end(&self, at: Stamp) -> Stamp {
-        let within = self.long.iter().find(|(start, end)| *start < at.0 && at.0 < *end);
-        within.map_or(at, |(start, _)| Stamp(*start))
-    }
-
-    /// Everything below `to` was handed to sinks and written out by all flushers.
-    pub(super) fn forget_long(&mut self, to: Stamp) {
-        let to = to.min(self.handed);
-        while self.long.front().is_some_and(|(_, end)| *end <= to.0) {
-            self.long.pop_front();
-        }
+        Self { seats: Vec::new(), handed: start }
     }
 }
 

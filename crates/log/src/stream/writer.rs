@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use freshet_base::{Stamp, sync::Ordering};
 
-use super::{Division, Shared};
+use super::{Division, workers::Workers};
 use crate::{
     block::{BLOCK_ALIGN, BLOCK_HEADER, MARK_BLOCK, members_block, members_length, skip_header, time_block},
     core::LogFailure,
@@ -44,19 +44,32 @@ pub struct TooManyWriters {
 /// One worker's access to the log. It owns a bound of its own, so it belongs to one thread at a time.
 #[derive(Debug)]
 pub struct Writer {
-    pub(super) shared: Arc<Shared>,
-    pub(super) slot: usize,
+    workers: Arc<Workers>,
+    slot: usize,
     /// The stream that this writer's group belongs to.
-    pub(super) stream: u8,
+    stream: u8,
     /// The ring had room up to here when this writer last looked.
-    pub(super) room: u64,
+    room: u64,
     /// The end of this writer's last reservation.
-    pub(super) last: u64,
+    last: u64,
     /// A reservation was given up because the log failed: the bound must stay, since the range is never filled.
-    pub(super) stuck: bool,
+    stuck: bool,
 }
 
 impl Writer {
+    pub(super) fn new(workers: &Arc<Workers>) -> Result<Self, TooManyWriters> {
+        let too_many = TooManyWriters { limit: workers.bounds.limit() };
+        let slot = workers.bounds.claim().ok_or(too_many)?;
+        if !workers.fences.join(slot) {
+            workers.bounds.leave(slot);
+            return Err(too_many);
+        }
+        let stream = workers.config.grouping.stream(slot, workers.core.streams());
+        // A volatile log always has room.
+        let room = if workers.volatile { u64::MAX } else { 0 };
+        Ok(Self { workers: Arc::clone(workers), slot, stream, room, last: 0, stuck: false })
+    }
+
     /// The stream that this writer's blocks belong to: what their headers must say.
     #[inline]
     pub fn stream(&self) -> u8 {
@@ -75,20 +88,20 @@ impl Writer {
     #[inline]
     pub fn reserve(&mut self, length: u64) -> Result<Reservation<'_>, ReserveError> {
         assert!(length >= BLOCK_HEADER as u64 && length.is_multiple_of(BLOCK_ALIGN as u64), "no length of blocks");
-        let shared = &*self.shared;
-        let limit = shared.config.longest_transaction;
+        let workers = &*self.workers;
+        let limit = workers.config.longest_transaction;
         if length > limit {
             return Err(ReserveError::TransactionTooLarge { length, limit });
         }
-        shared.check_open()?;
-        if shared.volatile {
+        workers.check_open()?;
+        if workers.volatile {
             // Filled as soon as it is taken, so no bound is needed. AcqRel: what the worker did before
             // is visible to whoever finds the log durable up to here.
-            let start = shared.reserved().fetch_add(length, Ordering::AcqRel);
+            let start = workers.frontier().fetch_add(length, Ordering::AcqRel);
             let end = start + length;
             return Ok(Reservation { writer: self, start, at: end, end, in_parts: false });
         }
-        let start = shared.bounds.take(self.slot, shared.reserved(), length);
+        let start = workers.bounds.take(self.slot, workers.frontier(), length);
         self.last = start + length;
         Ok(Reservation { writer: self, start, at: start, end: start + length, in_parts: false })
     }
@@ -98,7 +111,7 @@ impl Writer {
     /// # Errors
     /// [`ReserveError`] as for every block.
     pub fn note_time(&mut self, micros: u64) -> Result<Stamp, ReserveError> {
-        let term = self.shared.term;
+        let term = self.workers.term;
         self.mark(MARK_BLOCK, |stamp| time_block(stamp, term, micros))
     }
 
@@ -108,7 +121,7 @@ impl Writer {
     /// # Errors
     /// [`ReserveError`] as for every block.
     pub fn note_members(&mut self, bytes: &[u8]) -> Result<Stamp, ReserveError> {
-        let term = self.shared.term;
+        let term = self.workers.term;
         self.mark(members_length(bytes), |stamp| members_block(stamp, term, bytes))
     }
 
@@ -132,7 +145,7 @@ impl Writer {
     /// [`ReserveError::Failed`] when the log failed.
     #[inline]
     pub fn throttle(&mut self) -> Result<(), ReserveError> {
-        let quarter = self.shared.core.buffer.capacity() / 4;
+        let quarter = self.workers.core.buffer.capacity() / 4;
         if self.last + quarter <= self.room {
             return Ok(());
         }
@@ -141,16 +154,16 @@ impl Writer {
 
     #[cold]
     fn throttle_slowly(&mut self, quarter: u64) -> Result<(), ReserveError> {
-        let shared = &*self.shared;
-        let capacity = shared.core.buffer.capacity();
+        let workers = &*self.workers;
+        let capacity = workers.core.buffer.capacity();
         // Relaxed: a hint, taken again by `reserve`.
-        let reserved = shared.reserved().load(Ordering::Relaxed);
+        let reserved = workers.frontier().load(Ordering::Relaxed);
         let target = (reserved + quarter).saturating_sub(capacity);
-        if shared.core.buffer.released().0 < target {
-            shared.want(Stamp(target));
-            shared.core.buffer.wait_released(Stamp(target)).map_err(|_| shared.why_closed())?;
+        if workers.core.buffer.released().0 < target {
+            workers.log.want(Stamp(target));
+            workers.core.buffer.wait_released(Stamp(target)).map_err(|_| workers.why_closed())?;
         }
-        self.room = shared.core.buffer.released().0 + capacity;
+        self.room = workers.core.buffer.released().0 + capacity;
         self.last = self.last.max(reserved);
         Ok(())
     }
@@ -163,23 +176,19 @@ impl Writer {
 
     #[cold]
     fn wait_for_room(&mut self, start: u64, end: u64) -> Result<(), ReserveError> {
-        let shared = &*self.shared;
-        let capacity = shared.core.buffer.capacity();
-        self.room = shared.core.buffer.released().0 + capacity;
+        let workers = &*self.workers;
+        let capacity = workers.core.buffer.capacity();
+        self.room = workers.core.buffer.released().0 + capacity;
         if end > self.room {
-            shared.bounds.sharpen(self.slot, start);
-            #[cfg(not(loom))]
-            if let Some(passive) = &shared.passive {
-                // Nobody should have to nudge a writer that waits.
-                passive.settle(self.slot);
-            }
+            workers.bounds.sharpen(self.slot, start);
+            workers.fences.settle(self.slot);
             let target = Stamp(end - capacity);
-            shared.want(target);
-            match shared.core.buffer.wait_released(target) {
+            workers.log.want(target);
+            match workers.core.buffer.wait_released(target) {
                 Ok(released) => self.room = released.0 + capacity,
                 Err(_) => {
                     self.stuck = true;
-                    return Err(shared.why_closed());
+                    return Err(workers.why_closed());
                 }
             }
         }
@@ -191,49 +200,25 @@ impl Writer {
     #[inline]
     fn put(&mut self, start: u64, length: u64, bytes: &[u8]) -> Result<(), ReserveError> {
         self.ensure_room(start, start + length)?;
-        let shared = &*self.shared;
-        if shared.ends.note(start, start + length) {
-            shared.nudge_if_large(start + length, self.stream);
+        let workers = &*self.workers;
+        if workers.ends.note(start, start + length) {
+            workers.nudge_if_large(start + length, self.stream);
         }
-        #[cfg(not(loom))]
-        if shared.core.buffer.persistent().is_some() {
-            self.put_persistently(Stamp(start), bytes);
-            return Ok(());
-        }
-        shared.core.buffer.write(Stamp(start), bytes);
+        workers.fences.around(self.slot, start, || workers.core.buffer.write(Stamp(start), bytes));
         Ok(())
-    }
-
-    /// Into persistent memory: durable when this returns, or, with passive group commit, when the next block's turn comes or
-    /// somebody asks.
-    #[cfg(not(loom))]
-    #[inline]
-    fn put_persistently(&self, at: Stamp, bytes: &[u8]) {
-        let shared = &*self.shared;
-        match &shared.passive {
-            Some(passive) => {
-                passive.settle(self.slot);
-                shared.core.buffer.write(at, bytes);
-                passive.leave_open(self.slot, at.0);
-            }
-            None => {
-                shared.core.buffer.write(at, bytes);
-                crate::persist::fence();
-            }
-        }
     }
 
     /// Marks belong to the first stream, whoever writes them, and its logger may be asleep.
     fn ring_for_marks(&self) {
-        self.shared.bells[0].ring_if_asleep();
+        self.workers.log.bells[0].ring_if_asleep();
     }
 
     /// Wakes the group commit of this writer's stream, if it sleeps; where blocks go to other streams too, those of all.
     #[inline]
     fn ring(&self) {
-        match self.shared.config.division {
-            Division::Transaction => self.shared.bells[usize::from(self.stream)].ring_if_asleep(),
-            Division::Page(_) => self.shared.bells.iter().for_each(|bell| bell.ring_if_asleep()),
+        match self.workers.config.division {
+            Division::Transaction => self.workers.log.bells[usize::from(self.stream)].ring_if_asleep(),
+            Division::Page(_) => self.workers.log.bells.iter().for_each(|bell| bell.ring_if_asleep()),
         }
     }
 }
@@ -241,11 +226,8 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.stuck {
-            #[cfg(not(loom))]
-            if let Some(passive) = &self.shared.passive {
-                passive.leave(self.slot);
-            }
-            self.shared.bounds.leave(self.slot);
+            self.workers.fences.leave(self.slot);
+            self.workers.bounds.leave(self.slot);
         }
     }
 }
@@ -317,7 +299,7 @@ impl Reservation<'_> {
     #[inline]
     fn put_part(&mut self, length: u64, bytes: &[u8]) -> Result<(), ReserveError> {
         let end = self.at + length;
-        assert!(end <= self.end && length <= self.writer.shared.longest, "no more than was reserved, and than fits");
+        assert!(end <= self.end && length <= self.writer.workers.longest, "no more than was reserved, and than fits");
         if end < self.end && !self.in_parts {
             self.begin_parts();
         }
@@ -326,11 +308,11 @@ impl Reservation<'_> {
         self.at = end;
         if end < self.end {
             // What is in the ring may be written out, and make room for the rest.
-            writer.shared.bounds.sharpen(writer.slot, end);
+            writer.workers.bounds.sharpen(writer.slot, end);
         } else {
-            writer.shared.bounds.clear(writer.slot);
+            writer.workers.bounds.clear(writer.slot);
             if self.in_parts {
-                writer.shared.long.fetch_sub(1, Ordering::SeqCst);
+                writer.workers.end_long();
             }
         }
         writer.ring();
@@ -340,8 +322,7 @@ impl Reservation<'_> {
     /// Before the bound moves into the range: who finds the log filled up to there finds the range too.
     #[cold]
     fn begin_parts(&mut self) {
-        self.writer.shared.sinks().begin_long(self.start, self.end);
-        self.writer.shared.long.fetch_add(1, Ordering::SeqCst);
+        self.writer.workers.begin_long(self.start, self.end);
         self.in_parts = true;
     }
 
@@ -351,8 +332,8 @@ impl Reservation<'_> {
     }
 
     fn skip_rest(&mut self) -> Result<(), ReserveError> {
-        let (term, stream) = (self.writer.shared.term, self.writer.stream);
-        let part = self.writer.shared.longest / 4 / BLOCK_ALIGN as u64 * BLOCK_ALIGN as u64;
+        let (term, stream) = (self.writer.workers.term, self.writer.stream);
+        let part = self.writer.workers.longest / 4 / BLOCK_ALIGN as u64 * BLOCK_ALIGN as u64;
         while self.at < self.end {
             let left = self.end - self.at;
             // Never longer than the ring takes, and no rest that is shorter than a block.
@@ -374,8 +355,7 @@ impl Drop for Reservation<'_> {
         } else {
             // Nothing may follow the part that is there, which is no transaction: the log ends before it.
             self.writer.stuck = true;
-            self.writer.shared.core.fail(LogFailure::bug());
-            self.writer.shared.ring();
+            self.writer.workers.log.fail(LogFailure::bug());
         }
     }
 }

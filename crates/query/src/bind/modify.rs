@@ -7,8 +7,8 @@ use freshet_sql::{
     types::{CastContext, Kind},
 };
 use sqlparser::ast::{
-    self, Assignment, AssignmentTarget, Expr, FromTable, Insert, OnInsert, Query, SelectItem, SetExpr, TableFactor,
-    TableObject, TableWithJoins, With,
+    self, Assignment, AssignmentTarget, Expr, FromTable, Insert, ObjectName, OnInsert, Query, SelectItem, SetExpr,
+    TableFactor, TableObject, TableWithJoins, With,
 };
 
 use super::{
@@ -222,6 +222,19 @@ impl Binder<'_> {
         })
     }
 
+    /// The column that a change or an INSERT names, which has no fields.
+    fn assigned_column(&self, info: &TableInfo, name: &ObjectName) -> Result<(String, usize), SqlError> {
+        let mut parts = parts_of(name)?.into_iter();
+        let name = parts.next().unwrap_or_default();
+        let number = self.target_column(info, &name)?;
+        let Some(field) = parts.next() else { return Ok((name, number)) };
+        let ty = info.table.columns[number].ty;
+        let message = format!(
+            "cannot assign to field \"{field}\" of column \"{name}\" because its type {ty} is not a composite type"
+        );
+        Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message))
+    }
+
     fn returning(&self, items: Option<&[SelectItem]>, scope: &Scope) -> Bound<Option<Vec<Output>>> {
         items.map(|items| self.projection(items, scope, true)).transpose()
     }
@@ -251,8 +264,7 @@ impl Binder<'_> {
         let explicit = !insert.columns.is_empty();
         let mut targets = Vec::new();
         for column in &insert.columns {
-            let name = parts_of(column)?.pop().unwrap_or_default();
-            let number = self.target_column(&info, &name)?;
+            let (name, number) = self.assigned_column(&info, column)?;
             if targets.contains(&number) {
                 let message = format!("column \"{name}\" specified more than once");
                 return Err(SqlError::new(SqlState::DUPLICATE_COLUMN, message).into());
@@ -494,8 +506,7 @@ impl Binder<'_> {
                 _ => return Err(syntax_error("number of columns does not match number of values")),
             };
             for (name, value) in names.iter().zip(values) {
-                let name = parts_of(name)?.pop().unwrap_or_default();
-                let number = self.target_column(info, &name)?;
+                let (name, number) = self.assigned_column(info, name)?;
                 need.update(number as u16);
                 if info.table.columns[number].identity == Some(Identity::Always) && !is_default(&value) {
                     let message = format!("column \"{name}\" can only be updated to DEFAULT");

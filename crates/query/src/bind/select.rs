@@ -413,23 +413,18 @@ impl Binder<'_> {
         let mut groups = Vec::new();
         for expr in exprs {
             // A number is a column of the result, a name may be one.
-            let expr = match expr {
-                Expr::Value(value) => match &value.value {
-                    sqlparser::ast::Value::Number(digits, _) => {
-                        let item = digits
-                            .parse::<usize>()
-                            .ok()
-                            .and_then(|number| select.projection.get(number.checked_sub(1)?));
-                        match item {
-                            Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => expr,
-                            _ => {
-                                let message = format!("GROUP BY position {digits} is not in select list");
-                                return Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, message).into());
-                            }
+            let expr = match bare(expr) {
+                expr if let Some(digits) = place(expr)? => {
+                    let item =
+                        digits.parse::<usize>().ok().and_then(|number| select.projection.get(number.checked_sub(1)?));
+                    match item {
+                        Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => expr,
+                        _ => {
+                            let message = format!("GROUP BY position {digits} is not in select list");
+                            return Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, message).into());
                         }
                     }
-                    _ => expr,
-                },
+                }
                 Expr::Identifier(name) if !scope.has(name) => {
                     let aliased = select.projection.iter().find_map(|item| match item {
                         SelectItem::ExprWithAlias { expr, alias } if name_of(alias) == name_of(name) => Some(expr),
@@ -508,12 +503,14 @@ impl Binder<'_> {
         for order in exprs {
             let by_name = |name: &str| {
                 let mut found = output.iter().filter(|out| out.name == name);
-                let first = found.next();
-                first.map(|out| out.expression.clone())
+                let first = found.next()?;
+                Some(match found.next() {
+                    None => Ok(first.expression.clone()),
+                    Some(_) => Err(Stop::General("a name in ORDER BY that several columns have")),
+                })
             };
-            let expression = match &order.expr {
-                Expr::Value(value) if matches!(value.value, sqlparser::ast::Value::Number(..)) => {
-                    let text = value.value.to_string();
+            let expression = match bare(&order.expr) {
+                expr if let Some(text) = place(expr)? => {
                     let place = text.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
                     let out = place.and_then(|place| output.get(place)).ok_or_else(|| {
                         let message = format!("ORDER BY position {text} is not in select list");
@@ -521,8 +518,10 @@ impl Binder<'_> {
                     })?;
                     out.expression.clone()
                 }
-                Expr::Identifier(name) if by_name(&name_of(name)).is_some() => {
-                    by_name(&name_of(name)).unwrap_or(Expression::NULL)
+                expr if let Expr::Identifier(name) = expr
+                    && let Some(found) = by_name(&name_of(name)) =>
+                {
+                    found?
                 }
                 expr => {
                     let typed = self.settle(self.expression(expr, scope)?)?;
@@ -642,4 +641,29 @@ pub(super) fn has_aggregate(expr: &Expr) -> bool {
         }
     }
     sqlparser::ast::Visit::visit(expr, &mut Finder(0)).is_break()
+}
+
+/// An expression without the parentheses around it.
+fn bare(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Nested(expr) => bare(expr),
+        expr => expr,
+    }
+}
+
+/// The place in the select list that an entry of ORDER BY or GROUP BY is, if it is one. Other
+/// constants mean nothing there, which general queries say.
+fn place(expr: &Expr) -> Bound<Option<&str>> {
+    use sqlparser::ast::{UnaryOperator, Value};
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::Number(digits, _) if digits.bytes().all(|digit| digit.is_ascii_digit()) => Ok(Some(digits)),
+            Value::Placeholder(_) => Ok(None),
+            _ => Err(Stop::General("a constant that is no place")),
+        },
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } if matches!(bare(expr), Expr::Value(_)) => {
+            Err(Stop::General("a constant that is no place"))
+        }
+        _ => Ok(None),
+    }
 }

@@ -130,8 +130,6 @@ enum NotRecorded {
     Log(String),
 }
 
-/// Gives room in the log buffer back.
-
 pub(crate) struct Shared {
     config: PrimaryConfig,
     who: Reigning,

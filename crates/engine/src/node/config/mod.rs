@@ -17,7 +17,7 @@ use freshet_cluster::{
     commit_rule::{RuleConfig, WhenMissing},
     relay::RelayAck,
 };
-use freshet_log::{LogConfig, StandbyRing, persist::PersistenceConfig};
+use freshet_log::{LogConfig, ReceiveConfig, persist::PersistenceConfig};
 use freshet_replication::standby::{RelayConfig, ReplayMode};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -366,16 +366,15 @@ impl NodeConfig {
         }
     }
 
-    /// The log buffer of `owner` as a standby.
-    pub(crate) fn standby_ring(&self, owner: NodeId) -> Result<StandbyRing, SettingError> {
-        Ok(match self.persistence(owner)? {
-            Some(persistence) => {
-                // A standby that does not replay has no threads that could do it.
-                let upon_replay = self.log.persist_upon_replay && self.replay != ReplayMode::None;
-                StandbyRing::Persistent { persistence, upon_replay }
-            }
-            None => StandbyRing::Plain { huge_pages: self.log.huge_pages },
-        })
+    /// The log of a node that receives it.
+    pub(crate) fn receive_config(&self) -> ReceiveConfig {
+        ReceiveConfig {
+            capacity: self.log.buffer_bytes,
+            huge_pages: self.log.huge_pages,
+            partition: self.log.partition_bytes,
+            // A standby that does not replay has no threads that could do it.
+            upon_replay: self.log.persist_upon_replay && self.replay != ReplayMode::None,
+        }
     }
 
     /// Where checkpoints' rows go, on a node with a directory.

@@ -1,18 +1,27 @@
-//! Putting the primary's bytes into a standby's log, and taking them back.
+//! A receiver fills the log: bytes arrive in the ring, are persisted from there, and are read from there by
+//! replay. There are no workers. The caller says how far it has replayed; what is both in the store and
+//! replayed gives its room back (ready to receive, Query Fresh section 3.2).
+//!
+//! # Access protocol
+//!
+//! Only the holder of the [`Receiver`] writes to the ring above `received`, or cuts, or moves it. A cut takes
+//! all flushers, so it never meets a flush. `persisting` is held by whoever says that something is durable
+//! in persistent memory, and by a cut: nothing is persisted any more that was cut meanwhile.
 
 use std::{
-    io,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    fmt, io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    time::Duration,
 };
 
 use freshet_base::Stamp;
 
-use super::Shared;
+use super::{ReceiveConfig, Shared, ends::PartitionEnds, group_commit::GroupCommit, persist::Fill};
 use crate::{
     block::{BLOCK_HEADER, Block, BlockError, BlockHeader, BlockKind, check_seal, peek_at},
     buffer::{Flusher, RawPiece},
     core::{Core, LogFailure, ReadError},
-    transaction_ends::SPACING,
+    transaction_ends::{SPACING, TransactionEnds},
 };
 
 /// Why bytes from the primary were not taken.
@@ -77,26 +86,157 @@ pub enum AcceptError {
 /// plain memory.
 const SCRATCH: usize = 64 << 10;
 
-/// The one who puts the primary's bytes into a standby's log.
+/// Whoever wants to know what blocks of members record: is told of in-sync sets, as they were recorded.
+struct OnMembers(Box<dyn Fn(&[u8]) + Send + Sync>);
+
+impl fmt::Debug for OnMembers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnMembers")
+    }
+}
+
+/// What is known of the blocks that were received.
+#[derive(Debug)]
+pub(crate) struct Received {
+    log: Arc<Shared>,
+    kind: Arc<dyn GroupCommit>,
+    /// Where transactions end, as far as they were received.
+    ends: Mutex<TransactionEnds>,
+    partitions: PartitionEnds,
+    /// Those who replay persist, too.
+    pub(super) upon_replay: bool,
+    persisting: Mutex<()>,
+    on_members: Mutex<Option<OnMembers>>,
+}
+
+impl Received {
+    pub(super) fn new(config: &ReceiveConfig, log: Arc<Shared>, kind: Arc<dyn GroupCommit>, whole: Stamp) -> Arc<Self> {
+        Arc::new(Self {
+            kind,
+            ends: Mutex::new(TransactionEnds::new(whole)),
+            partitions: PartitionEnds::new(config.partition, config.capacity as u64),
+            upon_replay: config.upon_replay && log.core.pmem.is_there(),
+            persisting: Mutex::default(),
+            on_members: Mutex::default(),
+            log,
+        })
+    }
+
+    pub(super) fn ends(&self) -> MutexGuard<'_, TransactionEnds> {
+        // Whole after a panic, too: it is changed in one step at the end.
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn on_members(&self, note: Box<dyn Fn(&[u8]) + Send + Sync>) {
+        *self.on_members.lock().unwrap_or_else(PoisonError::into_inner) = Some(OnMembers(note));
+    }
+
+    fn persisting(&self) -> MutexGuard<'_, ()> {
+        self.persisting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything below `to` is durable in persistent memory, as far as it was received.
+    pub(super) fn note_persisted(&self, to: Stamp) -> Result<(), LogFailure> {
+        let guard = self.persisting();
+        if let Some(failure) = self.log.core.failure() {
+            return Err(failure.clone());
+        }
+        self.log.tell(&*self.kind, to.min(self.filled()))?;
+        drop(guard);
+        self.ring_if_due();
+        Ok(())
+    }
+
+    /// Wakes the threads that have something to put into the store now.
+    fn ring_if_due(&self) {
+        let to = self.log.core.flushable();
+        for (number, bell) in self.log.bells[..self.log.streams.len()].iter().enumerate() {
+            if self.kind.left(&self.log.found(number, to, to)) == Some(Duration::ZERO) {
+                bell.ring();
+            }
+        }
+    }
+
+    fn check_open(&self) -> Result<(), ReceiveError> {
+        if let Some(failure) = self.log.core.failure() {
+            return Err(failure.clone().into());
+        }
+        if self.log.is_closing() { Err(ReceiveError::Closed) } else { Ok(()) }
+    }
+}
+
+impl Fill for Received {
+    fn kind(&self) -> &dyn GroupCommit {
+        &*self.kind
+    }
+
+    fn reserved(&self) -> Stamp {
+        self.filled()
+    }
+
+    fn filled(&self) -> Stamp {
+        self.log.core.buffer.filled()
+    }
+
+    fn soon_filled(&self) -> Stamp {
+        self.filled()
+    }
+
+    fn persist(&self, mine: bool) -> Result<(), LogFailure> {
+        if !mine || !self.log.core.pmem.is_there() {
+            return Ok(());
+        }
+        {
+            // Held while it works: a cut waits.
+            let _guard = self.persisting();
+            let (from, to) = (self.log.core.durable.get(), self.filled());
+            if from >= to || self.log.core.failure().is_some() {
+                return Ok(());
+            }
+            self.log.core.pmem.persist_received(from, to);
+            self.log.tell(&*self.kind, to)?;
+        }
+        self.ring_if_due();
+        Ok(())
+    }
+
+    fn transaction_end(&self, at: Stamp) -> Stamp {
+        self.ends().below(at)
+    }
+
+    fn partition_ends(&self, from: Stamp, to: Stamp, into: &mut Vec<Stamp>) {
+        self.partitions.collect(from, to, into);
+    }
+
+    fn handed_out(&self, _to: Stamp) {}
+}
+
+/// The one who puts another node's bytes into a log.
 #[derive(Debug)]
 pub struct Receiver {
-    shared: Arc<Shared>,
+    received: Arc<Received>,
     scratch: Vec<u8>,
+    /// Memory for handing out.
+    partition_ends: Vec<Stamp>,
 }
 
 impl Receiver {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, scratch: Vec::new() }
+    pub(super) fn new(received: Arc<Received>) -> Self {
+        Self { received, scratch: Vec::new(), partition_ends: Vec::new() }
     }
 
-    /// Whether it is that of the log behind `shared`.
-    pub(super) fn is_of(&self, shared: &Arc<Shared>) -> bool {
-        Arc::ptr_eq(&self.shared, shared)
+    /// Whether it is that of the log behind `received`.
+    pub(super) fn is_of(&self, received: &Arc<Received>) -> bool {
+        Arc::ptr_eq(&self.received, received)
+    }
+
+    fn log(&self) -> &Shared {
+        &self.received.log
     }
 
     /// How far the log was received.
     pub fn received(&self) -> Stamp {
-        self.shared.received.get()
+        self.log().received.get()
     }
 
     /// Blocks until the ring has room up to `end`.
@@ -104,11 +244,11 @@ impl Receiver {
     /// # Errors
     /// [`ReceiveError`] when the log was closed or failed meanwhile.
     pub fn wait_room(&self, end: Stamp) -> Result<(), ReceiveError> {
-        self.shared.check_open()?;
-        let target = Stamp(end.0.saturating_sub(self.shared.core.buffer.capacity()));
-        match self.shared.core.buffer.wait_released(target) {
+        self.received.check_open()?;
+        let buffer = &self.log().core.buffer;
+        match buffer.wait_released(Stamp(end.0.saturating_sub(buffer.capacity()))) {
             Ok(_) => Ok(()),
-            Err(_) => Err(self.shared.check_open().err().unwrap_or(ReceiveError::Closed)),
+            Err(_) => Err(self.received.check_open().err().unwrap_or(ReceiveError::Closed)),
         }
     }
 
@@ -118,9 +258,10 @@ impl Receiver {
     /// # Errors
     /// [`ReceiveError::Gap`] below what was received, [`ReceiveError::NoRoom`] beyond the room.
     pub fn writable(&mut self, at: Stamp, length: u64) -> Result<Writable<'_>, ReceiveError> {
-        self.shared.check_open()?;
+        self.received.check_open()?;
         let received = self.received();
-        let buffer = &self.shared.core.buffer;
+        let core = &self.received.log.core;
+        let buffer = &core.buffer;
         let free = buffer.released().plus(buffer.capacity());
         if at < received {
             return Err(ReceiveError::Gap { at, received });
@@ -130,7 +271,7 @@ impl Receiver {
             return Err(ReceiveError::NoRoom { end, free });
         }
         buffer.claim(end);
-        Ok(Writable { core: &self.shared.core, at, length })
+        Ok(Writable { core, at, length })
     }
 
     /// Puts whole blocks at the end, all at once.
@@ -149,25 +290,25 @@ impl Receiver {
     /// # Panics
     /// When it was never claimed by [`Receiver::writable`].
     pub fn received_to(&mut self, to: Stamp) {
-        let shared = &self.shared;
-        assert!(to <= shared.core.buffer.claimed(), "received bytes have a place");
+        let log = Arc::clone(&self.received.log);
+        assert!(to <= log.core.buffer.claimed(), "received bytes have a place");
         self.note_ends(to);
-        shared.core.buffer.fill_to(to);
-        shared.arrived.fetch_max(to.0, Ordering::SeqCst);
-        shared.received.advance(to);
-        shared.ring();
+        log.core.buffer.fill_to(to);
+        log.received.advance(to);
+        log.hand_out(&*self.received, &mut self.partition_ends);
+        log.ring();
     }
 
-    /// The same for bytes that somebody else has put into the ring where [`StandbyLog::grant`] allowed it, and who is
+    /// The same for bytes that somebody else has put into the ring where [`super::Log::grant`] allowed it, and who is
     /// through with everything below `to`: checks first that whole blocks of this log lie there, each by its own
     /// checksum. Costs as much as reading the bytes once.
     ///
     /// # Errors
     /// [`AcceptError`]; nothing of it counts as received then.
     pub fn accept(&mut self, to: Stamp) -> Result<Accepted, AcceptError> {
-        let shared = Arc::clone(&self.shared);
-        shared.check_open()?;
-        let buffer = &shared.core.buffer;
+        self.received.check_open()?;
+        let log = Arc::clone(&self.received.log);
+        let buffer = &log.core.buffer;
         let (received, granted) = (self.received(), buffer.claimed().min(buffer.released().plus(buffer.capacity())));
         if to < received {
             return Err(ReceiveError::Gap { at: to, received }.into());
@@ -187,7 +328,8 @@ impl Receiver {
 
     /// Checks the block at `at`, which ends at or below `to`.
     fn check_block(&mut self, at: Stamp, to: Stamp) -> Result<BlockHeader, BlockError> {
-        let buffer = &self.shared.core.buffer;
+        let log = Arc::clone(&self.received.log);
+        let buffer = &log.core.buffer;
         let have = to.since(at);
         if have < BLOCK_HEADER as u64 {
             return Err(BlockError::Truncated { need: BLOCK_HEADER as u64, have });
@@ -214,31 +356,31 @@ impl Receiver {
     /// Takes the ring's memory away from others that may have mapped it, such as a former primary:
     /// it moves to another file, with what was received and nothing beyond that, while readers
     /// continue. Whatever is granted from now on is granted to those that map the new file
-    /// ([`StandbyLog::shared_memory`]). When this returns, nothing that the others store can land
+    /// ([`super::Log::shared_memory`]). When this returns, nothing that the others store can land
     /// in this log any more. Costs a copy of the ring; nothing, if the file was not given away
     /// ([`crate::RingMemory::file`]) since the last time.
     ///
     /// # Errors
     /// What the system says; then the memory is where it was.
-    #[cfg(not(loom))]
     pub fn renew(&mut self) -> io::Result<()> {
-        self.shared.core.buffer.renew(self.received())
+        self.log().core.buffer.renew(self.received())
     }
 
     /// Notes where transactions end in what has just been received.
     fn note_ends(&self, to: Stamp) {
-        let shared = &self.shared;
+        let buffer = &self.log().core.buffer;
         let mut at = self.received();
         let (mut last, mut passed) = (None, at.0 / SPACING);
         let mut members = Vec::new();
-        let mut ends = shared.ends();
+        let mut ends = self.received.ends();
         while at < to && to.since(at) >= BLOCK_HEADER as u64 {
-            let header = BlockHeader::peek(&shared.core.buffer.own_header(at));
+            let header = BlockHeader::peek(&buffer.own_header(at));
             // What is no block ends no transaction; replay will say so.
             let Some(header) = header.ok().filter(|header| header.stamp == at && header.end() <= to) else { break };
             if header.kind == BlockKind::Members {
                 members.push((at, header.length as usize));
             }
+            self.received.partitions.note(at.0, header.end().0);
             at = header.end();
             if !header.continued {
                 last = Some(at);
@@ -260,8 +402,8 @@ impl Receiver {
     #[cold]
     fn note_members(&self, at: Stamp, length: usize) {
         let mut bytes = vec![0; length];
-        self.shared.core.buffer.own_bytes(at, &mut bytes);
-        let on_members = self.shared.on_members.lock().unwrap_or_else(PoisonError::into_inner);
+        self.log().core.buffer.own_bytes(at, &mut bytes);
+        let on_members = self.received.on_members.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(note), Ok(block)) = (&*on_members, Block::parse(&bytes, at))
             && let Some(members) = block.members()
         {
@@ -271,11 +413,11 @@ impl Receiver {
 
     /// The last end of a transaction at or below `at`, of those that are not remembered too.
     fn last_end(&self, at: Stamp) -> Result<Stamp, LogFailure> {
-        let mut whole = self.shared.ends().below(at);
+        let mut whole = self.received.ends().below(at);
         let mut here = whole;
         while here < at {
             let mut header = [0; BLOCK_HEADER];
-            self.shared.core.read(here, &mut header).map_err(|error| match error {
+            self.log().core.read(here, &mut header).map_err(|error| match error {
                 ReadError::Store(error) => LogFailure::from(error),
                 _ => LogFailure::bug(),
             })?;
@@ -294,45 +436,37 @@ impl Receiver {
     /// # Errors
     /// [`LogFailure`]; opening the store again and cutting once more completes the cut.
     pub fn cut(&mut self, at: Stamp) -> Result<(), LogFailure> {
-        let shared = &self.shared;
-        let mut guards: Vec<_> = (0..shared.flushers.len()).map(|stream| shared.flusher(stream)).collect();
-        let mut flushers: Vec<&mut Flusher> =
-            guards.iter_mut().map(|guard| guard.as_mut().expect("it stays while there is a receiver")).collect();
-        let _nothing_persisted =
-            shared.nvm.as_ref().map(|nvm| nvm.persisting.lock().unwrap_or_else(PoisonError::into_inner));
-        if at >= shared.received.get() {
-            #[cfg(not(loom))]
-            if let Some(persistent) = shared.core.buffer.persistent() {
-                // What came and never counted goes too.
-                persistent.take_back(shared.received.get(), shared.core.buffer.claimed());
-            }
+        let (received, log) = (&*self.received, &*self.received.log);
+        let mut guards: Vec<_> = log.streams.iter().map(|stream| stream.flusher()).collect();
+        let _nothing_persisted = received.persisting();
+        if at >= log.received.get() {
+            // What came and never counted goes too.
+            log.core.pmem.take_back(log.received.get(), log.core.buffer.claimed());
             return Ok(());
         }
         let whole = self.last_end(at)?;
-        if flushers.len() > 1 {
+        if guards.len() > 1 {
             // What was dealt out to streams and stays must be in them before their places above `at` are looked for.
-            let arrived = Stamp(shared.arrived.load(Ordering::SeqCst));
-            for flusher in &mut flushers {
-                shared.flush_share(flusher, arrived)?;
+            for (number, flusher) in guards.iter_mut().enumerate() {
+                log.flush(received, number, flusher, received.filled())?;
             }
         }
-        for done in &shared.done {
-            done.fetch_min(at.0, Ordering::SeqCst);
+        for stream in &log.streams {
+            stream.done.fetch_min(at.0, Ordering::SeqCst);
         }
-        shared.arrived.fetch_min(at.0, Ordering::SeqCst);
-        if let Some(nvm) = &shared.nvm {
-            nvm.persisted.fetch_min(at.0, Ordering::SeqCst);
-            nvm.wanted.fetch_min(at.0, Ordering::SeqCst);
-            nvm.stored.cut(at);
-        }
-        shared.received.cut(at);
-        shared.replayed.fetch_min(at.0, Ordering::AcqRel);
+        log.wanted_stored.fetch_min(at.0, Ordering::SeqCst);
+        log.stored.cut(at);
+        log.received.cut(at);
+        log.replayed.fetch_min(at.0, Ordering::AcqRel);
+        received.partitions.cut(at);
         {
-            let mut ends = shared.ends();
+            let mut ends = received.ends();
             ends.cut(at);
             ends.enter(whole);
         }
-        Ok(shared.core.cut(&mut flushers, at, whole)?)
+        log.cut_sinks(at);
+        let mut flushers: Vec<&mut Flusher> = guards.iter_mut().map(|guard| &mut **guard).collect();
+        Ok(log.core.cut(&mut flushers, at, whole)?)
     }
 }
 

@@ -1,0 +1,253 @@
+//! Persisting: for each stream one thread that makes its blocks durable, whoever fills the log.
+//!
+//! For each batch `[done, to)`:
+//! 1. the sinks are told, so that shipping overlaps the local flush (Query Fresh, section 3.1), and of a
+//!    long batch also its being filled: they are told of each quarter,
+//! 2. the store writes the stream's share of it,
+//! 3. the room goes back to those who fill,
+//! 4. the store syncs,
+//! 5. the durable watermark, the minimum over all streams, moves, which resolves commit tickets.
+//!
+//! Where the ring is in persistent memory, what is filled there is durable, and told, before that: `to` is
+//! how far, and the store gets it when there is enough of it (de-staging; distributed logging, section 3;
+//! Query Fresh, section 3.2).
+//!
+//! When a batch is due, and what is told of it, is for the kind of group commit to say ([`GroupCommit`]).
+//! The thread sleeps in two depths. While blocks come in, it wakes itself by time and costs those who fill
+//! nothing. After an interval without any it sleeps until the next block wakes it.
+
+use std::{
+    fmt,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use freshet_base::Stamp;
+
+use super::{
+    Shared,
+    group_commit::{Found, GroupCommit},
+};
+use crate::{
+    buffer::Flusher,
+    core::{FlushWatcher, LogFailure},
+};
+
+/// Who fills a log, as far as those who persist it care.
+pub(crate) trait Fill: Send + Sync + fmt::Debug {
+    /// When batches are due, and what is told of them.
+    fn kind(&self) -> &dyn GroupCommit;
+
+    /// Blocks lie up to here, or will.
+    fn reserved(&self) -> Stamp;
+
+    /// How far the log is filled without a gap, computed now.
+    fn filled(&self) -> Stamp;
+
+    /// How far it is filled, or will be at any moment.
+    fn soon_filled(&self) -> Stamp;
+
+    /// Says how far the log is filled. Where the ring is in persistent memory, makes that durable there, as
+    /// far as it is not somebody else's work unless it is `mine`, and tells it.
+    ///
+    /// # Errors
+    /// [`LogFailure`]; nothing can be said then.
+    fn persist(&self, mine: bool) -> Result<(), LogFailure>;
+
+    /// The last end of a transaction at or below `at`, up to which the log was found to be filled.
+    fn transaction_end(&self, at: Stamp) -> Stamp;
+
+    /// Collects the partition ends in `(from, to]`, ascending.
+    fn partition_ends(&self, from: Stamp, to: Stamp, into: &mut Vec<Stamp>);
+
+    /// Everything below `to` was handed to sinks and written out by all streams.
+    fn handed_out(&self, to: Stamp);
+}
+
+/// Marks the log as failed when its thread ends by a panic, so that nobody waits for ever.
+pub(super) struct EndsLog<'a>(pub(super) &'a Shared);
+
+impl Drop for EndsLog<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(LogFailure::bug());
+        }
+    }
+}
+
+/// The whole life of a thread. One whose number is no stream's puts nothing into the store: it makes
+/// durable in persistent memory what was received.
+pub(super) fn run(log: &Shared, fill: &dyn Fill, number: usize) {
+    let _guard = EndsLog(log);
+    let oldest = None;
+    let mut persist = Persist { log, fill, kind: fill.kind(), number, seen: Stamp::ZERO, oldest, ends: Vec::new() };
+    if let Err(failure) = persist.go() {
+        log.fail(failure);
+    }
+}
+
+/// How a batch gets on.
+struct Watcher<'a> {
+    log: &'a Shared,
+    kind: &'a dyn GroupCommit,
+}
+
+impl FlushWatcher for Watcher<'_> {
+    fn written(&self) {
+        self.log.release_room();
+    }
+
+    fn durable(&self, to: Stamp) -> Result<(), LogFailure> {
+        // Durably, before the room is given back: a restart looks in persistent memory for what the store
+        // does not have.
+        self.log.core.pmem.stored(to);
+        self.log.release_room();
+        self.log.tell(self.kind, to)?;
+        self.log.stored.advance(to);
+        Ok(())
+    }
+}
+
+struct Persist<'a> {
+    log: &'a Shared,
+    fill: &'a dyn Fill,
+    kind: &'a dyn GroupCommit,
+    number: usize,
+    /// Where the last look found the end.
+    seen: Stamp,
+    /// No block that waits for its batch is older than this; none while the log is idle.
+    oldest: Option<Instant>,
+    ends: Vec<Stamp>,
+}
+
+impl Persist<'_> {
+    fn go(&mut self) -> Result<(), LogFailure> {
+        loop {
+            if self.log.core.failure().is_some() {
+                // Another thread's: what was reserved may never be filled now.
+                return Ok(());
+            }
+            // Before it looks: what is filled until then is persisted.
+            let closing = self.log.is_closing();
+            let reserved = self.fill.reserved();
+            let now = Instant::now();
+            self.fill.persist(closing || self.is_for_lines())?;
+            let found = self.look(self.log.core.flushable(), reserved, now);
+            if found.to > found.done && (closing || self.kind.left(&found) == Some(Duration::ZERO)) {
+                self.flush()?;
+                // Whatever is filled by now came after `now`.
+                self.oldest = Some(now);
+            } else if closing && reserved <= found.done {
+                return Ok(());
+            } else {
+                self.rest(&found);
+            }
+            self.seen = found.to;
+        }
+    }
+
+    /// Whether no stream is this thread's.
+    fn is_for_lines(&self) -> bool {
+        self.number == self.log.streams.len()
+    }
+
+    /// What there is, when everything below `to` may be put into the store.
+    fn look(&mut self, to: Stamp, reserved: Stamp, now: Instant) -> Found {
+        let mut found = self.log.found(self.number, to, reserved);
+        found.seen = self.seen;
+        if found.to > found.done {
+            found.age = now.duration_since(*self.oldest.get_or_insert(now));
+        }
+        found
+    }
+
+    /// Puts the stream's share of all there is into the store.
+    fn flush(&mut self) -> Result<(), LogFailure> {
+        let Self { log, fill, number, ends, .. } = self;
+        log.hand_out(*fill, ends);
+        let mut flusher = log.streams[*number].flusher();
+        // Looked up here: no cut comes any more.
+        log.flush(*fill, *number, &mut flusher, log.core.flushable())?;
+        drop(flusher);
+        log.core.note_thread_cpu();
+        Ok(())
+    }
+
+    /// Until there is something to do, or time to look again.
+    fn rest(&mut self, found: &Found) {
+        let (log, fill, kind, number) = (self.log, self.fill, self.kind, self.number);
+        let bell = &log.bells[number];
+        let is_due = |to: Stamp| kind.left(&log.found(number, to, to)) == Some(Duration::ZERO);
+        if let Some(left) = kind.left(found) {
+            // A batch waits for company.
+            self.hand_out_early(found.to);
+            let early = kind.early();
+            bell.nap(left, false, || {
+                log.is_closing() || is_due(fill.soon_filled()) || log.unknown_to_sinks(fill.filled().0) >= early
+            });
+        } else if found.reserved > found.to && !kind.interval().is_zero() {
+            // Somebody is between reserving and filling, which is short; its filling wakes us, or time does.
+            bell.nap(kind.interval(), true, || fill.filled() > found.done);
+        } else if let Some(age) = self.oldest.map(|oldest| oldest.elapsed()).filter(|age| *age < kind.interval()) {
+            // Everything reserved is flushed. A busy log has more within the interval, and those who fill it
+            // should not have to wake anybody.
+            log.core.note_thread_cpu();
+            bell.nap(kind.interval() - age, false, || log.is_closing() || is_due(fill.soon_filled()));
+        } else {
+            log.core.note_thread_cpu();
+            self.oldest = None;
+            let lines = self.is_for_lines();
+            bell.sleep(|| {
+                log.is_closing()
+                    || fill.reserved() > found.reserved
+                    || is_due(log.core.flushable())
+                    || lines && log.core.flushable() < log.core.buffer.filled()
+            });
+        }
+    }
+
+    /// Of a long batch that is still being filled, the sinks get what there is: what takes long on the way
+    /// is then behind it before the batch is due. The worker whose block reaches across a partition's end
+    /// wakes this thread, and may not have filled it yet.
+    fn hand_out_early(&mut self, filled: Stamp) {
+        if self.log.unknown_to_sinks(filled.0) >= self.kind.early() / 2 {
+            self.log.hand_out(self.fill, &mut self.ends);
+        }
+    }
+}
+
+impl Shared {
+    /// Puts a stream's share of everything below `to` into the store.
+    pub(super) fn flush(
+        &self,
+        fill: &dyn Fill,
+        number: usize,
+        flusher: &mut Flusher,
+        to: Stamp,
+    ) -> Result<(), LogFailure> {
+        let done = &self.streams[number].done;
+        let from = Stamp(done.load(Ordering::SeqCst));
+        if from >= to {
+            return Ok(());
+        }
+        assert!(to <= self.core.buffer.filled(), "durable <= filled");
+        let whole = fill.transaction_end(to);
+        self.core.flush(flusher, from, to, whole, &Watcher { log: self, kind: fill.kind() })?;
+        done.store(to.0, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// What a thread finds at its stream, when everything below `to` may be put into the store.
+    pub(super) fn found(&self, number: usize, to: Stamp, reserved: Stamp) -> Found {
+        let done = self.streams.get(number).map_or(to, |stream| Stamp(stream.done.load(Ordering::SeqCst)));
+        Found {
+            done,
+            to,
+            seen: to,
+            reserved,
+            age: Duration::ZERO,
+            is_awaited: self.wanted.load(Ordering::SeqCst) > done.0,
+            store_is_awaited: self.wanted_stored.load(Ordering::SeqCst) > done.0,
+        }
+    }
+}
