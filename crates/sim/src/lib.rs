@@ -36,6 +36,7 @@ mod net;
 mod node;
 mod one_sided;
 pub mod scenario;
+pub mod shapes;
 mod world;
 
 pub use checks::{Property, Violation};
