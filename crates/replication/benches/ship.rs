@@ -13,7 +13,10 @@ use freshet_base::{
     ClusterId, NodeId, Safety, Stamp, Term, Watermark,
     sync::{Arc, AtomicU64, Mutex, Ordering},
 };
-use freshet_cluster::{commit_rule::RuleConfig, term::TermHistory};
+use freshet_cluster::{
+    commit_rule::RuleConfig,
+    term::{TermHistory, TermState},
+};
 use freshet_fabric::{
     FabricConfig, FabricKind,
     memory::{Region, SharedMemory},
@@ -24,7 +27,7 @@ use freshet_replication::{
     log_access::{AcceptError, LogReadError, LogSource, OnMembers, StandbyStore, StoreError},
     primary::{Primary, PrimaryConfig, PrimaryFabric, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
-    terms::{TermState, Terms, VolatileTerms},
+    terms::{Terms, VolatileTerms},
 };
 
 const RING: u64 = 64 << 20;

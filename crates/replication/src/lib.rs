@@ -28,7 +28,6 @@ pub mod checkpoints;
 mod clock;
 pub mod endpoint;
 mod feed;
-pub mod handshake;
 mod hop;
 pub mod log_access;
 pub mod primary;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term, WaitError};
-use freshet_cluster::term::{Fence, Reign, TermHistory};
+use freshet_cluster::term::{Fence, Reign, TermHistory, TermState};
 use freshet_fabric::memory::{Region, Registered};
 use freshet_log::{
     Batch, Control, Log, LogDirectory, LogReader, Receiver, RingMemory, Sink, Writer, inspect::save_tail,
@@ -22,7 +22,7 @@ use freshet_replication::{
     log_access::{AcceptError, LogReadError, LogSource, OnMembers, StandbyStore, StoreError},
     primary::{CommitError, Primary},
     standby::{PersistShare, ReplayError, ReplayTarget},
-    terms::{TermState, TermStore, TermStoreError},
+    terms::{TermStore, TermStoreError},
     wire,
 };
 use freshet_txn::{CommitGate, Messages, OutcomeOpen};

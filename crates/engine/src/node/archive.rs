@@ -9,14 +9,11 @@ use std::{
 };
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
-use freshet_cluster::term::Fence;
+use freshet_cluster::term::{Fence, TermState};
 use freshet_log::LogDirectory;
 pub use freshet_recovery::point_in_time::{Moment, PointInTimeError, RestoredTo};
 use freshet_recovery::{Manifest, RestoreError, point_in_time::PointInTime};
-use freshet_replication::{
-    status::OwnStatus,
-    terms::{TermState, TermStore},
-};
+use freshet_replication::{status::OwnStatus, terms::TermStore};
 
 use super::{
     adapters::{ControlTerms, term_state},

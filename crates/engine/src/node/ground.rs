@@ -9,12 +9,13 @@ use std::{
 };
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term, private};
+use freshet_cluster::term::TermState;
 use freshet_log::{
     Control, ControlError, LogDirectory, LogStore, StoreConfig, Torn, check_devices, persist::recover_buffer,
 };
 use freshet_membership::Credentials;
 use freshet_recovery::{Manifest, RestoreError, checkpoint::folder};
-use freshet_replication::terms::{TermState, Terms, VolatileTerms};
+use freshet_replication::terms::{Terms, VolatileTerms};
 
 use super::{
     adapters::{ControlTerms, remembered_nodes, term_state},

@@ -7,7 +7,10 @@ use std::{
 };
 
 use freshet_base::{Stamp, Term};
-use freshet_cluster::term::{Candidacy, LogState, Plan, TermHistory, may_come_back};
+use freshet_cluster::{
+    take_over::{Candidacy, LogState, Plan},
+    term::{TermHistory, may_come_back},
+};
 use freshet_fabric::tcp::{ListenError, Listener};
 use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};

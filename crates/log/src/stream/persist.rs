@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Stamp;
+use freshet_base::{Stamp, check};
 
 use super::{
     Shared,
@@ -230,7 +230,7 @@ impl Shared {
         if from >= to {
             return Ok(());
         }
-        assert!(to <= self.core.buffer.filled(), "durable <= filled");
+        check(&[("durable", to), ("filled", self.core.buffer.filled()), ("reserved", fill.reserved())]);
         let whole = fill.transaction_end(to);
         self.core.flush(flusher, from, to, whole, &Watcher { log: self, kind: fill.kind() })?;
         done.store(to.0, Ordering::SeqCst);

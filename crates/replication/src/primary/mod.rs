@@ -22,6 +22,7 @@ use freshet_cluster::{
     Moment,
     commit_rule::{self, Event, RuleConfig},
     flow::FlowConfig,
+    handshake::Host,
     in_sync::Succession,
     term::TermHistory,
 };
@@ -34,7 +35,6 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     feed::{FeedConfig, Feeder, Feeds, Shipper},
-    handshake::Host,
     log_access::{LogReadError, LogSource},
     status::PrimaryStatus,
     terms::Terms,

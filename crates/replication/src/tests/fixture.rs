@@ -12,7 +12,7 @@ use freshet_base::{
 use freshet_cluster::{
     commit_rule::RuleConfig,
     in_sync::{InSyncSet, Succession},
-    term::TermHistory,
+    term::{TermHistory, TermState},
 };
 use freshet_fabric::{
     FabricKind,
@@ -27,7 +27,7 @@ use crate::{
     log_access::{AcceptError, LogReadError, LogSource, OnMembers, StandbyStore, StoreError},
     primary::{Primary, PrimaryConfig, PrimaryFabric, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
-    terms::{TermState, Terms, VolatileTerms},
+    terms::{Terms, VolatileTerms},
     wire::{self, Hello, Reply},
 };
 
@@ -105,8 +105,10 @@ impl MemoryLog {
 
     /// As if a block had arrived that records a set.
     pub fn record(&self, set: &InSyncSet) {
-        let state = self.lock();
-        state.on_members.as_ref().expect("a standby wants to hear")(&wire::encode(set));
+        // Not under the mutex: the standby asks its log.
+        let note = self.lock().on_members.take().expect("a standby wants to hear");
+        note(&wire::encode(set));
+        self.lock().on_members = Some(note);
     }
 
     /// What was persisted, share by share.
