@@ -65,7 +65,7 @@ impl Reign {
             partition: config.log.partition_bytes,
             largest_block: config.log.buffer_bytes as u64 / 2,
             peers: throne.peers.clone(),
-            fabric: config.fabric.primary()?,
+            fabric: config.fabric.primary().map_err(|cause| cause.to_string())?,
             ..PrimaryConfig::new(rule)
         };
         let who = Reigning {

@@ -157,7 +157,7 @@ impl Default for LogConfig {
         Self {
             capacity: 64 << 20,
             batch_bytes: 1 << 20,
-            interval: Duration::from_millis(2),
+            interval: Duration::from_millis(1),
             partition: 64 << 10,
             writers: 256,
             group_commit: GroupCommitKind::Pipelined,
