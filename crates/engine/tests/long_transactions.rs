@@ -319,7 +319,7 @@ fn restarts_take_no_part_of_one(shape: Shape) -> bool {
         let table = primary.database().table("things").unwrap().clone();
         interrupted(&primary, &standby, &table, || primary.log().unwrap().crash_for_test());
         drop((primary, table));
-        primary = start(NodeConfig { listen: address.clone(), ..cluster(0) });
+        primary = start(NodeConfig { listen: address.parse().unwrap(), ..cluster(0) });
         if count(&primary, 1 << 50) == 100_000 {
             in_time = false;
             break;
