@@ -187,7 +187,8 @@ fn an_archive_reaches_every_moment_since_its_backup() {
         // The log goes on with another primary.
         primary.stop().unwrap();
         drop(primary);
-        // Under 2-safe a standby alone cannot know whether its primary went on without it; this one was stopped when all was level.
+        // Under 2-safe a standby alone cannot know whether its primary went on without it; this one
+        // was stopped when all was level.
         assert!(standby.promote(false).is_err());
         standby.promote(true).unwrap();
         let table = standby.database().table("things").unwrap().clone();

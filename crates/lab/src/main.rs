@@ -5,6 +5,7 @@
 //! | [`bench`] | measures the engine within this process, standbys beside it |
 //! | [`experiment`] | what papers measured, measured here: sweeps of benchmarks, plots, reports |
 //! | [`readers`] | the procedures of its nodes |
+//! | [`simulate`] | simulated clusters, many seeds |
 //! | [`torture`] | clusters of real processes under load whose nodes are killed, stopped and promoted |
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,7 @@ mod bench;
 mod experiment;
 mod pin;
 mod readers;
+mod simulate;
 mod torture;
 
 use std::{process::ExitCode, sync::Arc};
@@ -23,7 +25,7 @@ use freshet::{
     serve::{self, NodeOptions},
 };
 
-use self::{experiment::ExperimentOptions, readers::Benchmark, torture::TortureOptions};
+use self::{experiment::ExperimentOptions, readers::Benchmark, simulate::SimulateOptions, torture::TortureOptions};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -43,16 +45,22 @@ enum Command {
     /// The primary runs within this process, standbys beside it in processes of their own.
     #[command(subcommand)]
     Bench(Box<bench::Bench>),
-    /// Measure what papers have measured, at this machine's scale: figures with the papers' beside, and what differs.
+    /// Measure what papers have measured, at this machine's scale: figures with the papers' beside,
+    /// and what differs.
     ///
-    /// `freshet-lab experiment list` shows which there are. Each is a sweep of `freshet-lab bench`, and leaves a
-    /// directory with its data (CSV), a plot (SVG and PNG) and a report.
+    /// `freshet-lab experiment list` shows which there are. Each is a sweep of `freshet-lab bench`,
+    /// and leaves a directory with its data (CSV), a plot (SVG and PNG) and a report.
     Experiment(ExperimentOptions),
-    /// Attack clusters of real processes under SQL load: their nodes are killed, stopped, continued, restarted and
-    /// promoted by seed.
+    /// Attack clusters of real processes under SQL load: their nodes are killed, stopped,
+    /// continued, restarted and promoted by seed.
     ///
     /// The history is checked: nothing acknowledged is lost, and much more (docs/testing.md).
     Torture(Box<TortureOptions>),
+    /// Simulate clusters, with a seeded clock, network and disks and every fault, and check that
+    /// nothing is violated.
+    ///
+    /// A seed is the same run again, whatever the machine.
+    Simulate(SimulateOptions),
     /// Run a node of a benchmark: as `freshet serve` does, with procedures for its clients.
     #[command(hide = true)]
     Node(Box<NodeOptions>),
@@ -73,6 +81,7 @@ impl Command {
             Self::Bench(options) => bench::run(*options),
             Self::Experiment(options) => experiment::run(&options),
             Self::Torture(options) => torture::run(&options),
+            Self::Simulate(options) => simulate::run(&options),
             Self::Node(options) => serve::node(&options, |isolation| Arc::new(Benchmark::new(isolation))),
         }
     }

@@ -101,7 +101,8 @@ struct Readers {
     counts: Arc<Counts>,
 }
 
-/// Relaxed everywhere: counts without data behind them, and an end that may be heard of a little later.
+/// Relaxed everywhere: counts without data behind them, and an end that may be heard of a little
+/// later.
 #[derive(Default)]
 struct Counts {
     stop: AtomicBool,
@@ -220,7 +221,8 @@ fn read(host: &dyn Host, counts: &Counts, seed: u64, number: u16, begun: &mpsc::
             break;
         }
         let request = Request { mark: None, input: terminal.next_of(kind, now_micros()) };
-        // What a standby shows is committed; on a primary the answer would have to wait, but nobody hears it.
+        // What a standby shows is committed; on a primary the answer would have to wait, but nobody
+        // hears it.
         let count = match tpcc::run(&worker, &tables, Isolation::Snapshot, &request) {
             Ok(_) => &counts.transactions,
             Err(_) => &counts.failed,

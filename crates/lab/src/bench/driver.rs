@@ -1,9 +1,9 @@
 //! Threads that run transactions one after another, and what is measured of them.
 //!
-//! A thread never waits for a single commit. It keeps the tickets that have not resolved in a queue, in the order of
-//! the log, and after each transaction looks at the `committed` watermark: what that has passed is done, and its
-//! latency is the time since it began. Only when the queue is as long as the window allows does the thread wait, for
-//! its oldest ticket.
+//! A thread never waits for a single commit. It keeps the tickets that have not resolved in a
+//! queue, in the order of the log, and after each transaction looks at the `committed` watermark:
+//! what that has passed is done, and its latency is the time since it began. Only when the queue is
+//! as long as the window allows does the thread wait, for its oldest ticket.
 //!
 //! The clock is read once for each transaction: the end of one is the beginning of the next.
 
@@ -139,12 +139,14 @@ struct Shared<'a> {
     phase: AtomicU8,
     ready: Barrier,
     window: usize,
-    /// What each thread has committed so far; stored by it, read by who measures. Relaxed: a count without data behind it.
+    /// What each thread has committed so far; stored by it, read by who measures. Relaxed: a count
+    /// without data behind it.
     done: Vec<OwnLine>,
 }
 
-/// Runs `make(number)`, one transaction a call, on every thread; first for the time of the warm-up, then for that of
-/// the measurement, around which `begin` and `end` are called. `checkpointing` says whether a checkpoint is being written.
+/// Runs `make(number)`, one transaction a call, on every thread; first for the time of the warm-up,
+/// then for that of the measurement, around which `begin` and `end` are called. `checkpointing`
+/// says whether a checkpoint is being written.
 pub(crate) fn drive<C, B, F, E>(
     database: &Database,
     common: &Common,
@@ -205,14 +207,7 @@ where
         shared.phase.store(STOP, Ordering::Relaxed);
         let mut all = Tally { halves, ..Tally::default() };
         for thread in running {
-            let tally = thread.join().map_err(|_| Failure::new("a worker thread panicked"))??;
-            all.executed += tally.executed;
-            all.committed += tally.committed;
-            all.aborts.add(tally.aborts);
-            all.latency.0 += &tally.latency.0;
-            all.per_second += tally.per_second;
-            all.cpu += tally.cpu;
-            all.window_waits += tally.window_waits;
+            all.add(&thread.join().map_err(|_| Failure::new("a worker thread panicked"))??);
         }
         Ok((all, settle()))
     })
@@ -271,8 +266,9 @@ fn run(
     tally.per_second = tally.committed as f64 / (now - measured_since).as_secs_f64().max(1e-9);
     tally.cpu = cpu::thread_time() - cpu_before;
     tally.aborts = Aborts::between(rollbacks_before, worker.rollbacks());
-    // Tickets of this thread resolve in the order of the log, except those of readers, which may resolve earlier.
-    // They come too late to count, but not their latencies: without those the longest would be missing.
+    // Tickets of this thread resolve in the order of the log, except those of readers, which may
+    // resolve earlier. They come too late to count, but not their latencies: without those the
+    // longest would be missing.
     while let Some(late) = open.pop_front() {
         let deadline = Instant::now() + Duration::from_secs(60);
         shared.gate.wait(late.until, Some(deadline)).map_err(failure)?;
@@ -295,6 +291,17 @@ struct Open {
 }
 
 impl Tally {
+    /// Adds what another thread has done.
+    fn add(&mut self, other: &Self) {
+        self.executed += other.executed;
+        self.committed += other.committed;
+        self.aborts.add(other.aborts);
+        self.latency.0 += &other.latency.0;
+        self.per_second += other.per_second;
+        self.cpu += other.cpu;
+        self.window_waits += other.window_waits;
+    }
+
     /// A transaction was found to be committed.
     #[inline]
     fn commit(&mut self, open: &Open, now: Instant) {

@@ -158,8 +158,8 @@ impl Scale {
         std::iter::successors(Some(1), |threads| Some(threads * 2)).take_while(|threads| *threads <= most).collect()
     }
 
-    /// The option that keeps primary and standbys apart: a processor for one worker, the rest for standbys. Empty where
-    /// there are not enough of them.
+    /// The option that keeps primary and standbys apart: a processor for one worker, the rest for
+    /// standbys. Empty where there are not enough of them.
     pub(crate) fn apart(&self) -> String {
         match self.processors {
             0 | 1 => String::new(),

@@ -9,7 +9,8 @@ fn value_of(text: &str, key: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Processors, memory, kernel, program and time, in one line. What the system does not tell is left out.
+/// Processors, memory, kernel, program and time, in one line. What the system does not tell is left
+/// out.
 pub(crate) fn describe() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,7 +1,8 @@
 //! `freshet-lab experiment`: what papers have measured, measured here.
 //!
-//! An [`Experiment`] is data and a little code: a sweep of named runs of `freshet-lab bench`, how their results become curves, what the
-//! paper states, and sentences about what differs, made from what was measured. Everything else is the frame's:
+//! An [`Experiment`] is data and a little code: a sweep of named runs of `freshet-lab bench`, how
+//! their results become curves, what the paper states, and sentences about what differs, made from
+//! what was measured. Everything else is the frame's:
 //!
 //! | module | does |
 //! |---|---|
@@ -43,7 +44,8 @@ pub(crate) struct ExperimentOptions {
     /// list, all, or the name of an experiment, as query-fresh/table1.
     #[arg(value_name = "NAME")]
     name: String,
-    /// Where to put what comes out. With all: a directory for each below it. [default: experiments/NAME]
+    /// Where to put what comes out. With all: a directory for each below it. [default:
+    /// experiments/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// How often each point is measured; medians count. [default: 3, with --quick 1]

@@ -1,7 +1,7 @@
 //! Plots: curves of what was measured, and of what papers state.
 //!
-//! Measured: full marks, solid lines, and whiskers from the lowest round to the highest. Stated by a paper, or wanted: hollow
-//! marks and dashed lines.
+//! Measured: full marks, solid lines, and whiskers from the lowest round to the highest. Stated by
+//! a paper, or wanted: hollow marks and dashed lines.
 
 use plotters::{
     coord::{
@@ -94,7 +94,8 @@ pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) x: String,
     pub(crate) y: String,
-    /// What is written at the horizontal axis, and where; numbers where they fall when there are none.
+    /// What is written at the horizontal axis, and where; numbers where they fall when there are
+    /// none.
     pub(crate) ticks: Vec<(f64, String)>,
     /// Whether the vertical axis begins at zero.
     pub(crate) from_zero: bool,

@@ -1,7 +1,8 @@
 //! Plots as PNG.
 //!
-//! Lines come from plotters' bitmap backend. Letters do not: it would need the system's fonts, or a font file and a crate that reads
-//! it. They come as pixels from a crate that brings them, in two sizes.
+//! Lines come from plotters' bitmap backend. Letters do not: it would need the system's fonts, or a
+//! font file and a crate that reads it. They come as pixels from a crate that brings them, in two
+//! sizes.
 
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 use plotters::backend::BitMapBackend;

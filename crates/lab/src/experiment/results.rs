@@ -84,7 +84,8 @@ impl Results {
         self.found[run].iter().find(|value| value.pointer(pointer).and_then(Value::as_f64) == Some(middle))
     }
 
-    /// By how much rounds of the same run differ, at most, as a share of their median: differences below that mean little.
+    /// By how much rounds of the same run differ, at most, as a share of their median: differences
+    /// below that mean little.
     pub(crate) fn noise(&self, column: &str) -> f64 {
         let spread = |run: usize| {
             let samples = self.samples(run, column);

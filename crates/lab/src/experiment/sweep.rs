@@ -1,7 +1,7 @@
 //! Runs the runs of an experiment.
 //!
-//! Machines and hours differ, so what is compared is run in turns: every round goes through all runs, every other one backwards, and
-//! each run is a process of its own.
+//! Machines and hours differ, so what is compared is run in turns: every round goes through all
+//! runs, every other one backwards, and each run is a process of its own.
 
 use serde_json::Value;
 
@@ -21,7 +21,8 @@ pub(crate) fn command(run: &Run, scale: &Scale) -> String {
     format!("{} {}", run.arguments, scale.time())
 }
 
-/// Runs everything; `round` sees the results after each round. Blocks for as long as that takes, and tells on standard error how far it is.
+/// Runs everything; `round` sees the results after each round. Blocks for as long as that takes,
+/// and tells on standard error how far it is.
 ///
 /// # Errors
 /// When a run fails: none is left out.

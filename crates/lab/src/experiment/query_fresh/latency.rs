@@ -9,7 +9,8 @@ use super::{
     *,
 };
 
-/// A group commit begins when so much has come together: 4 MB in the paper, here as much as comes in the same time.
+/// A group commit begins when so much has come together: 4 MB in the paper, here as much as comes
+/// in the same time.
 fn boundary(scale: &Scale) -> String {
     let bytes = (4.0 * 1024.0 * 1024.0 * scale.log_bytes_per_s / PAPER_LOG_RATE).max(4096.0);
     format!("--batch-bytes {bytes:.0} --interval-us 20000")
@@ -64,7 +65,9 @@ pub(super) fn experiment() -> Experiment {
         },
         scaled: |scale| {
             format!(
-                "{} A standby's 16 threads are {STANDBY_THREADS} here: those that do not replay read. A group commit begins with as many bytes as this log has in the time in which the paper's has 4 MB: {}. {}",
+                "{} A standby's 16 threads are {STANDBY_THREADS} here: those that do not replay read. \
+                 A group commit begins with as many bytes as this log has in the time in which the \
+                 paper's has 4 MB: {}. {}",
                 places(scale),
                 boundary(scale),
                 networks(scale)

@@ -1,8 +1,9 @@
 //! Query Fresh: Log Shipping on Steroids, section 4, at the scale of this machine.
 //!
-//! The paper has eight machines of 16 cores; here primary and standbys share one. One worker is the primary's, on a processor of its own,
-//! and up to three standbys share the others. The paper's 16 threads of a backup become four threads, of which one replays
-//! where it has four that do, so that three readers have 75 % of it. Its networks are slowed down as much as this log is slower.
+//! The paper has eight machines of 16 cores; here primary and standbys share one. One worker is the
+//! primary's, on a processor of its own, and up to three standbys share the others. The paper's 16
+//! threads of a backup become four threads, of which one replays where it has four that do, so that
+//! three readers have 75 % of it. Its networks are slowed down as much as this log is slower.
 
 mod bootstrap;
 mod end_to_end;
@@ -44,20 +45,21 @@ pub(super) fn all() -> Vec<Experiment> {
     ]
 }
 
-/// One worker's TPC-C with a log, as all experiments run it: snapshot isolation, as many warehouses as threads, files in memory
-/// (section 4.3).
+/// One worker's TPC-C with a log, as all experiments run it: snapshot isolation, as many warehouses
+/// as threads, files in memory (section 4.3).
 fn tpcc(scale: &Scale) -> String {
     format!("tpcc --isolation si --domain file {}", ring(scale))
 }
-/// A standby of Query Fresh's: one-sided writes into memory that survives, acknowledged as they arrive (the ideal variant of section 4.2), pipelined
-/// replay into replay arrays. All standbys have a commit before it is acknowledged.
+/// A standby of Query Fresh's: one-sided writes into memory that survives, acknowledged as they
+/// arrive (the ideal variant of section 4.2), pipelined replay into replay arrays. All standbys
+/// have a commit before it is acknowledged.
 const FRESH: &str = "--safety very-safe --fabric shm --standby-domain pmem --standby-persist-method eadr --replay pipelined --apply fresh";
 /// A standby's threads, where the paper has 16.
 const STANDBY_THREADS: u16 = 4;
 
 /// How a standby's threads are divided, in words.
-const THREADS: &str = "A standby has one thread that replays and three that read, with Stock-Level and Order-Status in turn, for the \
-                       paper's 4 and 12.";
+const THREADS: &str = "A standby has one thread that replays and three that read, with Stock-Level and \
+                       Order-Status in turn, for the paper's 4 and 12.";
 
 const GOAL: &str = "Freshet's goal";
 
@@ -82,10 +84,11 @@ fn ring_bytes(scale: &Scale) -> u64 {
 fn networks(scale: &Scale) -> String {
     let here = |gbit: f64| short(gbit * scale.log_bytes_per_s / PAPER_LOG_RATE);
     format!(
-        "Networks are slowed down as much as this log is slower than the paper's 1457 MB/s, so that they carry as many times the log \
-         as there: 10 Gb/s becomes {} Gb/s, 56 Gb/s becomes {} Gb/s, for all standbys together. Batches that such a network takes in \
-         200 us are written by the thread of group commit itself, others by the threads that ship (`prompt_batches`). The log's buffer \
-         holds {} KiB, or {:.0} ms of log, for the paper's 16 MB and 11 ms.",
+        "Networks are slowed down as much as this log is slower than the paper's 1457 MB/s, so that \
+         they carry as many times the log as there: 10 Gb/s becomes {} Gb/s, 56 Gb/s becomes {} Gb/s, \
+         for all standbys together. Batches that such a network takes in 200 us are written by the \
+         thread of group commit itself, others by the threads that ship (`prompt_batches`). The log's \
+         buffer holds {} KiB, or {:.0} ms of log, for the paper's 16 MB and 11 ms.",
         here(10.0),
         here(56.0),
         ring_bytes(scale) >> 10,
@@ -169,7 +172,8 @@ fn readers(results: &Results) -> Panel {
     Panel::over_numbers("All standbys together, read-only", "standbys", "k transactions/s", curves)
 }
 
-/// How much of the standbys' processors replay takes at one point: its time for a transaction, for each standby and transaction.
+/// How much of the standbys' processors replay takes at one point: its time for a transaction, for
+/// each standby and transaction.
 fn replay_share(results: &Results, series: &str, x: f64) -> f64 {
     let processors = results.scale.processors.saturating_sub(1).max(1) as f64;
     results.at(series, x, "tps") * results.at(series, x, "replay_cpu_us_per_txn") * x / 1e6 / processors

@@ -10,7 +10,8 @@ use super::{
     *,
 };
 
-/// Threads; standalone, over RDMA and over TCP/IP in thousands per second; log of the standalone server in MB/s.
+/// Threads; standalone, over RDMA and over TCP/IP in thousands per second; log of the standalone
+/// server in MB/s.
 const TABLE: [(f64, f64, f64, f64, f64); 5] = [
     (1.0, 53.82, 51.65, 50.66, 108.21),
     (2.0, 99.11, 93.86, 92.84, 198.83),
