@@ -433,7 +433,7 @@ fn there_is_a_way_back_from_a_wrong_term() {
             let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             free.local_addr().unwrap().port()
         });
-        let first = NodeConfig { listen: address.clone(), ..node(0) };
+        let first = NodeConfig { listen: address.parse().unwrap(), ..node(0) };
         let primary = scope.spawn(move || start(first));
         let second = start(NodeConfig { join: Some(address), ..node(1) });
         (primary.join().unwrap(), second)

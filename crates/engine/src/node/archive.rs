@@ -44,10 +44,10 @@ pub struct ArchiveConfig {
 impl ArchiveConfig {
     fn node_config(&self) -> NodeConfig {
         NodeConfig {
-            directory: Some(self.directory.clone()),
+            directory: self.directory.clone(),
             join: Some(self.node.clone()),
             peers: self.peers.clone(),
-            membership: MembershipSettings { token_file: self.token_file.clone(), ..MembershipSettings::default() },
+            member: MembershipSettings { token_file: self.token_file.clone(), ..MembershipSettings::default() },
             log: LogSettings { buffer_bytes: self.buffer_bytes, ..LogSettings::default() },
             ..NodeConfig::default()
         }
