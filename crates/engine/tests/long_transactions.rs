@@ -378,7 +378,7 @@ fn there_is_a_limit() {
             transaction.insert(&table, &wide(LONG + written, 1, written))?;
             written += 1;
         }
-        #[allow(unreachable_code)]
+        #[expect(unreachable_code, reason = "says what the closure returns")]
         Ok(())
     });
     let Err(ProcedureError::Write(error @ WriteError::TooLarge { limit: 1_048_576 })) = refused else {

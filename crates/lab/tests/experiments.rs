@@ -24,7 +24,8 @@ fn column<'r>(rows: &[Vec<&'r str>], name: &str) -> Vec<&'r str> {
     rows[1..].iter().map(|row| row[position]).collect()
 }
 
-/// Whether every element of an XML text is closed, in order, and no text has a bare ampersand. Returns how many elements there are.
+/// Whether every element of an XML text is closed, in order, and no text has a bare ampersand.
+/// Returns how many elements there are.
 fn elements(xml: &str) -> usize {
     let (mut open, mut count, mut rest) = (Vec::new(), 0, xml);
     while let Some(begin) = rest.find('<') {

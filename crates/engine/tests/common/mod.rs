@@ -1,5 +1,5 @@
 //! What tests of whole nodes share.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::{
     path::Path,

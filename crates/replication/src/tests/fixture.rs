@@ -20,6 +20,7 @@ use freshet_fabric::{
     tcp::Connection,
 };
 use freshet_log::BlockHeader;
+use freshet_log::{Batch, Sink};
 use freshet_membership::{Credentials, Enrolment, NewKey};
 
 use crate::{
@@ -489,7 +490,7 @@ impl PrimaryNode {
     /// Appends a part of a long transaction as a batch, and makes it durable here.
     pub fn write_part(&self, lengths: &[usize], is_last: bool) -> Stamp {
         let to = self.ship_blocks(lengths, Some(is_last));
-        self.primary.durable_advanced(to);
+        self.primary.durable(to);
         to
     }
 
@@ -512,14 +513,19 @@ impl PrimaryNode {
             Some(true) => vec![to],
             Some(false) => Vec::new(),
         };
-        self.primary.batch_ready(from, to, &partition_ends, &transaction_ends);
+        self.primary.batch(&Batch {
+            from: from,
+            to: to,
+            partition_ends: &partition_ends,
+            transaction_ends: &transaction_ends,
+        });
         to
     }
 
     /// Appends a batch and makes it durable here.
     pub fn write(&self, lengths: &[usize]) -> Stamp {
         let to = self.ship(lengths);
-        self.primary.durable_advanced(to);
+        self.primary.durable(to);
         to
     }
 
