@@ -28,10 +28,11 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// See it work: a primary and two standbys on this machine, TPC-C under load, a kill, a take-over,
-    /// and the proof that nothing is lost.
+    /// See it work: a primary and two standbys on this machine, TPC-C under load, a kill, a
+    /// take-over, and the proof that nothing is lost.
     ///
-    /// Takes about 40 seconds, needs nothing, and cleans up after itself. Fails if anything was lost.
+    /// Takes about 40 seconds, needs nothing, and cleans up after itself. Fails if anything was
+    /// lost.
     Demo(DemoOptions),
     /// Run a node: a primary, or with --join a standby.
     ///
@@ -75,8 +76,8 @@ pub(crate) enum Command {
     /// Make a token that lets one node on another machine into the cluster.
     ///
     /// Put the token into a file there, and start the node with `--join` and `--member-token-file`.
-    /// A node of this user on this machine needs no token. A token works once, only at the node that
-    /// made it, and only until that node stops; give that node's `listen` address to `--join`.
+    /// A node of this user on this machine needs no token. A token works once, only at the node
+    /// that made it, and only until that node stops; give that node's `listen` address to `--join`.
     Token(TokenOptions),
     /// Get the certificate of an operator or a monitor with a token made for one.
     ///

@@ -1,7 +1,7 @@
 //! Backups and archives: a consistent checkpoint of a running cluster, and its log since then.
 //!
-//! Both are a directory like a node's, with one stream: what [`backup`] and [`Archive`] write is what
-//! [`restore`] reads, and what a node can be started on to join the cluster.
+//! Both are a directory like a node's, with one stream: what [`backup`] and [`Archive`] write is
+//! what [`restore`] reads, and what a node can be started on to join the cluster.
 
 use std::{
     path::{Path, PathBuf},
@@ -37,7 +37,8 @@ pub struct ArchiveConfig {
     pub token_file: Option<PathBuf>,
     /// For an archive: other nodes, one of which may be primary later.
     pub peers: Vec<String>,
-    /// For an archive: size of the buffer that the log goes through, in bytes, a power of two; no smaller than the primary's.
+    /// For an archive: size of the buffer that the log goes through, in bytes, a power of two; no
+    /// smaller than the primary's.
     pub buffer_bytes: usize,
 }
 
@@ -65,8 +66,8 @@ pub struct BackedUp {
     pub bytes: u64,
 }
 
-/// Has a node write a consistent checkpoint and fetches it. A directory may hold several backups of one cluster, and the log between
-/// them. Blocks until all is durable.
+/// Has a node write a consistent checkpoint and fetches it. A directory may hold several backups of
+/// one cluster, and the log between them. Blocks until all is durable.
 ///
 /// # Errors
 /// [`StartError`]; what has come does not count then.
@@ -90,7 +91,8 @@ fn backup_onto(ground: &Ground, settings: &NodeConfig, config: &ArchiveConfig) -
     Ok(BackedUp { at: manifest.start(), rows: manifest.rows(), bytes: manifest.bytes() })
 }
 
-/// Keeps the log of a cluster from a backup on, for restores to any later moment. Commits do not wait for it.
+/// Keeps the log of a cluster from a backup on, for restores to any later moment. Commits do not
+/// wait for it.
 pub struct Archive {
     observer: Observer,
     /// Keeps other processes out.
@@ -107,7 +109,8 @@ impl Archive {
     /// Goes on with the archive in a directory, or begins one with a backup.
     ///
     /// # Errors
-    /// [`StartError`]. That the primary cannot be reached is none, but for the first backup: it is tried again and again.
+    /// [`StartError`]. That the primary cannot be reached is none, but for the first backup: it is
+    /// tried again and again.
     pub fn start(config: &ArchiveConfig) -> Result<Self, StartError> {
         let settings = config.node_config();
         let ground = Ground::find(&settings)?;
@@ -160,7 +163,8 @@ pub struct RestoreConfig {
     pub moment: Moment,
 }
 
-/// Restores to a directory that a node can be started on, the first of a new cluster. Blocks until all is durable.
+/// Restores to a directory that a node can be started on, the first of a new cluster. Blocks until
+/// all is durable.
 ///
 /// # Errors
 /// See [`RestoreFailure`]; the sources stay as they were.

@@ -2,8 +2,8 @@
 //! override earlier ones.
 //!
 //! A key is a field of [`NodeConfig`] or [`ServerSettings`], with its documentation, and is spelled
-//! the same everywhere: `log.interval-us` in the file, `FRESHET_LOG_INTERVAL_US` in the environment,
-//! `--log-interval-us` as a flag.
+//! the same everywhere: `log.interval-us` in the file, `FRESHET_LOG_INTERVAL_US` in the
+//! environment, `--log-interval-us` as a flag.
 
 #[cfg(test)]
 mod docs;

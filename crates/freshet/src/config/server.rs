@@ -21,8 +21,8 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Args)]
 #[serde(default, rename_all = "kebab-case")]
 pub(crate) struct ServerSettings {
-    /// The control port, where operators and monitors connect: address and port; port 0 takes a free
-    /// one. See docs/operations.md#who-may-look-after-a-node.
+    /// The control port, where operators and monitors connect: address and port; port 0 takes a
+    /// free one. See docs/operations.md#who-may-look-after-a-node.
     ///
     /// Change it when they are on other machines.
     #[arg(long, value_name = "ADDRESS", help_heading = "Addresses")]
@@ -55,9 +55,9 @@ pub(crate) struct MessageSettings {
     /// Use `json` where a program reads them.
     #[arg(id = "log-format", long, value_name = "FORMAT")]
     pub(crate) format: Format,
-    /// Which messages are written: `error`, `warn`, `info`, `debug` or `trace`, and levels for parts
-    /// (`freshet`, `engine`, `replication`, `recovery`, `log`, `fabric`, `query`, `postgres`), as in
-    /// `info,replication=debug`.
+    /// Which messages are written: `error`, `warn`, `info`, `debug` or `trace`, and levels for
+    /// parts (`freshet`, `engine`, `replication`, `recovery`, `log`, `fabric`, `query`,
+    /// `postgres`), as in `info,replication=debug`.
     ///
     /// Change it when you look for something.
     #[arg(id = "log-level", long, value_name = "LEVELS")]
@@ -110,7 +110,8 @@ impl From<SqlListen> for String {
 #[serde(default, rename_all = "kebab-case")]
 #[command(next_help_heading = "SQL")]
 pub(crate) struct SqlSettings {
-    /// Where PostgreSQL's clients connect: address and port; port 0 takes a free one, `off`: nowhere.
+    /// Where PostgreSQL's clients connect: address and port; port 0 takes a free one, `off`:
+    /// nowhere.
     ///
     /// Change it to an address that others reach.
     #[arg(id = "sql-listen", long, value_name = "ADDRESS")]
@@ -122,14 +123,15 @@ pub(crate) struct SqlSettings {
     /// Use `/run/postgresql` or the like for clients of other users.
     #[arg(id = "sql-socket-directory", long, value_name = "DIR")]
     pub(crate) socket_directory: Option<PathBuf>,
-    /// A file that says which clients get in and how they authenticate, with the lines of PostgreSQL's
-    /// `pg_hba.conf`. None: the user who runs the server, and root, need no password at the Unix
-    /// socket; all others need their role's. See docs/operations.md#who-may-log-in.
+    /// A file that says which clients get in and how they authenticate, with the lines of
+    /// PostgreSQL's `pg_hba.conf`. None: the user who runs the server, and root, need no password
+    /// at the Unix socket; all others need their role's. See docs/operations.md#who-may-log-in.
     ///
     /// Set it where clients come over a network.
     #[arg(id = "sql-access", long, value_name = "FILE")]
     pub(crate) access: Option<PathBuf>,
-    /// How many clients at once, 1 to 10000. Each has a thread, and places among the node's workers.
+    /// How many clients at once, 1 to 10000. Each has a thread, and places among the node's
+    /// workers.
     ///
     /// Raise it for many clients without a pooler.
     #[arg(id = "sql-connections", long, value_name = "N")]
@@ -156,21 +158,22 @@ pub(crate) struct SqlSettings {
     /// Set it where clients authenticate by certificates.
     #[arg(id = "sql-tls-ca", long, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// How much memory all sessions together may keep for their queries; a statement that needs more
-    /// gets 53200. Tables do not count. 0: a quarter of the machine's memory, or of what its control
-    /// group may have.
+    /// How much memory all sessions together may keep for their queries; a statement that needs
+    /// more gets 53200. Tables do not count. 0: a quarter of the machine's memory, or of what its
+    /// control group may have.
     ///
     /// Lower it where tables fill the machine; raise it where queries are large and tables small.
     #[arg(id = "sql-memory-bytes", long, value_name = "BYTES")]
     pub(crate) memory_bytes: u64,
-    /// How much memory one session may keep: its cursors and portals, prepared statements, settings and
-    /// parameters, and the statement that it runs. No more than `sql.memory-bytes`.
+    /// How much memory one session may keep: its cursors and portals, prepared statements, settings
+    /// and parameters, and the statement that it runs. No more than `sql.memory-bytes`.
     ///
     /// Lower it where strangers may log in.
     #[arg(id = "sql-session-memory-bytes", long, value_name = "BYTES")]
     pub(crate) session_memory_bytes: u64,
-    /// How much memory a statement or a cursor may keep: sorts, groups, hash tables, results that wait.
-    /// No more than a session. `freshet.query_memory` begins with this, and no role can set it higher.
+    /// How much memory a statement or a cursor may keep: sorts, groups, hash tables, results that
+    /// wait. No more than a session. `freshet.query_memory` begins with this, and no role can set
+    /// it higher.
     ///
     /// Raise it for large sorts.
     #[arg(id = "sql-statement-memory-bytes", long, value_name = "BYTES")]

@@ -12,14 +12,14 @@ use super::SettingError;
 #[serde(default, rename_all = "kebab-case")]
 #[command(next_help_heading = "Checkpoints")]
 pub struct CheckpointSettings {
-    /// A directory for rows on each device, up to 16, always in the same order: new or empty at first,
-    /// and no other node's. None: `checkpoints` in `directory`.
+    /// A directory for rows on each device, up to 16, always in the same order: new or empty at
+    /// first, and no other node's. None: `checkpoints` in `directory`.
     ///
     /// Set it when there are several devices: one thread writes to each.
     #[arg(id = "checkpoint-dir", long, value_name = "DIR", value_delimiter = ',')]
     pub dir: Vec<PathBuf>,
-    /// Into how many files a table is written on each device, 1 to 64: this many threads can read it
-    /// side by side at a restart.
+    /// Into how many files a table is written on each device, 1 to 64: this many threads can read
+    /// it side by side at a restart.
     ///
     /// Use `replay-threads` divided by the number of devices.
     #[arg(id = "checkpoint-files", long, value_name = "N")]
@@ -30,7 +30,8 @@ pub struct CheckpointSettings {
     /// Raise it when checkpoints keep a device busy.
     #[arg(id = "checkpoint-interval-s", long, value_name = "S")]
     pub interval_s: u64,
-    /// A checkpoint begins when the log has grown by this many bytes, before the interval has passed.
+    /// A checkpoint begins when the log has grown by this many bytes, before the interval has
+    /// passed.
     ///
     /// Lower it for a shorter restart.
     #[arg(id = "checkpoint-log-bytes", long, value_name = "BYTES")]
@@ -45,8 +46,8 @@ pub struct CheckpointSettings {
     /// Raise it when processors are idle; lower it when throughput dips.
     #[arg(id = "checkpoint-cpu-percent", long, value_name = "PERCENT")]
     pub cpu_percent: u32,
-    /// Log below a checkpoint is kept as long as it reaches no further back than this many bytes from
-    /// the checkpoint's end.
+    /// Log below a checkpoint is kept as long as it reaches no further back than this many bytes
+    /// from the checkpoint's end.
     ///
     /// Raise it to let standbys return that were away for long.
     #[arg(id = "checkpoint-keep-log-bytes", long, value_name = "BYTES")]

@@ -15,16 +15,16 @@ use super::SettingError;
 #[serde(default, rename_all = "kebab-case")]
 #[command(next_help_heading = "Fabric")]
 pub struct FabricSettings {
-    /// On a standby: how its primary writes into its memory; on a primary: what standbys may ask for
-    /// besides `tcp`. `tcp`: works everywhere. `shm`: both nodes are processes of one machine and one
-    /// user. `verbs`: RDMA, in a program built with `--features verbs`. See
+    /// On a standby: how its primary writes into its memory; on a primary: what standbys may ask
+    /// for besides `tcp`. `tcp`: works everywhere. `shm`: both nodes are processes of one machine
+    /// and one user. `verbs`: RDMA, in a program built with `--features verbs`. See
     /// docs/operations.md#rdma.
     ///
     /// Choose what connects the two.
     #[arg(id = "fabric-kind", long, value_name = "FABRIC")]
     pub kind: FabricKind,
-    /// With `shm` and `verbs`, on either node: how many microseconds to poll for the other side before
-    /// going to sleep, at most 10000.
+    /// With `shm` and `verbs`, on either node: how many microseconds to poll for the other side
+    /// before going to sleep, at most 10000.
     ///
     /// Try 50 where each node has a processor to spare; never where processors are short.
     #[arg(id = "fabric-spin-us", long, value_name = "US")]
@@ -34,8 +34,8 @@ pub struct FabricSettings {
     /// Set it where huge pages are set aside.
     #[arg(id = "fabric-huge-pages", long)]
     pub huge_pages: bool,
-    /// How many gigabits (10^9 bits) per second this node sends at most to all others together, up to
-    /// 100000. 0: no limit.
+    /// How many gigabits (10^9 bits) per second this node sends at most to all others together, up
+    /// to 100000. 0: no limit.
     ///
     /// Set it to leave others their share of a network card, or to measure.
     #[arg(id = "fabric-bandwidth-gbit", long, value_name = "GBIT")]
@@ -48,8 +48,8 @@ pub struct FabricSettings {
     pub compress: bool,
     /// On a standby in domain `pmem`: what its primary has written and read back is persistent and
     /// needs no acknowledgement ("appliance", Query Fresh, section 2.3). Not with `replay`
-    /// `synchronous`, nor on a relay with `relay-ack` `downstream`: the primary would acknowledge too
-    /// early.
+    /// `synchronous`, nor on a relay with `relay-ack` `downstream`: the primary would acknowledge
+    /// too early.
     ///
     /// Set it only where writes from the network go around the processor's caches, or the caches
     /// survive a loss of power.
@@ -60,8 +60,8 @@ pub struct FabricSettings {
     /// Set it when there are several.
     #[arg(id = "fabric-device", long, value_name = "DEVICE")]
     pub device: String,
-    /// How nodes encrypt what they send over TCP after they have authenticated, which they do in any
-    /// case. Without encryption, an attacker who controls the network can read and change it.
+    /// How nodes encrypt what they send over TCP after they have authenticated, which they do in
+    /// any case. Without encryption, an attacker who controls the network can read and change it.
     ///
     /// Use `none` in a network where no other party can listen or send, to spare the processor:
     /// docs/benchmarks.md.

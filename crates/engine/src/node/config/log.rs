@@ -53,8 +53,8 @@ pub enum DivideBy {
 #[serde(default, rename_all = "kebab-case")]
 #[command(next_help_heading = "Log")]
 pub struct LogSettings {
-    /// Size of the log's buffer, a power of two from 65536 on. A row may take half of it. A standby's
-    /// must take half of its primary's and a partition.
+    /// Size of the log's buffer, a power of two from 65536 on. A row may take half of it. A
+    /// standby's must take half of its primary's and a partition.
     ///
     /// Raise it when workers wait for a device that stalls, or for very long rows.
     #[arg(id = "log-buffer-bytes", long, value_name = "BYTES")]
@@ -94,19 +94,20 @@ pub struct LogSettings {
     /// Hardly ever.
     #[arg(id = "log-partition-bytes", long, value_name = "BYTES")]
     pub partition_bytes: u64,
-    /// How many streams a new log gets, 1 to 8. It is fixed when the log is made, and ignored later.
+    /// How many streams a new log gets, 1 to 8. It is fixed when the log is made, and ignored
+    /// later.
     ///
     /// Rather set `log.dir`.
     #[arg(id = "log-streams", long, value_name = "N")]
     pub streams: usize,
-    /// A directory for each stream, always in the same order: new or empty at first. There are as many
-    /// streams as directories. None: below `directory`.
+    /// A directory for each stream, always in the same order: new or empty at first. There are as
+    /// many streams as directories. None: below `directory`.
     ///
     /// Set it when one device cannot write the log as fast as it grows.
     #[arg(id = "log-dir", long, value_name = "DIR", value_delimiter = ',')]
     pub dir: Vec<PathBuf>,
-    /// How many successive workers belong to one stream, up to 256. 0: workers are dealt out to streams
-    /// one by one.
+    /// How many successive workers belong to one stream, up to 256. 0: workers are dealt out to
+    /// streams one by one.
     ///
     /// Use the number of a socket's processors where each stream has a device near one socket.
     #[arg(id = "log-group-size", long, value_name = "N")]
@@ -140,22 +141,22 @@ pub struct LogSettings {
     #[arg(id = "log-epoch-ms", long, value_name = "MS")]
     pub epoch_ms: u64,
 
-    /// The file that the buffer is, new or empty at first; for persistent memory, on a DAX file system.
-    /// None: `buffer` in `directory`.
+    /// The file that the buffer is, new or empty at first; for persistent memory, on a DAX file
+    /// system. None: `buffer` in `directory`.
     ///
     /// Set it to a place on DAX; never while the file holds something
     /// (docs/operations.md#persistent-memory).
     #[arg(id = "log-buffer-file", long, value_name = "FILE", help_heading = PERSISTENT)]
     pub buffer_file: Option<PathBuf>,
     /// How stores become durable: `non-temporal`, `clwb`, `clflushopt`, `clflush` or `eadr`. `auto`
-    /// takes the first of these that the processor has, except `eadr`. With `non-temporal`, a standby
-    /// flushes what it receives by the next of them, since it is about to replay it.
+    /// takes the first of these that the processor has, except `eadr`. With `non-temporal`, a
+    /// standby flushes what it receives by the next of them, since it is about to replay it.
     ///
     /// Use `eadr` if caches survive a loss of power, which only you can know.
     #[arg(id = "log-persist-method", long, value_name = "METHOD", help_heading = PERSISTENT)]
     pub persist_method: String,
-    /// An artificial delay in nanoseconds for each insertion, and on a standby for each thread's share
-    /// of a batch, that emulates slower memory; up to 1000000.
+    /// An artificial delay in nanoseconds for each insertion, and on a standby for each thread's
+    /// share of a batch, that emulates slower memory; up to 1000000.
     ///
     /// For experiments.
     #[arg(id = "log-persist-delay-ns", long, value_name = "NS", help_heading = PERSISTENT)]

@@ -128,23 +128,24 @@ pub struct NodeConfig {
     /// Set it behind address translation, or when `listen` is a wildcard.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Addresses")]
     pub advertise: Option<String>,
-    /// The `listen` addresses of other nodes that take-overs and restarts ask, besides those that the
-    /// primary knows.
+    /// The `listen` addresses of other nodes that take-overs and restarts ask, besides those that
+    /// the primary knows.
     ///
     /// Name all other nodes: then a take-over also finds those that had not joined, and a primary
     /// that restarts finds those that do not `join` it.
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', help_heading = "Addresses")]
     pub peers: Vec<String>,
 
-    /// Where a commit must be persistent before its client hears of it. `1-safe`: here. `2-safe`: here
-    /// and on all standbys in sync; without any the primary continues alone. `very-safe`: on all
-    /// standbys. `quorum:K`: on K nodes, this one included. See docs/operations.md#safety-levels.
+    /// Where a commit must be persistent before its client hears of it. `1-safe`: here. `2-safe`:
+    /// here and on all standbys in sync; without any the primary continues alone. `very-safe`: on
+    /// all standbys. `quorum:K`: on K nodes, this one included. See
+    /// docs/operations.md#safety-levels.
     ///
     /// Choose it by what may be lost; the same on all nodes.
     #[arg(long, value_name = "LEVEL", help_heading = "Safety")]
     pub safety: Safety,
-    /// How many standbys the cluster has, 0 to 64. Under `very-safe` and `quorum:K`, which count them,
-    /// a primary refuses further synchronous standbys.
+    /// How many standbys the cluster has, 0 to 64. Under `very-safe` and `quorum:K`, which count
+    /// them, a primary refuses further synchronous standbys.
     ///
     /// Change it with the cluster, on all nodes.
     #[arg(long, value_name = "N", help_heading = "Safety")]
@@ -188,8 +189,8 @@ pub struct NodeConfig {
     /// Spares the primary's network where there are many standbys: docs/operations.md#cascades.
     #[arg(long, value_name = "N", help_heading = "Safety")]
     pub relay_standbys: u32,
-    /// On a relay: `own` acknowledges what the relay holds itself, `downstream` what its standbys hold
-    /// too, except for those that stall longer than `standby-timeout-ms`.
+    /// On a relay: `own` acknowledges what the relay holds itself, `downstream` what its standbys
+    /// hold too, except for those that stall longer than `standby-timeout-ms`.
     ///
     /// Use `downstream` where commits should wait for the relay's standbys.
     #[arg(long, value_name = "WHAT", help_heading = "Safety")]
@@ -201,14 +202,15 @@ pub struct NodeConfig {
     #[arg(long, value_name = "MS", help_heading = "Safety")]
     pub standby_timeout_ms: u64,
 
-    /// Where the node is kept: its control file, the manifests of checkpoints, and everything that has
-    /// no other place. It is made if it does not exist. A node with domain `none` has no directory.
+    /// Where the node is kept: its control file, the manifests of checkpoints, and everything that
+    /// has no other place. It is made if it does not exist. A node with domain `none` has no
+    /// directory.
     ///
     /// Choose a place that lasts.
     #[arg(long, value_name = "DIR", help_heading = "Resources")]
     pub directory: PathBuf,
-    /// Threads that replay the log on a standby, and that read checkpoint and log at a restart; 1 to
-    /// 64.
+    /// Threads that replay the log on a standby, and that read checkpoint and log at a restart; 1
+    /// to 64.
     ///
     /// Use the number of processors for a fast restart.
     #[arg(long, value_name = "N", help_heading = "Resources")]
@@ -216,14 +218,14 @@ pub struct NodeConfig {
     /// When a standby replays. `pipelined`: by itself; it acknowledges what is persistent there.
     /// `synchronous`: before it acknowledges. `none`: only when it takes over or restarts.
     ///
-    /// Use `synchronous` when a take-over must find nothing left to replay, `none` where nothing is read
-    /// and a take-over may take long. A commit is visible no sooner with `synchronous`: see
+    /// Use `synchronous` when a take-over must find nothing left to replay, `none` where nothing is
+    /// read and a take-over may take long. A commit is visible no sooner with `synchronous`: see
     /// docs/sql.md#commits-and-standbys.
     #[arg(long, value_name = "POLICY", help_heading = "Resources")]
     pub replay: ReplayMode,
-    /// What a standby's replay does to records. `full` and `command` take several times the processor
-    /// time, `full` also more memory; `command` executes what `freshet-lab bench tpcc --apply command`
-    /// logs.
+    /// What a standby's replay does to records. `full` and `command` take several times the
+    /// processor time, `full` also more memory; `command` executes what `freshet-lab bench tpcc
+    /// --apply command` logs.
     ///
     /// Only for comparisons.
     #[arg(long, value_name = "HOW", help_heading = "Resources")]
@@ -233,8 +235,8 @@ pub struct NodeConfig {
     #[arg(skip)]
     pub workers: usize,
 
-    /// Where the log becomes persistent. With `none`, a primary keeps it as long as standbys need it, and
-    /// a standby keeps all of it. See docs/operations.md#persistent-memory.
+    /// Where the log becomes persistent. With `none`, a primary keeps it as long as standbys need
+    /// it, and a standby keeps all of it. See docs/operations.md#persistent-memory.
     ///
     /// Use `pmem` on a machine with persistent memory, `none` only for measuring.
     #[arg(long, value_name = "DOMAIN", help_heading = "Log")]
