@@ -1,4 +1,5 @@
-//! Benchmarks in processes of their own, one after another: what compares them, runs each in a fresh process.
+//! Benchmarks in processes of their own, one after another: what compares them, runs each in a
+//! fresh process.
 
 use std::process::{Command, Stdio};
 
@@ -26,7 +27,8 @@ pub(crate) fn child(arguments: &[String]) -> Result<Value, Failure> {
         .map_err(|cause| Failure::new(format!("what `{command}` printed is no JSON: {cause}")))
 }
 
-/// The median of numbers; the upper of the two in the middle when their count is even. None of none.
+/// The median of numbers; the upper of the two in the middle when their count is even. None of
+/// none.
 pub(crate) fn median(mut numbers: Vec<f64>) -> Option<f64> {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied()

@@ -1,5 +1,5 @@
-//! Measures the engine. The primary runs within this process, so that nothing but the engine is measured; standbys
-//! are processes of their own, as in real life.
+//! Measures the engine. The primary runs within this process, so that nothing but the engine is
+//! measured; standbys are processes of their own, as in real life.
 
 mod backup;
 pub(crate) mod child;

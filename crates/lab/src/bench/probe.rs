@@ -1,9 +1,10 @@
 //! Looks at how fresh a standby is, without disturbing it much.
 //!
-//! One thread asks the standby each 20 ms for its read view, and compares it with what the primary's is when the
-//! answer arrives: the answer's way back counts against the standby. Another picks stamps, notes when they are acknowledged on the
-//! primary, and when the standby says that they are visible there; the standby answers when that has come about,
-//! so nobody polls. The answer's way and the wake-ups on it are part of the figure.
+//! One thread asks the standby each 20 ms for its read view, and compares it with what the
+//! primary's is when the answer arrives: the answer's way back counts against the standby. Another
+//! picks stamps, notes when they are acknowledged on the primary, and when the standby says that
+//! they are visible there; the standby answers when that has come about, so nobody polls. The
+//! answer's way and the wake-ups on it are part of the figure.
 
 use std::{
     sync::{
@@ -76,7 +77,8 @@ impl Probe {
         self.end.store(true, Ordering::Relaxed);
     }
 
-    /// What was seen; blocks until a standby that lags shows what was last waited for, ten seconds at most.
+    /// What was seen; blocks until a standby that lags shows what was last waited for, ten seconds
+    /// at most.
     pub(crate) fn end(self) -> Sighted {
         self.halt();
         let looks = self.freshness.join().unwrap_or_default();

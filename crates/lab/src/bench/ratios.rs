@@ -1,7 +1,7 @@
 //! `freshet-lab bench ratios`: the figures that Freshet promises, as ratios within one run.
 //!
-//! Machines and hours differ by tens of percent, so what is compared is run in turns, several times, each time in a
-//! fresh process, and the medians are compared.
+//! Machines and hours differ by tens of percent, so what is compared is run in turns, several
+//! times, each time in a fresh process, and the medians are compared.
 
 use std::process::ExitCode;
 
