@@ -20,4 +20,4 @@ pub use ids::{ClusterId, Fid, NodeId, RecordKind, Rid, Stamp, Term};
 pub use row_lock::RowLock;
 pub use run_directory::run_directory;
 pub use safety::{Isolation, Safety};
-pub use watermark::{WaitError, Watermark};
+pub use watermark::{WaitError, Watermark, check};

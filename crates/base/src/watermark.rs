@@ -12,6 +12,21 @@ use crate::{
     sync::{AtomicU64, Condvar, Mutex, Ordering, fence},
 };
 
+/// The law of the watermarks: `marks`, each with its name, ascend. On a primary
+/// `committed <= durable <= filled <= reserved` and `acked <= shipped <= filled`, on a standby
+/// `visible <= replayed <= received` and `persisted <= received`. Asserted at the ends of batches,
+/// in every build: a node that breaks it must stop.
+///
+/// # Panics
+/// When two of them do not ascend; the message names them.
+#[track_caller]
+pub fn check(marks: &[(&str, Stamp)]) {
+    for pair in marks.windows(2) {
+        let [(low, at), (high, upto)] = [pair[0], pair[1]];
+        assert!(at <= upto, "the law of the watermarks is broken: {low} {at} is above {high} {upto}");
+    }
+}
+
 /// Why a wait for a watermark ended without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
@@ -166,6 +181,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    #[should_panic(expected = "visible 9 is above replayed 8")]
+    fn the_law_names_what_breaks_it() {
+        check(&[("persisted", Stamp(7)), ("received", Stamp(7))]);
+        check(&[("visible", Stamp(9)), ("replayed", Stamp(8)), ("received", Stamp(9))]);
+    }
 
     #[test]
     fn it_never_moves_back() {

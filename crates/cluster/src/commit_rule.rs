@@ -25,29 +25,33 @@
 //!      └──────────── unacknowledged for standby_timeout ───── InSync
 //! ```
 //!
-//! The waited-for set is everyone who is Joining or InSync. Joining exists because a
-//! primary that runs alone moves `committed` with every flush, so that a standby which is always one batch
-//! late would never be level with it: while it joins, `committed` stands still until it is.
-//! A standby that was put out must first acknowledge all that was durable at that time, so
-//! that one which hangs cannot come in, block, and be put out again for ever. A lost connection counts like a
-//! stall that begins with the loss: within `standby_timeout` the standby may return as if nothing had happened.
+//! The waited-for set is everyone who is Joining or InSync. Joining exists because a primary that
+//! runs alone moves `committed` with every flush, so that a standby which is always one batch late
+//! would never be level with it: while it joins, `committed` stands still until it is. A standby
+//! that was put out must first acknowledge all that was durable at that time, so that one which
+//! hangs cannot come in, block, and be put out again for ever. A lost connection counts like a
+//! stall that begins with the loss: within `standby_timeout` the standby may return as if nothing
+//! had happened.
 //!
-//! Under 2-safe the set is written into the log before it takes effect ([`crate::in_sync`]), if the rule is told to
-//! ([`CommitRule::recorded`]). Then a standby that stalls is at first [`Place::Leaving`], and one that is level stays Joining: both are waited for
-//! until the new set is in effect. A set that is written and not in effect binds as well as the one in effect.
+//! Under 2-safe the set is written into the log before it takes effect ([`crate::in_sync`]), if the
+//! rule is told to ([`CommitRule::recorded`]). Then a standby that stalls is at first
+//! [`Place::Leaving`], and one that is level stays Joining: both are waited for until the new set
+//! is in effect. A set that is written and not in effect binds as well as the one in effect.
 //!
-//! An *asynchronous* standby is Behind for ever: no commit waits for it, and it counts in no quorum.
+//! An *asynchronous* standby is Behind for ever: no commit waits for it, and it counts in no
+//! quorum.
 //!
-//! Under 2-safe a primary that starts, and above all one that has just taken over, gives its configured
-//! standbys `standby_timeout` to come in before it goes on without them.
+//! Under 2-safe a primary that starts, and above all one that has just taken over, gives its
+//! configured standbys `standby_timeout` to come in before it goes on without them.
 //!
 //! # What standbys may show
 //!
-//! The globally persistent stamp of Query Fresh, section 3.4.3, is `committed` at every level, and a standby
-//! shows no more than min(replayed, own persisted, globally persistent). Under 1-safe `committed`
-//! is only what is durable on the primary: its own persistence is what a take-over by that standby cannot
-//! lose, and the primary's is what a restart of the primary cannot lose. (Under 1-safe a take-over by a standby
-//! that holds less, and finds neither of them, does lose it: that is what 1-safe means.)
+//! The globally persistent stamp of Query Fresh, section 3.4.3, is `committed` at every level, and
+//! a standby shows no more than min(replayed, own persisted, globally persistent). Under 1-safe
+//! `committed` is only what is durable on the primary: its own persistence is what a take-over by
+//! that standby cannot lose, and the primary's is what a restart of the primary cannot lose. (Under
+//! 1-safe a take-over by a standby that holds less, and finds neither of them, does lose it: that
+//! is what 1-safe means.)
 
 mod config;
 mod sets;
@@ -55,7 +59,7 @@ mod standing;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use freshet_base::{NodeId, Safety, Stamp, Term};
+use freshet_base::{NodeId, Safety, Stamp, Term, check};
 use serde::{Deserialize, Serialize};
 
 use self::sets::Sets;
@@ -73,7 +77,8 @@ use crate::{
 pub enum Event {
     /// The primary's own log is persistent up to here.
     Durable(Stamp),
-    /// A standby connected (again); its log is persistent up to `persisted` and agrees with ours up to there.
+    /// A standby connected (again); its log is persistent up to `persisted` and agrees with ours up
+    /// to there.
     Joined {
         /// Who.
         standby: NodeId,
@@ -96,16 +101,19 @@ pub enum Event {
     },
     /// Nothing but the time has changed.
     Tick,
-    /// The in-sync set of this number was written into the log, in a block that ends at `end` ([`CommitRule::to_write`]).
+    /// The in-sync set of this number was written into the log, in a block that ends at `end`
+    /// ([`CommitRule::to_write`]).
     Written {
         /// Which set.
         number: u64,
         /// Where its block ends.
         end: Stamp,
     },
-    /// Somebody has promised this reign's term to another node. At most one of two reigns in one term can commit anything, unless commits
-    /// count on nobody or a take-over was forced. So this one ends if it has committed nothing, after `standby_timeout` at the latest; else it goes on, and
-    /// those who have promised themselves to the other follow when it reigns in a later term, after a restart.
+    /// Somebody has promised this reign's term to another node. At most one of two reigns in one
+    /// term can commit anything, unless commits count on nobody or a take-over was forced. So this
+    /// one ends if it has committed nothing, after `standby_timeout` at the latest; else it goes
+    /// on, and those who have promised themselves to the other follow when it reigns in a later
+    /// term, after a restart.
     Contested {
         /// The term of both.
         term: Term,
@@ -200,7 +208,8 @@ impl Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Decision {
-    /// Up to here the client may be told "committed"; also the globally persistent stamp for standbys.
+    /// Up to here the client may be told "committed"; also the globally persistent stamp for
+    /// standbys.
     pub committed: Stamp,
     /// Whether the standing, or some member's place, is another than before.
     pub changed: bool,
@@ -248,17 +257,20 @@ impl CommitRule {
         rule
     }
 
-    /// Of the log with which the reign begins only what lies below `known` is known to be committed: the rest has yet to be persistent
-    /// wherever the safety level demands, and something of this reign too. Until then a log that another reign wrote in vain may be taken for more
-    /// advanced than one that holds only what is older. To be said before anything is applied.
+    /// Of the log with which the reign begins only what lies below `known` is known to be
+    /// committed: the rest has yet to be persistent wherever the safety level demands, and
+    /// something of this reign too. Until then a log that another reign wrote in vain may be taken
+    /// for more advanced than one that holds only what is older. To be said before anything is
+    /// applied.
     #[must_use]
     pub fn known_committed(mut self, known: Stamp) -> Self {
         self.committed = self.committed.min(known);
         self
     }
 
-    /// From its beginning on, the reign of `me` in `term` writes down its in-sync sets, which follow what the take-over or the restart
-    /// has found. All of those count as waited for, though they have yet to join. Without effect unless under 2-safe.
+    /// From its beginning on, the reign of `me` in `term` writes down its in-sync sets, which
+    /// follow what the take-over or the restart has found. All of those count as waited for, though
+    /// they have yet to join. Without effect unless under 2-safe.
     #[must_use]
     pub fn recorded(mut self, me: NodeId, term: Term, succession: Succession, now: Moment) -> Self {
         if self.config.safety != Safety::TwoSafe {
@@ -407,7 +419,8 @@ impl CommitRule {
         changed
     }
 
-    /// Where members that are on record have to leave, or others have become level, there is another set to write.
+    /// Where members that are on record have to leave, or others have become level, there is
+    /// another set to write.
     fn change_set(&mut self) {
         let Some(sets) = &mut self.sets else { return };
         let members = &mut self.members;
@@ -422,7 +435,8 @@ impl CommitRule {
                 member.must_reach = self.durable;
             }
         }
-        // Who is level comes in. Who leaves may come back before it is out, lest everybody wait for another who is worse.
+        // Who is level comes in. Who leaves may come back before it is out, lest everybody wait for
+        // another who is worse.
         let committed = self.committed;
         let fit = |member: &Member| {
             let returns = member.place == Place::Leaving && !member.stalls && member.acked >= member.must_reach;
@@ -447,7 +461,7 @@ impl CommitRule {
         if let Some(bound) = self.bound().filter(|bound| *bound > self.start) {
             self.committed = self.committed.max(bound);
         }
-        assert!(self.committed <= self.durable, "committed {} above durable {}", self.committed, self.durable);
+        check(&[("committed", self.committed), ("durable", self.durable)]);
     }
 
     fn bound(&self) -> Option<Stamp> {
@@ -471,7 +485,8 @@ impl CommitRule {
         sets.in_effect().members.len() <= self.config.floor as usize
     }
 
-    /// Who joins and holds everything committed is in sync; where sets are recorded, once that is in effect.
+    /// Who joins and holds everything committed is in sync; where sets are recorded, once that is
+    /// in effect.
     fn admit_joiners(&mut self, now: Moment) -> bool {
         let mut changed = false;
         for member in self.members.values_mut() {
@@ -566,8 +581,9 @@ impl CommitRule {
         self.durable
     }
 
-    /// The in-sync set that has to be put into the log next, as a block that everybody gets. Tell by [`Event::Written`] where it ends; whoever feeds
-    /// [`Event::Durable`] must have noted the set before.
+    /// The in-sync set that has to be put into the log next, as a block that everybody gets. Tell
+    /// by [`Event::Written`] where it ends; whoever feeds [`Event::Durable`] must have noted the
+    /// set before.
     pub fn to_write(&self) -> Option<&InSyncSet> {
         if self.fenced.is_some() { None } else { self.sets.as_ref().and_then(Sets::to_write) }
     }
@@ -577,8 +593,8 @@ impl CommitRule {
         self.sets.as_ref().map(Sets::in_effect)
     }
 
-    /// Whether an in-sync set of this reign has taken effect. A primary that notes so durably can restart by itself under 2-safe
-    /// ([`crate::term::Candidacy::reigned`]).
+    /// Whether an in-sync set of this reign has taken effect. A primary that notes so durably can
+    /// restart by itself under 2-safe ([`crate::term::Candidacy::reigned`]).
     pub fn set_took_effect(&self) -> bool {
         self.sets.as_ref().is_some_and(Sets::begun)
     }
@@ -598,8 +614,8 @@ impl CommitRule {
         self.members.iter().map(|(id, member)| (*id, member))
     }
 
-    /// Forgets a standby for good: an operator took it out of the cluster. Under very safe and quorum its
-    /// acknowledgements stop counting, for what is not committed yet.
+    /// Forgets a standby for good: an operator took it out of the cluster. Under very safe and
+    /// quorum its acknowledgements stop counting, for what is not committed yet.
     pub fn forget(&mut self, standby: NodeId, now: Moment) -> Decision {
         let bound = self.sets.as_ref().is_some_and(|sets| sets.binds(standby));
         let known = match self.members.get_mut(&standby) {

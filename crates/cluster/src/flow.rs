@@ -7,22 +7,23 @@
 //!            sent <= may_send_until     the credit: ready-to-receive, Query Fresh section 3.2
 //! ```
 //!
-//! The standby's log buffer is a ring. It grants credit up to the oldest byte that it still needs plus the ring's
-//! capacity, so that batch i+1 flows in while batch i is still being persisted and replayed (multi-buffering), and it cannot be
-//! overrun. A frame always ends at the end of a block. Where blocks end is known in two ways:
+//! The standby's log buffer is a ring. It grants credit up to the oldest byte that it still needs
+//! plus the ring's capacity, so that batch i+1 flows in while batch i is still being persisted and
+//! replayed (multi-buffering), and it cannot be overrun. A frame always ends at the end of a block.
+//! Where blocks end is known in two ways:
 //!
-//! - *live*: the group commit hands over, with each batch, the partition ends that the workers recorded
-//!   (section 3.4.2). [`Boundaries`] keeps those of the newest stretch of the log, bounded in number; one is
-//!   shared by all standbys of a primary.
-//! - *catch-up*: whoever is further behind is sent larger pieces, read back from the log (section 3.4.4), whose
-//!   blocks are found by hopping from header to header.
+//! - *live*: the group commit hands over, with each batch, the partition ends that the workers
+//!   recorded (section 3.4.2). [`Boundaries`] keeps those of the newest stretch of the log, bounded
+//!   in number; one is shared by all standbys of a primary.
+//! - *catch-up*: whoever is further behind is sent larger pieces, read back from the log (section
+//!   3.4.4), whose blocks are found by hopping from header to header.
 //!
-//! So nothing is ever queued for a standby: the log itself is the queue, and a slow standby costs the
-//! primary no memory.
+//! So nothing is ever queued for a standby: the log itself is the queue, and a slow standby costs
+//! the primary no memory.
 
 use std::{collections::VecDeque, time::Duration};
 
-use freshet_base::Stamp;
+use freshet_base::{Stamp, check};
 use serde::{Deserialize, Serialize};
 
 use crate::Moment;
@@ -42,10 +43,12 @@ impl Boundaries {
         Self { ends: VecDeque::new(), limit: limit.max(1), from: start }
     }
 
-    /// A batch `[from, to)` was handed over. `partition_ends` ascend within it; its own end need not be among them.
+    /// A batch `[from, to)` was handed over. `partition_ends` ascend within it; its own end need
+    /// not be among them.
     ///
     /// # Panics
-    /// When the batch does not begin where the last one ended: the group commit hands over the log without gaps.
+    /// When the batch does not begin where the last one ended: the group commit hands over the log
+    /// without gaps.
     pub fn push(&mut self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) {
         assert_eq!(from, self.available(), "batches follow one another");
         let mut last = from;
@@ -179,6 +182,7 @@ impl Flow {
     /// Decides. `global` is the globally persistent stamp.
     pub fn next(&self, boundaries: &Boundaries, global: Stamp, now: Moment) -> Next {
         let available = boundaries.available();
+        check(&[("acked", self.acked), ("shipped", self.sent), ("filled", available)]);
         if self.sent < available && self.short_of.is_none_or(|credit| self.may_send_until > credit) {
             let upto = available.min(self.may_send_until);
             if self.sent < boundaries.known_from() {
@@ -188,7 +192,8 @@ impl Flow {
             } else if let Some(to) = self.live_end(boundaries, upto) {
                 return Next::SendLive { from: self.sent, to };
             } else if upto > self.sent && self.acked >= self.sent {
-                // The next known end lies beyond all the room that there may ever be, and the standby has nothing to do.
+                // The next known end lies beyond all the room that there may ever be, and the
+                // standby has nothing to do.
                 return Next::SendOld { from: self.sent, upto };
             }
         }
@@ -210,8 +215,8 @@ impl Flow {
         Next::Wait { until: self.last_frame.after(pause) }
     }
 
-    /// The largest known boundary that fits into the credit and the frame; the very next one, however long, if
-    /// only the frame is too small for it.
+    /// The largest known boundary that fits into the credit and the frame; the very next one,
+    /// however long, if only the frame is too small for it.
     fn live_end(&self, boundaries: &Boundaries, upto: Stamp) -> Option<Stamp> {
         let frame_end = upto.min(self.sent.plus(self.config.frame));
         boundaries.between(self.sent, frame_end).next_back().or_else(|| boundaries.between(self.sent, upto).next())
@@ -231,8 +236,8 @@ impl Flow {
         self.last_frame = now;
     }
 
-    /// [`Next::SendOld`] found that the first block alone does not fit below `upto`, as it was told then; the credit may have
-    /// grown since.
+    /// [`Next::SendOld`] found that the first block alone does not fit below `upto`, as it was told
+    /// then; the credit may have grown since.
     pub fn credit_too_small(&mut self, upto: Stamp) {
         self.short_of = Some(upto);
     }
@@ -349,7 +354,8 @@ mod tests {
         flow.credit_too_small(Stamp(100));
         assert!(matches!(flow.next(&ends, Stamp(0), MS(0)), Next::Wait { .. }));
         assert_eq!(flow.acked(Stamp(0), Stamp(600)), Ok(true));
-        // The credit grew between the decision and the attempt: the attempt speaks of the old credit.
+        // The credit grew between the decision and the attempt: the attempt speaks of the old
+        // credit.
         flow.credit_too_small(Stamp(100));
         assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendOld { from: Stamp(0), upto: Stamp(500) });
     }

@@ -1,43 +1,51 @@
 //! Records of the in-sync set: who holds everything that was committed, and who can know that.
 //!
-//! Under 2-safe a commit waits for the in-sync set, which changes: a standby that stalls is put out, and commits go on without it.
-//! A take-over by that standby would lose them. So every change is written down, where a candidate will look, before a
-//! commit relies on it.
+//! Under 2-safe a commit waits for the in-sync set, which changes: a standby that stalls is put
+//! out, and commits go on without it. A take-over by that standby would lose them. So every change
+//! is written down, where a candidate will look, before a commit relies on it.
 //!
-//! A set names the primary and the standbys whose acknowledgement a commit waits for. It is *written* when the primary has put it into the
-//! log as a block of its own, with which it travels to everybody. It is *in effect* when
+//! A set names the primary and the standbys whose acknowledgement a commit waits for. It is
+//! *written* when the primary has put it into the log as a block of its own, with which it travels
+//! to everybody. It is *in effect* when
 //!
 //! - the block is persistent on the primary, and
-//! - every other member of the new set has acknowledged the log up to the block's end, and with it the block. A member
-//!   notes the set durably before it acknowledges.
+//! - every other member of the new set has acknowledged the log up to the block's end, and with it
+//!   the block. A member notes the set durably before it acknowledges.
 //!
-//! Whoever is put out need not hold it; that is the point. From when a set is written until a later one is in effect, a commit waits for all of its
-//! members; so whichever set a candidate finds to be the newest, all its members hold everything that is committed.
+//! Whoever is put out need not hold it; that is the point. From when a set is written until a later
+//! one is in effect, a commit waits for all of its members; so whichever set a candidate finds to
+//! be the newest, all its members hold everything that is committed.
 //!
 //! # What a candidate can know
 //!
-//! Between the two nobody but the primary can tell whether the new set is in effect, or still the one before. So each
-//! record names the sets, [`InSyncSet::before`], of which one may have been in effect when it was written; and when a set has taken effect the primary writes another record that
-//! says so, with the same members and nothing before.
+//! Between the two nobody but the primary can tell whether the new set is in effect, or still the
+//! one before. So each record names the sets, [`InSyncSet::before`], of which one may have been in
+//! effect when it was written; and when a set has taken effect the primary writes another record
+//! that says so, with the same members and nothing before.
 //!
-//! A set is only written if it has at least min(|M|, `floor` + 1) members in common with every set M that may be in effect then; across
-//! take-overs, too. So a candidate that hears more members of each such M than are
-//! not among these hears somebody who has the next set, if there is one in effect. Hence the rule:
+//! A set is only written if it has at least min(|M|, `floor` + 1) members in common with every set
+//! M that may be in effect then; across take-overs, too. So a candidate that hears more members of
+//! each such M than are not among these hears somebody who has the next set, if there is one in
+//! effect. Hence the rule:
 //!
 //! > A record is known to be the newest when nobody who is heard knows a later one, and of each set M that it names at least
 //! > max(1, |M| - `floor`) members are heard, the candidate included if it is one.
 //!
-//! With floor 0 the primary goes on alone when all standbys are gone (2-safe by its definition: Query Fresh, section 2.1). Then *every* member must be heard, the old
-//! primary included: a standby that lost contact cannot tell a primary that died from one that has put it out and goes on. It
-//! must not take over unless an operator, who can tell, forces it. With floor 1 and one standby, the primary waits for it rather than go on alone, and the standby
-//! needs nobody. With floor 1 and two standbys, either of them may fail, and the other two go on.
+//! With floor 0 the primary goes on alone when all standbys are gone (2-safe by its definition:
+//! Query Fresh, section 2.1). Then *every* member must be heard, the old primary included: a
+//! standby that lost contact cannot tell a primary that died from one that has put it out and goes
+//! on. It must not take over unless an operator, who can tell, forces it. With floor 1 and one
+//! standby, the primary waits for it rather than go on alone, and the standby needs nobody. With
+//! floor 1 and two standbys, either of them may fail, and the other two go on.
 //!
-//! One shorter way exists: with floor 0, once a set of its reign is in effect, the primary is a member of every later one, until somebody else reigns, who
-//! would have had to hear it and raise its fence. So a primary that restarts, whose fence is still its own, and which has noted that a set of its last reign
-//! took effect, knows.
+//! One shorter way exists: with floor 0, once a set of its reign is in effect, the primary is a
+//! member of every later one, until somebody else reigns, who would have had to hear it and raise
+//! its fence. So a primary that restarts, whose fence is still its own, and which has noted that a
+//! set of its last reign took effect, knows.
 //!
-//! A take-over that is known to be right can also not be met by its old primary: of the members that were heard, which have raised their fences, at least one would
-//! be missing in any set with which the old primary could go on.
+//! A take-over that is known to be right can also not be met by its old primary: of the members
+//! that were heard, which have raised their fences, at least one would be missing in any set with
+//! which the old primary could go on.
 
 use std::collections::BTreeSet;
 
@@ -75,7 +83,8 @@ impl InSyncSet {
         self.possible().any(|members| members.contains(&node))
     }
 
-    /// Of that possible set of which most members are lacking: how many were heard, and how many it takes to know that this record is the newest.
+    /// Of that possible set of which most members are lacking: how many were heard, and how many it
+    /// takes to know that this record is the newest.
     pub fn heard(&self, heard: impl Fn(NodeId) -> bool) -> (usize, usize) {
         let of = |set: &BTreeSet<NodeId>| {
             let needed = set.len().saturating_sub(self.floor as usize).max(1);
@@ -85,7 +94,8 @@ impl InSyncSet {
         self.possible().map(of).max_by_key(lacks).expect("there is at least one")
     }
 
-    /// Whether a set of these members may take effect when this one was written and nothing later is in effect.
+    /// Whether a set of these members may take effect when this one was written and nothing later
+    /// is in effect.
     pub fn may_be_followed_by(&self, next: &BTreeSet<NodeId>) -> bool {
         let enough = |set: &BTreeSet<NodeId>| set.intersection(next).count() >= set.len().min(self.floor as usize + 1);
         self.possible().all(enough)

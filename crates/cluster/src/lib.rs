@@ -1,7 +1,7 @@
-//! The protocols of a Freshet cluster as pure state machines: events and the
-//! time go in, decisions come out. Nothing here opens a socket, touches a disk,
-//! starts a thread or reads a clock, so that the code which runs in production
-//! is the code which the simulation (crate `sim`) drives through loss, delay, crashes and partitions.
+//! The protocols of a Freshet cluster as pure state machines: events and the time go in, decisions
+//! come out. Nothing here opens a socket, touches a disk, starts a thread or reads a clock, so that
+//! the code which runs in production is the code which the simulation (crate `sim`) drives through
+//! loss, delay, crashes and partitions.
 //!
 //! | module | decides |
 //! |---|---|
@@ -9,14 +9,20 @@
 //! | [`in_sync`] | who knows which standbys hold everything that is committed |
 //! | [`relay`] | what a standby that ships on to others acknowledges, and what these may show |
 //! | [`flow`] | what a primary sends to one standby next |
-//! | [`term`] | whose word counts, where a log must be cut, and who may take over |
+//! | [`follower`] | what a standby accepts, acknowledges, replays and shows |
+//! | [`term`] | whose word counts, and where a log must be cut |
+//! | [`handshake`] | which log may continue another, and from where |
+//! | [`take_over`] | who may take over, and by which steps |
 #![forbid(unsafe_code)]
 
 pub mod commit_rule;
 pub mod flow;
+pub mod follower;
+pub mod handshake;
 pub mod in_sync;
 mod moment;
 pub mod relay;
+pub mod take_over;
 pub mod term;
 
 pub use moment::Moment;

@@ -1,19 +1,23 @@
-//! A relay: a standby that ships on to standbys of its own, so that a primary feeds few of many (Query Fresh, section 4.4: "hierarchical
-//! architecture").
+//! A relay: a standby that ships on to standbys of its own, so that a primary feeds few of many
+//! (Query Fresh, section 4.4: "hierarchical architecture").
 //!
-//! Upwards a relay is one standby, whatever follows it. What it acknowledges is either what is persistent on itself, or what is persistent
-//! on itself *and* on its own in-sync set ([`RelayAck`]); the latter is decided by a [`CommitRule`] of its own, by which
-//! a downstream standby that stalls is put out after its time, so that it cannot hold the whole cluster up.
+//! Upwards a relay is one standby, whatever follows it. What it acknowledges is either what is
+//! persistent on itself, or what is persistent on itself *and* on its own in-sync set
+//! ([`RelayAck`]); the latter is decided by a [`CommitRule`] of its own, by which a downstream
+//! standby that stalls is put out after its time, so that it cannot hold the whole cluster up.
 //!
-//! Downwards a relay adds nothing: those below are told to be globally persistent what the relay was told, and no more; terms, and with
-//! them fences, pass through. What they hold is in no quorum and no in-sync set of the primary, so a candidate gains nothing by asking them
-//! and counts them for nothing (`synchronous` is false in their [`crate::term::LogState`]); a candidate from below consults the
-//! relay's primary and its synchronous standbys as everybody does. One that reigned before, and may be in the in-sync set, has to follow the
-//! primary itself until it is on record that it is not.
+//! Downwards a relay adds nothing: those below are told to be globally persistent what the relay
+//! was told, and no more; terms, and with them fences, pass through. What they hold is in no quorum
+//! and no in-sync set of the primary, so a candidate gains nothing by asking them and counts them
+//! for nothing (`synchronous` is false in their [`crate::term::LogState`]); a candidate from below
+//! consults the relay's primary and its synchronous standbys as everybody does. One that reigned
+//! before, and may be in the in-sync set, has to follow the primary itself until it is on record
+//! that it is not.
 //!
-//! A relay whose log is shorter than that of one who wants to follow it, and is else the same, asks it to come again: what that one holds and shows may be
-//! committed. Nor does a relay pass on as globally persistent what is not persistent on itself: after a crash it would have to ask those below to forget what
-//! they have shown.
+//! A relay whose log is shorter than that of one who wants to follow it, and is else the same, asks
+//! it to come again: what that one holds and shows may be committed. Nor does a relay pass on as
+//! globally persistent what is not persistent on itself: after a crash it would have to ask those
+//! below to forget what they have shown.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -71,8 +75,8 @@ pub struct Relay {
 const AHEAD: usize = 1024;
 
 impl Relay {
-    /// A relay whose log is persistent up to `persisted`, and which is meant to have `standbys` of its own; one that stalls is not waited for
-    /// after `timeout`.
+    /// A relay whose log is persistent up to `persisted`, and which is meant to have `standbys` of
+    /// its own; one that stalls is not waited for after `timeout`.
     pub fn new(ack: RelayAck, standbys: u32, timeout: Duration, persisted: Stamp, now: Moment) -> Self {
         let rule = RuleConfig { standby_timeout: timeout, ..RuleConfig::new(Safety::TwoSafe, standbys) };
         // Nothing was waited for yet: whatever is acknowledged from here on is.
@@ -92,7 +96,8 @@ impl Relay {
         self.downstream.apply(Event::Durable(to), now)
     }
 
-    /// Something happened below: [`Event::Joined`], [`Event::Acked`], [`Event::Left`] or [`Event::Tick`].
+    /// Something happened below: [`Event::Joined`], [`Event::Acked`], [`Event::Left`] or
+    /// [`Event::Tick`].
     pub fn downstream(&mut self, event: Event, now: Moment) -> Decision {
         self.downstream.apply(event, now)
     }
@@ -127,8 +132,8 @@ impl Relay {
         }
     }
 
-    /// What to tell those below to be globally persistent: the last that the relay was told and holds. What was told always stands between
-    /// transactions, which those below rely on.
+    /// What to tell those below to be globally persistent: the last that the relay was told and
+    /// holds. What was told always stands between transactions, which those below rely on.
     pub fn downward(&self) -> Stamp {
         self.global
     }

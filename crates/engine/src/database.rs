@@ -38,7 +38,8 @@ pub enum CreateTableError {
 /// Why a table was not dropped.
 #[derive(Debug, Error)]
 pub enum DropTableError {
-    /// The transaction that drops it failed; with [`ReadError::Dropped`], because it was dropped before.
+    /// The transaction that drops it failed; with [`ReadError::Dropped`], because it was dropped
+    /// before.
     #[error(transparent)]
     Procedure(#[from] ProcedureError),
     /// No worker is free to drop it.
@@ -80,8 +81,8 @@ impl Database {
         Worker::new(&self.core)
     }
 
-    /// The table that has this name now. Transactions that began before may see another one by that name, or none
-    /// ([`Transaction::table`](freshet_txn::Transaction::table)).
+    /// The table that has this name now. Transactions that began before may see another one by that
+    /// name, or none ([`Transaction::table`](freshet_txn::Transaction::table)).
     pub fn table(&self, name: &str) -> Option<Arc<Table>> {
         self.core.catalog.by_name(name, self.core.snapshots.current())
     }
@@ -96,8 +97,8 @@ impl Database {
         Ok(table)
     }
 
-    /// Makes a table, in a transaction of its own, and does not wait until that is durable: whoever commits something that depends on the table
-    /// commits later, and waits for both.
+    /// Makes a table, in a transaction of its own, and does not wait until that is durable: whoever
+    /// commits something that depends on the table commits later, and waits for both.
     ///
     /// # Errors
     /// See [`CreateTableError`].
@@ -116,11 +117,12 @@ impl Database {
         Ok((self.core.catalog.table_of(fid).ok_or_else(dropped)?, ticket))
     }
 
-    /// Drops a table, in a transaction of its own, and waits until that is committed. Its name can be used again at once; its memory
-    /// is given back when no transaction, and no standby's reader, can see it any more. Whoever holds it finds it dropped.
+    /// Drops a table, in a transaction of its own, and waits until that is committed. Its name can
+    /// be used again at once; its memory is given back when no transaction, and no standby's
+    /// reader, can see it any more. Whoever holds it finds it dropped.
     ///
-    /// Transactions that began before go on reading it. When they have written to it and commit after the drop, that fails with
-    /// [`CommitError::Dropped`](freshet_txn::CommitError::Dropped).
+    /// Transactions that began before go on reading it. When they have written to it and commit
+    /// after the drop, that fails with [`CommitError::Dropped`](freshet_txn::CommitError::Dropped).
     ///
     /// # Errors
     /// See [`DropTableError`].
@@ -133,7 +135,8 @@ impl Database {
         Ok(())
     }
 
-    /// Blocks until a commit holds, without a deadline. Asks the group commit not to wait for company.
+    /// Blocks until a commit holds, without a deadline. Asks the group commit not to wait for
+    /// company.
     ///
     /// # Errors
     /// [`OutcomeOpen`] when that cannot be known.

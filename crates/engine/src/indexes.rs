@@ -7,8 +7,8 @@
 //! | ready | the catalog says "ready" | | who begins from now on |
 //! | dropped | the catalog says "dropped" | leaves it | who began before |
 //!
-//! An index that does not become ready, because its keys are not unique, say, is dropped. So is one that was being built when its primary
-//! ended, by the next primary.
+//! An index that does not become ready, because its keys are not unique, say, is dropped. So is one
+//! that was being built when its primary ended, by the next primary.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -44,7 +44,8 @@ pub enum IndexError {
         /// The index's number.
         index: usize,
     },
-    /// A transaction that changes the catalog failed; with [`ReadError::Dropped`], because the table was dropped.
+    /// A transaction that changes the catalog failed; with [`ReadError::Dropped`], because the
+    /// table was dropped.
     #[error(transparent)]
     Procedure(#[from] ProcedureError),
     /// No worker is free.
@@ -203,8 +204,8 @@ impl Database {
         })
     }
 
-    /// Drops the indexes whose building has ended with the primary that began it. Does not wait until that is committed. Every node does this
-    /// when it becomes primary.
+    /// Drops the indexes whose building has ended with the primary that began it. Does not wait
+    /// until that is committed. Every node does this when it becomes primary.
     ///
     /// # Errors
     /// See [`IndexError`].
@@ -237,7 +238,8 @@ impl Database {
         Ok(())
     }
 
-    /// About how many records a table has; nothing when all workers are taken. Looks at a few leaves of its primary index only.
+    /// About how many records a table has; nothing when all workers are taken. Looks at a few
+    /// leaves of its primary index only.
     pub fn approximate_rows(&self, table: &Table) -> Option<u64> {
         Some(self.worker().ok()?.begin_read_only().approximate_rows(table))
     }

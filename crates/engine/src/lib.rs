@@ -32,5 +32,5 @@ pub use indexes::{IndexBuild, IndexError};
 pub use node::{
     Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, CommandExecutor, DivideBy, Domain, FabricEncryption,
     FabricSettings, GroupCommit, LogSettings, MembershipSettings, Node, NodeConfig, NodeStatus, NudgeBy, OnLoss,
-    ReplayMode, Role,
+    ReplayMode, Role, SettingError,
 };

@@ -1,7 +1,9 @@
-//! Isolation anomalies by name, each at each level, as fixed interleavings of transactions in one thread.
+//! Isolation anomalies by name, each at each level, as fixed interleavings of transactions in one
+//! thread.
 //!
-//! Names and numbers are those of Berenson et al., "A Critique of ANSI SQL Isolation Levels" (1995), Adya's thesis
-//! (1999), and Fekete, O'Neil and O'Neil, "A Read-Only Transaction Anomaly Under Snapshot Isolation" (2004).
+//! Names and numbers are those of Berenson et al., "A Critique of ANSI SQL Isolation Levels"
+//! (1995), Adya's thesis (1999), and Fekete, O'Neil and O'Neil, "A Read-Only Transaction Anomaly
+//! Under Snapshot Isolation" (2004).
 
 #[macro_use]
 mod items;
@@ -124,8 +126,9 @@ fn write_skew_a5b(level: Isolation) {
     refused_if_serializable(level, other.commit());
 }
 
-/// Savings 1 and current account 2, both empty. A deposit of 20 goes to 1. A withdrawal of 10 from 2 sees neither
-/// money in 1 and so adds a penalty of 1. A report between their commits sees the deposit alone.
+/// Savings 1 and current account 2, both empty. A deposit of 20 goes to 1. A withdrawal of 10 from
+/// 2 sees neither money in 1 and so adds a penalty of 1. A report between their commits sees the
+/// deposit alone.
 fn read_only_anomaly(level: Isolation) {
     let world = World::new(3, [Item::plain(1, 0), Item::plain(2, 0)]);
     let withdrawal = world.begin(0, level);
@@ -178,8 +181,8 @@ fn insert_after_an_uncommitted_delete(level: Isolation) {
     assert!(matches!(other.insert(Item::plain(1, 7)), Err(WriteError::UniqueViolation { .. })));
 }
 
-/// The first to write a key wins: an insertion does not go past a deletion that its snapshot does not see, or it
-/// would stand beside the record that its own transaction still sees.
+/// The first to write a key wins: an insertion does not go past a deletion that its snapshot does
+/// not see, or it would stand beside the record that its own transaction still sees.
 fn insert_after_a_delete_since_the_snapshot(level: Isolation) {
     let world = two();
     let late = world.begin(0, level);
@@ -195,7 +198,8 @@ fn insert_after_a_delete_since_the_snapshot(level: Isolation) {
     let _ = again.commit().unwrap();
 }
 
-/// Snapshot isolation tells the truth about the present; a serializable transaction must not know of it.
+/// Snapshot isolation tells the truth about the present; a serializable transaction must not know
+/// of it.
 fn insert_after_an_insert_since_the_snapshot(level: Isolation) {
     let world = two();
     let late = world.begin(0, level);

@@ -93,7 +93,8 @@ fn a_backup_is_a_picture_of_one_moment() {
                 scope.spawn(move || {
                     let worker = primary.database().worker().unwrap();
                     for turn in (0..u64::MAX).take_while(|_| !stop.load(Ordering::SeqCst)) {
-                        // Something goes from one record to another, and one record goes and comes back elsewhere.
+                        // Something goes from one record to another, and one record goes and comes
+                        // back elsewhere.
                         let (from, to) = ((turn * 31 + writer) % 4000, (turn * 17 + 5) % 4000);
                         let _ = worker.execute(Isolation::Snapshot, |txn| {
                             let value = |row: &[u8]| u64::from_le_bytes(row[16..24].try_into().unwrap());
@@ -184,7 +185,8 @@ fn an_archive_reaches_every_moment_since_its_backup() {
         // The log goes on with another primary.
         primary.stop().unwrap();
         drop(primary);
-        // Under 2-safe a standby alone cannot know whether its primary went on without it; this one was stopped when all was level.
+        // Under 2-safe a standby alone cannot know whether its primary went on without it; this one
+        // was stopped when all was level.
         assert!(standby.promote(false).is_err());
         standby.promote(true).unwrap();
         let table = standby.database().table("things").unwrap().clone();

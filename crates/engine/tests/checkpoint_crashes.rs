@@ -291,7 +291,7 @@ fn goes_on(node: Arc<Node>, settings: NodeConfig, mut model: Model, random: &mut
     let start_of_it =
         node.checkpoint(CheckpointKind::Fuzzy).unwrap_or_else(|why| panic!("{context}: {why}")).start.unwrap();
     assert_eq!(status(&node).failure, None, "{context}");
-    let directory = settings.directory.clone().unwrap();
+    let directory = settings.directory.clone();
     for device in devices(&directory) {
         let there = [format!("checkpoint-{:020}", start_of_it.0), "checkpoint-device".into()];
         assert_eq!(names(&device), there, "{context}");

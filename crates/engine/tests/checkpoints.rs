@@ -244,7 +244,7 @@ fn a_checkpoint_whose_log_is_missing_is_not_passed_over() {
     let manifest = manifest(directory.path());
     let name = manifest.file_name().unwrap();
     fs::copy(&manifest, old.path().join(name)).unwrap();
-    let behind = NodeConfig { directory: Some(old.path().to_owned()), ..settings.clone() };
+    let behind = NodeConfig { directory: old.path().to_owned(), ..settings.clone() };
     for _ in 0..2 {
         let error = refused(behind.clone());
         assert!(error.contains(name.to_str().unwrap()) && error.contains("needs the log from"), "{error}");

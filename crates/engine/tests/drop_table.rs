@@ -1,5 +1,5 @@
-//! Tables that are dropped: gone on every node and after every restart, with all that they held; for those who began before, still
-//! there.
+//! Tables that are dropped: gone on every node and after every restart, with all that they held;
+//! for those who began before, still there.
 
 mod common;
 
@@ -108,7 +108,8 @@ fn they_are_gone_after_restarts_and_their_names_are_free() {
             drop(node);
             let node = start(of(shape, 1, directory.path()));
             assert_eq!(hash(&node), before, "{shape:?}, round {round}");
-            // Dropped last, and nothing made since: its id is not used again, wherever the restart comes from.
+            // Dropped last, and nothing made since: its id is not used again, wherever the restart
+            // comes from.
             let database = node.database();
             let last = database.create_table(&named("last")).unwrap();
             assert!(fids.iter().all(|fid| *fid < last.fid()));
@@ -242,7 +243,8 @@ fn what_was_written_to_it_cannot_be_committed_later() {
     }
 }
 
-/// Tables come and go while others read and write them, checkpoints are written, and a standby follows.
+/// Tables come and go while others read and write them, checkpoints are written, and a standby
+/// follows.
 #[test]
 fn under_load_and_under_checkpoints() {
     for shape in SHAPES {
@@ -417,7 +419,8 @@ fn a_standby_follows_and_takes_over() {
     }
 }
 
-/// Two standbys, of which one has heard of a table that was dropped, and of one that was made; the other takes over and has not.
+/// Two standbys, of which one has heard of a table that was dropped, and of one that was made; the
+/// other takes over and has not.
 #[test]
 fn what_a_take_over_cuts_off_was_neither_dropped_nor_made() {
     for shape in SHAPES {

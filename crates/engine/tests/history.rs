@@ -1,11 +1,14 @@
-//! Random histories of several threads on a few records, recorded and then checked against a sorted map.
+//! Random histories of several threads on a few records, recorded and then checked against a sorted
+//! map.
 //!
-//! Serializable: every transaction that committed with writes must have seen just what it sees when all of them run one by
-//! one in the order of their stamps. Snapshot: it must have seen the state at its snapshot and its own writes, and
-//! nobody else may have written what it wrote between its snapshot and its stamp. Whoever wrote nothing has seen the
-//! state at its snapshot, at either level.
+//! Serializable: every transaction that committed with writes must have seen just what it sees when
+//! all of them run one by one in the order of their stamps. Snapshot: it must have seen the state
+//! at its snapshot and its own writes, and nobody else may have written what it wrote between its
+//! snapshot and its stamp. Whoever wrote nothing has seen the state at its snapshot, at either
+//! level.
 //!
-//! `FRESHET_SEED` repeats a run (as far as the scheduler does), `FRESHET_STRESS_SECONDS` makes it longer.
+//! `FRESHET_SEED` repeats a run (as far as the scheduler does), `FRESHET_STRESS_SECONDS` makes it
+//! longer.
 
 mod common;
 mod items;
@@ -117,8 +120,9 @@ fn round(database: &Database, table: &Table, level: Isolation, seed: u64) -> Vec
     })
 }
 
-/// What a transaction sees from `state` on must be what it has seen. Writes that failed only for the sake of others
-/// (`Conflict`; and at snapshot isolation a key taken since the snapshot) tell nothing.
+/// What a transaction sees from `state` on must be what it has seen. Writes that failed only for
+/// the sake of others (`Conflict`; and at snapshot isolation a key taken since the snapshot) tell
+/// nothing.
 fn replay(committed: &Committed, mut state: State, level: Isolation) -> State {
     for (number, (operation, outcome)) in committed.steps.iter().enumerate() {
         let failed = matches!(outcome, Outcome::Taken(_)) && level == Isolation::Snapshot;
@@ -135,8 +139,8 @@ fn replay(committed: &Committed, mut state: State, level: Isolation) -> State {
     state
 }
 
-/// The records that a transaction has written, by id: what it has made of those that it saw, and what it has left behind.
-/// What it has both made and taken away has never been for others.
+/// The records that a transaction has written, by id: what it has made of those that it saw, and
+/// what it has left behind. What it has both made and taken away has never been for others.
 fn written(committed: &Committed, before: &State, after: &State) -> BTreeMap<u64, Option<Item>> {
     let done = committed.steps.iter().filter(|(_, outcome)| *outcome == Outcome::Done);
     let ids = done.flat_map(|(operation, _)| match *operation {

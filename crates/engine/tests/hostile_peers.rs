@@ -199,7 +199,7 @@ fn converse(random: &mut Random, victim: &Victim, shows: &Shows) -> Option<(Hell
                 replayed: Stamp(u64::MAX),
                 visible: Stamp(u64::MAX),
             };
-            let _ = sender.status(lie.words());
+            let _ = sender.status(wire::ack_words(&lie));
             let _ = sender.send(random.next() as u8, Term(u32::MAX), 0, 0, b"what is this");
         }
     } else {
@@ -433,7 +433,7 @@ fn there_is_a_way_back_from_a_wrong_term() {
             let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             free.local_addr().unwrap().port()
         });
-        let first = NodeConfig { listen: address.clone(), ..node(0) };
+        let first = NodeConfig { listen: address.parse().unwrap(), ..node(0) };
         let primary = scope.spawn(move || start(first));
         let second = start(NodeConfig { join: Some(address), ..node(1) });
         (primary.join().unwrap(), second)

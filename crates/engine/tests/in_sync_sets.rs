@@ -1,4 +1,5 @@
-//! 2-safe over whole nodes: commits go on without who stalls, and nobody takes over who may lack some of them.
+//! 2-safe over whole nodes: commits go on without who stalls, and nobody takes over who may lack
+//! some of them.
 
 mod common;
 
@@ -24,8 +25,8 @@ fn in_sync(primary: &Node) -> usize {
     shipping.standbys.iter().filter(|standby| standby.in_sync).count()
 }
 
-/// A cluster of which any two nodes may go on: node 1 leaves, the others go on, and the primary is gone too. Returns where that was, node 2, and
-/// what was acknowledged.
+/// A cluster of which any two nodes may go on: node 1 leaves, the others go on, and the primary is
+/// gone too. Returns where that was, node 2, and what was acknowledged.
 fn one_was_put_out(directories: &[tempfile::TempDir]) -> (String, Arc<Node>, (u64, u64), NodeId) {
     let of = |n: usize| two_safe(&directories[n], 2, 1);
     let primary = start(of(0));
@@ -122,7 +123,8 @@ fn who_was_put_out_takes_over_with_the_log_of_who_stayed() {
     assert_eq!(database.wait_unless(written, &|| true), Err(OutcomeOpen::Deadline), "the wait ends when it is told to");
     assert_eq!(database.outcome(written), None, "and the commit still waits");
     drop((worker, table));
-    // Somebody who hears the old primary alone would take its set for the newest, so nothing is committed without it.
+    // Somebody who hears the old primary alone would take its set for the newest, so nothing is
+    // committed without it.
     let back = start(joining(put_out.address(), of(0)));
     let end = churn(put_out.database(), &put_out.database().table("things").unwrap(), 5000, 5500);
     for node in [&stays, &back] {

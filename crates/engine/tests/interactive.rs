@@ -33,7 +33,8 @@ fn column(row: &[u8], number: usize) -> u64 {
 
 const NEVER: &dyn Fn() -> bool = &|| false;
 
-/// Adds one to a record's value as READ COMMITTED does it: whoever holds it is waited for, and the newest value counts.
+/// Adds one to a record's value as READ COMMITTED does it: whoever holds it is waited for, and the
+/// newest value counts.
 fn increment(txn: &Transaction<'_>, table: &Table, id: u64) -> Result<(), LockWaitError> {
     loop {
         let found = txn.get(table, 0, &id.to_be_bytes()).unwrap().unwrap();

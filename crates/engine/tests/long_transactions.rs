@@ -319,7 +319,7 @@ fn restarts_take_no_part_of_one(shape: Shape) -> bool {
         let table = primary.database().table("things").unwrap().clone();
         interrupted(&primary, &standby, &table, || primary.log().unwrap().crash_for_test());
         drop((primary, table));
-        primary = start(NodeConfig { listen: address.clone(), ..cluster(0) });
+        primary = start(NodeConfig { listen: address.parse().unwrap(), ..cluster(0) });
         if count(&primary, 1 << 50) == 100_000 {
             in_time = false;
             break;
@@ -378,7 +378,7 @@ fn there_is_a_limit() {
             transaction.insert(&table, &wide(LONG + written, 1, written))?;
             written += 1;
         }
-        #[allow(unreachable_code)]
+        #[expect(unreachable_code, reason = "says what the closure returns")]
         Ok(())
     });
     let Err(ProcedureError::Write(error @ WriteError::TooLarge { limit: 1_048_576 })) = refused else {

@@ -1,5 +1,5 @@
-//! Messages that transactions carry: on every node in the order of the log, when they are committed there,
-//! whatever the log is made of.
+//! Messages that transactions carry: on every node in the order of the log, when they are committed
+//! there, whatever the log is made of.
 
 mod common;
 
@@ -90,7 +90,8 @@ fn all_nodes_hear_the_same_in_the_same_order() {
             (here.join().unwrap(), there)
         });
         assert!(here == there, "{shape:?}: one order");
-        // What a transaction says comes together, as it was said, and a writer's transactions as they came.
+        // What a transaction says comes together, as it was said, and a writer's transactions as
+        // they came.
         let mut rest = &here[..];
         let mut next = vec![0; WRITERS as usize];
         while let Some(first) = rest.first() {
@@ -106,7 +107,8 @@ fn all_nodes_hear_the_same_in_the_same_order() {
         }
         let messages = [&primary, &standby].map(|node| node.database().messages().take(Stamp::MAX).len());
         assert_eq!(messages, [0, 0], "{shape:?}: nothing else");
-        // They are no records of a table: a restart, and what it gives to the next one, passes over them.
+        // They are no records of a table: a restart, and what it gives to the next one, passes over
+        // them.
         standby.stop().unwrap();
         primary.stop().unwrap();
         drop((primary, standby));

@@ -1,9 +1,10 @@
-//! Random sequences of operations of several interleaved transactions in one thread, against a reference that keeps
-//! every committed state.
+//! Random sequences of operations of several interleaved transactions in one thread, against a
+//! reference that keeps every committed state.
 //!
-//! What a transaction reads must be just what the state at its snapshot and its own writes say. What it writes must
-//! succeed just when nobody else holds one of the keys or has written one since the snapshot. A serializable
-//! transaction that commits must have seen what it would see at its stamp.
+//! What a transaction reads must be just what the state at its snapshot and its own writes say.
+//! What it writes must succeed just when nobody else holds one of the keys or has written one since
+//! the snapshot. A serializable transaction that commits must have seen what it would see at its
+//! stamp.
 
 mod items;
 
@@ -71,7 +72,8 @@ impl Running<'_> {
         self.taken.iter().copied().chain(made).collect()
     }
 
-    /// Notes what `operation` is about to do to the record `id`, which is visible: whether it goes, and what comes.
+    /// Notes what `operation` is about to do to the record `id`, which is visible: whether it goes,
+    /// and what comes.
     fn note(&mut self, id: u64, goes: bool, comes: Option<u64>) {
         let was_made = if goes { self.made.remove(&id) } else { self.made.contains(&id) };
         if !was_made {
@@ -172,7 +174,8 @@ fn commit(running: Running<'_>, reference: &mut Reference) {
                     assert_eq!(operation.apply(&mut state), *outcome, "{operation:?} at {stamp} in {steps:?}");
                 }
             } else {
-                // First updater wins: what it wrote is as it saw it, so its writes can be carried over.
+                // First updater wins: what it wrote is as it saw it, so its writes can be carried
+                // over.
                 let seen = reference.at(snapshot);
                 state.retain(|id, _| view.contains_key(id) || !seen.contains_key(id));
                 state

@@ -182,7 +182,8 @@ fn saved_and_cut(shape: Shape, apply: Apply) {
     }
 }
 
-/// Without replay the log flows through a ring that is smaller than it; who takes over, or restarts, replays it from the segments.
+/// Without replay the log flows through a ring that is smaller than it; who takes over, or
+/// restarts, replays it from the segments.
 #[test]
 fn a_standby_that_does_not_replay_replays_when_it_must() {
     for (shape, apply, restarts) in [
@@ -234,7 +235,8 @@ fn a_standby_that_does_not_replay_replays_when_it_must() {
     }
 }
 
-/// Node 0 is the primary, 1 its only standby and a relay that acknowledges for node 2, which follows it.
+/// Node 0 is the primary, 1 its only standby and a relay that acknowledges for node 2, which
+/// follows it.
 #[test]
 fn a_standby_of_a_standby_follows_through_a_take_over() {
     [Shape::OneStream, Shape::ThreeStreams, Shape::Persistent].into_iter().for_each(cascades);

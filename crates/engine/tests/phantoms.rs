@@ -1,6 +1,6 @@
-//! Phantoms (P3 of Berenson et al., "A Critique of ANSI SQL Isolation Levels", 1995) in all the ways in which a
-//! transaction may learn what is there and what is not, at each level, as fixed interleavings in one thread.
-//! And that changes outside of what was read do no harm.
+//! Phantoms (P3 of Berenson et al., "A Critique of ANSI SQL Isolation Levels", 1995) in all the
+//! ways in which a transaction may learn what is there and what is not, at each level, as fixed
+//! interleavings in one thread. And that changes outside of what was read do no harm.
 
 #[macro_use]
 mod items;
@@ -33,8 +33,8 @@ at_both_levels!(
 
 const EVERYTHING: (Bound<u64>, Bound<u64>) = (Unbounded, Unbounded);
 
-/// A transaction that reads a predicate and writes elsewhere, while another one changes what is there and commits. Whether
-/// certification noticed.
+/// A transaction that reads a predicate and writes elsewhere, while another one changes what is
+/// there and commits. Whether certification noticed.
 fn intruded(
     level: Isolation,
     read: impl Fn(&Txn<'_>) -> Vec<Item>,
@@ -56,8 +56,8 @@ fn intruded(
 
 /// The change is within the predicate.
 fn phantom(level: Isolation, read: impl Fn(&Txn<'_>) -> Vec<Item>, intrude: impl Fn(&Txn<'_>)) {
-    // Whoever reads once more comes across the new record, and knows of it as one that was not seen. Who does not
-    // has only the range to go by.
+    // Whoever reads once more comes across the new record, and knows of it as one that was not
+    // seen. Who does not has only the range to go by.
     for again in [true, false] {
         refused_if_serializable(level, intruded(level, &read, &intrude, again));
     }
@@ -166,7 +166,8 @@ fn phantom_p3_insert_rolled_back(level: Isolation) {
     let _ = reader.commit().unwrap();
 }
 
-/// The index entry is there before the scan, the record becomes visible after it: leaf versions tell nothing.
+/// The index entry is there before the scan, the record becomes visible after it: leaf versions
+/// tell nothing.
 fn phantom_p3_insert_begun_before_the_scan(level: Isolation) {
     let world = tens();
     let intruder = world.begin(1, level);
@@ -215,7 +216,8 @@ fn presence_learned_from_a_unique_violation(level: Isolation) {
     refused_if_serializable(level, reader.commit());
 }
 
-/// Whoever could insert a key has read that it was free, also when nothing of that is left to keep others from it.
+/// Whoever could insert a key has read that it was free, also when nothing of that is left to keep
+/// others from it.
 fn freedom_of_a_key_learned_from_an_insert_taken_back(level: Isolation) {
     let insert_and_delete = |txn: &Txn<'_>| {
         put(25)(txn);

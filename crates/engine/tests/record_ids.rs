@@ -217,7 +217,7 @@ fn used_again(shape: Shape, take_over: bool) {
         let back = join(0, second.address());
         (second, back)
     } else {
-        (start(NodeConfig { listen: address, ..cluster(0) }), second)
+        (start(NodeConfig { listen: address.parse().unwrap(), ..cluster(0) }), second)
     };
     assert_eq!(hash(&primary), before);
     let table = primary.database().table("things").unwrap().clone();

@@ -52,7 +52,7 @@ fn a_cluster_that_was_powered_off_comes_back() {
             node.stop().unwrap();
         }
         let (told, hears) = mpsc::channel();
-        let primary = NodeConfig { listen: address.clone(), ..of_three(&directories[0]) };
+        let primary = NodeConfig { listen: address.parse().unwrap(), ..of_three(&directories[0]) };
         let starts = std::thread::spawn(move || {
             Node::start(primary, |phase| {
                 // Nobody listens any more when it has been heard.
@@ -125,7 +125,7 @@ fn a_primary_that_was_succeeded_follows_by_itself() {
             directories.iter().map(|directory| tempfile::tempdir_in(directory).unwrap()).collect();
         let as_it_was = |node: usize, listen: &str| NodeConfig {
             safety,
-            listen: listen.to_owned(),
+            listen: listen.parse().unwrap(),
             ..of_three(&directories[node])
         };
         let any = "127.0.0.1:0";
@@ -199,7 +199,7 @@ fn what_a_restart_finds_is_committed_when_enough_hold_it() {
     primary.stop().unwrap();
     standby.stop().unwrap();
     drop((primary, standby, table));
-    let primary = start(NodeConfig { listen: address.clone(), ..config(0) });
+    let primary = start(NodeConfig { listen: address.parse().unwrap(), ..config(0) });
     let gate = &primary.database().core().snapshots.primary().unwrap().gate;
     assert!(gate.outcome(end).is_none(), "nobody else is known to hold it");
     let standby = follow();
@@ -265,7 +265,7 @@ fn a_primary_under_load_is_succeeded() {
         let (listen, directory) = (primary.address().to_owned(), primary.config().directory.clone());
         let _ = primary.stop();
         drop(primary);
-        let back = start(NodeConfig { listen, directory, ..of_three(&directories[0]) });
+        let back = start(NodeConfig { listen: listen.parse().unwrap(), directory, ..of_three(&directories[0]) });
         assert_eq!(back.role(), Role::Standby);
         let end = second.database().core().snapshots.current();
         for node in [&back, &third] {

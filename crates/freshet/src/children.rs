@@ -1,7 +1,8 @@
-//! Nodes in processes of their own: how the demo, the benchmarks and the tests start, stop and kill them.
+//! Nodes in processes of their own: how the demo, the benchmarks and the tests start, stop and kill
+//! them.
 //!
-//! Nobody is left behind: a node ends with its standard input, and so with the process that started it, and dropping a
-//! [`NodeProcess`] or a [`Process`] kills it.
+//! Nobody is left behind: a node ends with its standard input, and so with the process that started
+//! it, and dropping a [`NodeProcess`] or a [`Process`] kills it.
 
 use std::{
     collections::VecDeque,
@@ -75,8 +76,8 @@ pub struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// Starts `program node`, which is `freshet serve` with procedures for the demo and benchmarks, with
-    /// these flags and waits until it can serve.
+    /// Starts `program node`, which is `freshet serve` with procedures for the demo and benchmarks,
+    /// with these flags and waits until it can serve.
     ///
     /// # Errors
     /// See [`SpawnError`]; no process is left then.
@@ -238,7 +239,8 @@ impl Process {
         self.stop_by_input(patience)
     }
 
-    /// The same without a signal, by the end of its standard input alone: when there is something between us and it.
+    /// The same without a signal, by the end of its standard input alone: when there is something
+    /// between us and it.
     ///
     /// # Errors
     /// When it cannot be waited for.

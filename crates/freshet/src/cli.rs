@@ -15,12 +15,12 @@ use crate::{
     status,
 };
 
-/// A main-memory transactional database: what one node commits is durable on the others before the client hears of
-/// it, and can be read there at once.
+/// A main-memory transactional database: what one node commits is durable on the others before the
+/// client hears of it, and can be read there at once.
 ///
-/// `freshet demo` shows all of it on this machine in less than a minute.
+/// `freshet demo` shows it on this machine in less than a minute.
 #[derive(Debug, Parser)]
-#[command(name = "freshet", version, max_term_width = 110)]
+#[command(name = "freshet", version, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -28,63 +28,66 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// See it work: a primary and two standbys on this machine, TPC-C under load, a kill, a take-over, and the proof.
+    /// See it work: a primary and two standbys on this machine, TPC-C under load, a kill, a take-over,
+    /// and the proof that nothing is lost.
     ///
-    /// Takes about 40 seconds, needs nothing, and leaves nothing behind. Ends with an error if anything was lost.
+    /// Takes about 40 seconds, needs nothing, and cleans up after itself. Fails if anything was lost.
     Demo(DemoOptions),
     /// Run a node: a primary, or with --join a standby.
     ///
     /// Without any option: a primary with its log in ./freshet-data that only this machine can
-    /// reach. Every key can be given in a file (--config), in the environment or as a flag; the
-    /// later beats the former. When the node can serve it prints one line, `ready` and a JSON
-    /// object with its addresses. SIGTERM and SIGINT end it cleanly; SIGHUP has it read its
-    /// configuration again. It writes messages about its state to standard error.
+    /// reach. Every key can be set in a file (--config), in the environment, or as a flag; later
+    /// sources override earlier ones. When the node is ready it prints one line: `ready` and a JSON
+    /// object with its addresses. It writes messages to standard error. SIGTERM and SIGINT end it
+    /// cleanly; on SIGHUP it reads its configuration again.
     Serve(Box<Serve>),
-    /// Show how a node and its cluster are.
+    /// Show the state of a node and its cluster.
     ///
-    /// The command ends with an error when the node cannot be asked; not when it says that something is wrong.
+    /// Fails if the node does not answer, not if it reports a problem.
     Status(StatusOptions),
     /// Make a standby the primary.
     ///
-    /// It asks the other nodes for what they have, finishes replay, and begins a new term; the other standbys follow it,
-    /// and whatever the old primary still sends is refused. Refused itself when acknowledged commits might be lost, unless
-    /// with --force.
+    /// The standby collects what the other nodes have, finishes replay, and begins a new term. The
+    /// other standbys follow it, and refuse what the old primary still sends. Without --force, a
+    /// take-over that might lose acknowledged commits is refused.
     Promote(PromoteOptions),
     /// Write a checkpoint now.
     ///
-    /// A restart needs only the log since then. Nodes write checkpoints by themselves, too: see the keys that begin with checkpoint-.
+    /// A restart needs only the log since the last checkpoint. Nodes also write checkpoints by
+    /// themselves: see the keys that begin with checkpoint-.
     Checkpoint(CheckpointOptions),
-    /// Make a backup of a running cluster: a picture of one moment.
+    /// Make a backup of a running cluster, as of one moment.
     ///
-    /// Any node will do. The directory may hold earlier backups of the same cluster. `freshet restore` makes a node of
-    /// it; a node can also be started on it to join the cluster.
+    /// Any node will do. The directory may hold earlier backups of the same cluster. `freshet
+    /// restore` makes a node from it; a node can also be started on it to join the cluster.
     Backup(BackupOptions),
-    /// Keep the log of a running cluster, from a backup on, until a signal ends it.
+    /// Archive the log of a running cluster, from a backup on, until a signal ends it.
     ///
-    /// With it, `freshet restore` can go to any moment since the backup. Begins with a backup if the directory holds none. Commits do
-    /// not wait for an archive, but while it is connected the primary keeps the log that it lacks. Prints one line, `ready`, when it follows.
+    /// `freshet restore` can then restore any moment since the backup. Begins with a backup if the
+    /// directory holds none. Commits do not wait for an archive, but while it is connected the
+    /// primary keeps the log that it lacks. Prints one line, `ready`, when it follows.
     Archive(ArchiveOptions),
-    /// Make a node's directory from a backup, and from the log since then as far as wanted.
+    /// Make a node's directory from a backup and the log since then.
     ///
-    /// The node is the first of a new cluster: start it with `freshet serve --directory`, and standbys that join it.
+    /// The node is the first of a new cluster: start it with `freshet serve --directory`, then
+    /// standbys that join it.
     Restore(RestoreOptions),
-    /// Make a token with which a node on another machine is let into the cluster, once.
+    /// Make a token that lets one node on another machine into the cluster.
     ///
-    /// Put what is printed into a file there, and start the node with `--join` and
-    /// `--member-token-file`. A node of this user on this machine needs no token. A token works
-    /// only at the node that has made it, and only until that node stops; give that node's `listen`
-    /// address to `--join`.
+    /// Put the token into a file there, and start the node with `--join` and `--member-token-file`.
+    /// A node of this user on this machine needs no token. A token works once, only at the node that
+    /// made it, and only until that node stops; give that node's `listen` address to `--join`.
     Token(TokenOptions),
-    /// Get the certificate of an operator or a monitor, with a token that was made for one; use it
-    /// with `--credentials`.
-    Enrol(EnrolOptions),
-    /// Have a node that is not running forget all terms later than the last in its log.
+    /// Get the certificate of an operator or a monitor with a token made for one.
     ///
-    /// The way back when a node refuses all others because it has heard of an impossible term. Stop
-    /// all nodes of the cluster first, and do it for all of them: see "A wrong term" in
-    /// docs/operations.md.
+    /// Other commands use the certificate with `--credentials`.
+    Enrol(EnrolOptions),
+    /// Make a stopped node forget all terms later than the last in its log.
+    ///
+    /// The remedy when a node refuses all others because it has heard of an impossible term. Stop
+    /// all nodes of the cluster first, and run this for each: docs/operations.md#a-wrong-term.
     ResetTerms(ResetTermsOptions),
-    /// Look into files: a log, the tail of one that a node has saved, or checkpoints. Nodes may be at work on them.
+    /// Inspect files: a log, a saved tail of one, or checkpoints. Their node may be running.
     #[command(subcommand)]
     Inspect(Inspect),
     /// Run a node of the demo: as `serve` does, with the demo's procedures for its clients.
@@ -106,8 +109,8 @@ pub struct Serve {
 /// The credentials of a client on another machine than the node, or of another user.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Shows {
-    /// The directory to which `freshet enrol` has written a certificate. [default: none; not needed
-    /// by the node's user on its machine]
+    /// The directory to which `freshet enrol` has written a certificate. The node's user on its
+    /// machine needs none. [default: none]
     #[arg(long, value_name = "DIR", env = "FRESHET_CREDENTIALS")]
     pub(crate) credentials: Option<PathBuf>,
 }
@@ -125,13 +128,14 @@ pub(crate) struct TokenOptions {
     /// The member's control port: host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
     pub(crate) address: String,
-    /// For the node with this id, which has lost its certificate. [default: a new node]
+    /// The token is for the node with this id, which has lost its certificate. [default: for a new
+    /// node]
     #[arg(long, value_name = "ID", value_parser = node_id, conflicts_with = "role")]
     pub(crate) node: Option<NodeId>,
-    /// Not for a node, but for a client of the control port.
+    /// The token is for a client of the control port with this role, not for a node.
     #[arg(long, value_name = "ROLE")]
     pub(crate) role: Option<Role>,
-    /// How long it may be used, in seconds.
+    /// How long the token is valid, in seconds.
     #[arg(long, value_name = "S", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) valid: u64,
     #[command(flatten)]
@@ -150,13 +154,13 @@ pub(crate) enum Role {
 /// Options of `freshet enrol`.
 #[derive(Debug, Args)]
 pub(crate) struct EnrolOptions {
-    /// Where other nodes reach the member that has made the token: host:port.
+    /// The `listen` address of the member that made the token: host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7401")]
     pub(crate) node: String,
     /// The file with the token.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: PathBuf,
-    /// The directory for the certificate; it is made.
+    /// The directory for the certificate. It is made if it does not exist.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
 }
@@ -177,7 +181,7 @@ fn node_id(text: &str) -> Result<NodeId, String> {
 /// Options of `freshet status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusOptions {
-    /// Where the node's clients connect: host:port.
+    /// The node's control port (its `address`): host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
     pub(crate) address: String,
     /// Print the node's own JSON object instead of a table.
@@ -193,10 +197,10 @@ pub(crate) struct StatusOptions {
 /// Options of `freshet promote`.
 #[derive(Debug, Args)]
 pub(crate) struct PromoteOptions {
-    /// Where the standby's clients connect: host:port.
+    /// The standby's control port (its `address`): host:port.
     #[arg(value_name = "ADDRESS")]
     pub(crate) address: String,
-    /// Take over even when that may lose acknowledged commits.
+    /// Take over even if that may lose acknowledged commits.
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -209,15 +213,15 @@ pub(crate) struct PromoteOptions {
 /// Options of `freshet checkpoint`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckpointOptions {
-    /// Where the node's clients connect: host:port.
+    /// The node's control port (its `address`): host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
     pub(crate) address: String,
-    /// Write a picture of one moment. Costs memory for what changes meanwhile.
+    /// Write the state at one moment. Costs memory for what changes while it is written.
     #[arg(long)]
     pub(crate) consistent: bool,
     #[command(flatten)]
     pub(crate) shows: Shows,
-    /// How long to wait for it, in seconds.
+    /// How long to wait for the checkpoint, in seconds.
     #[arg(long, value_name = "S", default_value_t = 3600)]
     pub(crate) patience: u64,
 }
@@ -225,13 +229,13 @@ pub(crate) struct CheckpointOptions {
 /// Options of `freshet backup`.
 #[derive(Debug, Args)]
 pub(crate) struct BackupOptions {
-    /// Where other nodes reach the node that is asked: host:port.
+    /// The `listen` address of the node to back up: host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7401")]
     pub(crate) node: String,
-    /// A file with a token of that node, if it is on another machine or another user's.
+    /// A file with a token from that node, if it is on another machine or another user's.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Where to put it.
+    /// The directory for the backup.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
 }
@@ -239,20 +243,21 @@ pub(crate) struct BackupOptions {
 /// Options of `freshet archive`.
 #[derive(Debug, Args)]
 pub(crate) struct ArchiveOptions {
-    /// Where other nodes reach the primary: host:port.
+    /// The `listen` address of the primary: host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7401")]
     pub(crate) node: String,
-    /// A file with a token of that node, if it is on another machine or another user's, and the
+    /// A file with a token from that node, if it is on another machine or another user's and the
     /// directory holds no backup yet.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Another node that may be primary later. Can be given several times.
+    /// The `listen` address of another node that may become primary. Can be repeated.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer: Vec<String>,
-    /// Size of the buffer that the log goes through, in bytes, a power of two; no smaller than the primary's.
+    /// Size in bytes of the buffer that the log goes through: a power of two, no smaller than the
+    /// primary's buffer.
     #[arg(long, value_name = "BYTES", default_value_t = freshet_engine::LogSettings::default().buffer_bytes)]
     pub(crate) log_buffer_bytes: usize,
-    /// Where to keep it.
+    /// The directory for the archive.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
     /// End cleanly when standard input ends: for processes that start archives.
@@ -266,17 +271,17 @@ pub(crate) struct RestoreOptions {
     /// A backup or archive, or the directory of a node that is not running.
     #[arg(long, value_name = "DIR")]
     pub(crate) backup: PathBuf,
-    /// An archive with the log since the backup, if it is another directory.
+    /// An archive with the log since the backup, if that is in another directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) archive: Option<PathBuf>,
-    /// The directory of a stream of that log, for each stream, if they are not below it.
+    /// The directory of each stream of that log, if they are elsewhere. Repeat it for each stream.
     #[arg(long, value_name = "DIR")]
     pub(crate) log_dir: Vec<PathBuf>,
-    /// Bring back everything that committed below this stamp. [default: all there is]
+    /// Restore everything that committed below this stamp. [default: everything]
     #[arg(long, value_name = "STAMP", conflicts_with = "to_time")]
     pub(crate) to_stamp: Option<u64>,
-    /// Bring back what had committed by then: a time like 2027-01-31T23:59:59Z, or seconds since 1970. Up to a tenth of a second
-    /// before it may be missing, nothing from after it comes back.
+    /// Restore what had committed by this time, like 2027-01-31T23:59:59Z, or seconds since 1970.
+    /// Commits of the last tenth of a second before it may be missing; none after it is restored.
     #[arg(long, value_name = "TIME")]
     pub(crate) to_time: Option<String>,
     /// The new node's directory.
@@ -284,24 +289,24 @@ pub(crate) struct RestoreOptions {
     pub(crate) directory: PathBuf,
 }
 
-/// What can be looked into.
+/// What can be inspected.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Inspect {
-    /// Show the blocks of a log: where they are, what they are, whether their checksums are right.
+    /// Show the blocks of a log: their places, kinds, and whether their checksums are right.
     ///
-    /// Ends with a summary, and with an error when something in the log is no block.
+    /// Ends with a summary. Fails if something in the log is not a valid block.
     Log(InspectLog),
-    /// Show the checkpoints of a node: what they hold, and whether their files are there.
+    /// Show the checkpoints of a node: their contents, and whether their files exist.
     ///
-    /// Ends with an error when one cannot be used.
+    /// Fails if one cannot be used.
     Checkpoint(InspectCheckpoint),
 }
 
 /// Options of `freshet inspect log`.
 #[derive(Debug, Args)]
 pub(crate) struct InspectLog {
-    /// A node's directory, the directory of one stream of its log, or a saved tail; or, when streams are kept elsewhere
-    /// (log-dir), the directories of all of them.
+    /// A node's directory, the directory of one stream of its log, or a saved tail; if streams are
+    /// elsewhere (log.dir), the directories of all of them.
     #[arg(value_name = "DIR", required = true)]
     pub(crate) paths: Vec<PathBuf>,
     /// Show blocks from this stamp on.
@@ -310,10 +315,10 @@ pub(crate) struct InspectLog {
     /// Show blocks below this stamp. [default: all]
     #[arg(long, value_name = "STAMP")]
     pub(crate) to: Option<u64>,
-    /// Show the records of each block, too.
+    /// Also show the records of each block.
     #[arg(long)]
     pub(crate) records: bool,
-    /// Show nothing but damage and the summary.
+    /// Show only damage and the summary.
     #[arg(long)]
     pub(crate) summary: bool,
 }
@@ -324,13 +329,14 @@ pub(crate) struct InspectCheckpoint {
     /// A node's directory.
     #[arg(value_name = "DIR")]
     pub(crate) path: PathBuf,
-    /// Where rows are kept: once for each device, in the order of checkpoint-dir. [default: checkpoints in DIR]
+    /// The directory for rows on each device, in the order of checkpoint.dir. [default: checkpoints
+    /// in DIR]
     #[arg(long = "device", value_name = "DIR")]
     pub(crate) devices: Vec<PathBuf>,
-    /// Show the tables and their files, too.
+    /// Also show the tables and their files.
     #[arg(long)]
     pub(crate) files: bool,
-    /// Read everything, and look whether it is what was written.
+    /// Read everything, and check that it is what was written.
     #[arg(long)]
     pub(crate) check: bool,
 }

@@ -1,7 +1,7 @@
 //! A client's end of a connection to a node.
 //!
-//! Requests are sent as they come; a thread reads the answers and gives each to whoever waits for it, with the time
-//! at which it arrived.
+//! Requests are sent as they come; a thread reads the answers and gives each to whoever waits for
+//! it, with the time at which it arrived.
 
 use std::{
     collections::HashMap,
@@ -235,8 +235,8 @@ impl Client {
         }
     }
 
-    /// Sends a request; `waiter` is called with its answer, on the thread that reads answers, or dropped when the
-    /// connection is lost first.
+    /// Sends a request; `waiter` is called with its answer, on the thread that reads answers, or
+    /// dropped when the connection is lost first.
     ///
     /// # Errors
     /// [`ClientError::Lost`]; `waiter` was dropped then.
@@ -302,7 +302,8 @@ impl Client {
         }
     }
 
-    /// Has the node write a checkpoint, of one snapshot if `consistent`; returns where it begins and ends, its bytes and its rows.
+    /// Has the node write a checkpoint, of one snapshot if `consistent`; returns where it begins
+    /// and ends, its bytes and its rows.
     pub fn checkpoint(&self, consistent: bool, patience: Duration) -> Result<(Stamp, Stamp, u64, u64), ClientError> {
         match self.ask(Ask::Checkpoint { consistent }, patience)? {
             Answer::Checkpoint { start, end, bytes, rows } => Ok((start, end, bytes, rows)),

@@ -17,7 +17,7 @@ mod checkpoint;
 pub mod children;
 mod cli;
 pub mod client;
-pub mod config;
+mod config;
 pub mod demo;
 mod descriptors;
 mod disk;

@@ -42,7 +42,8 @@ pub(crate) fn things(
         Thing {
             keys: &["log.format", "log.level"],
             prepare: Box::new(move |new| {
-                let (messages, format, levels) = (messages.clone(), new.log.format, new.log.level.clone());
+                let (messages, format, levels) =
+                    (messages.clone(), new.server.log.format, new.server.log.level.clone());
                 Ok(Box::new(move || messages.set(format, &levels)))
             }),
         },
@@ -56,7 +57,7 @@ pub(crate) fn things(
                 "checkpoint.keep-log-bytes",
             ],
             prepare: Box::new(move |new| {
-                let (node, checkpoint) = (Arc::clone(&node), new.checkpoint.clone());
+                let (node, checkpoint) = (Arc::clone(&node), new.node.checkpoint.clone());
                 Ok(Box::new(move || node.set_checkpoints(checkpoint)))
             }),
         },
@@ -69,7 +70,7 @@ pub(crate) fn things(
             keys: &["sql.tls-certificates", "sql.tls-key", "sql.tls-ca", "sql.access"],
             prepare: Box::new(move |new| {
                 let (server, sessions) = (serving.upgrade(), its_sessions.clone());
-                let files = Files::read(&new.sql)?;
+                let files = Files::read(&new.server.sql)?;
                 Ok(Box::new(move || {
                     if let Some(server) = server {
                         Serving { server, sessions }.take(files);
@@ -77,7 +78,7 @@ pub(crate) fn things(
                 }))
             }),
         });
-        let memory_bytes = settings.sql.memory_bytes;
+        let memory_bytes = settings.server.sql.memory_bytes;
         things.push(Thing {
             keys: &[
                 "sql.session-memory-bytes",
@@ -87,7 +88,7 @@ pub(crate) fn things(
                 "sql.idle-session-timeout-ms",
             ],
             prepare: Box::new(move |new| {
-                let limits = SqlSettings { memory_bytes, ..new.sql.clone() };
+                let limits = SqlSettings { memory_bytes, ..new.server.sql.clone() };
                 let (sessions, bounds) = (sessions.clone(), limits.bounds(process::available_bytes()));
                 Ok(Box::new(move || sessions.set_bounds(bounds)))
             }),
@@ -106,7 +107,7 @@ pub(crate) struct Reload {
 impl Reload {
     /// `settings` are in force, and came from `flags`.
     pub(crate) fn new(flags: &Flags, settings: &Settings, things: Vec<Thing>) -> Self {
-        Self { flags: flags.clone(), in_force: keys(settings), things }
+        Self { flags: flags.clone(), in_force: settings.keys(), things }
     }
 
     /// Reads the configuration again and changes what can change. Says each change in a line.
@@ -127,7 +128,7 @@ impl Reload {
     fn prepare(&self) -> Result<(BTreeMap<String, Value>, Vec<Change>), Failure> {
         let settings = Settings::gather(&self.flags)?;
         let changes = self.things.iter().map(|thing| (thing.prepare)(&settings)).collect::<Result<_, _>>()?;
-        Ok((keys(&settings), changes))
+        Ok((settings.keys(), changes))
     }
 
     /// Says what has changed.
@@ -150,22 +151,6 @@ impl Reload {
     }
 }
 
-/// Each key with its value.
-fn keys(settings: &Settings) -> BTreeMap<String, Value> {
-    fn flatten(prefix: &str, value: Value, into: &mut BTreeMap<String, Value>) {
-        match value {
-            Value::Object(table) => {
-                let dot = if prefix.is_empty() { "" } else { "." };
-                table.into_iter().for_each(|(key, value)| flatten(&format!("{prefix}{dot}{key}"), value, into));
-            }
-            value => drop(into.insert(prefix.to_owned(), value)),
-        }
-    }
-    let mut keys = BTreeMap::new();
-    flatten("", serde_json::to_value(settings).unwrap_or_default(), &mut keys);
-    keys
-}
-
 /// A value as it is written in the file.
 fn plain(value: &Value) -> String {
     match value {
@@ -183,12 +168,12 @@ mod tests {
     #[test]
     fn what_can_change_are_keys() {
         let settings = Settings::default();
-        let keys = keys(&settings);
+        let keys = settings.keys();
         let quiet = "error".parse().unwrap();
-        let messages = crate::messages::begin(settings.log.format, &quiet).unwrap();
+        let messages = crate::messages::begin(settings.server.log.format, &quiet).unwrap();
         let config = freshet_engine::NodeConfig {
             domain: freshet_engine::Domain::None,
-            listen: "127.0.0.1:0".to_owned(),
+            listen: ([127, 0, 0, 1], 0).into(),
             ..Default::default()
         };
         let node = Node::start(config, |_| {}).unwrap();

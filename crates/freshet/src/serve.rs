@@ -13,7 +13,7 @@ use std::{
 
 use clap::Args;
 use freshet_base::{Isolation, Stamp};
-use freshet_engine::{Database, Node, node::StartPhase};
+use freshet_engine::{Database, Node, NodeConfig, node::StartPhase};
 use freshet_membership::Grant;
 use serde::Serialize;
 use signal_hook::consts::SIGXFSZ;
@@ -80,9 +80,9 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     // First, so that a SIGHUP never ends the node.
     let ending = Ending::listen(options.while_stdin)?;
     let settings = Settings::gather(&options.flags)?;
-    let messages = messages::begin(settings.log.format, &settings.log.level)?;
+    let messages = messages::begin(settings.server.log.format, &settings.server.log.level)?;
     let file = options.flags.config.as_ref().map(|file| tracing::field::display(file.display()));
-    let keys = serde_json::to_string(&settings)?;
+    let keys = settings.to_json().to_string();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         pid = std::process::id(),
@@ -90,7 +90,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
         keys,
         "the configuration is loaded"
     );
-    if let Some(cpus) = &settings.pin {
+    if let Some(cpus) = &settings.server.pin {
         cpus.pin()?;
     }
     // A limit on the size of files is an error like any other, and not to end the process.
@@ -102,10 +102,11 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     descriptors::take();
 
     let mut progress = Progress::default();
-    let reception = Reception::open(settings.address, progress.status(StartPhase::Tail))?;
-    let mut prepared = sql::prepare(&settings.sql)?;
-    let purpose = Purpose { open_status: settings.open_status, procedures };
-    let config = settings.node(Server::places(&purpose) + sql::places(&settings.sql));
+    let reception = Reception::open(settings.server.address, progress.status(StartPhase::Tail))?;
+    let mut prepared = sql::prepare(&settings.server.sql)?;
+    let purpose = Purpose { open_status: settings.server.open_status, procedures };
+    let workers = Server::places(&purpose) + sql::places(&settings.server.sql);
+    let config = NodeConfig { workers, ..settings.node.clone() };
     let executor = purpose.procedures.as_ref().and_then(|(procedures, _)| procedures.executor());
     let over = ending.over();
     let node = Node::start_executing(config, executor, |phase| {
@@ -143,7 +144,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     }
     let host: Arc<dyn Host> = Arc::new(NodeHost { node: Arc::clone(&node), begun: Instant::now() });
     let server = Server::start(host, Some(node.credentials().clone()), reception.close()?, &purpose)?;
-    let sql = prepared.map(|prepared| sql::start(&settings.sql, prepared, &node)).transpose()?;
+    let sql = prepared.map(|prepared| sql::start(&settings.server.sql, prepared, &node)).transpose()?;
     let ready = Ready {
         sql: sql.as_ref().and_then(sql::Serving::address).map(|address| address.to_string()),
         sql_socket: sql.as_ref().and_then(sql::Serving::socket).map(|path| path.display().to_string()),
@@ -169,7 +170,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     notify::ready("ready");
     let things = reload::things(&messages, &node, sql.as_ref(), &settings);
     let mut reload = Reload::new(&options.flags, &settings, things);
-    let watch = DiskWatch::start(settings.places(), settings.log.segment_bytes)?;
+    let watch = DiskWatch::start(settings.places(), settings.node.log.segment_bytes)?;
 
     let deposed = loop {
         match ending.hear(LOOK_EVERY) {

@@ -194,7 +194,7 @@ mod tests {
             connections: 4,
             ..SqlSettings::default()
         };
-        let config = NodeConfig { domain: Domain::None, listen: "127.0.0.1:0".to_owned(), ..NodeConfig::default() };
+        let config = NodeConfig { domain: Domain::None, listen: ([127, 0, 0, 1], 0).into(), ..NodeConfig::default() };
         let node = Node::start(NodeConfig { workers: places(&settings), ..config }, |_| ()).unwrap();
         let serving = start(&settings, prepare(&settings).unwrap().unwrap(), &node).unwrap();
         let address = serving.address().unwrap();

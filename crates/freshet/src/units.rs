@@ -47,7 +47,8 @@ pub fn micros(microseconds: f64) -> String {
 pub fn date(micros: u64) -> String {
     let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // The calendar repeats after 146,097 days; its years begin in March, so that leap days are their ends.
+    // The calendar repeats after 146,097 days; its years begin in March, so that leap days are
+    // their ends.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -1,6 +1,6 @@
-//! kill -9 of nodes that write checkpoints: with several streams, by epochs, with the log buffer in (emulated) persistent
-//! memory. Every acknowledged commit is there afterwards, nothing is there twice, and a checkpoint that was told to be installed
-//! counts.
+//! kill -9 of nodes that write checkpoints: with several streams, by epochs, with the log buffer in
+//! (emulated) persistent memory. Every acknowledged commit is there afterwards, nothing is there
+//! twice, and a checkpoint that was told to be installed counts.
 
 mod common;
 
@@ -105,8 +105,8 @@ impl Book {
     }
 }
 
-/// Runs `freshet checkpoint`, kills the node while it is at work or soon after, and returns where the checkpoint begins if it was
-/// told to be installed.
+/// Runs `freshet checkpoint`, kills the node while it is at work or soon after, and returns where
+/// the checkpoint begins if it was told to be installed.
 fn checkpoint_and_kill(node: &mut NodeProcess, pause: Duration) -> Option<u64> {
     let mut command = Command::new(program());
     command.args(["checkpoint", "--address", &node.ready().address]).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -242,14 +242,15 @@ fn a_standby_that_is_killed_while_it_begins_from_a_checkpoint() {
     assert!(status(&node)["checkpoint"]["start"].as_u64().unwrap() >= begin.0);
 }
 
-/// A shell script that runs the node with files of at most so many kilobytes, until somebody lifts that.
+/// A shell script that runs the node with files of at most so many kilobytes, until somebody lifts
+/// that.
 fn with_small_files(directory: &Path, kilobytes: u32) -> std::path::PathBuf {
     let limit = kilobytes * 2;
     common::script(directory, &format!("#!/bin/sh\nulimit -S -f {limit}\nexec {} \"$@\"\n", program().display()))
 }
 
-/// A checkpoint that runs out of room in the middle of its rows; here of the size that a file may have, since nobody has to mount
-/// anything for that. A full disk ends in the same place.
+/// A checkpoint that runs out of room in the middle of its rows; here of the size that a file may
+/// have, since nobody has to mount anything for that. A full disk ends in the same place.
 #[test]
 fn a_checkpoint_that_runs_out_of_room_is_told_and_comes_later() {
     let directory = tempfile::tempdir().unwrap();

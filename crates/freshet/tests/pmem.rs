@@ -1,7 +1,8 @@
 //! kill -9 loses no acknowledged commit with the log buffer in mapped memory, either.
 //!
-//! Anywhere, the buffer is an ordinary file. With FRESHET_DAX the temporary directory must be on a DAX file system, and the nodes must find
-//! that out. `tests/vm/pmem` runs all of it in a virtual machine, and then the last two tests, between which that stops.
+//! Anywhere, the buffer is an ordinary file. With FRESHET_DAX the temporary directory must be on a
+//! DAX file system, and the nodes must find that out. `tests/vm/pmem` runs all of it in a virtual
+//! machine, and then the last two tests, between which that stops.
 
 mod common;
 
@@ -79,9 +80,9 @@ fn a_killed_primary_comes_back_with_everything_acknowledged() {
     }
 }
 
-/// Primary and standby, both with their buffers in mapped memory. The standby is killed and comes back; then the
-/// primary is killed, and the standby takes its place in that memory, with the old one as its standby; then both are
-/// killed at once.
+/// Primary and standby, both with their buffers in mapped memory. The standby is killed and comes
+/// back; then the primary is killed, and the standby takes its place in that memory, with the old
+/// one as its standby; then both are killed at once.
 #[test]
 fn whoever_is_killed_of_a_primary_and_its_standby_nothing_acknowledged_is_lost() {
     let mut random = random();
@@ -136,7 +137,8 @@ fn whoever_is_killed_of_a_primary_and_its_standby_nothing_acknowledged_is_lost()
     }
 }
 
-/// Marks of each node that are acknowledged before the machine stops. They stay in its buffer, so that nothing else syncs.
+/// Marks of each node that are acknowledged before the machine stops. They stay in its buffer, so
+/// that nothing else syncs.
 const MARKS: u64 = 500;
 
 fn nodes() -> Vec<(Method, NodeProcess)> {

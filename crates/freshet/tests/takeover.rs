@@ -108,7 +108,8 @@ fn readers_go_on_through_a_take_over() {
     old.kill();
     let written = writer.join();
     let client = connect(&new);
-    // Whether the primary went on without it, a standby that is left alone cannot know; here it did not.
+    // Whether the primary went on without it, a standby that is left alone cannot know; here it did
+    // not.
     let refused = client.promote(false, SOON).unwrap_err().to_string();
     assert!(refused.contains("force"), "{refused}");
     client.promote(true, SOON).unwrap();

@@ -1,6 +1,7 @@
 //! Nodes that replicate over RDMA: links that are cut, nodes that are killed.
 //!
-//! Needs RDMA devices that reach one another, and so is ignored elsewhere: `tests/vm/verbs` runs it in a virtual machine.
+//! Needs RDMA devices that reach one another, and so is ignored elsewhere: `tests/vm/verbs` runs it
+//! in a virtual machine.
 //!
 //! | variable | |
 //! |---|---|
@@ -97,7 +98,8 @@ fn commits_reach_the_standby() {
 #[test]
 #[ignore = "needs two RDMA devices: tests/vm/verbs"]
 fn what_was_read_back_counts_as_acknowledged() {
-    // The appliance method (Query Fresh, section 2.3); what lies under the buffers here is no persistent memory.
+    // The appliance method (Query Fresh, section 2.3); what lies under the buffers here is no
+    // persistent memory.
     let pair = pair(&["--domain", "pmem", "--log-group-commit", "passive"], &["--fabric-appliance", "true"]);
     let writer = Writer::start(connect(&pair.primary), 1);
     writer.wait_for(200);

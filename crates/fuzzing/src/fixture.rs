@@ -46,7 +46,7 @@ impl Fixture {
     pub fn new() -> Self {
         let config = NodeConfig {
             domain: Domain::None,
-            listen: "127.0.0.1:0".to_owned(),
+            listen: ([127, 0, 0, 1], 0).into(),
             safety: Safety::OneSafe,
             workers: 16,
             replay_threads: 1,

@@ -81,7 +81,7 @@ static CONTEXT: LazyLock<OptimizerContext> = LazyLock::new(|| {
 ///
 /// # Errors
 /// When the optimizer fails: a mistake in it, or in the plan.
-#[allow(clippy::type_complexity)]
+#[expect(clippy::type_complexity, reason = "the plan, and one for each subquery")]
 pub(crate) fn optimize(bound: &Bound) -> Result<(Arc<LogicalPlan>, Vec<Option<Arc<LogicalPlan>>>), SqlError> {
     let mut uses = HashMap::new();
     count_uses(&bound.plan, &mut uses)?;

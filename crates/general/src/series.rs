@@ -130,7 +130,7 @@ impl Series {
 
     /// The function for arguments of these kinds, what they are cast to, and the columns that it
     /// returns.
-    #[allow(clippy::type_complexity)]
+    #[expect(clippy::type_complexity, reason = "a function, what it takes, what it returns")]
     pub fn resolve(self, given: &[Kind]) -> Option<(Self, Vec<Kind>, Vec<(&'static str, Kind)>)> {
         let name = self.name();
         Some(match self {

@@ -1,5 +1,6 @@
-//! What the log costs a worker: nanoseconds to reserve and fill a block, by size, domain and threads; and the checksum.
-//! Times per block are processor time of the workers, so that they hold on a busy machine too; rates are by the clock.
+//! What the log costs a worker: nanoseconds to reserve and fill a block, by size, domain and
+//! threads; and the checksum. Times per block are processor time of the workers, so that they hold
+//! on a busy machine too; rates are by the clock.
 //!
 //! `cargo bench -p freshet-log --bench stream`. The file domain goes to /dev/shm when there is one.
 

@@ -1,5 +1,5 @@
-//! The ring, the store behind it, how far the bytes are durable, and reading them back from wherever they
-//! are. It outlives a promotion, and so do its readers.
+//! The ring, the store behind it, how far the bytes are durable, and reading them back from
+//! wherever they are. It outlives a promotion, and so do its readers.
 
 use std::{
     fmt,
@@ -13,20 +13,13 @@ use std::{
 use freshet_base::{Stamp, Watermark};
 
 use crate::{
-    buffer::{Flusher, LogBuffer, Memory, RingRead, Run},
+    buffer::{Flusher, LogBuffer, Memory, RingRead},
     persist::buffer::PersistentBuffer,
     runs::Runs,
     segments::StoreError,
     store::LogStore,
     stream::{LogOpenError, Persistence, Pmem},
 };
-
-/// At most this many bytes of a stream are ever written without being synced. So a valid block that lies at least as far behind a bad
-/// one proves that the bad one was durable once (module `tail`).
-pub(crate) const MAX_UNSYNCED: u64 = 8 << 20;
-
-/// A stream's blocks are gathered from the ring and written in pieces of this size (SiloR, section 3.4).
-const WRITE: usize = 512 << 10;
 
 /// Why a log stopped taking transactions for good.
 #[derive(Clone, Debug)]
@@ -118,33 +111,24 @@ struct Counters {
     cpu_nanos: AtomicU64,
 }
 
-/// Who wants to know how a flush gets on.
-pub(crate) trait FlushWatcher {
-    /// The ring is not needed any more up to where all flushers are done, which is before it is durable: room goes back to workers
-    /// after the write, not after the sync (SiloR, section 3.4).
-    fn written(&self);
-
-    /// Everything below `to`, which is the end of a block, is durable in all streams.
-    fn durable(&self, to: Stamp) -> Result<(), LogFailure>;
-}
-
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) buffer: LogBuffer,
     pub(crate) store: Option<LogStore>,
     pub(crate) pmem: Pmem,
     pub(crate) durable: Watermark,
-    /// Everything below can be read from the store, durable or not.
-    written: AtomicU64,
-    runs: Runs,
+    /// Everything below can be read from the store, durable or not. Release where it moves: pairs
+    /// with the acquire in `read`.
+    pub(crate) written: AtomicU64,
+    pub(crate) runs: Runs,
     failure: OnceLock<LogFailure>,
     counters: Counters,
 }
 
 impl Core {
-    /// A log with a ring of `capacity` bytes, of one flusher for each stream, that goes on at `start`; `whole`
-    /// is the last end of a transaction at or below that. With `lent`, others can map the ring, which is in
-    /// huge pages if that says so.
+    /// A log with a ring of `capacity` bytes, of one flusher for each stream, that goes on at
+    /// `start`; `whole` is the last end of a transaction at or below that. With `lent`, others can
+    /// map the ring, which is in huge pages if that says so.
     pub(crate) fn open(
         persistence: Persistence,
         capacity: usize,
@@ -201,8 +185,8 @@ impl Core {
         (Arc::new(core), flushers)
     }
 
-    /// Up to where blocks may be put into the store: what is filled, or, in persistent memory, what of that
-    /// is durable.
+    /// Up to where blocks may be put into the store: what is filled, or, in persistent memory, what
+    /// of that is durable.
     pub(crate) fn flushable(&self) -> Stamp {
         if self.pmem.is_there() { self.durable.get() } else { self.buffer.filled() }
     }
@@ -212,135 +196,8 @@ impl Core {
         self.store.as_ref().map_or(1, LogStore::streams)
     }
 
-    /// Makes the flusher's share of `[from, to)` durable and tells `watcher`. `whole` is the last known end of a transaction at or below
-    /// `to`: what is noted on the medium is where a restart begins to look for the log's end. After an error nothing can be said.
-    pub(crate) fn flush(
-        &self,
-        flusher: &mut Flusher,
-        from: Stamp,
-        to: Stamp,
-        whole: Stamp,
-        watcher: &impl FlushWatcher,
-    ) -> Result<(), LogFailure> {
-        match &self.store {
-            None => {
-                flusher.done(&self.buffer, to);
-                watcher.written();
-                watcher.durable(to)?;
-                self.counters.bytes.fetch_add(to.since(from), Ordering::Relaxed);
-            }
-            Some(store) => match store.alone() {
-                Some(_) => self.flush_alone(store, flusher, (from, to), whole, watcher)?,
-                None => self.flush_share(store, flusher, to, watcher)?,
-            },
-        }
-        self.counters.batches.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// The only stream's share is everything, and lies in one piece.
-    fn flush_alone(
-        &self,
-        store: &LogStore,
-        flusher: &mut Flusher,
-        (from, to): (Stamp, Stamp),
-        whole: Stamp,
-        watcher: &impl FlushWatcher,
-    ) -> Result<(), LogFailure> {
-        let segments = store.stream(0);
-        let mut at = from;
-        while at < to {
-            let end = to.min(at.plus(MAX_UNSYNCED));
-            segments.append(at, &self.buffer.lend(flusher, at, end))?;
-            flusher.done(&self.buffer, end);
-            // Release: pairs with the acquire in `read`.
-            self.written.fetch_max(end.0, Ordering::Release);
-            watcher.written();
-            self.sync(store, 0)?;
-            at = end;
-        }
-        // Not before: a piece may end within a block.
-        watcher.durable(to)?;
-        if whole > segments.noted().bound {
-            segments.note_durable(whole)?;
-        }
-        // Relaxed: a counter without data behind it.
-        self.counters.bytes.fetch_add(to.since(from), Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// One stream of several: its blocks are gathered.
-    fn flush_share(
-        &self,
-        store: &LogStore,
-        flusher: &mut Flusher,
-        to: Stamp,
-        watcher: &impl FlushWatcher,
-    ) -> Result<(), LogFailure> {
-        let stream = flusher.stream();
-        let segments = store.stream(stream);
-        let (mut runs, mut gathered) = flusher.take_scratch();
-        self.runs.take(&self.buffer, store, flusher, to, &mut runs);
-        let mut unsynced = 0;
-        let mut bytes = 0;
-        let mut write = |gathered: &mut Vec<u8>, unsynced: &mut u64| -> Result<(), LogFailure> {
-            segments.append(segments.end(), &[gathered])?;
-            *unsynced += gathered.len() as u64;
-            bytes += gathered.len() as u64;
-            gathered.clear();
-            Ok(())
-        };
-        for Run { from, to } in &runs {
-            let mut at = *from;
-            while at < *to {
-                let end = to.0.min(at.0 + (WRITE - gathered.len()) as u64);
-                for piece in self.buffer.lend(flusher, at, Stamp(end)) {
-                    gathered.extend_from_slice(piece);
-                }
-                at = Stamp(end);
-                if gathered.len() == WRITE {
-                    write(&mut gathered, &mut unsynced)?;
-                    if unsynced >= MAX_UNSYNCED {
-                        self.sync(store, stream)?;
-                        unsynced = 0;
-                    }
-                }
-            }
-        }
-        if !gathered.is_empty() {
-            write(&mut gathered, &mut unsynced)?;
-        }
-        flusher.done(&self.buffer, to);
-        let all_written = self.runs.written(stream);
-        store.written_to(all_written);
-        // Release: pairs with the acquire in `read`.
-        self.written.fetch_max(all_written.0, Ordering::Release);
-        watcher.written();
-        if unsynced > 0 {
-            self.sync(store, stream)?;
-        }
-        let (durable, note) = self.runs.durable(stream, segments.end(), bytes > 0);
-        watcher.durable(durable)?;
-        if let Some(note) = note {
-            segments.note(note)?;
-        }
-        flusher.give_scratch(runs, gathered);
-        // Relaxed: a counter without data behind it.
-        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn sync(&self, store: &LogStore, stream: usize) -> Result<(), LogFailure> {
-        let before = std::time::Instant::now();
-        store.stream(stream).sync()?;
-        // Relaxed: counters without data behind them.
-        self.counters.sync_nanos.fetch_add(before.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Takes back everything at or above `at`, in the ring and, durably, in the store. All flushers are given: none is
-    /// at work. `whole` is the last end of a transaction at or below `at`.
+    /// Takes back everything at or above `at`, in the ring and, durably, in the store. All flushers
+    /// are given: none is at work. `whole` is the last end of a transaction at or below `at`.
     pub(crate) fn cut(&self, flushers: &mut [&mut Flusher], at: Stamp, whole: Stamp) -> Result<(), StoreError> {
         self.buffer.cut(flushers, at);
         self.durable.cut(at);
@@ -352,6 +209,19 @@ impl Core {
         }
         self.runs.cut(store, at, whole);
         Ok(())
+    }
+
+    /// A batch of `bytes` of a stream was persisted.
+    pub(crate) fn count_batch(&self, bytes: u64) {
+        // Relaxed: counters without data behind them, as below.
+        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counters.batches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A sync took so long.
+    pub(crate) fn count_sync(&self, took: Duration) {
+        self.counters.sync_nanos.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes the processor time of the calling thread as the persisting thread's.
@@ -393,7 +263,8 @@ impl Core {
         self.failure.get()
     }
 
-    /// Fills `into` with the log from `at` on: from the ring while it holds that, else from the store.
+    /// Fills `into` with the log from `at` on: from the ring while it holds that, else from the
+    /// store.
     pub(crate) fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError> {
         let end = Stamp(at.0.saturating_add(into.len() as u64));
         let (mut at, mut into) = (at, into);
@@ -407,9 +278,10 @@ impl Core {
             let Some(store) = &self.store else {
                 return Err(ReadError::Gone { at, capacity: self.buffer.capacity() });
             };
-            // What is written can be read from the store; the rest (there is some when the range reaches beyond the last flush)
-            // is tried again in the ring, which cannot lose it before it is written. So each round gets on, unless a cut came
-            // between, after which the next round finds the new end. Acquire: pairs with the releases in `flush`.
+            // What is written can be read from the store; the rest (there is some when the range
+            // reaches beyond the last flush) is tried again in the ring, which cannot lose it
+            // before it is written. So each round gets on, unless a cut came between, after which
+            // the next round finds the new end. Acquire: pairs with the releases in `flush`.
             let written = Stamp(self.written.load(Ordering::Acquire));
             let stored = (written.since(at) as usize).min(into.len());
             store.read(at, &mut into[..stored])?;
@@ -426,15 +298,16 @@ impl Core {
     }
 }
 
-/// Reads a log, live or restored, from any thread; cheap to clone. It goes on working when a standby is promoted.
+/// Reads a log, live or restored, from any thread; cheap to clone. It goes on working when a
+/// standby is promoted.
 #[derive(Clone, Debug)]
 pub struct LogReader {
     pub(crate) core: Arc<Core>,
 }
 
 impl LogReader {
-    /// Fills `into` with the log from `at` on: from the buffer while that holds it, else from the store (then it
-    /// may block for the disk). Safe while the buffer is being overwritten.
+    /// Fills `into` with the log from `at` on: from the buffer while that holds it, else from the
+    /// store (then it may block for the disk). Safe while the buffer is being overwritten.
     ///
     /// # Errors
     /// [`ReadError`]; `into` is undefined then.

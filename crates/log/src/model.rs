@@ -121,7 +121,7 @@ fn filled_never_covers_an_unfilled_part() {
 fn a_reader_never_takes_the_next_lap_for_the_old_one() {
     loom::model(|| {
         let (ring, mut flusher) = LogBuffer::new(16, Stamp(0));
-        ring.frontier().fetch_add(16, Ordering::SeqCst);
+        ring.reserved().fetch_add(16, Ordering::SeqCst);
         ring.write(Stamp(0), &[1; 16]);
         ring.fill_to(Stamp(16));
         flusher.done(&ring, Stamp(16));
@@ -130,7 +130,7 @@ fn a_reader_never_takes_the_next_lap_for_the_old_one() {
         let writer = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || {
-                let at = ring.frontier().fetch_add(8, Ordering::SeqCst);
+                let at = ring.reserved().fetch_add(8, Ordering::SeqCst);
                 ring.write(Stamp(at), &[2; 8]);
                 ring.fill_to(Stamp(at + 8));
             })

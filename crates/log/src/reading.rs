@@ -1,4 +1,5 @@
-//! Reading the log in a directory that another process may own: nothing is changed, and only what is durable is read.
+//! Reading the log in a directory that another process may own: nothing is changed, and only what
+//! is durable is read.
 
 use std::{path::Path, sync::Arc};
 

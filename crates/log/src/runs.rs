@@ -145,7 +145,7 @@ impl Runs {
             share.anchor = reached;
             share.anchors.pop_front();
         }
-        if !wrote && to - share.noted < crate::core::MAX_UNSYNCED {
+        if !wrote && to - share.noted < crate::stream::persist::MAX_UNSYNCED {
             return (all, None);
         }
         share.noted = to;

@@ -23,8 +23,8 @@ pub trait LogSource: Send + Sync {
     /// The file that holds `at`, and the offset there.
     fn locate(&self, at: Stamp) -> (PathBuf, u64);
 
-    /// Whether a block lies where its stamp says, as in the virtual log; in one stream of several, places are
-    /// positions, and blocks show themselves by their checksums alone.
+    /// Whether a block lies where its stamp says, as in the virtual log; in one stream of several,
+    /// places are positions, and blocks show themselves by their checksums alone.
     fn places_are_stamps(&self) -> bool {
         true
     }
@@ -69,15 +69,16 @@ impl<S: Borrow<SegmentStore> + Send + Sync> LogSource for Positions<S> {
 /// How many bytes a scanner reads at once, unless one block is longer.
 pub const CHUNK: usize = 1 << 20;
 
-/// Whole blocks, one behind the other. Their lengths and stamps fit together; their checksums were not looked at,
-/// which is the work of whoever replays them ([`Block::parse`]).
+/// Whole blocks, one behind the other. Their lengths and stamps fit together; their checksums were
+/// not looked at, which is the work of whoever replays them ([`Block::parse`]).
 #[derive(Debug, Default)]
 pub struct Chunk {
     /// Where it starts in the virtual log.
     pub at: Stamp,
     /// The blocks.
     pub bytes: Vec<u8>,
-    /// Where partitions end in it, ascending; each is a block boundary and the last is the chunk's end.
+    /// Where partitions end in it, ascending; each is a block boundary and the last is the chunk's
+    /// end.
     pub ends: Vec<Stamp>,
 }
 
@@ -108,8 +109,8 @@ pub struct BlockScanner<'s> {
 }
 
 impl<'s> BlockScanner<'s> {
-    /// Scans from `from`, a block boundary, up to `until` or the end of what `source` has room for. Partition ends are
-    /// about `partition` bytes apart.
+    /// Scans from `from`, a block boundary, up to `until` or the end of what `source` has room for.
+    /// Partition ends are about `partition` bytes apart.
     pub fn new(source: &'s dyn LogSource, from: Stamp, until: Stamp, partition: u64) -> Self {
         let end = source.extent().map_or(from, |(_, end)| end);
         Self { source, at: from, until: until.min(end), partition: partition.max(1), stopped: None }
@@ -120,13 +121,14 @@ impl<'s> BlockScanner<'s> {
         self.at
     }
 
-    /// What was found at [`BlockScanner::position`] instead of a block; none when scanning reached its end.
+    /// What was found at [`BlockScanner::position`] instead of a block; none when scanning reached
+    /// its end.
     pub fn stopped(&self) -> Option<BlockError> {
         self.stopped
     }
 
-    /// The next chunk, in the memory of `reuse`. None at the end, or before the first thing that is not the header of a
-    /// block of this place; [`BlockScanner::stopped`] tells which.
+    /// The next chunk, in the memory of `reuse`. None at the end, or before the first thing that is
+    /// not the header of a block of this place; [`BlockScanner::stopped`] tells which.
     ///
     /// # Errors
     /// [`StoreError`] when the source cannot be read.
@@ -202,8 +204,9 @@ pub(crate) struct Behind {
     pub(crate) block: Option<Stamp>,
 }
 
-/// Looks at everything from `at` on, and for blocks from `blocks_from` on. Where the chain of headers is broken,
-/// a block shows itself by carrying the stamp of its own place, and proves itself by its checksum.
+/// Looks at everything from `at` on, and for blocks from `blocks_from` on. Where the chain of
+/// headers is broken, a block shows itself by carrying the stamp of its own place, and proves
+/// itself by its checksum.
 pub(crate) fn look_behind(source: &dyn LogSource, at: Stamp, blocks_from: Stamp) -> Result<Behind, StoreError> {
     let mut found = Behind::default();
     let Some((_, until)) = source.extent() else { return Ok(found) };

@@ -23,9 +23,9 @@ use freshet_base::{Stamp, Term};
 
 use crate::{
     block::{Block, BlockError, BlockHeader},
-    core::MAX_UNSYNCED,
     scan::{BlockScanner, Chunk, LogSource, look_behind},
     segments::{Note, SegmentStore, StoreError},
+    stream::persist::MAX_UNSYNCED,
 };
 
 /// Where a log ends.

@@ -1,12 +1,13 @@
 //! Where transactions end in the newest stretch of a log.
 //!
-//! A transaction that is longer than one block is a row of blocks, all but the last marked "continued". How far a log is filled,
-//! durable or replayed is told block by block, and so may lie within such a transaction; what readers see, what clients are told, and where
-//! a log is cut never does. Whoever passes from the one to the other asks here for the last end of a transaction at or below a
-//! stamp.
+//! A transaction that is longer than one block is a row of blocks, all but the last marked
+//! "continued". How far a log is filled, durable or replayed is told block by block, and so may lie
+//! within such a transaction; what readers see, what clients are told, and where a log is cut never
+//! does. Whoever passes from the one to the other asks here for the last end of a transaction at or
+//! below a stamp.
 //!
-//! Not every end is entered: about one for each 16 KiB of log, and the last of each batch, so that a watermark comes up to the end of
-//! every batch. Their number is bounded.
+//! Not every end is entered: about one for each 16 KiB of log, and the last of each batch, so that
+//! a watermark comes up to the end of every batch. Their number is bounded.
 
 use std::collections::VecDeque;
 
@@ -14,7 +15,8 @@ use freshet_base::Stamp;
 
 /// Within a batch, ends are entered about this many bytes apart.
 pub(crate) const SPACING: u64 = 16 << 10;
-/// When there are more than this many, every second one is forgotten: those who wait for one of them wait for the next instead.
+/// When there are more than this many, every second one is forgotten: those who wait for one of
+/// them wait for the next instead.
 const LIMIT: usize = 1 << 15;
 
 /// Ends of transactions, ascending.

@@ -1,5 +1,6 @@
-//! A crash at every operation on the medium, with what was not synced lost, kept or torn by pages: the log that is found
-//! afterwards is a prefix of what was written, and covers everything that was acknowledged.
+//! A crash at every operation on the medium, with what was not synced lost, kept or torn by pages:
+//! the log that is found afterwards is a prefix of what was written, and covers everything that was
+//! acknowledged.
 //!
 //! The fault model. A file is what lies on the disk, what is read (the page cache), and a list of
 //! the pages (512 bytes) that were written since the last sync. A crash makes every later operation
@@ -389,8 +390,8 @@ fn write_long(
     Ok(end)
 }
 
-/// Writes transactions from `start` on until the medium fails or there are enough: by one writer of each stream, some with
-/// blocks in several streams, and some that are longer than the ring.
+/// Writes transactions from `start` on until the medium fails or there are enough: by one writer of
+/// each stream, some with blocks in several streams, and some that are longer than the ring.
 fn write(medium: &FaultyMedium, setting: Setting, start: Stamp, random: &mut Random, story: &mut Story) {
     let Ok(store) = medium.log(setting.streams) else { return };
     if store.settle().is_err() {
@@ -490,7 +491,8 @@ fn a_crash_at_every_operation_loses_nothing_acknowledged() {
     for setting in SETTINGS {
         let whole = FaultyMedium::default();
         write(&whole, setting, Stamp(0), &mut Random(seed), &mut Story::default());
-        // The timing of the group commit differs from run to run, so this is about how many there are.
+        // The timing of the group commit differs from run to run, so this is about how many there
+        // are.
         let operations = whole.operations();
         assert!(operations > 30);
         for at in 1..=operations {
@@ -624,7 +626,8 @@ fn a_crash_at_every_operation_of_a_cut_leaves_it_undone_or_done() {
             let found = store.settle().unwrap();
             match done {
                 Ok(()) => assert_eq!((found.end, found.cut), (at, None)),
-                // With several streams some may be cut already; then the cut is done once more (by whoever wanted it).
+                // With several streams some may be cut already; then the cut is done once more (by
+                // whoever wanted it).
                 Err(StoreError::Io { .. }) => assert!(found.end >= at && found.end <= end, "crash {crash}: {found:?}"),
                 Err(error) => panic!("{error}"),
             }
@@ -711,11 +714,13 @@ impl FaultyMedium {
     }
 }
 
-/// A log of several streams with a tail that was written after the last note of how far it is durable.
+/// A log of several streams with a tail that was written after the last note of how far it is
+/// durable.
 struct Tails {
     medium: FaultyMedium,
     transactions: BTreeMap<Stamp, Vec<u8>>,
-    /// For each stream, the blocks of its tail: the stamp of their transaction, and where they lie. Then where it ends.
+    /// For each stream, the blocks of its tail: the stamp of their transaction, and where they lie.
+    /// Then where it ends.
     blocks: Vec<Vec<(Stamp, u64)>>,
     end: Stamp,
 }
@@ -750,7 +755,8 @@ impl Tails {
         tails
     }
 
-    /// In which each stream keeps so many blocks of its tail, and, if `torn`, the beginning of the next.
+    /// In which each stream keeps so many blocks of its tail, and, if `torn`, the beginning of the
+    /// next.
     fn keeping(&self, kept: &[usize], torn: bool) -> FaultyMedium {
         let image = self.medium.left();
         for (stream, (kept, blocks)) in kept.iter().zip(&self.blocks).enumerate() {
@@ -761,8 +767,9 @@ impl Tails {
     }
 }
 
-/// Each stream keeps any number of its last blocks, whole or with one torn behind them, in every combination: what is
-/// found is all transactions before the first one that lacks a block, and nothing of any other.
+/// Each stream keeps any number of its last blocks, whole or with one torn behind them, in every
+/// combination: what is found is all transactions before the first one that lacks a block, and
+/// nothing of any other.
 #[test]
 fn every_combination_of_lost_tails_yields_a_prefix_of_whole_transactions() {
     let seed = seed();
@@ -815,7 +822,8 @@ fn every_combination_of_lost_tails_yields_a_prefix_of_whole_transactions() {
     }
 }
 
-/// Segments go while the node may die at any moment: what is at or above the place is there afterwards, all of it.
+/// Segments go while the node may die at any moment: what is at or above the place is there
+/// afterwards, all of it.
 #[test]
 fn a_crash_at_every_operation_of_a_removal_leaves_all_that_was_to_stay() {
     let seed = seed();

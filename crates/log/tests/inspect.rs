@@ -1,4 +1,5 @@
-//! Logs of one and several streams, looked at from outside: whole, damaged, torn, shortened, and while they are written.
+//! Logs of one and several streams, looked at from outside: whole, damaged, torn, shortened, and
+//! while they are written.
 
 use std::{
     collections::BTreeMap,
@@ -39,7 +40,8 @@ fn open(store: LogStore, group_commit: GroupCommitKind) -> Log {
     Log::open(config, Some(store), end, Term(3)).unwrap()
 }
 
-/// Writes a transaction with a block in the writer's stream and, if `second` says so, one in another.
+/// Writes a transaction with a block in the writer's stream and, if `second` says so, one in
+/// another.
 fn write(writer: &mut Writer, builder: &mut BlockBuilder, number: u64, second: Option<u8>) -> Stamp {
     builder.begin_in(writer.stream());
     builder.push(None, Fid(1), Rid(number), RecordKind::Insert, &[number as u8; 100]).unwrap();
@@ -53,7 +55,8 @@ fn write(writer: &mut Writer, builder: &mut BlockBuilder, number: u64, second: O
     stamp
 }
 
-/// Makes a log with `streams` streams and at least `transactions` transactions. Returns where it ends.
+/// Makes a log with `streams` streams and at least `transactions` transactions. Returns where it
+/// ends.
 fn fill(path: &Path, directories: &[PathBuf], streams: usize, transactions: u64) -> Stamp {
     let directory = LogDirectory::create(path, control(streams)).unwrap();
     let log = open(directory.open_store(directories).unwrap(), GroupCommitKind::Pipelined);

@@ -249,7 +249,8 @@ fn a_log_and_a_saved_tail_can_be_looked_at() {
     assert!(Inspection::open(&directory.path().join("nothing")).is_err());
 }
 
-/// A medium on which making a segment ahead of need takes until the log's closing has come to its end.
+/// A medium on which making a segment ahead of need takes until the log's closing has come to its
+/// end.
 #[derive(Debug, Default)]
 struct SlowToMake {
     files: MemoryMedium,
@@ -323,8 +324,8 @@ impl Medium for SlowToMake {
     }
 }
 
-/// Whoever opens the log after it was closed has it for himself: a segment that was still being made would come in place of
-/// one that he has written to by then.
+/// Whoever opens the log after it was closed has it for himself: a segment that was still being
+/// made would come in place of one that he has written to by then.
 #[test]
 fn a_closed_log_makes_no_segments_any_more() {
     let medium = Arc::new(SlowToMake::default());
@@ -379,8 +380,8 @@ impl Medium for Counting {
     }
 }
 
-/// A segment that is made ahead of need is made once, whenever its making comes to its end: the second one would come in place
-/// of one that was written to.
+/// A segment that is made ahead of need is made once, whenever its making comes to its end: the
+/// second one would come in place of one that was written to.
 #[test]
 fn no_segment_is_made_twice() {
     let medium = Arc::new(Counting::default());

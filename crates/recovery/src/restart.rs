@@ -403,7 +403,7 @@ impl Restart<'_> {
 
     /// Replays a piece; returns what is left of it when it has records of a table that is not known
     /// yet, and the first of them.
-    #[allow(clippy::type_complexity)]
+    #[expect(clippy::type_complexity, reason = "used by one caller")]
     fn replay_piece(
         &self,
         piece: Piece,

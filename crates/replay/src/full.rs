@@ -56,7 +56,7 @@ impl Full {
     }
 
     /// Makes a version; returns whether the record id is possible.
-    #[allow(clippy::too_many_arguments)]
+    #[expect(clippy::too_many_arguments, reason = "a record, and where it is")]
     pub(crate) fn instantiate(
         &mut self,
         content: &Content,

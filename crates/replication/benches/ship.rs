@@ -13,18 +13,22 @@ use freshet_base::{
     ClusterId, NodeId, Safety, Stamp, Term, Watermark,
     sync::{Arc, AtomicU64, Mutex, Ordering},
 };
-use freshet_cluster::{commit_rule::RuleConfig, term::TermHistory};
+use freshet_cluster::{
+    commit_rule::RuleConfig,
+    term::{TermHistory, TermState},
+};
 use freshet_fabric::{
     FabricConfig, FabricKind,
     memory::{Region, SharedMemory},
 };
+use freshet_log::{Batch, Sink};
 use freshet_membership::{Credentials, Enrolment, NewKey};
 use freshet_replication::{
     endpoint::Endpoint,
     log_access::{AcceptError, LogReadError, LogSource, OnMembers, StandbyStore, StoreError},
     primary::{Primary, PrimaryConfig, PrimaryFabric, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
-    terms::{TermState, Terms, VolatileTerms},
+    terms::{Terms, VolatileTerms},
 };
 
 const RING: u64 = 64 << 20;
@@ -187,8 +191,8 @@ fn main() {
     while at.0 < total {
         let to = at.plus(batch);
         let ends: Vec<Stamp> = (1..=batch / (64 << 10)).map(|k| at.plus(k * (64 << 10))).collect();
-        primary.batch_ready(at, to, &ends, &[to]);
-        primary.durable_advanced(to);
+        primary.batch(&Batch { from: at, to: to, partition_ends: &ends, transaction_ends: &[to] });
+        primary.durable(to);
         at = to;
         // Never further ahead than the ring.
         let behind = Stamp(at.0.saturating_sub(RING / 2));
@@ -212,8 +216,8 @@ fn main() {
     let began = Instant::now();
     for _ in 0..rounds {
         let to = at.plus(1024);
-        primary.batch_ready(at, to, &[], &[to]);
-        primary.durable_advanced(to);
+        primary.batch(&Batch { from: at, to: to, partition_ends: &[], transaction_ends: &[to] });
+        primary.durable(to);
         primary.commit().wait(to, None).expect("commits go on");
         at = to;
     }

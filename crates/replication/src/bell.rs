@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use freshet_base::sync::{Condvar, Mutex};
 
-/// Remembers a ring until the sleeper has heard it. Ringing takes an uncontended lock, and a system call only when
-/// somebody sleeps.
+/// Remembers a ring until the sleeper has heard it. Ringing takes an uncontended lock, and a system
+/// call only when somebody sleeps.
 #[derive(Debug, Default)]
 pub struct Bell {
     state: Mutex<State>,

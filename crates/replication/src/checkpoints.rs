@@ -1,9 +1,10 @@
-//! Giving a checkpoint to a node that is about to join with an empty directory (Query Fresh, section 3.4.4), so that it needs
-//! only the log since then.
+//! Giving a checkpoint to a node that is about to join with an empty directory (Query Fresh,
+//! section 3.4.4), so that it needs only the log since then.
 //!
-//! The one who connects says [`Purpose::Checkpoint`](crate::wire::Purpose). The answer is [`Reply::Checkpoint`], if need be after some
-//! [`Reply::Working`], or a refusal; then come the manifest and the files that it names, in its order, piece by piece ([`Kind::Piece`]): address is the offset, the
-//! immediate value a [`PieceNote`].
+//! The one who connects says [`Purpose::Checkpoint`](crate::wire::Purpose). The answer is
+//! [`Reply::Checkpoint`], if need be after some [`Reply::Working`], or a refusal; then come the
+//! manifest and the files that it names, in its order, piece by piece ([`Kind::Piece`]): address is
+//! the offset, the immediate value a [`PieceNote`].
 
 use std::{
     fs::File,
@@ -79,8 +80,9 @@ pub enum FetchError {
 /// How often the other side hears that a checkpoint is still being written.
 const STILL_WORKING: Duration = Duration::from_secs(1);
 
-/// Waits for `open` to say what to send, and lets the other side know meanwhile; then sends the checkpoint and ends the connection.
-/// `history` gives the sender's terms, once there is a checkpoint. Without one, the other side is told so.
+/// Waits for `open` to say what to send, and lets the other side know meanwhile; then sends the
+/// checkpoint and ends the connection. `history` gives the sender's terms, once there is a
+/// checkpoint. Without one, the other side is told so.
 pub fn serve(
     mut connection: Connection,
     open: impl FnOnce() -> Result<Option<OpenCheckpoint>, String> + Send,
@@ -162,15 +164,17 @@ pub trait Keeper {
     /// Why it is not wanted.
     fn begin(&mut self, history: TermHistory) -> Result<(), String>;
 
-    /// The next bytes of a file, and whether they are its last. The manifest comes first, as number 0.
+    /// The next bytes of a file, and whether they are its last. The manifest comes first, as
+    /// number 0.
     ///
     /// # Errors
     /// Why they cannot be kept.
     fn keep(&mut self, file: u32, bytes: &[u8], last: bool) -> Result<(), String>;
 }
 
-/// Fetches a checkpoint of the node at `address`; `hello` says which. Returns whether there was one. While the other node writes
-/// one, that may take long; else it may be silent no longer than `patience`.
+/// Fetches a checkpoint of the node at `address`; `hello` says which. Returns whether there was
+/// one. While the other node writes one, that may take long; else it may be silent no longer than
+/// `patience`.
 ///
 /// # Errors
 /// See [`FetchError`].

@@ -3,7 +3,8 @@ use std::time::{Duration, Instant};
 use freshet_base::clock::monotonic;
 use freshet_cluster::Moment;
 
-/// Binds [`Moment`]s to the system's monotone clock: of one machine's processes they can be compared.
+/// Binds [`Moment`]s to the system's monotone clock: of one machine's processes they can be
+/// compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: (Instant, Duration),

@@ -326,7 +326,7 @@ fn certify(credentials: &Credentials, newcomer: &Enrolment, same_user: bool, pee
         }
         Err(error) => {
             tracing::warn!(from, cause = %error, "a certificate is refused");
-            Reply::Refused(error.into())
+            Reply::Refused(Refusal::NotEnrolled(error.to_string()))
         }
     }
 }

@@ -10,7 +10,8 @@ pub struct Hops {
     pub whole: usize,
     /// The length of the block that does not fit, if its header is there.
     pub next: Option<usize>,
-    /// Ends of blocks that cross a multiple of the partition size, as distances; the last is `whole` unless that is zero.
+    /// Ends of blocks that cross a multiple of the partition size, as distances; the last is
+    /// `whole` unless that is zero.
     pub ends: Vec<u32>,
 }
 

@@ -12,7 +12,7 @@
 //!
 //! `ship` and `ack` of the primary's side are in `feed`: a standby may be a relay, which feeds standbys of its own in the same way.
 //!
-//! A batch that the group commit hands over ([`primary::Primary::batch_ready`]) is shipped while the local flush is
+//! A batch that the group commit hands over ([`primary::Primary`] is its sink) is shipped while the local flush is
 //! under way. The standby's receiving thread reads it straight into its log buffer; when it is persistent there the primary is told, the
 //! commit rule ([`freshet_cluster::commit_rule`]) moves `committed`, and clients hear. Replay follows by
 //! itself (replay pipelining), and readers see min(replayed, own persisted, globally persistent).
@@ -28,7 +28,6 @@ pub mod checkpoints;
 mod clock;
 pub mod endpoint;
 mod feed;
-pub mod handshake;
 mod hop;
 pub mod log_access;
 pub mod primary;

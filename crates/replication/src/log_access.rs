@@ -46,7 +46,8 @@ pub struct StoreError {
 /// Why bytes in a standby's log buffer do not become part of its log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AcceptError {
-    /// They are not whole blocks that belong there. Nothing was taken; the sender may send them once more.
+    /// They are not whole blocks that belong there. Nothing was taken; the sender may send them
+    /// once more.
     #[error("what was received is damaged: {0}")]
     Damaged(String),
     /// The log takes nothing.
@@ -57,7 +58,8 @@ pub enum AcceptError {
 /// Is told of in-sync sets, as they were recorded.
 pub type OnMembers = Box<dyn Fn(&[u8]) + Send + Sync>;
 
-/// A standby's log: a ring that is written by its primary, or by one receiving thread, and persisted behind its back.
+/// A standby's log: a ring that is written by its primary, or by one receiving thread, and
+/// persisted behind its back.
 ///
 /// Only the receiving thread calls [`StandbyStore::region`], [`StandbyStore::revoke`],
 /// [`StandbyStore::write`], [`StandbyStore::accept`] and [`StandbyStore::mark_received`], only the
@@ -92,28 +94,33 @@ pub trait StandbyStore: Send + Sync {
     /// they might write into.
     fn revoke(&self) -> Result<(), StoreError>;
 
-    /// Lets the primary write up to the stamp that is returned; at most as [`StandbyStore::free_until`] says, and not so far that readers
-    /// find nothing in the ring any more.
+    /// Lets the primary write up to the stamp that is returned; at most as
+    /// [`StandbyStore::free_until`] says, and not so far that readers find nothing in the ring any
+    /// more.
     fn grant(&self) -> Stamp;
 
-    /// The primary has written everything below `to`: checks that whole blocks lie there, by their own checksums, and makes them part of
-    /// the log; they may be persisted. Returns whether all of it are rows and marks, whose replay takes no longer than looking at them.
+    /// The primary has written everything below `to`: checks that whole blocks lie there, by their
+    /// own checksums, and makes them part of the log; they may be persisted. Returns whether all of
+    /// it are rows and marks, whose replay takes no longer than looking at them.
     ///
     /// # Errors
     /// [`AcceptError`]; nothing was taken.
     fn accept(&self, to: Stamp) -> Result<bool, AcceptError>;
 
-    /// Puts `bytes` into the ring at `at`, at or above what was received. The caller has made sure that there is room.
+    /// Puts `bytes` into the ring at `at`, at or above what was received. The caller has made sure
+    /// that there is room.
     ///
     /// # Errors
     /// [`StoreError`] when the log has failed or was closed.
     fn write(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// The last known end of a transaction at or below `at`, which is at or below what was received. What is received, persisted and
-    /// replayed ends with a block; that may be within a transaction.
+    /// The last known end of a transaction at or below `at`, which is at or below what was
+    /// received. What is received, persisted and replayed ends with a block; that may be within a
+    /// transaction.
     fn transaction_end(&self, at: Stamp) -> Stamp;
 
-    /// Calls `note` with what each block of members records that arrives from now on, before the block can be persisted. `note` may block.
+    /// Calls `note` with what each block of members records that arrives from now on, before the
+    /// block can be persisted. `note` may block.
     fn on_members(&self, note: OnMembers);
 
     /// Everything below `to` is complete: it may be persisted.
@@ -122,14 +129,15 @@ pub trait StandbyStore: Send + Sync {
     /// Everything below `to` was replayed: once persistent too, its room may be used again.
     fn mark_replayed(&self, to: Stamp);
 
-    /// Whether what was received is persisted by those who replay, before they do (persist-upon-replay; Query Fresh,
-    /// section 3.1). Else the store does it behind everybody's back.
+    /// Whether what was received is persisted by those who replay, before they do
+    /// (persist-upon-replay; Query Fresh, section 3.1). Else the store does it behind everybody's
+    /// back.
     fn persists_upon_replay(&self) -> bool {
         false
     }
 
-    /// Makes `[from, to)`, which was received, durable as one share of several; called by several threads at once.
-    /// Nothing is said of it before [`StandbyStore::note_persisted`].
+    /// Makes `[from, to)`, which was received, durable as one share of several; called by several
+    /// threads at once. Nothing is said of it before [`StandbyStore::note_persisted`].
     fn persist_share(&self, from: Stamp, to: Stamp) {
         let _ = (from, to);
     }
@@ -155,8 +163,8 @@ pub trait StandbyStore: Send + Sync {
     /// [`LogReadError`] when that part is gone or cannot be read.
     fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError>;
 
-    /// Saves the log from `from` to its end into a file that can be inspected, and returns its name; `None` when there is nothing to
-    /// save or nowhere to save it.
+    /// Saves the log from `from` to its end into a file that can be inspected, and returns its
+    /// name; `None` when there is nothing to save or nowhere to save it.
     ///
     /// # Errors
     /// [`StoreError`] when that fails; nothing may then be cut.

@@ -31,7 +31,8 @@ pub struct PrimaryStatus {
     pub committed: Stamp,
     /// Everyone who ever joined during this reign.
     pub standbys: Vec<StandbyStatus>,
-    /// Those connected on whom no commit counts: archives, and nodes whose checkpoint is on its way.
+    /// Those connected on whom no commit counts: archives, and nodes whose checkpoint is on its
+    /// way.
     pub observers: Vec<ObserverStatus>,
     /// Processor time of all shipping threads.
     pub ship_cpu: Duration,
@@ -131,7 +132,8 @@ pub enum LinkStatus {
 pub struct Lag {
     /// In bytes of log.
     pub bytes: u64,
-    /// In time: how long ago the primary's log went beyond this point; zero when nothing is missing.
+    /// In time: how long ago the primary's log went beyond this point; zero when nothing is
+    /// missing.
     pub time: Duration,
 }
 
@@ -181,7 +183,8 @@ pub struct OwnStatus {
     pub replay_lag: Lag,
     /// As above.
     pub visible_lag: Lag,
-    /// From hand-over on the primary to visible here; only where both are on one machine (fabric shm) and so have one clock.
+    /// From hand-over on the primary to visible here; only where both are on one machine (fabric
+    /// shm) and so have one clock.
     pub passage: Option<Passage>,
     /// Processor time of receiving.
     pub receive_cpu: Duration,
@@ -202,7 +205,8 @@ pub struct RelayStatus {
     pub ack: RelayAck,
     /// Through whom the log comes, from the primary on.
     pub through: Vec<NodeId>,
-    /// Acknowledged to whom it follows, at most: what is persistent here, and below if it acknowledges for its standbys too.
+    /// Acknowledged to whom it follows, at most: what is persistent here, and below if it
+    /// acknowledges for its standbys too.
     pub upward: Stamp,
     /// Told to those below to be globally persistent.
     pub downward: Stamp,

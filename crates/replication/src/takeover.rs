@@ -1,16 +1,10 @@
 //! Take-over: a standby becomes the primary of a new term (Query Fresh, section 3.4.4).
 //!
-//! 1. Rest: nothing more is received from the old primary.
-//! 2. Sound out: what are the peers' logs like, and would a take-over succeed? Nobody promises anything yet, so a hopeless
-//!    attempt disturbs nobody.
-//! 3. Consult: everyone who can be reached promises the new term, which fences the old primary there, and says
-//!    again what it holds. The own fence rises first.
-//! 4. Fetch: whatever a more advanced log holds.
-//! 5. Finish: everything received is persistent and replayed. Half a transaction at the end goes.
-//! 6. Begin: the new term is written to the own history, durably. From here on this node is the primary.
+//! [`TakeOver`] decides, round by round; here it is bound to this node's standby, its terms, and
+//! the connections to the others.
 //!
-//! The engine then turns the log into a primary's, starts a [`crate::primary::Primary`], which makes the new
-//! reign known to everybody, and gives its service to the endpoint.
+//! The engine then turns the log into a primary's, starts a [`crate::primary::Primary`], which
+//! makes the new reign known to everybody, and gives its service to the endpoint.
 
 use std::{
     collections::BTreeMap,
@@ -21,19 +15,20 @@ use std::{
 use freshet_base::{NodeId, Safety, Stamp, Term};
 use freshet_cluster::{
     Moment,
+    handshake::{Host, consider},
     in_sync::Succession,
-    term::{Candidacy, Living, LogState, Plan, TermHistory},
+    take_over::{Answer, Inheritance, Level, Question, Rules, Step, Stopped, TakeOver},
+    term::{Living, TermHistory},
 };
 use freshet_fabric::tcp::Connection;
 
 use crate::{
     endpoint::{CallError, call, refuse},
-    handshake::{Host, consider},
     hop::hop,
     log_access::LogReadError,
     standby::{SessionError, Standby},
     terms::BeginError,
-    wire::{self, Ack, BatchNote, Continue, Hello, Kind, Peer, Purpose, Refusal, Reply},
+    wire::{self, Ack, BatchNote, Continue, Hello, Kind, Peer, Purpose, Refusal, Reply, Welcome},
 };
 
 /// How to take over.
@@ -43,12 +38,13 @@ pub struct PromoteOptions {
     pub safety: Option<Safety>,
     /// How many standbys it was configured with; `None` for what it said itself.
     pub standbys: Option<u32>,
-    /// What this node is configured with, standbys and safety: counts where it has heard nothing from a primary since it started.
+    /// What this node is configured with, standbys and safety: counts where it has heard nothing
+    /// from a primary since it started.
     pub configured: Option<(u32, Safety)>,
     /// Goes on although acknowledged commits may be lost.
     pub force: bool,
     /// A former primary comes back without having been told to: it gives way to another that
-    /// reigns, or has continued since ([`Candidacy::comes_back`]).
+    /// reigns, or has continued since ([`freshet_cluster::take_over::Candidacy::comes_back`]).
     pub comes_back: bool,
     /// Of such a primary: it does not reign before another node has answered.
     pub asks: bool,
@@ -118,7 +114,8 @@ pub enum PromoteError {
          so acknowledged commits might be lost; bring more of the in-sync set back{members}, or force the take-over{unreachable}"
     )]
     SetUncertain {
-        /// How many members of the newest known in-sync set answered, this node included if it is one.
+        /// How many members of the newest known in-sync set answered, this node included if it is
+        /// one.
         heard: u32,
         /// How many it takes.
         needed: u32,
@@ -177,19 +174,49 @@ pub enum PromoteError {
     Begin(#[from] BeginError),
 }
 
-/// One who was asked.
-enum Voice {
-    Log { peer: Peer, log: LogState },
-    Reigned { reign: Living, leader: Option<String> },
-    Higher { highest: Term },
-    Silent { why: String },
+/// What the last round has brought, beside what the take-over itself keeps.
+#[derive(Default)]
+struct Round {
+    /// The nodes that have described their logs.
+    heard: Vec<Peer>,
+    /// Where those can be reached that reign, as far as another node has said.
+    leaders: BTreeMap<NodeId, Option<String>>,
+    /// Those that have not answered, and why.
+    unreachable: String,
 }
 
-/// So often a candidate tries again to fetch the end of another log.
-const FETCHES: u32 = 2;
+impl Round {
+    fn address(&self, node: NodeId) -> Option<String> {
+        self.heard.iter().find(|peer| peer.node == Some(node)).map(|peer| peer.address.clone())
+    }
 
-/// Turns a standby into the primary of a new term; afterwards it rests for good and is to be stopped. When it fails the standby follows its primary
-/// again, which may have been fenced by then.
+    fn explain(mut self, why: Stopped, safety: Safety) -> PromoteError {
+        let unreachable = std::mem::take(&mut self.unreachable);
+        match why {
+            Stopped::TooFew { heard, needed } => PromoteError::TooFew { heard, needed, unreachable },
+            Stopped::SetUncertain { newest, heard, needed } => {
+                let members = newest.map_or_else(String::new, |set| {
+                    let members: Vec<_> = set.members.iter().map(|node| node.to_string()).collect();
+                    format!(" (nodes {})", members.join(", "))
+                });
+                PromoteError::SetUncertain { heard, needed, members, unreachable }
+            }
+            Stopped::Superseded { reign: Living { term, node }, lives } => {
+                let leader = self.leaders.remove(&node).flatten().or_else(|| self.address(node));
+                PromoteError::Superseded { node, term, lives, leader }
+            }
+            Stopped::Asynchronous => PromoteError::Asynchronous(safety),
+            Stopped::SameTermTwice { with, term } => {
+                PromoteError::SameTermTwice { with: self.address(with).unwrap_or_default(), term }
+            }
+            Stopped::Contested(term) => PromoteError::Contested(term),
+        }
+    }
+}
+
+/// Turns a standby into the primary of a new term; afterwards it rests for good and is to be
+/// stopped. When it fails the standby follows its primary again, which may have been fenced by
+/// then.
 ///
 /// # Errors
 /// [`PromoteError`] says what is missing.
@@ -210,138 +237,90 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
     // No former primary can write here any more. What one has read back counts, so it is part of
     // this log before others are compared with it.
     shared.settle(Instant::now() + options.deadline).map_err(PromoteError::Local)?;
-    let promised = shared.promised_safety().or(options.configured);
-    let safety = options.safety.or(promised.map(|promised| promised.1)).unwrap_or(Safety::OneSafe);
-    let standbys = options.standbys.or(promised.map(|promised| promised.0));
+    let level = Level::known((options.standbys, options.safety), shared.promised_safety(), options.configured);
     let mut peers = standby.peers();
     for peer in &options.known {
         peers.retain(|other| other.address != peer.address || other.node.is_some_and(|node| Some(node) != peer.node));
         peers.push(peer.clone());
     }
-    let state = shared.terms.get();
-    let candidacy = Candidacy::new(shared.node, shared.log_state(), &state.fence);
-    let mut candidacy = candidacy.reigned(state.reigned);
-    if options.comes_back {
-        candidacy = candidacy.comes_back(options.asks);
-    }
-    let heard_before = options.comes_back.then(|| state.fence.highest());
-    let mut binding = false;
-    let mut failed_fetches = 0;
-    for _round in 0..16 {
-        if binding {
-            shared.terms.raise_for(&mut candidacy).map_err(|error| PromoteError::Local(error.to_string()))?;
-        }
-        candidacy.fetched(shared.log_state());
-        let question = Purpose::Consult { term: candidacy.term(), binding, comes_back: heard_before };
-        let voices = consult(standby, &peers, candidacy.term(), &question, options.patience);
-        let mut leaders = BTreeMap::new();
-        let mut known = Vec::new();
-        let mut unreachable = String::new();
-        for voice in voices {
-            match voice {
-                Voice::Log { peer, log } => {
-                    candidacy.promised(peer.node.expect("who answers has a name"), log);
-                    known.push(peer);
-                }
-                Voice::Reigned { reign, leader } => {
-                    candidacy.told(reign);
-                    leaders.entry(reign.node).or_insert(leader);
-                }
-                Voice::Higher { highest } if !shared.terms.believes(highest) => {
-                    unreachable.push_str(&format!("; a node speaks of term {highest}, to which no node can have come"));
-                }
-                Voice::Higher { highest } => candidacy.refused(highest),
-                Voice::Silent { why } => {
-                    tracing::debug!(cause = why, "a node does not answer a candidate");
-                    unreachable.push_str(&format!("; {why}"));
-                }
-            }
-        }
-        let nodes = standbys.map_or_else(|| peers.len().max(1) as u32, |standbys| standbys + 1);
-        let name = |node| known.iter().find(|peer| peer.node == Some(node)).map(|peer| peer.address.clone());
-        match candidacy.plan(safety, nodes, options.force) {
-            Plan::HigherTerm { at_least } => candidacy.again(at_least),
-            Plan::TooFew { heard, needed } => return Err(PromoteError::TooFew { heard, needed, unreachable }),
-            Plan::SetUncertain { newest, heard, needed } => {
-                let members = newest.map_or_else(String::new, |set| {
-                    let members: Vec<_> = set.members.iter().map(|node| node.to_string()).collect();
-                    format!(" (nodes {})", members.join(", "))
-                });
-                return Err(PromoteError::SetUncertain { heard, needed, members, unreachable });
-            }
-            Plan::Follow { reign: Living { term, node }, lives } => {
-                let leader = leaders.remove(&node).flatten().or_else(|| name(node));
-                return Err(PromoteError::Superseded { node, term, lives, leader });
-            }
-            Plan::Asynchronous => return Err(PromoteError::Asynchronous(safety)),
-            Plan::SameTermTwice { with, term } => {
-                return Err(PromoteError::SameTermTwice { with: name(with).unwrap_or_default(), term });
-            }
-            // It would succeed: now in earnest.
-            Plan::Fetch { .. } | Plan::Reign { .. } if !binding => {
-                binding = true;
-                candidacy.in_earnest();
-            }
-            Plan::Fetch { from, upto, .. } => {
-                let from = name(from).unwrap_or_default();
+    let rules = Rules { level, force: options.force, comes_back: options.comes_back.then_some(options.asks) };
+    let mut take_over = TakeOver::new(shared.node, shared.log_state(), &shared.terms.get(), rules);
+    loop {
+        let round = consult(standby, &mut take_over, &peers, options.patience)?;
+        match take_over.decide(peers.len() as u32) {
+            Step::Ask => {}
+            Step::Fetch { from, upto } => {
+                let from = round.address(from).unwrap_or_default();
                 tracing::info!(from, stamp = upto.0, "another log reaches further: its end is fetched");
-                if let Err(source) = fetch(standby, &from, candidacy.term(), upto) {
-                    // It may have been slow, or have gone: that shows when it is asked again.
-                    failed_fetches += 1;
-                    if failed_fetches > FETCHES {
-                        return Err(PromoteError::Fetch { from, source });
-                    }
-                    continue;
+                match fetch(standby, &from, take_over.term(), upto) {
+                    // What was fetched must be persistent before it counts as held.
+                    Ok(()) => finish(standby, options.deadline).map(drop)?,
+                    Err(_) if take_over.fetch_failed() => {}
+                    Err(source) => return Err(PromoteError::Fetch { from, source }),
                 }
-                // What was fetched must be persistent before it counts as held.
-                finish(standby, options.deadline)?;
             }
-            Plan::Reign { term } => {
-                tracing::info!(
-                    term = term.0,
-                    heard = known.len(),
-                    "enough nodes have promised the term: replay is finished"
-                );
+            Step::Finish { term } => {
+                let heard = round.heard.len();
+                tracing::info!(term = term.0, heard, "enough nodes have promised the term: replay is finished");
                 let end = finish(standby, options.deadline)?;
                 let start = cut_half(standby, end)?;
                 let history = shared.terms.begin(term, shared.node, start, start)?;
                 shared.follow().lead(None);
                 drop(rest);
-                let heard = known.into_iter().map(|peer| peer.address).collect();
-                let succession = candidacy.succession(options.force);
-                // With force, less may be left.
-                let committed = candidacy.known_committed().min(start);
+                let heard = round.heard.into_iter().map(|peer| peer.address).collect();
+                let Inheritance { succession, committed } = take_over.inheritance(start);
                 return Ok(Promoted { term, start, committed, history, peers, succession, heard });
             }
+            Step::Stop(why) => return Err(round.explain(why, level.safety)),
         }
     }
-    Err(PromoteError::Contested(candidacy.term()))
 }
 
-/// Asks everyone at once.
-fn consult(standby: &Standby, peers: &[Peer], term: Term, question: &Purpose, patience: Duration) -> Vec<Voice> {
+/// One round: asks every other node at once.
+fn consult(
+    standby: &Standby,
+    take_over: &mut TakeOver,
+    peers: &[Peer],
+    patience: Duration,
+) -> Result<Round, PromoteError> {
     let shared = &standby.shared;
+    shared.terms.raise_for(take_over).map_err(|error| PromoteError::Local(error.to_string()))?;
+    let Question { term, binding, comes_back } = take_over.question(shared.log_state());
+    let hello = shared.hello(Purpose::Consult { term, binding, comes_back });
+    let ask = |peer: &Peer| call(&shared.credentials, &peer.address, &hello, term, patience).map(|(reply, _)| reply);
     let others = peers.iter().filter(|peer| peer.node != Some(shared.node) && peer.address != shared.address);
-    thread::scope(|scope| {
-        let asked: Vec<_> =
-            others.map(|peer| scope.spawn(move || ask(standby, peer, term, question, patience))).collect();
-        asked.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
-    })
-}
-
-fn ask(standby: &Standby, peer: &Peer, term: Term, question: &Purpose, patience: Duration) -> Voice {
-    let shared = &standby.shared;
-    match call(&shared.credentials, &peer.address, &shared.hello(question.clone()), term, patience) {
-        Ok((Reply::Log { node, log }, _)) => {
-            Voice::Log { peer: Peer { node: Some(node), address: peer.address.clone() }, log }
-        }
-        Ok(_) => Voice::Silent { why: format!("{} gave an answer that does not fit", peer.address) },
-        Err(CallError::Refused { refusal: Refusal::Fenced { highest, .. }, .. }) => Voice::Higher { highest },
-        Err(CallError::Refused { refusal: Refusal::Reigned { node, term, leader }, .. }) => {
-            Voice::Reigned { reign: Living { term, node }, leader }
-        }
-        Err(error) => Voice::Silent { why: error.to_string() },
+    let replies: Vec<_> = thread::scope(|scope| {
+        let asked: Vec<_> = others.map(|peer| (peer, scope.spawn(move || ask(peer)))).collect();
+        asked.into_iter().map(|(peer, thread)| (peer, thread.join().expect("asking does not panic"))).collect()
+    });
+    let mut round = Round::default();
+    for (peer, reply) in replies {
+        let why = match reply {
+            Ok(Reply::Log { node, log }) => {
+                take_over.heard(node, Answer::Log(log));
+                round.heard.push(Peer { node: Some(node), address: peer.address.clone() });
+                continue;
+            }
+            Err(CallError::Refused { refusal: Refusal::Reigned { node, term, leader }, .. }) => {
+                take_over.heard(node, Answer::Reigned(Living { term, node }));
+                round.leaders.entry(node).or_insert(leader);
+                continue;
+            }
+            Err(CallError::Refused { refusal: Refusal::Fenced { highest, .. }, .. }) => {
+                if shared.terms.believes(highest) {
+                    // Whose word it is does not matter.
+                    take_over.heard(shared.node, Answer::Higher(highest));
+                    continue;
+                }
+                format!("a node speaks of term {highest}, to which no node can have come")
+            }
+            Ok(_) => format!("{} gave an answer that does not fit", peer.address),
+            Err(error) => error.to_string(),
+        };
+        tracing::debug!(cause = why, "a node does not answer a candidate");
+        round.unreachable.push_str(&format!("; {why}"));
     }
+    Ok(round)
 }
 
 /// Gets the log of the node at `from`, through the same code that follows a primary.
@@ -355,7 +334,7 @@ fn fetch(standby: &Standby, from: &str, term: Term, upto: Stamp) -> Result<(), S
 fn finish(standby: &Standby, patience: Duration) -> Result<Stamp, PromoteError> {
     let shared = &standby.shared;
     let end = shared.store.received();
-    let floor = shared.floor();
+    let floor = shared.state().follower.floor();
     if end < floor {
         return Err(PromoteError::Local(format!(
             "this node has joined from a checkpoint that is complete only with the log up to {floor}, and has it up to {end}:              promote another node"
@@ -371,26 +350,23 @@ fn finish(standby: &Standby, patience: Duration) -> Result<Stamp, PromoteError> 
         persisted =
             shared.store.wait_persisted(persisted, left).map_err(|error| PromoteError::Local(error.to_string()))?;
     }
-    shared.replay().finish(end).map_err(|error| PromoteError::Local(error.to_string()))?;
+    shared.finish_replay(end).map_err(|error| PromoteError::Local(error.to_string()))?;
     Ok(end)
 }
 
-/// A transaction of which the old primary has not sent everything never was. Returns where the log ends then: between transactions.
+/// A transaction of which the old primary has not sent everything never was. Returns where the log
+/// ends then: between transactions.
 fn cut_half(standby: &Standby, end: Stamp) -> Result<Stamp, PromoteError> {
     let shared = &standby.shared;
     let whole = shared.store.transaction_end(end);
     if whole < end {
-        let local = |why: String| PromoteError::Local(why);
-        // Replay first: it reads the log, and must not meet the cut.
-        let replayed = shared.replay().cut(whole).map_err(|error| local(error.to_string()))?;
-        shared.forget_replayed(replayed);
-        shared.store.cut(whole).map_err(|error| local(error.to_string()))?;
+        shared.cut(whole, false).map_err(PromoteError::Local)?;
     }
     Ok(whole)
 }
 
-/// Sends the log to a candidate, as far as it is persistent here, and ends the connection. One piece at a time:
-/// the next follows when the candidate has acknowledged the last.
+/// Sends the log to a candidate, as far as it is persistent here, and ends the connection. One
+/// piece at a time: the next follows when the candidate has acknowledged the last.
 pub(crate) fn serve_log(
     mut connection: Connection,
     host: &Host,
@@ -403,12 +379,14 @@ pub(crate) fn serve_log(
         Ok(agreed) => agreed,
         Err(refusal) => return refuse(connection, refusal),
     };
-    let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome.clone()));
+    let cut_at = agreed.welcome.cut_at;
+    let welcome = Welcome { log: agreed.welcome, offer: None, bare: false };
+    let welcome = wire::encode_first(&Reply::Welcome(welcome));
     if connection.sender().send(Kind::Reply as u8, host.term, &welcome).is_err() {
         return;
     }
     let (mut sender, mut receiver) = connection.split();
-    let mut at = agreed.welcome.cut_at;
+    let mut at = cut_at;
     let mut room = agreed.may_send_until;
     let mut piece = vec![0; PIECE];
     while at < host.end {

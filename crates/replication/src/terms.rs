@@ -5,47 +5,13 @@ use std::collections::BTreeSet;
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::{
     in_sync::InSyncSet,
-    term::{BadHistory, Candidacy, Fence, LastTerm, TermHistory, Verdict},
+    take_over::TakeOver,
+    term::{LastTerm, NotBegun, TermHistory, TermState, Verdict},
 };
-use serde::{Deserialize, Serialize};
 
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
 
 use crate::wire::Peer;
-
-/// The persistent part of a node's place in its cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TermState {
-    /// Which cluster; `None` before an empty standby has joined one.
-    pub cluster: Option<ClusterId>,
-    /// Which part of the own log was written in which term.
-    pub history: TermHistory,
-    /// The latest term heard of, and whose it is.
-    pub fence: Fence,
-    /// The newest in-sync set that this node knows of.
-    pub set: Option<InSyncSet>,
-    /// The latest reign of this node itself in which an in-sync set took effect.
-    pub reigned: Option<Term>,
-}
-
-impl TermState {
-    /// An empty node that belongs to no cluster.
-    pub fn empty() -> Self {
-        Self {
-            cluster: None,
-            history: TermHistory::default(),
-            fence: Fence::new(Term(0), None),
-            set: None,
-            reigned: None,
-        }
-    }
-
-    /// A node whose log has this history and which has heard of nothing later.
-    pub fn of(cluster: ClusterId, history: TermHistory) -> Self {
-        let fence = Fence::new(history.last_term(), None);
-        Self { cluster: Some(cluster), history, fence, ..Self::empty() }
-    }
-}
 
 /// The state could not be made durable; nothing that rests on it may be answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,17 +61,9 @@ impl std::fmt::Debug for Terms {
 /// Why a reign cannot begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BeginError {
-    /// The term or the position is not new.
+    /// The term or the position is not new, or the term is another node's.
     #[error(transparent)]
-    History(#[from] BadHistory),
-    /// The term is another node's, or past.
-    #[error("term {asked} cannot begin here: term {highest} is in force")]
-    Fenced {
-        /// The term asked for.
-        asked: Term,
-        /// The one in force.
-        highest: Term,
-    },
+    NotBegun(#[from] NotBegun),
     /// It could not be written.
     #[error(transparent)]
     Store(#[from] TermStoreError),
@@ -177,12 +135,12 @@ impl Terms {
         self.change(|state| Ok(state.fence.hear(term, node)))
     }
 
-    /// Raises the fence for a candidacy of this node ([`Candidacy::raise`]). Durable when this returns.
+    /// Raises the fence for a take-over by this node ([`TakeOver::raise`]). Durable when this returns.
     ///
     /// # Errors
     /// [`RaiseError`]: then nothing has changed here, and no node may be asked for a promise.
-    pub fn raise_for(&self, candidacy: &mut Candidacy) -> Result<(), RaiseError> {
-        self.change(|state| Ok(candidacy.raise(&mut state.fence)?))
+    pub fn raise_for(&self, take_over: &mut TakeOver) -> Result<(), RaiseError> {
+        self.change(|state| Ok(take_over.raise(&mut state.fence)?))
     }
 
     /// Whether an honest node can have reached `term`, as far as this one knows.
@@ -196,8 +154,7 @@ impl Terms {
     /// [`TermStoreError`]: then nothing has changed.
     pub fn adopt(&self, cluster: ClusterId, history: TermHistory) -> Result<(), TermStoreError> {
         self.change(|state| {
-            state.cluster = Some(cluster);
-            state.history = history;
+            state.adopt(cluster, history);
             Ok(())
         })
     }
@@ -208,12 +165,7 @@ impl Terms {
     /// [`BeginError`]: then nothing has changed.
     pub fn begin(&self, term: Term, node: NodeId, start: Stamp, end: Stamp) -> Result<TermHistory, BeginError> {
         self.change(|state| {
-            if let Verdict::Refused { highest, .. } = state.fence.hear(term, node) {
-                return Err(BeginError::Fenced { asked: term, highest });
-            }
-            // Reigns that the log never reached are none of its history.
-            state.history = state.history.cut(end);
-            state.history.begin(term, start, node)?;
+            state.begin(term, node, start, end)?;
             Ok(state.history.clone())
         })
     }
@@ -224,7 +176,7 @@ impl Terms {
     /// [`TermStoreError`]: then nothing may be acknowledged that lies behind the record.
     pub fn note_set(&self, set: InSyncSet) -> Result<(), TermStoreError> {
         self.change(|state| {
-            state.set = InSyncSet::newer(state.set.take(), Some(set));
+            state.note_set(set);
             Ok(())
         })
     }
@@ -235,7 +187,7 @@ impl Terms {
     /// [`TermStoreError`]: then nothing has changed.
     pub fn note_reigned(&self, term: Term) -> Result<(), TermStoreError> {
         self.change(|state| {
-            state.reigned = state.reigned.max(Some(term));
+            state.note_reigned(term);
             Ok(())
         })
     }

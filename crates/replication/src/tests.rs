@@ -1,4 +1,5 @@
-//! Real sockets on the loopback, logs in memory, and no sleeps: every wait is for something that will happen.
+//! Real sockets on the loopback, logs in memory, and no sleeps: every wait is for something that
+//! will happen.
 
 mod fixture;
 mod joining;

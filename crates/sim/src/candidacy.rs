@@ -5,29 +5,23 @@ use std::collections::VecDeque;
 use freshet_base::{Stamp, Term};
 use freshet_cluster::{
     commit_rule::Event,
+    handshake::{Agreed, Continue, Host, Welcome, consider},
     in_sync::Succession,
-    term::{Agreement, Candidacy, Living, LogState, Plan, TermHistory, Verdict},
+    take_over::{Answer, Inheritance, Level, Question, Rules, Step, Stopped, TakeOver},
+    term::{Living, Verdict},
 };
 
 use crate::{
     checks::Violation,
+    log::Block,
     net::{ConnectionId, Message},
     node::Candidate,
     scenario::Broken,
-    world::{What, World},
+    world::{CLUSTER, What, World},
 };
 
 /// How long a peer may take to answer, in microseconds.
 const PATIENCE: u64 = 15_000;
-/// How long a node that reigns, or is about to, may be silent.
-const SILENCE: u64 = 30_000;
-
-/// What one who was asked says.
-pub(crate) enum Answer {
-    Log(LogState),
-    Reigned(Living),
-    Refused(Term, Option<usize>),
-}
 
 impl World {
     /// The operator wants `node` to take over.
@@ -45,11 +39,12 @@ impl World {
         }
         if self.scenario.broken == Broken::RestartUnasked {
             let end = self.nodes[node].disk.log.transaction_end(u64::MAX);
-            self.cut(node, end);
+            self.cut(node, end)?;
             let state = &self.nodes[node];
-            let term = Term(state.disk.fence.highest().0 + 1);
-            let succession = state.disk.set.clone().map_or(Succession::New(1), Succession::Of);
-            return self.begin_reign(node, term, succession);
+            let term = Term(state.disk.terms.fence.highest().0 + 1);
+            let succession = state.disk.terms.set.clone().map_or(Succession::New(1), Succession::Of);
+            let committed = state.follower.global();
+            return self.begin_reign(node, term, Inheritance { succession, committed });
         }
         if self.scenario.mapped {
             self.unfollow(node)?;
@@ -59,18 +54,18 @@ impl World {
 
     fn stand(&mut self, node: usize, force: bool, restart: bool) -> Result<(), Violation> {
         let state = &self.nodes[node];
-        let mut candidacy =
-            Candidacy::new(state.id, self.told_by(state), &state.disk.fence).reigned(state.disk.reigned);
-        let comes_back = restart.then(|| state.disk.fence.highest());
-        if restart && self.scenario.broken != Broken::ReignPassedOver {
-            candidacy = candidacy.comes_back(false);
-        }
+        let configured = (self.scenario.synchronous as u32, self.scenario.safety);
+        let configured = Some(configured).filter(|_| self.scenario.broken != Broken::LevelForgotten);
+        let level = Level::known((None, None), state.follower.level(), configured);
+        let comes_back = restart.then(|| state.disk.terms.fence.highest());
+        let gives_way = restart && self.scenario.broken != Broken::ReignPassedOver;
+        let rules = Rules { level, force, comes_back: gives_way.then_some(false) };
+        let take_over = TakeOver::new(state.id, self.told_by(state), &state.disk.terms, rules);
         let candidate = Candidate {
-            candidacy,
-            binding: false,
-            force,
-            round: 0,
+            take_over,
+            fence: state.disk.terms.fence,
             comes_back,
+            round: 0,
             leader: None,
             asked: VecDeque::new(),
             fetching: None,
@@ -86,21 +81,22 @@ impl World {
         self.consult(node)
     }
 
-    /// Asks everybody.
+    /// Asks every other node.
     fn consult(&mut self, node: usize) -> Result<(), Violation> {
         let mine = self.told_by(&self.nodes[node]);
         let state = &mut self.nodes[node];
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
-        if candidate.binding {
-            let raised = candidate.candidacy.raise(&mut state.disk.fence);
-            raised.expect("a simulation does not use all terms up");
+        if self.scenario.broken == Broken::OwnPromiseForgotten && candidate.take_over.term() > candidate.fence.highest()
+        {
+            state.disk.terms.fence = candidate.fence;
         }
-        candidate.candidacy.fetched(mine);
+        candidate.take_over.raise(&mut state.disk.terms.fence).expect("a simulation does not use all terms up");
+        candidate.fence = state.disk.terms.fence;
+        let question = candidate.take_over.question(mine);
         candidate.round += 1;
-        let (term, binding, round, life) = (candidate.candidacy.term(), candidate.binding, candidate.round, state.life);
-        let comes_back = candidate.comes_back;
+        let (round, life) = (candidate.round, state.life);
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
-            let id = self.connect(node, other, Message::Consult { term, binding, comes_back });
+            let id = self.connect(node, other, Message::Consult { question });
             if let Some(candidate) = &mut self.nodes[node].candidate {
                 candidate.asked.push_back(id);
             }
@@ -115,30 +111,19 @@ impl World {
         node: usize,
         from: usize,
         id: ConnectionId,
-        term: Term,
-        binding: bool,
-        comes_back: Option<Term>,
+        question: Question,
     ) -> Result<(), Violation> {
-        let living = self.nodes[node].living(self.now.0);
-        if let (Some(reign), Some(heard)) = (living, comes_back)
-            && reign.outranks(self.nodes[from].id, heard)
-        {
-            if self.scenario.broken != Broken::ReignPassedOver {
-                self.send(id, node, Message::Reigned { reign });
-                return Ok(());
-            }
-            let other = &self.nodes[reign.node.0 as usize];
-            if binding && other.reigns() && other.reign().is_some_and(|theirs| theirs.term == reign.term) {
-                return crate::Property::TakenBack.violated(format!(
-                    "node {from} comes back by itself, and node {node} promises it term {term}, though node {} reigns in term {}",
-                    reign.node, reign.term
-                ));
-            }
+        let Question { term, binding, comes_back } = question;
+        let living = self.nodes[node].living(self.now);
+        let name = self.nodes[from].id;
+        if let Some(reign) = living.filter(|reign| comes_back.is_some_and(|heard| reign.outranks(name, heard))) {
+            self.send(id, node, Message::Answer { answer: Answer::Reigned(reign) });
+            return Ok(());
         }
+        self.check_taken_back(node, from, binding.then_some(term))?;
         if binding {
-            let name = self.nodes[from].id;
             let state = &mut self.nodes[node];
-            match state.disk.fence.hear(term, name) {
+            match state.disk.terms.fence.hear(term, name) {
                 Verdict::Refused { highest, .. } => {
                     let leader = if state.reign().is_some() { Some(node) } else { state.leader };
                     self.send(id, node, Message::Refused { highest, leader });
@@ -156,7 +141,8 @@ impl World {
 
     /// `reigning` reigns in `term`, or is about to, as it says.
     pub(crate) fn hears_of(&mut self, node: usize, term: Term, reigning: freshet_base::NodeId) {
-        self.nodes[node].heard_of = Some((Living { term, node: reigning }, self.now.0 + SILENCE));
+        let now = self.now;
+        self.nodes[node].follower.heard_of(Living { term, node: reigning }, now);
     }
 
     /// The fence has risen to `term`: whatever was of an earlier one is over.
@@ -164,7 +150,7 @@ impl World {
         if self.nodes[node].reign().is_some() {
             return self.tell_rule(node, Event::Fenced { by: term });
         }
-        let earlier = |candidate: &Candidate| candidate.candidacy.term() < term;
+        let earlier = |candidate: &Candidate| candidate.take_over.term() < term;
         if self.nodes[node].candidate.as_ref().is_some_and(earlier) {
             self.give_up(node);
         }
@@ -186,14 +172,7 @@ impl World {
         let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
         let Some(place) = candidate.asked.iter().position(|asked| *asked == id) else { return Ok(()) };
         candidate.asked.remove(place);
-        match answer {
-            Answer::Log(log) => candidate.candidacy.promised(name, log),
-            Answer::Reigned(reign) => candidate.candidacy.told(reign),
-            Answer::Refused(highest, leader) => {
-                candidate.candidacy.refused(highest);
-                candidate.leader = leader.or(candidate.leader);
-            }
-        }
+        candidate.take_over.heard(name, answer);
         if candidate.asked.is_empty() { self.decide(node) } else { Ok(()) }
     }
 
@@ -201,6 +180,10 @@ impl World {
     pub(crate) fn silent(&mut self, node: usize, id: ConnectionId) -> Result<(), Violation> {
         let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
         if candidate.fetching == Some(id) {
+            candidate.fetching = None;
+            if candidate.take_over.fetch_failed() {
+                return self.consult(node);
+            }
             self.give_up(node);
             return Ok(());
         }
@@ -241,48 +224,32 @@ impl World {
     }
 
     fn decide(&mut self, node: usize) -> Result<(), Violation> {
-        let (safety, voters) = (self.scenario.safety, self.voters());
+        let known = self.nodes.len() as u32;
         let state = &mut self.nodes[node];
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
-        let binding = candidate.binding;
-        match candidate.candidacy.plan(safety, voters, candidate.force) {
-            Plan::Follow { reign, .. } => {
-                candidate.leader = Some(reign.node.0 as usize);
-                self.give_up(node);
-                Ok(())
-            }
-            Plan::HigherTerm { at_least } if candidate.comes_back.is_none() => {
-                candidate.candidacy.again(at_least);
-                self.consult(node)
-            }
-            Plan::HigherTerm { .. } => {
-                self.give_up(node);
-                Ok(())
-            }
-            Plan::TooFew { .. } | Plan::SetUncertain { .. } | Plan::Asynchronous => {
-                self.report.refused += 1;
-                self.give_up(node);
-                Ok(())
-            }
-            Plan::SameTermTwice { .. } => crate::Property::Logs.violated(format!("node {node} finds one reign twice")),
-            Plan::Fetch { .. } | Plan::Reign { .. } if !binding => {
-                candidate.binding = true;
-                candidate.candidacy.in_earnest();
-                self.consult(node)
-            }
-            Plan::Fetch { from, .. } => {
-                let message = Message::Fetch {
-                    term: candidate.candidacy.term(),
-                    history: state.disk.history.clone(),
-                    end: state.disk.log.end(),
-                };
-                let id = self.connect(node, from.0 as usize, message);
+        match candidate.take_over.decide(known) {
+            Step::Ask => self.consult(node),
+            Step::Fetch { from, .. } => {
+                let term = candidate.take_over.term();
+                let log = self.continuation(node);
+                let id = self.connect(node, from.0 as usize, Message::Fetch { term, log });
                 if let Some(candidate) = &mut self.nodes[node].candidate {
                     candidate.fetching = Some(id);
                 }
                 Ok(())
             }
-            Plan::Reign { term } => self.finish(node, term),
+            Step::Finish { term } => self.finish(node, term),
+            Step::Stop(Stopped::SameTermTwice { .. }) => {
+                crate::Property::Logs.violated(format!("node {node} finds one reign twice"))
+            }
+            Step::Stop(why) => {
+                self.report.refused += u64::from(!matches!(why, Stopped::Superseded { .. } | Stopped::Contested(_)));
+                if let Stopped::Superseded { reign, .. } = why {
+                    candidate.leader = Some(reign.node.0 as usize);
+                }
+                self.give_up(node);
+                Ok(())
+            }
         }
     }
 
@@ -296,15 +263,15 @@ impl World {
             return Ok(());
         }
         let Some(candidate) = &state.candidate else { return Ok(()) };
-        let succession = candidate.candidacy.succession(candidate.force);
+        let take_over = candidate.take_over.clone();
+        self.finish_replay(node)?;
         // A transaction of which not everything is there never was.
-        let whole = state.disk.log.transaction_end(u64::MAX);
-        state.disk.history = state.disk.history.cut(Stamp(state.disk.log.end()));
-        if whole < state.disk.log.end() {
-            self.cut(node, whole);
+        let log = &self.nodes[node].disk.log;
+        let whole = log.transaction_end(u64::MAX);
+        if whole < log.end() {
+            self.cut(node, whole)?;
         }
-        self.nodes[node].replayed = whole;
-        self.begin_reign(node, term, succession)
+        self.begin_reign(node, term, take_over.inheritance(Stamp(whole)))
     }
 
     /// A candidate wants the log.
@@ -314,22 +281,30 @@ impl World {
         from: usize,
         id: ConnectionId,
         term: Term,
-        history: &TermHistory,
-        end: u64,
+        log: &Continue,
     ) -> Result<(), Violation> {
         let name = self.nodes[from].id;
         let state = &mut self.nodes[node];
-        if let Verdict::Refused { highest, .. } = state.disk.fence.hear(term, name) {
+        if let Verdict::Refused { highest, .. } = state.disk.terms.fence.hear(term, name) {
             self.send(id, node, Message::Refused { highest, leader: None });
             return Ok(());
         }
-        let upto = state.disk.synced;
-        let Agreement::Upto(cut_at) = state.disk.history.agreement(Stamp(upto), history, Stamp(end)) else {
+        let end = Stamp(state.disk.synced);
+        let host = Host {
+            cluster: CLUSTER,
+            node: state.id,
+            above: Vec::new(),
+            term,
+            history: state.disk.terms.history.cut(end),
+            end,
+            needed_capacity: 0,
+            keep_alive_ms: 10,
+        };
+        let Ok(Agreed { welcome, .. }) = consider(&host, Some(CLUSTER), name, Term(0), log) else {
             return crate::Property::Logs.violated(format!("nodes {node} and {from} have one reign twice"));
         };
-        let blocks = state.disk.log.between(cut_at.0, upto).to_vec();
-        let history = state.disk.history.cut(Stamp(upto));
-        self.send(id, node, Message::Fetched { cut_at: cut_at.0, blocks, history });
+        let blocks = state.disk.log.between(welcome.cut_at.0, end.0).to_vec();
+        self.send(id, node, Message::Fetched { welcome, blocks });
         Ok(())
     }
 
@@ -337,9 +312,8 @@ impl World {
         &mut self,
         node: usize,
         id: ConnectionId,
-        cut_at: u64,
-        blocks: Vec<crate::log::Block>,
-        history: TermHistory,
+        welcome: &Welcome,
+        blocks: Vec<Block>,
     ) -> Result<(), Violation> {
         self.hang_up(id, node);
         let state = &mut self.nodes[node];
@@ -347,19 +321,15 @@ impl World {
             return Ok(());
         };
         candidate.fetching = None;
-        if cut_at < state.disk.log.end() {
-            if state.visible > cut_at {
-                self.check_seen(node, cut_at)?;
-                self.give_up(node);
-                return Ok(());
-            }
-            self.cut(node, cut_at);
+        let Ok(entry) = state.follower.welcomed(welcome, &state.disk.terms, false) else {
+            self.give_up(node);
+            return Ok(());
+        };
+        if !self.enter(node, welcome, entry)? {
+            self.give_up(node);
+            return Ok(());
         }
-        for block in blocks {
-            let digest = self.nodes[node].disk.log.push(block.clone());
-            self.check_block(node, &block, digest)?;
-        }
-        self.nodes[node].disk.history = history;
+        self.take_in_all(node, blocks)?;
         self.flush(node)?;
         // It counts once it is persistent.
         let (life, pause) = (self.nodes[node].life, 1500);

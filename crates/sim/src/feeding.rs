@@ -1,11 +1,13 @@
 //! Who has the log and passes it on: the primary, and a relay.
 
-use freshet_base::{Stamp, Term};
+use freshet_base::{NodeId, Stamp, Term};
 use freshet_cluster::{
     commit_rule::{CommitRule, Event},
     flow::{Boundaries, Flow, Next},
-    in_sync::Succession,
-    term::{Agreement, TermHistory, Verdict},
+    follower::{self, Ack},
+    handshake::{Continue, Host, Refusal, consider},
+    take_over::Inheritance,
+    term::Verdict,
 };
 
 use crate::{
@@ -14,32 +16,32 @@ use crate::{
     net::{ConnectionId, Message},
     node::{Feed, Feeding, Reign, Role},
     scenario::Broken,
-    world::{Crash, RING, What, World},
+    world::{CLUSTER, Crash, What, World},
 };
 
 impl World {
     /// `node` reigns from the end of its log on.
-    pub(crate) fn begin_reign(&mut self, node: usize, term: Term, succession: Succession) -> Result<(), Violation> {
+    pub(crate) fn begin_reign(&mut self, node: usize, term: Term, inheritance: Inheritance) -> Result<(), Violation> {
+        let Inheritance { succession, committed } = inheritance;
         let (rule, now) = (self.rule(), self.now);
         let broken = self.scenario.broken;
         let state = &mut self.nodes[node];
         let end = Stamp(state.disk.log.end());
-        if let Verdict::Refused { .. } = state.disk.fence.hear(term, state.id) {
+        if let Verdict::Refused { .. } = state.disk.terms.fence.hear(term, state.id) {
             return Ok(());
         }
-        state.disk.history = state.disk.history.cut(end);
-        state.disk.history.begin(term, end, state.id).expect("a term above all that were heard");
-        let told =
-            state.candidate.as_ref().map_or(Stamp(state.global), |candidate| candidate.candidacy.known_committed());
-        let known = if broken == Broken::TailTakenForCommitted { end } else { told.min(end) };
+        state.disk.terms.history = state.disk.terms.history.cut(end);
+        state.disk.terms.history.begin(term, end, state.id).expect("a term above all that were heard");
+        let known = if broken == Broken::TailTakenForCommitted { end } else { committed.min(end) };
         let rule = CommitRule::new(rule, end, now).known_committed(known).recorded(state.id, term, succession, now);
         let acknowledged = state.disk.log.transaction_end(known.0);
         state.role = Role::Primary(Box::new(Reign { term, rule, acknowledged }));
         state.feeding = None;
-        state.relay = None;
+        state.follower.passes_nothing();
+        state.follower.closed();
         state.candidate = None;
         state.returns = false;
-        state.feeding = Some(Feeding::new(term, end));
+        state.feeding = Some(Feeding::new(term, Vec::new(), end));
         state.ticks = None;
         state.recorded = end.0;
         let life = state.life;
@@ -88,7 +90,6 @@ impl World {
     }
 
     pub(crate) fn flushed(&mut self, node: usize, cuts: u32, to: u64) -> Result<(), Violation> {
-        let now = self.now;
         let state = &mut self.nodes[node];
         if state.cuts != cuts {
             // What it wrote was cut off meanwhile; whoever cut has begun another.
@@ -106,20 +107,13 @@ impl World {
         if !state.disk.dropped {
             state.disk.sure = to;
         }
-        state.note_sets(from, to);
+        let leaves = state.note_sets(from, to);
         if state.reign().is_some() {
             self.tell_rule(node, Event::Durable(Stamp(to)))?;
         } else {
-            if let Some(relay) = &mut state.relay {
-                let _ = relay.persisted(Stamp(to), now);
-                self.watch(node);
-                self.pump(node);
-            }
-            self.show(node)?;
-            self.acknowledge(node);
-            let state = &self.nodes[node];
-            let relay = state.link.as_ref().map(|link| self.peer(link.connection, node));
-            if relay.is_some() && relay == state.upstream && relay != state.leader && state.is_counted() {
+            self.told(node, follower::Event::Persisted(Stamp(to)))?;
+            self.acknowledge(node, false);
+            if leaves && self.scenario.broken != Broken::RelayNotLeft {
                 self.unlink(node)?;
             }
             self.settled_now(node);
@@ -128,62 +122,65 @@ impl World {
     }
 
     /// `from` wants to follow `node`.
-    #[allow(clippy::too_many_arguments, reason = "the fields of one message")]
     pub(crate) fn joins(
         &mut self,
         node: usize,
         from: usize,
         id: ConnectionId,
         fence: Term,
-        history: &TermHistory,
-        received: u64,
-        persisted: u64,
-        credit: u64,
+        log: Continue,
+        synchronous: bool,
     ) -> Result<(), Violation> {
-        let flow = self.flow();
-        let now = self.now;
+        let (flow, now, name) = (self.flow(), self.now, self.nodes[from].id);
         let reigns = self.nodes[node].reigns();
         let state = &mut self.nodes[node];
-        let follows = state.relays && state.link.as_ref().is_some_and(|link| link.term.is_some());
-        let serves = (reigns || follows) && state.candidate.is_none();
-        let (highest, leader) = (state.disk.fence.highest(), state.leader);
+        let follows = state.link.as_ref().is_some_and(|link| link.term.is_some());
+        // Commits may wait for it: it has to answer to the primary itself.
+        let counted = synchronous || state.disk.terms.may_wait_for(name);
+        let counted = counted && self.scenario.broken != Broken::RelayNotLeft;
+        let serves = (reigns || follows && !counted) && state.candidate.is_none();
+        let (highest, leader) = (state.disk.terms.fence.highest(), state.leader);
         let Some(feeding) = state.feeding.as_mut().filter(|_| serves) else {
             self.send(id, node, Message::Refused { highest, leader: leader.filter(|_| !reigns) });
             return Ok(());
         };
-        let (term, end) = (feeding.term, feeding.boundaries.available());
-        if fence > term {
-            self.send(id, node, Message::Refused { highest: fence, leader: None });
-            return if reigns { self.tell_rule(node, Event::Fenced { by: fence }) } else { Ok(()) };
-        }
-        let Agreement::Upto(cut_at) = state.disk.history.agreement(end, history, Stamp(received)) else {
-            return crate::Property::Logs.violated(format!("nodes {node} and {from} cannot be reconciled"));
+        let host = Host {
+            cluster: CLUSTER,
+            node: state.id,
+            above: feeding.above.clone(),
+            term: feeding.term,
+            history: state.disk.terms.history.clone(),
+            end: feeding.boundaries.available(),
+            needed_capacity: 0,
+            keep_alive_ms: 10,
         };
-        if !reigns && cut_at == end && received > end.0 {
-            // A relay that is merely behind has nothing to say yet: who follows it must not forget what it has shown.
-            self.send(id, node, Message::Refused { highest, leader: None });
-            return Ok(());
-        }
+        let agreed = match consider(&host, Some(CLUSTER), name, fence, &log) {
+            Ok(agreed) => agreed,
+            Err(Refusal::SameTermTwice { .. }) => {
+                return crate::Property::Logs.violated(format!("nodes {node} and {from} cannot be reconciled"));
+            }
+            Err(refusal) => {
+                self.send(id, node, Message::Refused { highest: highest.max(fence), leader: None });
+                let fenced = matches!(refusal, Refusal::Fenced { .. }) && reigns;
+                return if fenced { self.tell_rule(node, Event::Fenced { by: fence }) } else { Ok(()) };
+            }
+        };
         let before: Vec<ConnectionId> =
             feeding.feeds.iter().filter(|(_, feed)| feed.node == from).map(|(id, _)| *id).collect();
         for old in before {
             self.hang_up(old, node);
             self.left(node, old)?;
         }
-        let room = if self.scenario.broken == Broken::CreditIgnored { u64::MAX } else { credit.min(cut_at.0 + RING) };
-        let synchronous = match self.scenario.broken {
-            Broken::AsynchronousCounted => true,
-            // Who follows a relay is that relay's standby, as good as any.
-            _ => self.nodes[from].synchronous || !reigns,
-        };
-        let state = &mut self.nodes[node];
-        let (name, history) = (state.id, state.disk.history.clone());
-        self.send(id, node, Message::Welcome { term, reigns, node: name, history, cut_at: cut_at.0 });
+        // Who follows a relay is that relay's standby, as good as any.
+        let synchronous = synchronous || !reigns;
+        let cut_at = agreed.welcome.cut_at;
+        // No room before the standby has said so: it may have to cut its log first.
+        let flow = Flow::new(flow, cut_at, cut_at, now);
+        self.send(id, node, Message::Welcome { welcome: agreed.welcome });
         let Some(feeding) = &mut self.nodes[node].feeding else { return Ok(()) };
-        feeding.feeds.insert(id, Feed { node: from, flow: Flow::new(flow, cut_at, Stamp(room), now) });
-        let standby = self.nodes[from].id;
-        let persisted = Stamp(persisted).min(cut_at);
-        self.tell_rule(node, Event::Joined { standby, persisted, synchronous })?;
+        feeding.feeds.insert(id, Feed { node: from, flow });
+        let persisted = agreed.persisted;
+        self.tell_rule(node, Event::Joined { standby: name, persisted, synchronous })?;
         self.pump(node);
         Ok(())
     }
@@ -193,12 +190,12 @@ impl World {
         let now = self.now;
         let mut outgoing: Vec<(ConnectionId, Message)> = Vec::new();
         let state = &mut self.nodes[node];
-        let global = match (&state.role, &state.relay) {
-            (Role::Primary(reign), _) => Stamp(reign.acknowledged),
-            (Role::Standby, Some(relay)) => relay.downward(),
-            (Role::Standby, None) => return,
+        let global = match &state.role {
+            Role::Primary(reign) => Some(Stamp(reign.acknowledged)),
+            Role::Standby => state.follower.downward(),
         };
-        let Some(Feeding { term, boundaries, feeds, wakes }) = &mut state.feeding else { return };
+        let Some(global) = global else { return };
+        let Some(Feeding { term, boundaries, feeds, wakes, .. }) = &mut state.feeding else { return };
         let mut wake = u64::MAX;
         for (id, feed) in feeds.iter_mut() {
             loop {
@@ -245,13 +242,8 @@ impl World {
     }
 
     /// Somebody who is fed says what it holds.
-    pub(crate) fn acked(
-        &mut self,
-        node: usize,
-        id: ConnectionId,
-        persisted: Stamp,
-        credit: Stamp,
-    ) -> Result<(), Violation> {
+    pub(crate) fn acked(&mut self, node: usize, id: ConnectionId, ack: Ack) -> Result<(), Violation> {
+        let Ack { persisted, may_send_until: credit, .. } = ack;
         let Some(feeding) = &mut self.nodes[node].feeding else { return Ok(()) };
         let Some(feed) = feeding.feeds.get_mut(&id) else { return Ok(()) };
         let from = feed.node;
@@ -298,7 +290,13 @@ impl World {
 
 impl Feeding {
     /// Nobody yet, of a log that ends at `end`.
-    pub(crate) fn new(term: Term, end: Stamp) -> Self {
-        Self { term, boundaries: Boundaries::new(end, 24), feeds: std::collections::BTreeMap::new(), wakes: None }
+    pub(crate) fn new(term: Term, above: Vec<NodeId>, end: Stamp) -> Self {
+        Self {
+            term,
+            above,
+            boundaries: Boundaries::new(end, 24),
+            feeds: std::collections::BTreeMap::new(),
+            wakes: None,
+        }
     }
 }

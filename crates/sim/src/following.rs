@@ -1,23 +1,28 @@
-//! Who follows: receives, persists, acknowledges, replays, shows.
+//! Drives [`freshet_cluster::follower::Follower`]: its log is a sequence of blocks, its disk and
+//! its replay take their time.
 
 use std::cmp::Ordering;
 
-use freshet_base::{NodeId, Stamp, Term};
+use freshet_base::{Stamp, Term};
 use freshet_cluster::{
-    commit_rule::Event,
-    relay::Relay,
-    term::{TermHistory, Verdict},
+    commit_rule,
+    follower::{self, Ack, Decision, Entry},
+    handshake::{Continue, Welcome},
+    take_over::Answer,
+    term::{TermState, Verdict},
 };
 
 use crate::{
-    candidacy::Answer,
     checks::Violation,
     log::Block,
     net::{ConnectionId, Message},
     node::{Disk, Feeding, Link, Node},
     scenario::Broken,
-    world::{RING, TIMEOUT, What, World},
+    world::{RING, What, World},
 };
+
+/// No piece that is replayed is longer, unless a block is.
+const PIECE: u64 = 4000;
 
 impl World {
     /// Connects to the leader, unless there is a connection, or something better to do.
@@ -26,22 +31,33 @@ impl World {
         if !state.up || state.reign().is_some() || state.candidate.is_some() || state.link.is_some() {
             return;
         }
-        // Who may be in the in-sync set has to answer to the primary itself, until it is on record that it is not.
-        let upstream = state.upstream.filter(|_| !state.is_counted());
+        // One that may be in the in-sync set has to answer to the primary itself, until it is on
+        // record that it is not.
+        let counted = state.is_counted() && self.scenario.broken != Broken::RelayNotLeft;
+        let upstream = state.upstream.filter(|_| !counted);
         let Some(leader) = upstream.or(state.leader).filter(|leader| *leader != node) else {
             return self.reconnect(node);
         };
         self.nodes[node].memory.file += 1;
         let state = &self.nodes[node];
-        let message = Message::Join {
-            fence: state.disk.fence.highest(),
-            history: state.disk.history.clone(),
-            received: state.disk.log.end(),
-            persisted: state.disk.synced,
-            credit: state.credit(RING),
-        };
-        let connection = self.connect(node, leader, message);
+        let log = Continue { persisted: state.follower.to_acknowledge(), ..self.continuation(node) };
+        let fence = state.disk.terms.fence.highest();
+        let synchronous = state.synchronous || self.scenario.broken == Broken::AsynchronousCounted;
+        let connection = self.connect(node, leader, Message::Join { fence, log, synchronous });
         self.nodes[node].link = Some(Link { connection, term: None });
+    }
+
+    /// How this node's log would continue.
+    pub(crate) fn continuation(&self, node: usize) -> Continue {
+        let state = &self.nodes[node];
+        let overruns = self.scenario.broken == Broken::CreditIgnored;
+        Continue {
+            history: state.disk.terms.history.clone(),
+            received: Stamp(state.disk.log.end()),
+            persisted: Stamp(state.disk.synced),
+            capacity: if overruns { u64::MAX / 2 } else { RING },
+            may_send_until: if overruns { Stamp(u64::MAX / 2) } else { state.follower.free_until() },
+        }
     }
 
     /// Later.
@@ -67,86 +83,133 @@ impl World {
             self.hang_up(link.connection, node);
             self.revoke(node)?;
             self.nodes[node].link = None;
+            self.nodes[node].follower.closed();
         }
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the fields of one message")]
-    pub(crate) fn welcomed(
-        &mut self,
-        node: usize,
-        id: ConnectionId,
-        term: Term,
-        reigns: bool,
-        host: NodeId,
-        history: TermHistory,
-        cut_at: u64,
-    ) -> Result<(), Violation> {
-        let now = self.now;
+    pub(crate) fn welcomed(&mut self, node: usize, id: ConnectionId, welcome: &Welcome) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
         if state.link.as_ref().is_none_or(|link| link.connection != id) {
             self.hang_up(id, node);
             return Ok(());
         }
-        // The term of whoever relays is that of its primary.
-        let reigning = if reigns { host } else { history.reigns().last().map_or(host, |last| last.node) };
-        if let Verdict::Refused { .. } = state.disk.fence.hear(term, reigning) {
-            self.unlink(node)?;
-            return Ok(());
+        let mut terms = state.disk.terms.clone();
+        if self.scenario.broken == Broken::RelayNotLeft {
+            terms.set = None;
         }
-        if cut_at < state.disk.log.end() {
-            if state.visible > cut_at {
-                self.check_seen(node, cut_at)?;
-                return self.wipe(node);
-            }
-            if self.scenario.broken != Broken::CutForgotten {
-                self.cut(node, cut_at);
-            }
+        let Ok(entry) = state.follower.welcomed(welcome, &terms, false) else { return self.unlink(node) };
+        if let Verdict::Refused { .. } = state.disk.terms.fence.hear(welcome.term, entry.primary) {
+            return self.unlink(node);
         }
-        self.end_feeds(node);
-        let (ack, below) = (self.scenario.relay_ack, self.scenario.cascaded as u32);
+        if !self.enter(node, welcome, entry)? {
+            return self.wipe(node);
+        }
+        let now = self.now;
+        let continues = self.nodes[node].follower.continues(welcome);
+        if !continues {
+            self.end_feeds(node);
+        }
         let state = &mut self.nodes[node];
-        state.disk.history = history;
         state.returns = false;
-        state.link = Some(Link { connection: id, term: Some(term) });
+        state.link = Some(Link { connection: id, term: Some(welcome.term) });
         // What it had beyond is cut off, so there is room.
         self.net.connections[id].file = Some(state.memory.file);
-        self.check_terms(node)?;
-        let state = &mut self.nodes[node];
-        if state.relays {
-            let mut relay = Relay::new(ack, below, TIMEOUT, Stamp(state.disk.synced), now);
-            relay.heard_global(Stamp(state.global));
-            state.relay = Some(relay);
-            state.feeding = Some(Feeding::new(term, Stamp(state.disk.log.end())));
+        if state.follows.relay.is_some() && !continues {
+            state.follower.passes_nothing();
+            state.follower.pass_on(welcome, now);
+            let above = welcome.above.iter().copied().chain([welcome.node]).collect();
+            state.feeding = Some(Feeding::new(welcome.term, above, Stamp(state.disk.log.end())));
         }
+        state.follower.linked(welcome);
         self.watch(node);
-        self.acknowledge(node);
+        self.acknowledge(node, true);
         self.flush(node)
     }
 
+    /// Makes the own log a prefix of the sender's, and enters the sender's terms; false when
+    /// readers have seen what would have to be cut.
+    pub(crate) fn enter(&mut self, node: usize, welcome: &Welcome, entry: Entry) -> Result<bool, Violation> {
+        if let Some(at) = entry.cut {
+            if self.nodes[node].visible > at.0 {
+                self.check_seen(node, at.0)?;
+                return Ok(false);
+            }
+            if self.scenario.broken != Broken::CutForgotten {
+                self.cut(node, at.0)?;
+            }
+        }
+        let state = &mut self.nodes[node];
+        state.disk.terms.adopt(welcome.cluster, welcome.history.clone());
+        if self.scenario.broken != Broken::ToldOfAnother {
+            state.follower.entered(welcome);
+        }
+        self.check_terms(node)?;
+        Ok(true)
+    }
+
     /// The log from `at` on never was.
-    pub(crate) fn cut(&mut self, node: usize, at: u64) {
+    pub(crate) fn cut(&mut self, node: usize, at: u64) -> Result<(), Violation> {
+        // What is being replayed is waited for.
+        if let Some(to) = self.nodes[node].replaying.take() {
+            self.told(node, follower::Event::Replayed(Stamp(to)))?;
+        }
         self.report.cuts += 1;
         let state = &mut self.nodes[node];
+        if state.follower.hold(Stamp(at)).is_err() {
+            return self.check_seen(node, at);
+        }
         state.disk.log.cut(at);
         state.disk.synced = state.disk.synced.min(at);
         state.disk.dropped &= at > state.disk.sure;
         state.disk.sure = state.disk.sure.min(at);
-        state.replayed = state.replayed.min(at);
-        state.global = state.global.min(at);
+        state.follower.cut(Stamp(at));
         state.cuts += 1;
         state.flushing = false;
-        state.replaying = false;
+        Ok(())
     }
 
     /// The operator gives the node an empty disk.
     fn wipe(&mut self, node: usize) -> Result<(), Violation> {
         self.crash(node);
-        let fresh = Node::new(node, true, None, false);
-        let fence = self.nodes[node].disk.fence;
         let state = &mut self.nodes[node];
-        state.disk = Disk { fence, ..fresh.disk };
-        state.replayed = 0;
+        let fresh = Node::new(node, true, None, state.follows);
+        let fence = state.disk.terms.fence;
+        state.disk = Disk { terms: TermState { fence, ..TermState::empty() }, ..fresh.disk };
+        Ok(())
+    }
+
+    /// The follower hears what has happened, and what it says is carried out.
+    pub(crate) fn told(&mut self, node: usize, event: follower::Event<'_>) -> Result<(), Violation> {
+        let (now, broken) = (self.now, self.scenario.broken);
+        let event = match event {
+            follower::Event::Told(_) if broken == Broken::ViewAheadOfOthers => follower::Event::Told(Stamp::MAX),
+            event => event,
+        };
+        let state = &mut self.nodes[node];
+        let log = &state.disk.log;
+        let whole = |at: Stamp| match broken {
+            Broken::ViewWithinTransactions => at,
+            _ => Stamp(log.transaction_end(at.0)),
+        };
+        let decision = state.follower.apply(event, now, whole);
+        self.carry_out(node, decision)
+    }
+
+    fn carry_out(&mut self, node: usize, decision: Decision) -> Result<(), Violation> {
+        let state = &self.nodes[node];
+        let shown = match self.scenario.broken {
+            Broken::ViewAheadOfPersistence => Some(state.disk.log.transaction_end(state.follower.replayed().0)),
+            _ => decision.show.map(|show| show.0),
+        };
+        if let Some(shown) = shown.filter(|shown| *shown > state.visible && state.reign().is_none()) {
+            self.check_view(node, shown)?;
+            self.nodes[node].visible = shown;
+        }
+        if decision.down.is_some() || decision.places {
+            self.pump(node);
+        }
+        self.watch(node);
         Ok(())
     }
 
@@ -160,42 +223,31 @@ impl World {
         global: u64,
     ) -> Result<(), Violation> {
         let broken = self.scenario.broken;
-        let state = &self.nodes[node];
+        let state = &mut self.nodes[node];
         let current = state.link.as_ref().is_some_and(|link| link.connection == id && link.term == Some(term));
-        let admitted = state.disk.fence.admits(term) || broken == Broken::OldTermAccepted;
-        if !current || !admitted {
-            if current {
-                self.unlink(node)?;
-            }
+        if !current {
             return Ok(());
         }
+        if !state.follower.takes(term, &state.disk.terms.fence) && broken != Broken::OldTermAccepted {
+            return self.unlink(node);
+        }
+        state.follower.told_level(self.scenario.synchronous as u32, self.scenario.safety);
         let silent = blocks.is_empty();
-        let from = state.disk.log.end();
+        // First what is committed, which rides on it: what is then replayed may be seen at once.
+        self.told(node, follower::Event::Told(Stamp(global)))?;
         if !self.take_in(node, blocks)? {
             return self.unlink(node);
         }
-        let state = &mut self.nodes[node];
-        let to = state.disk.log.end();
-        state.global = state.global.max(global);
-        if let Some(relay) = &mut state.relay {
-            relay.heard_global(Stamp(global));
-        }
-        if let Some(feeding) = state.feeding.as_mut().filter(|_| to > from) {
-            let ends: Vec<Stamp> = state.disk.log.between(from, to).iter().map(|block| Stamp(block.end())).collect();
-            feeding.boundaries.push(Stamp(from), Stamp(to), &ends);
-        }
-        self.pump(node);
-        self.show(node)?;
-        self.replay(node);
-        if silent || broken == Broken::AckBeforePersist {
-            self.acknowledge(node);
-        }
+        self.acknowledge(node, silent);
         self.flush(node)
     }
 
     /// Puts blocks behind those that were received; false when they do not follow.
     pub(crate) fn take_in(&mut self, node: usize, blocks: Vec<Block>) -> Result<bool, Violation> {
         let broken = self.scenario.broken;
+        let from = self.nodes[node].disk.log.end();
+        let mut ends = Vec::new();
+        let mut follows = true;
         for block in blocks {
             let state = &mut self.nodes[node];
             let end = state.disk.log.end();
@@ -203,9 +255,10 @@ impl World {
                 if broken == Broken::CutForgotten && block.start < end {
                     continue;
                 }
-                return Ok(false);
+                follows = false;
+                break;
             }
-            if block.end() > state.credit(RING) {
+            if block.end() > state.follower.free_until().0 {
                 if broken != Broken::CreditIgnored {
                     return crate::Property::Logs.violated(format!("the ring of node {node} is overrun"));
                 }
@@ -215,74 +268,82 @@ impl World {
                     self.check_log(node, spoilt)?;
                 }
             }
+            ends.push(Stamp(block.end()));
             let digest = self.nodes[node].disk.log.push(block.clone());
             self.check_block(node, &block, digest)?;
         }
-        Ok(true)
+        let Some(to) = ends.last().copied() else { return Ok(follows) };
+        if let Some(feeding) = self.nodes[node].feeding.as_mut() {
+            feeding.boundaries.push(Stamp(from), to, &ends);
+            self.pump(node);
+        }
+        self.told(node, follower::Event::Accepted(&ends))?;
+        self.replay(node);
+        Ok(follows)
+    }
+
+    /// The same for the end of another log, which has room.
+    pub(crate) fn take_in_all(&mut self, node: usize, blocks: Vec<Block>) -> Result<(), Violation> {
+        let ends: Vec<Stamp> = blocks.iter().map(|block| Stamp(block.end())).collect();
+        for block in blocks {
+            let digest = self.nodes[node].disk.log.push(block.clone());
+            self.check_block(node, &block, digest)?;
+        }
+        if !ends.is_empty() {
+            self.told(node, follower::Event::Accepted(&ends))?;
+            self.replay(node);
+        }
+        Ok(())
     }
 
     /// Says what is persistent here, and how much room there is.
-    pub(crate) fn acknowledge(&mut self, node: usize) {
-        let state = &self.nodes[node];
-        let Some(Link { connection, term: Some(term) }) = state.link else { return };
-        if !state.disk.fence.admits(term) && self.scenario.broken != Broken::OldTermAccepted {
-            return;
+    pub(crate) fn acknowledge(&mut self, node: usize, anyway: bool) {
+        let (now, broken) = (self.now, self.scenario.broken);
+        let credit = self.continuation(node).may_send_until;
+        let state = &mut self.nodes[node];
+        let Some(Link { connection, term: Some(_) }) = state.link else { return };
+        let fence = state.disk.terms.fence;
+        let admits = |term| fence.admits(term) || broken == Broken::OldTermAccepted;
+        let anyway = anyway || broken == Broken::AckBeforePersist;
+        let Some(mut ack) = state.follower.ack(credit, now, anyway, admits) else { return };
+        if broken == Broken::AckBeforePersist {
+            ack = Ack { persisted: Stamp(state.disk.log.end()), ..ack };
         }
-        let persisted = match (self.scenario.broken, &state.relay) {
-            (Broken::AckBeforePersist, _) => state.disk.log.end(),
-            (_, Some(relay)) => relay.upward().0,
-            (_, None) => state.disk.synced,
-        };
-        let credit = state.credit(RING);
-        self.send(connection, node, Message::Ack { persisted, credit });
+        self.send(connection, node, Message::Ack { ack });
     }
 
     pub(crate) fn replay(&mut self, node: usize) {
-        let slow = if self.dice.one_in(25) { 40 } else { 1 };
-        let pause = self.dice.between(20, 250) * slow;
+        let mut piece = Vec::new();
         let state = &mut self.nodes[node];
-        let to = state.disk.log.end();
-        if state.replaying || state.replayed >= to {
+        if state.follower.next_piece(PIECE, &mut piece).is_none() {
             return;
         }
-        state.replaying = true;
+        let to = piece.last().expect("a piece has an end").0;
+        state.replaying = Some(to);
         let (life, cuts) = (state.life, state.cuts);
+        let slow = if self.dice.one_in(25) { 40 } else { 1 };
+        let pause = self.dice.between(20, 250) * slow;
         self.after(pause, What::Replayed { node, life, cuts, to });
     }
 
     pub(crate) fn replayed(&mut self, node: usize, cuts: u32, to: u64) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
-        if state.cuts != cuts {
+        if state.cuts != cuts || state.replaying.take().is_none() {
             return Ok(());
         }
-        state.replaying = false;
-        state.replayed = to;
-        self.show(node)?;
+        self.told(node, follower::Event::Replayed(Stamp(to)))?;
         if self.nodes[node].reign().is_none() {
-            self.acknowledge(node);
+            self.acknowledge(node, false);
         }
         self.replay(node);
         Ok(())
     }
 
-    /// Readers see what is replayed, persistent here, and wherever the safety level demands.
-    pub(crate) fn show(&mut self, node: usize) -> Result<(), Violation> {
-        let state = &self.nodes[node];
-        if state.reign().is_some() {
-            return Ok(());
-        }
-        let least = match self.scenario.broken {
-            Broken::ViewAheadOfPersistence => state.replayed,
-            Broken::ViewAheadOfOthers => state.replayed.min(state.disk.synced),
-            _ => state.replayed.min(state.disk.synced).min(state.global),
-        };
-        let whole = match self.scenario.broken {
-            Broken::ViewWithinTransactions => least,
-            _ => state.disk.log.transaction_end(least),
-        };
-        if whole > state.visible {
-            self.check_view(node, whole)?;
-            self.nodes[node].visible = whole;
+    /// Replays all that was received, at once.
+    pub(crate) fn finish_replay(&mut self, node: usize) -> Result<(), Violation> {
+        while let Some(to) = self.nodes[node].replaying.take() {
+            self.told(node, follower::Event::Replayed(Stamp(to)))?;
+            self.replay(node);
         }
         Ok(())
     }
@@ -297,7 +358,7 @@ impl World {
     ) -> Result<(), Violation> {
         let name = self.nodes[from].id;
         let state = &mut self.nodes[node];
-        if let Verdict::Refused { highest, .. } = state.disk.fence.hear(term, name) {
+        if let Verdict::Refused { highest, .. } = state.disk.terms.fence.hear(term, name) {
             let leader = if state.reign().is_some() { Some(node) } else { state.leader };
             self.send(id, node, Message::Refused { highest, leader });
             // Two reign in one term.
@@ -308,7 +369,7 @@ impl World {
         self.hears_of(node, term, name);
         self.send(id, node, Message::Heard);
         if self.nodes[node].reign().is_some() {
-            return self.tell_rule(node, Event::Fenced { by: term });
+            return self.tell_rule(node, commit_rule::Event::Fenced { by: term });
         }
         self.give_up(node);
         self.nodes[node].leader = Some(from);
@@ -326,7 +387,7 @@ impl World {
         if self.scenario.broken == Broken::ContestIgnored {
             return Ok(());
         }
-        self.tell_rule(node, Event::Contested { term, yields })
+        self.tell_rule(node, commit_rule::Event::Contested { term, yields })
     }
 
     /// A later term is in force, or whoever was asked has no log to give.
@@ -340,11 +401,14 @@ impl World {
         self.hang_up(id, node);
         let state = &mut self.nodes[node];
         if state.candidate.as_ref().is_some_and(|candidate| candidate.asked.contains(&id)) {
-            return self.answered(node, id, Answer::Refused(highest, leader));
+            if let Some(candidate) = &mut state.candidate {
+                candidate.leader = leader.or(candidate.leader);
+            }
+            return self.answered(node, id, Answer::Higher(highest));
         }
         if let Some(reign) = state.reign() {
             return match highest.cmp(&reign.term) {
-                Ordering::Greater => self.tell_rule(node, Event::Fenced { by: highest }),
+                Ordering::Greater => self.tell_rule(node, commit_rule::Event::Fenced { by: highest }),
                 Ordering::Equal => self.contested_in(node, highest, false),
                 Ordering::Less => Ok(()),
             };

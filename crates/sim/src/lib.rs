@@ -1,5 +1,6 @@
-//! A whole cluster in one thread: the state machines of crate `cluster`, bound to a clock, a network and disks
-//! that a seed drives. What production binds to threads, sockets and files is bound here to events; the decisions are the same code.
+//! A whole cluster in one thread: the state machines of crate `cluster`, bound to a clock, a
+//! network and disks that a seed drives. What production binds to threads, sockets and files is
+//! bound here to events; the decisions are the same code.
 //!
 //! | module | is |
 //! |---|---|
@@ -42,7 +43,8 @@ mod world;
 pub use checks::{Property, Violation};
 pub use scenario::{Broken, Scenario};
 
-/// What happened in a run in which nothing was violated: enough to see that the run was worth something.
+/// What happened in a run in which nothing was violated: enough to see that the run was worth
+/// something.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
     /// Transactions that were acknowledged.

@@ -1,4 +1,5 @@
-//! Logs as what they are: sequences of blocks, each with a name and a content, so that two that part are seen to part.
+//! Logs as what they are: sequences of blocks, each with a name and a content, so that two that
+//! part are seen to part.
 
 use std::rc::Rc;
 

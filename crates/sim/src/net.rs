@@ -1,12 +1,16 @@
-//! Connections: in order within one direction, unordered among one another; a message that is lost ends its connection.
+//! Connections: in order within one direction, unordered among one another; a message that is lost
+//! ends its connection.
 
 use std::collections::BTreeSet;
 
-use freshet_base::{NodeId, Stamp, Term};
-use freshet_cluster::term::{Living, LogState, TermHistory};
+use freshet_base::Term;
+use freshet_cluster::{
+    follower::Ack,
+    handshake::{Continue, Welcome},
+    take_over::{Answer, Question},
+};
 
 use crate::{
-    candidacy::Answer,
     log::Block,
     world::{What, World},
 };
@@ -18,17 +22,12 @@ pub(crate) type ConnectionId = usize;
 pub(crate) enum Message {
     Join {
         fence: Term,
-        history: TermHistory,
-        received: u64,
-        persisted: u64,
-        credit: u64,
+        log: Continue,
+        /// Whether commits may wait for the node that joins.
+        synchronous: bool,
     },
     Welcome {
-        term: Term,
-        reigns: bool,
-        node: NodeId,
-        history: TermHistory,
-        cut_at: u64,
+        welcome: Welcome,
     },
     Batch {
         term: Term,
@@ -40,35 +39,26 @@ pub(crate) enum Message {
         global: u64,
     },
     Ack {
-        persisted: u64,
-        credit: u64,
+        ack: Ack,
     },
     /// To the one who writes, from the memory itself.
     ReadBack {
         to: u64,
     },
     Consult {
-        term: Term,
-        binding: bool,
-        /// Of a primary of before that comes back: the latest term that it has heard of.
-        comes_back: Option<Term>,
+        question: Question,
     },
-    /// A node reigns, and a former primary has to give way.
-    Reigned {
-        reign: Living,
-    },
-    State {
-        log: LogState,
+    /// Of a node that was asked.
+    Answer {
+        answer: Answer,
     },
     Fetch {
         term: Term,
-        history: TermHistory,
-        end: u64,
+        log: Continue,
     },
     Fetched {
-        cut_at: u64,
+        welcome: Welcome,
         blocks: Vec<Block>,
-        history: TermHistory,
     },
     Announce {
         term: Term,
@@ -186,25 +176,18 @@ impl World {
             };
         }
         match message {
-            Message::Join { fence, history, received, persisted, credit } => {
-                self.joins(to, from, id, fence, &history, received, persisted, credit)?;
-            }
-            Message::Welcome { term, reigns, node, history, cut_at } => {
-                self.welcomed(to, id, term, reigns, node, history, cut_at)?;
-            }
+            Message::Join { fence, log, synchronous } => self.joins(to, from, id, fence, log, synchronous)?,
+            Message::Welcome { welcome } => self.welcomed(to, id, &welcome)?,
             Message::Batch { term, blocks, global } if self.scenario.mapped => self.land(to, id, term, blocks, global),
             Message::Watermark { term, global } if self.scenario.mapped => self.land(to, id, term, Vec::new(), global),
             Message::Batch { term, blocks, global } => self.batch(to, id, term, blocks, global)?,
             Message::Watermark { term, global } => self.batch(to, id, term, Vec::new(), global)?,
             Message::ReadBack { to: read } => self.read_back(to, id, read)?,
-            Message::Ack { persisted, credit } => self.acked(to, id, Stamp(persisted), Stamp(credit))?,
-            Message::Consult { term, binding, comes_back } => {
-                self.consulted(to, from, id, term, binding, comes_back)?;
-            }
-            Message::Reigned { reign } => self.answered(to, id, Answer::Reigned(reign))?,
-            Message::State { log } => self.answered(to, id, Answer::Log(log))?,
-            Message::Fetch { term, history, end } => self.fetched_from(to, from, id, term, &history, end)?,
-            Message::Fetched { cut_at, blocks, history } => self.fetched(to, id, cut_at, blocks, history)?,
+            Message::Ack { ack } => self.acked(to, id, ack)?,
+            Message::Consult { question } => self.consulted(to, from, id, question)?,
+            Message::Answer { answer } => self.answered(to, id, answer)?,
+            Message::Fetch { term, log } => self.fetched_from(to, from, id, term, &log)?,
+            Message::Fetched { welcome, blocks } => self.fetched(to, id, &welcome, blocks)?,
             Message::Announce { term } => self.announced(to, from, id, term)?,
             Message::Heard => self.hang_up(id, to),
             Message::Refused { highest, leader } => self.refused(to, id, highest, leader)?,

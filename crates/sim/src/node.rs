@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use freshet_base::{NodeId, Stamp, Term};
 use freshet_cluster::{
+    Moment,
     commit_rule::CommitRule,
     flow::{Boundaries, Flow},
-    in_sync::InSyncSet,
-    relay::Relay,
-    term::{Candidacy, Fence, Living, LogState, TermHistory},
+    follower::{Begun, Follower, FollowerConfig},
+    take_over::{LogState, TakeOver},
+    term::{Fence, Living, TermState},
 };
 
 use crate::{log::Log, net::ConnectionId, one_sided::Memory};
@@ -19,7 +20,8 @@ pub(crate) struct Node {
     pub synchronous: bool,
     /// Follows this relay rather than the primary, while that is a standby.
     pub upstream: Option<usize>,
-    pub relays: bool,
+    /// How it follows; as a relay it has rules for those below.
+    pub follows: FollowerConfig,
     pub up: bool,
     /// Counts starts: what was meant for an earlier life is not delivered.
     pub life: u32,
@@ -32,15 +34,13 @@ pub(crate) struct Node {
     pub leader: Option<usize>,
     /// It was a primary before, and has neither reigned nor followed anybody since it was started.
     pub returns: bool,
-    /// Who said last that it reigns, or is about to, and until when that counts.
-    pub heard_of: Option<(Living, u64)>,
     pub link: Option<Link>,
     pub reconnects: bool,
-    pub replayed: u64,
-    pub replaying: bool,
-    pub global: u64,
+    pub follower: Follower,
+    /// Where the piece ends that is being replayed.
+    pub replaying: Option<u64>,
+    /// What its readers see.
     pub visible: u64,
-    pub relay: Option<Relay>,
     pub feeding: Option<Feeding>,
     pub candidate: Option<Candidate>,
     pub ticks: Option<u64>,
@@ -61,11 +61,7 @@ pub(crate) struct Disk {
     pub dropped: bool,
     /// The next sync fails.
     pub failing: bool,
-    pub history: TermHistory,
-    pub fence: Fence,
-    pub set: Option<InSyncSet>,
-    /// The latest reign of its own in which an in-sync set took effect.
-    pub reigned: Option<Term>,
+    pub terms: TermState,
     pub full: bool,
     /// A flush takes so many times longer.
     pub slowness: u64,
@@ -94,6 +90,8 @@ pub(crate) struct Link {
 /// Who is fed from this node's log.
 pub(crate) struct Feeding {
     pub term: Term,
+    /// Whose log this node's is, if it is a relay.
+    pub above: Vec<NodeId>,
     pub boundaries: Boundaries,
     pub feeds: BTreeMap<ConnectionId, Feed>,
     pub wakes: Option<u64>,
@@ -106,13 +104,13 @@ pub(crate) struct Feed {
 
 /// A take-over, or a restart, in preparation.
 pub(crate) struct Candidate {
-    pub candidacy: Candidacy,
-    pub binding: bool,
-    pub force: bool,
-    pub round: u32,
-    /// A node that restarts gives way to the node that reigns, in the latest term that it has heard
-    /// of or a later one.
+    pub take_over: TakeOver,
+    /// As it was when it began, or was raised last.
+    pub fence: Fence,
+    /// It comes back without having been told to: the latest term that it had heard of.
     pub comes_back: Option<Term>,
+    /// Counts rounds, and what else has a time.
+    pub round: u32,
     /// Who was named by somebody who refused.
     pub leader: Option<usize>,
     /// Whose answers are outstanding.
@@ -122,12 +120,12 @@ pub(crate) struct Candidate {
 }
 
 impl Node {
-    pub fn new(index: usize, synchronous: bool, upstream: Option<usize>, relays: bool) -> Self {
+    pub fn new(index: usize, synchronous: bool, upstream: Option<usize>, follows: FollowerConfig) -> Self {
         Self {
             id: NodeId(index as u64),
             synchronous,
             upstream,
-            relays,
+            follows,
             up: false,
             life: 0,
             disk: Disk {
@@ -136,10 +134,7 @@ impl Node {
                 sure: 0,
                 dropped: false,
                 failing: false,
-                history: TermHistory::default(),
-                fence: Fence::new(Term(0), None),
-                set: None,
-                reigned: None,
+                terms: TermState::empty(),
                 full: false,
                 slowness: 1,
             },
@@ -148,14 +143,11 @@ impl Node {
             cuts: 0,
             leader: None,
             returns: false,
-            heard_of: None,
             link: None,
             reconnects: false,
-            replayed: 0,
-            replaying: false,
-            global: 0,
+            follower: Follower::new(NodeId(index as u64), follows, Begun::default()),
+            replaying: None,
             visible: 0,
-            relay: None,
             feeding: None,
             candidate: None,
             ticks: None,
@@ -167,11 +159,11 @@ impl Node {
     /// What it says to a candidate.
     pub fn log_state(&self) -> LogState {
         LogState {
-            history: self.disk.history.clone(),
+            history: self.disk.terms.history.clone(),
             end: Stamp(self.disk.synced),
-            set: self.disk.set.clone(),
+            set: self.disk.terms.set.clone(),
             synchronous: self.synchronous,
-            committed: Stamp(self.reign().map_or(self.global, |reign| reign.acknowledged)),
+            committed: self.reign().map_or(self.follower.global(), |reign| Stamp(reign.acknowledged)),
         }
     }
 
@@ -195,33 +187,33 @@ impl Node {
     }
 
     /// The reign under which it lives.
-    pub fn living(&self, now: u64) -> Option<Living> {
+    pub fn living(&self, now: Moment) -> Option<Living> {
         if let Some(reign) = self.reign() {
             return self.reigns().then_some(Living { term: reign.term, node: self.id });
         }
-        let fence = self.disk.fence;
-        let reign = Living { term: fence.highest(), node: fence.holder()? };
-        let follows = self.link.as_ref().is_some_and(|link| link.term == Some(reign.term));
-        let heard = self.heard_of.is_some_and(|(heard, until)| heard == reign && now < until);
-        (follows || heard).then_some(reign)
+        self.follower.living(&self.disk.terms.fence, now).map(|(reign, _)| reign)
     }
 
     /// Whether commits may wait for it.
     pub fn is_counted(&self) -> bool {
-        self.disk.set.as_ref().is_some_and(|set| set.may_have(self.id))
+        self.disk.terms.may_wait_for(self.id)
     }
 
-    /// The end of what was written since `from` that records an in-sync set becomes known.
-    pub fn note_sets(&mut self, from: u64, to: u64) {
-        for block in self.disk.log.between(from, to) {
-            if let Some(set) = &block.set {
-                self.disk.set = InSyncSet::newer(self.disk.set.take(), Some((**set).clone()));
-            }
+    /// What was written since `from` that records an in-sync set becomes known. Says whether the
+    /// node has to leave the relay that it follows.
+    pub fn note_sets(&mut self, from: u64, to: u64) -> bool {
+        let mut leaves = false;
+        for set in self.disk.log.between(from, to).iter().filter_map(|block| block.set.as_deref()) {
+            self.disk.terms.note_set(set.clone());
+            leaves |= self.follower.noted(set);
         }
+        leaves
     }
 
-    /// Where a standby's ring has room up to, given its capacity.
-    pub fn credit(&self, capacity: u64) -> u64 {
-        self.disk.synced.min(self.replayed) + capacity
+    /// It starts as a standby that has replayed the log on its disk.
+    pub fn start(&mut self) {
+        let end = Stamp(self.disk.log.end());
+        let begun = Begun { received: end, persisted: end, replayed: end, ..Begun::default() };
+        self.follower = Follower::new(self.id, self.follows, begun);
     }
 }

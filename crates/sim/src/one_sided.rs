@@ -6,7 +6,11 @@
 use std::collections::VecDeque;
 
 use freshet_base::{Stamp, Term};
-use freshet_cluster::{commit_rule::Event, in_sync::InSyncSet, term::LogState};
+use freshet_cluster::{
+    commit_rule::Event,
+    in_sync::InSyncSet,
+    take_over::{Answer, LogState},
+};
 
 use crate::{
     checks::Violation,
@@ -150,7 +154,7 @@ impl World {
             return;
         }
         let log = self.told_by(&self.nodes[node]);
-        self.send(id, node, Message::State { log });
+        self.send(id, node, Message::Answer { answer: Answer::Log(log) });
     }
 
     /// Whether all is persistent that was received.

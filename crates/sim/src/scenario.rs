@@ -51,6 +51,16 @@ pub enum Broken {
     MovedAtJoinOnly,
     /// A primary that comes back by itself takes the reign from a living one.
     ReignPassedOver,
+    /// A standby that was started again takes the level for 1-safe before a primary has told it.
+    LevelForgotten,
+    /// A candidate raises its fence as it was when it began, whatever it has promised since.
+    OwnPromiseForgotten,
+    /// What a node has promised does not outlive a loss of power.
+    PromiseNotDurable,
+    /// What a primary has told of its log is believed of its successor's.
+    ToldOfAnother,
+    /// A standby follows its relay although commits may count on it.
+    RelayNotLeft,
     /// A node that has promised itself to another, or asked for a promise without success, does not
     /// come back by itself.
     PromiseForgotten,
@@ -61,7 +71,8 @@ pub enum Broken {
 pub struct Scenario {
     /// What commits promise.
     pub safety: Safety,
-    /// How many synchronous standbys there are: nodes 1 and following; node 0 begins as the primary.
+    /// How many synchronous standbys there are: nodes 1 and following; node 0 begins as the
+    /// primary.
     pub synchronous: usize,
     /// How many asynchronous standbys follow these.
     pub asynchronous: usize,
@@ -71,7 +82,8 @@ pub struct Scenario {
     pub relay_ack: RelayAck,
     /// Under 2-safe: no commits with fewer standbys than this.
     pub floor: u32,
-    /// Whether the operator forces take-overs that are refused. What may be lost is not checked then.
+    /// Whether the operator forces take-overs that are refused. What may be lost is not checked
+    /// then.
     pub force: bool,
     /// Primaries write into their standbys' memory, which they have mapped; and processes stand
     /// still and continue.

@@ -6,13 +6,15 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Safety, Stamp, Term};
+use freshet_base::{ClusterId, Safety, Stamp, Term};
 use freshet_cluster::{
     Moment,
     commit_rule::{Event, RuleConfig},
     flow::FlowConfig,
+    follower::{self, FollowerConfig, RelayRules, ReplayMode},
     in_sync::{InSyncSet, Succession},
-    term::{Reign, may_come_back},
+    take_over::Inheritance,
+    term::{Fence, Reign, may_come_back},
 };
 
 use crate::{
@@ -28,6 +30,10 @@ use crate::{
 
 /// How long a standby may stall.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(30);
+/// How long a node that reigns, or is about to, may be silent.
+const SILENCE: Duration = Duration::from_millis(30);
+/// All nodes are of this cluster.
+pub(crate) const CLUSTER: ClusterId = ClusterId(1);
 /// What a standby's ring holds.
 pub(crate) const RING: u64 = 6000;
 /// The longest stretch of the log that is written and not committed.
@@ -118,7 +124,19 @@ impl World {
             .map(|index| {
                 let synchronous = index <= scenario.synchronous;
                 let below = index > scenario.synchronous + scenario.asynchronous;
-                Node::new(index, synchronous, below.then_some(1), index == 1 && scenario.cascaded > 0)
+                let relays = index == 1 && scenario.cascaded > 0;
+                let rules = RelayRules {
+                    ack: scenario.relay_ack,
+                    standbys: scenario.cascaded as u32,
+                    standby_timeout: TIMEOUT,
+                };
+                let follows = FollowerConfig {
+                    replay: ReplayMode::Pipelined,
+                    capacity: RING,
+                    patience: SILENCE,
+                    relay: relays.then_some(rules),
+                };
+                Node::new(index, synchronous, below.then_some(1), follows)
             })
             .collect();
         Self {
@@ -177,9 +195,10 @@ impl World {
     }
 
     pub fn run(mut self) -> Result<Report, Violation> {
-        self.nodes[0].disk.fence = freshet_cluster::term::Fence::new(Term(0), None);
+        self.nodes[0].disk.terms.fence = Fence::new(Term(0), None);
         self.nodes[0].up = true;
-        self.begin_reign(0, Term(1), Succession::New(1))?;
+        let inheritance = Inheritance { succession: Succession::New(1), committed: Stamp::ZERO };
+        self.begin_reign(0, Term(1), inheritance)?;
         for node in 1..self.nodes.len() {
             // Some join late, and have to catch up.
             let late = if self.dice.one_in(4) { self.scenario.chaos / 2 } else { 3000 };
@@ -405,7 +424,10 @@ impl World {
         let state = &mut self.nodes[node];
         state.disk.synced = state.disk.synced.min(end);
         (state.disk.sure, state.disk.dropped) = (end, false);
-        state.replayed = state.replayed.min(end);
+        if self.scenario.broken == Broken::PromiseNotDurable {
+            let terms = &mut state.disk.terms;
+            terms.fence = Fence::new(terms.history.last_term(), terms.history.reigns().last().map(|last| last.node));
+        }
     }
 
     /// A restart finds where the log ends, and makes all of it durable before it tells anybody.
@@ -420,7 +442,8 @@ impl World {
             Broken::TailNotRewritten if disk.dropped => {}
             _ => (disk.sure, disk.dropped) = (end, false),
         }
-        self.nodes[node].note_sets(synced, end);
+        let _ = self.nodes[node].note_sets(synced, end);
+        self.nodes[node].start();
     }
 
     pub(crate) fn crash_of(&mut self, node: usize, how: Crash) {
@@ -433,21 +456,19 @@ impl World {
             Crash::Power => self.lose_power(node),
         }
         let state = &mut self.nodes[node];
-        let end = state.disk.log.end();
         state.life += 1;
         state.cuts += 1;
         state.role = Role::Standby;
         state.flushing = false;
-        state.replaying = false;
+        state.replaying = None;
         state.reconnects = false;
         state.link = None;
-        state.relay = None;
         state.feeding = None;
         state.candidate = None;
         state.ticks = None;
         state.memory = Memory { file: state.memory.file + 1, ..Memory::default() };
-        state.heard_of = None;
-        (state.replayed, state.global, state.visible) = (end, 0, 0);
+        state.visible = 0;
+        state.start();
         for id in 0..self.net.connections.len() {
             if self.net.connections[id].open && self.net.connections[id].ends.contains(&node) {
                 self.lose(id);
@@ -463,18 +484,18 @@ impl World {
         }
         self.settle(node);
         let state = &mut self.nodes[node];
-        let undisturbed = |last: &Reign| (last.node, last.term) == (state.id, state.disk.fence.highest());
+        let undisturbed = |last: &Reign| (last.node, last.term) == (state.id, state.disk.terms.fence.highest());
         state.returns = match self.scenario.broken {
             // As if a node that was told of a later term waited to be told which node to follow.
-            Broken::PromiseForgotten => state.disk.history.reigns().last().is_some_and(undisturbed),
-            _ => may_come_back(state.id, &state.disk.history, &state.disk.fence),
+            Broken::PromiseForgotten => state.disk.terms.history.reigns().last().is_some_and(undisturbed),
+            _ => may_come_back(state.id, &state.disk.terms.history, &state.disk.terms.fence),
         };
         if state.returns {
             return self.restart(node);
         }
         let state = &self.nodes[node];
         // Its own reign was the last that it has heard of only if nobody told it otherwise.
-        let holder = state.disk.fence.holder().map(|holder| holder.0 as usize).filter(|holder| *holder != node);
+        let holder = state.disk.terms.fence.holder().map(|holder| holder.0 as usize).filter(|holder| *holder != node);
         self.nodes[node].leader = holder.or(self.nodes[node].leader).or(Some(0));
         self.follow(node);
         Ok(())
@@ -497,7 +518,8 @@ impl World {
             }
         }
         if reigning.len() > 1 && self.calm && self.scenario.force && self.dice.one_in(4) {
-            // Whoever was forced may have committed in the same term as another: then somebody has to choose.
+            // Whoever was forced may have committed in the same term as another: then somebody has
+            // to choose.
             let (last, rest) = reigning.split_last().expect("there are several");
             self.crash(*last);
             for node in rest {
@@ -511,7 +533,8 @@ impl World {
             && self.contested(*primary)
             && self.dice.one_in(4)
         {
-            // Others have promised themselves to another node in the same term: a later one resolves it.
+            // Others have promised themselves to another node in the same term: a later one
+            // resolves it.
             self.crash(*primary);
             return Ok(());
         }
@@ -525,7 +548,7 @@ impl World {
                 .filter(|node| self.nodes[*node].up && self.nodes[*node].reign().is_none())
                 .filter(|node| self.nodes[*node].candidate.is_none() && runs(&self.nodes[*node]))
                 // Who belongs to no cluster yet cannot be asked to take over.
-                .filter(|node| !self.nodes[*node].disk.history.reigns().is_empty())
+                .filter(|node| !self.nodes[*node].disk.terms.history.reigns().is_empty())
                 .collect();
             if !candidates.is_empty() {
                 let node = candidates[self.dice.below(candidates.len() as u64) as usize];
@@ -539,18 +562,19 @@ impl World {
     /// Whether somebody takes the primary's term for another node's.
     fn contested(&self, primary: usize) -> bool {
         let term = self.nodes[primary].reign().map(|reign| reign.term);
-        let another = |node: &Node| node.disk.fence.holder().is_some_and(|holder| holder.0 as usize != primary);
-        self.nodes.iter().any(|node| Some(node.disk.fence.highest()) == term && another(node))
+        let another = |node: &Node| node.disk.terms.fence.holder().is_some_and(|holder| holder.0 as usize != primary);
+        self.nodes.iter().any(|node| Some(node.disk.terms.fence.highest()) == term && another(node))
     }
 
-    /// The operator makes a primary of the past a standby: it forgets that the last reign was its own.
+    /// The operator makes a primary of the past a standby: it forgets that the last reign was its
+    /// own.
     fn demote(&mut self, node: usize) {
-        let fence = self.nodes[node].disk.fence.highest();
-        self.nodes[node].disk.fence = freshet_cluster::term::Fence::new(Term(fence.0), None);
+        let fence = self.nodes[node].disk.terms.fence.highest();
+        self.nodes[node].disk.terms.fence = Fence::new(Term(fence.0), None);
         let leader = self.nodes[node].leader.map(|leader| self.nodes[leader].id);
         if let Some(leader) = leader {
             // Known to everybody who has to know: the one that goes on reigns in a later term.
-            self.nodes[node].disk.fence = freshet_cluster::term::Fence::new(fence, Some(leader));
+            self.nodes[node].disk.terms.fence = Fence::new(fence, Some(leader));
         }
     }
 
@@ -576,7 +600,7 @@ impl World {
         let state = &mut self.nodes[node];
         let deadline = match &state.role {
             Role::Primary(reign) => reign.rule.next_deadline(),
-            Role::Standby => state.relay.as_ref().and_then(|relay| relay.next_deadline()),
+            Role::Standby => state.follower.next_deadline(),
         };
         let Some(deadline) = deadline else { return };
         let at = deadline.0.max(self.now.0 + 1);
@@ -596,16 +620,13 @@ impl World {
         let now = self.now;
         let state = &mut self.nodes[node];
         let Role::Primary(reign) = &mut state.role else {
-            if let Some(relay) = &mut state.relay {
-                let _ = relay.downstream(event, now);
-                self.watch(node);
-                self.acknowledge(node);
-            }
+            self.told(node, follower::Event::Below(event))?;
+            self.acknowledge(node, false);
             return Ok(());
         };
         let decision = reign.rule.apply(event, now);
         if reign.rule.set_took_effect() {
-            state.disk.reigned = Some(reign.term);
+            state.disk.terms.reigned = Some(reign.term);
         }
         let (before, fenced) = (reign.acknowledged, reign.rule.fenced().is_some());
         let whole = state.disk.log.transaction_end(decision.committed.0);

@@ -170,3 +170,51 @@ fn memory_that_stays_where_it_is_at_a_promotion() {
         println!("{safety}: {}", caught(Broken::MovedAtJoinOnly, scenario, &[Property::Logs], 1000));
     }
 }
+
+// Under very safe the candidate itself is missed, whatever it asks for.
+
+/// Another candidate was promised the term, and may reign in it.
+#[test]
+fn a_candidate_that_forgets_its_promise() {
+    for safety in [Safety::TwoSafe, Safety::Quorum(2)] {
+        let seen = [
+            Property::Acknowledged,
+            Property::InSync,
+            Property::Views,
+            Property::OnePrimary,
+            Property::Logs,
+            Property::Progress,
+        ];
+        println!("{safety}: {}", caught(Broken::OwnPromiseForgotten, Scenario::new(safety, 2), &seen, 4000));
+    }
+}
+
+#[test]
+fn a_promise_that_a_loss_of_power_undoes() {
+    for safety in [Safety::TwoSafe, Safety::Quorum(2)] {
+        let seen = [Property::Acknowledged, Property::InSync, Property::Views, Property::OnePrimary, Property::Logs];
+        println!("{safety}: {}", caught(Broken::PromiseNotDurable, Scenario::new(safety, 2), &seen, 4000));
+    }
+}
+
+/// A standby shows of one log what was committed of another.
+#[test]
+fn what_was_told_of_another_log() {
+    let scenario = Scenario::new(Safety::OneSafe, 2);
+    println!("{}", caught(Broken::ToldOfAnother, scenario, &[Property::Views], SEEDS));
+}
+
+/// Commits wait for a standby that does not acknowledge to the primary.
+#[test]
+fn a_leaf_that_stays_behind_its_relay() {
+    let scenario = Scenario { cascaded: 2, floor: 1, ..Scenario::new(Safety::TwoSafe, 1) };
+    println!("{}", caught(Broken::RelayNotLeft, scenario, &[Property::Progress], 2000));
+}
+
+#[test]
+fn a_level_that_is_taken_for_one_safe_after_a_restart() {
+    for safety in [Safety::TwoSafe, Safety::Quorum(2)] {
+        let seen = [Property::Acknowledged, Property::InSync, Property::Views];
+        println!("{safety}: {}", caught(Broken::LevelForgotten, Scenario::new(safety, 2), &seen, 1000));
+    }
+}

@@ -75,7 +75,7 @@ impl LeafSet {
     ///
     /// # Panics
     /// When the set holds leaves of another pin.
-    #[allow(clippy::too_many_arguments)]
+    #[expect(clippy::too_many_arguments, reason = "a scan, and what notes its leaves")]
     pub fn scan(
         &self,
         guard: &Guard<'_>,

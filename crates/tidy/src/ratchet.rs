@@ -24,7 +24,8 @@ pub fn counts(offences: &[Offence]) -> Counts {
     counts
 }
 
-/// The numbers of the file; empty when there is no such file.
+/// The numbers of the file; empty when there is no such file. A merge keeps the lines of both sides
+/// (`.gitattributes`): the largest number counts until `--fix` puts that right.
 ///
 /// # Errors
 /// When it cannot be read, or has a line that is not made of a rule, a place and a number.
@@ -36,11 +37,17 @@ pub fn read(root: &Path) -> io::Result<Counts> {
     let entry = |line: &str| {
         let (rule, rest) = line.split_once(' ')?;
         let (place, count) = rest.rsplit_once(' ')?;
-        Some(((rule.to_owned(), place.to_owned()), count.parse().ok()?))
+        Some(((rule.to_owned(), place.to_owned()), count.parse::<usize>().ok()?))
     };
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     let bad = |line| io::Error::other(format!("{FILE}: {line:?} is not a rule, a place and a number"));
-    lines.map(|line| entry(line).ok_or_else(|| bad(line))).collect()
+    let mut counts = Counts::new();
+    for line in lines {
+        let (key, count) = entry(line).ok_or_else(|| bad(line))?;
+        let known = counts.entry(key).or_default();
+        *known = count.max(*known);
+    }
+    Ok(counts)
 }
 
 /// Writes the smaller of both numbers everywhere.

@@ -1,8 +1,10 @@
 //! Building an index of a filled table while others write.
 //!
-//! Whoever commits after the index was added has entered what he wrote ([`Transaction::change_indexes`]). What is left to enter is what
-//! a later snapshot sees: records are taken in the order of the primary index, a batch at a time, each batch in a snapshot of its own. A record
-//! that comes or gets another key meanwhile is entered by its writer; one that goes is needed by nobody.
+//! Whoever commits after the index was added has entered what he wrote
+//! ([`Transaction::change_indexes`]). What is left to enter is what a later snapshot sees: records
+//! are taken in the order of the primary index, a batch at a time, each batch in a snapshot of its
+//! own. A record that comes or gets another key meanwhile is entered by its writer; one that goes
+//! is needed by nobody.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -43,7 +45,8 @@ pub enum Batch {
     More,
     /// That was the last one.
     Last,
-    /// Another transaction may be about to make or to give up a key: look again, in another snapshot.
+    /// Another transaction may be about to make or to give up a key: look again, in another
+    /// snapshot.
     Contested,
 }
 
@@ -55,8 +58,8 @@ enum Refused {
 }
 
 impl Transaction<'_> {
-    /// Enters up to `count` records, from the key `after` of the primary index on, into index number `index` of the table; `after` becomes
-    /// the last key that is done.
+    /// Enters up to `count` records, from the key `after` of the primary index on, into index
+    /// number `index` of the table; `after` becomes the last key that is done.
     ///
     /// # Errors
     /// See [`BuildError`].

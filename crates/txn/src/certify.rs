@@ -1,12 +1,13 @@
 //! Certify: would the transaction have read the same at its stamp as at its snapshot?
 //!
 //! Serializable transactions are equivalent to their execution one by one in stamp order, if each
-//! reads what all those with smaller stamps have left. So after the stamp is taken, nothing that was read may have been changed
-//! by a transaction with a stamp between the snapshot and it. That covers records that were looked at and not seen;
-//! and for ranges the records that came into them: a leaf of the index that has not changed since
-//! tells that none came (a first filter), else the range is looked through again. Index leaves alone
-//! are not enough in a multi-version store, where an entry may be there before its record is visible: those
-//! records are in the read set as looked at and not seen.
+//! reads what all those with smaller stamps have left. So after the stamp is taken, nothing that
+//! was read may have been changed by a transaction with a stamp between the snapshot and it. That
+//! covers records that were looked at and not seen; and for ranges the records that came into them:
+//! a leaf of the index that has not changed since tells that none came (a first filter), else the
+//! range is looked through again. Index leaves alone are not enough in a multi-version store, where
+//! an entry may be there before its record is visible: those records are in the read set as looked
+//! at and not seen.
 //!
 //! A transaction with a smaller stamp that is still undecided is waited for, bounded;
 //! waits only go to smaller stamps, so there is no circle of them.

@@ -42,8 +42,9 @@ impl Drop for Changing<'_> {
 
 impl Transaction<'_> {
     /// Commits: takes the stamp, validates if serializable, and puts the block into the log's
-    /// buffer. Then the transaction has taken effect on this node, and nothing else can undo it but the loss of
-    /// the node; it is committed when the ticket resolves. Blocks while the log's buffer is full.
+    /// buffer. Then the transaction has taken effect on this node, and nothing else can undo it but
+    /// the loss of the node; it is committed when the ticket resolves. Blocks while the log's
+    /// buffer is full.
     ///
     /// # Errors
     /// Why it was rolled back instead.
@@ -105,9 +106,9 @@ impl Transaction<'_> {
         }
     }
 
-    /// Takes the stamp, decides, and fills the reserved range of the log with what was planned, or with
-    /// skip blocks. The order of the lines is the protocol, whatever the log keeps and however long the
-    /// transaction is.
+    /// Takes the stamp, decides, and fills the reserved range of the log with what was planned, or
+    /// with skip blocks. The order of the lines is the protocol, whatever the log keeps and however
+    /// long the transaction is.
     fn log(&self, primary: &Primary, inner: &mut Inner) -> Result<Ticket, CommitError> {
         let worker = self.worker;
         let owners = &worker.core.owners;
@@ -158,8 +159,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Gives every version its final stamp: its record's address in the log. Returns those of which the
-    /// log is yet to be built.
+    /// Gives every version its final stamp: its record's address in the log. Returns those of which
+    /// the log is yet to be built.
     pub(crate) fn publish(&self, stamp: Stamp, plan: &Plan, builder: &BlockBuilder) -> Vec<Record<'_>> {
         let mut garbage = self.worker.core.garbage.of(self.worker.place());
         let mut state = self.worker.state.borrow_mut();
@@ -205,8 +206,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Tables are being changed: are all there, at `stamp`, that this transaction has written to, and have they no more indexes than it has
-    /// entered that into?
+    /// Tables are being changed: are all there, at `stamp`, that this transaction has written to,
+    /// and have they no more indexes than it has entered that into?
     #[cold]
     fn check_tables(&self, stamp: Stamp) -> Result<(), CommitError> {
         let state = self.worker.state.borrow();
@@ -225,7 +226,8 @@ impl Transaction<'_> {
         for (fid, indexes) in fids {
             let Some(rid) = Catalog::rid_of(fid) else { continue };
             let name = || catalog.get(self.guard(), fid).map_or_else(String::new, |table| table.name().to_owned());
-            // Waits for a change that has a smaller stamp, and is not decided. One's own is no obstacle.
+            // Waits for a change that has a smaller stamp, and is not decided. One's own is no
+            // obstacle.
             match content.read(self.guard(), rid, &context)? {
                 Some(Visible { row: None, stamp: Some(_) }) => return Err(CommitError::Dropped(name())),
                 Some(Visible { row: Some(row), stamp: Some(_) })

@@ -8,7 +8,8 @@ use freshet_storage::{Catalog, Change, IndexDefinition, IndexState, ReadError, T
 use crate::{Transaction, WriteError, transaction::Writing};
 
 impl Transaction<'_> {
-    /// Tables are made by insertions into the catalog's table; nobody changes its records by himself.
+    /// Tables are made by insertions into the catalog's table; nobody changes its records by
+    /// himself.
     pub(crate) fn refuse_catalog(table: &Table) -> Result<(), WriteError> {
         match table.fid() {
             Fid::CATALOG => {
@@ -18,12 +19,14 @@ impl Transaction<'_> {
         }
     }
 
-    /// Drops a table: who begins later does not see it, and who commits later has not written to it. Transactions that began before
-    /// may read it until they end; when they have written to it, and commit later, that fails ([`crate::CommitError::Dropped`]).
+    /// Drops a table: who begins later does not see it, and who commits later has not written to
+    /// it. Transactions that began before may read it until they end; when they have written to it,
+    /// and commit later, that fails ([`crate::CommitError::Dropped`]).
     ///
     /// # Errors
-    /// [`WriteError::ReadOnly`] for the catalog's own table; [`WriteError::Conflict`] when another transaction is about to drop it, or
-    /// has since the snapshot; [`ReadError::Dropped`] when the snapshot sees no such table.
+    /// [`WriteError::ReadOnly`] for the catalog's own table; [`WriteError::Conflict`] when another
+    /// transaction is about to drop it, or has since the snapshot; [`ReadError::Dropped`] when the
+    /// snapshot sees no such table.
     pub fn drop_table(&self, table: &Table) -> Result<(), WriteError> {
         let _vital = panics::vital("a transaction's writes");
         let (catalog, rid, _, own) = self.catalog_row(table)?;
@@ -43,15 +46,17 @@ impl Transaction<'_> {
         }
     }
 
-    /// Changes what the catalog says of a table's indexes: `change` may add some at the end, and say how far others have come. Who commits
-    /// later and has written to the table has entered that into indexes that were added; if it began before, its commit fails
-    /// ([`crate::CommitError::Altered`]), and it should be tried again. This is the logged part of adding and dropping an index; it does not
-    /// fill one.
+    /// Changes what the catalog says of a table's indexes: `change` may add some at the end, and
+    /// say how far others have come. Who commits later and has written to the table has entered
+    /// that into indexes that were added; if it began before, its commit fails
+    /// ([`crate::CommitError::Altered`]), and it should be tried again. This is the logged part of
+    /// adding and dropping an index; it does not fill one.
     ///
     /// # Errors
-    /// [`WriteError::ReadOnly`] for the catalog's own table; [`WriteError::Conflict`] when another transaction is about to change the table, or
-    /// has since the snapshot; [`ReadError::Dropped`] when the snapshot sees no such table; [`WriteError::Definition`] when the changed
-    /// definition is none; what `change` says.
+    /// [`WriteError::ReadOnly`] for the catalog's own table; [`WriteError::Conflict`] when another
+    /// transaction is about to change the table, or has since the snapshot; [`ReadError::Dropped`]
+    /// when the snapshot sees no such table; [`WriteError::Definition`] when the changed definition
+    /// is none; what `change` says.
     pub fn change_indexes<T>(
         &self,
         table: &Table,

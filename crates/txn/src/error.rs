@@ -8,7 +8,8 @@ use thiserror::Error;
 /// Why a write was not done. The transaction may go on.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WriteError {
-    /// Another transaction changed the record since our snapshot, or is about to: roll back and try again.
+    /// Another transaction changed the record since our snapshot, or is about to: roll back and try
+    /// again.
     #[error("another transaction changed the same record first: roll back and try again")]
     Conflict,
     /// A record with this key is there.
@@ -78,7 +79,8 @@ pub enum CommitError {
     /// A table that it has written to got an index before its stamp, and it began before that.
     #[error("table {0:?} got an index while this transaction was under way: try again")]
     Altered(String),
-    /// It is longer than a transaction may be, or one of its rows is longer than the log's buffer allows.
+    /// It is longer than a transaction may be, or one of its rows is longer than the log's buffer
+    /// allows.
     #[error("{0}")]
     TooLarge(String),
     /// The safety level cannot be kept at the moment.

@@ -4,8 +4,8 @@ use std::{fmt, time::Instant};
 
 use freshet_base::{Stamp, Term};
 
-/// What [`Transaction::commit`](crate::Transaction::commit) returns: the transaction has taken effect on this
-/// node, and is committed once [`CommitGate::wait`] says so.
+/// What [`Transaction::commit`](crate::Transaction::commit) returns: the transaction has taken
+/// effect on this node, and is committed once [`CommitGate::wait`] says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a transaction is committed only when its ticket has resolved"]
 pub struct Ticket {
@@ -15,8 +15,8 @@ pub struct Ticket {
     pub until: Stamp,
 }
 
-/// The client stopped waiting, or was stopped: whether the transaction will survive is open. It is neither
-/// "committed" nor "rolled back".
+/// The client stopped waiting, or was stopped: whether the transaction will survive is open. It is
+/// neither "committed" nor "rolled back".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutcomeOpen {
     /// The deadline passed first.
@@ -48,7 +48,8 @@ impl std::error::Error for OutcomeOpen {}
 
 /// Where a primary's commits are let through.
 pub trait CommitGate: Send + Sync {
-    /// Below this, everything is persistent wherever the safety level demands it. Cheap; never goes back.
+    /// Below this, everything is persistent wherever the safety level demands it. Cheap; never goes
+    /// back.
     fn committed(&self) -> Stamp;
 
     /// Whether a transaction that wants to write may take its stamp. Cheap while all is well.

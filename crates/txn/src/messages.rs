@@ -1,10 +1,10 @@
 //! Messages: bytes that transactions carry, for those who listen on any node.
 //!
-//! A transaction is told its messages ([`Transaction::carry`]), and they are records of its block, so they are
-//! persistent, shipped and replayed with all that it has written, or lost with it. Nothing keeps them
-//! but the log. On every node they are entered here before what is around them counts: on the
-//! primary before the block is filled, on a standby before it is replayed. So when a node has found
-//! that everything below a stamp is committed, it finds here all messages below it.
+//! A transaction is told its messages ([`Transaction::carry`]), and they are records of its block,
+//! so they are persistent, shipped and replayed with all that it has written, or lost with it.
+//! Nothing keeps them but the log. On every node they are entered here before what is around them
+//! counts: on the primary before the block is filled, on a standby before it is replayed. So when a
+//! node has found that everything below a stamp is committed, it finds here all messages below it.
 
 use std::{
     collections::BTreeMap,
@@ -17,8 +17,8 @@ use freshet_log::BlockBuilder;
 
 use crate::{Transaction, WriteError, plan::Plan};
 
-/// A message, and the address of its record: the messages of a transaction lie between its stamp and
-/// the next one, in the order in which it was told them.
+/// A message, and the address of its record: the messages of a transaction lie between its stamp
+/// and the next one, in the order in which it was told them.
 pub type Message = (Stamp, Box<[u8]>);
 
 #[derive(Debug, Default)]
@@ -43,7 +43,8 @@ impl Messages {
         Self { entered: Mutex::new(Entered { from, ..Entered::default() }), changed: Condvar::new() }
     }
 
-    /// Below this, messages are not entered: who begins to listen is to see what is committed there.
+    /// Below this, messages are not entered: who begins to listen is to see what is committed
+    /// there.
     pub fn from(&self) -> Stamp {
         self.entered().from
     }
@@ -124,8 +125,8 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// The transaction is decided, and its block is not filled yet: enters what it carries. Returns the
-    /// messages of which the log is yet to be built.
+    /// The transaction is decided, and its block is not filled yet: enters what it carries. Returns
+    /// the messages of which the log is yet to be built.
     pub(crate) fn enter_messages(&self, stamp: Stamp, plan: &Plan, builder: &BlockBuilder) -> Vec<Box<[u8]>> {
         let mut state = self.worker.state.borrow_mut();
         if state.messages.is_empty() {

@@ -1,11 +1,12 @@
 //! How a transaction lies in the log: what its blocks are, and where its records will be.
 //!
-//! An ordinary transaction is a plan of one part, which is built, with its checksum, before the stamp is
-//! taken. One that is too long to be built, and put into the log's ring, at once is measured first, and
-//! then built and put there part by part while the group commit makes room. It takes one reservation for
-//! all of it, so it has one stamp as any other, is certified for that, and is decided at once: nobody who
-//! meets its versions waits for the log. All parts but the last say that another follows: a log that ends
-//! before the last ends before the first. Where only stamps count, a plan has no part.
+//! An ordinary transaction is a plan of one part, which is built, with its checksum, before the
+//! stamp is taken. One that is too long to be built, and put into the log's ring, at once is
+//! measured first, and then built and put there part by part while the group commit makes room. It
+//! takes one reservation for all of it, so it has one stamp as any other, is certified for that,
+//! and is decided at once: nobody who meets its versions waits for the log. All parts but the last
+//! say that another follows: a log that ends before the last ends before the first. Where only
+//! stamps count, a plan has no part.
 
 use freshet_base::{Fid, RecordKind, Rid};
 use freshet_log::{
@@ -86,8 +87,8 @@ impl Long {
 }
 
 impl Plan {
-    /// For a transaction of which `length` bytes of stamps are taken, or were by another node, and nothing
-    /// more.
+    /// For a transaction of which `length` bytes of stamps are taken, or were by another node, and
+    /// nothing more.
     pub(crate) fn of_nothing(length: u64) -> Self {
         Self { kind: BlockKind::Redo, length, parts: Parts::None }
     }
@@ -102,8 +103,8 @@ impl Plan {
         matches!(self.parts, Parts::Many(_))
     }
 
-    /// How far the record with this number lies from the transaction's stamp. Where there is no record of
-    /// it, any places between the stamp and the next one will do.
+    /// How far the record with this number lies from the transaction's stamp. Where there is no
+    /// record of it, any places between the stamp and the next one will do.
     pub(crate) fn offset(&self, number: usize, builder: &BlockBuilder) -> u64 {
         match &self.parts {
             Parts::One if self.kind != BlockKind::Command => builder.offsets()[number].into(),
@@ -158,8 +159,8 @@ impl Part {
 }
 
 impl Transaction<'_> {
-    /// Builds what the transaction logs, in its worker's stream `own`, or, where that is too long to be
-    /// put into the log at once, says how it will be built.
+    /// Builds what the transaction logs, in its worker's stream `own`, or, where that is too long
+    /// to be put into the log at once, says how it will be built.
     pub(crate) fn plan(&self, primary: &Primary, own: u8, builder: &mut BlockBuilder) -> Result<Plan, CommitError> {
         if primary.log.is_volatile() {
             let state = self.worker.state.borrow();
@@ -174,9 +175,9 @@ impl Transaction<'_> {
         }
     }
 
-    /// Builds the transaction's block in its worker's stream, or, where the log is divided by pages, one
-    /// in each stream whose pages it has changed. None when that is too long to be put into the log at
-    /// once; the writes are in the order of their streams then, too.
+    /// Builds the transaction's block in its worker's stream, or, where the log is divided by
+    /// pages, one in each stream whose pages it has changed. None when that is too long to be put
+    /// into the log at once; the writes are in the order of their streams then, too.
     fn build_block(&self, primary: &Primary, own: u8, builder: &mut BlockBuilder) -> Option<BlockKind> {
         let mut state = self.worker.state.borrow_mut();
         let stream = |write: &Write| primary.log.stream_of(write.fid, write.installed.rid()).unwrap_or(own);

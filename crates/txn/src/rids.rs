@@ -52,7 +52,8 @@ impl Rids {
         self.of(fid).reclaimed.push(reclaimed);
     }
 
-    /// Shares what is more than this worker will need soon; with `keep_none`, the rest of its ranges too.
+    /// Shares what is more than this worker will need soon; with `keep_none`, the rest of its
+    /// ranges too.
     pub(crate) fn share(&mut self, core: &Core, guard: &Guard<'_>, keep_none: bool) {
         let keep = if keep_none { 0 } else { KEEP };
         for (fid, place) in self.0.iter_mut().enumerate() {

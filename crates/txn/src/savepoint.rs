@@ -13,7 +13,8 @@ pub struct Savepoint {
 }
 
 impl Transaction<'_> {
-    /// Remembers where the transaction is. From now on, rows that it writes twice are kept both times, until it ends.
+    /// Remembers where the transaction is. From now on, rows that it writes twice are kept both
+    /// times, until it ends.
     pub fn savepoint(&self) -> Savepoint {
         let mut state = self.worker.state.borrow_mut();
         state.savepoints += 1;

@@ -36,8 +36,8 @@ impl Snapshots {
         Self { visible, primary: OnceLock::new() }
     }
 
-    /// From now on this node is the primary: transactions may write, and read at the end of `primary`'s log.
-    /// Snapshots taken before stay what they are (Query Fresh, section 3.4.4).
+    /// From now on this node is the primary: transactions may write, and read at the end of
+    /// `primary`'s log. Snapshots taken before stay what they are (Query Fresh, section 3.4.4).
     ///
     /// # Panics
     /// When it is one already, or the log begins below what was visible.
@@ -52,7 +52,8 @@ impl Snapshots {
         self.primary.get()
     }
 
-    /// The stamp at which a transaction that begins now reads: it sees what is below. Never goes back.
+    /// The stamp at which a transaction that begins now reads: it sees what is below. Never goes
+    /// back.
     #[inline]
     pub fn current(&self) -> Stamp {
         match self.primary.get() {

@@ -20,7 +20,8 @@ pub(crate) struct Write {
     pub(crate) indexes: usize,
     /// Inserted by this transaction, so that nobody else has ever seen the record.
     pub(crate) inserted: bool,
-    /// The row of a record that was inserted and deleted again, while its index entries stay: there is a savepoint to go back to.
+    /// The row of a record that was inserted and deleted again, while its index entries stay: there
+    /// is a savepoint to go back to.
     pub(crate) entered: Option<Vec<u8>>,
     /// Of a record inserted since a key has changed: the record that others know, whose tombstone
     /// says that the row is here.

@@ -76,8 +76,9 @@ impl<'w> Transaction<'w> {
     #[inline]
     pub(crate) fn begin(worker: &'w Worker, isolation: Isolation, read_only: bool) -> Self {
         let snapshots = &worker.core.snapshots;
-        // Before the snapshot is taken: one of a standby ends where replay was, and certification knows nothing of
-        // what replay has announced since, so such a transaction stays a reader when the node becomes primary.
+        // Before the snapshot is taken: one of a standby ends where replay was, and certification
+        // knows nothing of what replay has announced since, so such a transaction stays a reader
+        // when the node becomes primary.
         let read_only = if read_only {
             Some(READ_ONLY)
         } else if snapshots.primary().is_none() {
@@ -120,7 +121,8 @@ impl<'w> Transaction<'w> {
         Self::begin_with(worker, Isolation::Snapshot, None, || stamp)
     }
 
-    /// Everything below this stamp is visible to the transaction, and nothing else but its own writes.
+    /// Everything below this stamp is visible to the transaction, and nothing else but its own
+    /// writes.
     pub fn snapshot(&self) -> Stamp {
         self.snapshot.get()
     }
@@ -241,11 +243,12 @@ impl<'w> Transaction<'w> {
     }
 
     /// Blocks while other transactions hold the record that kept the last write of this one from
-    /// being done
-    /// ([`WriteError::Conflict`]). What became of the record must be looked at afterwards. `cancelled` is asked every few milliseconds.
+    /// being done ([`WriteError::Conflict`]). What became of the record must be looked at
+    /// afterwards. `cancelled` is asked every few milliseconds.
     ///
     /// # Errors
-    /// See [`LockWaitError`]; after [`LockWaitError::Deadlock`] this transaction must be rolled back.
+    /// See [`LockWaitError`]; after [`LockWaitError::Deadlock`] this transaction must be rolled
+    /// back.
     pub fn wait_for_holder(
         &self,
         deadline: Option<Instant>,
@@ -369,7 +372,8 @@ impl<'w> Transaction<'w> {
             let _ = leaves.get(&self.guard, content.fid(), index, key, visit);
             removed = leaves.take_removed();
             if matches!(result, Ok(Some(_))) && definition.unique {
-                // Whoever puts another record under this key must delete this one, which we have read.
+                // Whoever puts another record under this key must delete this one, which we have
+                // read.
                 leaves.truncate(first);
             } else {
                 let range = ScannedRange::key(content.fid(), index, key, first, leaves);
@@ -443,7 +447,8 @@ impl<'w> Transaction<'w> {
     fn owner(&self) -> Owner {
         self.worker.owner.get().unwrap_or_else(|| {
             let core = &self.worker.core;
-            // What has been changed by now is seen below; what is changed later, when this transaction commits.
+            // What has been changed by now is seen below; what is changed later, when this
+            // transaction commits.
             self.worker.changes.set(core.catalog.changes_ended());
             let owner = core.owners.begin(self.worker.participant.index());
             self.worker.owner.set(Some(owner));
@@ -503,7 +508,8 @@ impl<'w> Transaction<'w> {
         self.insert_instead(self.may_write(table, Some(row))?, row, None, arbiters)
     }
 
-    /// Inserts a record whose keys may be those of the record `instead`, which the caller is going to delete.
+    /// Inserts a record whose keys may be those of the record `instead`, which the caller is going
+    /// to delete.
     fn insert_instead(
         &self,
         Writing { content, indexes, owner }: Writing<'_>,
@@ -532,7 +538,8 @@ impl<'w> Transaction<'w> {
             let entered = if definition.unique && !definition.lacks_value(row) {
                 // Under the leaf's latch, so of two inserters of one key the second sees the first.
                 tree.insert_admitted(&self.guard, key, place.rid, |other| {
-                    // After a restart an entry may be left of a record that had this id before, and the same key.
+                    // After a restart an entry may be left of a record that had this id before, and
+                    // the same key.
                     let ours = other == place.rid || Some(other) == instead;
                     if ours { Ok(()) } else { self.admit(content, definition, key, other) }
                 })
@@ -686,9 +693,9 @@ impl<'w> Transaction<'w> {
     /// inserted anew; the id that it has from then on is returned.
     ///
     /// # Errors
-    /// [`WriteError::Conflict`] when another transaction changed it since the snapshot, or is
-    /// about to; [`WriteError::NotFound`] when the transaction sees no such record; [`WriteError::UniqueViolation`]. Nothing
-    /// has changed then.
+    /// [`WriteError::Conflict`] when another transaction changed it since the snapshot, or is about
+    /// to; [`WriteError::NotFound`] when the transaction sees no such record;
+    /// [`WriteError::UniqueViolation`]. Nothing has changed then.
     pub fn update(&self, table: &Table, rid: Rid, row: &[u8]) -> Result<Rid, WriteError> {
         let _vital = panics::vital("a transaction's writes");
         Self::refuse_catalog(table)?;
@@ -698,9 +705,11 @@ impl<'w> Transaction<'w> {
             self.write(writing, rid, Change::Row(row), own)?;
             return Ok(rid);
         }
-        // The insertion first: it may fail, and to take back a deletion, others would have to have left the old keys alone.
+        // The insertion first: it may fail, and to take back a deletion, others would have to have
+        // left the old keys alone.
         let new = match self.insert_instead(writing, row, Some(rid), &[]) {
-            // Who is too late hears that, and not that what came instead of the record has its unique keys.
+            // Who is too late hears that, and not that what came instead of the record has its
+            // unique keys.
             Err(WriteError::UniqueViolation { .. })
                 if !matches!(
                     content.newest(&self.guard, rid, &self.context(), |_| true)?,
@@ -805,7 +814,8 @@ impl<'w> Transaction<'w> {
             }
             content.replace(&self.guard, &mut own.installed, owner, change);
             drop(state);
-            // Its keys are open to others again, but that they were free is something that the transaction has read.
+            // Its keys are open to others again, but that they were free is something that the
+            // transaction has read.
             if let Some(row) = vanished {
                 self.note_free_keys(content, &row, |_| true)?;
             }

@@ -2,16 +2,16 @@
 //!
 //! Interactive transactions wait for the holders of a record that they want to write or lock, as
 //! PostgreSQL's do; one-shot procedures do not, they run again. Each participant says for whom it
-//! waits; whoever waits follows these edges now and
-//! then, and when they lead back to itself there is a circle. Of those in it, the one with the largest place gives up.
+//! waits; whoever waits follows these edges now and then, and when they lead back to itself there
+//! is a circle. Of those in it, the one with the largest place gives up.
 //!
 //! # Access protocol
 //!
 //! `waits_for` of a place is written by its participant only, and read by all, each under its
 //! mutex: of those that close a circle, the last to write sees all others. An edge that is out of
-//! date makes nobody give
-//! up, since a circle counts only while every owner in it is still active. A transaction that ends wakes whoever waits for
-//! its place; a waiter that is missed then looks again by itself after [`LOOK`].
+//! date makes nobody give up, since a circle counts only while every owner in it is still active. A
+//! transaction that ends wakes whoever waits for its place; a waiter that is missed then looks
+//! again by itself after [`LOOK`].
 
 use std::{
     sync::{

@@ -120,8 +120,8 @@ impl Worker {
         Transaction::begin(self, isolation, false)
     }
 
-    /// Begins a transaction that only reads: its snapshot is a state between two commits, so it is serializable
-    /// without validation.
+    /// Begins a transaction that only reads: its snapshot is a state between two commits, so it is
+    /// serializable without validation.
     ///
     /// # Panics
     /// When this worker has one already.

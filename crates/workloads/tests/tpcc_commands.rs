@@ -31,7 +31,7 @@ const SCALE: Scale = Scale { warehouses: 3, items: 400, customers: 60, undeliver
 fn config() -> NodeConfig {
     NodeConfig {
         domain: Domain::None,
-        listen: "127.0.0.1:0".into(),
+        listen: ([127, 0, 0, 1], 0).into(),
         safety: Safety::OneSafe,
         standbys: 1,
         ..NodeConfig::default()
@@ -116,7 +116,7 @@ fn a_standby_that_executes_commands_has_the_state_of_its_primary() {
 #[test]
 fn who_was_not_told_to_execute_commands_refuses_their_log() {
     let directory = tempfile::tempdir().unwrap();
-    let on_disk = || NodeConfig { directory: Some(directory.path().to_owned()), domain: Domain::File, ..config() };
+    let on_disk = || NodeConfig { directory: directory.path().to_owned(), domain: Domain::File, ..config() };
     let primary = Node::start(on_disk(), |_| {}).unwrap();
     let standby = standby_of(&primary, Apply::Fresh, 1);
     let tables = Tables::create(primary.database()).unwrap();

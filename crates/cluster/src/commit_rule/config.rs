@@ -23,13 +23,15 @@ pub struct RuleConfig {
     pub safety: Safety,
     /// How many standbys the cluster is meant to have.
     pub standbys: u32,
-    /// How long a standby may leave something unacknowledged before it is put out of the in-sync set.
+    /// How long a standby may leave something unacknowledged before it is put out of the in-sync
+    /// set.
     pub standby_timeout: Duration,
     /// What happens without enough standbys.
     pub when_missing: WhenMissing,
     /// How many bytes behind `committed` a standby may be when it begins to join the in-sync set.
     pub join_window: u64,
-    /// Under 2-safe: commits wait rather than go on with fewer standbys in sync than this. Zero is 2-safe by its definition.
+    /// Under 2-safe: commits wait rather than go on with fewer standbys in sync than this. Zero is
+    /// 2-safe by its definition.
     pub floor: u32,
 }
 
@@ -63,7 +65,8 @@ impl RuleConfig {
         self.needed() == Some(0)
     }
 
-    /// Whether it matters how many synchronous standbys there are: commits, take-overs and restarts count them.
+    /// Whether it matters how many synchronous standbys there are: commits, take-overs and restarts
+    /// count them.
     pub fn counts_standbys(&self) -> bool {
         matches!(self.safety, Safety::VerySafe | Safety::Quorum(_))
     }

@@ -34,7 +34,8 @@ impl Sets {
         Self { me, chain, begun: false }
     }
 
-    /// The first set of this reign, as long as it is the newest; and everybody who has to be heard of.
+    /// The first set of this reign, as long as it is the newest; and everybody who has to be heard
+    /// of.
     pub fn members(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.newest().set.members.iter().copied().filter(|node| *node != self.me)
     }
@@ -88,7 +89,8 @@ impl Sets {
         }
     }
 
-    /// Begins a set without those members who are unfit, as far as the floor and the sets before allow; says who goes.
+    /// Begins a set without those members who are unfit, as far as the floor and the sets before
+    /// allow; says who goes.
     pub fn remove(&mut self, floor: u32, unfit: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
         if self.to_write().is_some() {
             return Vec::new();
@@ -109,8 +111,9 @@ impl Sets {
         gone
     }
 
-    /// Begins a set with those who return from leaving, as long as that is not in effect, and with those who join, unless another change is on
-    /// its way. Says who comes. Without any, says on record that the last change is over.
+    /// Begins a set with those who return from leaving, as long as that is not in effect, and with
+    /// those who join, unless another change is on its way. Says who comes. Without any, says on
+    /// record that the last change is over.
     pub fn add(&mut self, floor: u32, returning: &[NodeId], joining: &[NodeId]) -> Vec<NodeId> {
         if self.to_write().is_some() || !self.begun && returning.is_empty() {
             return Vec::new();

@@ -12,17 +12,15 @@ use std::{
 };
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term, WaitError};
-use freshet_cluster::term::{Fence, Reign, TermHistory};
+use freshet_cluster::term::{Fence, Reign, TermHistory, TermState};
 use freshet_fabric::memory::{Region, Registered};
-use freshet_log::{
-    Batch, Control, Log, LogDirectory, LogReader, Receiver, RingMemory, Sink, Writer, inspect::save_tail,
-};
+use freshet_log::{Control, Log, LogDirectory, LogReader, Receiver, RingMemory, Writer, inspect::save_tail};
 use freshet_replay::Replay;
 use freshet_replication::{
     log_access::{AcceptError, LogReadError, LogSource, OnMembers, StandbyStore, StoreError},
     primary::{CommitError, Primary},
     standby::{PersistShare, ReplayError, ReplayTarget},
-    terms::{TermState, TermStore, TermStoreError},
+    terms::{TermStore, TermStoreError},
     wire,
 };
 use freshet_txn::{CommitGate, Messages, OutcomeOpen};
@@ -45,19 +43,6 @@ fn read_log(reader: &LogReader, at: Stamp, into: &mut [u8]) -> Result<(), LogRea
         }
         other => LogReadError::Failed { at, why: other.to_string() },
     })
-}
-
-/// Hands the group commit's batches to the primary's shippers.
-pub(super) struct ShipSink(pub Arc<Primary>);
-
-impl Sink for ShipSink {
-    fn batch(&self, batch: &Batch<'_>) {
-        self.0.batch_ready(batch.from, batch.to, batch.partition_ends, batch.transaction_ends);
-    }
-
-    fn durable(&self, to: Stamp) {
-        self.0.durable_advanced(to);
-    }
 }
 
 /// Restores to a point in time are as exact as this.

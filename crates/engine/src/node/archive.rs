@@ -9,14 +9,11 @@ use std::{
 };
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
-use freshet_cluster::term::Fence;
+use freshet_cluster::term::{Fence, TermState};
 use freshet_log::LogDirectory;
 pub use freshet_recovery::point_in_time::{Moment, PointInTimeError, RestoredTo};
 use freshet_recovery::{Manifest, RestoreError, point_in_time::PointInTime};
-use freshet_replication::{
-    status::OwnStatus,
-    terms::{TermState, TermStore},
-};
+use freshet_replication::{status::OwnStatus, terms::TermStore};
 
 use super::{
     adapters::{ControlTerms, term_state},
@@ -47,10 +44,10 @@ pub struct ArchiveConfig {
 impl ArchiveConfig {
     fn node_config(&self) -> NodeConfig {
         NodeConfig {
-            directory: Some(self.directory.clone()),
+            directory: self.directory.clone(),
             join: Some(self.node.clone()),
             peers: self.peers.clone(),
-            membership: MembershipSettings { token_file: self.token_file.clone(), ..MembershipSettings::default() },
+            member: MembershipSettings { token_file: self.token_file.clone(), ..MembershipSettings::default() },
             log: LogSettings { buffer_bytes: self.buffer_bytes, ..LogSettings::default() },
             ..NodeConfig::default()
         }

@@ -1,9 +1,10 @@
 //! Writing checkpoints while the node works (SiloR, section 4).
 //!
-//! One thread, the manager, decides when; it starts one checkpointer for each device. For each table the
-//! checkpointers take batches of the primary index in key order from one shared place, read the newest committed versions, and
-//! write them to the files of their own device, block by block. They hold a snapshot only for a batch at a time,
-//! so versions are reclaimed meanwhile, and they work no more than a share of the time.
+//! One thread, the manager, decides when; it starts one checkpointer for each device. For each
+//! table the checkpointers take batches of the primary index in key order from one shared place,
+//! read the newest committed versions, and write them to the files of their own device, block by
+//! block. They hold a snapshot only for a batch at a time, so versions are reclaimed meanwhile, and
+//! they work no more than a share of the time.
 //!
 //! | step | what |
 //! |---|---|
@@ -14,8 +15,8 @@
 //! | install | the manifest makes it count |
 //! | clean up | older checkpoints go, and log segments below `start` that no standby needs |
 //!
-//! A consistent checkpoint, for a backup, is read at one snapshot, which is its start and its end: versions younger than that
-//! stay in memory until the walk is over. It needs no log at all.
+//! A consistent checkpoint, for a backup, is read at one snapshot, which is its start and its end:
+//! versions younger than that stay in memory until the walk is over. It needs no log at all.
 
 use std::{
     fs::File,
@@ -50,7 +51,8 @@ use super::{config::CheckpointSettings, janitor::clear_dropped};
 const BATCH: usize = 1024;
 /// How often the manager looks whether one is due.
 const LOOK: Duration = Duration::from_millis(100);
-/// Who has fetched a checkpoint has this long to come back as a standby before the log that it needs may go.
+/// Who has fetched a checkpoint has this long to come back as a standby before the log that it
+/// needs may go.
 const HOLD: Duration = Duration::from_secs(600);
 /// The log must have grown by this many bytes, whatever else says that a checkpoint is due.
 const LEAST_LOG: u64 = 16 << 20;
@@ -58,7 +60,8 @@ const LEAST_LOG: u64 = 16 << 20;
 /// What a checkpoint is a picture of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckpointKind {
-    /// Of each record as it was when it was looked at: a state of the database together with the log since then.
+    /// Of each record as it was when it was looked at: a state of the database together with the
+    /// log since then.
     Fuzzy,
     /// Of the database at one moment.
     Consistent,
@@ -141,7 +144,8 @@ pub(super) struct Checkpointing {
     stopping: AtomicBool,
     orders: Mutex<Orders>,
     changed: Condvar,
-    /// Where checkpoints begin that others are fetching or have just fetched: they will want the log from there.
+    /// Where checkpoints begin that others are fetching or have just fetched: they will want the
+    /// log from there.
     held: Mutex<Vec<(Stamp, Instant)>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -198,7 +202,8 @@ impl Checkpointing {
         lock(&self.ground.settings).clone()
     }
 
-    /// Writes a checkpoint now and waits for it. A consistent one stays for a while, so that it can be [opened](Self::open).
+    /// Writes a checkpoint now and waits for it. A consistent one stays for a while, so that it can
+    /// be [opened](Self::open).
     ///
     /// # Errors
     /// Why there is none.
@@ -234,7 +239,8 @@ impl Checkpointing {
         }
     }
 
-    /// Opens the newest checkpoint for another node, and keeps the log that goes with it for a while.
+    /// Opens the newest checkpoint for another node, and keeps the log that goes with it for a
+    /// while.
     ///
     /// # Errors
     /// What cannot be read.
@@ -320,7 +326,8 @@ impl Checkpointing {
                     Ok(manifest)
                 }
                 Err(cause) => {
-                    // What was half-written is of no use; what cannot be removed now is removed after the next.
+                    // What was half-written is of no use; what cannot be removed now is removed
+                    // after the next.
                     let keep: Vec<Stamp> = lock(&self.status).start.into_iter().chain(self.held()).collect();
                     let _ = Manifest::remove_others(&self.ground.directory, &self.ground.devices, &keep);
                     if !self.stopping.load(Ordering::SeqCst) {
@@ -368,8 +375,8 @@ impl Checkpointing {
         self.written.store(0, Ordering::Relaxed);
         let mut tables = Vec::new();
         for table in ground.core.catalog.tables_at(start) {
-            // The catalog, which is first, always as it was at the start: there is a description of every table of which the
-            // checkpoint or the log since then has records.
+            // The catalog, which is first, always as it was at the start: there is a description of
+            // every table of which the checkpoint or the log since then has records.
             let snapshot = kept.as_ref().map(|_| start);
             let walk = Walk::new(&table, start, snapshot);
             let parts: Vec<_> = std::thread::scope(|scope| {
@@ -389,7 +396,8 @@ impl Checkpointing {
             }
             tables.push(entry);
             if kind == CheckpointKind::Fuzzy {
-                // Without a snapshot of their own, those who walk hold back the reclaiming of versions for a batch at a time only.
+                // Without a snapshot of their own, those who walk hold back the reclaiming of
+                // versions for a batch at a time only.
                 kept = None;
             }
         }
@@ -433,7 +441,8 @@ impl Checkpointing {
                     source: &*core.source,
                     horizon: Stamp::ZERO,
                 };
-                // Of a table that was dropped since the start, whatever there is will do: the log says what has become of it.
+                // Of a table that was dropped since the start, whatever there is will do: the log
+                // says what has become of it.
                 let content = walk.table.content(&guard);
                 for (content, (key, rid)) in
                     content.into_iter().flat_map(|content| batch.iter().map(move |it| (content, it)))

@@ -1,8 +1,11 @@
-//! Command logging on a standby, a baseline for benchmarks: transactions are executed again (Query Fresh, section 4.3, "Logical").
+//! Command logging on a standby, a baseline for benchmarks: transactions are executed again (Query
+//! Fresh, section 4.3, "Logical").
 //!
-//! What was loaded before the first command is replayed record by record, as always. One thread executes all commands in the order of
-//! their stamps; of several, each takes every n-th partition, so a partition's commands keep their order. Versions get the stamps that they have on the
-//! primary, so readers need know nothing of all this. What was executed cannot be taken back: a log that is cut ends it.
+//! What was loaded before the first command is replayed record by record, as always. One thread
+//! executes all commands in the order of their stamps; of several, each takes every n-th partition,
+//! so a partition's commands keep their order. Versions get the stamps that they have on the
+//! primary, so readers need know nothing of all this. What was executed cannot be taken back: a log
+//! that is cut ends it.
 
 use std::{
     sync::{
@@ -19,8 +22,8 @@ use freshet_txn::{Core, ProcedureError, RETRIES, Transaction, Worker};
 
 /// Executes stored procedures again, for a standby with [`Apply::Command`](super::Apply::Command).
 pub trait CommandExecutor: Send + Sync {
-    /// Does within `transaction` what procedure `procedure` does when it is told `inputs`; does not commit. Called by several threads for
-    /// different partitions.
+    /// Does within `transaction` what procedure `procedure` does when it is told `inputs`; does not
+    /// commit. Called by several threads for different partitions.
     ///
     /// # Errors
     /// Why it cannot be done. When that may pass it is tried again; else the standby stops.

@@ -9,12 +9,13 @@ use std::{
 };
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term, private};
+use freshet_cluster::term::TermState;
 use freshet_log::{
     Control, ControlError, LogDirectory, LogStore, StoreConfig, Torn, check_devices, persist::recover_buffer,
 };
 use freshet_membership::Credentials;
 use freshet_recovery::{Manifest, RestoreError, checkpoint::folder};
-use freshet_replication::terms::{TermState, Terms, VolatileTerms};
+use freshet_replication::terms::{Terms, VolatileTerms};
 
 use super::{
     adapters::{ControlTerms, remembered_nodes, term_state},
@@ -90,13 +91,10 @@ pub(super) fn random() -> Result<u128, StartError> {
 
 impl Ground {
     pub fn find(config: &NodeConfig) -> Result<Self, StartError> {
-        let path = match (&config.directory, config.domain) {
-            (Some(path), Domain::File | Domain::Pmem) => path,
-            (None, domain @ (Domain::File | Domain::Pmem)) => {
-                return Err(StartError::Config(format!("domain {domain} needs a directory")));
-            }
-            (_, Domain::None) => return Self::in_memory(config),
-        };
+        if config.domain == Domain::None {
+            return Self::in_memory(config);
+        }
+        let path = &config.directory;
         match LogDirectory::open(path) {
             Ok(directory) => Self::existing(directory, config),
             Err(ControlError::NoLog(_)) => {
@@ -117,7 +115,7 @@ impl Ground {
                 // Nothing is made for a node whose devices are another's.
                 check_devices(path, &control, &config.log.dir, &config.named_checkpoint_devices(), &|_| false)?;
                 let directory = LogDirectory::create(path, control)?;
-                if !config.membership.is_brought() {
+                if !config.member.is_brought() {
                     credentials.write(path)?;
                 }
                 Self::existing(directory, config)
@@ -167,11 +165,11 @@ impl Ground {
     pub fn settle(&self, config: &NodeConfig, store: &LogStore) -> Result<(Stamp, Option<Torn>), StartError> {
         let in_use =
             self.directory.as_ref().map(|directory| BufferInUse::read(directory.path())).transpose()?.flatten();
-        let file = in_use.clone().or_else(|| config.buffer_file());
-        let (Some(directory), Some(file)) = (&self.directory, file) else {
+        let Some(directory) = &self.directory else {
             let tail = freshet_recovery::settle_tail(store)?;
             return Ok((tail.end, tail.cut));
         };
+        let file = in_use.clone().unwrap_or_else(|| config.buffer_file());
         let tail = freshet_recovery::settle_tail_before_buffer(store)?;
         let terms: Vec<_> = directory.control().terms.iter().map(|(term, start, _)| (*term, *start)).collect();
         let end = recover_buffer(&file, self.id, store, &tail, &terms, in_use.is_some())?;

@@ -51,7 +51,8 @@ impl Janitor {
         self.waiting().retain(|deleted| deleted.tombstone < at);
     }
 
-    /// One round: everything that the horizon has passed. What cannot be read is left to the next restart.
+    /// One round: everything that the horizon has passed. What cannot be read is left to the next
+    /// restart.
     fn sweep(&self, core: &Core, replay: &Replay, participant: &Participant) {
         self.waiting().extend(replay.take_deleted());
         let horizon = core.oldest_needed();

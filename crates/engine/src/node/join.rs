@@ -1,9 +1,10 @@
-//! Joining with an empty directory: a checkpoint and the log since then, side by side, while live blocks arrive (Query Fresh,
-//! section 3.4.4). And the other side of it.
+//! Joining with an empty directory: a checkpoint and the log since then, side by side, while live
+//! blocks arrive (Query Fresh, section 3.4.4). And the other side of it.
 //!
-//! As soon as the manifest says where the checkpoint begins, an [`Observer`] follows the primary from there: it persists the log
-//! and replays nothing. When all files have come, the observer ends, and the node restarts from its own
-//! checkpoint and log like any other. Until then a file in its directory says that it is unfinished, and where its log begins.
+//! As soon as the manifest says where the checkpoint begins, an [`Observer`] follows the primary
+//! from there: it persists the log and replays nothing. When all files have come, the observer
+//! ends, and the node restarts from its own checkpoint and log like any other. Until then a file in
+//! its directory says that it is unfinished, and where its log begins.
 
 use std::{
     fs::{self, File},
@@ -133,8 +134,9 @@ impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Arriving<'_, B> {
     }
 }
 
-/// Fetches a checkpoint of the node at `primary` to `devices`: the newest, or a new and consistent one. `begun` hears as soon as it is known
-/// what it is, with the sender's terms up to there. Returns what is still to be installed; none when there is no checkpoint.
+/// Fetches a checkpoint of the node at `primary` to `devices`: the newest, or a new and consistent
+/// one. `begun` hears as soon as it is known what it is, with the sender's terms up to there.
+/// Returns what is still to be installed; none when there is no checkpoint.
 ///
 /// # Errors
 /// See [`FetchError`]; what has come does not count then.
@@ -166,7 +168,8 @@ pub(super) fn fetch_checkpoint(
     Ok(Some(manifest))
 }
 
-/// The file that says that a node has not finished joining: the log in this directory is of no use yet.
+/// The file that says that a node has not finished joining: the log in this directory is of no use
+/// yet.
 pub(super) struct Unfinished;
 
 impl Unfinished {
@@ -205,8 +208,8 @@ impl Unfinished {
     }
 }
 
-/// Brings a checkpoint and the log since then into an empty directory; returns where the log ends then. `earlier` tells where the log begins
-/// and ends that an attempt before this one has left.
+/// Brings a checkpoint and the log since then into an empty directory; returns where the log ends
+/// then. `earlier` tells where the log begins and ends that an attempt before this one has left.
 pub(super) fn join_from_checkpoint(
     ground: &Ground,
     config: &NodeConfig,

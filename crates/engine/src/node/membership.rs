@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clap::Args;
 use freshet_base::{ClusterId, NodeId, Term, private};
 use freshet_membership::{BadToken, Credentials, Files, Token};
 use freshet_replication::{
@@ -14,24 +15,37 @@ use freshet_replication::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    config::NodeConfig,
+    config::{NodeConfig, SettingError},
     ground::random,
     start::{PATIENCE, StartError},
 };
 
 /// How a node is a member. If all is empty, Freshet makes the certificates itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
+#[serde(default, rename_all = "kebab-case")]
+#[command(next_help_heading = "Membership")]
 pub struct MembershipSettings {
-    /// A file with a token from a member on another machine, for a node that has no certificate
-    /// yet.
+    /// A file with the token that `freshet token` has printed on the member that this node is to
+    /// `join`.
+    ///
+    /// Set it for a new node on another machine.
+    #[arg(id = "member-token-file", long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// The certificate that the operator provides, in PEM, and the intermediate ones up to the
-    /// authority's.
+    /// This node's certificate, in PEM, with the intermediate ones up to the authority's. None:
+    /// Freshet makes it, its key and the authority's certificate.
+    ///
+    /// Set it where the operator provides certificates.
+    #[arg(id = "member-certificate", long, value_name = "FILE")]
     pub certificate: Option<PathBuf>,
-    /// The key of that certificate.
+    /// The key of the certificate, in PEM.
+    ///
+    /// Set it with the certificate.
+    #[arg(id = "member-key", long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// The certificate of the authority that signs for all members.
+    /// The certificate of the authority that has signed all members' certificates, in PEM.
+    ///
+    /// Set it with the certificate.
+    #[arg(id = "member-authority", long, value_name = "FILE")]
     pub authority: Option<PathBuf>,
 }
 
@@ -40,7 +54,7 @@ impl MembershipSettings {
     ///
     /// # Errors
     /// When one is missing.
-    fn files(&self) -> Result<Option<Files>, StartError> {
+    pub(super) fn files(&self) -> Result<Option<Files>, SettingError> {
         match (&self.certificate, &self.key, &self.authority) {
             (None, None, None) => Ok(None),
             (Some(certificate), Some(key), Some(authority)) => Ok(Some(Files {
@@ -49,9 +63,12 @@ impl MembershipSettings {
                 authority: authority.clone(),
                 authority_key: None,
             })),
-            _ => Err(StartError::Config(
-                "member.certificate, member.key and member.authority belong together: give all three, or none".into(),
-            )),
+            _ => {
+                let given = self.certificate.as_deref().map_or("none".into(), Path::to_string_lossy);
+                let remedy = "member.certificate, member.key and member.authority belong together: give all three, or \
+                              none";
+                Err(SettingError::new("member.certificate", given, remedy))
+            }
         }
     }
 
@@ -72,7 +89,7 @@ impl MembershipSettings {
 /// A new node's id, that of its cluster, and its certificate: for a new cluster, or for its
 /// primary's. Writes nothing.
 pub(super) fn of_new_node(config: &NodeConfig) -> Result<(NodeId, ClusterId, Credentials), StartError> {
-    if let Some(files) = config.membership.files()? {
+    if let Some(files) = config.member.files()? {
         let credentials = Credentials::read(&files, ClusterId(0))?;
         let node = credentials.node()?;
         let cluster = match &config.join {
@@ -98,7 +115,7 @@ pub(super) fn of_node(
     is_first: bool,
 ) -> Result<Credentials, StartError> {
     let own = Files::in_directory(directory);
-    let credentials = match (config.membership.files()?, &config.join) {
+    let credentials = match (config.member.files()?, &config.join) {
         (Some(files), _) => Credentials::read(&files, cluster)?,
         (None, _) if own.exist() => Credentials::read(&own, cluster)?,
         (None, Some(primary)) => {
@@ -132,7 +149,7 @@ pub fn enrol_client(address: &str, token: &Token) -> Result<Credentials, StartEr
 }
 
 fn enrolled(config: &NodeConfig, member: &str, node: Option<NodeId>) -> Result<Credentials, StartError> {
-    let (enrolled, key) = enrol(member, config.membership.token()?.as_ref(), node, PATIENCE)?;
+    let (enrolled, key) = enrol(member, config.member.token()?.as_ref(), node, PATIENCE)?;
     Ok(Credentials::enrolled(enrolled, &key)?)
 }
 

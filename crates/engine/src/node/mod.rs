@@ -54,7 +54,7 @@ pub use self::{
     commands::CommandExecutor,
     config::{
         Apply, CheckpointSettings, DivideBy, Domain, FabricEncryption, FabricSettings, GroupCommit, LogSettings,
-        NodeConfig, NudgeBy, OnLoss,
+        NodeConfig, NudgeBy, OnLoss, SettingError,
     },
     membership::{MembershipSettings, enrol_client},
     start::{StartError, StartPhase},

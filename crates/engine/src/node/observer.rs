@@ -60,7 +60,7 @@ impl Observer {
             global: Stamp::ZERO,
             floor: Stamp::ZERO,
         };
-        let fabric = config.fabric.standby(config.domain).map_err(StartError::Config)?;
+        let fabric = config.fabric.standby()?;
         let settings = StandbyConfig {
             member: false,
             peers: config.peers.clone(),

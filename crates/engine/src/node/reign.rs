@@ -14,7 +14,7 @@ use freshet_replication::{
 use freshet_txn::{Core, Primary};
 
 use super::{
-    adapters::{RuleGate, ShipSink, Shipped},
+    adapters::{RuleGate, Shipped},
     config::{Domain, NodeConfig},
     janitor::JanitorThread,
 };
@@ -65,7 +65,7 @@ impl Reign {
             partition: config.log.partition_bytes,
             largest_block: config.log.buffer_bytes as u64 / 2,
             peers: throne.peers.clone(),
-            fabric: config.fabric.primary()?,
+            fabric: config.fabric.primary().map_err(|cause| cause.to_string())?,
             ..PrimaryConfig::new(rule)
         };
         let who = Reigning {
@@ -81,7 +81,7 @@ impl Reign {
         let shipped = Arc::new(Shipped(log.reader()));
         let shipping = Shipping::start(who, shipping_config, shipped, throne.terms.clone());
         let shipping = Arc::new(shipping.map_err(|cause| format!("cannot start its threads: {cause}"))?);
-        let sink = Arc::new(log.attach(Arc::new(ShipSink(Arc::clone(&shipping)))));
+        let sink = Arc::new(log.attach(Arc::clone(&shipping) as _));
         let end = log.begin_term(throne.node).map_err(|cause| cause.to_string())?;
         log.nudge(end);
         let holder = match config.domain {

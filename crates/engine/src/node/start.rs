@@ -6,13 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{NodeId, Stamp, Term};
+use freshet_base::{Stamp, Term};
 use freshet_cluster::{
-    commit_rule::AbsurdRule,
-    term::{Candidacy, LogState, Plan, TermHistory, may_come_back},
+    take_over::{Candidacy, LogState, Plan},
+    term::{TermHistory, may_come_back},
 };
 use freshet_fabric::tcp::{ListenError, Listener};
-use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, block::MAX_STREAMS, persist::BufferError};
+use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
 use freshet_replay::{Deleted, LogBytes, Replay, Target};
 use freshet_replication::{
@@ -33,7 +33,7 @@ use super::{
     adapters::{LiveReplay, ReceivedLog},
     checkpoint::{self, Checkpointing},
     commands::{CommandExecutor, Executors},
-    config::{Apply, NodeConfig},
+    config::{Apply, NodeConfig, SettingError},
     ground::{BufferInUse, Ground},
     janitor::{Janitor, JanitorThread},
     join::CheckpointDoor,
@@ -60,9 +60,9 @@ pub enum StartError {
     /// Something in the configuration makes no sense.
     #[error("configuration: {0}")]
     Config(String),
-    /// The safety level can never be reached.
+    /// A value that no node can run with.
     #[error("configuration: {0}")]
-    Safety(#[from] AbsurdRule),
+    Setting(#[from] SettingError),
     /// The directory or its control file.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -130,17 +130,10 @@ impl Node {
         executor: Option<Arc<dyn CommandExecutor>>,
         mut progress: impl FnMut(Phase) + Send,
     ) -> Result<Arc<Self>, StartError> {
-        config.log_config().check()?;
-        config.persistence(NodeId(0)).map_err(StartError::Config)?;
-        config.fabric.primary().and_then(|_| config.fabric.standby(config.domain)).map_err(StartError::Config)?;
-        let streams = config.log.stream_count();
-        if streams == 0 || streams > MAX_STREAMS {
-            return Err(StartError::Config(format!("a log has 1 to {MAX_STREAMS} streams, not {streams}")));
-        }
-        config.rule()?;
+        config.check()?;
         // Nothing is made for a node that cannot listen. It does so when it has something to say:
         // who comes before is to be refused, and not to wait.
-        drop(Listener::bind(&config.listen)?);
+        drop(Listener::bind(&config.listen.to_string())?);
         let ground = Ground::find(&config)?;
         let progress = Mutex::new(&mut progress);
         let tell = |phase| (progress.lock().unwrap_or_else(PoisonError::into_inner))(phase);
@@ -166,7 +159,7 @@ impl Node {
             restored = Some(restart.run(&tell)?);
         }
         let source = Arc::new(LogSource::default());
-        let endpoint = Endpoint::open(ground.id, ground.credentials.clone(), &config.listen)?;
+        let endpoint = Endpoint::open(ground.id, ground.credentials.clone(), &config.listen.to_string())?;
         let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
         let restart = restored.as_ref().map(|restored| restored.phases).unwrap_or_default();
         let mut passed_over = None;
@@ -377,9 +370,9 @@ impl Parts {
         let standby_config = StandbyConfig {
             replay: config.replay,
             peers: ground.known(&config),
-            fabric: config.fabric.standby(config.domain).map_err(StartError::Config)?,
+            fabric: config.fabric.standby()?,
             synchronous: !config.asynchronous,
-            relay: config.relay().map_err(StartError::Config)?,
+            relay: config.relay()?,
             ..StandbyConfig::default()
         };
         let standby =
@@ -413,7 +406,7 @@ fn open_log<T>(
     ground: &Ground,
     open: impl FnOnce(Persistence) -> Result<T, LogOpenError>,
 ) -> Result<T, StartError> {
-    let memory = config.persistence(ground.id).map_err(StartError::Config)?;
+    let memory = config.persistence(ground.id)?;
     let log = match (memory, ground.store.clone()) {
         (Some(memory), Some(store)) => {
             let path = memory.path.clone();

@@ -86,8 +86,9 @@ pub struct NodeStatus {
 }
 
 impl Node {
-    /// How old what readers see here may be: zero on a primary; on a standby the time since its primary was heard, and by how much
-    /// its view was behind then. Nothing when it has not heard of one, or neither reigns nor follows.
+    /// How old what readers see here may be: zero on a primary; on a standby the time since its
+    /// primary was heard, and by how much its view was behind then. Nothing when it has not heard
+    /// of one, or neither reigns nor follows.
     pub fn staleness(&self) -> Option<Duration> {
         match &*self.composition() {
             Composition::Primary(_) => Some(Duration::ZERO),

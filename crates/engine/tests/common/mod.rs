@@ -1,5 +1,5 @@
 //! What tests of whole nodes share.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::{
     path::Path,
@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::ValueEnum;
 use freshet_engine::{
     Apply, Database, DivideBy, Domain, FabricEncryption, FabricKind, GroupCommit, IndexDefinition, Isolation, KeyPart,
     Node, NodeConfig, Stamp, StateHash, Table, TableDefinition,
@@ -29,11 +30,12 @@ pub fn row(id: u64, group: u64, value: u64) -> Vec<u8> {
 /// FRESHET_TEST_APPLY=full has all standbys replay fully.
 pub fn config(directory: Option<&Path>) -> NodeConfig {
     let mut config = NodeConfig {
-        directory: directory.map(Path::to_owned),
+        directory: directory.map(Path::to_owned).unwrap_or_default(),
         domain: if directory.is_some() { Domain::File } else { Domain::None },
-        listen: "127.0.0.1:0".into(),
+        listen: ([127, 0, 0, 1], 0).into(),
         replay_threads: 2,
-        apply: std::env::var("FRESHET_TEST_APPLY").map_or(Apply::Fresh, |apply| apply.parse().unwrap()),
+        apply: std::env::var("FRESHET_TEST_APPLY")
+            .map_or(Apply::Fresh, |apply| ValueEnum::from_str(&apply, false).unwrap()),
         ..NodeConfig::default()
     };
     config.log.buffer_bytes = 4 << 20;

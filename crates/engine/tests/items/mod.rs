@@ -1,4 +1,5 @@
-//! The table that the tests of transactions share: an id and a name, each unique, a group, and a value.
+//! The table that the tests of transactions share: an id and a name, each unique, a group, and a
+//! value.
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 pub mod operation;

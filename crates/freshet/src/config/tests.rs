@@ -1,4 +1,5 @@
-use clap::{CommandFactory, Parser};
+use clap::Parser;
+use freshet_base::Safety;
 
 use super::*;
 use crate::cli::{Cli, Command};
@@ -18,67 +19,39 @@ fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
     (directory, path)
 }
 
-/// The documentation of every flag names its default, which is the true one.
-#[test]
-fn help_names_the_defaults() {
-    let defaults = toml::Table::try_from(Settings::default()).unwrap();
-    let tables =
-        ["log", "checkpoint", "fabric", "member", "sql"].map(|name| (name, defaults[name].as_table().unwrap()));
-    let command = Cli::command();
-    let serve = command.find_subcommand("serve").unwrap();
-    let mut keys = 0;
-    for arg in serve.get_arguments() {
-        let key = arg.get_long().unwrap_or_default();
-        if ["config", "help", "while-stdin"].contains(&key) {
-            continue;
-        }
-        let within = |(name, table): &(&str, &'_ toml::Table)| {
-            Some(table.get(key.strip_prefix(name)?.strip_prefix('-')?).cloned())
-        };
-        let value = tables.iter().find_map(within).unwrap_or_else(|| defaults.get(key).cloned());
-        let shown = match value {
-            Some(toml::Value::String(text)) => text.clone(),
-            Some(toml::Value::Array(_)) => "none".to_owned(),
-            Some(value) => value.to_string(),
-            None if key == "advertise" => "as listen".to_owned(),
-            None if key == "log-buffer-file" => "buffer in directory".to_owned(),
-            None if key == "sql-socket-directory" => "freshet in $XDG_RUNTIME_DIR, or /tmp/freshet-<uid>".to_owned(),
-            None if key == "sql-tls-certificates" => "none, no TLS".to_owned(),
-            None if ["sql-tls-key", "sql-tls-ca", "sql-access"].contains(&key) => "none".to_owned(),
-            None if key == "join" => "none, a primary".to_owned(),
-            None if key == "member-token-file" => "none".to_owned(),
-            None if key.starts_with("member-") => "made by Freshet".to_owned(),
-            None => "all".to_owned(),
-        };
-        let help = arg.get_help().unwrap().to_string().replace('\n', " ");
-        assert!(help.contains(&format!("[default: {shown}]")), "--{key}: {shown} is not in: {help}");
-        assert_eq!(arg.get_env().unwrap(), format!("FRESHET_{}", key.to_uppercase().replace('-', "_")).as_str());
-        keys += 1;
-    }
-    assert_eq!(keys, 79, "every key has a flag");
-}
-
 #[test]
 fn flags_beat_the_file() {
     let (_directory, path) =
         written("replay-threads = 7\nsafety = \"quorum:2\"\nstandbys = 2\n[log]\ninterval-us = 5\n");
     let path = path.to_str().unwrap();
     let settings = Settings::gather(&flags(&["--config", path, "--replay-threads", "3"])).unwrap();
-    assert_eq!((settings.replay_threads, settings.log.interval_us, settings.safety), (3, 5, Safety::Quorum(2)));
-    assert_eq!(settings.refuse_after_ms, Settings::default().refuse_after_ms);
+    assert_eq!(
+        (settings.node.replay_threads, settings.node.log.interval_us, settings.node.safety),
+        (3, 5, Safety::Quorum(2))
+    );
+    assert_eq!(settings.node.refuse_after_ms, Settings::default().node.refuse_after_ms);
 }
 
 #[test]
 fn the_defaults_can_be_written_and_read() {
     let settings = Settings::default();
     settings.check().unwrap();
-    assert_eq!(toml::from_str::<Settings>(&toml::to_string(&settings).unwrap()).unwrap(), settings);
+    let node = toml::to_string(&settings.node).unwrap();
+    assert_eq!(toml::from_str::<NodeConfig>(&node).unwrap(), settings.node);
+    let server = toml::to_string(&settings.server).unwrap();
+    assert_eq!(toml::from_str::<ServerSettings>(&server).unwrap(), settings.server);
 }
 
 #[test]
 fn unknown_keys_are_named_with_their_file() {
-    for (text, key) in [("wokers = 7", "wokers"), ("[log]\nsegment = 5", "segment"), ("safety = \"3-safe\"", "3-safe")]
-    {
+    for (text, key) in [
+        ("wokers = 7", "line 1: unknown key wokers"),
+        ("[log]\nsegment = 5", "line 2: unknown key log.segment"),
+        ("log = 5", "line 1"),
+        ("standbys = 1\nlog.dir = []\nlog.dirs = []", "line 3: unknown key log.dirs"),
+        ("[unknown]\nkey = 1", "line 1: unknown key unknown"),
+        ("safety = \"3-safe\"", "3-safe"),
+    ] {
         let (_directory, path) = written(text);
         let message = Settings::gather(&flags(&["--config", path.to_str().unwrap()])).unwrap_err().to_string();
         assert!(message.contains(key) && message.contains("node.toml"), "{message}");
@@ -94,25 +67,164 @@ fn unknown_keys_are_named_with_their_file() {
 
 #[test]
 fn absurd_values_are_refused_by_name() {
-    for (args, key) in [
-        (&["--replay-threads", "1000"][..], "replay-threads"),
-        (&["--safety", "quorum:3", "--standbys", "1"], "safety"),
-        (&["--log-segment-bytes", "1000000"], "log.segment-bytes"),
-        (&["--log-buffer-bytes", "3"], "log.buffer-bytes"),
-        (&["--log-batch-bytes", "0"], "log.batch-bytes"),
-        (&["--listen", "127.0.0.1:7400"], "address"),
-        (&["--fabric-appliance", "true"], "fabric.appliance"),
-        (&["--fabric-appliance", "true", "--domain", "pmem", "--replay", "synchronous"], "fabric.appliance"),
+    for (args, setting) in [
+        (&["--replay-threads", "1000"][..], "--replay-threads 1000: use a number from 1 to 64"),
+        (&["--safety", "quorum:3", "--standbys", "1"], "--safety quorum:3: "),
+        (&["--log-segment-bytes", "1000000"], "--log-segment-bytes 1000000: use a multiple of 4096"),
+        (&["--log-buffer-bytes", "65537"], "--log-buffer-bytes 65537: use a power of two, like 131072"),
+        (&["--log-batch-bytes", "0"], "--log-batch-bytes 0: "),
+        (&["--log-persist-method", "clean"], "--log-persist-method clean: "),
+        (&["--log-persist-delay-per-kib", "much"], "--log-persist-delay-per-kib much: "),
+        (&["--fabric-device", "mlx5_0"], "--fabric-device mlx5_0: use NAME:PORT:GID-INDEX"),
+        (&["--fabric-bandwidth-gbit", "NaN"], "--fabric-bandwidth-gbit NaN: "),
+        (&["--member-key", "key"], "member.certificate = none: "),
+        (&["--sql-tls-ca", "ca"], "--sql-tls-ca ca: "),
+        (&["--listen", "127.0.0.1:7400"], "address = 127.0.0.1:7400: "),
+        (&["--fabric-appliance", "true"], "--fabric-appliance true: set domain to pmem"),
+        (&["--fabric-appliance", "--domain", "pmem", "--replay", "synchronous"], "--fabric-appliance true: "),
         (
             &["--fabric-appliance", "true", "--domain", "pmem", "--relay-standbys", "1", "--relay-ack", "downstream"],
-            "fabric.appliance",
+            "--fabric-appliance true: ",
         ),
     ] {
         let message = Settings::gather(&flags(args)).unwrap_err().to_string();
-        assert!(message.starts_with(key), "{message}");
+        assert!(message.starts_with(setting), "{message}");
     }
+    let (_directory, path) = written("[log]\nepoch-ms = 0\n");
+    let path = path.to_str().unwrap();
+    let message = Settings::gather(&flags(&["--config", path, "--standbys", "1"])).unwrap_err().to_string();
+    let expected = format!("configuration file {path}: log.epoch-ms = 0: use a number from 1 to 60000");
+    assert_eq!(message, expected);
     for args in [["--standbys", "-1"], ["--safety", "safe"], ["--listen", "here"], ["--pin", "x"], ["--domain", "tape"]]
     {
         assert!(Cli::try_parse_from(["freshet", "serve"].iter().chain(&args)).is_err(), "{args:?}");
     }
+}
+
+/// Every key with a value that is not its default, as a file writes it and as a flag or a variable
+/// does. Users have these keys in their files and scripts: lines are added here, and none is
+/// changed or removed.
+const KEYS: [(&str, &str, &str); 79] = [
+    ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
+    ("open-status", "true", "true"),
+    ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
+    ("join", "\"primary:7401\"", "primary:7401"),
+    ("advertise", "\"me:7501\"", "me:7501"),
+    ("peers", "[\"a:1\", \"b:2\"]", "a:1,b:2"),
+    ("safety", "\"quorum:2\"", "quorum:2"),
+    ("standbys", "2", "2"),
+    ("on-loss", "\"refuse\"", "refuse"),
+    ("least-in-sync", "1", "1"),
+    ("asynchronous", "true", "true"),
+    ("restart-timeout-s", "7", "7"),
+    ("force-reign", "true", "true"),
+    ("relay-standbys", "3", "3"),
+    ("relay-ack", "\"downstream\"", "downstream"),
+    ("standby-timeout-ms", "70", "70"),
+    ("refuse-after-ms", "7", "7"),
+    ("directory", "\"data\"", "data"),
+    ("replay-threads", "7", "7"),
+    ("replay", "\"none\"", "none"),
+    ("apply", "\"full\"", "full"),
+    ("pin", "\"0,2\"", "0,2"),
+    ("fabric.kind", "\"shm\"", "shm"),
+    ("fabric.spin-us", "7", "7"),
+    ("fabric.huge-pages", "true", "true"),
+    ("fabric.bandwidth-gbit", "7.5", "7.5"),
+    ("fabric.compress", "true", "true"),
+    ("fabric.appliance", "true", "true"),
+    ("fabric.device", "\"mlx5_0:1:3\"", "mlx5_0:1:3"),
+    ("fabric.encryption", "\"none\"", "none"),
+    ("member.token-file", "\"token\"", "token"),
+    ("member.certificate", "\"node.crt\"", "node.crt"),
+    ("member.key", "\"node.key\"", "node.key"),
+    ("member.authority", "\"authority.crt\"", "authority.crt"),
+    ("domain", "\"pmem\"", "pmem"),
+    ("log.buffer-bytes", "131072", "131072"),
+    ("log.uncommitted-bytes", "70000", "70000"),
+    ("log.transaction-bytes", "70000", "70000"),
+    ("log.segment-bytes", "131072", "131072"),
+    ("log.batch-bytes", "7", "7"),
+    ("log.interval-us", "7", "7"),
+    ("log.partition-bytes", "2048", "2048"),
+    ("log.streams", "7", "7"),
+    ("log.dir", "[\"x\", \"y\"]", "x,y"),
+    ("log.group-size", "7", "7"),
+    ("log.divide-by", "\"page\"", "page"),
+    ("log.huge-pages", "true", "true"),
+    ("log.page-records", "7", "7"),
+    ("log.group-commit", "\"epoch\"", "epoch"),
+    ("log.epoch-ms", "7", "7"),
+    ("log.format", "\"json\"", "json"),
+    ("log.level", "\"warn,log=debug\"", "warn,log=debug"),
+    ("log.buffer-file", "\"dax\"", "dax"),
+    ("log.persist-method", "\"eadr\"", "eadr"),
+    ("log.persist-delay-ns", "7", "7"),
+    ("log.persist-delay-per-kib", "\"calibrated\"", "calibrated"),
+    ("log.persist-upon-replay", "false", "false"),
+    ("log.nudge", "\"signal\"", "signal"),
+    ("checkpoint.dir", "[\"x\", \"y\"]", "x,y"),
+    ("checkpoint.files", "7", "7"),
+    ("checkpoint.interval-s", "7", "7"),
+    ("checkpoint.log-bytes", "7", "7"),
+    ("checkpoint.sync-bytes", "7", "7"),
+    ("checkpoint.cpu-percent", "7", "7"),
+    ("checkpoint.keep-log-bytes", "7", "7"),
+    ("sql.listen", "\"off\"", "off"),
+    ("sql.socket-directory", "\"sockets\"", "sockets"),
+    ("sql.access", "\"hba\"", "hba"),
+    ("sql.connections", "7", "7"),
+    ("sql.user", "\"me\"", "me"),
+    ("sql.tls-certificates", "\"sql.crt\"", "sql.crt"),
+    ("sql.tls-key", "\"sql.key\"", "sql.key"),
+    ("sql.tls-ca", "\"ca.crt\"", "ca.crt"),
+    ("sql.memory-bytes", "3000000", "3000000"),
+    ("sql.session-memory-bytes", "2000000", "2000000"),
+    ("sql.statement-memory-bytes", "1048577", "1048577"),
+    ("sql.statement-timeout-ms", "7", "7"),
+    ("sql.idle-in-transaction-timeout-ms", "7", "7"),
+    ("sql.idle-session-timeout-ms", "7", "7"),
+];
+
+/// A key as a flag, without the dashes in front.
+fn flag_of(key: &str) -> String {
+    flags::name_of(key)
+}
+
+#[test]
+fn every_key_is_read_from_files_flags_and_variables() {
+    // Such a node may be no relay that acknowledges for others.
+    let given = |key: &str| key != "fabric.appliance";
+    let lines = KEYS.iter().filter(|(key, ..)| given(key)).map(|(key, value, _)| format!("{key} = {value}\n"));
+    let (_directory, path) = written(&lines.collect::<String>());
+    let from_file = Settings::gather(&flags(&["--config", path.to_str().unwrap()])).unwrap();
+    let arguments: Vec<String> = KEYS
+        .iter()
+        .filter(|(key, ..)| given(key))
+        .flat_map(|(key, _, value)| [format!("--{}", flag_of(key)), (*value).to_owned()])
+        .collect();
+    let from_flags = Settings::gather(&flags(&arguments.iter().map(String::as_str).collect::<Vec<_>>())).unwrap();
+    assert_eq!(from_file, from_flags);
+
+    let (values, defaults) = (from_file.keys(), Settings::default().keys());
+    assert_eq!(values.len(), KEYS.len(), "every key is in the list");
+    for (key, ..) in KEYS {
+        assert_eq!(values[key] != defaults[key], given(key), "{key} is {}", values[key]);
+        let variable = format!("FRESHET_{}", flag_of(key).to_uppercase().replace('-', "_"));
+        flags::check_environment([(variable.into(), "".into())].into_iter()).unwrap();
+    }
+}
+
+/// Both ways of writing what is true or false, and of writing lists.
+#[test]
+fn flags_may_leave_out_true_and_repeat_lists() {
+    for key in ["open-status", "asynchronous", "force-reign", "fabric.huge-pages", "fabric.compress"] {
+        let settings = Settings::gather(&flags(&[&format!("--{}", flag_of(key))])).unwrap();
+        assert_eq!(settings.keys()[key], serde_json::Value::Bool(true), "{key}");
+    }
+    let repeated = Settings::gather(&flags(&["--log-dir", "a", "--log-dir", "b", "--peers", "c:1"])).unwrap();
+    assert_eq!(repeated, Settings::gather(&flags(&["--log-dir", "a,b", "--peers", "c:1"])).unwrap());
+    let (_directory, path) = written("peers = [\"a:1\", \"b:2\"]\n");
+    let replaced = Settings::gather(&flags(&["--config", path.to_str().unwrap(), "--peers", "c:1"])).unwrap();
+    assert_eq!(replaced.keys()["peers"], serde_json::json!(["c:1"]), "not added to the file's");
 }

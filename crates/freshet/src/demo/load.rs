@@ -1,8 +1,9 @@
 //! Clients that run TPC-C on the primary, and remember every acknowledgement.
 //!
-//! Each transaction bears a mark (client, number) that it writes into the journal. What has become of a transaction is
-//! one of four: acknowledged, rolled back, refused, or open, when the connection was lost or the node said so. Open ones are
-//! looked for after the take-over, as a careful client does.
+//! Each transaction bears a mark (client, number) that it writes into the journal. What has become
+//! of a transaction is one of four: acknowledged, rolled back, refused, or open, when the
+//! connection was lost or the node said so. Open ones are looked for after the take-over, as a
+//! careful client does.
 
 use std::{
     mem,
@@ -263,7 +264,8 @@ impl Connection<'_> {
                 Err(cause) if stopping => return Err(cause.into()),
                 Err(_) => {}
             }
-            // Until somebody else is the primary there is nothing to hope for; but it may only have been the connection.
+            // Until somebody else is the primary there is nothing to hope for; but it may only have
+            // been the connection.
             let state = self.shared.lock();
             if state.reign == reign && !state.stopping {
                 drop(self.shared.changed.wait_timeout(state, Duration::from_millis(50)));
@@ -287,7 +289,8 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Keeps one transaction of every terminal under way until the connection is lost, the reign ends, or the load does.
+    /// Keeps one transaction of every terminal under way until the connection is lost, the reign
+    /// ends, or the load does.
     fn converse(&mut self, client: &Client, reign: u64, open: &mut Vec<Mark>) {
         let (sender, receiver) = mpsc::channel();
         let mut under_way = 0;

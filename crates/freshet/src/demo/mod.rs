@@ -40,17 +40,18 @@ use crate::{
 /// Options of `freshet demo`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DemoOptions {
-    /// How long the load runs, in seconds, in all: half of it before the primary is killed. Starting, loading and the
-    /// proof come on top of it.
+    /// How long the load runs, in seconds, half of it before the primary is killed. Starting,
+    /// loading and the proof take additional time.
     #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..=86_400))]
     seconds: u64,
     /// Warehouses of TPC-C.
     #[arg(long, value_name = "W", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     warehouses: u16,
-    /// Where the nodes keep their logs; a directory within it is made and removed. [default: where temporary files go]
+    /// The directory below which the nodes keep their logs, in a directory of their own that is
+    /// removed at the end. [default: where temporary files go]
     #[arg(long, value_name = "DIR")]
     dir: Option<std::path::PathBuf>,
-    /// Terminals of TPC-C, each of which has one transaction under way.
+    /// Terminals of TPC-C, each with one transaction at a time.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
     terminals: u16,
     /// The seed of all random numbers.

@@ -98,7 +98,8 @@ fn show_one(
     Ok(Ok(()))
 }
 
-/// Whether a file is there as it should be; with `read`, whether every block in it is right. Returns how many rows were seen.
+/// Whether a file is there as it should be; with `read`, whether every block in it is right.
+/// Returns how many rows were seen.
 fn check(
     manifest: &Manifest,
     device: &Path,

@@ -1,4 +1,5 @@
-//! `freshet inspect`: looks into a node's files, and changes nothing. A node may be at work on them.
+//! `freshet inspect`: looks into a node's files, and changes nothing. A node may be at work on
+//! them.
 
 mod checkpoint;
 mod log;

@@ -1,15 +1,17 @@
 //! The frames between clients and nodes.
 //!
-//! A connection carries frames both ways, each of them a length (u32, little endian, at most [`MAX_FRAME`]) and so
-//! many bytes: a [`Request`] or [`Response`] in postcard's encoding. Requests bear a number that the client chooses;
-//! responses bear the number of their request and come in any order, so that a client may have many requests under
-//! way. The first request is [`Ask::Hello`].
+//! A connection carries frames both ways, each of them a length (u32, little endian, at most
+//! [`MAX_FRAME`]) and so many bytes: a [`Request`] or [`Response`] in postcard's encoding. Requests
+//! bear a number that the client chooses; responses bear the number of their request and come in
+//! any order, so that a client may have many requests under way. The first request is
+//! [`Ask::Hello`].
 //!
 //! A client's rights are known before the first frame: for a process of the same user on the same
 //! machine by its socket, for others by their certificates (see [`server`](crate::server)).
 //!
-//! A peer that breaks the rules is told so once, as far as that is possible, and the connection ends. Nothing that
-//! comes over it makes a node panic, hang, or reserve memory that the peer has not filled.
+//! A peer that breaks the rules is told so once, as far as that is possible, and the connection
+//! ends. Nothing that comes over it makes a node panic, hang, or reserve memory that the peer has
+//! not filled.
 
 #[cfg(test)]
 mod tests;
@@ -185,7 +187,8 @@ pub enum Answer {
     },
 }
 
-/// A node's watermarks: positions in the virtual log, in bytes. What a node does not have is `None`.
+/// A node's watermarks: positions in the virtual log, in bytes. What a node does not have is
+/// `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watermarks {
     /// Whether the node is the primary.

@@ -76,7 +76,8 @@ impl Completions {
         self.some.notify_one();
     }
 
-    /// Moves what has arrived into `open`; waits for something when that is empty. `false` when the server stops.
+    /// Moves what has arrived into `open`; waits for something when that is empty. `false` when the
+    /// server stops.
     fn take(&self, open: &mut BinaryHeap<Reverse<InOrder>>) -> bool {
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         while open.is_empty() && arrived.pending.is_empty() && !arrived.stopped {

@@ -6,8 +6,8 @@
 //! wants nothing for long is sent away; sooner when all places for clients are taken and another
 //! client comes.
 //!
-//! The reader stops reading while so much is under way that the client had better read its answers first; so a
-//! connection's memory is bounded, whatever its client does.
+//! The reader stops reading while so much is under way that the client had better read its answers
+//! first; so a connection's memory is bounded, whatever its client does.
 
 use std::{
     io::{self, ErrorKind, IoSlice, Read},
@@ -68,7 +68,8 @@ struct State {
     broken: bool,
 }
 
-/// Whom to answer. Every request is answered exactly once: a reply that is dropped says that nothing is known.
+/// Whom to answer. Every request is answered exactly once: a reply that is dropped says that
+/// nothing is known.
 pub(super) struct Reply {
     /// Empty once it was answered.
     connection: Option<Arc<Connection>>,

@@ -14,8 +14,9 @@
 //! | one for long work, and `workers` for procedures, [`work`] | never wait for a commit | the server stops |
 //! | two that wait, [`completion`] | answer when a commit, or a read view, has come so far | the server stops |
 //!
-//! A worker hands a finished transaction with its ticket over and goes on with the next. All answers of one group
-//! commit to one connection go out with one write. A connection that goes away loses only its answers.
+//! A worker hands a finished transaction with its ticket over and goes on with the next. All
+//! answers of one group commit to one connection go out with one write. A connection that goes away
+//! loses only its answers.
 
 mod completion;
 mod connection;
@@ -266,7 +267,8 @@ impl Server {
 
     /// How many workers a server for this purpose may have at the same time.
     pub(crate) fn places(purpose: &Purpose) -> usize {
-        // One for long work; that may load with as many threads again, and make tables with one more.
+        // One for long work; that may load with as many threads again, and make tables with one
+        // more.
         2 * purpose.workers() + 2
     }
 

@@ -1,4 +1,5 @@
-//! Who answers clients while the node is not there yet: how far its start has come, and nothing else.
+//! Who answers clients while the node is not there yet: how far its start has come, and nothing
+//! else.
 
 use std::{
     io::Write,

@@ -1,5 +1,5 @@
-//! What the tests with real processes share. Every node ends with its test: it is killed when dropped, and ends with
-//! its standard input.
+//! What the tests with real processes share. Every node ends with its test: it is killed when
+//! dropped, and ends with its standard input.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::{
@@ -39,8 +39,8 @@ pub fn random() -> Random {
     Random::new(seed)
 }
 
-/// A shell script in `directory`. Written by another process: a file that this one has open may not be run, and what its other tests
-/// spawn has it open for a moment, too.
+/// A shell script in `directory`. Written by another process: a file that this one has open may not
+/// be run, and what its other tests spawn has it open for a moment, too.
 pub fn script(directory: &Path, text: &str) -> std::path::PathBuf {
     let path = directory.join("node.sh");
     let write = "printf '%s' \"$1\" >\"$0\" && chmod 755 \"$0\"";
@@ -141,7 +141,8 @@ pub fn in_sync(status: &Value) -> usize {
     standbys.iter().filter(|standby| standby["in_sync"] == true && standby["connected"] == true).count()
 }
 
-/// Both nodes show the same records. The standby may have got further: now and then a primary notes the time.
+/// Both nodes show the same records. The standby may have got further: now and then a primary notes
+/// the time.
 pub fn assert_same_state(primary: &Client, standby: &Client) {
     let (at, hash, records) = primary.hash(None, SOON).unwrap();
     let (found_at, found_hash, found_records) = standby.hash(Some(at), SOON).unwrap();

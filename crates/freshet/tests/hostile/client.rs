@@ -28,7 +28,8 @@ impl Client {
         Self { stream, key: [0; 8] }
     }
 
-    /// Opens a session, or returns the SQLSTATE of what is said against it; "gone" when nothing is said.
+    /// Opens a session, or returns the SQLSTATE of what is said against it; "gone" when nothing is
+    /// said.
     pub fn open(address: SocketAddr, user: &str) -> Result<Self, String> {
         let mut client = Self::connect(address);
         if !client.say(&startup(&[("user", user)])) {

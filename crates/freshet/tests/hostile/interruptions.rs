@@ -1,4 +1,5 @@
-//! Statements that take too long, by their own timeouts and by others' requests; and clients that are gone in the middle.
+//! Statements that take too long, by their own timeouts and by others' requests; and clients that
+//! are gone in the middle.
 
 use std::{thread, time::Duration};
 

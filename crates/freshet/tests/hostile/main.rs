@@ -1,4 +1,5 @@
-//! Whatever PostgreSQL's clients do to a node, it goes on, and nothing of it stays: no session, thread, descriptor, lock or memory.
+//! Whatever PostgreSQL's clients do to a node, it goes on, and nothing of it stays: no session,
+//! thread, descriptor, lock or memory.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -127,7 +127,8 @@ fn what_does_not_begin_as_a_session_does() {
     subject.assert_unharmed();
 }
 
-/// What a server says to somebody who proves himself with a wrong password: the messages' kinds, and the final error.
+/// What a server says to somebody who proves himself with a wrong password: the messages' kinds,
+/// and the final error.
 fn wrong_proof(subject: &Subject, user: &str) -> (String, Vec<usize>, String) {
     let mut client = Client::connect(subject.address());
     client.say(&startup(&[("user", user)]));

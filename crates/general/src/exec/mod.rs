@@ -149,9 +149,9 @@ macro_rules! operator {
             self: std::sync::Arc<Self>,
             children: Vec<std::sync::Arc<dyn datafusion_physical_plan::ExecutionPlan>>,
         ) -> datafusion_common::Result<std::sync::Arc<dyn datafusion_physical_plan::ExecutionPlan>> {
-            #[allow(unused_mut, unused_variables)]
+            #[allow(unused_mut, unused_variables, reason = "an operator may have no children")]
             let mut children = children.into_iter();
-            #[allow(unused_mut)]
+            #[allow(unused_mut, reason = "likewise")]
             let mut operator: $operator = (*self).clone();
             $(if let Some(child) = children.next() {
                 operator.$child = child;

@@ -48,8 +48,8 @@ const SHAPE: Shape = Shape { fields: 1, field_bytes: 100 };
 pub(crate) fn run(options: &BackupOptions) -> Result<ExitCode, Failure> {
     let scratch = subject::scratch(options.dir.as_deref())?;
     let mut config = NodeConfig {
-        directory: Some(scratch.path().join("primary")),
-        listen: "127.0.0.1:0".to_owned(),
+        directory: scratch.path().join("primary"),
+        listen: ([127, 0, 0, 1], 0).into(),
         ..NodeConfig::default()
     };
     config.checkpoint.interval_s = 0;
@@ -128,11 +128,8 @@ fn measure(node: &Node, config: &NodeConfig, scratch: &Path, count: &AtomicU64) 
         buffer_bytes: config.log.buffer_bytes,
     };
     timed("backup", &mut || Ok(archive::backup(&backup)?.bytes))?;
-    let joining = NodeConfig {
-        directory: Some(scratch.join("standby")),
-        join: Some(node.address().to_owned()),
-        ..config.clone()
-    };
+    let joining =
+        NodeConfig { directory: scratch.join("standby"), join: Some(node.address().to_owned()), ..config.clone() };
     let mut standby = None;
     timed("a standby joins", &mut || {
         let joined = Node::start(joining.clone(), |_| {})?;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use clap::Args;
-use freshet_engine::{CheckpointKind, ProcedureError, Worker};
+use freshet_engine::{CheckpointKind, Domain, ProcedureError, Worker};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ use super::{
     subject::Subject,
     tpcc,
 };
-use freshet::{Failure, config::Domain, units};
+use freshet::{Failure, units};
 
 /// Options of `freshet-lab bench join`.
 #[derive(Clone, Debug, Args)]

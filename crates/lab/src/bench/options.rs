@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use freshet::config::{DivideBy, Domain, GroupCommit, NudgeBy};
 use freshet_base::{Isolation, Safety};
-use freshet_engine::{Apply, FabricEncryption, FabricKind, ReplayMode};
+use freshet_engine::{Apply, DivideBy, Domain, FabricEncryption, FabricKind, GroupCommit, NudgeBy, ReplayMode};
 use freshet_workloads::ycsb::mix::Mix;
 
 use super::{backup::BackupOptions, join::JoinOptions, ratios::RatiosOptions, restart::RestartOptions};

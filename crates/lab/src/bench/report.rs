@@ -135,7 +135,7 @@ impl Halves {
 pub(crate) struct Options {
     pub(crate) threads: u16,
     pub(crate) isolation: String,
-    pub(crate) domain: freshet::config::Domain,
+    pub(crate) domain: freshet_engine::Domain,
     pub(crate) safety: String,
     pub(crate) standbys: u32,
     pub(crate) replay_threads: u16,

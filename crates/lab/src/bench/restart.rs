@@ -65,8 +65,8 @@ pub(crate) struct RestartOptions {
 pub(crate) fn run(options: &RestartOptions) -> Result<ExitCode, Failure> {
     let scratch = subject::scratch(options.dir.as_deref())?;
     let mut config = NodeConfig {
-        directory: Some(scratch.path().join("node")),
-        listen: "127.0.0.1:0".to_owned(),
+        directory: scratch.path().join("node"),
+        listen: ([127, 0, 0, 1], 0).into(),
         replay_threads: options.replay_threads.into(),
         ..NodeConfig::default()
     };

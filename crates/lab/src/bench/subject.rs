@@ -7,7 +7,7 @@ use std::{
 };
 
 use freshet_base::{Safety, Stamp};
-use freshet_engine::{Database, FabricEncryption, Node, NodeConfig, OnLoss, ReplayMode, node::RoleStatus};
+use freshet_engine::{Database, Domain, FabricEncryption, Node, NodeConfig, OnLoss, ReplayMode, node::RoleStatus};
 use freshet_workloads::{
     procedure::read_only,
     tpcc::{consistency, tables::Tables},
@@ -25,7 +25,6 @@ use freshet::{
     Failure,
     children::NodeProcess,
     client::{Client, Done},
-    config::Domain,
     protocol::{Answer, Ask},
     status,
 };
@@ -129,9 +128,9 @@ impl Subject {
         let scratch = scratch(common.dir.as_deref())?;
         let directory = |name: &str| scratch.path().join(name);
         let mut config = NodeConfig {
-            directory: (common.domain != Domain::None).then(|| directory("primary")),
-            domain: common.domain.into(),
-            listen: "127.0.0.1:0".to_owned(),
+            directory: directory("primary"),
+            domain: common.domain,
+            listen: ([127, 0, 0, 1], 0).into(),
             safety: common.safety,
             standbys: common.standbys,
             on_loss: OnLoss::Block,
@@ -149,12 +148,12 @@ impl Subject {
             config.log.uncommitted_bytes = bytes;
         }
         config.log.streams = common.log_streams.into();
-        config.log.group_commit = common.log_group_commit.into();
+        config.log.group_commit = common.log_group_commit;
         config.log.epoch_ms = common.log_epoch_ms;
-        config.log.nudge = common.log_nudge.into();
+        config.log.nudge = common.log_nudge;
         config.log.persist_method = common.log_persist_method.clone();
         config.log.persist_delay_ns = common.log_persist_delay_ns;
-        config.log.divide_by = common.log_divide_by.into();
+        config.log.divide_by = common.log_divide_by;
         config.checkpoint.interval_s = common.checkpoint_interval_s;
         config.checkpoint.sync_bytes = common.checkpoint_sync_bytes;
         config.checkpoint.cpu_percent = common.checkpoint_cpu_percent;

@@ -15,10 +15,11 @@ pub struct BlockFull {
     pub limit: u64,
 }
 
-/// Builds the redo of one transaction at a time: `begin`, `push` for each record, `seal_records`, and once the stamp is
-/// known `finish`. That is one block, or several, one behind the other: where the log is divided by pages, one for each stream that
-/// it touches ([`BlockBuilder::next_block_in`]), and one more whenever a block has as many records as it can. The
-/// memory is kept from transaction to transaction.
+/// Builds the redo of one transaction at a time: `begin`, `push` for each record, `seal_records`,
+/// and once the stamp is known `finish`. That is one block, or several, one behind the other: where
+/// the log is divided by pages, one for each stream that it touches
+/// ([`BlockBuilder::next_block_in`]), and one more whenever a block has as many records as it can.
+/// The memory is kept from transaction to transaction.
 #[derive(Debug)]
 pub struct BlockBuilder {
     bytes: Vec<u8>,
@@ -49,7 +50,8 @@ impl BlockBuilder {
         Self::default()
     }
 
-    /// An empty builder for transactions of at most `limit` bytes in all, headers included; more than [`MAX_BLOCK`] is not taken.
+    /// An empty builder for transactions of at most `limit` bytes in all, headers included; more
+    /// than [`MAX_BLOCK`] is not taken.
     pub fn with_limit(limit: u64) -> Self {
         let limit = usize::try_from(limit).unwrap_or(MAX_BLOCK).min(MAX_BLOCK);
         Self { bytes: Vec::new(), offsets: Vec::new(), blocks: Vec::new(), limit }
@@ -107,11 +109,12 @@ impl BlockBuilder {
         block.records_crc = crc32c::crc32c(&self.bytes[block.start + BLOCK_HEADER..]);
     }
 
-    /// Adds a record and returns its distance from the start of the transaction's first block: its address will be the
-    /// stamp plus this. Call [`BlockBuilder::begin`] first.
+    /// Adds a record and returns its distance from the start of the transaction's first block: its
+    /// address will be the stamp plus this. Call [`BlockBuilder::begin`] first.
     ///
     /// # Errors
-    /// [`BlockFull`] when the transaction would be longer than the limit; the builder is as before then.
+    /// [`BlockFull`] when the transaction would be longer than the limit; the builder is as before
+    /// then.
     ///
     /// # Panics
     /// When `rid` does not fit [`Rid::BITS`].
@@ -124,7 +127,8 @@ impl BlockBuilder {
         row: &[u8],
     ) -> Result<u32, BlockFull> {
         assert!(rid <= Rid::MAX, "record ids have {} bits", Rid::BITS);
-        // With a header too many, and padding: who is that close to the limit may as well be beyond it.
+        // With a header too many, and padding: who is that close to the limit may as well be beyond
+        // it.
         if self.bytes.len() + BLOCK_HEADER + RECORD_HEADER + BLOCK_ALIGN + row.len() > self.limit {
             return Err(BlockFull { limit: self.limit as u64 });
         }
@@ -154,19 +158,21 @@ impl BlockBuilder {
         &self.offsets
     }
 
-    /// Pads the last block, computes the records' part of the checksums and returns the length to reserve, in bytes.
+    /// Pads the last block, computes the records' part of the checksums and returns the length to
+    /// reserve, in bytes.
     pub fn seal_records(&mut self) -> u64 {
         self.end_block();
         self.bytes.len() as u64
     }
 
-    /// Completes what was sealed for the place it was given, and returns it. The records stay as they are,
-    /// so it may be called again with another stamp.
+    /// Completes what was sealed for the place it was given, and returns it. The records stay as
+    /// they are, so it may be called again with another stamp.
     pub fn finish(&mut self, stamp: Stamp, term: Term, kind: BlockKind) -> &[u8] {
         self.finish_part(stamp, term, kind, true)
     }
 
-    /// The same for a transaction that is built part by part: every part but the last says that another follows.
+    /// The same for a transaction that is built part by part: every part but the last says that
+    /// another follows.
     pub fn finish_part(&mut self, stamp: Stamp, term: Term, kind: BlockKind, is_last: bool) -> &[u8] {
         let last = if is_last { self.blocks.len() - 1 } else { self.blocks.len() };
         for (number, block) in self.blocks.iter().enumerate() {
@@ -192,8 +198,8 @@ impl BlockBuilder {
     }
 }
 
-/// The header that turns `length` reserved bytes at `stamp` into a skip block of `stream`. The rest of the range keeps
-/// whatever it holds.
+/// The header that turns `length` reserved bytes at `stamp` into a skip block of `stream`. The rest
+/// of the range keeps whatever it holds.
 ///
 /// # Panics
 /// When `length` is no length of a block.
@@ -276,7 +282,8 @@ pub fn term_block(stamp: Stamp, term: Term, node: NodeId) -> [u8; MARK_BLOCK] {
     mark_block(stamp, term, BlockKind::Term, body)
 }
 
-/// Says what time it was when the log was this long: microseconds since 1970, by the primary's clock.
+/// Says what time it was when the log was this long: microseconds since 1970, by the primary's
+/// clock.
 pub fn time_block(stamp: Stamp, term: Term, micros: u64) -> [u8; MARK_BLOCK] {
     let mut body = [0; 16];
     body[..8].copy_from_slice(&micros.to_le_bytes());

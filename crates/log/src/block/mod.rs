@@ -1,10 +1,10 @@
 //! Blocks and records: what the log is made of, byte for byte.
 //!
-//! All numbers are little endian. A block is the redo of one transaction and
-//! starts at a multiple of eight; its length is one too. A transaction may have several, one behind the
-//! other in the virtual log; every one but the last says that another follows. So it is where the log is divided among
-//! streams by pages and a transaction changes pages of several, and when it has more records than fit a block,
-//! or is longer than the log's ring takes at once.
+//! All numbers are little endian. A block is the redo of one transaction and starts at a multiple
+//! of eight; its length is one too. A transaction may have several, one behind the other in the
+//! virtual log; every one but the last says that another follows. So it is where the log is divided
+//! among streams by pages and a transaction changes pages of several, and when it has more records
+//! than fit a block, or is longer than the log's ring takes at once.
 //!
 //! | block header, 32 bytes | |
 //! |---|---|
@@ -76,8 +76,9 @@ pub enum BlockKind {
     Schema,
     /// Says what time it is: no records. Point-in-time restores look for these.
     Time,
-    /// What a transaction was told to do instead of what it did: a baseline for benchmarks (Query Fresh, section 4.3, "Logical").
-    /// In the place of a record: the stored procedure's id as FID, the partition as RID, and the inputs as row.
+    /// What a transaction was told to do instead of what it did: a baseline for benchmarks (Query
+    /// Fresh, section 4.3, "Logical"). In the place of a record: the stored procedure's id as FID,
+    /// the partition as RID, and the inputs as row.
     Command,
     /// Says which nodes hold everything that is committed, in the words of replication: no records.
     Members,
@@ -157,8 +158,8 @@ pub struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// Decodes the header at the beginning of `bytes` and checks its form, but neither the stamp nor the
-    /// checksum: enough to hop from block to block.
+    /// Decodes the header at the beginning of `bytes` and checks its form, but neither the stamp
+    /// nor the checksum: enough to hop from block to block.
     ///
     /// # Errors
     /// [`BlockError`] when `bytes` is shorter than a header, or the header is not one.

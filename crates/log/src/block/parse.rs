@@ -136,7 +136,8 @@ pub struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Checks the block that starts at the beginning of `bytes`, `at` in the virtual log; `bytes` may go on behind it.
+    /// Checks the block that starts at the beginning of `bytes`, `at` in the virtual log; `bytes`
+    /// may go on behind it.
     ///
     /// # Errors
     /// [`BlockError`] names the first thing that does not hold. Any input is safe.

@@ -1,5 +1,5 @@
-//! A file mapped into memory as words that are shared with others: with the kernel, and with whoever else has mapped
-//! the file.
+//! A file mapped into memory as words that are shared with others: with the kernel, and with
+//! whoever else has mapped the file.
 
 use std::{
     fs::File,
@@ -22,14 +22,15 @@ pub(crate) struct Mapped {
     lent: AtomicBool,
 }
 
-// SAFETY: the memory is an array of atomics that lives as long as this value; nothing else is shared.
+// SAFETY: the memory is an array of atomics that lives as long as this value; nothing else is
+// shared.
 unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Maps `length` bytes of `file`, which has at least so many and never gets fewer, with `flags` of `mmap(2)` that
-    /// say that the mapping is shared.
+    /// Maps `length` bytes of `file`, which has at least so many and never gets fewer, with `flags`
+    /// of `mmap(2)` that say that the mapping is shared.
     pub(crate) fn of(file: File, length: usize, flags: i32) -> Result<Self, (File, io::Error)> {
         assert!(length > 0 && length.is_multiple_of(4096));
         // SAFETY: a new mapping at an address that the kernel chooses; the file has this length.
@@ -46,9 +47,9 @@ impl Mapped {
     /// The memory. Zero bytes are a zero atomic, and the mapping is page-aligned.
     #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: mapped for reading and writing with this length until `drop`, without a gap (see `replace`). All
-        // access from Rust is through these atomics; the instructions that go around them are stores of whole aligned
-        // words.
+        // SAFETY: mapped for reading and writing with this length until `drop`, without a gap (see
+        // `replace`). All access from Rust is through these atomics; the instructions that go
+        // around them are stores of whole aligned words.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.length / 8) }
     }
 
@@ -69,26 +70,27 @@ impl Mapped {
         let _ = unsafe { libc::madvise(self.words.as_ptr().cast(), self.length, libc::MADV_HUGEPAGE) };
     }
 
-    /// Maps the file of `other` over this mapping's addresses: what others have mapped is no longer this memory. The
-    /// descriptor keeps its number and names the new file. `other` has the same length and, wherever somebody may look
-    /// meanwhile, the same bytes.
+    /// Maps the file of `other` over this mapping's addresses: what others have mapped is no longer
+    /// this memory. The descriptor keeps its number and names the new file. `other` has the same
+    /// length and, wherever somebody may look meanwhile, the same bytes.
     ///
     /// # Errors
     /// What the system says; nothing has changed then.
     pub(crate) fn replace(&self, other: Self) -> io::Result<()> {
         assert_eq!(self.length, other.length);
-        // SAFETY: both descriptors are open, and the call touches no memory of ours. A descriptor of this number stays
-        // open throughout.
+        // SAFETY: both descriptors are open, and the call touches no memory of ours. A descriptor
+        // of this number stays open throughout.
         if unsafe { libc::dup3(other.file.as_raw_fd(), self.file.as_raw_fd(), libc::O_CLOEXEC) } < 0 {
             return Err(io::Error::last_os_error());
         }
         let flags = other.flags | libc::MAP_FIXED;
-        // SAFETY: the addresses are our own mapping's, whose users see the same bytes before and after, all at once:
-        // the kernel makes whoever comes in between wait.
+        // SAFETY: the addresses are our own mapping's, whose users see the same bytes before and
+        // after, all at once: the kernel makes whoever comes in between wait.
         let at =
             unsafe { libc::mmap(self.words.as_ptr().cast(), self.length, PROTECTION, flags, self.file.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED {
-            // The old mapping may be gone, and references into it are held all over: there is nothing to go back to.
+            // The old mapping may be gone, and references into it are held all over: there is
+            // nothing to go back to.
             let why = io::Error::last_os_error();
             freshet_base::panics::end(&format!(
                 "the log's ring could not be mapped again: {why}; start the node again"

@@ -133,7 +133,7 @@ impl LogBuffer {
 
     /// Everything below was handed out for writing.
     #[inline]
-    pub(crate) fn frontier(&self) -> &AtomicU64 {
+    pub(crate) fn reserved(&self) -> &AtomicU64 {
         &self.frontier
     }
 

@@ -1,4 +1,5 @@
-//! Looking at a log from outside, without owning or changing anything; and saving a tail that is about to be cut.
+//! Looking at a log from outside, without owning or changing anything; and saving a tail that is
+//! about to be cut.
 //!
 //! | what is looked at | what is seen |
 //! |---|---|
@@ -6,8 +7,9 @@
 //! | the directory of one stream of several | the blocks of that stream, by positions |
 //! | a file that [`save_tail`] wrote | its blocks |
 //!
-//! A node may be at work on the log. Then everything that was noted to be durable when the inspection began is seen, and some of
-//! what comes later; what is incomplete then is where the inspection ends, and no damage.
+//! A node may be at work on the log. Then everything that was noted to be durable when the
+//! inspection began is seen, and some of what comes later; what is incomplete then is where the
+//! inspection ends, and no damage.
 
 mod place;
 mod saved;
@@ -29,8 +31,8 @@ use crate::{
 pub use saved::save_tail;
 use walk::{Step, Walk};
 
-/// How long an inspection waits for a sign that a node is at work, before it takes what is incomplete for the trace of a
-/// crash.
+/// How long an inspection waits for a sign that a node is at work, before it takes what is
+/// incomplete for the trace of a crash.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// One thing found in a log.
@@ -51,7 +53,8 @@ pub enum Finding {
         /// Its records, with their addresses.
         records: Vec<(Stamp, RecordHeader)>,
     },
-    /// Something that is no block. The next finding of this stream is the next whole block behind it, if there is one.
+    /// Something that is no block. The next finding of this stream is the next whole block behind
+    /// it, if there is one.
     Bad {
         /// The stream that it lies in.
         stream: usize,
@@ -110,7 +113,8 @@ pub struct StreamNotes {
     pub anchor: Stamp,
     /// The stream's blocks with stamps from the anchor on lie at or above this position.
     pub anchor_position: Stamp,
-    /// A cut that was begun and will be completed at the next start: everything from this position on goes.
+    /// A cut that was begun and will be completed at the next start: everything from this position
+    /// on goes.
     pub cut: Option<Stamp>,
 }
 
@@ -141,7 +145,8 @@ struct Stream {
 }
 
 impl Inspection {
-    /// Opens a node's directory, a directory of segments, or a single file that [`save_tail`] wrote.
+    /// Opens a node's directory, a directory of segments, or a single file that [`save_tail`]
+    /// wrote.
     ///
     /// # Errors
     /// [`StoreError`] when it is none of them.
@@ -149,7 +154,8 @@ impl Inspection {
         Self::open_all(&[path.to_owned()])
     }
 
-    /// The same; or, for a log whose streams are kept in different places, the directories of all its streams.
+    /// The same; or, for a log whose streams are kept in different places, the directories of all
+    /// its streams.
     ///
     /// # Errors
     /// [`StoreError`] when they are not that.
@@ -174,8 +180,8 @@ impl Inspection {
         self.streams.iter().map(|stream| &stream.notes).filter(|_| self.view != View::SavedTail)
     }
 
-    /// How far the log was noted to be durable when the inspection began. None for a saved tail, and for one stream of
-    /// several.
+    /// How far the log was noted to be durable when the inspection began. None for a saved tail,
+    /// and for one stream of several.
     pub fn watermark(&self) -> Option<Stamp> {
         let noted = self.streams().map(|notes| notes.bound).min().unwrap_or_default();
         // What was released to clients by epochs was durable, whatever has become of the notes.
@@ -183,8 +189,8 @@ impl Inspection {
         (self.view == View::Log).then(|| noted.max(released))
     }
 
-    /// With group commit by epochs: the last persistent epoch, and the stamp at which it ended. At the next start nothing
-    /// above that is kept.
+    /// With group commit by epochs: the last persistent epoch, and the stamp at which it ended. At
+    /// the next start nothing above that is kept.
     pub fn persistent_epoch(&self) -> Option<(u64, Stamp)> {
         self.persistent_epoch
     }
@@ -247,8 +253,8 @@ impl Inspection {
         finding
     }
 
-    /// For several streams: where the virtual log begins. Where segments were removed, that is where all streams have
-    /// begun again.
+    /// For several streams: where the virtual log begins. Where segments were removed, that is
+    /// where all streams have begun again.
     fn begin(&mut self) -> Result<(), StoreError> {
         if self.view != View::Log || self.streams.len() == 1 {
             return Ok(());

@@ -1,4 +1,5 @@
-//! A tail that was cut off and saved: one file, with the header of a segment (of kind 2), then the blocks as they were.
+//! A tail that was cut off and saved: one file, with the header of a segment (of kind 2), then the
+//! blocks as they were.
 
 use std::{
     fs::{self, File},
@@ -17,7 +18,8 @@ use crate::{
     },
 };
 
-/// Saves `[from, to)` of a log to a file of its own, durably: for a tail that is cut because it was never acknowledged.
+/// Saves `[from, to)` of a log to a file of its own, durably: for a tail that is cut because it was
+/// never acknowledged.
 ///
 /// # Errors
 /// [`StoreError`]; no file of that name is left half-written then.

@@ -70,7 +70,8 @@ impl Walk {
         Ok(stamp)
     }
 
-    /// Whether there are zeros where the first block would be: a log may begin behind the start of its first segment.
+    /// Whether there are zeros where the first block would be: a log may begin behind the start of
+    /// its first segment.
     pub(super) fn begins_later(&mut self) -> Result<bool, StoreError> {
         Ok(self.bytes(self.at, BLOCK_HEADER as u64)?.iter().all(|byte| *byte == 0))
     }
@@ -105,7 +106,8 @@ impl Walk {
         let Some(written_to) = look_behind(&*self.source, at, self.until)?.written_to else {
             return Ok(Step::End { at });
         };
-        // Behind the last block there may be more that is none: then the walk has nothing but zeros before it.
+        // Behind the last block there may be more that is none: then the walk has nothing but zeros
+        // before it.
         self.at = find_block(&*self.source, at.plus(BLOCK_ALIGN as u64), written_to)?.unwrap_or(written_to);
         Ok(Step::Bad { at, why })
     }

@@ -94,7 +94,8 @@ impl Medium for FileMedium {
         match with_descriptors(make) {
             Ok(file) => Ok(Arc::new(file)),
             Err(error) => {
-                // The first error is the one to tell; a leftover under this name is replaced by the next attempt.
+                // The first error is the one to tell; a leftover under this name is replaced by the
+                // next attempt.
                 let _ = fs::remove_file(&unfinished);
                 Err(error)
             }

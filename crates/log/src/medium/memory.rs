@@ -1,4 +1,5 @@
-//! Files that are plain memory: for a standby without a disk, whose log must still be readable for ever.
+//! Files that are plain memory: for a standby without a disk, whose log must still be readable for
+//! ever.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +11,8 @@ use std::{
 use super::{Medium, MediumFile};
 use crate::buffer::Memory;
 
-/// Memory that lasts as long as the process. Reading and writing take no lock; making and opening do.
+/// Memory that lasts as long as the process. Reading and writing take no lock; making and opening
+/// do.
 #[derive(Debug, Default)]
 pub struct MemoryMedium {
     files: Mutex<BTreeMap<String, Arc<MemoryFile>>>,

@@ -21,7 +21,8 @@ pub(crate) use descriptors::with_descriptors;
 pub use file::{FileMedium, make_directory};
 pub use memory::MemoryMedium;
 
-/// A place that holds named files of fixed size. Errors name nothing: the caller knows what it asked for.
+/// A place that holds named files of fixed size. Errors name nothing: the caller knows what it
+/// asked for.
 pub trait Medium: Send + Sync + fmt::Debug {
     /// The names of all files.
     ///
@@ -29,8 +30,8 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// When the place cannot be listed.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Makes a new file of `size` bytes that begins with `first` and is zero behind that, durable with its name
-    /// when this returns. A file of that name that was left half-made is replaced.
+    /// Makes a new file of `size` bytes that begins with `first` and is zero behind that, durable
+    /// with its name when this returns. A file of that name that was left half-made is replaced.
     ///
     /// # Errors
     /// When it cannot be made; nothing of that name is left then, or something that was never used.

@@ -17,7 +17,8 @@ mod processor {
     use super::Method;
 
     pub(in crate::persist) fn has(method: Method) -> bool {
-        // CLFLUSH: leaf 1, EDX bit 19. CLFLUSHOPT and CLWB: leaf 7, EBX bits 23 and 24 (Intel SDM, volume 2A, CPUID).
+        // CLFLUSH: leaf 1, EDX bit 19. CLFLUSHOPT and CLWB: leaf 7, EBX bits 23 and 24 (Intel SDM,
+        // volume 2A, CPUID).
         let extended = || if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 };
         match method {
             Method::NonTemporal | Method::Eadr => true,
@@ -42,8 +43,8 @@ mod processor {
     }
 
     /// # Safety
-    /// `place` may be written, is aligned to 8 bytes, and every reader that may race uses atomic loads: the store is one of 8 bytes,
-    /// which this processor does as a whole.
+    /// `place` may be written, is aligned to 8 bytes, and every reader that may race uses atomic
+    /// loads: the store is one of 8 bytes, which this processor does as a whole.
     pub(in crate::persist) unsafe fn store_around(place: *mut u64, word: u64) {
         // SAFETY: by this function's contract.
         unsafe { _mm_stream_si64(place.cast(), word as i64) };
@@ -92,9 +93,9 @@ pub(crate) fn fence() {
     processor::fence();
 }
 
-/// How long one processor takes to write a KiB around its caches, in memory that is large enough not to stay there:
-/// what Query Fresh (section 4.2) takes for the time that memory needs to become durable, where there is none that is.
-/// Takes some milliseconds.
+/// How long one processor takes to write a KiB around its caches, in memory that is large enough
+/// not to stay there: what Query Fresh (section 4.2) takes for the time that memory needs to become
+/// durable, where there is none that is. Takes some milliseconds.
 pub fn time_around_cache() -> Duration {
     const WORDS: usize = 1 << 20;
     let memory: Vec<AtomicU64> = (0..WORDS as u64).map(AtomicU64::new).collect();
@@ -112,8 +113,9 @@ pub fn time_around_cache() -> Duration {
     best / (WORDS * 8 / 1024) as u32
 }
 
-/// A wait, to stand for slower memory in experiments: a fixed time at each insertion (distributed logging, section 5.1:
-/// 1.2 us), and a time for what was written, by its length (Query Fresh, section 4.2).
+/// A wait, to stand for slower memory in experiments: a fixed time at each insertion (distributed
+/// logging, section 5.1: 1.2 us), and a time for what was written, by its length (Query Fresh,
+/// section 4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delay {
     /// Cycles for each insertion, in 1024ths.
@@ -123,8 +125,8 @@ pub(crate) struct Delay {
 }
 
 impl Delay {
-    /// Waits of `each` time for an insertion and `per_kib` for each KiB of it; none for zero. Measures how fast the
-    /// processor's cycle counter runs, which takes 10 ms.
+    /// Waits of `each` time for an insertion and `per_kib` for each KiB of it; none for zero.
+    /// Measures how fast the processor's cycle counter runs, which takes 10 ms.
     pub(crate) fn of(each: Duration, per_kib: Duration) -> Self {
         if each.is_zero() && per_kib.is_zero() {
             return Self::default();
@@ -140,7 +142,8 @@ impl Delay {
         }
     }
 
-    /// Waits as long as `bytes` that were written take. Bounded by that time; costs a comparison when there is none.
+    /// Waits as long as `bytes` that were written take. Bounded by that time; costs a comparison
+    /// when there is none.
     #[inline]
     pub(crate) fn wait(self, bytes: usize) {
         if self.each | self.byte != 0 {

@@ -1,4 +1,5 @@
-//! Memory that is a file: on persistent memory the file's lines are the medium; elsewhere it stands for that.
+//! Memory that is a file: on persistent memory the file's lines are the medium; elsewhere it stands
+//! for that.
 
 use std::{
     fs::OpenOptions,
@@ -23,7 +24,8 @@ use crate::buffer::Mapped;
 pub enum Medium {
     /// Persistent memory: what was flushed and fenced survives a loss of power.
     Dax,
-    /// Something else that stands for it: what was flushed survives the end of the process, not a loss of power.
+    /// Something else that stands for it: what was flushed survives the end of the process, not a
+    /// loss of power.
     Emulated {
         /// Why it is not the real thing.
         why: String,
@@ -41,8 +43,8 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the file at `path`, which is made if it is not there and gets `length` bytes (a multiple of 4096) if it is
-    /// empty. With MAP_SYNC where the file system is DAX.
+    /// Maps the file at `path`, which is made if it is not there and gets `length` bytes (a
+    /// multiple of 4096) if it is empty. With MAP_SYNC where the file system is DAX.
     pub(crate) fn open(path: &Path, length: usize, method: Method) -> io::Result<Self> {
         assert!(length > 0 && length.is_multiple_of(4096));
         let options = &mut OpenOptions::new();
@@ -124,7 +126,8 @@ impl Lines for Mapping {
         let place = &self.words()[at / 8..at / 8 + words.len()];
         if self.method == Method::NonTemporal {
             for (place, word) in place.iter().zip(words) {
-                // SAFETY: inside the mapping, aligned, and an atomic to all who may read it meanwhile.
+                // SAFETY: inside the mapping, aligned, and an atomic to all who may read it
+                // meanwhile.
                 unsafe { instructions::store_around(place.as_ptr(), u64::from_ne_bytes(*word)) };
             }
         } else {

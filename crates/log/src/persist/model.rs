@@ -1,8 +1,9 @@
-//! Persistent memory that loses what was not flushed and fenced, to find missing flushes and fences.
+//! Persistent memory that loses what was not flushed and fenced, to find missing flushes and
+//! fences.
 //!
-//! Every line remembers what is durable of it, and what it held at each store since. A crash is possible before every
-//! operation; after it, each line is one of those, independently of all others. A fence waits for what its own thread
-//! has flushed.
+//! Every line remembers what is durable of it, and what it held at each store since. A crash is
+//! possible before every operation; after it, each line is one of those, independently of all
+//! others. A fence waits for what its own thread has flushed.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,7 +21,8 @@ pub(super) const THREADS: usize = 3;
 #[derive(Clone, Default)]
 struct Line {
     durable: [u64; WORDS],
-    /// What it held after each store since it became durable, and how much of that each thread has flushed.
+    /// What it held after each store since it became durable, and how much of that each thread has
+    /// flushed.
     since: Vec<[u64; WORDS]>,
     flushed: [usize; THREADS],
 }
@@ -184,7 +186,8 @@ pub(super) fn at_every_crash_sampled(
     }
 }
 
-/// Blocks whose insertion was acknowledged are whole after any crash; they share lines with their neighbours.
+/// Blocks whose insertion was acknowledged are whole after any crash; they share lines with their
+/// neighbours.
 fn insert_blocks(forget: Forget) {
     let blocks: Vec<Vec<u8>> = [(0, 40), (104, 8), (176, 90)].map(|(at, length)| block(at, length, 1)).into();
     let acknowledged = Cell::new(0);

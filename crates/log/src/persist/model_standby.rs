@@ -1,6 +1,7 @@
-//! A standby's ring in the memory that loses lines: blocks are stored by somebody else, made durable in shares by
-//! several threads, acknowledged, put into segments, overwritten by the next lap, and cut. Whatever is lost, what a
-//! restart finds is a log that was there, and nothing that was acknowledged and not cut is missing from it.
+//! A standby's ring in the memory that loses lines: blocks are stored by somebody else, made
+//! durable in shares by several threads, acknowledged, put into segments, overwritten by the next
+//! lap, and cut. Whatever is lost, what a restart finds is a log that was there, and nothing that
+//! was acknowledged and not cut is missing from it.
 
 use std::cell::RefCell;
 

@@ -1,13 +1,13 @@
-//! A ring of the log in persistent memory: what a standby does with it, and what a restart finds in it. The same code
-//! runs on mapped memory and on the model that loses lines.
+//! A ring of the log in persistent memory: what a standby does with it, and what a restart finds in
+//! it. The same code runs on mapped memory and on the model that loses lines.
 
 use freshet_base::{Stamp, Term};
 
 use super::Lines;
 use crate::block::{BLOCK_HEADER, Block, BlockHeader};
 
-/// Where a ring is: `capacity` bytes (a power of two) from byte `base` on. Virtual byte `x` lies at `base + x mod
-/// capacity`.
+/// Where a ring is: `capacity` bytes (a power of two) from byte `base` on. Virtual byte `x` lies at
+/// `base + x mod capacity`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ring {
     pub(crate) base: usize,
@@ -17,15 +17,16 @@ pub(crate) struct Ring {
 const ZEROS: [u8; 4096] = [0; 4096];
 
 impl Ring {
-    /// The one or two pieces (offset and length) in which `[from, to)` lies, which is not longer than the ring.
+    /// The one or two pieces (offset and length) in which `[from, to)` lies, which is not longer
+    /// than the ring.
     fn pieces(&self, from: Stamp, to: Stamp) -> [(usize, usize); 2] {
         let (place, length) = (from.0 % self.capacity, to.since(from));
         let first = length.min(self.capacity - place);
         [(self.base + place as usize, first as usize), (self.base, (length - first) as usize)]
     }
 
-    /// Makes durable what somebody has stored in `[from, to)`, who is done: flushes each line and waits for that (Query
-    /// Fresh, sections 2.3 and 3.1).
+    /// Makes durable what somebody has stored in `[from, to)`, who is done: flushes each line and
+    /// waits for that (Query Fresh, sections 2.3 and 3.1).
     pub(crate) fn persist_received(&self, lines: &impl Lines, from: Stamp, to: Stamp) {
         for (at, length) in self.pieces(from, to) {
             if length > 0 {
@@ -35,8 +36,8 @@ impl Ring {
         lines.fence();
     }
 
-    /// Makes `[from, to)` zero, durably, from the beginning on: a crash in between leaves at most a beginning of what
-    /// was there.
+    /// Makes `[from, to)` zero, durably, from the beginning on: a crash in between leaves at most a
+    /// beginning of what was there.
     pub(crate) fn erase(&self, lines: &impl Lines, from: Stamp, to: Stamp) {
         let from = Stamp(from.0.max(to.0.saturating_sub(self.capacity)));
         let head = Stamp(to.0.min(from.0 + BLOCK_HEADER as u64));
@@ -57,9 +58,10 @@ impl Ring {
     }
 }
 
-/// The blocks that a ring with these bytes holds from `from` on, one behind the other, below `until`: as far as whole
-/// transactions go. `terms` are the terms and where they began, if that is known: a block of a term that does not reign
-/// at its place was left over by a primary that was deposed, and is no part of this log.
+/// The blocks that a ring with these bytes holds from `from` on, one behind the other, below
+/// `until`: as far as whole transactions go. `terms` are the terms and where they began, if that is
+/// known: a block of a term that does not reign at its place was left over by a primary that was
+/// deposed, and is no part of this log.
 pub(crate) fn chain(ring: &[u8], from: Stamp, until: Stamp, terms: &[(Term, Stamp)]) -> Vec<u8> {
     let capacity = ring.len() as u64;
     let (mut rest, mut whole, mut at) = (Vec::new(), 0, from);

@@ -1,7 +1,8 @@
 //! Taking the end of the log back, so that stale bytes can never be taken for blocks.
 //!
 //! Order of operations matters:
-//! 1. a note of the cut becomes durable, so that a crash in the middle is completed at the next opening;
+//! 1. a note of the cut becomes durable, so that a crash in the middle is completed at the next
+//!    opening;
 //! 2. the watermark goes down to the cut, durably: what lies above is no longer promised. It is
 //!    written even where it is low enough, since an earlier attempt may have lowered it and not
 //!    made that durable;
@@ -41,7 +42,8 @@ impl SegmentStore {
         self.change_mark(|noted| lowered(noted, at, stamp), true).map_err(|error| self.fail(error))
     }
 
-    /// Takes back everything at or above `at`, which becomes the end. Durable when this returns. Nobody appends meanwhile.
+    /// Takes back everything at or above `at`, which becomes the end. Durable when this returns.
+    /// Nobody appends meanwhile.
     ///
     /// # Errors
     /// [`StoreError`]; opening the log again completes the cut.
@@ -49,7 +51,8 @@ impl SegmentStore {
         self.cut_stream(at, at)
     }
 
-    /// The same for one stream of several: `at` is the position where its blocks from `stamp` on begin.
+    /// The same for one stream of several: `at` is the position where its blocks from `stamp` on
+    /// begin.
     pub(crate) fn cut_stream(&self, at: Stamp, stamp: Stamp) -> Result<(), StoreError> {
         self.check()?;
         self.finish();
@@ -77,7 +80,8 @@ impl SegmentStore {
             };
             let Some(start) = newest else { break };
             let name = segment_name(start);
-            // First the name here, so that no reader starts on it; readers at work keep their open file.
+            // First the name here, so that no reader starts on it; readers at work keep their open
+            // file.
             self.shared.segments.write().unwrap_or_else(PoisonError::into_inner).0.pop_back();
             let removed = self.shared.medium.remove(&name);
             removed.map_err(|e| StoreError::io("remove", self.shared.medium.path(&name), 0, 0, e))?;

@@ -1,4 +1,5 @@
-//! What can be wrong with a log on its medium; each message names the file, the place and the remedy.
+//! What can be wrong with a log on its medium; each message names the file, the place and the
+//! remedy.
 
 use std::{io, path::PathBuf};
 

@@ -1,7 +1,8 @@
 //! The file that says how far the log is durable.
 //!
-//! It is written after every group commit, without a sync of its own ([`super::slots`]). So it never claims more than is true, and
-//! after a loss of power it may claim less: it is synced whenever a segment is full and at a clean close.
+//! It is written after every group commit, without a sync of its own ([`super::slots`]). So it
+//! never claims more than is true, and after a loss of power it may claim less: it is synced
+//! whenever a segment is full and at a clean close.
 //!
 //! It may be believed however old it is, because it is written after a sync of what it tells of,
 //! and never after one that failed: then the store takes nothing more, and the next process notes
@@ -28,7 +29,8 @@ pub(super) use super::slots::SLOTS_FILE as MARK_FILE;
 use super::slots::Slots;
 use crate::medium::MediumFile;
 
-/// How far one stream is durable, and where in it the others have to be compared with it after a crash.
+/// How far one stream is durable, and where in it the others have to be compared with it after a
+/// crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
     /// Everything below this position of the stream is durable.

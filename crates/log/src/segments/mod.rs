@@ -1,8 +1,9 @@
 //! The log on its medium: a row of segments of one size, without gaps.
 //!
-//! Segment `k` holds the virtual log from `k * size` to `(k + 1) * size` behind a header of 4096 bytes; its name carries
-//! where it starts. Blocks may straddle segments. Segments are made ahead of need in the background,
-//! so that the group commit finds the next one there when it comes to the end of one.
+//! Segment `k` holds the virtual log from `k * size` to `(k + 1) * size` behind a header of 4096
+//! bytes; its name carries where it starts. Blocks may straddle segments. Segments are made ahead
+//! of need in the background, so that the group commit finds the next one there when it comes to
+//! the end of one.
 //!
 //! One thread appends and syncs; any number read.
 
@@ -124,8 +125,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SegmentStore {
-    /// Opens the log on `medium`, checks every segment's header, and completes a cut that was interrupted. An empty
-    /// medium is an empty log.
+    /// Opens the log on `medium`, checks every segment's header, and completes a cut that was
+    /// interrupted. An empty medium is an empty log.
     ///
     /// # Errors
     /// [`StoreError`] for whatever does not fit together.
@@ -146,9 +147,9 @@ impl SegmentStore {
         Ok(store)
     }
 
-    /// Opens the log on `medium` for looking only, with the configuration that its oldest segment names. Changes nothing.
-    /// The note of how far it is durable is older than the list of segments, so these hold all that it promises, even while a
-    /// node writes.
+    /// Opens the log on `medium` for looking only, with the configuration that its oldest segment
+    /// names. Changes nothing. The note of how far it is durable is older than the list of
+    /// segments, so these hold all that it promises, even while a node writes.
     ///
     /// # Errors
     /// As [`SegmentStore::open`].
@@ -233,7 +234,8 @@ impl SegmentStore {
         self.shared.config
     }
 
-    /// The oldest byte kept and the end of the last segment (beyond the log's end); none when there is no segment.
+    /// The oldest byte kept and the end of the last segment (beyond the log's end); none when there
+    /// is no segment.
     pub fn extent(&self) -> Option<(Stamp, Stamp)> {
         let segments = self.segments();
         (!segments.0.is_empty()).then(|| (Stamp(segments.first()), Stamp(segments.end(self.size()))))
@@ -291,7 +293,8 @@ impl SegmentStore {
         error
     }
 
-    /// Says where the log ends and appending goes on, and makes the segment for it. An empty log may begin anywhere.
+    /// Says where the log ends and appending goes on, and makes the segment for it. An empty log
+    /// may begin anywhere.
     ///
     /// # Errors
     /// [`StoreError`] when the segment or the watermark file cannot be made.
@@ -313,7 +316,8 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// Writes `pieces`, one behind the other, at the end. They are durable after the next [`SegmentStore::sync`].
+    /// Writes `pieces`, one behind the other, at the end. They are durable after the next
+    /// [`SegmentStore::sync`].
     ///
     /// # Errors
     /// [`StoreError`]; the store takes nothing more then.
@@ -376,7 +380,8 @@ impl SegmentStore {
     /// Makes everything that was written durable.
     ///
     /// # Errors
-    /// [`StoreError`]; the store takes nothing more then, and what was appended since the last sync may or may not be durable.
+    /// [`StoreError`]; the store takes nothing more then, and what was appended since the last sync
+    /// may or may not be durable.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.check()?;
         let dirty = std::mem::take(&mut lock(&self.shared.append).dirty);
@@ -398,7 +403,8 @@ impl SegmentStore {
         self.note(Note::alone(to))
     }
 
-    /// The same for one stream of several. An anchor that was noted stays until there is a higher one.
+    /// The same for one stream of several. An anchor that was noted stays until there is a higher
+    /// one.
     pub(crate) fn note(&self, note: Note) -> Result<(), StoreError> {
         self.check()?;
         let sync = std::mem::take(&mut lock(&self.shared.append).rotated);
@@ -450,7 +456,8 @@ impl SegmentStore {
         }
     }
 
-    /// Waits for a segment that is being made ahead of need: whoever opens this log next must not find it being replaced.
+    /// Waits for a segment that is being made ahead of need: whoever opens this log next must not
+    /// find it being replaced.
     pub(crate) fn finish(&self) {
         self.shared.finish_preparing();
         self.shared.room.end(false);
@@ -486,10 +493,12 @@ impl SegmentStore {
         if sync { mark.sync().map_err(|e| StoreError::io("sync", path(), 0, 0, e)) } else { Ok(()) }
     }
 
-    /// Fills `into` with what the segments hold from `at` on. The caller knows where the log ends: behind it there are zeros.
+    /// Fills `into` with what the segments hold from `at` on. The caller knows where the log ends:
+    /// behind it there are zeros.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] and [`StoreError::Beyond`] outside the segments; [`StoreError::Io`] when a file cannot be read.
+    /// [`StoreError::Gone`] and [`StoreError::Beyond`] outside the segments; [`StoreError::Io`]
+    /// when a file cannot be read.
     pub fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), StoreError> {
         let (mut at, mut into) = (at.0, into);
         while !into.is_empty() {
@@ -518,8 +527,8 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// Removes the segments that lie wholly below `at`, oldest first, but never the last. Readers at work keep their open
-    /// files. Returns how many went.
+    /// Removes the segments that lie wholly below `at`, oldest first, but never the last. Readers
+    /// at work keep their open files. Returns how many went.
     ///
     /// # Errors
     /// [`StoreError`] when one cannot be removed; those after it stay.
@@ -595,7 +604,8 @@ impl Shared {
     }
 }
 
-/// Looks again when files do not fit together: a node at work makes, removes and rewrites them between one glance and the next.
+/// Looks again when files do not fit together: a node at work makes, removes and rewrites them
+/// between one glance and the next.
 fn patiently<T>(look: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
     let mut looks = 1;
     loop {

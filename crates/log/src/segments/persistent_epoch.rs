@@ -1,7 +1,7 @@
 //! The file `pepoch`: up to which epoch the log is persistent (SiloR, section 3.5).
 //!
-//! Written and synced by the group commit kind `epoch` before results are released; after a crash nothing above it is
-//! recovered. The other kinds must not find an old one, so they remove it.
+//! Written and synced by the group commit kind `epoch` before results are released; after a crash
+//! nothing above it is recovered. The other kinds must not find an old one, so they remove it.
 
 use freshet_base::Stamp;
 

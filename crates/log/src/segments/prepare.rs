@@ -30,7 +30,8 @@ impl Preparer {
     pub(super) fn finish(&self) {
         let at_work = lock(&self.at_work).take();
         if let Some(thread) = at_work {
-            // It does not panic; if it did, the segment is missing and will be made by whoever needs it.
+            // It does not panic; if it did, the segment is missing and will be made by whoever
+            // needs it.
             let _ = thread.join();
         }
     }
@@ -38,7 +39,8 @@ impl Preparer {
 
 impl Drop for Preparer {
     fn drop(&mut self) {
-        // The thread holds the store, so whoever drops the last reference may be that thread itself.
+        // The thread holds the store, so whoever drops the last reference may be that thread
+        // itself.
         let at_work = lock(&self.at_work).take();
         if let Some(thread) = at_work
             && thread.thread().id() != thread::current().id()
@@ -48,8 +50,8 @@ impl Drop for Preparer {
     }
 }
 
-/// Starts making the segment at `start`, unless it is there or being made. A failure is not told here:
-/// whoever needs the segment tries again and then tells.
+/// Starts making the segment at `start`, unless it is there or being made. A failure is not told
+/// here: whoever needs the segment tries again and then tells.
 pub(super) fn ahead(shared: &Arc<Shared>, start: u64) {
     let size = shared.config.segment_size;
     let wanted = || shared.segments.read().is_ok_and(|segments| segments.end(size) == start);
@@ -63,8 +65,8 @@ pub(super) fn ahead(shared: &Arc<Shared>, start: u64) {
     if failed || at_work.as_ref().is_some_and(|thread| !thread.is_finished()) || !wanted() {
         return;
     }
-    // Once more, now that nobody is at work: it may have been made since. A second one would come in place of the first, which
-    // is written to.
+    // Once more, now that nobody is at work: it may have been made since. A second one would come
+    // in place of the first, which is written to.
     if !wanted() {
         return;
     }

@@ -1,7 +1,7 @@
 //! A small file of a few words that is replaced as a whole, without a rename.
 //!
-//! Two slots, 512 bytes apart, are written alternately; the one with the larger sequence number whose checksum holds is the
-//! newest. So a write that a crash tears leaves the words before it.
+//! Two slots, 512 bytes apart, are written alternately; the one with the larger sequence number
+//! whose checksum holds is the newest. So a write that a crash tears leaves the words before it.
 //!
 //! | slot | |
 //! |---|---|
@@ -43,8 +43,8 @@ pub(super) struct Slots<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> Slots<WORDS> {
-    /// What a new file begins with. Both slots hold from the start, so that one is left whatever becomes of
-    /// a write to the other.
+    /// What a new file begins with. Both slots hold from the start, so that one is left whatever
+    /// becomes of a write to the other.
     pub(super) fn first(words: &[u64; WORDS]) -> Vec<u8> {
         let mut bytes = encode(0, words);
         bytes.resize(SLOT as usize, 0);

@@ -1,8 +1,8 @@
 //! Where stamps lie in a stream.
 //!
-//! Every 16 KiB or so of a stream one block's stamp and position are remembered; from there one goes from
-//! header to header. That is one entry of 16 bytes for a thousandth of the log. Whoever writes blocks or walks over them at restart
-//! enters landmarks; their order does not matter.
+//! Every 16 KiB or so of a stream one block's stamp and position are remembered; from there one
+//! goes from header to header. That is one entry of 16 bytes for a thousandth of the log. Whoever
+//! writes blocks or walks over them at restart enters landmarks; their order does not matter.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +32,8 @@ impl Landmarks {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block that starts at `stamp` lies at `position`. Kept if there is no landmark shortly before it.
+    /// A block that starts at `stamp` lies at `position`. Kept if there is no landmark shortly
+    /// before it.
     pub(crate) fn enter(&self, stamp: Stamp, position: Stamp) {
         let near = |map: &BTreeMap<u64, u64>| {
             let before = map.range(..=stamp.0).next_back();
@@ -56,7 +57,8 @@ impl Landmarks {
         map.range(..=stamp.0).next_back().map(|(stamp, position)| (Stamp(*stamp), Stamp(*position)))
     }
 
-    /// The log begins at `stamp` now: its blocks from there on begin at `position`, and older ones may be gone.
+    /// The log begins at `stamp` now: its blocks from there on begin at `position`, and older ones
+    /// may be gone.
     pub(super) fn begin(&self, stamp: Stamp, position: Stamp) {
         let mut map = self.write();
         *map = map.split_off(&stamp.0);
@@ -70,7 +72,8 @@ impl Landmarks {
 }
 
 impl LogStore {
-    /// Where in `stream` the first block lies that ends above `stamp`: the one that holds it, or the next one, or the end.
+    /// Where in `stream` the first block lies that ends above `stamp`: the one that holds it, or
+    /// the next one, or the end.
     ///
     /// # Errors
     /// [`StoreError`] when the stream cannot be read.

@@ -1,9 +1,10 @@
 //! Where a node keeps its log: one row of segments for each stream.
 //!
-//! The virtual log is one; a node keeps it in N streams (SiloR, section 3.3; distributed logging, section 3). A block
-//! lies whole in the stream that its header names, and a stream holds its blocks in the order of their stamps, without
-//! gaps: so a stream has *positions* of its own, and its bytes from some stamp on are the bytes from some position on. With one
-//! stream, positions are stamps.
+//! The virtual log is one; a node keeps it in N streams (SiloR, section 3.3; distributed logging,
+//! section 3). A block lies whole in the stream that its header names, and a stream holds its
+//! blocks in the order of their stamps, without gaps: so a stream has *positions* of its own, and
+//! its bytes from some stamp on are the bytes from some position on. With one stream, positions are
+//! stamps.
 //!
 //! | question | answer |
 //! |---|---|
@@ -11,8 +12,8 @@
 //! | what are the bytes from `x` on? | [`merge`]: the streams' blocks in the order of their stamps, which are dense |
 //! | where does the log end after a crash? | [`settle`]: where the merged blocks of all streams first have a gap |
 //!
-//! A node with fewer streams than the log was written with keeps several in one: stream `s` of a block lies in store
-//! `s mod N`. So nodes with different numbers of devices replicate one another.
+//! A node with fewer streams than the log was written with keeps several in one: stream `s` of a
+//! block lies in store `s mod N`. So nodes with different numbers of devices replicate one another.
 
 mod landmarks;
 mod merge;
@@ -130,8 +131,9 @@ impl LogStore {
         self.stream(0).config()
     }
 
-    /// The oldest byte kept, and the end of what is kept: with one stream the end of the last segment (beyond the
-    /// log's end), with several the end of what was written. None when there is nothing.
+    /// The oldest byte kept, and the end of what is kept: with one stream the end of the last
+    /// segment (beyond the log's end), with several the end of what was written. None when there is
+    /// nothing.
     pub fn extent(&self) -> Option<(Stamp, Stamp)> {
         match self.alone() {
             Some(store) => store.extent(),
@@ -170,8 +172,9 @@ impl LogStore {
         Ok(Tail { blocks_end: tail.end, ..tail })
     }
 
-    /// The same, but with `keeps_half` the blocks stay that belong to a transaction whose last blocks are not here: they may be
-    /// in a buffer in persistent memory. To be settled once more when that was looked at.
+    /// The same, but with `keeps_half` the blocks stay that belong to a transaction whose last
+    /// blocks are not here: they may be in a buffer in persistent memory. To be settled once more
+    /// when that was looked at.
     fn settle_blocks(&self, keeps_half: bool) -> Result<Tail, TailError> {
         // A note that is higher was made by another kind of group commit, after the file.
         let committed = self.stream(0).persistent_epoch()?.map(|persistent| persistent.end);
@@ -203,8 +206,9 @@ impl LogStore {
         Ok(tail)
     }
 
-    /// As [`LogStore::settle`], for a log whose newest part may be in a buffer in persistent memory: what a crash tore is cut off, but for
-    /// the blocks of a transaction whose rest may be there. To be settled once more after [`crate::persist::recover_buffer`].
+    /// As [`LogStore::settle`], for a log whose newest part may be in a buffer in persistent
+    /// memory: what a crash tore is cut off, but for the blocks of a transaction whose rest may be
+    /// there. To be settled once more after [`crate::persist::recover_buffer`].
     ///
     /// # Errors
     /// As [`LogStore::settle`].
@@ -218,7 +222,8 @@ impl LogStore {
     /// [`StoreError`] when a segment or a watermark file cannot be made.
     ///
     /// # Panics
-    /// When the log has several streams and was not settled, or ends elsewhere: nobody knows the streams' ends then.
+    /// When the log has several streams and was not settled, or ends elsewhere: nobody knows the
+    /// streams' ends then.
     pub fn resume(&self, end: Stamp) -> Result<(), StoreError> {
         if let Some(store) = self.alone() {
             return store.resume(end);
@@ -249,7 +254,8 @@ impl LogStore {
         self.shared.written.fetch_max(to.0, Ordering::AcqRel);
     }
 
-    /// Takes back everything at or above `at`, in every stream. Durable when this returns. Nobody appends meanwhile.
+    /// Takes back everything at or above `at`, in every stream. Durable when this returns. Nobody
+    /// appends meanwhile.
     ///
     /// # Errors
     /// [`StoreError`]; after opening the log again it must be cut once more.
@@ -273,14 +279,16 @@ impl LogStore {
         Ok(())
     }
 
-    /// Removes the segments that hold nothing at or above `at`, below which all is durable; if that is so in a log buffer
-    /// that persists, only what is durable in segments too. Returns how many went.
+    /// Removes the segments that hold nothing at or above `at`, below which all is durable; if that
+    /// is so in a log buffer that persists, only what is durable in segments too. Returns how many
+    /// went.
     ///
     /// # Errors
     /// [`StoreError`] when one cannot be removed.
     pub fn remove_below(&self, at: Stamp) -> Result<usize, StoreError> {
         if let Some(store) = self.alone() {
-            // After a crash, the end of the log is looked for from the note on: what goes lies below that, durably.
+            // After a crash, the end of the log is looked for from the note on: what goes lies
+            // below that, durably.
             let noted = store.noted().bound;
             store.sync_watermark()?;
             return store.remove_below(at.min(noted));
@@ -298,7 +306,8 @@ impl LogStore {
             stream.store.anchor(at, position)?;
             // Readers find out before the files go.
             self.shared.begin.fetch_max(at.0, Ordering::AcqRel);
-            // One block from below stays in every stream: the first that is kept shows, after a restart, where the log begins.
+            // One block from below stays in every stream: the first that is kept shows, after a
+            // restart, where the log begins.
             let last = self.position_of_last(number, at)?.min(stream.store.noted().position);
             stream.landmarks.begin(at, position);
             removed += stream.store.remove_below(last)?;
@@ -335,7 +344,8 @@ impl LogStore {
         self.shared.streams.iter().for_each(|stream| stream.store.set_patient(patient));
     }
 
-    /// Waits until nothing is done to the media any more: for every close, before somebody else may open this log.
+    /// Waits until nothing is done to the media any more: for every close, before somebody else may
+    /// open this log.
     pub(crate) fn finish(&self) {
         self.shared.streams.iter().for_each(|stream| stream.store.finish());
     }
@@ -343,12 +353,14 @@ impl LogStore {
     /// Fills `into` with the virtual log from `at` on, as far as it is written.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] and [`StoreError::Beyond`] outside of what is kept; [`StoreError::Io`] when a file cannot be read.
+    /// [`StoreError::Gone`] and [`StoreError::Beyond`] outside of what is kept; [`StoreError::Io`]
+    /// when a file cannot be read.
     pub fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), StoreError> {
         match self.alone() {
             Some(store) => store.read(at, into),
             None => match self.merged_read(at, into) {
-                // The way to that place began in a segment that was removed meanwhile; now it begins behind that.
+                // The way to that place began in a segment that was removed meanwhile; now it
+                // begins behind that.
                 Err(StoreError::Gone { .. }) => self.merged_read(at, into),
                 read => read,
             },

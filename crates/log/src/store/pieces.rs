@@ -1,9 +1,10 @@
 //! The stored log in pieces that can be read in any order, for a restart (SiloR, section 5.2).
 //!
-//! A piece is about a segment of one stream, from a block boundary to a block boundary. Blocks straddle segments, so the
-//! first boundary in a segment is looked for: a block shows itself by its header (in a log of one stream by its stamp
-//! too) and proves itself by its checksum. That could be a row that looks like a block; then the piece before it does not end
-//! where this one begins, which [`LogStore::scan`] notices, and whoever reads goes back to [`LogStore::whole`] streams.
+//! A piece is about a segment of one stream, from a block boundary to a block boundary. Blocks
+//! straddle segments, so the first boundary in a segment is looked for: a block shows itself by its
+//! header (in a log of one stream by its stamp too) and proves itself by its checksum. That could
+//! be a row that looks like a block; then the piece before it does not end where this one begins,
+//! which [`LogStore::scan`] notices, and whoever reads goes back to [`LogStore::whole`] streams.
 
 use std::ops::ControlFlow;
 
@@ -77,7 +78,8 @@ impl LogStore {
         let size = self.config().segment_size;
         let mut pieces = Vec::new();
         for Piece { stream, mut from, to } in self.whole(begin, end)? {
-            // By how far each is from the end of its stream: positions of different streams do not compare.
+            // By how far each is from the end of its stream: positions of different streams do not
+            // compare.
             let age = |piece: Piece| (to.since(piece.from), piece);
             let source = self.source(stream);
             let mut segment = from.0 - from.0 % size + size;
@@ -97,8 +99,8 @@ impl LogStore {
         Ok(pieces.into_iter().map(|(_, piece)| piece).collect())
     }
 
-    /// Reads a piece and gives its blocks, checked, to `each`, which may stop. Returns the rest of the piece when it did, from
-    /// the block on at which it stopped.
+    /// Reads a piece and gives its blocks, checked, to `each`, which may stop. Returns the rest of
+    /// the piece when it did, from the block on at which it stopped.
     ///
     /// # Errors
     /// See [`PieceError`].
@@ -129,11 +131,13 @@ impl LogStore {
             }
             reuse = chunk;
         }
-        // What is left is less than a block, or no block: either the boundary is none, or the log is damaged.
+        // What is left is less than a block, or no block: either the boundary is none, or the log
+        // is damaged.
         if at < piece.to { Err(PieceError::Boundary) } else { Ok(None) }
     }
 
-    /// What is wrong with the log at the end of what can be read of a whole stream that should be longer.
+    /// What is wrong with the log at the end of what can be read of a whole stream that should be
+    /// longer.
     pub fn damage(&self, piece: Piece) -> TailError {
         let what = "its blocks do not reach as far as they were found to at the start".to_owned();
         damage(&*self.source(piece.stream), piece.from, what)

@@ -1,11 +1,13 @@
 //! Where a log of several streams ends after a crash.
 //!
-//! Each stream ends where its own blocks end (module `tail`, in positions). Together they end at the first stamp that no
-//! stream has a block for: stamps are dense, so the loss of one stream's tail shows itself as a gap, and nothing above the gap may
-//! be kept, since it may depend on what is missing (distributed logging, section 4). What lies above
-//! was never acknowledged: a commit waits for the minimum over all streams.
+//! Each stream ends where its own blocks end (module `tail`, in positions). Together they end at
+//! the first stamp that no stream has a block for: stamps are dense, so the loss of one stream's
+//! tail shows itself as a gap, and nothing above the gap may be kept, since it may depend on what
+//! is missing (distributed logging, section 4). What lies above was never acknowledged: a commit
+//! waits for the minimum over all streams.
 //!
-//! Under the group commit kind `epoch`, nothing above the persistent epoch is kept either (SiloR, section 5.2).
+//! Under the group commit kind `epoch`, nothing above the persistent epoch is kept either (SiloR,
+//! section 5.2).
 //!
 //! The comparison starts at the largest anchor: below it all streams were durable. A gap below
 //! the bound that every stream had noted is damage.
@@ -40,7 +42,8 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>, keeps_half: boo
         segments.set_end(tail.end);
         cursors.push(Cursor::new(segments, note.anchor_position, tail.end));
     }
-    // Where segments were removed, the log begins where all streams have begun again; and not before the first block of all.
+    // Where segments were removed, the log begins where all streams have begun again; and not
+    // before the first block of all.
     let mut lowest: Option<Stamp> = None;
     for stream in 0..store.streams() {
         let segments = store.stream(stream);
@@ -89,11 +92,13 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>, keeps_half: boo
         }
         break;
     }
-    // What every stream had said to be durable must be there; by epochs, what was released to clients.
+    // What every stream had said to be durable must be there; by epochs, what was released to
+    // clients.
     let noted = notes.iter().map(|note| note.bound).min().unwrap_or_default();
     let watermark = committed.unwrap_or(noted);
     if end < watermark {
-        // The stream that lost a block is one of those whose next block is not the missing one; which, nobody knows.
+        // The stream that lost a block is one of those whose next block is not the missing one;
+        // which, nobody knows.
         let (stream, cursor) = cursors.iter().enumerate().min_by_key(|(_, c)| c.position()).expect("there is a stream");
         let what = format!(
             "no stream has the block at stamp {at}; the log was durable up to {watermark}, so one of the log directories \
@@ -113,7 +118,8 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>, keeps_half: boo
         cursor.skip_below(end)?;
         let position = cursor.position();
         let whole = segments.end().since(position);
-        // A bound above the end was true, and would be false for what comes in place of what is lost.
+        // A bound above the end was true, and would be false for what comes in place of what is
+        // lost.
         if whole > 0 || torn.is_some() || notes[stream].bound > end {
             lost += whole + torn.map_or(0, |torn| torn.bytes);
             if whole > 0 || torn.is_some() {
@@ -138,7 +144,8 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>, keeps_half: boo
     Ok(found)
 }
 
-/// A stream that has no segments: the log is new, or its making was interrupted, before there was any block.
+/// A stream that has no segments: the log is new, or its making was interrupted, before there was
+/// any block.
 fn settle_unused(store: &LogStore) -> Result<Tail, TailError> {
     let mut found = Tail { end: Stamp::ZERO, blocks_end: Stamp::ZERO, cut: None, blocks: 0, term: None };
     let streams = 0..store.streams();

@@ -11,18 +11,19 @@
 //! 3. copies its block to `[s, s + length)`,
 //! 4. stores [`NOTHING`] as its bound.
 //!
-//! Whoever wants to know how far the log is filled reads `reserved` first, as `r`, and then all bounds;
-//! the answer is the minimum. It never covers a range that is not filled: take a range at `s`. If
-//! `r <= s`, neither does the answer. If `r > s`, the load of `r` read from the writer's `fetch_add`
-//! or a later one (a release sequence: there are only read-modify-writes), so step 1 happened before the scan,
-//! which thus finds `b <= s` or something the writer stored later, which is after step 4.
-//! Since every store of a bound is a release and the scan acquires, the bytes are visible too.
+//! Whoever wants to know how far the log is filled reads `reserved` first, as `r`, and then all
+//! bounds; the answer is the minimum. It never covers a range that is not filled: take a range at
+//! `s`. If `r <= s`, neither does the answer. If `r > s`, the load of `r` read from the writer's
+//! `fetch_add` or a later one (a release sequence: there are only read-modify-writes), so step 1
+//! happened before the scan, which thus finds `b <= s` or something the writer stored later, which
+//! is after step 4. Since every store of a bound is a release and the scan acquires, the bytes are
+//! visible too.
 //!
-//! A writer whose range is longer than the ring takes at once fills it part by part, and stores the end of what is filled as its bound
-//! after each part: the same promise for the rest of the range.
+//! A writer whose range is longer than the ring takes at once fills it part by part, and stores the
+//! end of what is filled as its bound after each part: the same promise for the rest of the range.
 //!
-//! All of `r` and `b` were values of `reserved`, or ends of such parts, so the answer is always a boundary between blocks. Between
-//! transactions it is but for those parts.
+//! All of `r` and `b` were values of `reserved`, or ends of such parts, so the answer is always a
+//! boundary between blocks. Between transactions it is but for those parts.
 
 use crossbeam_utils::CachePadded;
 use freshet_base::sync::{AtomicBool, AtomicU64, Ordering};
@@ -75,19 +76,23 @@ impl Bounds {
         // Relaxed: a stale value is a smaller and thus still true promise.
         #[cfg(not(loom))]
         let bound = reserved.load(Ordering::Relaxed);
-        // loom remembers only the last access to an atomic when it looks for orders to try: after a plain load by this
-        // thread it would never try to have the `fetch_add` below come before an earlier load by another.
+        // loom remembers only the last access to an atomic when it looks for orders to try: after a
+        // plain load by this thread it would never try to have the `fetch_add` below come before an
+        // earlier load by another.
         #[cfg(loom)]
         let bound = reserved.fetch_add(0, Ordering::Relaxed);
-        // Release: whoever reads this bound sees what this writer filled before (acquire in `filled`).
+        // Release: whoever reads this bound sees what this writer filled before (acquire in
+        // `filled`).
         self.slots[slot].bound.store(bound, Ordering::Release);
-        // SeqCst: its release half publishes the bound (acquire of `reserved` in `filled`), and it is this thread's half of
-        // the group commit's Dekker protocol (module `doorbell`): `reserved` before the look at the bell.
+        // SeqCst: its release half publishes the bound (acquire of `reserved` in `filled`), and it
+        // is this thread's half of the group commit's Dekker protocol (module `doorbell`):
+        // `reserved` before the look at the bell.
         reserved.fetch_add(length, Ordering::SeqCst)
     }
 
-    /// Sharpens the promise of step 1 to what step 2 returned, for a writer that will wait for room: with the older one
-    /// it might wait for bytes that its own promise keeps from being flushed. Or to the end of what it has filled of its range.
+    /// Sharpens the promise of step 1 to what step 2 returned, for a writer that will wait for
+    /// room: with the older one it might wait for bytes that its own promise keeps from being
+    /// flushed. Or to the end of what it has filled of its range.
     pub(crate) fn sharpen(&self, slot: usize, start: u64) {
         // Release: as in `take`.
         self.slots[slot].bound.store(start, Ordering::Release);
@@ -100,10 +105,12 @@ impl Bounds {
         self.slots[slot].bound.store(NOTHING, Ordering::Release);
     }
 
-    /// How far the log is filled without a gap. May lie below an earlier answer, which then still holds.
+    /// How far the log is filled without a gap. May lie below an earlier answer, which then still
+    /// holds.
     pub(crate) fn filled(&self, reserved: &AtomicU64) -> u64 {
-        // SeqCst: acquires the bounds that were stored before the `fetch_add`s it reads from (release half there), and is the
-        // group commit's half of the Dekker protocol in module `doorbell`.
+        // SeqCst: acquires the bounds that were stored before the `fetch_add`s it reads from
+        // (release half there), and is the group commit's half of the Dekker protocol in module
+        // `doorbell`.
         let end = reserved.load(Ordering::SeqCst);
         // Acquire: pairs with the release stores of the writers.
         self.slots.iter().map(|slot| slot.bound.load(Ordering::Acquire)).fold(end, u64::min)

@@ -21,7 +21,8 @@ pub struct LogConfig {
     pub batch_bytes: u64,
     /// A block is flushed when it is this old, if nothing else makes it due.
     pub interval: Duration,
-    /// Size of a partition, the unit of work of a replay thread; a power of two, at most the ring's.
+    /// Size of a partition, the unit of work of a replay thread; a power of two, at most the
+    /// ring's.
     pub partition: u64,
     /// How many writers there can be at once.
     pub writers: usize,
@@ -31,7 +32,8 @@ pub struct LogConfig {
     pub grouping: Grouping,
     /// How blocks are divided among streams.
     pub division: Division,
-    /// The longest transaction, in bytes of log. One that is longer than an eighth of the ring is put into it part by part.
+    /// The longest transaction, in bytes of log. One that is longer than an eighth of the ring is
+    /// put into it part by part.
     pub longest_transaction: u64,
 }
 
@@ -73,8 +75,8 @@ pub struct ReceiveConfig {
     pub huge_pages: bool,
     /// Size of the partitions whose ends sinks are told; a power of two, at most the ring's.
     pub partition: u64,
-    /// For a ring in persistent memory: whether those who replay persist, each its share; else a thread of
-    /// the log does it alone.
+    /// For a ring in persistent memory: whether those who replay persist, each its share; else a
+    /// thread of the log does it alone.
     pub upon_replay: bool,
 }
 
@@ -101,20 +103,22 @@ impl ReceiveConfig {
 pub enum Division {
     /// A transaction's block goes to its worker's stream.
     Transaction,
-    /// Each record goes to the stream of its page: this many successive record ids of a table, at least 1.
+    /// Each record goes to the stream of its page: this many successive record ids of a table, at
+    /// least 1.
     Page(u64),
 }
 
 /// When blocks become durable, and when that is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupCommitKind {
-    /// By size or time, overlapped with shipping (Query Fresh, section 3.1): the watermark moves with every flush.
+    /// By size or time, overlapped with shipping (Query Fresh, section 3.1): the watermark moves
+    /// with every flush.
     Pipelined,
-    /// By epochs of this length (SiloR, section 3.5): results are released when all of an epoch is durable and that
-    /// is on record, which takes a second sync.
+    /// By epochs of this length (SiloR, section 3.5): results are released when all of an epoch is
+    /// durable and that is on record, which takes a second sync.
     Epoch(Duration),
-    /// For a buffer in persistent memory: workers leave the fence to their next commit, and stragglers are nudged
-    /// (distributed logging, section 4.1). Elsewhere the same as pipelined.
+    /// For a buffer in persistent memory: workers leave the fence to their next commit, and
+    /// stragglers are nudged (distributed logging, section 4.1). Elsewhere the same as pipelined.
     Passive(Nudge),
 }
 
@@ -127,13 +131,14 @@ pub enum Nudge {
     Membarrier,
 }
 
-/// Which stream a writer belongs to. Writers are numbered by the places that they take, the lowest free one first.
+/// Which stream a writer belongs to. Writers are numbered by the places that they take, the lowest
+/// free one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
     /// Writer `w` of `n` streams belongs to stream `w mod n`.
     RoundRobin,
-    /// The first so many writers belong to stream 0, the next to stream 1, and so on, round and round: for
-    /// workers that are pinned to sockets in this order. At least 1.
+    /// The first so many writers belong to stream 0, the next to stream 1, and so on, round and
+    /// round: for workers that are pinned to sockets in this order. At least 1.
     Blocks(usize),
 }
 
@@ -152,7 +157,7 @@ impl Default for LogConfig {
         Self {
             capacity: 64 << 20,
             batch_bytes: 1 << 20,
-            interval: Duration::from_millis(2),
+            interval: Duration::from_millis(1),
             partition: 64 << 10,
             writers: 256,
             group_commit: GroupCommitKind::Pipelined,

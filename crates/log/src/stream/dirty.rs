@@ -35,7 +35,8 @@ impl Dirty {
         self.set(0);
     }
 
-    /// By its owner: the block at `stamp` is copied, but not fenced. Comes before the bound is cleared.
+    /// By its owner: the block at `stamp` is copied, but not fenced. Comes before the bound is
+    /// cleared.
     #[inline]
     pub(crate) fn leave_open(&self, stamp: u64) {
         self.set(stamp + 1);
@@ -46,8 +47,9 @@ impl Dirty {
     fn set(&self, state: u64) {
         #[cfg(not(loom))]
         self.0.store(state, Ordering::Release);
-        // loom does not know that a store comes behind an exchange that has replaced what the storing thread had stored
-        // before: it would let others read the exchange's value after this one.
+        // loom does not know that a store comes behind an exchange that has replaced what the
+        // storing thread had stored before: it would let others read the exchange's value after
+        // this one.
         #[cfg(loom)]
         let _ = self.0.swap(state, Ordering::Release);
     }
@@ -59,14 +61,17 @@ impl Dirty {
         self.0.load(Ordering::Acquire)
     }
 
-    /// What was seen before a barrier is durable after it. A newer block is another value, and stays.
+    /// What was seen before a barrier is durable after it. A newer block is another value, and
+    /// stays.
     pub(crate) fn clean(&self, seen: u64) {
-        // AcqRel: after the barrier. A failure means that the owner has fenced, and may have written again.
+        // AcqRel: after the barrier. A failure means that the owner has fenced, and may have
+        // written again.
         let _ = self.0.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// By a handler that has fenced: what was seen is durable if it was this thread's, which is asked after the look. A writer that
-    /// has moved to another thread meanwhile says so before it leaves another block open.
+    /// By a handler that has fenced: what was seen is durable if it was this thread's, which is
+    /// asked after the look. A writer that has moved to another thread meanwhile says so before it
+    /// leaves another block open.
     pub(crate) fn clean_own(&self, is_owner: impl FnOnce() -> bool) {
         let seen = self.seen();
         if seen != 0 && is_owner() {

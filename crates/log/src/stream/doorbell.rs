@@ -2,12 +2,13 @@
 //!
 //! # Access protocol
 //!
-//! `state` says how deep the one sleeper sleeps. It announces its sleep, then looks once more for work, then
-//! waits. Whoever makes work (a larger `reserved`, a larger `wanted`) does so first and then looks at `state`.
-//! All four accesses are SeqCst, so one of the two sees the other (Dekker), and a worker that
-//! finds the sleeper awake pays one load of a line that rarely changes. Where what makes the work is stored
-//! with less than SeqCst, a SeqCst fence stands between that and the look at `state`, as one stands between
-//! the sleeper's two accesses (a watermark that advances has it).
+//! `state` says how deep the one sleeper sleeps. It announces its sleep, then looks once more for
+//! work, then waits. Whoever makes work (a larger `reserved`, a larger `wanted`) does so first and
+//! then looks at `state`. All four accesses are SeqCst, so one of the two sees the other (Dekker),
+//! and a worker that finds the sleeper awake pays one load of a line that rarely changes. Where
+//! what makes the work is stored with less than SeqCst, a SeqCst fence stands between that and the
+//! look at `state`, as one stands between the sleeper's two accesses (a watermark that advances has
+//! it).
 
 use std::time::Duration;
 
@@ -64,14 +65,15 @@ impl Doorbell {
         self.rest(ASLEEP, None, work);
     }
 
-    /// Sleeps for at most `length`, until somebody rings, unless `urgent` says that there is something to do.
-    /// With `light`, also whoever makes work ends the nap, most likely.
+    /// Sleeps for at most `length`, until somebody rings, unless `urgent` says that there is
+    /// something to do. With `light`, also whoever makes work ends the nap, most likely.
     pub(crate) fn nap(&self, length: Duration, light: bool, urgent: impl Fn() -> bool) {
         self.rest(if light { ASLEEP } else { NAPPING }, Some(length), urgent);
     }
 
-    /// loom takes SeqCst loads and stores for acquire and release, and knows the single order of fences only: in models
-    /// this stands between the two accesses of each side that are SeqCst themselves.
+    /// loom takes SeqCst loads and stores for acquire and release, and knows the single order of
+    /// fences only: in models this stands between the two accesses of each side that are SeqCst
+    /// themselves.
     #[inline]
     fn in_single_order() {
         #[cfg(loom)]

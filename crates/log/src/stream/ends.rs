@@ -1,13 +1,15 @@
 //! Where partitions of the log end (Query Fresh, section 3.4.2).
 //!
-//! The virtual log is divided into partitions of one size. A partition ends where the first block ends that
-//! reaches into the next one, so a partition end is always a block boundary, and a standby gives each of its
-//! replay threads whole blocks without looking at any.
+//! The virtual log is divided into partitions of one size. A partition ends where the first block
+//! ends that reaches into the next one, so a partition end is always a block boundary, and a
+//! standby gives each of its replay threads whole blocks without looking at any.
 //!
-//! Access protocol: slot `k mod slots` belongs to boundary `k`. The writer whose block crosses boundary `k` stores the block's end there,
-//! after it has room and before it clears its bound; the group commit reads the slot when `filled` has passed
-//! the end. (What is received is noted, and collected, by the receiver alone.) There are twice as many slots as boundaries in the ring, and nobody has room for boundary `k + slots` before
-//! boundary `k` was flushed, so none is overwritten unread.
+//! Access protocol: slot `k mod slots` belongs to boundary `k`. The writer whose block crosses
+//! boundary `k` stores the block's end there, after it has room and before it clears its bound; the
+//! group commit reads the slot when `filled` has passed the end. (What is received is noted, and
+//! collected, by the receiver alone.) There are twice as many slots as boundaries in the ring, and
+//! nobody has room for boundary `k + slots` before boundary `k` was flushed, so none is overwritten
+//! unread.
 
 use freshet_base::{
     Stamp,

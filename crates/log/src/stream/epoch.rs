@@ -56,8 +56,8 @@ struct Progress {
 }
 
 impl Epochs {
-    /// Begins with epoch 1 at `start`, if the configuration wants epochs; else makes sure that no old file is taken for
-    /// the truth after the next crash.
+    /// Begins with epoch 1 at `start`, if the configuration wants epochs; else makes sure that no
+    /// old file is taken for the truth after the next crash.
     pub(super) fn begin(
         config: &LogConfig,
         store: Option<&LogStore>,
@@ -117,8 +117,8 @@ impl GroupCommit for Epochs {
         Some(if due { Duration::ZERO } else { self.length })
     }
 
-    /// Puts the last epoch that ended below `durable` on record, and returns where it did. Whoever comes
-    /// last (a logger, or the end of the epoch) does so for all; it is the distinguished one.
+    /// Puts the last epoch that ended below `durable` on record, and returns where it did. Whoever
+    /// comes last (a logger, or the end of the epoch) does so for all; it is the distinguished one.
     fn tell(&self, durable: Stamp) -> Result<Stamp, LogFailure> {
         let mut progress = self.progress();
         progress.durable = progress.durable.max(durable);
@@ -173,7 +173,7 @@ pub(super) fn run(log: &Shared, epochs: &Epochs) {
         if *stopping {
             return;
         }
-        if epochs.end(Stamp(log.core.buffer.frontier().load(Ordering::SeqCst))) {
+        if epochs.end(Stamp(log.core.buffer.reserved().load(Ordering::SeqCst))) {
             // Either all of it was flushed already, by size, or the loggers have to.
             if let Err(failure) = log.tell(epochs, Stamp::ZERO) {
                 return log.fail(failure);

@@ -36,8 +36,8 @@ pub(crate) struct Found {
 
 /// A kind of group commit.
 pub(crate) trait GroupCommit: Send + Sync + fmt::Debug {
-    /// How long the batch may wait for company yet: nothing when it is due. None when time has nothing to
-    /// do with it.
+    /// How long the batch may wait for company yet: nothing when it is due. None when time has
+    /// nothing to do with it.
     fn left(&self, found: &Found) -> Option<Duration>;
 
     /// All streams are durable up to `durable`: what is told.
@@ -48,12 +48,12 @@ pub(crate) trait GroupCommit: Send + Sync + fmt::Debug {
         Ok(durable)
     }
 
-    /// While blocks come in, a thread looks this often; never, if whoever fills wakes it.
+    /// While blocks come in, a thread looks this often; never, if it is woken for each.
     fn interval(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// So much is handed to sinks before a batch is due.
+    /// What is handed to sinks at least, before a batch is due.
     fn early(&self) -> u64 {
         u64::MAX
     }
@@ -70,14 +70,15 @@ pub(crate) trait GroupCommit: Send + Sync + fmt::Debug {
     }
 }
 
-/// How large a batch is flushed at once. Workers that wait for room in a buffer that is small must not wait
-/// for more: none takes more than half of it, so half of it is filled when one has to wait.
+/// How large a batch is flushed at once. Workers that wait for room in a buffer that is small must
+/// not wait for more: none takes more than half of it, so half of it is filled when one has to
+/// wait.
 pub(super) fn enough(config: &LogConfig) -> u64 {
     config.batch_bytes.min(config.capacity as u64 / 2)
 }
 
-/// So much is handed out before a batch is due: a quarter of it, and not less than a partition, so that
-/// waking up for it costs little.
+/// So much is handed out before a batch is due: a quarter of it, and not less than a partition, so
+/// that waking up for it costs little.
 pub(super) fn early(config: &LogConfig) -> u64 {
     config.partition.max(config.batch_bytes / 4)
 }
@@ -125,7 +126,7 @@ pub(crate) struct Destaging {
     epochs: Option<Arc<Epochs>>,
 }
 
-/// So much is put into the store at once at least, where the ring is large.
+/// The least that is put into the store at once, where the ring is large.
 const ENOUGH: u64 = 1 << 20;
 
 impl Destaging {

@@ -1,7 +1,7 @@
 //! The log of a node: who fills it, what makes it durable, who else gets it.
 //!
-//! There is one order of stamps and one ring, addressed by them, and there are N streams; each has a
-//! thread that persists its blocks (SiloR, section 3.3). With N = 1 this is Query Fresh's log.
+//! There is one order of stamps and one ring, addressed by them, and there are N streams; each has
+//! a thread that persists its blocks (SiloR, section 3.3). With N = 1 this is Query Fresh's log.
 //!
 //! | | |
 //! |---|---|
@@ -11,16 +11,16 @@
 //! | by whom | the threads `log-persist-N`, all of them in the one loop of [`persist`] |
 //! | told to | [sinks](Sink), and those who wait for the watermark |
 //!
-//! Watermarks, each at or below the one before: `reserved` (stamps handed out), `filled` (no gap below),
-//! `durable` (persistent here), `stored` (persistent in the store).
+//! Watermarks, each at or below the one before: `reserved` (stamps handed out), `filled` (no gap
+//! below), `durable` (persistent here), `stored` (persistent in the store).
 //!
 //! # Access protocol
 //!
-//! A stream's flusher, and how far its blocks are `done`, belong to whoever has its mutex: its thread, for
-//! one flush at a time, and a cut, which takes all of them, so it never meets a flush. What a thread
-//! flushes is looked up when it has the mutex: after a cut it is less. What there is to do (the ring's
-//! frontier or `filled`, `wanted`, `wanted_stored`, `closing`) is stored before the look at the bell; the
-//! thread looks at it after it has announced its sleep (module `doorbell`).
+//! A stream's flusher, and how far its blocks are `done`, belong to the holder of its mutex: its
+//! thread, for one flush at a time, and a cut, which takes all of them, so it never meets a flush.
+//! What a thread flushes is looked up when it has the mutex: after a cut it is less. What there is
+//! to do (the ring's end or `filled`, `wanted`, `wanted_stored`, `closing`) is stored before the
+//! look at the bell; the thread looks at it after it has announced its sleep (module `doorbell`).
 
 pub(crate) mod bounds;
 mod config;
@@ -30,7 +30,7 @@ mod ends;
 mod epoch;
 mod group_commit;
 mod passive;
-mod persist;
+pub(crate) mod persist;
 mod pmem;
 mod receiver;
 mod sink;
@@ -74,7 +74,7 @@ pub use self::{
     writer::{Reservation, ReserveError, TooManyWriters, Writer},
 };
 
-/// What stays for a log's life, whoever fills it.
+/// What stays for a log's life, by whom it is filled.
 #[derive(Debug)]
 pub(crate) struct Shared {
     core: Arc<Core>,
@@ -95,7 +95,7 @@ pub(crate) struct Shared {
     /// The ring keeps everything above for replay; no limit where nobody replays.
     replayed: AtomicU64,
     sinks: Mutex<Sinks>,
-    /// What the sinks have heard of; all there will ever be as long as there is none.
+    /// What the sinks have heard of; all there will ever be as long as no sink is attached.
     handed: AtomicU64,
 }
 
@@ -154,7 +154,8 @@ impl Shared {
         }
     }
 
-    /// Everything below `to` is durable in all streams: tells it, as far as the kind of group commit does.
+    /// Everything below `to` is durable in all streams: tells it, as far as the kind of group
+    /// commit does.
     fn tell(&self, kind: &dyn GroupCommit, to: Stamp) -> Result<(), LogFailure> {
         let to = kind.tell(to)?;
         if self.core.durable.get() < to {
@@ -166,7 +167,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Tells the sinks what is filled, whatever stream it belongs to; whoever comes first does so for all.
+    /// Tells the sinks what is filled, whatever stream it belongs to; the first to come does so for
+    /// all.
     fn hand_out(&self, fill: &dyn Fill, ends: &mut Vec<Stamp>) {
         let mut sinks = self.sinks();
         let filled = self.core.buffer.filled();
@@ -212,11 +214,11 @@ impl Shared {
         to.saturating_sub(self.handed.load(Ordering::Relaxed))
     }
 
-    /// Gives room back: what the streams' flushers and persistent memory are done with, what was replayed
-    /// where that counts, and, where they can read from nowhere else, what no sink needs.
+    /// Gives room back: what the streams' flushers and persistent memory are done with, what was
+    /// replayed where that counts, and, where they can read from nowhere else, what no sink needs.
     fn release_room(&self) {
-        // Acquire: pairs with the release half in `Log::note_replayed`, and with the sinks' `release`; the
-        // reads come before the room is given up.
+        // Acquire: pairs with the release half in `Log::note_replayed`, and with the sinks'
+        // `release`; the reads come before the room is given up.
         let mut limit = self.core.pmem.free_until().0.min(self.replayed.load(Ordering::Acquire));
         if self.core.store.is_none() {
             let sinks = self.sinks();
@@ -252,13 +254,13 @@ pub struct Log {
 }
 
 impl Log {
-    /// Starts a log that workers fill at `start`, where the store (if there is one) ends, in the reign
-    /// `term`, with as many streams as the store has. What an earlier buffer in persistent memory held must
-    /// have been [recovered](crate::persist::recover_buffer).
+    /// Starts a log that workers fill at `start`, where the store (if there is one) ends, in the
+    /// reign `term`, with as many streams as the store has. What an earlier buffer in persistent
+    /// memory held must have been [recovered](crate::persist::recover_buffer).
     ///
     /// # Errors
-    /// [`LogOpenError`] for an impossible configuration, a store that cannot go on, a buffer that cannot be
-    /// made, or no thread.
+    /// [`LogOpenError`] for an impossible configuration, a store that cannot go on, a buffer that
+    /// cannot be made, or no thread.
     pub fn open(
         config: LogConfig,
         persistence: impl Into<Persistence>,
@@ -272,8 +274,8 @@ impl Log {
         Ok(log)
     }
 
-    /// A log that takes stamps for at most `writers` at once, and keeps nothing: no block is built or
-    /// copied. It counts as durable as far as stamps were taken.
+    /// A log that takes stamps for at most `writers` at once, and keeps nothing: no block is built
+    /// or copied. It counts as durable as far as stamps were taken.
     pub fn volatile(writers: usize, start: Stamp, term: Term) -> Self {
         let (core, flushers) = Core::of_memory(4096, start);
         let log = Self::on(Arc::new(Shared::new(core, flushers, start, Stamp::MAX)), None);
@@ -282,9 +284,9 @@ impl Log {
         log
     }
 
-    /// Starts a log that receives its blocks at `start`, where the store ends, with a ring of `capacity`
-    /// bytes (a power of two, at least 4096). A node without a disk has a store in memory
-    /// ([`LogStore::in_memory`]): the log is the database.
+    /// Starts a log that receives its blocks at `start`, where the store ends, with a ring of
+    /// `capacity` bytes (a power of two, at least 4096). A node without a disk has a store in
+    /// memory ([`LogStore::in_memory`]): the log is the database.
     ///
     /// # Errors
     /// As for [`Log::open`].
@@ -318,8 +320,8 @@ impl Log {
         config.check()?;
         let (core, flushers) = Core::open(persistence, config.capacity, Some(config.huge_pages), start, whole)?;
         if let Some(store) = &core.store {
-            // What is received here was committed or will be cut: no epoch of an earlier reign says anything
-            // about it.
+            // What is received here was committed or will be cut: no epoch of an earlier reign says
+            // anything about it.
             store.stream(0).end_epochs()?;
         }
         let in_pmem = core.pmem.is_there();
@@ -349,8 +351,8 @@ impl Log {
         Ok(())
     }
 
-    /// Starts the threads that persist what `fill` fills; with `lines`, one that does so in persistent
-    /// memory.
+    /// Starts the threads that persist what `fill` fills; with `lines`, one that does so in
+    /// persistent memory.
     fn start_threads(&self, fill: Arc<dyn Fill>, lines: bool) -> Result<(), LogOpenError> {
         // First: to end its threads needs it.
         self.running().fill = Some(Arc::clone(&fill));
@@ -383,7 +385,7 @@ impl Log {
         self.received.as_ref().expect("this log was opened to receive")
     }
 
-    // --- what stays, whoever fills it ----------------------------------------------------------
+    // --- what both have --------------------------------------------------------------------
 
     /// Attaches a sink: it gets every batch from [`SinkHandle::from`] on.
     ///
@@ -410,8 +412,8 @@ impl Log {
         self.workers.get().map_or_else(|| self.shared.core.buffer.filled(), |workers| workers.filled())
     }
 
-    /// How far the log is durable here, block by block: it may be within a long transaction. A volatile log
-    /// counts as durable as far as it is filled.
+    /// How far the log is durable here, block by block: it may be within a long transaction. A
+    /// volatile log counts as durable as far as it is filled.
     pub fn durable(&self) -> Stamp {
         if self.is_volatile() {
             self.shared.core.durable.advance(self.filled());
@@ -425,8 +427,8 @@ impl Log {
         &self.shared.core.durable
     }
 
-    /// Blocks until the store has everything below `to`, durably, all of which was persisted before. Where
-    /// the store is what persists the log, it has.
+    /// Blocks until the store has everything below `to`, durably, all of which was persisted
+    /// before. Where the store is what persists the log, it has.
     ///
     /// # Errors
     /// [`WaitError::Closed`] when the log failed or was closed.
@@ -480,7 +482,7 @@ impl Log {
     /// The store behind it.
     ///
     /// # Panics
-    /// When there is none.
+    /// When the log has no store.
     pub fn store(&self) -> &LogStore {
         self.shared.core.store.as_ref().expect("this log has a store")
     }
@@ -495,14 +497,15 @@ impl Log {
         self.shared.core.statistics()
     }
 
-    /// What lies under a ring in persistent memory, and how it becomes durable; none for one in plain
-    /// memory.
+    /// What lies under a ring in persistent memory, and how it becomes durable; none for one in
+    /// plain memory.
     pub fn persistent_medium(&self) -> Option<(Medium, Method)> {
         self.shared.core.pmem.medium()
     }
 
-    /// Takes nothing more, persists what was reserved or received, and ends the threads. Blocks until every
-    /// reservation under way is filled or dropped. Room on the medium is not waited for any more.
+    /// Takes nothing more, persists what was reserved or received, and ends the threads. Blocks
+    /// until every reservation under way is filled or dropped. Room on the medium is not waited for
+    /// any more.
     ///
     /// # Errors
     /// [`LogFailure`] when the log failed, now or before.
@@ -581,10 +584,11 @@ impl Log {
     /// The stamps handed out so far end here.
     #[inline]
     pub fn reserved(&self) -> Stamp {
-        Stamp(self.shared.core.buffer.frontier().load(Ordering::SeqCst))
+        Stamp(self.shared.core.buffer.reserved().load(Ordering::SeqCst))
     }
 
-    /// A transaction of at most this many bytes is put into the ring at once, a longer one in parts.
+    /// A transaction of at most this many bytes is put into the ring at once, a longer one in
+    /// parts.
     pub fn longest_at_once(&self) -> u64 {
         (self.workers().longest / 4).max(1024)
     }
@@ -599,7 +603,8 @@ impl Log {
         self.workers().longest
     }
 
-    /// The stream of a record's page, where blocks are divided by pages; none where they are not, or there is one stream only.
+    /// The stream of a record's page, where blocks are divided by pages; none where they are not,
+    /// or there is one stream only.
     #[inline]
     pub fn stream_of(&self, fid: Fid, rid: Rid) -> Option<u8> {
         match self.config().division {
@@ -615,8 +620,8 @@ impl Log {
         self.workers().fences.nudges()
     }
 
-    /// Asks for everything below `target`, once it is filled, to be persisted without waiting for more: for
-    /// whoever is about to wait for it.
+    /// Asks for everything below `target`, once it is filled, to be persisted without waiting for
+    /// more: the caller is about to wait for it.
     pub fn nudge(&self, target: Stamp) {
         let workers = self.workers();
         if workers.volatile || self.shared.core.durable.get() >= target {
@@ -667,8 +672,8 @@ impl Log {
 
     // --- filled by a receiver ------------------------------------------------------------------
 
-    /// Calls `note` with what each block of members records that arrives from now on, before that block can
-    /// be persisted. `note` may block.
+    /// Calls `note` with what each block of members records that arrives from now on, before that
+    /// block can be persisted. `note` may block.
     pub fn on_members(&self, note: impl Fn(&[u8]) + Send + Sync + 'static) {
         self.received_by().on_members(Box::new(note));
     }
@@ -678,9 +683,9 @@ impl Log {
         &self.shared.received
     }
 
-    /// The last known end of a transaction at or below `at`, which is at or above all that was asked for
-    /// before. Block by block, the log may have been received, persisted or replayed up to a place within a
-    /// transaction; what is shown, and what a new term begins with, ends here.
+    /// The last known end of a transaction at or below `at`, which is at or above all that was
+    /// asked for before. Block by block, the log may have been received, persisted or replayed up
+    /// to a place within a transaction; what is shown, and what a new term begins with, ends here.
     pub fn transaction_end(&self, at: Stamp) -> Stamp {
         let mut ends = self.received_by().ends();
         let end = ends.below(at);
@@ -688,15 +693,15 @@ impl Log {
         end
     }
 
-    /// Whether those who replay persist too, by [`Log::persist_share`] and [`Log::note_persisted`], before
-    /// they replay.
+    /// Whether those who replay persist too, by [`Log::persist_share`] and [`Log::note_persisted`],
+    /// before they replay.
     pub fn persists_upon_replay(&self) -> bool {
         self.received_by().upon_replay
     }
 
-    /// Makes `[from, to)` durable in a ring in persistent memory, which was received and not replayed yet:
-    /// the share of the calling thread, which is one of several (persist-upon-replay; Query Fresh, section
-    /// 3.1). Nothing is said of it before [`Log::note_persisted`].
+    /// Makes `[from, to)` durable in a ring in persistent memory, which was received and not
+    /// replayed yet: the share of the calling thread, which is one of several (persist-upon-replay;
+    /// Query Fresh, section 3.1). Nothing is said of it before [`Log::note_persisted`].
     pub fn persist_share(&self, from: Stamp, to: Stamp) {
         let to = to.min(self.received().get());
         if from < to {
@@ -704,8 +709,8 @@ impl Log {
         }
     }
 
-    /// Says that all shares of what lies below `to` are durable. Where the store is what persists the log,
-    /// that is for the store to say.
+    /// Says that all shares of what lies below `to` are durable. Where the store is what persists
+    /// the log, that is for the store to say.
     ///
     /// # Errors
     /// [`LogFailure`] when the log has failed: nothing counts as durable any more.
@@ -725,10 +730,11 @@ impl Log {
         self.shared.core.buffer.released().plus(self.shared.core.buffer.capacity())
     }
 
-    /// Lets somebody else write into the ring, and says up to where: as [`Log::free_until`], but at most
-    /// half the ring beyond what was received, so that readers find the newest half there. What was granted
-    /// once stays so until the memory is [renewed](Receiver::renew); [`Receiver::accept`] takes what was
-    /// written. A block is never longer than half its primary's ring, so whatever may come next fits.
+    /// Lets somebody else write into the ring, and says up to where: as [`Log::free_until`], but at
+    /// most half the ring beyond what was received, so that readers find the newest half there.
+    /// What was granted once stays so until the memory is [renewed](Receiver::renew);
+    /// [`Receiver::accept`] takes what was written. A block is never longer than half its primary's
+    /// ring, so whatever may come next fits.
     pub fn grant(&self) -> Stamp {
         let buffer = &self.shared.core.buffer;
         let to = self.free_until().min(self.received().get().plus(buffer.capacity() / 2));
@@ -743,9 +749,10 @@ impl Log {
         self.shared.core.buffer.shared_memory().expect("a ring that receives can be mapped")
     }
 
-    /// Has workers fill the log in the reign `term`, in the place of `receiver`, from where it was received
-    /// up to; everything received is durable then. Readers and sinks continue. `config.capacity` is
-    /// ignored: the ring stays, but others that have mapped it lose it ([`Receiver::renew`]).
+    /// Has workers fill the log in the reign `term`, in the place of `receiver`, from where it was
+    /// received up to; everything received is durable then. Readers and sinks continue.
+    /// `config.capacity` is ignored: the ring stays, but others that have mapped it lose it
+    /// ([`Receiver::renew`]).
     ///
     /// # Errors
     /// [`LogOpenError`]; the log is closed then.
@@ -776,8 +783,8 @@ impl Log {
         self.begin(config, end, term)
     }
 
-    /// Ends the log as a crash would: nothing is persisted, or put into the store, any more. For tests of
-    /// what is left.
+    /// Ends the log as a crash would: nothing is persisted, or put into the store, any more. For
+    /// tests of what is left.
     #[doc(hidden)]
     pub fn crash_for_test(&self) {
         self.shared.fail(LogFailure::bug());
@@ -787,7 +794,7 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        // Whoever wanted to know about a failure has called `close`.
+        // A caller that wants to know about a failure has called `close`.
         let _ = self.close();
     }
 }

@@ -1,25 +1,28 @@
 //! Passive group commit (distributed logging, section 4.1), for a log buffer in persistent memory.
 //!
-//! A worker that has copied its block does not wait until the block is durable: it leaves the fence to its next
-//! commit, which will find the stores long done. Until then its *dgsn* is dirty: it holds the stamp of that block. The log is
-//! durable up to the minimum over all dirty stamps (and over what is not filled yet). A worker that does not come back soon,
-//! because it is idle or in a long transaction, is a straggler: whoever needs to know nudges it.
+//! A worker that has copied its block does not wait until the block is durable: it leaves the fence
+//! to its next commit, which will find the stores long done. Until then its *dgsn* is dirty: it
+//! holds the stamp of that block. The log is durable up to the minimum over all dirty stamps (and
+//! over what is not filled yet). A worker that does not come back soon, because it is idle or in a
+//! long transaction, is a straggler: whoever needs to know nudges it.
 //!
 //! | nudge | how |
 //! |---|---|
 //! | `signal` | the paper's: a signal to the thread; its handler fences and clears the flag |
 //! | `membarrier` | `membarrier(2)`: the kernel runs a barrier on every processor that runs one of our threads; whoever asked clears the flags |
 //!
-//! Either drains what the straggler's processor holds back: interrupts and serialising instructions do (Intel SDM, volume 3A,
-//! section 11.3.1), and a thread that is not running has been switched away from, which does too.
+//! Either drains what the straggler's processor holds back: interrupts and serialising instructions
+//! do (Intel SDM, volume 3A, section 11.3.1), and a thread that is not running has been switched
+//! away from, which does too.
 //!
 //! # Access protocol
 //!
-//! A slot belongs to one writer at a time. `state` is zero when clean, else the stamp of the unfenced block plus one. The owner
-//! stores a stamp before it clears its bound (release; the group commit reads bounds first, then slots, so a block that is not
-//! durable is in one of the two), and zero after a fence. Others only exchange a stamp that they read *before* the
-//! nudge for zero *after* it: a newer block's stamp is another value and stays.
-//! Slots are never freed: a handler may look at one whenever it runs.
+//! A slot belongs to one writer at a time. `state` is zero when clean, else the stamp of the
+//! unfenced block plus one. The owner stores a stamp before it clears its bound (release; the group
+//! commit reads bounds first, then slots, so a block that is not durable is in one of the two), and
+//! zero after a fence. Others only exchange a stamp that they read *before* the nudge for zero
+//! *after* it: a newer block's stamp is another value and stays. Slots are never freed: a handler
+//! may look at one whenever it runs.
 
 use std::{
     io,
@@ -40,8 +43,8 @@ use crate::persist::fence;
 const SLOTS: usize = 1024;
 /// Bits of `owner`: a slot in use without a thread yet.
 const TAKEN: i32 = -1;
-/// How long a signalled thread that runs may take. One that does not run clears its flag when it does; who looks again
-/// later finds that.
+/// How long a signalled thread that runs may take. One that does not run clears its flag when it
+/// does; who looks again later finds that.
 const PATIENCE: Duration = Duration::from_micros(50);
 
 #[derive(Debug)]
@@ -101,7 +104,8 @@ impl Passive {
     /// The writer ends: what it wrote is made durable.
     pub(super) fn leave(&self, writer: usize) {
         if let Some(slot) = self.slot(writer) {
-            // The thread that wrote may be another; whatever it held back was drained when the writer moved here.
+            // The thread that wrote may be another; whatever it held back was drained when the
+            // writer moved here.
             fence();
             slot.state.fenced();
             self.slots[writer].store(0, Ordering::Release);
@@ -142,7 +146,8 @@ impl Passive {
         self.dirty().fold(filled, |oldest, (_, state)| oldest.min(Stamp(state - 1)))
     }
 
-    /// Makes durable what stragglers hold back. Bounded; a signalled thread that does not run within the patience stays a straggler.
+    /// Makes durable what stragglers hold back. Bounded; a signalled thread that does not run
+    /// within the patience stays a straggler.
     pub(super) fn nudge(&self) {
         let dirty: Vec<(&'static Slot, u64)> = self.dirty().collect();
         if dirty.is_empty() {
@@ -169,7 +174,8 @@ impl Passive {
                         Err(_) => {}
                     }
                 }
-                // Delivery is asynchronous (section 4.1, step 10). To yield here could cost a whole time slice.
+                // Delivery is asynchronous (section 4.1, step 10). To yield here could cost a whole
+                // time slice.
                 let begun = Instant::now();
                 while waiting.iter().any(|(slot, state)| slot.state.seen() == *state) && begun.elapsed() < PATIENCE {
                     std::hint::spin_loop();
@@ -214,7 +220,8 @@ extern "C" fn handler(_: libc::c_int) {
 fn install_handler() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let install = || {
-        // SAFETY: zero is a valid `sigaction`; the handler only uses atomics, a fence and gettid, which are safe in a handler.
+        // SAFETY: zero is a valid `sigaction`; the handler only uses atomics, a fence and gettid,
+        // which are safe in a handler.
         let result = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler as extern "C" fn(libc::c_int) as usize;

@@ -1,20 +1,21 @@
-//! Persisting: for each stream one thread that makes its blocks durable, whoever fills the log.
+//! Persisting: for each stream one thread that makes its blocks durable, on every node.
 //!
 //! For each batch `[done, to)`:
-//! 1. the sinks are told, so that shipping overlaps the local flush (Query Fresh, section 3.1), and of a
-//!    long batch also its being filled: they are told of each quarter,
+//! 1. the sinks are told, so that shipping overlaps the local flush (Query Fresh, section 3.1), and
+//!    of a long batch also its being filled: they are told of each quarter,
 //! 2. the store writes the stream's share of it,
 //! 3. the room goes back to those who fill,
 //! 4. the store syncs,
 //! 5. the durable watermark, the minimum over all streams, moves, which resolves commit tickets.
 //!
-//! Where the ring is in persistent memory, what is filled there is durable, and told, before that: `to` is
-//! how far, and the store gets it when there is enough of it (de-staging; distributed logging, section 3;
-//! Query Fresh, section 3.2).
+//! Where the ring is in persistent memory, what is filled there is durable, and told, before that:
+//! `to` is how far, and the store gets it when there is enough of it (de-staging; distributed
+//! logging, section 3; Query Fresh, section 3.2).
 //!
-//! When a batch is due, and what is told of it, is for the kind of group commit to say ([`GroupCommit`]).
-//! The thread sleeps in two depths. While blocks come in, it wakes itself by time and costs those who fill
-//! nothing. After an interval without any it sleeps until the next block wakes it.
+//! When a batch is due, and what is told of it, is for the kind of group commit to say
+//! ([`GroupCommit`]). The thread sleeps in two depths. While blocks come in, it wakes itself by
+//! time and costs those who fill nothing. After an interval without any it sleeps until the next
+//! block wakes it.
 
 use std::{
     fmt,
@@ -22,16 +23,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Stamp;
+use freshet_base::{Stamp, check};
 
 use super::{
     Shared,
     group_commit::{Found, GroupCommit},
 };
 use crate::{
-    buffer::Flusher,
-    core::{FlushWatcher, LogFailure},
+    buffer::{Flusher, Run},
+    core::LogFailure,
+    store::LogStore,
 };
+
+/// At most this many bytes of a stream are ever written without being synced. So a valid block that
+/// lies at least as far behind a bad one proves that the bad one was durable once (module `tail`).
+pub(crate) const MAX_UNSYNCED: u64 = 8 << 20;
+
+/// A stream's blocks are gathered from the ring and written in pieces of this size (SiloR, section
+/// 3.4).
+const WRITE: usize = 512 << 10;
 
 /// Who fills a log, as far as those who persist it care.
 pub(crate) trait Fill: Send + Sync + fmt::Debug {
@@ -47,8 +57,8 @@ pub(crate) trait Fill: Send + Sync + fmt::Debug {
     /// How far it is filled, or will be at any moment.
     fn soon_filled(&self) -> Stamp;
 
-    /// Says how far the log is filled. Where the ring is in persistent memory, makes that durable there, as
-    /// far as it is not somebody else's work unless it is `mine`, and tells it.
+    /// Says how far the log is filled. Where the ring is in persistent memory, makes that durable
+    /// there, as far as it is not somebody else's work unless it is `mine`, and tells it.
     ///
     /// # Errors
     /// [`LogFailure`]; nothing can be said then.
@@ -75,36 +85,14 @@ impl Drop for EndsLog<'_> {
     }
 }
 
-/// The whole life of a thread. One whose number is no stream's puts nothing into the store: it makes
-/// durable in persistent memory what was received.
+/// The whole life of a thread. One whose number is no stream's puts nothing into the store: it
+/// makes durable in persistent memory what was received.
 pub(super) fn run(log: &Shared, fill: &dyn Fill, number: usize) {
     let _guard = EndsLog(log);
     let oldest = None;
     let mut persist = Persist { log, fill, kind: fill.kind(), number, seen: Stamp::ZERO, oldest, ends: Vec::new() };
     if let Err(failure) = persist.go() {
         log.fail(failure);
-    }
-}
-
-/// How a batch gets on.
-struct Watcher<'a> {
-    log: &'a Shared,
-    kind: &'a dyn GroupCommit,
-}
-
-impl FlushWatcher for Watcher<'_> {
-    fn written(&self) {
-        self.log.release_room();
-    }
-
-    fn durable(&self, to: Stamp) -> Result<(), LogFailure> {
-        // Durably, before the room is given back: a restart looks in persistent memory for what the store
-        // does not have.
-        self.log.core.pmem.stored(to);
-        self.log.release_room();
-        self.log.tell(self.kind, to)?;
-        self.log.stored.advance(to);
-        Ok(())
     }
 }
 
@@ -134,8 +122,13 @@ impl Persist<'_> {
             self.fill.persist(closing || self.is_for_lines())?;
             let found = self.look(self.log.core.flushable(), reserved, now);
             if found.to > found.done && (closing || self.kind.left(&found) == Some(Duration::ZERO)) {
-                self.flush()?;
-                // Whatever is filled by now came after `now`.
+                self.log.hand_out(self.fill, &mut self.ends);
+                let mut flusher = self.log.streams[self.number].flusher();
+                // Looked up here: no cut comes any more.
+                self.log.flush(self.fill, &mut flusher, self.log.core.flushable())?;
+                drop(flusher);
+                self.log.core.note_thread_cpu();
+                // What is filled by now came after `now`.
                 self.oldest = Some(now);
             } else if closing && reserved <= found.done {
                 return Ok(());
@@ -161,18 +154,6 @@ impl Persist<'_> {
         found
     }
 
-    /// Puts the stream's share of all there is into the store.
-    fn flush(&mut self) -> Result<(), LogFailure> {
-        let Self { log, fill, number, ends, .. } = self;
-        log.hand_out(*fill, ends);
-        let mut flusher = log.streams[*number].flusher();
-        // Looked up here: no cut comes any more.
-        log.flush(*fill, *number, &mut flusher, log.core.flushable())?;
-        drop(flusher);
-        log.core.note_thread_cpu();
-        Ok(())
-    }
-
     /// Until there is something to do, or time to look again.
     fn rest(&mut self, found: &Found) {
         let (log, fill, kind, number) = (self.log, self.fill, self.kind, self.number);
@@ -186,11 +167,12 @@ impl Persist<'_> {
                 log.is_closing() || is_due(fill.soon_filled()) || log.unknown_to_sinks(fill.filled().0) >= early
             });
         } else if found.reserved > found.to && !kind.interval().is_zero() {
-            // Somebody is between reserving and filling, which is short; its filling wakes us, or time does.
+            // Somebody is between reserving and filling, which is short; its filling wakes us, or
+            // time does.
             bell.nap(kind.interval(), true, || fill.filled() > found.done);
         } else if let Some(age) = self.oldest.map(|oldest| oldest.elapsed()).filter(|age| *age < kind.interval()) {
-            // Everything reserved is flushed. A busy log has more within the interval, and those who fill it
-            // should not have to wake anybody.
+            // Everything reserved is flushed. A busy log has more within the interval, and those
+            // who fill it should not have to wake anybody.
             log.core.note_thread_cpu();
             bell.nap(kind.interval() - age, false, || log.is_closing() || is_due(fill.soon_filled()));
         } else {
@@ -206,9 +188,9 @@ impl Persist<'_> {
         }
     }
 
-    /// Of a long batch that is still being filled, the sinks get what there is: what takes long on the way
-    /// is then behind it before the batch is due. The worker whose block reaches across a partition's end
-    /// wakes this thread, and may not have filled it yet.
+    /// Of a long batch that is still being filled, the sinks get what there is: what takes long on
+    /// the way is then behind it before the batch is due. The worker whose block reaches across a
+    /// partition's end wakes this thread, and may not have filled it yet.
     fn hand_out_early(&mut self, filled: Stamp) {
         if self.log.unknown_to_sinks(filled.0) >= self.kind.early() / 2 {
             self.log.hand_out(self.fill, &mut self.ends);
@@ -217,23 +199,130 @@ impl Persist<'_> {
 }
 
 impl Shared {
-    /// Puts a stream's share of everything below `to` into the store.
-    pub(super) fn flush(
-        &self,
-        fill: &dyn Fill,
-        number: usize,
-        flusher: &mut Flusher,
-        to: Stamp,
-    ) -> Result<(), LogFailure> {
-        let done = &self.streams[number].done;
+    /// Puts a stream's share of everything below `to` into the store, and tells what is durable
+    /// then; without a store it is so at once. After an error nothing can be said.
+    pub(super) fn flush(&self, fill: &dyn Fill, flusher: &mut Flusher, to: Stamp) -> Result<(), LogFailure> {
+        let done = &self.streams[flusher.stream()].done;
         let from = Stamp(done.load(Ordering::SeqCst));
         if from >= to {
             return Ok(());
         }
-        assert!(to <= self.core.buffer.filled(), "durable <= filled");
-        let whole = fill.transaction_end(to);
-        self.core.flush(flusher, from, to, whole, &Watcher { log: self, kind: fill.kind() })?;
+        check(&[("durable", to), ("filled", self.core.buffer.filled()), ("reserved", fill.reserved())]);
+        let bytes = match &self.core.store {
+            None => {
+                flusher.done(&self.core.buffer, to);
+                self.note_durable(fill, to)?;
+                to.since(from)
+            }
+            Some(store) if store.alone().is_some() => self.flush_alone(fill, store, flusher, (from, to))?,
+            Some(store) => self.flush_share(fill, store, flusher, to)?,
+        };
+        self.core.count_batch(bytes);
         done.store(to.0, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// The only stream's share is everything, and lies in one piece. Returns how many bytes it has.
+    fn flush_alone(
+        &self,
+        fill: &dyn Fill,
+        store: &LogStore,
+        flusher: &mut Flusher,
+        (from, to): (Stamp, Stamp),
+    ) -> Result<u64, LogFailure> {
+        let segments = store.stream(0);
+        let mut at = from;
+        while at < to {
+            let end = to.min(at.plus(MAX_UNSYNCED));
+            segments.append(at, &self.core.buffer.lend(flusher, at, end))?;
+            flusher.done(&self.core.buffer, end);
+            self.core.written.fetch_max(end.0, Ordering::Release);
+            self.release_room();
+            self.sync(store, 0)?;
+            at = end;
+        }
+        // Not before: a piece may end within a block.
+        self.note_durable(fill, to)?;
+        // Where a restart begins to look for the log's end.
+        let whole = fill.transaction_end(to);
+        if whole > segments.noted().bound {
+            segments.note_durable(whole)?;
+        }
+        Ok(to.since(from))
+    }
+
+    /// One stream of several: its blocks are gathered. Returns how many bytes they have.
+    fn flush_share(
+        &self,
+        fill: &dyn Fill,
+        store: &LogStore,
+        flusher: &mut Flusher,
+        to: Stamp,
+    ) -> Result<u64, LogFailure> {
+        let (core, stream) = (&self.core, flusher.stream());
+        let segments = store.stream(stream);
+        let (mut runs, mut gathered) = flusher.take_scratch();
+        core.runs.take(&core.buffer, store, flusher, to, &mut runs);
+        let (mut unsynced, mut bytes) = (0, 0);
+        let mut write = |gathered: &mut Vec<u8>, unsynced: &mut u64| -> Result<(), LogFailure> {
+            segments.append(segments.end(), &[gathered])?;
+            *unsynced += gathered.len() as u64;
+            bytes += gathered.len() as u64;
+            gathered.clear();
+            Ok(())
+        };
+        for Run { from, to } in &runs {
+            let mut at = *from;
+            while at < *to {
+                let end = to.0.min(at.0 + (WRITE - gathered.len()) as u64);
+                for piece in core.buffer.lend(flusher, at, Stamp(end)) {
+                    gathered.extend_from_slice(piece);
+                }
+                at = Stamp(end);
+                if gathered.len() == WRITE {
+                    write(&mut gathered, &mut unsynced)?;
+                    if unsynced >= MAX_UNSYNCED {
+                        self.sync(store, stream)?;
+                        unsynced = 0;
+                    }
+                }
+            }
+        }
+        if !gathered.is_empty() {
+            write(&mut gathered, &mut unsynced)?;
+        }
+        flusher.done(&core.buffer, to);
+        let all_written = core.runs.written(stream);
+        store.written_to(all_written);
+        core.written.fetch_max(all_written.0, Ordering::Release);
+        self.release_room();
+        if unsynced > 0 {
+            self.sync(store, stream)?;
+        }
+        let (durable, note) = core.runs.durable(stream, segments.end(), bytes > 0);
+        self.note_durable(fill, durable)?;
+        if let Some(note) = note {
+            segments.note(note)?;
+        }
+        flusher.give_scratch(runs, gathered);
+        Ok(bytes)
+    }
+
+    fn sync(&self, store: &LogStore, stream: usize) -> Result<(), LogFailure> {
+        let before = Instant::now();
+        store.stream(stream).sync()?;
+        self.core.count_sync(before.elapsed());
+        Ok(())
+    }
+
+    /// All streams are durable in the store below `to`, the end of a block.
+    fn note_durable(&self, fill: &dyn Fill, to: Stamp) -> Result<(), LogFailure> {
+        // Durably, before the room is given back: a restart looks in persistent memory for what the
+        // store does not have.
+        self.core.pmem.stored(to);
+        self.release_room();
+        self.tell(fill.kind(), to)?;
+        self.stored.advance(to);
         Ok(())
     }
 

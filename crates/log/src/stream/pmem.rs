@@ -44,8 +44,8 @@ impl Pmem {
         }
     }
 
-    /// Takes back everything at or above `at`, of a ring that was written up to `end` at most. Readers have
-    /// stopped to look there.
+    /// Takes back everything at or above `at`, of a ring that was written up to `end` at most.
+    /// Readers have stopped to look there.
     pub(crate) fn take_back(&self, at: Stamp, end: Stamp) {
         if let Some(buffer) = &self.0 {
             buffer.take_back(at, end);
@@ -87,8 +87,8 @@ impl Fences {
         }
     }
 
-    /// How far what is filled is durable in the ring, if it becomes so there. Nobody has to be waited for
-    /// but stragglers, which are nudged.
+    /// How far what is filled is durable in the ring, if it becomes so there. Nobody has to be
+    /// waited for but stragglers, which are nudged.
     pub(super) fn reached(&self, filled: Stamp) -> Option<Stamp> {
         match self {
             Self::Never => None,

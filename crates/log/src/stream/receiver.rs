@@ -1,12 +1,12 @@
-//! A receiver fills the log: bytes arrive in the ring, are persisted from there, and are read from there by
-//! replay. There are no workers. The caller says how far it has replayed; what is both in the store and
-//! replayed gives its room back (ready to receive, Query Fresh section 3.2).
+//! A receiver fills the log: bytes arrive in the ring, are persisted from there, and are read from
+//! there by replay. There are no workers. The caller says how far it has replayed; what is both in
+//! the store and replayed gives its room back (ready to receive, Query Fresh section 3.2).
 //!
 //! # Access protocol
 //!
-//! Only the holder of the [`Receiver`] writes to the ring above `received`, or cuts, or moves it. A cut takes
-//! all flushers, so it never meets a flush. `persisting` is held by whoever says that something is durable
-//! in persistent memory, and by a cut: nothing is persisted any more that was cut meanwhile.
+//! Only the holder of the [`Receiver`] writes to the ring above `received`, or cuts, or moves it. A
+//! cut takes all flushers, so it never meets a flush. `persisting` is held while something is said
+//! to be durable in persistent memory, and by a cut: nothing that was cut is persisted any more.
 
 use std::{
     fmt, io,
@@ -82,11 +82,11 @@ pub enum AcceptError {
     Receive(#[from] ReceiveError),
 }
 
-/// Checksums are computed in pieces of this size, which stay in the cache: the ring belongs to others too and is no
-/// plain memory.
+/// Checksums are computed in pieces of this size, which stay in the cache: the ring belongs to
+/// others too and is no plain memory.
 const SCRATCH: usize = 64 << 10;
 
-/// Whoever wants to know what blocks of members record: is told of in-sync sets, as they were recorded.
+/// Is told of in-sync sets, as blocks of members record them.
 struct OnMembers(Box<dyn Fn(&[u8]) + Send + Sync>);
 
 impl fmt::Debug for OnMembers {
@@ -252,8 +252,8 @@ impl Receiver {
         }
     }
 
-    /// The place for `length` bytes at `at`, at or above what was received. They count once [`Receiver::received_to`]
-    /// is called.
+    /// The place for `length` bytes at `at`, at or above what was received. They count once
+    /// [`Receiver::received_to`] is called.
     ///
     /// # Errors
     /// [`ReceiveError::Gap`] below what was received, [`ReceiveError::NoRoom`] beyond the room.
@@ -299,9 +299,9 @@ impl Receiver {
         log.ring();
     }
 
-    /// The same for bytes that somebody else has put into the ring where [`super::Log::grant`] allowed it, and who is
-    /// through with everything below `to`: checks first that whole blocks of this log lie there, each by its own
-    /// checksum. Costs as much as reading the bytes once.
+    /// The same for bytes that somebody else has put into the ring where [`super::Log::grant`]
+    /// allowed it, and who is through with everything below `to`: checks first that whole blocks of
+    /// this log lie there, each by its own checksum. Costs as much as reading the bytes once.
     ///
     /// # Errors
     /// [`AcceptError`]; nothing of it counts as received then.
@@ -430,8 +430,8 @@ impl Receiver {
         Ok(whole)
     }
 
-    /// Takes back everything at or above `at`, in the ring and, durably, in the store: a node enters a term only after
-    /// that. Blocks while a flush is under way.
+    /// Takes back everything at or above `at`, in the ring and, durably, in the store: a node
+    /// enters a term only after that. Blocks while a flush is under way.
     ///
     /// # Errors
     /// [`LogFailure`]; opening the store again and cutting once more completes the cut.
@@ -446,9 +446,10 @@ impl Receiver {
         }
         let whole = self.last_end(at)?;
         if guards.len() > 1 {
-            // What was dealt out to streams and stays must be in them before their places above `at` are looked for.
-            for (number, flusher) in guards.iter_mut().enumerate() {
-                log.flush(received, number, flusher, received.filled())?;
+            // What was dealt out to streams and stays must be in them before their places above
+            // `at` are looked for.
+            for flusher in &mut guards {
+                log.flush(received, flusher, received.filled())?;
             }
         }
         for stream in &log.streams {
@@ -488,8 +489,8 @@ impl Writable<'_> {
         taken
     }
 
-    /// The memory itself, for a one-sided writer (a network card, another process). Whoever lets somebody write there
-    /// does so only until the receiver is told or used again.
+    /// The memory itself, for a one-sided writer (a network card, another process). Whoever lets
+    /// somebody write there does so only until the receiver is told or used again.
     pub fn raw(&mut self) -> [RawPiece; 2] {
         self.core.buffer.raw(self.at, self.length)
     }

@@ -21,27 +21,27 @@ pub struct Batch<'a> {
     pub to: Stamp,
     /// The partition ends in it, ascending; each is a block boundary.
     pub partition_ends: &'a [Stamp],
-    /// Those ends, its own included, at which no transaction goes on, ascending; of what was received, those
-    /// that are remembered. None when all of it belongs to one long transaction.
+    /// Those ends, its own included, at which no transaction goes on, ascending; of what was
+    /// received, those that are remembered. None when all of it belongs to one long transaction.
     pub transaction_ends: &'a [Stamp],
 }
 
-/// Hears what a log gets, whoever fills it: of each batch before the local flush begins, and of its being
-/// durable.
+/// Hears what a log gets, written or received: of each batch before the local flush begins, and of
+/// its being durable.
 pub trait Sink: Send + Sync {
-    /// A batch is filled, and its local flush begins soon. Called in stamp order and without gaps: notes the
-    /// range, wakes its own thread and returns. It never blocks, and neither attaches, releases nor detaches
-    /// from in here (the list of sinks is locked).
+    /// A batch is filled, and its local flush begins soon. Called in stamp order and without gaps:
+    /// notes the range, wakes its own thread and returns. It never blocks, and neither attaches,
+    /// releases nor detaches from in here (the list of sinks is locked).
     fn batch(&self, batch: &Batch<'_>);
 
-    /// The log is durable here up to `to`, the end of a block. Called after each flush, under the same rules
-    /// as [`Sink::batch`].
+    /// The log is durable here up to `to`, the end of a block. Called after each flush, under the
+    /// same rules as [`Sink::batch`].
     fn durable(&self, to: Stamp) {
         let _ = to;
     }
 
-    /// What was received at `at` and above is taken back, and other batches may follow from there. Called
-    /// under the same rules as [`Sink::batch`].
+    /// What was received at `at` and above is taken back, and other batches may follow from there.
+    /// Called under the same rules as [`Sink::batch`].
     fn cut(&self, at: Stamp) {
         let _ = at;
     }
@@ -86,8 +86,9 @@ impl SinkHandle {
         self.from
     }
 
-    /// Says that this sink needs nothing below `to` from the log's buffer any more. Without a store behind the log the
-    /// buffer keeps what a sink has not released, and workers wait for it; with one, reading falls back to the store.
+    /// Says that this sink needs nothing below `to` from the log's buffer any more. Without a store
+    /// behind the log the buffer keeps what a sink has not released, and workers wait for it; with
+    /// one, reading falls back to the store.
     pub fn release(&self, to: Stamp) {
         // AcqRel: the sink's reads come before the room they give up (acquire in `release_room`).
         self.seat.hold.fetch_max(to.0, Ordering::AcqRel);

@@ -23,7 +23,8 @@ use crate::{
     core::{Core, LogFailure},
 };
 
-/// The parts of a transaction that does not fit the ring at once are not longer than this, unless one record is.
+/// The parts of a transaction that does not fit the ring at once are not longer than this, unless
+/// one record is.
 pub(super) const PART: u64 = 1 << 20;
 
 /// All who fill the log in one reign.
@@ -44,8 +45,8 @@ pub(crate) struct Workers {
     kind: Arc<dyn GroupCommit>,
     /// Whose ends a thread has to note.
     epochs: Option<Arc<Epochs>>,
-    /// Transactions that are put into the ring in parts, ascending: where each starts and ends. They stay
-    /// until nobody can have a stamp within them in hands any more.
+    /// Transactions that are put into the ring in parts, ascending: where each starts and ends.
+    /// They stay until nobody can have a stamp within them in hands any more.
     long: Mutex<VecDeque<(u64, u64)>>,
     /// How many of them are not there in whole.
     unfinished: AtomicU64,
@@ -101,8 +102,8 @@ impl Workers {
     }
 
     #[inline]
-    pub(super) fn frontier(&self) -> &AtomicU64 {
-        self.core.buffer.frontier()
+    pub(super) fn reserved_mark(&self) -> &AtomicU64 {
+        self.core.buffer.reserved()
     }
 
     #[inline]
@@ -119,7 +120,8 @@ impl Workers {
         self.core.failure().map_or(ReserveError::Closed, |failure| ReserveError::Failed(failure.clone()))
     }
 
-    /// A partition is full, or will be at any moment: there may be something to flush, or to hand out.
+    /// A partition is full, or will be at any moment: there may be something to flush, or to hand
+    /// out.
     pub(super) fn nudge_if_large(&self, reserved: u64, stream: u8) {
         let is_due = reserved.saturating_sub(self.core.durable.get().0) >= self.config.batch_bytes;
         if is_due || self.log.unknown_to_sinks(reserved) >= group_commit::early(&self.config) {
@@ -131,7 +133,8 @@ impl Workers {
         self.long.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Of `[start, end)`, which was reserved for one transaction, only a part will be there at first.
+    /// Of `[start, end)`, which was reserved for one transaction, only a part will be there at
+    /// first.
     #[cold]
     pub(super) fn begin_long(&self, start: u64, end: u64) {
         let mut long = self.long();
@@ -152,11 +155,11 @@ impl Fill for Workers {
     }
 
     fn reserved(&self) -> Stamp {
-        Stamp(self.frontier().load(Ordering::SeqCst))
+        Stamp(self.reserved_mark().load(Ordering::SeqCst))
     }
 
     fn filled(&self) -> Stamp {
-        self.core.buffer.fill_to(Stamp(self.bounds.filled(self.frontier())));
+        self.core.buffer.fill_to(Stamp(self.bounds.filled(self.reserved_mark())));
         self.core.buffer.filled()
     }
 
@@ -164,7 +167,7 @@ impl Fill for Workers {
         match self.unfinished.load(Ordering::SeqCst) {
             0 => self.reserved(),
             // What a long transaction has reserved may take its time.
-            _ => Stamp(self.bounds.filled(self.frontier())),
+            _ => Stamp(self.bounds.filled(self.reserved_mark())),
         }
     }
 

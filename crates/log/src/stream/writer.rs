@@ -1,5 +1,6 @@
-//! A worker's way into the log: reserve, then fill or skip. A transaction that is longer than the ring takes at once is put there in
-//! parts: its bound moves on with each, so that the group commit can write out what is there and make room for the rest.
+//! A worker's way into the log: reserve, then fill or skip. A transaction that is longer than the
+//! ring takes at once is put there in parts: its bound moves on with each, so that the group commit
+//! can write out what is there and make room for the rest.
 
 use std::sync::Arc;
 
@@ -41,7 +42,8 @@ pub struct TooManyWriters {
     pub limit: usize,
 }
 
-/// One worker's access to the log. It owns a bound of its own, so it belongs to one thread at a time.
+/// One worker's access to the log. It owns a bound of its own, so it belongs to one thread at a
+/// time.
 #[derive(Debug)]
 pub struct Writer {
     workers: Arc<Workers>,
@@ -52,7 +54,8 @@ pub struct Writer {
     room: u64,
     /// The end of this writer's last reservation.
     last: u64,
-    /// A reservation was given up because the log failed: the bound must stay, since the range is never filled.
+    /// A reservation was given up because the log failed: the bound must stay, since the range is
+    /// never filled.
     stuck: bool,
 }
 
@@ -76,9 +79,9 @@ impl Writer {
         self.stream
     }
 
-    /// Takes the next `length` bytes of the virtual log: the transaction's stamp. Never waits: whether
-    /// the ring has room there is a matter of filling it. In a volatile log that is all, and nothing
-    /// is left to be filled.
+    /// Takes the next `length` bytes of the virtual log: the transaction's stamp. Never waits:
+    /// whether the ring has room there is a matter of filling it. In a volatile log that is all,
+    /// and nothing is left to be filled.
     ///
     /// # Errors
     /// [`ReserveError`]; nothing is reserved then.
@@ -95,18 +98,19 @@ impl Writer {
         }
         workers.check_open()?;
         if workers.volatile {
-            // Filled as soon as it is taken, so no bound is needed. AcqRel: what the worker did before
-            // is visible to whoever finds the log durable up to here.
-            let start = workers.frontier().fetch_add(length, Ordering::AcqRel);
+            // Filled as soon as it is taken, so no bound is needed. AcqRel: what the worker did
+            // before is visible to whoever finds the log durable up to here.
+            let start = workers.reserved_mark().fetch_add(length, Ordering::AcqRel);
             let end = start + length;
             return Ok(Reservation { writer: self, start, at: end, end, in_parts: false });
         }
-        let start = workers.bounds.take(self.slot, workers.frontier(), length);
+        let start = workers.bounds.take(self.slot, workers.reserved_mark(), length);
         self.last = start + length;
         Ok(Reservation { writer: self, start, at: start, end: start + length, in_parts: false })
     }
 
-    /// Notes in the log what time it is: `micros` microseconds since 1970. Waits as [`Reservation::fill`] does. Returns where the note ends.
+    /// Notes in the log what time it is: `micros` microseconds since 1970. Waits as
+    /// [`Reservation::fill`] does. Returns where the note ends.
     ///
     /// # Errors
     /// [`ReserveError`] as for every block.
@@ -115,8 +119,8 @@ impl Writer {
         self.mark(MARK_BLOCK, |stamp| time_block(stamp, term, micros))
     }
 
-    /// Records in the log which nodes hold everything that is committed, in the words of replication. Waits as [`Reservation::fill`] does. Returns
-    /// where the block ends.
+    /// Records in the log which nodes hold everything that is committed, in the words of
+    /// replication. Waits as [`Reservation::fill`] does. Returns where the block ends.
     ///
     /// # Errors
     /// [`ReserveError`] as for every block.
@@ -138,8 +142,8 @@ impl Writer {
         Ok(end)
     }
 
-    /// Waits until the ring has a quarter of its room free: for a worker that is about to commit and holds nothing yet that
-    /// others may wait for. Costs a comparison when there is room.
+    /// Waits until the ring has a quarter of its room free: for a worker that is about to commit
+    /// and holds nothing yet that others may wait for. Costs a comparison when there is room.
     ///
     /// # Errors
     /// [`ReserveError::Failed`] when the log failed.
@@ -157,7 +161,7 @@ impl Writer {
         let workers = &*self.workers;
         let capacity = workers.core.buffer.capacity();
         // Relaxed: a hint, taken again by `reserve`.
-        let reserved = workers.frontier().load(Ordering::Relaxed);
+        let reserved = workers.reserved_mark().load(Ordering::Relaxed);
         let target = (reserved + quarter).saturating_sub(capacity);
         if workers.core.buffer.released().0 < target {
             workers.log.want(Stamp(target));
@@ -168,7 +172,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes sure that the ring has room for `[start, end)`, below which this writer has nothing under way.
+    /// Makes sure that the ring has room for `[start, end)`, below which this writer has nothing
+    /// under way.
     #[inline]
     fn ensure_room(&mut self, start: u64, end: u64) -> Result<(), ReserveError> {
         if end > self.room { self.wait_for_room(start, end) } else { Ok(()) }
@@ -195,8 +200,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Copies whole blocks to `[start, start + bytes.len())`, which is this writer's, or in the case of a skip block its header. Does not
-    /// say yet that it is filled.
+    /// Copies whole blocks to `[start, start + bytes.len())`, which is this writer's, or in the
+    /// case of a skip block its header. Does not say yet that it is filled.
     #[inline]
     fn put(&mut self, start: u64, length: u64, bytes: &[u8]) -> Result<(), ReserveError> {
         self.ensure_room(start, start + length)?;
@@ -213,7 +218,8 @@ impl Writer {
         self.workers.log.bells[0].ring_if_asleep();
     }
 
-    /// Wakes the group commit of this writer's stream, if it sleeps; where blocks go to other streams too, those of all.
+    /// Wakes the group commit of this writer's stream, if it sleeps; where blocks go to other
+    /// streams too, those of all.
     #[inline]
     fn ring(&self) {
         match self.workers.config.division {
@@ -232,9 +238,9 @@ impl Drop for Writer {
     }
 }
 
-/// A transaction's place in the log, which must be filled to the end: with its blocks at once, or, when
-/// they are longer than the ring takes at once, part by part. When it is dropped or skipped before the
-/// first part, it is filled with skip blocks.
+/// A transaction's place in the log, which must be filled to the end: with its blocks at once, or,
+/// when they are longer than the ring takes at once, part by part. When it is dropped or skipped
+/// before the first part, it is filled with skip blocks.
 #[derive(Debug)]
 #[must_use = "dropping it writes skip blocks: the transaction is not in the log"]
 pub struct Reservation<'w> {
@@ -266,14 +272,14 @@ impl Reservation<'_> {
         Stamp(self.at)
     }
 
-    /// Copies the next finished blocks of the transaction, or all of them, to their place. Waits until
-    /// the ring has room for them, which the group commit (or a sink that reads from the ring) makes;
-    /// call [`Writer::throttle`] before reserving so that this is rare. Everybody who reserved later
-    /// waits, when filling, until this one is through.
+    /// Copies the next finished blocks of the transaction, or all of them, to their place. Waits
+    /// until the ring has room for them, which the group commit (or a sink that reads from the
+    /// ring) makes; call [`Writer::throttle`] before reserving so that this is rare. Everybody who
+    /// reserved later waits, when filling, until this one is through.
     ///
     /// # Errors
-    /// When the log has failed: it takes nothing more, and what it has of the transaction counts for
-    /// nothing.
+    /// When the log has failed: it takes nothing more, and what it has of the transaction counts
+    /// for nothing.
     ///
     /// # Panics
     /// When there are more than were reserved, or more than half the ring.
@@ -319,7 +325,8 @@ impl Reservation<'_> {
         Ok(())
     }
 
-    /// Before the bound moves into the range: who finds the log filled up to there finds the range too.
+    /// Before the bound moves into the range: who finds the log filled up to there finds the range
+    /// too.
     #[cold]
     fn begin_parts(&mut self) {
         self.writer.workers.begin_long(self.start, self.end);
@@ -353,7 +360,8 @@ impl Drop for Reservation<'_> {
             // A log that has failed needs no skip blocks.
             let _ = self.skip_rest();
         } else {
-            // Nothing may follow the part that is there, which is no transaction: the log ends before it.
+            // Nothing may follow the part that is there, which is no transaction: the log ends
+            // before it.
             self.writer.stuck = true;
             self.writer.workers.log.fail(LogFailure::bug());
         }

@@ -30,7 +30,8 @@ pub trait Model {
     /// What a crash leaves of `state`.
     fn left(&self, state: &Self::State) -> Self::Left;
 
-    /// Whatever may be found after that crash; the states in which the next life begins, if there is one.
+    /// Whatever may be found after that crash; the states in which the next life begins, if there
+    /// is one.
     ///
     /// # Errors
     /// What is wrong with one of them.

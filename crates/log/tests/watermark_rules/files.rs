@@ -66,13 +66,15 @@ pub struct Files {
     pub lives: u8,
     /// Whether the log is closed at some time.
     pub close: bool,
-    /// Every access to memory is a step of its own. Else those that only prepare a step are one with it.
+    /// Every access to memory is a step of its own. Else those that only prepare a step are one
+    /// with it.
     pub fine: bool,
     /// What is broken.
     pub mutant: Option<Mutant>,
 }
 
-/// A block: its stamp, its stream, the life in which it was written, and whether its transaction goes on.
+/// A block: its stamp, its stream, the life in which it was written, and whether its transaction
+/// goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Block {
     stamp: u8,
@@ -118,8 +120,8 @@ enum Phase {
 }
 
 impl Phase {
-    /// Whether what comes next need not be a step of its own: nobody else sees that it has come so far, or the
-    /// sooner it goes on the worse.
+    /// Whether what comes next need not be a step of its own: nobody else sees that it has come so
+    /// far, or the sooner it goes on the worse.
     fn prepares(self, logger: usize) -> bool {
         match self {
             Self::Looking(..) | Self::Looked(_) | Self::Ending(_) | Self::WriteEpoch(_) | Self::Announce(_) => true,
@@ -229,8 +231,8 @@ fn highest(bits: u8, limit: u8) -> Option<u8> {
 }
 
 impl State {
-    /// The same with both workers' and both streams' names exchanged: of two such states one is enough. Not between
-    /// fine steps, where one bound is read before the other.
+    /// The same with both workers' and both streams' names exchanged: of two such states one is
+    /// enough. Not between fine steps, where one bound is read before the other.
     fn swapped(&self) -> Self {
         let swap = |blocks: &mut Blocks| {
             for block in blocks.iter_mut().flatten() {
@@ -584,8 +586,8 @@ impl Files {
         into.push(((step, 0), next));
     }
 
-    /// What is found when so many blocks of each stream, these notes, and this epoch are left; where the log ends.
-    /// `sync_failed` says that the process has ended because of that.
+    /// What is found when so many blocks of each stream, these notes, and this epoch are left;
+    /// where the log ends. `sync_failed` says that the process has ended because of that.
     fn recover(
         &self,
         left: &Left,

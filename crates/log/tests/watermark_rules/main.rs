@@ -1,9 +1,11 @@
-//! The rules by which the log says how far it is durable, as models that are explored from end to end: every order of
-//! steps, with any worker or logger standing still for as long as it likes, and a crash after each step that keeps any of what
-//! was not synced. Whatever was announced must survive, and what is found must be a prefix of the stamp order.
+//! The rules by which the log says how far it is durable, as models that are explored from end to
+//! end: every order of steps, with any worker or logger standing still for as long as it likes, and
+//! a crash after each step that keeps any of what was not synced. Whatever was announced must
+//! survive, and what is found must be a prefix of the stamp order.
 //!
-//! Blocks have length one, so stamps are 0, 1, 2, ... Two workers, two streams, three or four blocks. An action is one access
-//! to shared memory, one critical section, or one operation on the medium:
+//! Blocks have length one, so stamps are 0, 1, 2, ... Two workers, two streams, three or four
+//! blocks. An action is one access to shared memory, one critical section, or one operation on the
+//! medium:
 //!
 //! | action | in the code |
 //! |---|---|
@@ -22,8 +24,9 @@
 //! | `nudge ..`, `barrier`, `clean ..` | `Passive::nudge` by `membarrier`; `handler` is that by signal |
 //! | the crash | `store::settle`, or `recover_buffer`, and what goes on behind it |
 //!
-//! Left out: the ring's room, lengths of blocks, terms, replication. The loom models in `src/model.rs` have the orderings of
-//! single accesses, which are taken for sequentially consistent here.
+//! Left out: the ring's room, lengths of blocks, terms, replication. The loom models in
+//! `src/model.rs` have the orderings of single accesses, which are taken for sequentially
+//! consistent here.
 //!
 //! Each mutant breaks one rule, and is caught.
 

@@ -1,4 +1,5 @@
-//! Passive group commit: blocks lie in persistent memory, and are durable after a fence that comes later.
+//! Passive group commit: blocks lie in persistent memory, and are durable after a fence that comes
+//! later.
 
 use crate::explore::{Model, Step};
 
@@ -9,7 +10,8 @@ const NOTHING: u8 = u8::MAX;
 /// A rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mutant {
-    /// The minimum is over the workers that are at work: one that has gone away after its block does not count.
+    /// The minimum is over the workers that are at work: one that has gone away after its block
+    /// does not count.
     StragglersIgnored,
     /// Whoever looks reads the slots first, then the bounds.
     SlotsBeforeBounds,

@@ -2,14 +2,12 @@
 
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
-    functions::{
-        self, SessionFunction, WORDS_OF_SESSIONS, check_collatable, common_kind, named, named::Place, resolve,
-    },
+    functions::{self, SessionFunction, WORDS_OF_SESSIONS, common_kind, named, named::Place, resolve},
     types::{CastContext, Kind, text},
 };
 use sqlparser::ast::{
-    self, BinaryOperator, CeilFloorKind, DuplicateTreatment, Expr, FunctionArg, FunctionArgExpr, FunctionArguments,
-    TrimWhereField, UnaryOperator, ValueWithSpan,
+    self, BinaryOperator, DuplicateTreatment, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator,
+    ValueWithSpan,
 };
 
 use super::{
@@ -22,11 +20,11 @@ use crate::expression::{Comparison, Expression, Typed};
 /// How deep expressions may be nested.
 const DEEPEST: usize = 200;
 
-fn unknown(literal: impl AsRef<str>) -> Typed {
+pub(super) fn unknown(literal: impl AsRef<str>) -> Typed {
     Typed { expression: Expression::Constant(Value::text(literal.as_ref())), ty: Type::UNKNOWN }
 }
 
-fn boolean(expression: Expression) -> Typed {
+pub(super) fn boolean(expression: Expression) -> Typed {
     Typed { expression, ty: Type::BOOL }
 }
 
@@ -57,12 +55,12 @@ impl Binder<'_> {
         self.nested_condition(expr, scope, clause, 0)
     }
 
-    fn nested_condition(&self, expr: &Expr, scope: &Scope, clause: &str, depth: usize) -> Bound<Expression> {
+    pub(super) fn nested_condition(&self, expr: &Expr, scope: &Scope, clause: &str, depth: usize) -> Bound<Expression> {
         self.truth(self.nested(expr, scope, depth)?, clause)
     }
 
     /// Something that is true or not.
-    fn truth(&self, typed: Typed, clause: &str) -> Bound<Expression> {
+    pub(super) fn truth(&self, typed: Typed, clause: &str) -> Bound<Expression> {
         if !matches!(typed.ty.kind(), Kind::Bool | Kind::Unknown) {
             let message = format!("argument of {clause} must be type boolean, not type {}", typed.ty.kind().sql_name());
             return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).into());
@@ -70,7 +68,7 @@ impl Binder<'_> {
         Ok(self.coerce(typed, Type::BOOL, CastContext::Implicit)?.expression)
     }
 
-    fn nested(&self, expr: &Expr, scope: &Scope, depth: usize) -> Bound<Typed> {
+    pub(super) fn nested(&self, expr: &Expr, scope: &Scope, depth: usize) -> Bound<Typed> {
         if depth > DEEPEST {
             let message = format!("expressions are nested more than {DEEPEST} levels deep");
             return Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, message).into());
@@ -95,76 +93,8 @@ impl Binder<'_> {
                 let literal = typed.value.value.clone().into_string().unwrap_or_default();
                 self.coerce(unknown(literal), ty, CastContext::Explicit)?
             }
-            Expr::Cast { expr, data_type, array: false, format: None, .. } => {
-                let ty = Type::from_sql(data_type)?;
-                match (&**expr, ty.element()) {
-                    // The elements are cast, one by one; there may be none.
-                    (Expr::Array(array), Some(element)) => {
-                        let elements = array.elem.iter().map(deeper).collect::<Bound<Vec<_>>>()?;
-                        if elements.iter().any(|element| element.ty.kind().is_array()) {
-                            return Err(Stop::General("an array of arrays"));
-                        }
-                        let cast = |one| Ok(self.coerce(one, element, CastContext::Explicit)?.expression);
-                        let elements = elements.into_iter().map(cast).collect::<Bound<Vec<_>>>()?;
-                        Typed { expression: Expression::Array(element.kind(), elements.into()), ty }
-                    }
-                    _ => self.coerce(deeper(expr)?, ty, CastContext::Explicit)?,
-                }
-            }
-            Expr::Interval(interval) => {
-                let literal = match &*interval.value {
-                    Expr::Value(value) => value.value.clone().into_string().unwrap_or_default(),
-                    _ => return Err(not_supported("INTERVAL of an expression").into()),
-                };
-                self.coerce(unknown(literal), Type::of_interval(interval)?, CastContext::Explicit)?
-            }
-            Expr::IsNull(inner) => boolean(Expression::IsNull(Box::new(self.settle(deeper(inner)?)?.expression))),
-            Expr::IsNotNull(inner) => {
-                let inner = Expression::IsNull(Box::new(self.settle(deeper(inner)?)?.expression));
-                boolean(Expression::Not(Box::new(inner)))
-            }
-            Expr::IsTrue(inner) => self.is(self.truth(deeper(inner)?, "IS TRUE")?, true, false),
-            Expr::IsNotTrue(inner) => self.is(self.truth(deeper(inner)?, "IS NOT TRUE")?, true, true),
-            Expr::IsFalse(inner) => self.is(self.truth(deeper(inner)?, "IS FALSE")?, false, false),
-            Expr::IsNotFalse(inner) => self.is(self.truth(deeper(inner)?, "IS NOT FALSE")?, false, true),
-            Expr::IsUnknown(inner) => {
-                let inner = self.truth(deeper(inner)?, "IS UNKNOWN")?;
-                boolean(Expression::IsNull(Box::new(inner)))
-            }
-            Expr::IsNotUnknown(inner) => {
-                let inner = self.truth(deeper(inner)?, "IS NOT UNKNOWN")?;
-                boolean(Expression::Not(Box::new(Expression::IsNull(Box::new(inner)))))
-            }
-            Expr::IsDistinctFrom(one, other) => self.distinct(deeper(one)?, deeper(other)?)?,
-            Expr::IsNotDistinctFrom(one, other) => {
-                let distinct = self.distinct(deeper(one)?, deeper(other)?)?;
-                boolean(Expression::Not(Box::new(distinct.expression)))
-            }
-            Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
-                let mut all = Vec::new();
-                for side in [left, right] {
-                    match self.nested_condition(side, scope, "AND", depth + 1)? {
-                        Expression::And(inner) => all.extend(inner),
-                        other => all.push(other),
-                    }
-                }
-                boolean(Expression::And(all.into()))
-            }
-            Expr::BinaryOp { left, op: BinaryOperator::Or, right } => {
-                let mut any = Vec::new();
-                for side in [left, right] {
-                    match self.nested_condition(side, scope, "OR", depth + 1)? {
-                        Expression::Or(inner) => any.extend(inner),
-                        other => any.push(other),
-                    }
-                }
-                // One that is true is enough, where the others are not made of constants alone.
-                let is_true = |expression: &Expression| matches!(expression, Expression::Constant(Value::Bool(true)));
-                if any.iter().any(is_true) && any.iter().all(|part| is_true(part) || !part.is_before(0)) {
-                    return Ok(boolean(Expression::Constant(Value::Bool(true))));
-                }
-                boolean(Expression::Or(any.into()))
-            }
+            Expr::BinaryOp { left, op: BinaryOperator::And, right } => self.and([left, right], scope, depth)?,
+            Expr::BinaryOp { left, op: BinaryOperator::Or, right } => self.or([left, right], scope, depth)?,
             Expr::BinaryOp { left, op, right } => match (&**left, &**right) {
                 (Expr::Tuple(one), Expr::Tuple(other)) => self.rows(op, one, other, scope, depth)?,
                 _ => {
@@ -173,6 +103,9 @@ impl Binder<'_> {
                 }
             },
             Expr::UnaryOp { op, expr } => self.unary(op, expr, scope, depth)?,
+            Expr::Cast { expr, data_type, array: false, format: None, .. } => {
+                self.cast(expr, Type::from_sql(data_type)?, scope, depth)?
+            }
             Expr::Between { expr, negated, low, high } => {
                 let operand = deeper(expr)?;
                 let (from, to) = if *negated { ("<", ">") } else { (">=", "<=") };
@@ -189,20 +122,6 @@ impl Binder<'_> {
                     negate(self.in_list(operand, list, if *negated { "<>" } else { "=" })?, *negated)
                 }
             },
-            Expr::Like { negated, any: false, expr, pattern, escape_char } => {
-                let name = if *negated { "!~~" } else { "~~" };
-                self.like(name, deeper(expr)?, deeper(pattern)?, escape_char.as_ref())?
-            }
-            Expr::ILike { negated, any: false, expr, pattern, escape_char } => {
-                let name = if *negated { "!~~*" } else { "~~*" };
-                self.like(name, deeper(expr)?, deeper(pattern)?, escape_char.as_ref())?
-            }
-            Expr::SimilarTo { negated, expr, pattern, escape_char } => {
-                let mut arguments = vec![deeper(pattern)?];
-                arguments.extend(escape_char.as_ref().map(|escape| self.literal(escape)).transpose()?);
-                let pattern = self.call("similar_to_escape", arguments)?;
-                self.operator(if *negated { "!~" } else { "~" }, deeper(expr)?, pattern)?
-            }
             Expr::AnyOp { left, compare_op, right, .. } => {
                 self.quantified(true, &signs(compare_op), deeper(left)?, right, scope, depth)?
             }
@@ -210,110 +129,10 @@ impl Binder<'_> {
                 self.quantified(false, &signs(compare_op), deeper(left)?, right, scope, depth)?
             }
             Expr::Case { operand, conditions, else_result, .. } => {
-                let operand = operand.as_deref().map(deeper).transpose()?;
-                let mut branches = Vec::new();
-                for when in conditions {
-                    let condition = match &operand {
-                        Some(operand) => self.operator("=", operand.clone(), deeper(&when.condition)?)?.expression,
-                        None => self.nested_condition(&when.condition, scope, "CASE/WHEN", depth + 1)?,
-                    };
-                    branches.push((condition, deeper(&when.result)?));
-                }
-                let otherwise = match else_result {
-                    Some(expr) => deeper(expr)?,
-                    None => Typed { expression: Expression::NULL, ty: Type::UNKNOWN },
-                };
-                let (conditions, mut results): (Vec<_>, Vec<_>) = branches.into_iter().unzip();
-                results.push(otherwise);
-                let (mut results, ty) = self.common(results, "CASE")?;
-                let otherwise = results.pop().unwrap_or(Expression::NULL);
-                let branches = conditions.into_iter().zip(results).collect();
-                Typed { expression: Expression::Case(branches, Box::new(otherwise)), ty }
+                self.case(operand.as_deref(), conditions, else_result.as_deref(), scope, depth)?
             }
-            Expr::Array(array) => {
-                let elements = array.elem.iter().map(deeper).collect::<Bound<Vec<_>>>()?;
-                if elements.iter().any(|element| element.ty.kind().is_array()) {
-                    return Err(Stop::General("an array of arrays"));
-                }
-                if elements.is_empty() {
-                    let message = "cannot determine type of empty array";
-                    let hint = "Explicitly cast to the desired type, for example ARRAY[]::integer[].";
-                    return Err(SqlError::new(SqlState::new("42P18"), message).with_hint(hint).into());
-                }
-                let (elements, ty) = self.common(elements, "ARRAY")?;
-                let array =
-                    ty.kind().array().ok_or_else(|| not_supported(format!("an array of {}", ty.kind().sql_name())))?;
-                Typed { expression: Expression::Array(ty.kind(), elements.into()), ty: Type::of(array) }
-            }
-            Expr::AtTimeZone { timestamp, time_zone } => {
-                self.call("timezone", vec![deeper(time_zone)?, deeper(timestamp)?])?
-            }
-            Expr::Extract { field, expr, .. } => {
-                self.call("extract", vec![unknown(field.to_string().to_lowercase().trim_matches('\'')), deeper(expr)?])?
-            }
-            Expr::Ceil { expr, field: CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime) } => {
-                self.call("ceil", vec![deeper(expr)?])?
-            }
-            Expr::Floor { expr, field: CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime) } => {
-                self.call("floor", vec![deeper(expr)?])?
-            }
-            Expr::Position { expr, r#in } => self.call("position", vec![deeper(r#in)?, deeper(expr)?])?,
-            Expr::Substring { expr, substring_from, substring_for, .. } => {
-                let mut arguments = vec![deeper(expr)?];
-                match (substring_from, substring_for) {
-                    (Some(from), None) => arguments.push(deeper(from)?),
-                    (from, Some(length)) => {
-                        let one = Typed { expression: Expression::Constant(Value::Int4(1)), ty: Type::INT4 };
-                        arguments.push(from.as_deref().map(deeper).transpose()?.unwrap_or(one));
-                        arguments.push(deeper(length)?);
-                    }
-                    (None, None) => {}
-                }
-                self.call("substring", arguments)?
-            }
-            Expr::Trim { trim_where, trim_what, expr, trim_characters } => {
-                let name = match trim_where {
-                    Some(TrimWhereField::Leading) => "ltrim",
-                    Some(TrimWhereField::Trailing) => "rtrim",
-                    _ => "btrim",
-                };
-                let mut arguments = vec![deeper(expr)?];
-                let characters = trim_what.as_deref().into_iter().chain(trim_characters.iter().flatten());
-                for characters in characters {
-                    arguments.push(deeper(characters)?);
-                }
-                self.call(name, arguments)?
-            }
-            Expr::Overlay { expr, overlay_what, overlay_from, overlay_for } => {
-                let mut arguments = vec![deeper(expr)?, deeper(overlay_what)?, deeper(overlay_from)?];
-                arguments.extend(overlay_for.as_deref().map(deeper).transpose()?);
-                self.call("overlay", arguments)?
-            }
-            Expr::Collate { expr, collation } => {
-                let name = parts_of(collation)?.pop().unwrap_or_default();
-                if !matches!(name.as_str(), "C" | "default" | "POSIX" | "ucs_basic") {
-                    let message = format!("collation \"{name}\" for encoding \"UTF8\" does not exist");
-                    return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, message).into());
-                }
-                let typed = deeper(expr)?;
-                check_collatable(typed.ty)?;
-                typed
-            }
-            Expr::CompoundFieldAccess { root, access_chain } => {
-                if matches!(access_chain.first(), Some(ast::AccessExpr::Dot(_))) {
-                    return Err(Stop::General("a field"));
-                }
-                let mut value = deeper(root)?;
-                for access in access_chain {
-                    let ast::AccessExpr::Subscript(ast::Subscript::Index { index }) = access else {
-                        return Err(Stop::General("a slice or a field"));
-                    };
-                    value = self
-                        .call("array_element", vec![value, deeper(index)?])
-                        .map_err(|_| Stop::General("a subscript"))?;
-                }
-                value
-            }
+            Expr::Array(array) => self.array(array, scope, depth)?,
+            Expr::CompoundFieldAccess { root, access_chain } => self.subscripts(root, access_chain, scope, depth)?,
             Expr::Function(function) => self.function(function, scope, depth)?,
             Expr::Subquery(query) => self.first_value(query)?,
             Expr::InSubquery { expr, subquery, negated } => {
@@ -325,7 +144,7 @@ impl Binder<'_> {
                 negate(among.expression, *negated)
             }
             Expr::Exists { .. } => return Err(Stop::General("a subquery")),
-            _ => return Err(Stop::General("an expression of another kind")),
+            other => self.form(other, scope, depth)?,
         })
     }
 
@@ -356,7 +175,7 @@ impl Binder<'_> {
         WORDS_OF_SESSIONS.iter().any(|known| known.eq_ignore_ascii_case(word)) && !scope.has(&ast::Ident::new(word))
     }
 
-    fn literal(&self, value: &ValueWithSpan) -> Bound<Typed> {
+    pub(super) fn literal(&self, value: &ValueWithSpan) -> Bound<Typed> {
         Ok(match &value.value {
             ast::Value::Number(digits, _) => {
                 let value = text::number(digits)?;
@@ -393,11 +212,11 @@ impl Binder<'_> {
         })
     }
 
-    fn is(&self, operand: Expression, truth: bool, negated: bool) -> Typed {
+    pub(super) fn is(&self, operand: Expression, truth: bool, negated: bool) -> Typed {
         negate(Expression::Is(Box::new(operand), truth), negated)
     }
 
-    fn distinct(&self, one: Typed, other: Typed) -> Bound<Typed> {
+    pub(super) fn distinct(&self, one: Typed, other: Typed) -> Bound<Typed> {
         let (mut both, _) = self.comparable(vec![one, other], "=")?;
         let other = both.pop().unwrap_or(Expression::NULL);
         let one = both.pop().unwrap_or(Expression::NULL);
@@ -492,7 +311,13 @@ impl Binder<'_> {
         self.call(&op.to_string(), vec![operand])
     }
 
-    fn like(&self, name: &str, operand: Typed, pattern: Typed, escape: Option<&ValueWithSpan>) -> Bound<Typed> {
+    pub(super) fn like(
+        &self,
+        name: &str,
+        operand: Typed,
+        pattern: Typed,
+        escape: Option<&ValueWithSpan>,
+    ) -> Bound<Typed> {
         let pattern = match escape {
             Some(escape) => self.call("like_escape", vec![pattern, self.literal(escape)?])?,
             None => pattern,

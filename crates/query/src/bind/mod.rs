@@ -8,6 +8,7 @@ pub mod aggregate;
 mod conflict;
 mod expression;
 pub mod first;
+mod forms;
 mod found;
 pub mod general;
 pub mod implied;

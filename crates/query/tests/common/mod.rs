@@ -31,9 +31,9 @@ pub struct SqlNode {
 /// How a small node is set up; in memory, unless it has a directory.
 pub fn config(directory: Option<&Path>) -> NodeConfig {
     NodeConfig {
-        directory: directory.map(Path::to_owned),
+        directory: directory.map(Path::to_owned).unwrap_or_default(),
         domain: if directory.is_some() { Domain::File } else { Domain::None },
-        listen: "127.0.0.1:0".to_owned(),
+        listen: ([127, 0, 0, 1], 0).into(),
         safety: Safety::OneSafe,
         workers: 64,
         replay_threads: 1,

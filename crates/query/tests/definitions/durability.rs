@@ -15,9 +15,9 @@ use crate::harness::Base;
 
 pub fn config(directory: &Path) -> NodeConfig {
     let mut config = NodeConfig {
-        directory: Some(directory.to_owned()),
+        directory: directory.to_owned(),
         domain: Domain::File,
-        listen: "127.0.0.1:0".into(),
+        listen: ([127, 0, 0, 1], 0).into(),
         replay_threads: 2,
         ..NodeConfig::default()
     };

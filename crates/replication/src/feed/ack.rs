@@ -8,7 +8,7 @@ use freshet_fabric::{
 };
 
 use super::{Feeder, Shipper};
-use crate::wire::{self, Ack, DecodeError, Kind, Refusal};
+use crate::wire::{self, DecodeError, Kind, Refusal};
 
 /// Why hearing ended.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +45,7 @@ fn hear<F: Feeder>(feeder: &F, shipper: &Shipper, receiver: &mut Receiver) -> Re
     match receiver.next(patience)? {
         None => Err(ReceiveError::Silent { peer: receiver.peer(), patience }.into()),
         Some(Arrival::Status) => {
-            let ack = Ack::of_words(receiver.status());
+            let ack = wire::ack_of_words(receiver.status());
             shipper.visible.store(ack.visible.0, Ordering::Relaxed);
             shipper.replayed.store(ack.replayed.0, Ordering::Relaxed);
             let waited = {

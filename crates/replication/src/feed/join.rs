@@ -4,14 +4,13 @@ use freshet_base::{
     Stamp,
     sync::{Arc, Ordering},
 };
-use freshet_cluster::{commit_rule::Event, flow::Flow};
+use freshet_cluster::{commit_rule::Event, flow::Flow, handshake::Agreed};
 use freshet_fabric::{FabricKind, Offer, OpenError, channel::Side, tcp::Connection};
 
 use super::{Feeder, Shipper, ack, ship};
 use crate::{
     endpoint::refuse,
-    handshake::Agreed,
-    wire::{self, Hello, Kind, Refusal, Reply},
+    wire::{self, Hello, Kind, Refusal, Reply, Welcome},
 };
 
 /// A standby that may join.
@@ -34,7 +33,7 @@ pub(crate) fn tell_refused(hello: &Hello, refusal: &Refusal) {
 
 /// Counts the standby, welcomes it, and starts its two threads.
 pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, joining: Joining, mut connection: Connection) {
-    let Joining { member, synchronous, appliance, offer, bare, replayed, mut agreed } = joining;
+    let Joining { member, synchronous, appliance, offer, bare, replayed, agreed } = joining;
     let feeds = feeder.feeds();
     if let Err(error) = connection.set_patience(Some(feeds.config.patience)) {
         return refuse(connection, Refusal::Failed(error.to_string()));
@@ -45,13 +44,11 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, joining: Joining, 
         let why = OpenError::OtherFabric { ours: fabric.kind, theirs: offer.kind() };
         return refuse(connection, Refusal::Failed(why.to_string()));
     }
-    agreed.welcome.bare = bare && fabric.config.bare && offer.kind() == FabricKind::Tcp;
-    let bare = agreed.welcome.bare;
+    let bare = bare && fabric.config.bare && offer.kind() == FabricKind::Tcp;
     let side = match Side::new(offer.kind(), fabric.config.clone(), None) {
         Ok(side) => side,
         Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
     };
-    agreed.welcome.offer = Some(side.offer().clone());
     let now = feeds.clock.now();
     // No room before the standby has said so: it may have to cut its log first, and what is written there is in its memory at once.
     let flow = Flow::new(feeds.config.flow, agreed.welcome.cut_at, agreed.welcome.cut_at, now);
@@ -65,7 +62,8 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, joining: Joining, 
     shipper.replayed.store(replayed.min(agreed.welcome.cut_at).0, Ordering::Relaxed);
     let cut_at = agreed.welcome.cut_at;
     // The standby is counted before it is told so.
-    let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome));
+    let welcome = Welcome { log: agreed.welcome, offer: Some(side.offer().clone()), bare };
+    let welcome = wire::encode_first(&Reply::Welcome(welcome));
     if let Err(error) = connection.sender().send(Kind::Reply as u8, feeds.term, &welcome) {
         return feeder.lost(&shipper, error.to_string());
     }

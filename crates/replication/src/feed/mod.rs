@@ -1,7 +1,9 @@
-//! Feed: what a primary does for its standbys, and a relay for those below it: lets them join, ships the log to them, and hears what they hold.
+//! Feed: what a primary does for its standbys, and a relay for those below it: lets them join,
+//! ships the log to them, and hears what they hold.
 //!
-//! Threads: one `ship` and one `ack` per standby. Who feeds is a [`Feeder`]: it has the log, says what is globally persistent, and hears
-//! what becomes of its standbys; [`Feeds`] is what all of them need.
+//! Threads: one `ship` and one `ack` per standby. Who feeds is a [`Feeder`]: it has the log, says
+//! what is globally persistent, and hears what becomes of its standbys; [`Feeds`] is what all of
+//! them need.
 
 mod ack;
 mod join;
@@ -127,7 +129,8 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
         Ok(())
     }
 
-    /// A connection was made; it takes the place of an earlier one of the same node. The rule is told with `joined` that a member has come.
+    /// A connection was made; it takes the place of an earlier one of the same node. The rule is
+    /// told with `joined` that a member has come.
     ///
     /// # Errors
     /// As for [`Feeder::make_place`]; then nothing has changed.
@@ -182,8 +185,9 @@ pub(crate) struct Feeds {
     pub clock: Clock,
     boundaries: Mutex<Boundaries>,
     shippers: Mutex<BTreeMap<NodeId, Arc<Shipper>>>,
-    /// Held while a connection comes or goes, so that the rule hears of it in the same order as `shippers`: a node that has
-    /// come back must not be taken for gone because its old connection ends late.
+    /// Held while a connection comes or goes, so that the rule hears of it in the same order as
+    /// `shippers`: a node that has come back must not be taken for gone because its old connection
+    /// ends late.
     comings: Mutex<()>,
     losses: Mutex<BTreeMap<NodeId, String>>,
     pub peers_version: AtomicU64,

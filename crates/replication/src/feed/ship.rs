@@ -1,8 +1,10 @@
 //! Ship: writes the log into each standby's log buffer (Query Fresh, section 3.1).
 //!
-//! There is one thread for each standby. Where writing takes no longer than copying, a batch that is small is written by the group
-//! commit's own thread instead, before it flushes (the paper's commit daemon does so always), on a relay by the receiving thread: two changes of
-//! threads less on the way of a commit. Whoever does it holds the line meanwhile, and the order of the log stays what the flow says.
+//! There is one thread for each standby. Where writing takes no longer than copying, a batch that
+//! is small is written by the group commit's own thread instead, before it flushes (the paper's
+//! commit daemon does so always), on a relay by the receiving thread: two changes of threads less
+//! on the way of a commit. Whoever does it holds the line meanwhile, and the order of the log stays
+//! what the flow says.
 
 use std::sync::MutexGuard;
 
@@ -27,7 +29,8 @@ use crate::{
     wire::{self, BatchNote, Kind, Refusal},
 };
 
-/// Batches up to this size, in bytes, are written by the group commit's thread where that is prompt. Larger ones are copied while it flushes.
+/// Batches up to this size, in bytes, are written by the group commit's thread where that is
+/// prompt. Larger ones are copied while it flushes.
 const SMALL: u64 = 256 << 10;
 /// The log is copied in pieces of this size, which stay in the cache between the two memories.
 const PIECE: usize = 16 << 10;
@@ -151,7 +154,8 @@ impl Shipper {
     }
 }
 
-/// A batch was handed over: writes it at once if that takes no time, or rings for the ship thread. Never blocks.
+/// A batch was handed over: writes it at once if that takes no time, or rings for the ship thread.
+/// Never blocks.
 pub(super) fn batch_ready<F: Feeder>(feeder: &F, shipper: &Shipper, length: u64) {
     if length <= SMALL
         && shipper.is_prompt.load(Ordering::SeqCst)
@@ -161,7 +165,8 @@ pub(super) fn batch_ready<F: Feeder>(feeder: &F, shipper: &Shipper, length: u64)
     {
         let _stint = feeder.feeds().ship_cpu.begin();
         let mut ship = Ship { feeder, shipper, line };
-        // Nothing but the newest batch, and only if nothing is in its way; whatever goes wrong, the ship thread will meet too.
+        // Nothing but the newest batch, and only if nothing is in its way; whatever goes wrong, the
+        // ship thread will meet too.
         if let next @ Next::SendLive { from, to } = ship.next()
             && to.since(from) <= SMALL
             && ship.line.sender.has_room(to.since(from))
@@ -175,8 +180,9 @@ pub(super) fn batch_ready<F: Feeder>(feeder: &F, shipper: &Shipper, length: u64)
     shipper.bell.ring();
 }
 
-/// `committed` has moved: whoever reads on the standby may see more (Query Fresh, section 3.4.3: "the persistent LSN is updated by the
-/// primary"). It rides on the next batch, or is written at once where that takes no time. Never blocks.
+/// `committed` has moved: whoever reads on the standby may see more (Query Fresh, section 3.4.3:
+/// "the persistent LSN is updated by the primary"). It rides on the next batch, or is written at
+/// once where that takes no time. Never blocks.
 pub(super) fn global_advanced<F: Feeder>(feeder: &F, shipper: &Shipper) {
     if shipper.wants_watermark.load(Ordering::SeqCst) {
         return shipper.bell.ring();
@@ -206,8 +212,8 @@ pub(super) fn global_advanced<F: Feeder>(feeder: &F, shipper: &Shipper) {
 pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>) {
     let outcome = ship(&**feeder, shipper);
     if let Err(ShipError::Read(error)) = &outcome {
-        // Where no store keeps the old log, whoever fell out of the buffer cannot be helped: tell it why,
-        // and let it hang up, which the ack thread will hear.
+        // Where no store keeps the old log, whoever fell out of the buffer cannot be helped: tell
+        // it why, and let it hang up, which the ack thread will hear.
         let refusal = Refusal::LogGone { from: shipper.flow().shipped(), why: error.to_string() };
         tracing::warn!(standby = %shipper.node, cause = %refusal, "a standby cannot be sent the log that it needs");
         let mut line = shipper.line.lock().expect("no code panics under this mutex");

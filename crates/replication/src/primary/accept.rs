@@ -5,7 +5,9 @@ use std::time::Instant;
 use freshet_base::{Stamp, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule::{self, Event},
-    term::{Living, LogState, Verdict},
+    handshake::{Agreed, Host, check_comes_back, consider},
+    take_over::LogState,
+    term::{Living, Verdict},
 };
 use freshet_fabric::tcp::Connection;
 
@@ -13,9 +15,8 @@ use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
     feed::{Joining, join, tell_refused},
-    handshake::{Agreed, Host, check_comes_back, check_hello, consider},
     takeover::serve_log,
-    wire::{Continue, Hello, Purpose, Refusal, Reply},
+    wire::{Continue, Hello, Purpose, Refusal, Reply, check_hello},
 };
 
 pub(super) struct PrimaryService(pub Arc<Shared>);

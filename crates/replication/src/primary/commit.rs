@@ -16,8 +16,8 @@ use freshet_log::TransactionEnds;
 use super::Reigning;
 use crate::{bell::Bell, clock::Clock};
 
-/// Why the wait for a commit ended without it. In every case the outcome is open: the transaction is in the log, and may yet
-/// become durable everywhere, or be lost at a take-over.
+/// Why the wait for a commit ended without it. In every case the outcome is open: the transaction
+/// is in the log, and may yet become durable everywhere, or be lost at a take-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
     /// The primary refuses commits, or is none any more.
@@ -41,7 +41,8 @@ pub(crate) struct Outcome {
 
 /// The commit rule, shared.
 ///
-/// Waiting reads one watermark; the rule's mutex is taken a few times per batch, never per transaction.
+/// Waiting reads one watermark; the rule's mutex is taken a few times per batch, never per
+/// transaction.
 #[derive(Debug)]
 pub struct CommitStage {
     rule: Mutex<CommitRule>,
@@ -64,7 +65,8 @@ pub struct CommitStage {
 impl CommitStage {
     pub(crate) fn new(config: RuleConfig, who: &Reigning, clock: Clock) -> Self {
         let (start, now) = (who.start, clock.now());
-        // Of the inherited log, the end may be on this node alone. Where commits count on nobody else that is enough.
+        // Of the inherited log, the end may be on this node alone. Where commits count on nobody
+        // else that is enough.
         let known = if config.counts_on_nobody() { start } else { who.committed.min(start) };
         let mut rule = CommitRule::new(config, start, now).known_committed(known);
         if let Some(succession) = &who.succession {
@@ -101,7 +103,8 @@ impl CommitStage {
         self.reached.advance(decision.committed);
         let whole = {
             let mut ends = self.ends();
-            // Below where the reign began no ends are known; nothing there is committed before something of the reign is.
+            // Below where the reign began no ends are known; nothing there is committed before
+            // something of the reign is.
             let whole = ends.below(decision.committed);
             ends.forget(whole);
             whole
@@ -127,7 +130,8 @@ impl CommitStage {
         let _ = self.rule().forget(standby, self.clock.now());
     }
 
-    /// For the watch thread: sleeps until time alone can change something, or that may have become sooner.
+    /// For the watch thread: sleeps until time alone can change something, or that may have become
+    /// sooner.
     pub(crate) fn sleep_until_deadline(&self) {
         let (deadline, timeout) = {
             let rule = self.rule();
@@ -184,13 +188,14 @@ impl CommitStage {
         (rule.standing(), rule.durable(), members)
     }
 
-    /// Up to here the client may be told "committed"; also the globally persistent stamp. It always stands between transactions.
+    /// Up to here the client may be told "committed"; also the globally persistent stamp. It always
+    /// stands between transactions.
     pub fn committed(&self) -> &Arc<Watermark> {
         &self.committed
     }
 
-    /// Up to here the log is persistent wherever the safety level demands it, block by block: it may stand within a transaction that
-    /// is on its way. `committed` follows.
+    /// Up to here the log is persistent wherever the safety level demands it, block by block: it
+    /// may stand within a transaction that is on its way. `committed` follows.
     pub fn reached(&self) -> &Arc<Watermark> {
         &self.reached
     }

@@ -22,10 +22,12 @@ use freshet_cluster::{
     Moment,
     commit_rule::{self, Event, RuleConfig},
     flow::FlowConfig,
+    handshake::Host,
     in_sync::Succession,
     term::TermHistory,
 };
 use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
+use freshet_log::{Batch, Sink};
 use freshet_membership::Credentials;
 
 pub use self::commit::{CommitError, CommitStage};
@@ -34,7 +36,6 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     feed::{FeedConfig, Feeder, Feeds, Shipper},
-    handshake::Host,
     log_access::{LogReadError, LogSource},
     status::PrimaryStatus,
     terms::Terms,
@@ -186,8 +187,7 @@ impl Primary {
     /// Begins to reign: `terms` has entered the term already. Everything below `who.start` is readable from `source`; what of it is
     /// committed, `who.committed` says.
     ///
-    /// The group commit then calls [`Primary::batch_ready`] before, and [`Primary::durable_advanced`] after each flush, and the
-    /// endpoint's service is set to [`Primary::service`].
+    /// It is then attached to the log, and the endpoint's service is set to [`Primary::service`].
     ///
     /// # Errors
     /// What the system says when a thread cannot be started.
@@ -231,31 +231,6 @@ impl Primary {
         primary.shared.spawn("watch".into(), |shared| shared.watch())?;
         primary.shared.spawn("announce".into(), |shared| announce::run(&shared))?;
         Ok(primary)
-    }
-
-    /// A batch `[from, to)` is in the log buffer and about to be flushed; ships it meanwhile. Never blocks; copies a small batch
-    /// where that is all that shipping takes.
-    /// `partition_ends` are ends of blocks in it, `transaction_ends` those at which no transaction goes on: at one of these
-    /// `committed` will stand.
-    ///
-    /// # Panics
-    /// When the batch does not follow the last one.
-    pub fn batch_ready(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp], transaction_ends: &[Stamp]) {
-        self.shared.commit.enter_ends(transaction_ends);
-        self.shared.feeds.boundaries().push(from, to, partition_ends);
-        {
-            let mut handed_over = self.shared.handed_over.lock().expect("no code panics under this mutex");
-            if handed_over.len() == HANDED_OVER {
-                handed_over.pop_front();
-            }
-            handed_over.push_back((to, self.shared.clock.now()));
-        }
-        self.shared.batch_noted(from, to);
-    }
-
-    /// The primary's own log is persistent up to `to`: applies the commit rule.
-    pub fn durable_advanced(&self, to: Stamp) {
-        self.shared.apply(Event::Durable(to));
     }
 
     /// From now on changes of the in-sync set are recorded by `record`, which puts a block with these bytes into the log and says where it ends. It is
@@ -316,6 +291,29 @@ impl Primary {
     /// Lets all connections and threads go. The commit rule remains and says no more.
     pub fn stop(&self) {
         self.shared.stop();
+    }
+}
+
+/// What the log persists is shipped while it does: a small batch is copied here, where that is all that
+/// shipping takes. Where the log is persistent, the commit rule is applied.
+impl Sink for Primary {
+    /// # Panics
+    /// When the batch does not follow the last one.
+    fn batch(&self, batch: &Batch<'_>) {
+        self.shared.commit.enter_ends(batch.transaction_ends);
+        self.shared.feeds.boundaries().push(batch.from, batch.to, batch.partition_ends);
+        {
+            let mut handed_over = self.shared.handed_over.lock().expect("no code panics under this mutex");
+            if handed_over.len() == HANDED_OVER {
+                handed_over.pop_front();
+            }
+            handed_over.push_back((batch.to, self.shared.clock.now()));
+        }
+        self.shared.batch_noted(batch.from, batch.to);
+    }
+
+    fn durable(&self, to: Stamp) {
+        self.shared.apply(Event::Durable(to));
     }
 }
 

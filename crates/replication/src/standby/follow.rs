@@ -37,7 +37,8 @@ struct State {
     leader: Option<String>,
     /// Counts changes of the above, so that an attempt on the old one is given up.
     order: u64,
-    /// Counts those of the changes after which the log may not just go on: not when the leader is only named again.
+    /// Counts those of the changes after which the log may not just go on: not when the leader is
+    /// only named again.
     breaks: u64,
     /// How many want the receiving thread to rest.
     rests: u32,
@@ -50,8 +51,6 @@ struct State {
     /// A primary that was offered memory under an earlier order has been succeeded.
     succeeded: u64,
     following: Option<NodeId>,
-    /// In which term.
-    term: Term,
     /// Whether this node has come upon `leader` by itself.
     sought: bool,
     /// Whether there was an answer, or none in time, since `leader` was named.
@@ -78,7 +77,6 @@ impl Follow {
             offered: None,
             succeeded: 0,
             following: None,
-            term: Term(0),
             sought: false,
             tried: false,
             relay: false,
@@ -128,12 +126,6 @@ impl Follow {
     /// The node whose log flows at present.
     pub fn following(&self) -> Option<NodeId> {
         self.lock().following
-    }
-
-    /// The term in which the log flows at present.
-    pub fn session(&self) -> Option<Term> {
-        let state = self.lock();
-        state.following.map(|_| state.term)
     }
 
     /// Whether the one whom it follows is a relay, as far as is known.
@@ -200,13 +192,9 @@ impl Follow {
         self.changed.notify_all();
     }
 
-    /// Commits may count on this node: it has to answer to the primary itself. A connection to a relay is given up; the next attempt finds out
-    /// where the primary is.
-    pub fn counted(&self) {
-        let mut state = self.lock();
-        if state.relay
-            && let Some(closer) = state.closer.take()
-        {
+    /// The present connection is given up; the next attempt finds out whom to follow.
+    pub fn leave(&self) {
+        if let Some(closer) = self.lock().closer.take() {
             closer.close();
         }
     }
@@ -233,7 +221,8 @@ impl Follow {
         self.changed.notify_all();
     }
 
-    /// Makes the receiving thread rest, and blocks until it does; it goes on when the result is dropped.
+    /// Makes the receiving thread rest, and blocks until it does; it goes on when the result is
+    /// dropped.
     pub fn rest(&self) -> Rest<'_> {
         let mut state = self.lock();
         state.rests += 1;
@@ -261,7 +250,6 @@ impl Follow {
         let mut state = self.lock();
         let address = state.leader.as_deref().unwrap_or_default();
         tracing::info!(role = "standby", primary = %node, address, term = term.0, "the log flows from another node");
-        state.term = term;
         state.following = Some(node);
         state.tried = true;
         state.relay = !above.is_empty();
@@ -418,7 +406,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
                 refusal: Refusal::Later { .. } | Refusal::Circle { .. },
                 ..
             }) => shared.follow.met_relay(order),
-            // What the primary has no more will not come however often it is asked. A standby may yet find it with another one.
+            // What the primary has no more will not come however often it is asked. A standby may
+            // yet find it with another one.
             SessionError::Goodbye(Refusal::LogGone { .. }) if !shared.config.member => {
                 shared.follow.fail(outcome.to_string());
             }
@@ -428,7 +417,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
             | SessionError::Call(crate::endpoint::CallError::Refused { refusal: Refusal::NotPrimary { .. }, .. })
                 if shared.is_counted() && !shared.follow.is_relayed() && shared.follow.order() == order =>
             {
-                let mut others: Vec<_> = shared.peers().iter().map(|peer| peer.address.clone()).collect();
+                let mut others: Vec<_> = shared.state().peers.iter().map(|peer| peer.address.clone()).collect();
                 others.extend(first_leader.clone());
                 others.retain(|other| *other != leader && *other != shared.address);
                 others.dedup();
@@ -450,5 +439,5 @@ pub(super) fn run(shared: &Arc<Shared>) {
         end_feeds();
     }
     shared.end_relay();
-    shared.acks.disconnect(None);
+    shared.disconnect(None);
 }

@@ -1,7 +1,8 @@
 //! Lag: how far each step is behind the primary's log, known on the standby alone.
 //!
-//! The primary says, with every batch and every keep-alive, what time it is there and how far its log reaches. Times are
-//! compared with times of the same clock only; what has passed since the last word is measured here.
+//! The primary says, with every batch and every keep-alive, what time it is there and how far its
+//! log reaches. Times are compared with times of the same clock only; what has passed since the
+//! last word is measured here.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -10,8 +11,8 @@ use freshet_cluster::Moment;
 
 use crate::status::Lag;
 
-/// Words of the primary that are kept. When a standby is so far behind that they do not suffice, its lag in
-/// time is told a little too large.
+/// Words of the primary that are kept. When a standby is so far behind that they do not suffice,
+/// its lag in time is told a little too large.
 const LIMIT: usize = 4096;
 
 /// Remembers when the primary's log reached which position.
@@ -26,7 +27,8 @@ pub(super) struct LagMeter {
 }
 
 impl LagMeter {
-    /// The primary said at `time`, by its clock, that its log reaches `end`; it is `now` here. `visible` is where readers are.
+    /// The primary said at `time`, by its clock, that its log reaches `end`; it is `now` here.
+    /// `visible` is where readers are.
     pub fn heard(&mut self, end: Stamp, time: Moment, in_sync: bool, visible: Stamp, now: Moment) {
         self.last = Some((time, now));
         self.in_sync = Some(in_sync);

@@ -1,9 +1,12 @@
 //! The standby's side: receive, persist, ack, replay, visible.
 //!
-//! Threads: `receive` follows the primary, takes what that has written into the log buffer, and reconnects for ever; `ack` waits for the
-//! log's flusher and tells the primary; `replay` hands batches to the [`ReplayTarget`]. The flusher itself belongs to the log.
+//! Threads: `receive` follows the primary, takes what that has written into the log buffer, and
+//! reconnects for ever; `ack` waits for the log's flusher and tells the primary; `replay` hands
+//! batches to the [`ReplayTarget`]. The flusher itself belongs to the log. What to do is decided by
+//! [`Follower`]: the threads tell it what has happened, and carry out what it says.
 
 mod ack;
+mod config;
 mod follow;
 mod lag;
 mod passage;
@@ -12,32 +15,33 @@ mod receive;
 mod relay;
 mod replay;
 mod service;
-mod visible;
 
 use std::{
     io,
     path::PathBuf,
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use freshet_base::{
-    NodeId, Stamp, Term, Watermark,
-    sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
+    NodeId, Safety, Stamp, Term, Watermark,
+    sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering},
 };
+pub use freshet_cluster::follower::ReplayMode;
 use freshet_cluster::{
+    follower::{Decision, Event, Follower, Seen},
     in_sync::InSyncSet,
-    term::{Living, LogState},
+    take_over::LogState,
+    term::{Living, TermState},
 };
-use freshet_fabric::{FabricConfig, FabricKind, cpu::Meter, limit::TokenBucket};
+use freshet_fabric::{FabricKind, cpu::Meter};
 use freshet_membership::Credentials;
-use serde::{Deserialize, Serialize};
 
 use self::{
     ack::AckStage, follow::Follow, lag::LagMeter, passage::PassageMeter, relay::RelayStage, replay::ReplayStage,
-    visible::VisibleStage,
 };
 pub use self::{
+    config::{StandbyConfig, StandbyFabric},
     follow::JoinError,
     receive::SessionError,
     relay::RelayConfig,
@@ -49,123 +53,8 @@ use crate::{
     log_access::StandbyStore,
     status::OwnStatus,
     terms::Terms,
-    wire::{Continue, Hello, Peer, Peers, Purpose},
+    wire::{Continue, Hello, Peer, Peers, Purpose, Refusal},
 };
-
-/// When a standby replays what it receives, and when it acknowledges it (Query Fresh, sections 3.2 and 4.6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ReplayMode {
-    /// It acknowledges what is persistent; replay follows by itself (replay pipelining, Query Fresh section 3.2).
-    #[default]
-    Pipelined,
-    /// It acknowledges what is replayed too, so replay is on the commit path and a take-over finds
-    /// nothing left to replay. Readers here see a commit only when the primary has told of it, later
-    /// than its client.
-    Synchronous,
-    /// It acknowledges what is persistent, and replays nothing while it follows (Query Fresh, section 4.6, "NoReplay"): its readers
-    /// go on seeing what they saw when it started. Room in the log buffer is given back when it is persistent. A take-over replays
-    /// everything first, from the log's files where it is not in the buffer any more, and so does a restart.
-    None,
-}
-
-impl std::str::FromStr for ReplayMode {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "pipelined" => Ok(Self::Pipelined),
-            "synchronous" => Ok(Self::Synchronous),
-            "none" => Ok(Self::None),
-            _ => Err(format!("unknown replay policy {text:?}: use none, synchronous or pipelined")),
-        }
-    }
-}
-
-impl std::fmt::Display for ReplayMode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Pipelined => "pipelined",
-            Self::Synchronous => "synchronous",
-            Self::None => "none",
-        })
-    }
-}
-
-/// How a primary reaches its standby's memory, which is for the standby to say.
-#[derive(Clone, Debug, Default)]
-pub struct StandbyFabric {
-    /// By which fabric.
-    pub kind: FabricKind,
-    /// How that is used.
-    pub config: FabricConfig,
-    /// What this node's sending keeps to.
-    pub limit: Option<Arc<TokenBucket>>,
-    /// The primary reads back what it has written, which is then persistent (Query Fresh, section 2.3, the "appliance" method). Only the
-    /// operator can know that: the log buffer is in persistent memory, and what the network writes goes around the processor's caches.
-    pub appliance: bool,
-}
-
-/// A standby's parameters.
-#[derive(Clone, Debug)]
-pub struct StandbyConfig {
-    /// When batches are replayed and acknowledged.
-    pub replay: ReplayMode,
-    /// No more bytes than this are handed to the replay target at once.
-    pub replay_piece: u64,
-    /// How long the primary may be silent, or take nothing in, before the connection is given up.
-    pub patience: Duration,
-    /// The first pause before connecting again, and the longest.
-    pub back_off: (Duration, Duration),
-    /// Other nodes that may exist, beside those that the primary tells of.
-    pub peers: Vec<String>,
-    /// How the primary reaches this node's memory.
-    pub fabric: StandbyFabric,
-    /// Whether commits may count on this node. An observer's acknowledgements free its primary's log, and no more.
-    pub member: bool,
-    /// Whether commits may wait for this node, if they may count on it.
-    pub synchronous: bool,
-    /// How it feeds standbys of its own, if it is a relay.
-    pub relay: Option<RelayConfig>,
-}
-
-impl Default for StandbyConfig {
-    fn default() -> Self {
-        Self {
-            replay: ReplayMode::Pipelined,
-            replay_piece: 4 << 20,
-            patience: Duration::from_secs(5),
-            back_off: (Duration::from_millis(20), Duration::from_secs(2)),
-            peers: Vec::new(),
-            fabric: StandbyFabric::default(),
-            member: true,
-            synchronous: true,
-            relay: None,
-        }
-    }
-}
-
-impl StandbyConfig {
-    /// With the appliance method the primary acknowledges by itself, when its bytes have arrived:
-    /// nothing else can be promised then.
-    ///
-    /// # Errors
-    /// What is promised that cannot be.
-    pub fn check(&self) -> Result<(), &'static str> {
-        let downstream =
-            self.relay.as_ref().is_some_and(|relay| relay.ack == freshet_cluster::relay::RelayAck::Downstream);
-        match (self.fabric.appliance, self.replay) {
-            (true, ReplayMode::Synchronous) => {
-                Err("with the appliance method the primary acknowledges what has arrived, whether this node has \
-                                                    replayed it or not: synchronous replay needs the general-purpose method")
-            }
-            (true, _) if downstream => Err(
-                "with the appliance method the primary acknowledges what has arrived here, whether those below hold \
-                                            it or not: acknowledgements from downstream need the general-purpose method",
-            ),
-            _ => Ok(()),
-        }
-    }
-}
 
 pub(crate) struct Shared {
     pub node: NodeId,
@@ -181,22 +70,32 @@ pub(crate) struct Shared {
     acks: AckStage,
     replay: ReplayStage,
     relay: Option<RelayStage>,
-    visible: VisibleStage,
-    lag: Mutex<LagMeter>,
-    passage: Mutex<PassageMeter>,
-    peers: Mutex<Vec<Peer>>,
-    promise: Mutex<Option<(u32, freshet_base::Safety)>>,
-    /// Who has said last that it reigns, or is about to; where it is, and when that was.
-    heard_of: Mutex<Option<(Living, String, Instant)>>,
-    saved_tails: Mutex<Vec<PathBuf>>,
+    /// Up to here readers see everything; moves with the follower's, under the same mutex.
+    visible: Arc<Watermark>,
+    state: Mutex<State>,
+    /// There is a piece to replay, or one is replayed and a thread waits for that.
+    changed: Condvar,
     receive_cpu: Meter,
     ack_cpu: Meter,
     replay_cpu: Meter,
     stopping: AtomicBool,
     /// Held while a thread raises the fence.
     hearing: Mutex<()>,
-    /// An in-sync set was received and could not be noted.
-    unnoted: AtomicBool,
+}
+
+/// What the threads of a standby share. No log, table or connection is waited for under its mutex.
+pub(crate) struct State {
+    pub follower: Follower,
+    lag: LagMeter,
+    passage: PassageMeter,
+    peers: Vec<Peer>,
+    /// Where the node is that has said last that it reigns, or is about to.
+    heard_at: String,
+    saved_tails: Vec<PathBuf>,
+    /// Why nothing is replayed any more.
+    failure: Option<ReplayError>,
+    /// This number of threads wait until nothing is being replayed.
+    waiting: u32,
 }
 
 /// A node that follows a primary, or waits to be told to.
@@ -224,7 +123,8 @@ pub struct Starting {
     pub leader: Option<String>,
     /// The restart has replayed the log up to here.
     pub replayed: Stamp,
-    /// Known to be persistent wherever the safety level demands, at most what is persistent here: readers see that much at once.
+    /// Known to be persistent wherever the safety level demands, at most what is persistent here:
+    /// readers see that much at once.
     pub global: Stamp,
     /// Readers see nothing below this: where a fuzzy checkpoint ends, with which this node began.
     pub floor: Stamp,
@@ -247,36 +147,36 @@ impl Standby {
         config.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         let peers = config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
         store.mark_replayed(starting.replayed);
-        let replay_until = match config.replay {
-            ReplayMode::Pipelined | ReplayMode::Synchronous => Stamp::MAX,
-            // Below the floor there is nothing that readers could see.
-            ReplayMode::None => starting.floor,
-        };
         let share: PersistShare = {
             let store = Arc::clone(&store);
             Arc::new(move |from, to| store.persist_share(from, to))
         };
+        let follower = config.follower(&starting, &*store);
         let shared = Arc::new(Shared {
             node: starting.node,
             credentials: starting.credentials,
             address: starting.address,
             follow: Follow::new(starting.leader),
             acks: AckStage::default(),
-            replay: ReplayStage::new(target, share, starting.replayed, store.received(), replay_until),
+            replay: ReplayStage { target, share },
             relay: config.relay.clone().map(RelayStage::new),
-            visible: VisibleStage::new(starting.replayed, starting.global.min(store.persisted()), starting.floor),
-            lag: Mutex::new(LagMeter::default()),
-            passage: Mutex::default(),
-            peers: Mutex::new(peers),
-            promise: Mutex::new(None),
-            heard_of: Mutex::new(None),
-            saved_tails: Mutex::default(),
+            visible: Arc::new(Watermark::new(follower.visible())),
+            state: Mutex::new(State {
+                follower,
+                lag: LagMeter::default(),
+                passage: PassageMeter::default(),
+                peers,
+                heard_at: String::new(),
+                saved_tails: Vec::new(),
+                failure: None,
+                waiting: 0,
+            }),
+            changed: Condvar::new(),
             receive_cpu: Meter::default(),
             ack_cpu: Meter::default(),
             replay_cpu: Meter::default(),
             stopping: AtomicBool::new(false),
             hearing: Mutex::default(),
-            unnoted: AtomicBool::new(false),
             clock: Clock::start(),
             config,
             store,
@@ -306,7 +206,7 @@ impl Standby {
 
     /// Up to here readers see everything, and beyond it nothing.
     pub fn visible(&self) -> &Arc<Watermark> {
-        self.shared.visible.watermark()
+        &self.shared.visible
     }
 
     /// Answers those who connect to this node's endpoint.
@@ -333,14 +233,15 @@ impl Standby {
     /// Blocks until the standby follows its primary for the first time.
     ///
     /// # Errors
-    /// [`JoinError`] with what went wrong last when `deadline` passes, at once when the standby cannot go on.
+    /// [`JoinError`] with what went wrong last when `deadline` passes, at once when the standby
+    /// cannot go on.
     pub fn wait_joined(&self, deadline: Instant) -> Result<(), JoinError> {
         self.shared.follow.wait_joined(deadline)
     }
 
     /// Everyone this standby knows of.
     pub fn peers(&self) -> Vec<Peer> {
-        self.shared.peers().clone()
+        self.shared.state().peers.clone()
     }
 
     /// As things stand, without asking anybody.
@@ -348,17 +249,20 @@ impl Standby {
         self.shared.status()
     }
 
-    /// Says below which stamp those who follow this node need nothing of its log any more; cheap, and does not keep the standby.
+    /// Says below which stamp those who follow this node need nothing of its log any more; cheap,
+    /// and does not keep the standby.
     pub fn needed(&self) -> impl Fn() -> Stamp + Send + Sync + 'static {
         let shared = Arc::downgrade(&self.shared);
         move || shared.upgrade().and_then(|shared| shared.relaying()).map_or(Stamp::MAX, |session| session.needed())
     }
 
-    /// Lets the connection and all threads go. What was received stays, and may be promoted or followed from later.
+    /// Lets the connection and all threads go. What was received stays, and may be promoted or
+    /// followed from later.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.follow.stop();
-        self.shared.replay.stop();
+        drop(self.shared.state());
+        self.shared.changed.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock().expect("no code panics under this mutex"));
         for thread in threads {
             // A panic there was reported already.
@@ -388,12 +292,12 @@ impl Shared {
 
     /// An in-sync set has arrived.
     fn noted(&self, set: Result<InSyncSet, String>) {
+        let mut state = self.state();
         match set {
-            Ok(set) if set.may_have(self.node) => self.follow.counted(),
+            Ok(set) if state.follower.noted(&set) => self.follow.leave(),
             Ok(_) => {}
             Err(why) => {
-                // What is behind the record must not be acknowledged.
-                self.unnoted.store(true, Ordering::SeqCst);
+                state.follower.not_noted();
                 self.follow.fail(why);
             }
         }
@@ -403,12 +307,63 @@ impl Shared {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn peers(&self) -> MutexGuard<'_, Vec<Peer>> {
-        self.peers.lock().expect("no code panics under this mutex")
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics under this mutex but for a bug of its own")
     }
 
-    fn lag(&self) -> MutexGuard<'_, LagMeter> {
-        self.lag.lock().expect("no code panics under this mutex")
+    /// Waits until a piece is replayed.
+    fn wait<'s>(&self, mut state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        state.waiting += 1;
+        state = self.changed.wait(state).expect("no code panics under this mutex but for a bug of its own");
+        state.waiting -= 1;
+        state
+    }
+
+    /// Tells the follower what has happened, and has readers see what they may.
+    /// [`Shared::carry_out`] does the rest, without the mutex.
+    fn tell(&self, state: &mut State, event: Event<'_>) -> Decision {
+        let now = self.clock.now();
+        let decision = state.follower.apply(event, now, |at| self.store.transaction_end(at));
+        if let Some(visible) = decision.show {
+            self.visible.advance(visible);
+            if self.config.fabric.kind == FabricKind::Shm {
+                state.passage.visible(visible, now);
+            }
+        }
+        decision
+    }
+
+    /// Of a relay: tells those below.
+    fn carry_out(&self, decision: Decision) {
+        if (decision.places || decision.down.is_some())
+            && let Some(session) = self.relaying()
+        {
+            session.carry_out(decision);
+        }
+    }
+
+    /// The connection to whom this node follows is over; if `why` is known, that node is told.
+    fn disconnect(&self, why: Option<&Refusal>) {
+        self.state().follower.closed();
+        self.acks.disconnect(why);
+    }
+
+    /// Acknowledges if there is something new, and the connection still counts.
+    fn acknowledge(&self, anyway: bool) {
+        let decision = self.acks.say(|one_sided| {
+            let credit = if one_sided { self.store.grant() } else { self.store.free_until() };
+            let mut state = self.state();
+            let decision = self.note_persisted(&mut state);
+            let ack = state.follower.ack(credit, self.clock.now(), anyway, |term| self.terms.admits(term));
+            (decision, ack)
+        });
+        self.carry_out(decision);
+    }
+
+    /// Looks how far the log is persistent. The log may be ahead of what was accepted here.
+    fn note_persisted(&self, state: &mut State) -> Decision {
+        let to = self.store.persisted().min(state.follower.received());
+        if to > state.follower.persisted() { self.tell(state, Event::Persisted(to)) } else { Decision::default() }
     }
 
     /// What is being passed on, if this node is a relay and was welcomed somewhere.
@@ -423,6 +378,7 @@ impl Shared {
     /// Nothing is passed on any more, before the log changes otherwise than by going on.
     pub(crate) fn end_relay(&self) {
         if let Some(relay) = &self.relay {
+            self.state().follower.passes_nothing();
             relay.end();
         }
     }
@@ -431,8 +387,8 @@ impl Shared {
     fn primary_address(&self) -> Option<String> {
         match self.follow.primary() {
             (Some(primary), _) => {
-                let peers = self.peers();
-                peers.iter().find(|peer| peer.node == Some(primary)).map(|peer| peer.address.clone())
+                let state = self.state();
+                state.peers.iter().find(|peer| peer.node == Some(primary)).map(|peer| peer.address.clone())
             }
             (None, address) => address,
         }
@@ -442,46 +398,41 @@ impl Shared {
         &self.follow
     }
 
-    pub(crate) fn replay(&self) -> &ReplayStage {
-        &self.replay
-    }
-
     /// What the primary said of the cluster: its number of standbys and its safety level.
-    pub(crate) fn promised_safety(&self) -> Option<(u32, freshet_base::Safety)> {
-        *self.promise.lock().expect("no code panics under this mutex")
+    pub(crate) fn promised_safety(&self) -> Option<(u32, Safety)> {
+        self.state().follower.level()
     }
 
     /// `node` reigns in `term`, or is about to, as it says itself.
     fn heard_of(&self, term: Term, node: NodeId, address: &str) {
-        let heard = (Living { term, node }, address.to_owned(), Instant::now());
-        *self.heard_of.lock().expect("no code panics under this mutex") = Some(heard);
+        let mut state = self.state();
+        state.follower.heard_of(Living { term, node }, self.clock.now());
+        address.clone_into(&mut state.heard_at);
     }
 
-    /// The reign under which this node lives, and where its primary is, as far as that is known:
-    /// its log flows here, or it was heard of no longer ago than a primary may be silent.
+    /// The reign under which this node lives, and where its primary is, as far as that is known.
     pub(crate) fn living(&self) -> Option<(Living, Option<String>)> {
         let fence = self.terms.get().fence;
-        let reign = Living { term: fence.highest(), node: fence.holder()? };
-        if self.follow.session() == Some(reign.term) {
-            return Some((reign, self.primary_address()));
-        }
-        let heard = self.heard_of.lock().expect("no code panics under this mutex");
-        let (_, address, _) =
-            heard.as_ref().filter(|(heard, _, at)| *heard == reign && at.elapsed() < self.config.patience)?;
-        Some((reign, Some(address.clone())))
+        let state = self.state();
+        let (reign, hearsay) = state.follower.living(&fence, self.clock.now())?;
+        let address = hearsay.then(|| state.heard_at.clone());
+        drop(state);
+        Some((reign, address.or_else(|| self.primary_address())))
     }
 
     fn heard_peers(&self, message: Peers) {
-        *self.promise.lock().expect("no code panics under this mutex") = Some((message.standbys, message.safety));
-        let mut peers = self.peers();
-        let old = std::mem::replace(&mut *peers, message.peers);
-        for peer in old {
-            if peer.node.is_none() && peers.iter().all(|known| known.address != peer.address) {
-                peers.push(peer);
+        let peers = {
+            let mut state = self.state();
+            state.follower.told_level(message.standbys, message.safety);
+            let old = std::mem::replace(&mut state.peers, message.peers);
+            for peer in old {
+                if peer.node.is_none() && state.peers.iter().all(|known| known.address != peer.address) {
+                    state.peers.push(peer);
+                }
             }
-        }
+            state.peers.clone()
+        };
         self.terms.remember(&peers, &self.address);
-        drop(peers);
         if let Some(session) = self.relaying() {
             session.heard_peers();
         }
@@ -527,37 +478,62 @@ impl Shared {
     /// of before can write here any more: nothing persisted later is acknowledged to an earlier
     /// term.
     pub(crate) fn log_state(&self) -> LogState {
-        LogState {
-            history: self.terms.get().history,
-            end: self.store.persisted(),
-            set: self.terms.get().set,
-            synchronous: self.is_counted(),
-            committed: self.told_global(),
+        let (end, committed, decision) = {
+            let mut state = self.state();
+            let decision = self.note_persisted(&mut state);
+            (state.follower.persisted(), state.follower.global(), decision)
+        };
+        self.carry_out(decision);
+        let TermState { history, set, .. } = self.terms.get();
+        LogState { history, end, set, synchronous: self.is_counted(), committed }
+    }
+
+    /// Cuts the log at `at`: saves what lies beyond, if that is to be kept, and has tables, log and
+    /// follower forget it. Waits for what is being replayed.
+    ///
+    /// # Errors
+    /// Why this node cannot continue.
+    pub(crate) fn cut(&self, at: Stamp, save: bool) -> Result<(), String> {
+        let seen = |Seen { visible }| {
+            format!(
+                "the primary's log parts from this one at {at}, but readers here have seen up to {visible}: \
+                 acknowledged commits were lost at a take-over; start this standby with an empty directory"
+            )
+        };
+        self.state().follower.may_cut(at).map_err(seen)?;
+        let saved = if save { self.store.save_tail(at).map_err(|error| error.to_string())? } else { None };
+        {
+            let mut state = self.state();
+            state.saved_tails.extend(saved);
+            state.follower.hold(at).map_err(seen)?;
+            while state.follower.is_replaying() {
+                state = self.wait(state);
+            }
+            if let Some(failure) = &state.failure {
+                return Err(failure.to_string());
+            }
         }
+        // Replay first: it reads the log, and must not meet the cut.
+        let outcome = match self.replay.target.cut(at) {
+            Ok(()) => self.store.cut(at).map_err(|error| error.to_string()),
+            Err(failure) => {
+                let why = failure.to_string();
+                self.replay_failed(&mut self.state(), failure);
+                Err(why)
+            }
+        };
+        match &outcome {
+            Ok(()) => self.state().follower.cut(at),
+            Err(_) => self.state().follower.not_cut(),
+        }
+        self.changed.notify_all();
+        self.keep_no_room();
+        outcome
     }
 
     /// Whether commits may count on this node.
     fn is_counted(&self) -> bool {
         self.config.member && self.config.synchronous
-    }
-
-    /// Below this, what this node holds is no state of the database.
-    pub(crate) fn floor(&self) -> Stamp {
-        self.visible.floor()
-    }
-
-    /// What this node was told to be persistent wherever the safety level demands; always between transactions.
-    pub(crate) fn told_global(&self) -> Stamp {
-        self.visible.global()
-    }
-
-    /// The log was cut where `replayed` ends.
-    pub(crate) fn forget_replayed(&self, replayed: Stamp) {
-        self.visible.set_replayed(replayed);
-    }
-
-    fn passage(&self) -> MutexGuard<'_, PassageMeter> {
-        self.passage.lock().expect("no code panics under this mutex")
     }
 
     /// Without replay, what is persistent gives its room back. A cut of the log takes this back.
@@ -567,49 +543,13 @@ impl Shared {
         }
     }
 
-    /// Recomputes what readers may see, after one of its three bounds has moved.
-    fn show(&self) {
-        self.visible.update(self.store.persisted(), |at| self.store.transaction_end(at));
-        if self.config.fabric.kind == FabricKind::Shm {
-            self.passage().visible(self.visible.watermark().get(), self.clock.now());
-        }
-    }
-
-    /// What commits may count on here: persistent, replayed if that is synchronous, and persistent below if this relay acknowledges for
-    /// its standbys too.
-    fn to_acknowledge(&self) -> Stamp {
-        let mut persisted = self.store.persisted();
-        if let Some(session) = self.relaying() {
-            persisted = persisted.min(session.persisted(persisted));
-        }
-        if self.config.replay == ReplayMode::Synchronous {
-            persisted = persisted.min(self.visible.replayed());
-        }
-        persisted
-    }
-
-    /// Acknowledges if there is something new, and the connection still counts.
-    fn acknowledge(&self, anyway: bool) {
-        if self.unnoted.load(Ordering::SeqCst) {
-            return;
-        }
-        let replayed = self.visible.replayed();
-        let ack = crate::wire::Ack {
-            persisted: self.to_acknowledge(),
-            may_send_until: if self.acks.is_one_sided() { self.store.grant() } else { self.store.free_until() },
-            replayed,
-            visible: self.visible.watermark().get(),
-        };
-        // Order matters: the fence is looked at after `persisted` was read (see `log_state`).
-        let now = self.clock.now();
-        self.acks.offer(ack, now, self.store.capacity() / 4, anyway, |term| self.terms.admits(term));
-    }
-
     fn status(&self) -> OwnStatus {
         let now = self.clock.now();
         let (received, persisted) = (self.store.received(), self.store.persisted());
-        let (replayed, visible) = (self.visible.replayed(), self.visible.watermark().get());
-        let lag = self.lag();
+        let relay = self.relaying().zip(self.relay_config()).map(|(session, config)| session.status(config.ack));
+        let state = self.state();
+        let (follower, lag) = (&state.follower, &state.lag);
+        let (replayed, visible) = (follower.replayed(), follower.visible());
         OwnStatus {
             node: self.node,
             replay: self.config.replay,
@@ -620,18 +560,18 @@ impl Shared {
             received,
             persisted,
             replayed,
-            global: self.visible.global(),
+            global: follower.global(),
             visible,
             receive_lag: lag.at(received, now),
             persist_lag: lag.at(persisted, now),
             replay_lag: lag.at(replayed, now),
             visible_lag: lag.at(visible, now),
-            passage: self.passage().reading(),
+            passage: state.passage.reading(),
             receive_cpu: self.receive_cpu.total(),
             ack_cpu: self.ack_cpu.total(),
             replay_cpu: self.replay_cpu.total(),
-            saved_tails: self.saved_tails.lock().expect("no code panics under this mutex").clone(),
-            relay: self.relaying().zip(self.relay_config()).map(|(session, config)| session.status(config.ack)),
+            saved_tails: state.saved_tails.clone(),
+            relay,
         }
     }
 }
@@ -645,6 +585,6 @@ pub(crate) fn fetch(
     upto: Stamp,
 ) -> Result<(), SessionError> {
     let outcome = receive::fetch(shared, from, purpose, term, upto);
-    shared.acks.disconnect(outcome.as_ref().err().and_then(SessionError::refusal));
+    shared.disconnect(outcome.as_ref().err().and_then(SessionError::refusal));
     outcome
 }

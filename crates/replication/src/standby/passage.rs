@@ -1,4 +1,5 @@
-//! Passage: how long the log takes from the primary's hand-over to the readers here, where both nodes have one clock.
+//! Passage: how long the log takes from the primary's hand-over to the readers here, where both
+//! nodes have one clock.
 
 use std::{collections::VecDeque, time::Duration};
 

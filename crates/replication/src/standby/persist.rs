@@ -19,7 +19,6 @@ pub(super) fn run(shared: &Arc<Shared>) {
             // Less, too: the log was cut.
             Ok(persisted) => {
                 seen = persisted;
-                shared.show();
                 shared.acknowledge(false);
                 stint.note();
             }

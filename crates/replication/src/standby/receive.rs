@@ -3,7 +3,11 @@
 use std::{convert::Infallible, time::Duration};
 
 use freshet_base::{NodeId, Stamp, Term, sync::Arc};
-use freshet_cluster::term::Verdict;
+use freshet_cluster::{
+    follower::{Entry, Event, NotEntered},
+    handshake::Welcome,
+    term::{TermState, Verdict},
+};
 use freshet_fabric::{
     FabricKind, OpenError,
     channel::{Arrival, Receiver, Side},
@@ -12,13 +16,12 @@ use freshet_fabric::{
     tcp::{self, Connection, ReceiveError},
 };
 
-use super::{Shared, ack::AckSender, replay};
+use super::{Shared, ack::AckSender};
 use crate::{
     endpoint::{CallError, ask, passage},
-    handshake::check_welcome,
+    feed::Feeder,
     log_access::{AcceptError, StoreError},
-    terms::TermState,
-    wire::{self, BatchNote, Continue, DecodeError, Kind, Peers, Purpose, Refusal, Reply, Welcome},
+    wire::{self, BatchNote, Continue, DecodeError, Kind, Peers, Purpose, Refusal, Reply},
 };
 
 /// Why a connection to a primary, or the attempt at one, ended.
@@ -113,7 +116,7 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
     };
     let purpose = Purpose::Join {
         fence: terms.fence.highest(),
-        log: Continue { persisted: shared.to_acknowledge().min(shared.store.received()), ..shared.continuation() },
+        log: Continue { persisted: shared.state().follower.to_acknowledge(), ..shared.continuation() },
         member: shared.config.member,
         synchronous: shared.config.synchronous,
         offer: side.offer().clone(),
@@ -121,29 +124,28 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
         passage: passage.as_ref().map(|(number, _)| *number),
         bare: fabric.config.bare,
     };
-    let (welcome, mut connection) = introduce(shared, leader, connection, purpose, terms.fence.highest())?;
-    let Some(offer) = welcome.offer.clone() else {
+    let (answer, mut connection) = introduce(shared, leader, connection, purpose, terms.fence.highest())?;
+    let wire::Welcome { log: welcome, offer, bare } = answer;
+    let Some(offer) = offer else {
         return Err(SessionError::Refused(Refusal::Violation("the primary has offered no mailbox".into())));
     };
-    check_welcome(&welcome, terms.cluster, &terms.history, shared.store.received()).map_err(SessionError::Refused)?;
-    let primary = through_relay(shared, &welcome, &terms)?;
-    raise(shared, welcome.term, primary)?;
-    enter(shared, &welcome)?;
+    let entry = may_enter(shared, &welcome, &terms)?;
+    raise(shared, welcome.term, entry.primary)?;
+    enter(shared, &welcome, entry)?;
     if let Some(relay) = &shared.relay {
-        relay
-            .begin(shared, &welcome)
-            .map_err(|error| SessionError::Local(format!("cannot start a thread: {error}")))?;
+        let begun = relay.begin(shared, &welcome);
+        begun.map_err(|error| SessionError::Local(format!("cannot start a thread: {error}")))?;
     }
     let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
     let patience = shared.config.patience.max(keep_alive * 5);
     if let Some((_, socket)) = passage {
         connection = connection.beside(socket);
     }
-    if welcome.bare && fabric.config.bare {
+    if bare && fabric.config.bare {
         connection = connection.bare();
     }
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
-    begin(shared, AckSender::Channel(sender), welcome.term);
+    begin(shared, AckSender::Channel(sender), &welcome);
     shared.follow.joined(welcome.node, &welcome.above, welcome.term);
     // The primary has been given no room before: it must not write before the log was cut.
     shared.acknowledge(true);
@@ -156,6 +158,7 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
         patience,
         told: 0,
         unpacked: Vec::new(),
+        ends: Vec::new(),
         piece: Vec::new(),
     };
     let error = loop {
@@ -169,26 +172,24 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
         }
     };
     // Before the receiving half goes, and the connection with it.
-    shared.acks.disconnect(error.refusal());
+    shared.disconnect(error.refusal());
     Err(session.revoke(&mut stint).err().unwrap_or(error))
 }
 
-/// Whether this node may follow whoever welcomes it, if that is a relay. Returns whose log it is.
-fn through_relay(shared: &Shared, welcome: &Welcome, terms: &TermState) -> Result<NodeId, SessionError> {
-    let Some(primary) = welcome.above.first().copied() else { return Ok(welcome.node) };
-    if welcome.above.contains(&shared.node) {
-        return Err(SessionError::Refused(Refusal::Circle { node: welcome.node, above: shared.node }));
-    }
-    // It was not told to follow a relay, if it has come upon this one by itself.
-    if terms.set.as_ref().is_some_and(|set| set.may_have(shared.node)) || shared.follow.is_sought() {
-        let peers = shared.peers();
-        let address = peers.iter().find(|peer| peer.node == Some(primary)).map(|peer| peer.address.clone());
-        return Err(SessionError::Counted { primary: address });
-    }
-    Ok(primary)
+/// Whether this node may follow the one that welcomes it.
+fn may_enter(shared: &Shared, welcome: &Welcome, terms: &TermState) -> Result<Entry, SessionError> {
+    let state = shared.state();
+    state.follower.welcomed(welcome, terms, shared.follow.is_sought()).map_err(|why| match why {
+        NotEntered::Refused(refusal) => SessionError::Refused(refusal),
+        NotEntered::Counted(primary) => {
+            let at_primary = state.peers.iter().find(|peer| peer.node == Some(primary));
+            SessionError::Counted { primary: at_primary.map(|peer| peer.address.clone()) }
+        }
+    })
 }
 
-/// Continues this node's log from the one at `address`, up to `until` which that node has said to be its end.
+/// Continues this node's log from the one at `address`, up to `until` which that node has said to
+/// be its end.
 pub(crate) fn fetch(
     shared: &Arc<Shared>,
     address: &str,
@@ -198,11 +199,12 @@ pub(crate) fn fetch(
 ) -> Result<(), SessionError> {
     let terms = shared.terms.get();
     let connection = connect(shared, address, shared.follow.order())?;
-    let (welcome, connection) = introduce(shared, address, connection, purpose, term)?;
-    check_welcome(&welcome, terms.cluster, &terms.history, shared.store.received()).map_err(SessionError::Refused)?;
-    enter(shared, &welcome)?;
+    let (answer, connection) = introduce(shared, address, connection, purpose, term)?;
+    let welcome = answer.log;
+    let entry = may_enter(shared, &welcome, &terms)?;
+    enter(shared, &welcome, entry)?;
     let (sender, mut receiver) = connection.split();
-    begin(shared, AckSender::Frames(sender), welcome.term);
+    begin(shared, AckSender::Frames(sender), &welcome);
     shared.acknowledge(true);
     let mut scratch = vec![0; SCRATCH];
     // The other node may have made more of its log persistent since it said where that ends: then
@@ -230,7 +232,7 @@ fn introduce(
     mut connection: Connection,
     purpose: Purpose,
     term: Term,
-) -> Result<(Welcome, Connection), SessionError> {
+) -> Result<(wire::Welcome, Connection), SessionError> {
     match ask(&mut connection, address, &shared.hello(purpose), term)? {
         Reply::Welcome(welcome) => Ok((welcome, connection)),
         _ => Err(CallError::Unexpected { address: address.to_owned() }.into()),
@@ -238,10 +240,13 @@ fn introduce(
 }
 
 /// From now on the other side is told what this one holds.
-fn begin(shared: &Shared, sender: AckSender, term: Term) {
-    shared.acks.connect(sender, term, shared.to_acknowledge());
-    shared.lag().forget();
-    shared.passage().forget();
+fn begin(shared: &Shared, sender: AckSender, welcome: &Welcome) {
+    let mut state = shared.state();
+    state.follower.linked(welcome);
+    state.lag.forget();
+    state.passage.forget();
+    drop(state);
+    shared.acks.connect(sender, welcome.term);
 }
 
 /// Raises the fence, durably, before anything of the new term is taken in.
@@ -257,28 +262,15 @@ fn raise(shared: &Shared, term: Term, node: NodeId) -> Result<(), SessionError> 
 }
 
 /// Makes the own log a prefix of the sender's: save, cut, and only then enter its terms.
-fn enter(shared: &Shared, welcome: &Welcome) -> Result<(), SessionError> {
-    let cut_at = welcome.cut_at;
-    if cut_at < shared.store.received() {
+fn enter(shared: &Shared, welcome: &Welcome, entry: Entry) -> Result<(), SessionError> {
+    if let Some(at) = entry.cut {
         shared.end_relay();
-        let visible = shared.visible.watermark().get();
-        if visible > cut_at {
-            return Err(SessionError::Local(format!(
-                "the primary's log parts from this one at {cut_at}, but readers here have seen up to {visible}: \
-                 acknowledged commits were lost at a take-over; start this standby with an empty directory"
-            )));
-        }
-        if let Some(file) = shared.store.save_tail(cut_at)? {
-            shared.saved_tails.lock().expect("no code panics under this mutex").push(file);
-        }
-        // Replay first: it reads the log, and must not meet the cut.
-        let replayed = shared.replay.cut(cut_at).map_err(|error| SessionError::Local(error.to_string()))?;
-        shared.visible.set_replayed(replayed);
-        shared.visible.cut_global(cut_at);
-        shared.store.cut(cut_at)?;
-        shared.keep_no_room();
+        shared.cut(at, true).map_err(SessionError::Local)?;
     }
-    shared.terms.adopt(welcome.cluster, welcome.history.clone()).map_err(|error| SessionError::Local(error.to_string()))
+    let adopted = shared.terms.adopt(welcome.cluster, welcome.history.clone());
+    adopted.map_err(|error| SessionError::Local(error.to_string()))?;
+    shared.state().follower.entered(welcome);
+    Ok(())
 }
 
 /// What comes by frames passes through this much memory, which stays in the cache.
@@ -308,6 +300,7 @@ struct Session<'a> {
     /// How much of the mailbox the primary knows to have been taken.
     told: u64,
     unpacked: Vec<u8>,
+    ends: Vec<Stamp>,
     piece: Vec<Stamp>,
 }
 
@@ -349,7 +342,8 @@ impl Session<'_> {
         match kind {
             Some(Kind::Batch) => {
                 let note: BatchNote = wire::decode("batch", self.receiver.message())?;
-                // First what is committed, which rides on it: what is then replayed may be seen at once.
+                // First what is committed, which rides on it: what is then replayed may be seen at
+                // once.
                 self.heard(&note);
                 self.batch(&header, &note)?;
                 stint.note();
@@ -358,7 +352,8 @@ impl Session<'_> {
                 let note: BatchNote = wire::decode("watermark", self.receiver.message())?;
                 self.heard(&note);
                 // A watermark needs no answer of its own; silence would be taken for death.
-                let silence = self.shared.acks.last().map(|last| self.shared.clock.now().since(last));
+                let last = self.shared.state().follower.last_ack();
+                let silence = last.map(|last| self.shared.clock.now().since(last));
                 anyway |= silence.is_some_and(|silence| silence >= self.keep_alive / 2);
             }
             Some(Kind::Peers) => {
@@ -380,25 +375,30 @@ impl Session<'_> {
 
     fn heard(&self, note: &BatchNote) {
         let shared = self.shared;
-        shared.visible.raise_global(note.global);
-        shared.acks.tell_visible(note.tell_visible);
+        let decision = {
+            let mut state = shared.state();
+            state.follower.tell_visible(note.tell_visible);
+            let decision = shared.tell(&mut state, Event::Told(note.global));
+            let visible = state.follower.visible();
+            state.lag.heard(note.end, note.time, note.in_sync, visible, shared.clock.now());
+            decision
+        };
         if let Some(session) = shared.relaying() {
-            session.heard(note.global, note.end, note.time);
+            session.heard(note.end, note.time);
         }
-        shared.show();
-        let visible = shared.visible.watermark().get();
-        shared.lag().heard(note.end, note.time, note.in_sync, visible, shared.clock.now());
+        shared.carry_out(decision);
     }
 
     /// A batch is part of the log only once its blocks were found whole.
     fn batch(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
         let from = self.shared.store.received();
         let plain = self.accept(header, note, from)?;
-        let ends = note.ends.iter().map(|end| from.plus(u64::from(*end)));
+        self.ends.clear();
+        self.ends.extend(note.ends.iter().map(|end| from.plus(u64::from(*end))));
         if let Some(session) = self.shared.relaying() {
-            session.batch(from, from.plus(u64::from(header.payload)), ends.clone());
+            session.batch_ready(from, from.plus(u64::from(header.payload)), &self.ends);
         }
-        replay::received(self.shared, ends, plain.then_some(header.payload), &mut self.piece);
+        self.shared.accepted(&self.ends, plain.then_some(header.payload), &mut self.piece);
         Ok(())
     }
 
@@ -421,7 +421,7 @@ impl Session<'_> {
             AcceptError::Store(error) => error.into(),
         })?;
         if let Some(handed_over) = note.handed_over.filter(|_| self.shared.config.fabric.kind == FabricKind::Shm) {
-            self.shared.passage().arrived(to, handed_over);
+            self.shared.state().passage.arrived(to, handed_over);
         }
         Ok(plain)
     }
@@ -477,7 +477,8 @@ fn fetched(
     }
     receiver.payload_done()?;
     store.mark_received(to);
-    shared.replay.push(note.ends.iter().map(|end| from.plus(u64::from(*end))), false, &mut Vec::new());
+    let ends: Vec<_> = note.ends.iter().map(|end| from.plus(u64::from(*end))).collect();
+    shared.accepted(&ends, None, &mut Vec::new());
     shared.acknowledge(false);
     Ok(())
 }

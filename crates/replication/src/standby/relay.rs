@@ -1,9 +1,12 @@
-//! Relay: a standby that feeds standbys of its own, with the same code as a primary ([`crate::feed`]). What it tells them to be globally persistent and what it
-//! acknowledges for them is decided by [`Relay`] (Query Fresh, section 4.4: a hierarchical architecture).
+//! Relay: a standby that feeds standbys of its own, with the same code as a primary
+//! ([`crate::feed`]). What it tells them to be globally persistent and what it acknowledges for
+//! them is decided by [`freshet_cluster::relay::Relay`] (Query Fresh, section 4.4: a hierarchical
+//! architecture).
 //!
-//! A [`Session`] lasts as long as the log that this node receives just goes on: the term, whom it follows, and through whom, are the same, and nothing
-//! was cut. Then all feeds end, and those below agree anew. While this node merely looks for its lost upstream, those who are below stay, and nobody
-//! new is let in.
+//! A [`Session`] lasts as long as the log that this node receives just goes on: the term, whom it
+//! follows, and through whom, are the same, and nothing was cut. Then all feeds end, and those
+//! below agree anew. While this node merely looks for its lost upstream, those who are below stay,
+//! and nobody new is let in.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,7 +18,9 @@ use freshet_cluster::{
     Moment,
     commit_rule::{Event, Member},
     flow::FlowConfig,
-    relay::{Relay, RelayAck},
+    follower::{self, Decision},
+    handshake::{Agreed, Host, Welcome, consider},
+    relay::RelayAck,
     term::TermHistory,
 };
 use freshet_fabric::{Offer, tcp::Connection};
@@ -25,11 +30,10 @@ use crate::{
     bell::Bell,
     endpoint::refuse,
     feed::{FeedConfig, Feeder, Feeds, Joining, join},
-    handshake::{Host, consider},
     log_access::LogReadError,
     primary::PrimaryFabric,
     status::RelayStatus,
-    wire::{Continue, Hello, Peer, Peers, Refusal, Wait, Welcome},
+    wire::{Continue, Hello, Peer, Peers, Refusal, Wait},
 };
 
 /// How a standby feeds standbys of its own.
@@ -39,7 +43,8 @@ pub struct RelayConfig {
     pub ack: RelayAck,
     /// How many standbys it is meant to have.
     pub standbys: u32,
-    /// With [`RelayAck::Downstream`]: how long one of them may leave something unacknowledged before it is not waited for any more.
+    /// With [`RelayAck::Downstream`]: how long one of them may leave something unacknowledged
+    /// before it is not waited for any more.
     pub standby_timeout: Duration,
     /// Sizes and times of shipping.
     pub flow: FlowConfig,
@@ -104,15 +109,21 @@ impl RelayStage {
         }
     }
 
-    /// This node was welcomed, and its log is a prefix of the sender's now: what follows is passed on.
+    /// This node was welcomed, and its log is a prefix of the sender's now: what follows is passed
+    /// on.
     pub fn begin(&self, shared: &Arc<Shared>, welcome: &Welcome) -> std::io::Result<()> {
+        if shared.state().follower.continues(welcome) {
+            return Ok(());
+        }
+        shared.end_relay();
+        let down = {
+            let mut state = shared.state();
+            state.follower.pass_on(welcome, shared.clock.now());
+            state.follower.downward().unwrap_or_default()
+        };
         let received = shared.store.received();
         let mut above = welcome.above.clone();
         above.push(welcome.node);
-        if self.session().is_some_and(|session| session.goes_on(welcome.term, &above, received)) {
-            return Ok(());
-        }
-        self.end();
         let config = &self.config;
         let feed = FeedConfig {
             flow: config.flow,
@@ -121,22 +132,17 @@ impl RelayStage {
             boundaries: config.boundaries,
             fabric: config.fabric.clone(),
         };
-        let persisted = shared.store.persisted();
-        let rule = Relay::new(config.ack, config.standbys, config.standby_timeout, persisted, shared.clock.now());
         let peers = u64::from(shared.promised_safety().is_some());
         let session = Arc::new(Session {
             feeds: Feeds::new(feed, welcome.term, received, shared.clock, peers),
             above,
             history: welcome.history.clone(),
             newest: Mutex::new(None),
-            told_up: AtomicU64::new(rule.upward().0),
-            told_down: AtomicU64::new(rule.downward().0),
-            rule: Mutex::new(rule),
+            down: AtomicU64::new(down.0),
             watch: Bell::default(),
             met: Mutex::default(),
             shared: Arc::clone(shared),
         });
-        session.heard_global(shared.visible.global());
         let watched = Arc::clone(&session);
         session.feeds.spawn("relay-watch".into(), move || watched.watch())?;
         *self.lock() = Some(session);
@@ -159,23 +165,14 @@ pub(super) struct Session {
     above: Vec<NodeId>,
     history: TermHistory,
     newest: Mutex<Option<Newest>>,
-    rule: Mutex<Relay>,
-    told_up: AtomicU64,
-    told_down: AtomicU64,
+    /// What those below are told to be globally persistent.
+    down: AtomicU64,
     watch: Bell,
     /// Where those below are.
     met: Mutex<BTreeMap<NodeId, String>>,
 }
 
 impl Session {
-    fn goes_on(&self, term: Term, above: &[NodeId], received: Stamp) -> bool {
-        self.feeds.term == term && self.above == above && self.feeds.boundaries().available() == received
-    }
-
-    fn rule(&self) -> MutexGuard<'_, Relay> {
-        self.rule.lock().expect("the rule panics only on a bug of its own")
-    }
-
     fn end(&self) {
         self.hang_up();
         self.watch.ring();
@@ -190,24 +187,10 @@ impl Session {
         }
     }
 
-    /// A batch has become part of this node's log.
-    pub fn batch(&self, from: Stamp, to: Stamp, ends: impl Iterator<Item = Stamp>) {
-        let ends: Vec<Stamp> = ends.collect();
-        self.batch_ready(from, to, &ends);
-    }
-
     /// What the primary, or the relay above, said.
-    pub fn heard(&self, global: Stamp, end: Stamp, time: Moment) {
+    pub fn heard(&self, end: Stamp, time: Moment) {
         let time = (time, self.feeds.clock.now());
         *self.newest.lock().expect("no code panics under this mutex") = Some(Newest { end, time });
-        self.heard_global(global);
-    }
-
-    fn heard_global(&self, global: Stamp) {
-        self.change(|rule, _| {
-            rule.heard_global(global);
-            false
-        });
     }
 
     /// Others than before are in the cluster.
@@ -215,30 +198,20 @@ impl Session {
         self.feeds.peers_version.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// This node's log is persistent up to `to`; returns what may be acknowledged.
-    pub fn persisted(&self, to: Stamp) -> Stamp {
-        self.change(|rule, now| rule.persisted(to, now).changed);
-        self.rule().upward()
-    }
-
-    /// Changes the rule's state, and tells those below what follows from it. Returns whether there is more to acknowledge.
-    fn change(&self, change: impl FnOnce(&mut Relay, Moment) -> bool) -> bool {
-        let (changed, up, down) = {
-            let mut rule = self.rule();
-            let changed = change(&mut rule, self.feeds.clock.now());
-            (changed, rule.upward(), rule.downward())
-        };
-        if changed {
+    /// Tells those below what the follower has decided.
+    pub fn carry_out(&self, decision: Decision) {
+        if decision.places {
             self.feeds.note_places(&self.members());
         }
-        if self.told_down.fetch_max(down.0, Ordering::SeqCst) < down.0 {
+        if let Some(down) = decision.down
+            && self.down.fetch_max(down.0, Ordering::SeqCst) < down.0
+        {
             self.global_advanced();
         }
-        self.told_up.fetch_max(up.0, Ordering::SeqCst) < up.0
     }
 
     fn members(&self) -> BTreeMap<NodeId, Member> {
-        self.rule().members().map(|(node, member)| (node, *member)).collect()
+        self.shared.state().follower.members().map(|(node, member)| (node, *member)).collect()
     }
 
     /// Lets time pass in the rule.
@@ -247,7 +220,7 @@ impl Session {
             let timeout = self.shared.relay_config().map_or(Duration::from_secs(1), |config| config.standby_timeout);
             // No deadline that arises meanwhile is sooner than one time-out from now.
             let until = self.feeds.clock.now().after(timeout);
-            let deadline = self.rule().next_deadline();
+            let deadline = self.shared.state().follower.next_deadline();
             self.watch.sleep(Some(self.feeds.clock.instant(deadline.map_or(until, |deadline| deadline.min(until)))));
             self.tell(Event::Tick);
         }
@@ -277,18 +250,15 @@ impl Session {
     }
 
     pub fn status(&self, ack: RelayAck) -> RelayStatus {
-        let (up, down) = {
-            let rule = self.rule();
-            (rule.upward(), rule.downward())
-        };
+        let (upward, downward) = (self.shared.state().follower.to_acknowledge(), self.global());
         let met = self.met.lock().expect("no code panics under this mutex").clone();
         let peers: Vec<_> = met.into_iter().map(|(node, address)| Peer { node: Some(node), address }).collect();
         RelayStatus {
             ack,
             through: self.above.clone(),
-            upward: up,
-            downward: down,
-            standbys: self.feeds.standbys(self.members(), &peers, down),
+            upward,
+            downward,
+            standbys: self.feeds.standbys(self.members(), &peers, downward),
             observers: self.feeds.observers(),
             ship_cpu: self.feeds.ship_cpu.total(),
             ack_cpu: self.feeds.ack_cpu.total(),
@@ -306,7 +276,7 @@ impl Feeder for Session {
     }
 
     fn global(&self) -> Stamp {
-        self.rule().downward()
+        Stamp(self.down.load(Ordering::SeqCst))
     }
 
     fn newest(&self) -> (Stamp, Moment) {
@@ -323,9 +293,16 @@ impl Feeder for Session {
     }
 
     fn tell(&self, event: Event) {
-        if self.change(|rule, now| rule.downstream(event, now).changed) {
-            self.shared.acknowledge(false);
-        }
+        let decision = {
+            let mut state = self.shared.state();
+            // What is passed on now may be of another session.
+            if self.feeds.stopping() {
+                return;
+            }
+            self.shared.tell(&mut state, follower::Event::Below(event))
+        };
+        self.carry_out(decision);
+        self.shared.acknowledge(false);
     }
 
     /// Whose term that is will be heard from itself.
@@ -341,7 +318,7 @@ impl Feeder for Session {
 
     fn peers_message(&self) -> Peers {
         let (standbys, safety) = self.shared.promised_safety().unwrap_or((0, Safety::OneSafe));
-        let mut peers = self.shared.peers().clone();
+        let mut peers = self.shared.state().peers.clone();
         if peers.iter().all(|peer| peer.node != Some(self.shared.node)) {
             peers.push(Peer { node: Some(self.shared.node), address: self.shared.address.clone() });
         }
@@ -380,15 +357,12 @@ pub(super) fn serve(shared: &Arc<Shared>, hello: &Hello, asking: Asking, connect
     }
 }
 
-fn agree(
-    shared: &Arc<Shared>,
-    hello: &Hello,
-    asking: &Asking,
-) -> Result<(Arc<Session>, crate::handshake::Agreed), Refusal> {
+fn agree(shared: &Arc<Shared>, hello: &Hello, asking: &Asking) -> Result<(Arc<Session>, Agreed), Refusal> {
     let elsewhere = || Refusal::NotPrimary { node: shared.node, leader: shared.primary_address() };
     let Some(stage) = &shared.relay else { return Err(elsewhere()) };
     let state = shared.terms.get();
-    // Commits count on it, or may: it has to answer to the primary itself, until it is on record that they do not.
+    // Commits count on it, or may: it has to answer to the primary itself, until it is on record
+    // that they do not.
     let counted = asking.member && asking.synchronous;
     if counted || state.set.is_some_and(|set| set.may_have(hello.node)) {
         return Err(elsewhere());

@@ -3,15 +3,18 @@
 use std::time::Instant;
 
 use freshet_base::{Term, sync::Arc};
-use freshet_cluster::term::{LogState, Verdict};
+use freshet_cluster::{
+    handshake::{Host, check_comes_back},
+    take_over::LogState,
+    term::Verdict,
+};
 use freshet_fabric::tcp::Connection;
 
 use super::{Shared, relay};
 use crate::{
     endpoint::{Service, answer, refuse},
-    handshake::{Host, check_comes_back, check_hello},
     takeover::serve_log,
-    wire::{Hello, Purpose, Refusal, Reply, Wait},
+    wire::{Hello, Purpose, Refusal, Reply, Wait, check_hello},
 };
 
 pub(super) struct StandbyService(pub Arc<Shared>);

@@ -12,7 +12,7 @@ use freshet_base::{
 use freshet_cluster::{
     commit_rule::RuleConfig,
     in_sync::{InSyncSet, Succession},
-    term::TermHistory,
+    term::{TermHistory, TermState},
 };
 use freshet_fabric::{
     FabricKind,
@@ -20,6 +20,7 @@ use freshet_fabric::{
     tcp::Connection,
 };
 use freshet_log::BlockHeader;
+use freshet_log::{Batch, Sink};
 use freshet_membership::{Credentials, Enrolment, NewKey};
 
 use crate::{
@@ -27,7 +28,7 @@ use crate::{
     log_access::{AcceptError, LogReadError, LogSource, OnMembers, StandbyStore, StoreError},
     primary::{Primary, PrimaryConfig, PrimaryFabric, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
-    terms::{TermState, Terms, VolatileTerms},
+    terms::{Terms, VolatileTerms},
     wire::{self, Hello, Reply},
 };
 
@@ -105,8 +106,10 @@ impl MemoryLog {
 
     /// As if a block had arrived that records a set.
     pub fn record(&self, set: &InSyncSet) {
-        let state = self.lock();
-        state.on_members.as_ref().expect("a standby wants to hear")(&wire::encode(set));
+        // Not under the mutex: the standby asks its log.
+        let note = self.lock().on_members.take().expect("a standby wants to hear");
+        note(&wire::encode(set));
+        self.lock().on_members = Some(note);
     }
 
     /// What was persisted, share by share.
@@ -487,7 +490,7 @@ impl PrimaryNode {
     /// Appends a part of a long transaction as a batch, and makes it durable here.
     pub fn write_part(&self, lengths: &[usize], is_last: bool) -> Stamp {
         let to = self.ship_blocks(lengths, Some(is_last));
-        self.primary.durable_advanced(to);
+        self.primary.durable(to);
         to
     }
 
@@ -510,14 +513,19 @@ impl PrimaryNode {
             Some(true) => vec![to],
             Some(false) => Vec::new(),
         };
-        self.primary.batch_ready(from, to, &partition_ends, &transaction_ends);
+        self.primary.batch(&Batch {
+            from: from,
+            to: to,
+            partition_ends: &partition_ends,
+            transaction_ends: &transaction_ends,
+        });
         to
     }
 
     /// Appends a batch and makes it durable here.
     pub fn write(&self, lengths: &[usize]) -> Stamp {
         let to = self.ship(lengths);
-        self.primary.durable_advanced(to);
+        self.primary.durable(to);
         to
     }
 

@@ -3,7 +3,11 @@ use std::time::{Duration, Instant};
 use std::sync::atomic::Ordering;
 
 use freshet_base::{ClusterId, NodeId, Safety, Stamp, Term, sync::Arc};
-use freshet_cluster::{commit_rule::Standing, flow::Mode, term::TermHistory};
+use freshet_cluster::{
+    commit_rule::Standing,
+    flow::Mode,
+    term::{TermHistory, TermState},
+};
 use freshet_fabric::{FabricConfig, FabricKind, channel::Side, memory::SharedMemory};
 
 use super::fixture::*;
@@ -13,7 +17,7 @@ use crate::{
     primary::PrimaryConfig,
     standby::StandbyConfig,
     status::{Lag, LinkStatus},
-    terms::{TermState, Terms, VolatileTerms},
+    terms::{Terms, VolatileTerms},
     wire::{self, Ack, Continue, Hello, Kind, Purpose, Refusal, Reply, Welcome},
 };
 
@@ -240,7 +244,7 @@ fn a_standby_that_lies_is_hung_up_on() {
     let Reply::Welcome(Welcome { offer: Some(offer), .. }) = reply else { panic!("{reply:?}") };
     let (mut sender, _receiver) = side.connect(&offer, connection, None, PATIENCE).unwrap();
     let lie = Ack { persisted: Stamp(999), may_send_until: Stamp(0), replayed: Stamp(0), visible: Stamp(0) };
-    sender.status(lie.words()).unwrap();
+    sender.status(wire::ack_words(&lie)).unwrap();
     until("the loss is recorded", || {
         let status = primary.primary.status();
         status.standbys[0].last_loss.as_ref().is_some_and(|why| why.contains("acknowledged the log up to 999"))

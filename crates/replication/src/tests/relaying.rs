@@ -5,6 +5,7 @@ use std::time::Duration;
 use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{commit_rule::Place, in_sync::InSyncSet, relay::RelayAck, term::TermHistory};
 use freshet_fabric::FabricKind;
+use freshet_log::Sink;
 
 use super::{
     fixture::*,
@@ -80,7 +81,7 @@ fn a_leaf_gets_everything_and_shows_what_is_globally_persistent() {
         let next = primary.ship(&[64; 3]);
         until("the leaf holds it", || StandbyStore::persisted(&*leaf.log) == next);
         assert_eq!((relay.standby.visible().get(), leaf.standby.visible().get()), (end, end));
-        primary.primary.durable_advanced(next);
+        primary.primary.durable(next);
         leaf.shows(next);
         assert!(leaf.log.bytes() == primary.log.bytes());
         assert_eq!(leaf.terms.get(), relay.terms.get(), "terms pass through");

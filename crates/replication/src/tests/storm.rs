@@ -1,5 +1,6 @@
-//! Random weather over a primary and two standbys with real sockets, under a seed: batches of all sizes, lost connections,
-//! disks and replay that stand still. What is told to clients and shown to readers is held against what is really persistent.
+//! Random weather over a primary and two standbys with real sockets, under a seed: batches of all
+//! sizes, lost connections, disks and replay that stand still. What is told to clients and shown to
+//! readers is held against what is really persistent.
 
 use freshet_base::{Safety, Stamp};
 use freshet_fabric::FabricKind;

@@ -2,6 +2,7 @@ use std::time::{Duration, Instant};
 
 use freshet_base::{Safety, Stamp, Term};
 use freshet_cluster::commit_rule::{Place, Refusal, RuleConfig, Standing, WhenMissing};
+use freshet_log::Sink;
 
 use super::fixture::*;
 use crate::primary::CommitError;
@@ -63,7 +64,7 @@ fn a_commit_waits_for_the_slower_of_disk_and_standby() {
     until("the standby holds it", || primary.primary.status().standbys[0].acked == end);
     assert_eq!(primary.primary.commit().outcome(end), None, "not durable here");
     assert_eq!(standby.standby.visible().get(), Stamp(0), "not shown before it is committed");
-    primary.primary.durable_advanced(end);
+    primary.primary.durable(end);
     primary.commits(end);
     standby.shows(end);
 }

@@ -1,5 +1,5 @@
 use freshet_base::Safety;
-use freshet_cluster::term::{Candidacy, Plan};
+use freshet_cluster::take_over::{Candidacy, LogState, Plan};
 
 use super::{Property, Violation};
 use crate::{scenario::Broken, world::World};
@@ -41,7 +41,8 @@ impl World {
         if self.dice.one_in(4) { self.check_candidates() } else { Ok(()) }
     }
 
-    /// Node `node` tells somebody of its log up to `upto`: whoever was told of more, or less, was told the same.
+    /// Node `node` tells somebody of its log up to `upto`: whoever was told of more, or less, was
+    /// told the same.
     pub(crate) fn promise(&mut self, node: usize, upto: u64, property: Property) -> Result<(), Violation> {
         if !self.scenario.strong() {
             return Ok(());
@@ -53,7 +54,7 @@ impl World {
         }
         if upto > promised.end() {
             let node = &self.nodes[node];
-            let term = node.reign().map_or(node.disk.history.last_term(), |reign| reign.term);
+            let term = node.reign().map_or(node.disk.terms.history.last_term(), |reign| reign.term);
             self.checks.promised_in.push((term, upto));
         }
         for block in log.between(promised.end(), upto) {
@@ -62,7 +63,8 @@ impl World {
         Ok(())
     }
 
-    /// Node `node` begins to reign. Of what was promised in a later term it need not know: whoever promised itself to that term will not follow.
+    /// Node `node` begins to reign. Of what was promised in a later term it need not know: whoever
+    /// promised itself to that term will not follow.
     pub(crate) fn check_reign(&mut self, node: usize) -> Result<(), Violation> {
         let reign = self.nodes[node].reign().expect("it has just begun");
         let term = reign.term;
@@ -83,7 +85,8 @@ impl World {
         held.is_some() && held == self.checks.promised.digest(end)
     }
 
-    /// Whoever might take over at this moment, whoever it might hear: it would have what was promised, or is refused.
+    /// Whoever might take over at this moment, whoever it might hear: it would have what was
+    /// promised, or is refused.
     pub(crate) fn check_candidates(&mut self) -> Result<(), Violation> {
         if !self.scenario.strong() {
             return Ok(());
@@ -94,7 +97,7 @@ impl World {
             for heard in (0..1_u32 << nodes).filter(|heard| heard >> candidate & 1 == 0) {
                 let me = &self.nodes[candidate];
                 let mut candidacy =
-                    Candidacy::new(me.id, logs[candidate].clone(), &me.disk.fence).reigned(me.disk.reigned);
+                    Candidacy::new(me.id, logs[candidate].clone(), &me.disk.terms.fence).reigned(me.disk.terms.reigned);
                 for peer in (0..nodes).filter(|peer| heard >> peer & 1 == 1) {
                     candidacy.promised(self.nodes[peer].id, logs[peer].clone());
                 }
@@ -123,7 +126,7 @@ impl World {
     }
 
     /// What a node would say to a candidate.
-    pub(crate) fn told_by(&self, node: &crate::node::Node) -> freshet_cluster::term::LogState {
+    pub(crate) fn told_by(&self, node: &crate::node::Node) -> LogState {
         let mut log = self.revoked_state(node);
         if let (Broken::SetTakenForNewest, Some(set)) = (self.scenario.broken, &mut log.set) {
             set.floor = u32::MAX;

@@ -30,7 +30,7 @@ impl World {
     pub(crate) fn check_terms(&mut self, node: usize) -> Result<(), Violation> {
         let disk = &self.nodes[node].disk;
         let Some(last) = disk.log.blocks().last() else { return Ok(()) };
-        let reigns = disk.history.reigns();
+        let reigns = disk.terms.history.reigns();
         let of = reigns.iter().rev().find(|reign| reign.start.0 <= last.start);
         if of.is_none_or(|reign| (reign.term, reign.node) != (last.term, last.owner)) {
             return Property::Logs.violated(format!(

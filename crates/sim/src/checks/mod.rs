@@ -5,6 +5,7 @@ mod in_sync;
 mod logs;
 mod one_primary;
 mod progress;
+mod taken_back;
 mod views;
 
 use std::{collections::HashMap, fmt};
@@ -16,7 +17,8 @@ use crate::log::Log;
 /// A property that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
-    /// An acknowledged commit is persistent where its level demands, and survives every take-over that is not forced.
+    /// An acknowledged commit is persistent where its level demands, and survives every take-over
+    /// that is not forced.
     Acknowledged,
     /// A standby shows a prefix of whole transactions that no such take-over loses (invariant 2).
     Views,

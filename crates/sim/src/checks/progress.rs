@@ -65,10 +65,10 @@ fn describe(node: &crate::node::Node) -> String {
         node.id.0,
         node.disk.log.end(),
         node.disk.synced,
-        node.replayed,
-        node.global,
+        node.follower.replayed(),
+        node.follower.global(),
         node.visible,
-        node.disk.fence,
-        node.disk.set
+        node.disk.terms.fence,
+        node.disk.terms.set
     )
 }

@@ -5,10 +5,11 @@ impl World {
     /// The readers of standby `node` see everything up to `upto` from now on.
     pub(crate) fn check_view(&mut self, node: usize, upto: u64) -> Result<(), Violation> {
         let standby = &self.nodes[node];
-        if upto > standby.disk.synced || upto > standby.replayed {
+        if upto > standby.disk.synced || upto > standby.follower.replayed().0 {
             return Property::Views.violated(format!(
                 "standby {node} shows {upto}, and holds {}, replayed {}",
-                standby.disk.synced, standby.replayed
+                standby.disk.synced,
+                standby.follower.replayed()
             ));
         }
         if standby.disk.log.transaction_end(upto) != upto {

@@ -15,7 +15,8 @@ fn factor() -> u64 {
     std::env::var("FRESHET_SIM_FACTOR").map_or(1, |text| text.parse().expect("FRESHET_SIM_FACTOR is a number"))
 }
 
-/// Runs a scenario with many seeds; nothing may be violated. `test` is what to run again, as "file name".
+/// Runs a scenario with many seeds; nothing may be violated. `test` is what to run again, as "file
+/// name".
 #[allow(dead_code, reason = "not every test wants it")]
 pub fn sweep(test: &str, scenario: Scenario, seeds: u64) -> Report {
     let mut total = Report::default();
@@ -45,7 +46,8 @@ fn add(total: &mut Report, report: &Report) {
     total.failed_syncs += report.failed_syncs;
 }
 
-/// A rule that is got wrong has to be noticed within so many seeds, as a violation of one of these properties.
+/// A rule that is got wrong has to be noticed within so many seeds, as a violation of one of these
+/// properties.
 #[allow(dead_code, reason = "not every test wants it")]
 pub fn caught(broken: Broken, scenario: Scenario, properties: &[Property], seeds: u64) -> Violation {
     let scenario = Scenario { broken, ..scenario };

@@ -96,13 +96,13 @@ macro_rules! integers {
                 divide(arguments, <$number>::checked_div)
             }
 
-            #[allow(dead_code)]
+            #[allow(dead_code, reason = "not all kinds have it")]
             pub fn rem(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
                 // The smallest number modulo -1 overflows only in the machine.
                 divide(arguments, |one, two| Some(one.wrapping_rem(two)))
             }
 
-            #[allow(dead_code)]
+            #[allow(dead_code, reason = "not all kinds have it")]
             pub fn neg(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
                 take!(arguments: $variant(number));
                 number.checked_neg().map(Value::$variant).ok_or_else(|| cast_out_of_range(Kind::$variant))
@@ -215,7 +215,7 @@ macro_rules! floats {
                 Ok(Value::$variant(quotient))
             }
 
-            #[allow(dead_code)]
+            #[allow(dead_code, reason = "not all kinds have it")]
             pub fn neg(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
                 take!(arguments: $variant(number));
                 Ok(Value::$variant(-number))

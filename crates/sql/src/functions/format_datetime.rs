@@ -1,6 +1,6 @@
 //! Dates and times written by templates: `to_char(now(), 'YYYY-MM-DD')`.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use super::{
     Function,
@@ -299,143 +299,115 @@ fn cased(text: &str, case: Case) -> String {
     }
 }
 
+fn put(out: &mut String, what: fmt::Arguments<'_>) {
+    let _ = out.write_fmt(what);
+}
+
+/// Whether only a date has this field, and no interval.
+fn is_of_calendar(field: Field) -> bool {
+    matches!(
+        field,
+        Field::Era(_)
+            | Field::MonthName
+            | Field::MonthShort
+            | Field::DayName
+            | Field::DayShort
+            | Field::DayOfWeek
+            | Field::IsoDayOfWeek
+            | Field::IsoYear(_)
+            | Field::IsoWeek
+            | Field::IsoDayOfYear
+            | Field::Julian
+            | Field::Zone
+            | Field::ZoneHour
+            | Field::ZoneMinute
+            | Field::ZoneOffset
+    )
+}
+
+fn half_day(hour: i64, points: bool) -> &'static str {
+    match (hour % 24 >= 12, points) {
+        (false, true) => "A.M.",
+        (false, false) => "AM",
+        (true, true) => "P.M.",
+        (true, false) => "PM",
+    }
+}
+
+/// The last digits of a year; all of them are shown where four are asked for.
+fn last_digits(year: i64, digits: usize) -> i64 {
+    if digits == 4 { year } else { year % 10i64.pow(digits as u32) }
+}
+
+fn roman_month(month: i32, year: i64) -> Option<String> {
+    match month {
+        0 if year == 0 => None,
+        0 => roman_numeral(if year > 0 { 12 } else { 1 }),
+        1.. => roman_numeral(month.into()),
+        _ => roman_numeral((13 + month).into()),
+    }
+}
+
 impl Parts {
     fn write(&self, field: Field, case: Case, fill: bool, out: &mut String) -> Result<(), SqlError> {
+        if self.interval && is_of_calendar(field) {
+            let message = "invalid format specification for an interval value";
+            return Err(SqlError::new(SqlState::INVALID_DATETIME_FORMAT, message)
+                .with_hint("Intervals are not tied to specific calendar dates."));
+        }
         let padded = |width: usize| if fill { 0 } else { width };
         let name = |name: &str, out: &mut String| {
             let name = cased(name, case);
-            let _ = write!(out, "{name:<width$}", width = padded(9));
+            put(out, format_args!("{name:<width$}", width = padded(9)));
         };
+        let capitals = |text: &str| cased(text, if case == Case::Lower { Case::Lower } else { Case::Upper });
         let number = |number: i64, width: usize, out: &mut String| {
             // A sign does not count.
             let width = padded(width) + usize::from(number < 0);
-            let _ = write!(out, "{number:0width$}");
+            put(out, format_args!("{number:0width$}"));
         };
         // Fractions of seconds are filled up in any case.
-        let exactly = |number: i64, width: usize, out: &mut String| {
-            let _ = write!(out, "{number:0width$}");
-        };
+        let exactly = |number: i64, width: usize, out: &mut String| put(out, format_args!("{number:0width$}"));
+        let plain = |number: i64, out: &mut String| put(out, format_args!("{number}"));
         let (month, day_of_month) = (self.civil.month as i32, self.civil.day as i32);
         let year = i64::from(if self.interval { self.civil.year } else { self.civil.displayed_year() });
-        let hour = self.micros / HOUR;
-        let second_fraction = self.micros % SECOND;
-        if self.interval
-            && matches!(
-                field,
-                Field::Era(_)
-                    | Field::MonthName
-                    | Field::MonthShort
-                    | Field::DayName
-                    | Field::DayShort
-                    | Field::DayOfWeek
-                    | Field::IsoDayOfWeek
-                    | Field::IsoYear(_)
-                    | Field::IsoWeek
-                    | Field::IsoDayOfYear
-                    | Field::Julian
-                    | Field::Zone
-                    | Field::ZoneHour
-                    | Field::ZoneMinute
-                    | Field::ZoneOffset
-            )
-        {
-            return Err(SqlError::new(
-                SqlState::INVALID_DATETIME_FORMAT,
-                "invalid format specification for an interval value",
-            )
-            .with_hint("Intervals are not tied to specific calendar dates."));
-        }
+        let (hour, second_fraction) = (self.micros / HOUR, self.micros % SECOND);
+        let month_name = MONTHS[(month.max(1) as usize - 1) % 12];
+        let weekday = calendar::weekday(self.day);
         match field {
-            Field::Era(points) => {
-                let text = match (self.civil.year > 0, points) {
-                    (true, true) => "A.D.",
-                    (true, false) => "AD",
-                    (false, true) => "B.C.",
-                    (false, false) => "BC",
-                };
-                out.push_str(&cased(text, if case == Case::Lower { Case::Lower } else { Case::Upper }));
-            }
-            Field::HalfDay(points) => {
-                let text = match (hour % 24 >= 12, points) {
-                    (false, true) => "A.M.",
-                    (false, false) => "AM",
-                    (true, true) => "P.M.",
-                    (true, false) => "PM",
-                };
-                out.push_str(&cased(text, if case == Case::Lower { Case::Lower } else { Case::Upper }));
-            }
-            Field::Century => {
-                let year = i64::from(self.civil.year);
-                let century = if self.interval {
-                    year / 100
-                } else if year > 0 {
-                    (year + 99) / 100
-                } else {
-                    year / 100 - 1
-                };
-                number(century, 2, out);
-            }
-            Field::CommaYear => {
-                let _ = write!(out, "{},{:03}", year / 1000, year % 1000);
-            }
-            Field::Year(4) => number(year, 4, out),
-            Field::Year(digits) => number(year % 10i64.pow(digits as u32), digits, out),
+            Field::Era(points) => out.push_str(&capitals(self.era(points))),
+            Field::HalfDay(points) => out.push_str(&capitals(half_day(hour, points))),
+            Field::Century => number(self.century(), 2, out),
+            Field::CommaYear => put(out, format_args!("{},{:03}", year / 1000, year % 1000)),
+            Field::Year(digits) => number(last_digits(year, digits), digits, out),
             Field::IsoYear(digits) => {
                 let iso = i64::from(self.civil.iso_week().0);
-                let iso = if iso > 0 { iso } else { 1 - iso };
-                if digits == 4 {
-                    number(iso, 4, out);
-                } else {
-                    number(iso % 10i64.pow(digits as u32), digits, out);
-                }
+                number(last_digits(if iso > 0 { iso } else { 1 - iso }, digits), digits, out);
             }
-            Field::Quarter => {
-                if month > 0 {
-                    let _ = write!(out, "{}", (month - 1) / 3 + 1);
-                }
-            }
+            Field::Quarter if month <= 0 => {}
+            Field::Quarter => plain(i64::from(month - 1) / 3 + 1, out),
             Field::Month => number(month.into(), 2, out),
-            Field::MonthName => name(MONTHS[(month.max(1) as usize - 1) % 12], out),
-            Field::MonthShort => out.push_str(&cased(&MONTHS[(month.max(1) as usize - 1) % 12][..3], case)),
+            Field::MonthName => name(month_name, out),
+            Field::MonthShort => out.push_str(&cased(&month_name[..3], case)),
             Field::MonthRoman => {
-                let numeral = match month {
-                    0 if year == 0 => None,
-                    0 => roman_numeral(if year > 0 { 12 } else { 1 }),
-                    1.. => roman_numeral(month.into()),
-                    _ => roman_numeral((13 + month).into()),
-                };
-                if let Some(numeral) = numeral {
-                    let numeral = cased(&numeral, if case == Case::Lower { Case::Lower } else { Case::Upper });
-                    let _ = write!(out, "{numeral:<width$}", width = padded(4));
-                }
+                let numeral = roman_month(month, year).map(|numeral| capitals(&numeral));
+                numeral.iter().for_each(|numeral| put(out, format_args!("{numeral:<width$}", width = padded(4))));
             }
             Field::WeekOfYear => number((self.day_of_year() - 1) / 7 + 1, 2, out),
-            Field::WeekOfMonth => {
-                let _ = write!(out, "{}", (day_of_month - 1) / 7 + 1);
-            }
+            Field::WeekOfMonth => plain(i64::from(day_of_month - 1) / 7 + 1, out),
             Field::IsoWeek => number(self.civil.iso_week().1.into(), 2, out),
-            Field::DayOfYear => {
-                let _ = write!(out, "{:0width$}", self.day_of_year(), width = padded(3));
-            }
+            // Of these two the sign counts.
+            Field::DayOfYear => exactly(self.day_of_year(), padded(3), out),
+            Field::DayOfMonth => exactly(day_of_month.into(), padded(2), out),
             Field::IsoDayOfYear => {
                 let (year, _) = self.civil.iso_week();
                 number(self.day - calendar::iso_week_start(year.into(), 1) + 1, 3, out);
             }
-            // Here the sign counts.
-            Field::DayOfMonth => {
-                let _ = write!(out, "{day_of_month:0width$}", width = padded(2));
-            }
-            Field::DayOfWeek => {
-                let _ = write!(out, "{}", calendar::weekday(self.day) + 1);
-            }
-            Field::IsoDayOfWeek => {
-                let _ = write!(out, "{}", (calendar::weekday(self.day) + 6) % 7 + 1);
-            }
-            Field::DayName => name(WEEKDAYS[calendar::weekday(self.day) as usize], out),
-            Field::DayShort => out.push_str(&cased(&WEEKDAYS[calendar::weekday(self.day) as usize][..3], case)),
-            Field::Julian => {
-                let _ = write!(out, "{}", self.day - i64::from(Date::MIN.0));
-            }
+            Field::DayOfWeek => plain(i64::from(weekday) + 1, out),
+            Field::IsoDayOfWeek => plain((i64::from(weekday) + 6) % 7 + 1, out),
+            Field::DayName => name(WEEKDAYS[weekday as usize], out),
+            Field::DayShort => out.push_str(&cased(&WEEKDAYS[weekday as usize][..3], case)),
+            Field::Julian => plain(self.day - i64::from(Date::MIN.0), out),
             Field::Hour24 => number(hour, 2, out),
             Field::Hour12 => number(if hour % 12 == 0 { 12 } else { hour % 12 }, 2, out),
             Field::Minute => number(self.micros / MINUTE % 60, 2, out),
@@ -443,33 +415,45 @@ impl Parts {
             Field::Millisecond => exactly(second_fraction / 1000, 3, out),
             Field::Microsecond => exactly(second_fraction, 6, out),
             Field::Fraction(digits) => exactly(second_fraction / 10i64.pow(6 - digits), digits as usize, out),
-            Field::SecondOfDay => {
-                let _ = write!(out, "{}", self.micros / SECOND);
-            }
-            Field::Zone => {
-                if let Some((_, name)) = &self.zone {
-                    let name = if case == Case::Lower { name.to_lowercase() } else { name.clone() };
-                    out.push_str(&name);
-                }
-            }
-            Field::ZoneHour => {
-                let offset = self.zone.as_ref().map_or(0, |(offset, _)| *offset);
-                let _ = write!(out, "{}{:02}", if offset < 0 { '-' } else { '+' }, offset.abs() / 3600);
-            }
-            Field::ZoneMinute => {
-                let offset = self.zone.as_ref().map_or(0, |(offset, _)| *offset);
-                let _ = write!(out, "{:02}", offset.abs() / 60 % 60);
-            }
-            Field::ZoneOffset => {
-                let offset = self.zone.as_ref().map_or(0, |(offset, _)| *offset);
-                let width = padded(2);
-                let _ = write!(out, "{}{:0width$}", if offset < 0 { '-' } else { '+' }, offset.abs() / 3600);
-                if offset.abs() / 60 % 60 != 0 {
-                    let _ = write!(out, ":{:02}", offset.abs() / 60 % 60);
-                }
+            Field::SecondOfDay => plain(self.micros / SECOND, out),
+            Field::Zone | Field::ZoneHour | Field::ZoneMinute | Field::ZoneOffset => {
+                self.write_zone(field, case, padded(2), out);
             }
         }
         Ok(())
+    }
+
+    /// The name of the zone, or a part of its offset.
+    fn write_zone(&self, field: Field, case: Case, width: usize, out: &mut String) {
+        let offset = self.zone.as_ref().map_or(0, |(offset, _)| *offset);
+        let sign = if offset < 0 { '-' } else { '+' };
+        let (hours, minutes) = (offset.abs() / 3600, offset.abs() / 60 % 60);
+        match (field, &self.zone) {
+            (Field::Zone, Some((_, name))) if case == Case::Lower => out.push_str(&name.to_lowercase()),
+            (Field::Zone, Some((_, name))) => out.push_str(name),
+            (Field::Zone, None) => {}
+            (Field::ZoneHour, _) => put(out, format_args!("{sign}{hours:02}")),
+            (Field::ZoneMinute, _) => put(out, format_args!("{minutes:02}")),
+            _ if minutes == 0 => put(out, format_args!("{sign}{hours:0width$}")),
+            _ => put(out, format_args!("{sign}{hours:0width$}:{minutes:02}")),
+        }
+    }
+
+    fn era(&self, points: bool) -> &'static str {
+        match (self.civil.year > 0, points) {
+            (true, true) => "A.D.",
+            (true, false) => "AD",
+            (false, true) => "B.C.",
+            (false, false) => "BC",
+        }
+    }
+
+    fn century(&self) -> i64 {
+        match i64::from(self.civil.year) {
+            year if self.interval => year / 100,
+            year if year > 0 => (year + 99) / 100,
+            year => year / 100 - 1,
+        }
     }
 
     fn day_of_year(&self) -> i64 {

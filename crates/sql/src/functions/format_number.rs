@@ -296,142 +296,148 @@ fn to_char(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> 
 
 /// Puts digits into a template's slots.
 fn layout(template: &Template, digits: &Digits) -> String {
-    let fill = template.fill;
-    let slots = template.before + template.shift;
-    let overflow = digits.whole.starts_with('#') || slots == 0 && digits.whole.is_empty();
-    let blanks = slots - digits.whole.len().min(slots);
-    let first_zero = template.first_zero;
-    // A zero before the point is not shown where there are digits behind it, unless the template
-    // says so.
-    let hide_zero = digits.whole == "0" && template.behind > 0 && first_zero.is_none();
-    // With FM, zeros at the end are not shown, but where the template has zeros.
-    let shown_behind = if fill && template.point {
-        let relevant = digits.fraction.trim_end_matches('0').len();
-        let demanded = template.last_zero.map_or(0, |last| last.saturating_sub(slots));
-        relevant.max(demanded.min(digits.fraction.len()))
-    } else {
-        digits.fraction.len()
-    };
-    let own_sign = template.has(&Item::Minus) || template.has(&Item::Plus) || template.has(&Item::PlusMinus);
-    let has_sign = template.has(&Item::Sign);
-    // PL alone leaves the minus to the number.
-    let only_plus = template.has(&Item::Plus) && !template.has(&Item::Minus) && !template.has(&Item::PlusMinus);
-    let mut sign = if own_sign && !only_plus {
-        None
-    } else if has_sign {
-        (template.sign_first()).then_some(if digits.negative { "-" } else { "+" })
-    } else if template.brackets {
-        Some(if digits.negative {
-            "<"
-        } else if fill {
-            ""
-        } else {
-            " "
-        })
-    } else if digits.negative {
-        Some("-")
-    } else {
-        (!fill).then_some(" ")
-    };
-    let mut out = String::new();
-    // Whether the last slot held a digit.
-    let mut in_number = false;
-    let (mut slot, mut behind, mut past_point) = (0, 0, false);
+    let mut layout = Layout::new(template, digits);
+    let overflow = digits.whole.starts_with('#') || layout.slots() == 0 && digits.whole.is_empty();
     let last_digit = template.items.iter().rposition(|item| matches!(item, Item::Digit { .. } | Item::Point));
+    let minus = |other: &'static str| if digits.negative { "-" } else { other };
+    let blank = if template.fill { "" } else { " " };
     for (at, item) in template.items.iter().enumerate() {
         match item {
-            Item::Digit { zero } if past_point => {
-                if let Some(sign) = sign.take() {
-                    out.push_str(sign);
-                }
-                if behind < shown_behind || *zero && behind < digits.fraction.len() {
-                    out.push_str(&digits.fraction[behind..=behind]);
-                    in_number = true;
-                }
-                behind += 1;
-            }
-            Item::Digit { .. } => {
-                let blank = slot < blanks && first_zero.is_none_or(|zero| zero > slot);
-                let hidden = hide_zero && slot >= blanks;
-                if blank {
-                    if !fill {
-                        out.push(' ');
-                    }
-                    in_number = false;
-                } else if hidden {
-                    // FM shows it when nothing follows the point.
-                    if fill && shown_behind == 0 {
-                        out.push_str(sign.take().unwrap_or(""));
-                        out.push('0');
-                    } else if !fill {
-                        out.push(' ');
-                    }
-                    in_number = false;
-                } else {
-                    out.push_str(sign.take().unwrap_or(""));
-                    match slot.checked_sub(blanks) {
-                        Some(index) => out.push_str(digits.whole.get(index..=index).unwrap_or("")),
-                        None => out.push('0'),
-                    }
-                    in_number = true;
-                }
-                slot += 1;
-            }
+            Item::Digit { zero } if layout.past_point => layout.fraction_digit(*zero),
+            Item::Digit { .. } => layout.whole_digit(),
+            // A point that no digits follow ends the text.
+            Item::Point if digits.fraction.is_empty() && !overflow => break,
             Item::Point => {
-                // A point that no digits follow ends the text.
-                if digits.fraction.is_empty() && !overflow {
-                    break;
-                }
-                past_point = true;
-                out.push_str(sign.take().unwrap_or(""));
-                out.push('.');
+                layout.past_point = true;
+                layout.write_sign();
+                layout.out.push('.');
             }
-            Item::Group => {
-                if in_number {
-                    out.push(',');
-                } else if !fill {
-                    out.push(' ');
-                }
-            }
-            Item::Sign => {}
-            Item::Minus => match digits.negative {
-                true => out.push('-'),
-                false if !fill => out.push(' '),
-                false => {}
-            },
-            Item::Plus => match digits.negative {
-                false => out.push('+'),
-                true if !fill => out.push(' '),
-                true => {}
-            },
-            Item::PlusMinus => out.push(if digits.negative { '-' } else { '+' }),
+            Item::Group => layout.out.push_str(if layout.in_number { "," } else { blank }),
+            Item::Minus => layout.out.push_str(minus(blank)),
+            Item::Plus => layout.out.push_str(if digits.negative { blank } else { "+" }),
+            Item::PlusMinus => layout.out.push_str(minus("+")),
             Item::Ordinal { capitals } => {
                 if !digits.negative && !template.point && !digits.whole.starts_with('#') {
-                    out.push_str(ordinal(&digits.whole, *capitals));
+                    layout.out.push_str(ordinal(&digits.whole, *capitals));
                 }
             }
-            Item::Currency => {
-                if !fill {
-                    out.push(' ');
-                }
-            }
-            Item::Shift => {}
-            Item::Literal(text) => out.push_str(text),
+            Item::Currency => layout.out.push_str(blank),
+            Item::Sign | Item::Shift => {}
+            Item::Literal(text) => layout.out.push_str(text),
         }
         if Some(at) == last_digit {
-            if has_sign && !template.sign_first() {
-                out.push(if digits.negative { '-' } else { '+' });
+            if template.has(&Item::Sign) && !template.sign_first() {
+                layout.out.push_str(minus("+"));
             }
             if template.brackets {
-                match digits.negative {
-                    true => out.push('>'),
-                    false if !fill => out.push(' '),
-                    false => {}
-                }
+                layout.out.push_str(if digits.negative { ">" } else { blank });
             }
         }
     }
-    out
+    layout.out
+}
+
+/// A text on its way into a template.
+struct Layout<'a> {
+    template: &'a Template,
+    digits: &'a Digits,
+    out: String,
+    /// What is still to be written in front of the first digit.
+    sign: Option<&'static str>,
+    /// Whether the last slot held a digit.
+    in_number: bool,
+    past_point: bool,
+    /// Slots that were passed, before the point and behind it.
+    slot: usize,
+    behind: usize,
+    /// How many digits are shown behind the point.
+    shown_behind: usize,
+}
+
+impl<'a> Layout<'a> {
+    fn new(template: &'a Template, digits: &'a Digits) -> Self {
+        let mut layout = Self {
+            template,
+            digits,
+            out: String::new(),
+            sign: leading_sign(template, digits),
+            in_number: false,
+            past_point: false,
+            slot: 0,
+            behind: 0,
+            shown_behind: digits.fraction.len(),
+        };
+        // With FM, zeros at the end are not shown, but where the template has zeros.
+        if template.fill && template.point {
+            let relevant = digits.fraction.trim_end_matches('0').len();
+            let demanded = template.last_zero.map_or(0, |last| last.saturating_sub(layout.slots()));
+            layout.shown_behind = relevant.max(demanded.min(digits.fraction.len()));
+        }
+        layout
+    }
+
+    /// Places for digits before the point.
+    fn slots(&self) -> usize {
+        self.template.before + self.template.shift
+    }
+
+    fn write_sign(&mut self) {
+        self.out.push_str(self.sign.take().unwrap_or(""));
+    }
+
+    fn fraction_digit(&mut self, zero: bool) {
+        self.write_sign();
+        if self.behind < self.shown_behind || zero && self.behind < self.digits.fraction.len() {
+            self.out.push_str(&self.digits.fraction[self.behind..=self.behind]);
+            self.in_number = true;
+        }
+        self.behind += 1;
+    }
+
+    fn whole_digit(&mut self) {
+        let Template { fill, behind, first_zero, .. } = *self.template;
+        let whole = &self.digits.whole;
+        let blanks = self.slots() - whole.len().min(self.slots());
+        // A zero before the point is not shown where there are digits behind it, unless the
+        // template says so.
+        let hide_zero = whole == "0" && behind > 0 && first_zero.is_none();
+        let blank = self.slot < blanks && first_zero.is_none_or(|zero| zero > self.slot);
+        let hidden = hide_zero && self.slot >= blanks;
+        self.in_number = !blank && !hidden;
+        if blank || hidden {
+            if !fill {
+                self.out.push(' ');
+            } else if !blank && self.shown_behind == 0 {
+                // FM shows it when nothing follows the point.
+                self.write_sign();
+                self.out.push('0');
+            }
+        } else {
+            self.write_sign();
+            match self.slot.checked_sub(blanks) {
+                Some(index) => self.out.push_str(whole.get(index..=index).unwrap_or("")),
+                None => self.out.push('0'),
+            }
+        }
+        self.slot += 1;
+    }
+}
+
+/// What stands in front of the first digit for the sign, unless the template has a place for it.
+fn leading_sign(template: &Template, digits: &Digits) -> Option<&'static str> {
+    let own_sign = template.has(&Item::Minus) || template.has(&Item::Plus) || template.has(&Item::PlusMinus);
+    // PL alone leaves the minus to the number.
+    let only_plus = template.has(&Item::Plus) && !template.has(&Item::Minus) && !template.has(&Item::PlusMinus);
+    let positive = if template.fill { "" } else { " " };
+    if own_sign && !only_plus {
+        None
+    } else if template.has(&Item::Sign) {
+        template.sign_first().then_some(if digits.negative { "-" } else { "+" })
+    } else if template.brackets {
+        Some(if digits.negative { "<" } else { positive })
+    } else {
+        Some(if digits.negative { "-" } else { positive })
+    }
 }
 
 /// `st`, `nd`, `rd` or `th`.

@@ -86,7 +86,7 @@ impl Declared {
 
     /// What arguments of these kinds are cast to, and the columns for them; nothing when they do
     /// not fit.
-    #[allow(clippy::type_complexity)]
+    #[expect(clippy::type_complexity, reason = "what it takes, what it returns")]
     pub fn resolve(&self, given: &[Kind]) -> Option<(Vec<Kind>, Vec<(&'static str, Kind)>)> {
         if given.len() != self.arguments.len() {
             return None;

@@ -69,7 +69,7 @@ pub enum Value {
 
 /// A value that lies somewhere else: in a [`Value`] or in a row.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs)]
+#[expect(missing_docs, reason = "as for `Value`")]
 pub enum ValueRef<'a> {
     #[default]
     Null,

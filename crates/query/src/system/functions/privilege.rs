@@ -179,123 +179,146 @@ pub(super) fn call(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Re
         _ => (snapshot.role, given),
     };
     let words = rest.0.last().and_then(Value::as_str).unwrap_or_default();
-    let schema = &snapshot.schema;
-    let superuser = schema.role_by_oid(whose).is_some_and(|role| role.superuser);
-    match function {
-        F::HasTablePrivilege | F::HasAnyColumnPrivilege | F::HasColumnPrivilege => {
-            let class = class_of(snapshot, rest, 0)?;
-            let wanted = wanted(words, if function == F::HasTablePrivilege { OF_TABLES } else { OF_COLUMNS })?;
-            let Some(class) = class else { return truth(None) };
-            let of = (class.owner(), class.grants());
-            if function == F::HasTablePrivilege {
-                return truth(Some(holds(snapshot, whose, of.0, of.1, &wanted)));
+    Question { snapshot, whose, rest, words }.answer(function)
+}
+
+/// Whether a role has some privileges on something.
+struct Question<'a> {
+    snapshot: &'a Snapshot,
+    whose: Oid,
+    /// What it is about, and the privileges.
+    rest: Arguments<'a>,
+    words: &'a str,
+}
+
+impl Question<'_> {
+    fn answer(&self, function: F) -> Result<Option<Value>, SqlError> {
+        match function {
+            F::HasTablePrivilege | F::HasAnyColumnPrivilege | F::HasColumnPrivilege => self.on_table(function),
+            F::HasSequencePrivilege => self.on_sequence(),
+            F::HasSchemaPrivilege => self.on_schema(),
+            F::HasDatabasePrivilege => {
+                let found = database(self.snapshot, self.rest, 0)?;
+                let wanted = wanted(self.words, OF_DATABASES)?;
+                truth(found.map(|it| holds(self.snapshot, self.whose, it.owner, &it.grants, &wanted)))
             }
-            if function == F::HasAnyColumnPrivilege {
-                return truth(Some(holds_part(snapshot, whose, of, |_| true, &wanted)));
+            F::HasTablespacePrivilege => self.on_tablespace(),
+            F::HasFunctionPrivilege => {
+                let oid = self.named(|name| {
+                    names::id_of(self.snapshot, Kind::Regprocedure, name)?.ok_or_else(|| {
+                        SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("function \"{name}\" does not exist"))
+                    })
+                })?;
+                self.for_all(EXECUTE, routine::by_oid(oid).is_some())
             }
-            let number = match rest.0.get(1).and_then(Value::as_str) {
-                Some(name) => i64::from(column(class, name)?),
-                None => rest.number(1),
-            };
-            if !class.attributes().iter().any(|it| i64::from(it.number) == number && !it.dropped) {
-                return truth(None);
+            F::HasTypePrivilege => {
+                let oid = self.named(|name| {
+                    names::id_of(self.snapshot, Kind::Regtype, name)?.ok_or_else(|| undefined("type", name))
+                })?;
+                self.for_all(USAGE, Kind::from_oid(oid).is_some())
             }
-            let counts = |column: Option<u16>| column.is_none_or(|column| i64::from(column) + 1 == number);
-            truth(Some(holds_part(snapshot, whose, of, counts, &wanted)))
-        }
-        F::HasSequencePrivilege => {
-            let class = class_of(snapshot, rest, 0)?;
-            let wanted = wanted(words, OF_SEQUENCES)?;
-            match class {
-                Some(class) if !matches!(class, Class::Sequence(_)) => {
-                    let message = format!("\"{}\" is not a sequence", class.name());
-                    Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message))
-                }
-                class => truth(class.map(|class| holds(snapshot, whose, class.owner(), class.grants(), &wanted))),
+            F::HasLanguagePrivilege => {
+                let oid = self.named(|name| match name {
+                    "internal" => Ok(routine::INTERNAL_LANGUAGE),
+                    name => Err(undefined("language", name)),
+                })?;
+                self.for_all(USAGE, oid == routine::INTERNAL_LANGUAGE)
             }
+            F::HasRole => self.in_role(),
+            _ => Ok(None),
         }
-        F::HasSchemaPrivilege => {
-            let oid = match rest.0.first().and_then(Value::as_str) {
-                Some(name) => names::namespace_named(snapshot, name).ok_or_else(|| {
-                    SqlError::new(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{name}\" does not exist"))
-                })?,
-                None => rest.oid(0),
-            };
-            let wanted = wanted(words, OF_SCHEMAS)?;
-            if matches!(oid, PG_CATALOG | INFORMATION_SCHEMA) {
-                let usage =
-                    Grant { role: 0, column: None, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
-                return truth(Some(holds(snapshot, whose, FIRST_ROLE, &[usage], &wanted)));
+    }
+
+    /// The id of what the question is about: what `find` gives for its name, if it is named.
+    fn named(&self, find: impl FnOnce(&str) -> Result<Oid, SqlError>) -> Result<Oid, SqlError> {
+        self.rest.0.first().and_then(Value::as_str).map_or_else(|| Ok(self.rest.oid(0)), find)
+    }
+
+    fn is_superuser(&self) -> bool {
+        self.snapshot.schema.role_by_oid(self.whose).is_some_and(|role| role.superuser)
+    }
+
+    /// What everybody may do with something that is there.
+    fn for_all(&self, words: Words, there: bool) -> Result<Option<Value>, SqlError> {
+        let wanted = wanted(self.words, words)?;
+        truth(there.then(|| self.is_superuser() || wanted.iter().any(|wanted| !wanted.grantable)))
+    }
+
+    fn on_table(&self, function: F) -> Result<Option<Value>, SqlError> {
+        let Self { snapshot, whose, rest, words } = *self;
+        let class = class_of(snapshot, rest, 0)?;
+        let wanted = wanted(words, if function == F::HasTablePrivilege { OF_TABLES } else { OF_COLUMNS })?;
+        let Some(class) = class else { return truth(None) };
+        let of = (class.owner(), class.grants());
+        if function == F::HasTablePrivilege {
+            return truth(Some(holds(snapshot, whose, of.0, of.1, &wanted)));
+        }
+        if function == F::HasAnyColumnPrivilege {
+            return truth(Some(holds_part(snapshot, whose, of, |_| true, &wanted)));
+        }
+        let number = match rest.0.get(1).and_then(Value::as_str) {
+            Some(name) => i64::from(column(class, name)?),
+            None => rest.number(1),
+        };
+        if !class.attributes().iter().any(|it| i64::from(it.number) == number && !it.dropped) {
+            return truth(None);
+        }
+        let counts = |column: Option<u16>| column.is_none_or(|column| i64::from(column) + 1 == number);
+        truth(Some(holds_part(snapshot, whose, of, counts, &wanted)))
+    }
+
+    fn on_sequence(&self) -> Result<Option<Value>, SqlError> {
+        let class = class_of(self.snapshot, self.rest, 0)?;
+        let wanted = wanted(self.words, OF_SEQUENCES)?;
+        match class {
+            Some(class) if !matches!(class, Class::Sequence(_)) => {
+                let message = format!("\"{}\" is not a sequence", class.name());
+                Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message))
             }
-            let namespace = schema.namespace_by_oid(oid);
-            truth(namespace.map(|it| holds(snapshot, whose, it.owner, &it.grants, &wanted)))
+            class => truth(class.map(|class| holds(self.snapshot, self.whose, class.owner(), class.grants(), &wanted))),
         }
-        F::HasDatabasePrivilege => {
-            let found = database(snapshot, rest, 0)?;
-            let wanted = wanted(words, OF_DATABASES)?;
-            truth(found.map(|it| holds(snapshot, whose, it.owner, &it.grants, &wanted)))
+    }
+
+    fn on_schema(&self) -> Result<Option<Value>, SqlError> {
+        let oid = self.named(|name| {
+            names::namespace_named(self.snapshot, name).ok_or_else(|| {
+                SqlError::new(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{name}\" does not exist"))
+            })
+        })?;
+        let wanted = wanted(self.words, OF_SCHEMAS)?;
+        if matches!(oid, PG_CATALOG | INFORMATION_SCHEMA) {
+            let usage =
+                Grant { role: 0, column: None, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
+            return truth(Some(holds(self.snapshot, self.whose, FIRST_ROLE, &[usage], &wanted)));
         }
-        F::HasTablespacePrivilege => {
-            let there = match rest.0.first().and_then(Value::as_str) {
-                Some("pg_default") => true,
-                Some("pg_global") => false,
-                Some(name) => {
-                    let message = format!("tablespace \"{name}\" does not exist");
-                    return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, message));
-                }
-                None => rest.oid(0) == DEFAULT_TABLESPACE,
-            };
-            let wanted = wanted(words, CREATE)?;
-            truth(Some(superuser || there && wanted.iter().any(|wanted| !wanted.grantable)))
-        }
-        F::HasFunctionPrivilege => {
-            let oid = match rest.0.first().and_then(Value::as_str) {
-                Some(name) => names::id_of(snapshot, Kind::Regprocedure, name)?.ok_or_else(|| {
-                    SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("function \"{name}\" does not exist"))
-                })?,
-                None => rest.oid(0),
-            };
-            for_all(words, EXECUTE, superuser, routine::by_oid(oid).is_some())
-        }
-        F::HasTypePrivilege => {
-            let oid = match rest.0.first().and_then(Value::as_str) {
-                Some(name) => names::id_of(snapshot, Kind::Regtype, name)?.ok_or_else(|| {
-                    SqlError::new(SqlState::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"))
-                })?,
-                None => rest.oid(0),
-            };
-            for_all(words, USAGE, superuser, Kind::from_oid(oid).is_some())
-        }
-        F::HasLanguagePrivilege => {
-            let there = match rest.0.first().and_then(Value::as_str) {
-                Some("internal") => true,
-                Some(name) => {
-                    let message = format!("language \"{name}\" does not exist");
-                    return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, message));
-                }
-                None => rest.oid(0) == routine::INTERNAL_LANGUAGE,
-            };
-            for_all(words, USAGE, superuser, there)
-        }
-        F::HasRole => {
-            let of = match rest.0.first() {
-                Some(of) => role(snapshot, of)?,
-                None => 0,
-            };
-            let wanted = wanted(words, OF_ROLES)?;
-            truth(Some(wanted.iter().any(|wanted| match wanted.bit {
-                _ if wanted.grantable => schema.administers(whose, of),
-                USAGE_OF => schema.is_member(whose, of),
-                SET_OF => schema.may_become(whose, of),
-                _ => superuser || schema.is_within(whose, of),
-            })))
-        }
-        _ => Ok(None),
+        let namespace = self.snapshot.schema.namespace_by_oid(oid);
+        truth(namespace.map(|it| holds(self.snapshot, self.whose, it.owner, &it.grants, &wanted)))
+    }
+
+    fn on_tablespace(&self) -> Result<Option<Value>, SqlError> {
+        let oid = self.named(|name| match name {
+            "pg_default" => Ok(DEFAULT_TABLESPACE),
+            "pg_global" => Ok(0),
+            name => Err(undefined("tablespace", name)),
+        })?;
+        let wanted = wanted(self.words, CREATE)?;
+        let there = oid == DEFAULT_TABLESPACE;
+        truth(Some(self.is_superuser() || there && wanted.iter().any(|wanted| !wanted.grantable)))
+    }
+
+    fn in_role(&self) -> Result<Option<Value>, SqlError> {
+        let (schema, whose) = (&self.snapshot.schema, self.whose);
+        let of = self.rest.0.first().map_or(Ok(0), |of| role(self.snapshot, of))?;
+        let wanted = wanted(self.words, OF_ROLES)?;
+        truth(Some(wanted.iter().any(|wanted| match wanted.bit {
+            _ if wanted.grantable => schema.administers(whose, of),
+            USAGE_OF => schema.is_member(whose, of),
+            SET_OF => schema.may_become(whose, of),
+            _ => self.is_superuser() || schema.is_within(whose, of),
+        })))
     }
 }
 
-/// What everybody may do with something that is there.
-fn for_all(text: &str, words: Words, superuser: bool, there: bool) -> Result<Option<Value>, SqlError> {
-    let wanted = wanted(text, words)?;
-    truth(there.then(|| superuser || wanted.iter().any(|wanted| !wanted.grantable)))
+fn undefined(what: &str, name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_OBJECT, format!("{what} \"{name}\" does not exist"))
 }

@@ -11,7 +11,7 @@ use crate::{
 
 /// A field's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[expect(missing_docs, reason = "their names say it")]
 pub enum Field {
     Microsecond,
     Millisecond,

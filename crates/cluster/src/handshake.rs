@@ -1,9 +1,222 @@
 //! Who may follow whom, and from where: decided from what both sides say, without any I/O.
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
-use freshet_cluster::term::{Agreement, Living, TermHistory};
+use freshet_base::{ClusterId, NodeId, Safety, Stamp, Term};
+use serde::{Deserialize, Serialize};
 
-use crate::wire::{Continue, Hello, Purpose, Refusal, Wait, Welcome};
+use crate::term::{Agreement, Living, TermHistory};
+
+/// Where a log stands that wants to be continued.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continue {
+    /// Its terms.
+    pub history: TermHistory,
+    /// Its end.
+    pub received: Stamp,
+    /// The end of its persistent part.
+    pub persisted: Stamp,
+    /// How many bytes its ring holds.
+    pub capacity: u64,
+    /// Where its ring has room up to.
+    pub may_send_until: Stamp,
+}
+
+/// How a log goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The cluster; an empty standby adopts it.
+    pub cluster: ClusterId,
+    /// Who sends.
+    pub node: NodeId,
+    /// Whose log the sender's is, from the primary on, if it is a relay.
+    pub above: Vec<NodeId>,
+    /// The primary's term.
+    pub term: Term,
+    /// Its terms.
+    pub history: TermHistory,
+    /// The receiver's log is the sender's up to here: cut what lies beyond. Blocks follow from
+    /// here.
+    pub cut_at: Stamp,
+    /// Where the sender's log ends now; for Fetch also where the blocks will end.
+    pub end: Stamp,
+    /// The sender is silent no longer than this, in milliseconds.
+    pub keep_alive_ms: u32,
+}
+
+/// Why a connection is refused or ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// Two clusters met.
+    #[error("{node} belongs to cluster {theirs}, not to {ours}: check the address, or start with an empty directory")]
+    OtherCluster {
+        /// Who refuses.
+        node: NodeId,
+        /// Its cluster.
+        theirs: ClusterId,
+        /// The cluster of whoever connected.
+        ours: ClusterId,
+    },
+    /// A later term is in force.
+    #[error("term {asked} is over: term {highest} is in force{}", at(.leader))]
+    Fenced {
+        /// The term of whoever is refused.
+        asked: Term,
+        /// The term in force.
+        highest: Term,
+        /// Its holder, where known.
+        holder: Option<NodeId>,
+        /// Where that can be reached, if known.
+        leader: Option<String>,
+    },
+    /// Only a primary has standbys.
+    #[error("{node} is not a primary{}", at(.leader))]
+    NotPrimary {
+        /// Who refuses.
+        node: NodeId,
+        /// Whom it follows, if anybody.
+        leader: Option<String>,
+    },
+    /// To a primary of before that comes back: another node reigns.
+    #[error("{node} reigns in term {term}{}", at(.leader))]
+    Reigned {
+        /// Who reigns.
+        node: NodeId,
+        /// In which term.
+        term: Term,
+        /// Where that node can be reached, if known.
+        leader: Option<String>,
+    },
+    /// Two nodes reigned in the same term.
+    #[error(
+        "the logs cannot be reconciled: term {term} begins at {here} in the one and at {there} in the other; \
+         decide which node is right and start the other with an empty directory"
+    )]
+    SameTermTwice {
+        /// That term.
+        term: Term,
+        /// In the log of whoever refuses.
+        here: Stamp,
+        /// In the other.
+        there: Stamp,
+    },
+    /// The standby's ring cannot hold what is sent at once.
+    #[error("a log buffer of {capacity} bytes is too small for this primary: configure at least {needed}")]
+    BufferTooSmall {
+        /// The standby's.
+        capacity: u64,
+        /// What it takes.
+        needed: u64,
+    },
+    /// The log that the standby lacks is not there any more.
+    #[error(
+        "the log from {from} on is no longer kept by the primary: {why}; \
+         start the standby with an empty directory from a checkpoint, or use persistence domain file on the primary"
+    )]
+    LogGone {
+        /// What is lacking.
+        from: Stamp,
+        /// What the log says.
+        why: String,
+    },
+    /// A node met itself.
+    #[error("{node} connected to itself: check the address of the primary")]
+    Myself {
+        /// That node.
+        node: NodeId,
+    },
+    /// A relay was asked by one whose log its own is.
+    #[error("{node} follows {above}, which cannot follow it in turn")]
+    Circle {
+        /// Who refuses.
+        node: NodeId,
+        /// Who asked.
+        above: NodeId,
+    },
+    /// A relay cannot say yet how a log goes on: come again.
+    #[error("{node} cannot be followed yet: {why}")]
+    Later {
+        /// Who refuses.
+        node: NodeId,
+        /// What has to happen first.
+        why: Wait,
+    },
+    /// The caller has not proved its id, or may not ask this.
+    #[error("not a member of this cluster: {0}")]
+    NotMember(String),
+    /// A newcomer is refused.
+    #[error("{0}")]
+    NotEnrolled(String),
+    /// No honest node can have reached such a term.
+    #[error(
+        "term {asked} cannot be: the latest that this node knows of is {highest}; \
+         see \"A wrong term\" in docs/operations.md"
+    )]
+    Leap {
+        /// The term that was claimed.
+        asked: Term,
+        /// The latest one known here.
+        highest: Term,
+    },
+    /// The other side did what it should not.
+    #[error("protocol violation: {0}")]
+    Violation(String),
+    /// The node cannot go on.
+    #[error("the node cannot go on: {0}")]
+    Failed(String),
+    /// Another synchronous standby would not be counted right.
+    #[error(
+        "the primary has its {configured} synchronous standby(s) already ({}), and safety level {safety} \
+         counts them: raise `standbys` on every node, start this one with `asynchronous`, or give it the \
+         address of one of these that is gone; a restart of the primary forgets those that do not come back",
+        names(.members)
+    )]
+    TooManyStandbys {
+        /// How many the primary is configured with.
+        configured: u32,
+        /// Its safety level.
+        safety: Safety,
+        /// Who they are.
+        members: Vec<NodeId>,
+    },
+    /// A newer connection of the same standby took its place, or the node stops.
+    #[error("the connection is no longer needed: {0}")]
+    Superseded(String),
+}
+
+impl Refusal {
+    /// The answer to a node that speaks for term `asked`, which is refused because `highest` is in
+    /// force: it is of the past, or cannot be.
+    pub fn of_term(asked: Term, highest: Term, holder: Option<NodeId>, leader: Option<String>) -> Self {
+        match asked > highest {
+            true => Self::Leap { asked, highest },
+            false => Self::Fenced { asked, highest, holder, leader },
+        }
+    }
+}
+
+fn names(nodes: &[NodeId]) -> String {
+    let names: Vec<_> = nodes.iter().map(NodeId::to_string).collect();
+    names.join(", ")
+}
+
+/// Why a relay asks to come again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Wait {
+    /// It follows nobody at present.
+    #[error("it follows nobody at present")]
+    Lost,
+    /// Its log is the shorter one.
+    #[error("its log ends at {end}, this one at {received}")]
+    Behind {
+        /// Where its log ends.
+        end: Stamp,
+        /// Where the other's ends.
+        received: Stamp,
+    },
+}
+
+fn at(leader: &Option<String>) -> String {
+    leader.as_ref().map_or(String::new(), |address| format!("; the primary is at {address}"))
+}
 
 /// The side that has the log.
 #[derive(Clone, Debug)]
@@ -40,7 +253,8 @@ pub struct Agreed {
 /// Decides whether the node that introduces itself may continue its log from this host's.
 ///
 /// # Errors
-/// [`Refusal`], to be sent to it. [`Refusal::Fenced`] with a term above the host's means that the host itself is of the past.
+/// [`Refusal`], to be sent to it. [`Refusal::Fenced`] with a term above the host's means that the
+/// host itself is of the past.
 pub fn consider(
     host: &Host,
     cluster: Option<ClusterId>,
@@ -66,7 +280,8 @@ pub fn consider(
     }
     let cut_at = agree(&host.history, host.end, &log.history, log.received)?;
     if !host.above.is_empty() && cut_at == host.end && log.received > cut_at {
-        // That a relay is merely behind is no reason to forget anything: it may be committed, and readers may have seen it.
+        // That a relay is merely behind is no reason to forget anything: it may be committed, and
+        // readers may have seen it.
         return Err(Refusal::Later { node: host.node, why: Wait::Behind { end: host.end, received: log.received } });
     }
     let room = cut_at.0.saturating_add(log.capacity);
@@ -82,31 +297,16 @@ pub fn consider(
             cut_at,
             end: host.end,
             keep_alive_ms: host.keep_alive_ms,
-            offer: None,
-            bare: false,
         },
     })
 }
 
-/// Whether `node`, which belongs to `cluster`, may answer a node that introduces itself with
-/// `hello`. A message that can fence, redirect or cut has to name this cluster. A node without a
-/// cluster may ask which this is, and join.
-///
-/// # Errors
-/// [`Refusal`], to be sent to it.
-pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> Result<(), Refusal> {
-    check_cluster(node, cluster, hello.cluster)?;
-    match (hello.cluster, &hello.purpose) {
-        (None, Purpose::Announce { .. } | Purpose::Consult { .. } | Purpose::Fetch { .. }) => {
-            Err(Refusal::NotMember("it does not say to which cluster it belongs".into()))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Whether a caller of cluster `ours` may talk to `node`, which belongs to `theirs`. One without a
 /// cluster may.
-fn check_cluster(node: NodeId, theirs: Option<ClusterId>, ours: Option<ClusterId>) -> Result<(), Refusal> {
+///
+/// # Errors
+/// [`Refusal::OtherCluster`].
+pub fn check_cluster(node: NodeId, theirs: Option<ClusterId>, ours: Option<ClusterId>) -> Result<(), Refusal> {
     match (theirs, ours) {
         (Some(theirs), Some(ours)) if ours != theirs => Err(Refusal::OtherCluster { node, theirs, ours }),
         _ => Ok(()),
@@ -119,7 +319,7 @@ fn check_cluster(node: NodeId, theirs: Option<ClusterId>, ours: Option<ClusterId
 ///
 /// # Errors
 /// [`Refusal::Reigned`], with the address of the one that reigns if it is known.
-pub(crate) fn check_comes_back(
+pub fn check_comes_back(
     node: NodeId,
     comes_back: Option<Term>,
     living: impl FnOnce() -> Option<(Living, Option<String>)>,
@@ -167,7 +367,7 @@ pub fn check_welcome(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use freshet_cluster::term::Reign;
+    use crate::term::Reign;
 
     fn history(reigns: &[(u32, u64)]) -> TermHistory {
         let reigns: Vec<_> =

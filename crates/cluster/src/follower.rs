@@ -1,0 +1,601 @@
+//! Follow: what a standby decides. Its log is cut where the primary's parts from it, what was
+//! received is accepted, persisted, acknowledged, replayed and shown; and as a relay it passes all
+//! of that on.
+//!
+//! ```text
+//!   welcomed ─▶ cut ─▶ linked ─▶ accepted ─▶ persisted ─▶ ack
+//!                                        └─▶ replayed  ─▶ visible
+//! ```
+//!
+//! [`Follower`] is told by [`Event`]s what has happened, and answers what has to be done. Whoever
+//! drives it has the log, the tables, and the connections. The law of the watermarks is asserted
+//! after each event: `visible <= replayed <= received`, `persisted <= received`.
+//!
+//! Readers see the last end of a transaction at or below min(replayed, own persisted, globally
+//! persistent). A node that began with a fuzzy checkpoint shows nothing before it has replayed the
+//! log up to the checkpoint's end (the floor): below, it is no state of the database.
+
+mod queue;
+
+use std::time::Duration;
+
+use freshet_base::{NodeId, Safety, Stamp, Term, check};
+use serde::{Deserialize, Serialize};
+
+use self::queue::Queue;
+use crate::{
+    Moment, commit_rule,
+    commit_rule::Member,
+    handshake::{Refusal, Welcome, check_welcome},
+    in_sync::InSyncSet,
+    relay::{Relay, RelayAck},
+    term::{Fence, Living, TermState},
+};
+
+/// When a standby replays what it receives, and when it acknowledges it (Query Fresh, sections 3.2
+/// and 4.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplayMode {
+    /// It acknowledges what is persistent; replay follows by itself (replay pipelining, Query Fresh
+    /// section 3.2).
+    #[default]
+    Pipelined,
+    /// It acknowledges what is replayed too, so replay is on the commit path and a take-over finds
+    /// nothing left to replay. Readers here see a commit only when the primary has told of it, later
+    /// than its client.
+    Synchronous,
+    /// It acknowledges what is persistent, and replays nothing while it follows (Query Fresh,
+    /// section 4.6, "NoReplay"): its readers see what they saw when it started. Room in the log
+    /// buffer is given back when it is persistent. A take-over replays everything first, from the
+    /// log's files where it is not in the buffer any more, and so does a restart.
+    None,
+}
+
+impl std::str::FromStr for ReplayMode {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "pipelined" => Ok(Self::Pipelined),
+            "synchronous" => Ok(Self::Synchronous),
+            "none" => Ok(Self::None),
+            _ => Err(format!("unknown replay policy {text:?}: use none, synchronous or pipelined")),
+        }
+    }
+}
+
+impl std::fmt::Display for ReplayMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Pipelined => "pipelined",
+            Self::Synchronous => "synchronous",
+            Self::None => "none",
+        })
+    }
+}
+
+/// How a relay acknowledges for those below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelayRules {
+    /// What it acknowledges to whom it follows.
+    pub ack: RelayAck,
+    /// How many standbys it is meant to have.
+    pub standbys: u32,
+    /// How long one of them may leave something unacknowledged before it is not waited for.
+    pub standby_timeout: Duration,
+}
+
+/// A standby's parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct FollowerConfig {
+    /// When batches are replayed and acknowledged.
+    pub replay: ReplayMode,
+    /// What the log buffer holds, in bytes.
+    pub capacity: u64,
+    /// How long a node that reigns may be silent.
+    pub patience: Duration,
+    /// If this node feeds standbys of its own.
+    pub relay: Option<RelayRules>,
+}
+
+/// Where a standby's log stands when it starts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Begun {
+    /// Its end.
+    pub received: Stamp,
+    /// The end of its persistent part.
+    pub persisted: Stamp,
+    /// Replayed up to here.
+    pub replayed: Stamp,
+    /// Known to be persistent wherever the safety level demands.
+    pub global: Stamp,
+    /// Readers see nothing below this.
+    pub floor: Stamp,
+}
+
+/// What a standby holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ack {
+    /// Its log is persistent up to here (and replayed, if replay is synchronous).
+    pub persisted: Stamp,
+    /// Ready to receive up to here.
+    pub may_send_until: Stamp,
+    /// Replayed up to here.
+    pub replayed: Stamp,
+    /// Its readers see up to here.
+    pub visible: Stamp,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// The primary, or the relay above, says that this is globally persistent.
+    Told(Stamp),
+    /// Whole blocks have become part of the log: up to the last of these, which are ends of blocks,
+    /// ascending.
+    Accepted(&'a [Stamp]),
+    /// The log is persistent up to here.
+    Persisted(Stamp),
+    /// The piece that ends here is replayed.
+    Replayed(Stamp),
+    /// Of a relay: something happened below.
+    Below(commit_rule::Event),
+}
+
+/// What has to be done now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Decision {
+    /// Readers see everything up to here from now on.
+    pub show: Option<Stamp>,
+    /// There is something to replay, where there was nothing before.
+    pub replay: bool,
+    /// Of a relay: those below are to be told that this is globally persistent.
+    pub down: Option<Stamp>,
+    /// Of a relay: the place of one of those below is another than before.
+    pub places: bool,
+}
+
+/// How to enter the terms of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Who reigns: the fence has to rise for it before anything is done.
+    pub primary: NodeId,
+    /// Where the own log has to be cut before the terms are entered, if it is longer.
+    pub cut: Option<Stamp>,
+}
+
+/// Why a log is not followed although its sender welcomes this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotEntered {
+    /// The sender is told why.
+    Refused(Refusal),
+    /// The sender is a relay, and commits may count on this node, or it has come upon that relay by
+    /// itself: it has to follow this primary.
+    Counted(NodeId),
+}
+
+/// The log has to be cut below what readers have seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// What they have seen.
+    pub visible: Stamp,
+}
+
+/// The connection to whom this node follows.
+#[derive(Clone, Debug)]
+struct Link {
+    term: Term,
+    relayed: bool,
+    /// Acknowledged. The log is received from here on, and what was cut away does not count.
+    acked: Stamp,
+    credit: Stamp,
+    visible: Stamp,
+    /// The primary wants to hear at once what becomes visible.
+    tells_visible: bool,
+    last: Moment,
+}
+
+/// What is passed on while the log just continues: the term, and through whom it comes, are the
+/// same, and nothing was cut.
+#[derive(Clone, Debug)]
+struct Passing {
+    rule: Relay,
+    term: Term,
+    above: Vec<NodeId>,
+}
+
+/// Through whom the log comes, from the primary on.
+fn path(welcome: &Welcome) -> Vec<NodeId> {
+    welcome.above.iter().copied().chain([welcome.node]).collect()
+}
+
+/// A standby's state.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    me: NodeId,
+    config: FollowerConfig,
+    received: Stamp,
+    persisted: Stamp,
+    queue: Queue,
+    global: Stamp,
+    /// A primary has said so; else it was lowered since, and may stand within a transaction.
+    global_is_told: bool,
+    floor: Stamp,
+    visible: Stamp,
+    link: Option<Link>,
+    passing: Option<Passing>,
+    /// An in-sync set was received and could not be noted.
+    unnoted: bool,
+    told: Option<(u32, Safety)>,
+    heard_of: Option<(Living, Moment)>,
+}
+
+impl Follower {
+    /// The standby `me`.
+    pub fn new(me: NodeId, config: FollowerConfig, begun: Begun) -> Self {
+        let Begun { received, persisted, replayed, global, floor } = begun;
+        let until = match config.replay {
+            ReplayMode::Pipelined | ReplayMode::Synchronous => Stamp::MAX,
+            // Below the floor there is nothing that readers could see.
+            ReplayMode::None => floor,
+        };
+        let global = global.min(persisted);
+        let first = Some(replayed.min(global)).filter(|first| *first >= floor);
+        Self {
+            me,
+            config,
+            received,
+            persisted,
+            queue: Queue::new(replayed, received, until),
+            global,
+            global_is_told: false,
+            floor,
+            visible: first.unwrap_or_default(),
+            link: None,
+            passing: None,
+            unnoted: false,
+            told: None,
+            heard_of: None,
+        }
+    }
+
+    /// A sender says how its log would continue this one. `sought`: this node was not told to
+    /// follow that sender.
+    ///
+    /// # Errors
+    /// [`NotEntered`]; nothing has changed.
+    pub fn welcomed(&self, welcome: &Welcome, state: &TermState, sought: bool) -> Result<Entry, NotEntered> {
+        let checked = check_welcome(welcome, state.cluster, &state.history, self.received);
+        checked.map_err(NotEntered::Refused)?;
+        let primary = match welcome.above.first().copied() {
+            None => welcome.node,
+            Some(_) if welcome.above.contains(&self.me) => {
+                return Err(NotEntered::Refused(Refusal::Circle { node: welcome.node, above: self.me }));
+            }
+            Some(primary) if sought || state.may_wait_for(self.me) => return Err(NotEntered::Counted(primary)),
+            Some(primary) => primary,
+        };
+        let cut = Some(welcome.cut_at).filter(|cut_at| *cut_at < self.received);
+        Ok(Entry { primary, cut })
+    }
+
+    /// Whether the log may be cut at `at`.
+    ///
+    /// # Errors
+    /// [`Seen`]; then it must not be.
+    pub fn may_cut(&self, at: Stamp) -> Result<(), Seen> {
+        if self.visible > at { Err(Seen { visible: self.visible }) } else { Ok(()) }
+    }
+
+    /// The log is about to be cut at `at`: nothing more is replayed until that is done.
+    ///
+    /// # Errors
+    /// As for [`Follower::may_cut`].
+    pub fn hold(&mut self, at: Stamp) -> Result<(), Seen> {
+        self.may_cut(at)?;
+        self.queue.hold(true);
+        Ok(())
+    }
+
+    /// The log was cut at `at`, while nothing was replayed: tables, log and relay know of nothing
+    /// beyond. What was committed beyond was lost, in a take-over that was forced.
+    pub fn cut(&mut self, at: Stamp) {
+        self.queue.cut(at);
+        self.queue.hold(false);
+        self.received = self.received.min(at);
+        self.persisted = self.persisted.min(at);
+        self.lower_global(at);
+        self.passing = None;
+        self.check();
+    }
+
+    /// It was not cut.
+    pub fn not_cut(&mut self) {
+        self.queue.hold(false);
+    }
+
+    /// The sender's terms are entered: this log is a prefix of the sender's, and continues with it.
+    /// What was told to be globally persistent beyond was said of another log.
+    pub fn entered(&mut self, welcome: &Welcome) {
+        self.lower_global(welcome.cut_at);
+    }
+
+    fn lower_global(&mut self, at: Stamp) {
+        if at < self.global {
+            (self.global, self.global_is_told) = (at, false);
+        }
+    }
+
+    /// What follows is acknowledged from here on.
+    pub fn linked(&mut self, welcome: &Welcome) {
+        let relayed = !welcome.above.is_empty();
+        self.link = Some(Link {
+            term: welcome.term,
+            relayed,
+            acked: self.to_acknowledge(),
+            credit: Stamp::ZERO,
+            visible: Stamp::ZERO,
+            tells_visible: false,
+            last: Moment::default(),
+        });
+    }
+
+    /// Whether those below this relay just continue under `welcome`: the term, and the way that the
+    /// log takes, are what they were, and nothing was cut. Else they have to agree again.
+    pub fn continues(&self, welcome: &Welcome) -> bool {
+        let same = |passing: &Passing| passing.term == welcome.term && passing.above == path(welcome);
+        self.passing.as_ref().is_some_and(same)
+    }
+
+    /// Passes on, as a relay, what follows `welcome`; those below have yet to agree.
+    pub fn pass_on(&mut self, welcome: &Welcome, now: Moment) {
+        let Some(RelayRules { ack, standbys, standby_timeout }) = self.config.relay else { return };
+        let mut rule = Relay::new(ack, standbys, standby_timeout, self.persisted, now);
+        // Those below rely on what they are told standing between transactions.
+        if self.global_is_told {
+            rule.heard_global(self.global);
+        }
+        self.passing = Some(Passing { rule, term: welcome.term, above: path(welcome) });
+    }
+
+    /// The connection is over.
+    pub fn closed(&mut self) {
+        self.link = None;
+    }
+
+    /// Nothing is passed on any more.
+    pub fn passes_nothing(&mut self) {
+        self.passing = None;
+    }
+
+    /// Whether what comes in `term` may be taken in.
+    pub fn takes(&self, term: Term, fence: &Fence) -> bool {
+        self.link.as_ref().is_some_and(|link| link.term == term) && fence.admits(term)
+    }
+
+    /// Takes an event in, and says what follows. `transaction_end` says where the last transaction
+    /// ends at or below a stamp: nothing is shown of one that is not there as a whole.
+    pub fn apply(&mut self, event: Event<'_>, now: Moment, transaction_end: impl Fn(Stamp) -> Stamp) -> Decision {
+        let down = self.downward();
+        let mut decision = Decision::default();
+        match event {
+            Event::Told(global) => {
+                if global >= self.global {
+                    (self.global, self.global_is_told) = (global, true);
+                }
+                if let Some(passing) = &mut self.passing {
+                    passing.rule.heard_global(global);
+                }
+            }
+            Event::Accepted(ends) => {
+                self.received = ends.last().copied().unwrap_or_default().max(self.received);
+                decision.replay = self.queue.push(ends);
+            }
+            Event::Persisted(to) => {
+                self.persisted = self.persisted.max(to);
+                if let Some(passing) = &mut self.passing {
+                    decision.places = passing.rule.persisted(to, now).changed;
+                }
+            }
+            Event::Replayed(to) => self.queue.done(to),
+            Event::Below(event) => {
+                if let Some(passing) = &mut self.passing {
+                    decision.places = passing.rule.downstream(event, now).changed;
+                }
+            }
+        }
+        decision.show = self.show(transaction_end);
+        decision.down = self.downward().filter(|now| down.is_none_or(|before| *now > before));
+        self.check();
+        decision
+    }
+
+    fn show(&mut self, transaction_end: impl Fn(Stamp) -> Stamp) -> Option<Stamp> {
+        let least = self.replayed().min(self.global).min(self.persisted);
+        if least <= self.visible {
+            return None;
+        }
+        // What a primary tells always stands between transactions, whether the end is remembered
+        // here or not.
+        let told = self.global_is_told && least == self.global;
+        let whole = if told { least } else { transaction_end(least) };
+        let shown = whole >= self.floor && whole > self.visible;
+        if shown {
+            self.visible = whole;
+        }
+        shown.then_some(whole)
+    }
+
+    fn check(&self) {
+        check(&[("visible", self.visible), ("replayed", self.replayed()), ("received", self.received)]);
+        check(&[("persisted", self.persisted), ("received", self.received)]);
+    }
+
+    /// What commits may count on here: persistent, replayed if that is synchronous, and persistent
+    /// below if this relay acknowledges for its standbys too.
+    pub fn to_acknowledge(&self) -> Stamp {
+        let mut acked = self.persisted;
+        if let Some(passing) = &self.passing {
+            acked = acked.min(passing.rule.upward());
+        }
+        if self.config.replay == ReplayMode::Synchronous {
+            acked = acked.min(self.replayed());
+        }
+        acked
+    }
+
+    /// What to acknowledge now, if more is persistent than the primary knows, or visible and it
+    /// wants to know that, if the room, which reaches to `credit`, has grown by a quarter of the
+    /// buffer, or `anyway`; and only if `admits` says, now, that the connection's term counts. (The
+    /// fence is looked at after `persisted` was: see [`Follower::persisted`].)
+    pub fn ack(&mut self, credit: Stamp, now: Moment, anyway: bool, admits: impl FnOnce(Term) -> bool) -> Option<Ack> {
+        let (persisted, replayed, visible) = (self.to_acknowledge(), self.replayed(), self.visible);
+        let link = self.link.as_mut().filter(|_| !self.unnoted)?;
+        let shows = link.tells_visible && visible > link.visible;
+        let room = credit.0.saturating_sub(link.credit.0) >= self.config.capacity / 4;
+        if !(shows || room || anyway || persisted > link.acked) || !admits(link.term) {
+            return None;
+        }
+        link.acked = link.acked.max(persisted);
+        link.credit = link.credit.max(credit);
+        (link.visible, link.last) = (visible, now);
+        Some(Ack { persisted, may_send_until: credit, replayed, visible })
+    }
+
+    /// When something was acknowledged last on the present connection.
+    pub fn last_ack(&self) -> Option<Moment> {
+        self.link.as_ref().map(|link| link.last)
+    }
+
+    /// Whether the primary wants to hear at once what becomes visible, from the next
+    /// [`Follower::ack`] on.
+    pub fn tell_visible(&mut self, tell: bool) {
+        if let Some(link) = &mut self.link {
+            link.tells_visible = tell;
+        }
+    }
+
+    /// Takes the next piece of at most `limit` bytes to be replayed (more if a single block is
+    /// longer): puts ends of blocks into `piece`, which ends with the last of them, and says where it
+    /// begins. [`Event::Replayed`] follows, or [`Follower::replay_failed`].
+    pub fn next_piece(&mut self, limit: u64, piece: &mut Vec<Stamp>) -> Option<Stamp> {
+        self.queue.next(limit, piece)
+    }
+
+    /// A piece could not be replayed: nothing is replayed any more.
+    pub fn replay_failed(&mut self) {
+        self.queue.fail();
+    }
+
+    /// Whether a piece is being replayed.
+    pub fn is_replaying(&self) -> bool {
+        self.queue.is_running()
+    }
+
+    /// Whether the next piece can be taken.
+    pub fn is_replay_ready(&self) -> bool {
+        self.queue.is_ready()
+    }
+
+    /// Everything up to `to` has to be replayed, whatever the mode. Says whether there is something
+    /// to do for that.
+    pub fn replay_until(&mut self, to: Stamp) -> bool {
+        self.queue.extend(to);
+        self.queue.is_ready()
+    }
+
+    /// An in-sync set has arrived and was noted durably; says whether this node has to leave the
+    /// relay that it follows, because commits may count on it.
+    #[must_use]
+    pub fn noted(&self, set: &InSyncSet) -> bool {
+        set.may_have(self.me) && self.link.as_ref().is_some_and(|link| link.relayed)
+    }
+
+    /// An in-sync set has arrived and could not be noted: what is behind its record must not be
+    /// acknowledged.
+    pub fn not_noted(&mut self) {
+        self.unnoted = true;
+    }
+
+    /// The primary says how many standbys the cluster is meant to have, and its safety level.
+    pub fn told_level(&mut self, standbys: u32, safety: Safety) {
+        self.told = Some((standbys, safety));
+    }
+
+    /// What the primary has said of that since this node started.
+    pub fn level(&self) -> Option<(u32, Safety)> {
+        self.told
+    }
+
+    /// A node reigns, or is about to, as it says itself.
+    pub fn heard_of(&mut self, reign: Living, now: Moment) {
+        self.heard_of = Some((reign, now));
+    }
+
+    /// The reign under which this node lives, as far as that is known, and whether that is known
+    /// only by hearsay: its log flows here, or it was heard of no longer ago than a primary may be
+    /// silent.
+    pub fn living(&self, fence: &Fence, now: Moment) -> Option<(Living, bool)> {
+        let reign = Living { term: fence.highest(), node: fence.holder()? };
+        if self.link.as_ref().is_some_and(|link| link.term == reign.term) {
+            return Some((reign, false));
+        }
+        let recent = |(heard, at): &(Living, Moment)| *heard == reign && now.since(*at) < self.config.patience;
+        self.heard_of.as_ref().is_some_and(recent).then_some((reign, true))
+    }
+
+    /// When time alone can next change something: only of a relay, and for those below.
+    pub fn next_deadline(&self) -> Option<Moment> {
+        self.passing.as_ref().and_then(|passing| passing.rule.next_deadline())
+    }
+
+    /// Those below, if this node is a relay that passes something on.
+    pub fn members(&self) -> impl Iterator<Item = (NodeId, &Member)> {
+        self.passing.iter().flat_map(|passing| passing.rule.members())
+    }
+
+    /// What a relay tells those below to be globally persistent; `None` while nothing is passed on.
+    pub fn downward(&self) -> Option<Stamp> {
+        self.passing.as_ref().map(|passing| passing.rule.downward())
+    }
+
+    /// The end of the log.
+    pub fn received(&self) -> Stamp {
+        self.received
+    }
+
+    /// The end of its persistent part, as far as it was told. What is persisted after the fence has
+    /// risen is acknowledged to no earlier term, so a candidate may be told this from then on.
+    pub fn persisted(&self) -> Stamp {
+        self.persisted
+    }
+
+    /// Replayed up to here.
+    pub fn replayed(&self) -> Stamp {
+        self.queue.replayed()
+    }
+
+    /// Told to be persistent wherever the safety level demands.
+    pub fn global(&self) -> Stamp {
+        self.global
+    }
+
+    /// Readers see nothing below this.
+    pub fn floor(&self) -> Stamp {
+        self.floor
+    }
+
+    /// Readers see up to here.
+    pub fn visible(&self) -> Stamp {
+        self.visible
+    }
+
+    /// Where the log buffer has room up to.
+    pub fn free_until(&self) -> Stamp {
+        let replayed = if self.config.replay == ReplayMode::None { Stamp::MAX } else { self.replayed() };
+        self.persisted.min(replayed).plus(self.config.capacity)
+    }
+}
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! What was received and waits for replay.
+
+use std::collections::VecDeque;
+
+use freshet_base::Stamp;
+
+/// Ends of blocks that wait for replay; when there are more, every second one is forgotten, which
+/// makes pieces longer.
+const WAITING: usize = 1 << 16;
+/// Where replay waits to be asked for, ends of blocks closer together than this are of no use.
+const APART: u64 = 1 << 20;
+
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    replayed: Stamp,
+    /// Replayed, or being replayed, up to here.
+    taken: Stamp,
+    /// Ends of blocks beyond, ascending.
+    ends: VecDeque<Stamp>,
+    /// Nothing that begins here or beyond is replayed before it is asked for.
+    until: Stamp,
+    running: bool,
+    held: bool,
+    failed: bool,
+}
+
+impl Queue {
+    pub fn new(replayed: Stamp, received: Stamp, until: Stamp) -> Self {
+        Self {
+            replayed,
+            taken: replayed,
+            ends: (received > replayed).then_some(received).into_iter().collect(),
+            until,
+            running: false,
+            held: false,
+            failed: false,
+        }
+    }
+
+    pub fn replayed(&self) -> Stamp {
+        self.replayed
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.running
+    }
+
+    /// Whether there is something to replay, and it may be.
+    pub fn is_ready(&self) -> bool {
+        !self.running && !self.held && !self.failed && !self.ends.is_empty() && self.taken < self.until
+    }
+
+    /// Ends of blocks that were received. Says whether there is something to replay now, where
+    /// nothing waited before.
+    pub fn push(&mut self, ends: &[Stamp]) -> bool {
+        let idle = self.ends.is_empty();
+        let apart = if self.taken >= self.until { APART } else { 0 };
+        for end in ends {
+            self.push_one(*end, apart);
+        }
+        idle && self.is_ready()
+    }
+
+    /// The last one gives way if it is not `apart` from the one before.
+    fn push_one(&mut self, end: Stamp, apart: u64) {
+        let before = self.ends.len().checked_sub(2).map_or(self.taken, |place| self.ends[place]);
+        if let Some(last) = self.ends.back_mut().filter(|last| last.since(before) < apart) {
+            *last = end;
+            return;
+        }
+        if self.ends.len() >= WAITING {
+            let mut number = 0;
+            self.ends.retain(|_| {
+                number += 1;
+                number % 2 == 0
+            });
+        }
+        self.ends.push_back(end);
+    }
+
+    /// Takes the next piece of at most `limit` bytes; it is being replayed from now on.
+    pub fn next(&mut self, limit: u64, piece: &mut Vec<Stamp>) -> Option<Stamp> {
+        if !self.is_ready() {
+            return None;
+        }
+        let from = self.taken;
+        piece.clear();
+        while let Some(end) = self.ends.front().copied() {
+            if !piece.is_empty() && end.since(from) > limit {
+                break;
+            }
+            piece.push(end);
+            self.ends.pop_front();
+        }
+        self.taken = *piece.last().expect("there was one");
+        self.running = true;
+        Some(from)
+    }
+
+    /// The piece that ends at `to` is replayed.
+    pub fn done(&mut self, to: Stamp) {
+        assert!(self.running && to == self.taken, "only what was taken is replayed");
+        self.running = false;
+        self.replayed = to;
+    }
+
+    pub fn fail(&mut self) {
+        (self.running, self.failed) = (false, true);
+    }
+
+    pub fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
+    pub fn extend(&mut self, to: Stamp) {
+        self.until = self.until.max(to);
+    }
+
+    /// Forgets what lies at and above `at`.
+    pub fn cut(&mut self, at: Stamp) {
+        assert!(!self.running, "nothing is cut while it is replayed");
+        self.taken = self.taken.min(at);
+        self.replayed = self.replayed.min(at);
+        self.ends.retain(|end| *end < at);
+        if self.taken < at {
+            self.ends.push_back(at);
+        }
+    }
+}

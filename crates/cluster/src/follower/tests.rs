@@ -1,0 +1,204 @@
+use freshet_base::ClusterId;
+
+use super::*;
+use crate::{commit_rule, term::TermHistory};
+
+const ME: NodeId = NodeId(2);
+const NOW: Moment = Moment(0);
+
+fn config(replay: ReplayMode) -> FollowerConfig {
+    FollowerConfig { replay, capacity: 1000, patience: Duration::from_secs(1), relay: None }
+}
+
+fn relay() -> FollowerConfig {
+    let rules = RelayRules { ack: RelayAck::Downstream, standbys: 1, standby_timeout: Duration::from_secs(1) };
+    FollowerConfig { relay: Some(rules), ..config(ReplayMode::Pipelined) }
+}
+
+fn welcome(term: u32, cut_at: u64, end: u64) -> Welcome {
+    let mut history = TermHistory::first(Term(1), NodeId(1));
+    if term > 1 {
+        history.begin(Term(term), Stamp(cut_at), NodeId(1)).unwrap();
+    }
+    Welcome {
+        cluster: ClusterId(7),
+        node: NodeId(1),
+        above: Vec::new(),
+        term: Term(term),
+        history,
+        cut_at: Stamp(cut_at),
+        end: Stamp(end),
+        keep_alive_ms: 10,
+    }
+}
+
+/// A standby that follows, and whose transactions end at every hundred.
+struct Bench(Follower);
+
+impl Bench {
+    fn new(config: FollowerConfig) -> Self {
+        let mut follower = Follower::new(ME, config, Begun::default());
+        follower.pass_on(&welcome(1, 0, 0), NOW);
+        follower.linked(&welcome(1, 0, 0));
+        Self(follower)
+    }
+
+    fn tell(&mut self, event: Event<'_>) -> Decision {
+        self.0.apply(event, NOW, |at| Stamp(at.0 / 100 * 100))
+    }
+
+    fn accept(&mut self, ends: &[u64]) -> Decision {
+        let ends: Vec<_> = ends.iter().copied().map(Stamp).collect();
+        self.tell(Event::Accepted(&ends))
+    }
+
+    fn replay(&mut self, limit: u64) -> Option<(u64, u64)> {
+        let mut piece = Vec::new();
+        let from = self.0.next_piece(limit, &mut piece)?;
+        let to = *piece.last().unwrap();
+        let _ = self.tell(Event::Replayed(to));
+        Some((from.0, to.0))
+    }
+
+    fn acked(&mut self) -> Option<u64> {
+        let credit = self.0.free_until();
+        self.0.ack(credit, NOW, false, |_| true).map(|ack| ack.persisted.0)
+    }
+}
+
+#[test]
+fn readers_see_the_least_of_three_and_whole_transactions() {
+    let mut it = Bench::new(config(ReplayMode::Pipelined));
+    assert!(it.accept(&[50, 100, 150]).replay);
+    assert_eq!(it.tell(Event::Persisted(Stamp(150))).show, None);
+    assert_eq!(it.replay(1000), Some((0, 150)));
+    assert_eq!(it.0.visible(), Stamp(0), "nothing was told");
+    assert_eq!(it.tell(Event::Told(Stamp(300))).show, Some(Stamp(100)));
+    assert_eq!(it.acked(), Some(150));
+    assert_eq!(it.acked(), None, "nothing is new");
+    let _ = it.accept(&[200]);
+    assert_eq!(it.replay(1000), Some((150, 200)));
+    assert_eq!(it.0.visible(), Stamp(100), "not persistent here");
+    assert_eq!(it.tell(Event::Persisted(Stamp(200))).show, Some(Stamp(200)));
+}
+
+#[test]
+fn what_was_told_of_another_log_is_not_shown_of_this_one() {
+    let mut it = Bench::new(config(ReplayMode::Pipelined));
+    let _ = (it.accept(&[100, 250]), it.tell(Event::Persisted(Stamp(250))), it.replay(1000));
+    // The old primary has committed more than ever came here.
+    let _ = it.tell(Event::Told(Stamp(470)));
+    assert_eq!((it.0.visible(), it.0.global()), (Stamp(200), Stamp(470)));
+    it.0.closed();
+    let state = TermState::of(ClusterId(7), TermHistory::first(Term(1), NodeId(1)));
+    let next = welcome(2, 250, 250);
+    let entry = it.0.welcomed(&next, &state, false).unwrap();
+    assert_eq!(entry, Entry { primary: NodeId(1), cut: None });
+    it.0.entered(&next);
+    it.0.linked(&next);
+    let _ = (it.accept(&[300, 470]), it.tell(Event::Persisted(Stamp(470))), it.replay(1000));
+    assert_eq!(it.0.visible(), Stamp(200), "the new primary has told nothing yet");
+    assert_eq!(it.tell(Event::Told(Stamp(400))).show, Some(Stamp(400)));
+}
+
+#[test]
+fn a_cut_waits_for_replay_and_forgets_what_lies_beyond() {
+    let mut it = Bench::new(config(ReplayMode::Pipelined));
+    let _ = (it.accept(&[100, 200, 300]), it.tell(Event::Persisted(Stamp(300))));
+    let mut piece = Vec::new();
+    assert_eq!(it.0.next_piece(150, &mut piece), Some(Stamp(0)));
+    it.0.hold(Stamp(50)).unwrap();
+    assert!(it.0.is_replaying());
+    let _ = it.tell(Event::Replayed(Stamp(100)));
+    assert_eq!(it.0.next_piece(150, &mut piece), None, "held");
+    it.0.cut(Stamp(50));
+    assert_eq!((it.0.received(), it.0.persisted(), it.0.replayed()), (Stamp(50), Stamp(50), Stamp(50)));
+    let _ = it.accept(&[120]);
+    assert_eq!(it.replay(1000), Some((50, 120)));
+    // Readers have seen the first hundred: that cannot be taken back.
+    let _ = (it.tell(Event::Persisted(Stamp(120))), it.tell(Event::Told(Stamp(120))));
+    assert_eq!(it.0.hold(Stamp(90)), Err(Seen { visible: Stamp(120) }));
+}
+
+#[test]
+fn modes_differ_in_what_they_acknowledge_and_replay() {
+    let mut it = Bench::new(config(ReplayMode::Synchronous));
+    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Stamp(100))));
+    assert_eq!(it.acked(), Some(0), "only the room is news");
+    it.replay(1000);
+    assert_eq!(it.acked(), Some(100));
+    let mut it = Bench::new(config(ReplayMode::None));
+    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Stamp(100))));
+    assert_eq!((it.acked(), it.replay(1000)), (Some(100), None));
+    assert_eq!(it.0.free_until(), Stamp(1100));
+    assert!(it.0.replay_until(Stamp(100)));
+    assert_eq!(it.replay(1000), Some((0, 100)));
+}
+
+#[test]
+fn nothing_is_acknowledged_behind_a_set_that_was_not_noted_or_to_a_term_that_is_over() {
+    let mut it = Bench::new(config(ReplayMode::Pipelined));
+    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Stamp(100))));
+    assert_eq!(it.0.ack(Stamp(1100), NOW, true, |term| term > Term(1)), None);
+    it.0.not_noted();
+    assert_eq!(it.0.ack(Stamp(1100), NOW, true, |_| true), None);
+    let mut fence = Fence::new(Term(1), None);
+    assert!(it.0.takes(Term(1), &fence) && !it.0.takes(Term(2), &fence));
+    let _ = fence.hear(Term(2), NodeId(3));
+    assert!(!it.0.takes(Term(1), &fence));
+}
+
+#[test]
+fn a_relay_acknowledges_for_those_below_and_tells_them_what_it_was_told() {
+    let mut it = Bench::new(relay());
+    let standby = NodeId(4);
+    let joined = commit_rule::Event::Joined { standby, persisted: Stamp(0), synchronous: true };
+    assert!(it.tell(Event::Below(joined)).places);
+    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Stamp(100))));
+    assert_eq!(it.0.to_acknowledge(), Stamp(0));
+    let _ = it.tell(Event::Below(commit_rule::Event::Acked { standby, persisted: Stamp(100) }));
+    assert_eq!(it.0.to_acknowledge(), Stamp(100));
+    assert_eq!(it.tell(Event::Told(Stamp(100))).down, Some(Stamp(100)));
+    assert!(it.0.continues(&welcome(1, 100, 100)) && !it.0.continues(&welcome(2, 100, 100)));
+    // After a cut that may stand within a transaction it has nothing to tell.
+    let _ = (it.accept(&[150]), it.tell(Event::Persisted(Stamp(150))), it.tell(Event::Told(Stamp(200))));
+    it.0.hold(Stamp(120)).unwrap();
+    it.0.cut(Stamp(120));
+    it.0.pass_on(&welcome(2, 120, 120), NOW);
+    assert_eq!((it.0.global(), it.0.downward()), (Stamp(120), Some(Stamp(0))));
+}
+
+#[test]
+fn one_that_is_counted_on_leaves_a_relay_and_follows_none() {
+    let mut it = Follower::new(ME, config(ReplayMode::Pipelined), Begun::default());
+    let through = |above: &[u64]| Welcome { above: above.iter().copied().map(NodeId).collect(), ..welcome(1, 0, 0) };
+    let mut state = TermState::empty();
+    assert!(it.welcomed(&through(&[9]), &state, false).is_ok());
+    assert_eq!(it.welcomed(&through(&[9]), &state, true), Err(NotEntered::Counted(NodeId(9))));
+    assert!(matches!(it.welcomed(&through(&[9, 2]), &state, false), Err(NotEntered::Refused(Refusal::Circle { .. }))));
+    it.linked(&through(&[9]));
+    let set = InSyncSet { term: Term(1), number: 1, members: [ME].into(), floor: 0, before: Vec::new() };
+    assert!(it.noted(&set));
+    state.note_set(set);
+    assert_eq!(it.welcomed(&through(&[9]), &state, false), Err(NotEntered::Counted(NodeId(9))));
+}
+
+#[test]
+fn a_reign_lives_while_its_log_flows_or_it_was_heard_of() {
+    let mut it = Bench::new(config(ReplayMode::Pipelined)).0;
+    let fence = Fence::new(Term(1), Some(NodeId(1)));
+    let reign = Living { term: Term(1), node: NodeId(1) };
+    assert_eq!(it.living(&fence, NOW), Some((reign, false)));
+    it.closed();
+    assert_eq!(it.living(&fence, NOW), None);
+    it.heard_of(reign, NOW);
+    assert_eq!(it.living(&fence, Moment(999_999)), Some((reign, true)));
+    assert_eq!(it.living(&fence, Moment(1_000_000)), None);
+}
+
+#[test]
+#[should_panic(expected = "persisted 200 is above received 100")]
+fn the_law_is_asserted() {
+    let mut it = Bench::new(config(ReplayMode::Pipelined));
+    let _ = (it.accept(&[100]), it.tell(Event::Persisted(Stamp(200))));
+}

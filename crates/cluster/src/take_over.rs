@@ -1,0 +1,344 @@
+//! Take-over: how a node becomes the primary of a new term (Query Fresh, section 3.4.4).
+//!
+//! 1. Rest: nothing more is received from the old primary.
+//! 2. Sound out: what are the logs of the others like, and would a take-over succeed? No node
+//!    promises anything yet, so a hopeless attempt disturbs no other node.
+//! 3. Consult: every node that can be reached promises the new term, which fences the old primary
+//!    there, and says again what it holds. The own fence rises first.
+//! 4. Fetch: what a more advanced log holds. Then the others are asked again.
+//! 5. Finish: everything received is persistent and replayed. Half a transaction at the end goes.
+//! 6. Begin: the new term is written to the own history, durably.
+//!
+//! [`TakeOver`] decides. Its driver rests, asks, fetches, finishes and begins as it is told; a
+//! promotion and the restart of a former primary are drivers of the same rounds. One round is:
+//! [`TakeOver::raise`], [`TakeOver::question`], [`TakeOver::heard`] for each answer, and
+//! [`TakeOver::decide`].
+
+mod candidacy;
+
+use freshet_base::{NodeId, Safety, Stamp, Term};
+
+pub use self::candidacy::{Candidacy, LogState, Plan};
+use crate::{
+    in_sync::{InSyncSet, Succession},
+    term::{Fence, LastTerm, Living, TermState},
+};
+
+/// A take-over asks this many times, and then gives way to others that want to reign too.
+const ROUNDS: u32 = 16;
+/// A candidate tries again this many times to fetch the end of another log.
+const FETCHES: u32 = 2;
+
+/// The level under which commits were made that must not be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// What they promised.
+    pub safety: Safety,
+    /// How many standbys the cluster is meant to have; `None` where that is not known.
+    pub standbys: Option<u32>,
+}
+
+impl Level {
+    /// The operator's word counts first, then what a primary has said since this node started, then
+    /// this node's own configuration.
+    pub fn known(
+        ordered: (Option<u32>, Option<Safety>),
+        told: Option<(u32, Safety)>,
+        configured: Option<(u32, Safety)>,
+    ) -> Self {
+        let known = told.or(configured);
+        let safety = ordered.1.or(known.map(|known| known.1)).unwrap_or(Safety::OneSafe);
+        Self { safety, standbys: ordered.0.or(known.map(|known| known.0)) }
+    }
+}
+
+/// What a take-over is to keep to.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// What was promised.
+    pub level: Level,
+    /// It continues although acknowledged commits may be lost.
+    pub force: bool,
+    /// A former primary comes back without having been told to ([`Candidacy::comes_back`]). True
+    /// where another node has to answer first, whatever the level.
+    pub comes_back: Option<bool>,
+}
+
+/// What the other nodes are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The candidate's term.
+    pub term: Term,
+    /// Whether the answer is a promise to refuse every earlier term.
+    pub binding: bool,
+    /// Of a former primary that comes back by itself: the latest term that it has heard of.
+    pub comes_back: Option<Term>,
+}
+
+/// What one of them says. A node that says nothing is not heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Its log is like this.
+    Log(LogState),
+    /// To a former primary that comes back: another node reigns.
+    Reigned(Living),
+    /// It has heard of a later term.
+    Higher(Term),
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Step {
+    /// Begin another round.
+    Ask,
+    /// Continue the own log from that node's, which ends at `upto`, and make it persistent. Then
+    /// begin another round; before that, say so if it failed ([`TakeOver::fetch_failed`]).
+    Fetch {
+        /// From whom.
+        from: NodeId,
+        /// Where that node's log ends.
+        upto: Stamp,
+    },
+    /// Finish, and reign from the end of the log on.
+    Finish {
+        /// In this term.
+        term: Term,
+    },
+    /// There is no take-over.
+    Stop(Stopped),
+}
+
+/// Why there is no take-over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// Too few nodes answered.
+    TooFew {
+        /// How many answered, this one included.
+        heard: u32,
+        /// How many it takes.
+        needed: u32,
+    },
+    /// The primary may have changed its in-sync set, and no node that would know was heard.
+    SetUncertain {
+        /// The newest set that any node knows of.
+        newest: Option<InSyncSet>,
+        /// How many of its members answered, this node included if it is one.
+        heard: u32,
+        /// How many it takes.
+        needed: u32,
+    },
+    /// This node comes back, and another has reigned since it did: it follows that one.
+    Superseded {
+        /// The other's reign.
+        reign: Living,
+        /// Whether a node lives under it now.
+        lives: bool,
+    },
+    /// It is an asynchronous standby, and the level rests on the others.
+    Asynchronous,
+    /// Two nodes reigned in one term.
+    SameTermTwice {
+        /// The node whose log disagrees.
+        with: NodeId,
+        /// That term.
+        term: Term,
+    },
+    /// Others want to reign too.
+    Contested(Term),
+}
+
+/// A take-over that is under way.
+#[derive(Clone, Debug)]
+pub struct TakeOver {
+    candidacy: Candidacy,
+    rules: Rules,
+    heard_before: Option<Term>,
+    binding: bool,
+    rounds: u32,
+    failed_fetches: u32,
+}
+
+/// What a reign begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inheritance {
+    /// What its in-sync sets follow.
+    pub succession: Succession,
+    /// What of the log is known to be committed.
+    pub committed: Stamp,
+}
+
+impl TakeOver {
+    /// The node `me`, whose log is `mine`, wants to reign. `state` is what it remembers of terms.
+    pub fn new(me: NodeId, mine: LogState, state: &TermState, rules: Rules) -> Self {
+        let mut candidacy = Candidacy::new(me, mine, &state.fence).reigned(state.reigned);
+        if let Some(asks) = rules.comes_back {
+            candidacy = candidacy.comes_back(asks);
+        }
+        let heard_before = rules.comes_back.map(|_| state.fence.highest());
+        Self { candidacy, rules, heard_before, binding: false, rounds: 0, failed_fetches: 0 }
+    }
+
+    /// The term it asks for.
+    pub fn term(&self) -> Term {
+        self.candidacy.term()
+    }
+
+    /// What it keeps to.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Raises the candidate's own `fence`, if the next question asks for a promise. The fence has
+    /// to be durable before any node is asked.
+    ///
+    /// # Errors
+    /// When there is no larger term.
+    pub fn raise(&mut self, fence: &mut Fence) -> Result<(), LastTerm> {
+        if self.binding { self.candidacy.raise(fence) } else { Ok(()) }
+    }
+
+    /// Begins a round: what to ask every other node. The candidate's own log is `mine` now.
+    pub fn question(&mut self, mine: LogState) -> Question {
+        self.rounds += 1;
+        self.candidacy.fetched(mine);
+        Question { term: self.term(), binding: self.binding, comes_back: self.heard_before }
+    }
+
+    /// A node has answered the last question.
+    pub fn heard(&mut self, node: NodeId, answer: Answer) {
+        match answer {
+            Answer::Log(log) => self.candidacy.promised(node, log),
+            Answer::Reigned(reign) => self.candidacy.told(reign),
+            Answer::Higher(highest) => self.candidacy.refused(highest),
+        }
+    }
+
+    /// Ends a round: all others have answered, or are not waited for any more. The candidate knows
+    /// of `known` nodes, which counts where the size of the cluster is not known.
+    pub fn decide(&mut self, known: u32) -> Step {
+        match self.next(known) {
+            Step::Ask | Step::Fetch { .. } if self.rounds >= ROUNDS => Step::Stop(Stopped::Contested(self.term())),
+            step => step,
+        }
+    }
+
+    fn next(&mut self, known: u32) -> Step {
+        let Level { safety, standbys } = self.rules.level;
+        let nodes = standbys.map_or(known.max(1), |standbys| standbys + 1);
+        let stopped = match self.candidacy.plan(safety, nodes, self.rules.force) {
+            Plan::HigherTerm { at_least } => {
+                self.candidacy.again(at_least);
+                return Step::Ask;
+            }
+            // It would succeed: now the others are asked for their promise.
+            Plan::Fetch { .. } | Plan::Reign { .. } if !self.binding => {
+                self.binding = true;
+                self.candidacy.in_earnest();
+                return Step::Ask;
+            }
+            Plan::Fetch { from, upto, .. } => return Step::Fetch { from, upto },
+            Plan::Reign { term } => return Step::Finish { term },
+            Plan::TooFew { heard, needed } => Stopped::TooFew { heard, needed },
+            Plan::SetUncertain { newest, heard, needed } => Stopped::SetUncertain { newest, heard, needed },
+            Plan::Follow { reign, lives } => Stopped::Superseded { reign, lives },
+            Plan::Asynchronous => Stopped::Asynchronous,
+            Plan::SameTermTwice { with, term } => Stopped::SameTermTwice { with, term },
+        };
+        Step::Stop(stopped)
+    }
+
+    /// The other log could not be fetched. Its node may have been slow, or have gone: that shows
+    /// when it is asked again. Says whether to do so.
+    #[must_use]
+    pub fn fetch_failed(&mut self) -> bool {
+        self.failed_fetches += 1;
+        self.failed_fetches <= FETCHES
+    }
+
+    /// What the reign begins with that starts at `start`, the end of the log. With force, less of
+    /// the log may be left than was committed.
+    pub fn inheritance(&self, start: Stamp) -> Inheritance {
+        Inheritance {
+            succession: self.candidacy.succession(self.rules.force),
+            committed: self.candidacy.known_committed().min(start),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::term::TermHistory;
+
+    fn log(end: u64) -> LogState {
+        let history = TermHistory::first(Term(1), NodeId(1));
+        LogState { history, end: Stamp(end), set: None, synchronous: true, committed: Stamp::ZERO }
+    }
+
+    fn state() -> TermState {
+        TermState { history: TermHistory::first(Term(1), NodeId(1)), ..TermState::empty() }
+    }
+
+    fn rules(safety: Safety) -> Rules {
+        Rules { level: Level { safety, standbys: Some(2) }, force: false, comes_back: None }
+    }
+
+    #[test]
+    fn it_sounds_out_consults_fetches_and_finishes() {
+        let mut state = state();
+        let mut it = TakeOver::new(NodeId(2), log(50), &state, rules(Safety::Quorum(2)));
+        it.raise(&mut state.fence).unwrap();
+        assert_eq!(state.fence.highest(), Term(0), "a hopeless attempt disturbs no node");
+        assert!(!it.question(log(50)).binding);
+        it.heard(NodeId(3), Answer::Log(log(80)));
+        assert_eq!(it.decide(3), Step::Ask);
+        it.raise(&mut state.fence).unwrap();
+        assert_eq!((state.fence.highest(), state.fence.holder()), (Term(2), Some(NodeId(2))));
+        let question = it.question(log(50));
+        assert_eq!(question, Question { term: Term(2), binding: true, comes_back: None });
+        it.heard(NodeId(3), Answer::Log(log(80)));
+        assert_eq!(it.decide(3), Step::Fetch { from: NodeId(3), upto: Stamp(80) });
+        assert!(it.fetch_failed() && it.fetch_failed() && !it.fetch_failed());
+        it.question(log(80));
+        assert_eq!(it.decide(3), Step::Finish { term: Term(2) });
+        assert_eq!(it.inheritance(Stamp(80)).succession, Succession::New(1));
+    }
+
+    #[test]
+    fn a_promise_counts_only_if_it_was_asked_for() {
+        let mut it = TakeOver::new(NodeId(2), log(50), &state(), rules(Safety::Quorum(2)));
+        it.question(log(50));
+        it.heard(NodeId(3), Answer::Log(log(50)));
+        assert_eq!(it.decide(3), Step::Ask);
+        it.question(log(50));
+        assert_eq!(it.decide(3), Step::Stop(Stopped::TooFew { heard: 1, needed: 2 }));
+    }
+
+    #[test]
+    fn two_that_outbid_one_another_end() {
+        let mut it = TakeOver::new(NodeId(2), log(50), &state(), rules(Safety::OneSafe));
+        let mut rounds = 0;
+        loop {
+            let term = it.question(log(50)).term;
+            it.heard(NodeId(3), Answer::Higher(term));
+            rounds += 1;
+            match it.decide(3) {
+                Step::Ask => {}
+                step => break assert!(matches!(step, Step::Stop(Stopped::Contested(_))), "{step:?}"),
+            }
+        }
+        assert_eq!(rounds, ROUNDS);
+    }
+
+    #[test]
+    fn the_level_is_what_the_nearest_source_says() {
+        let (two, very) = ((1, Safety::TwoSafe), (2, Safety::VerySafe));
+        let level = |told, configured| Level::known((None, None), told, configured);
+        assert_eq!(level(Some(two), Some(very)), Level { safety: Safety::TwoSafe, standbys: Some(1) });
+        assert_eq!(level(None, Some(very)), Level { safety: Safety::VerySafe, standbys: Some(2) });
+        assert_eq!(level(None, None), Level { safety: Safety::OneSafe, standbys: None });
+        let ordered = Level::known((None, Some(Safety::OneSafe)), Some(two), None);
+        assert_eq!(ordered, Level { safety: Safety::OneSafe, standbys: Some(1) });
+    }
+}

@@ -1,0 +1,371 @@
+//! What a candidate knows, and what follows from it: [`Plan`].
+
+use std::collections::BTreeMap;
+
+use freshet_base::{NodeId, Safety, Stamp, Term};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    in_sync::{InSyncSet, Succession},
+    term::{Agreement, Fence, LastTerm, Living, Reign, TermHistory, Verdict},
+};
+
+/// What a node says of its log when a candidate consults it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogState {
+    /// Its terms.
+    pub history: TermHistory,
+    /// Where its persistent part ends.
+    pub end: Stamp,
+    /// The newest in-sync set that it knows of.
+    pub set: Option<InSyncSet>,
+    /// Whether commits may count on it: an asynchronous standby has no voice.
+    pub synchronous: bool,
+    /// What of it the node knows to be committed: as the primary, or because a primary has said so.
+    pub committed: Stamp,
+}
+
+impl LogState {
+    /// The later term wins, then the longer log. What counts is the term of the last block that is
+    /// there, not a later reign that the node has only heard of.
+    fn rank(&self) -> (Term, Stamp) {
+        (self.history.cut(self.end).last_term(), self.end)
+    }
+}
+
+/// What a candidate has to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Plan {
+    /// Somebody knows a later term: consult everyone again with at least this one.
+    HigherTerm {
+        /// The smallest term that can succeed.
+        at_least: Term,
+    },
+    /// Too few nodes answered: what the others acknowledged might be lost.
+    TooFew {
+        /// How many answered, the candidate included.
+        heard: u32,
+        /// How many it takes.
+        needed: u32,
+    },
+    /// The candidate is an asynchronous standby, and the level rests on a fixed number of
+    /// synchronous nodes, of which it is none.
+    Asynchronous,
+    /// Under 2-safe: too few members of the newest known in-sync set answered, so there may be a
+    /// later one.
+    SetUncertain {
+        /// The newest set that anybody who was heard knows of, if there is one.
+        newest: Option<InSyncSet>,
+        /// How many of its members answered, the candidate included.
+        heard: u32,
+        /// How many it takes.
+        needed: u32,
+    },
+    /// Get the log of this node from `cut_at` on, up to its end, after cutting the candidate's own
+    /// there.
+    Fetch {
+        /// From whom.
+        from: NodeId,
+        /// Where the two logs part.
+        cut_at: Stamp,
+        /// Where that node's log ends.
+        upto: Stamp,
+    },
+    /// The candidate was a primary before, and another reigns, or has reigned, since: it follows
+    /// that one.
+    Follow {
+        /// The other's reign.
+        reign: Living,
+        /// Whether a node lives under it now. Otherwise it is only known to have continued without
+        /// the candidate.
+        lives: bool,
+    },
+    /// Two nodes reigned in the same term: an operator must choose.
+    SameTermTwice {
+        /// The node whose log disagrees.
+        with: NodeId,
+        /// That term.
+        term: Term,
+    },
+    /// The candidate's own log is the most advanced: reign from its end on.
+    Reign {
+        /// In this term.
+        term: Term,
+    },
+}
+
+/// A take-over in preparation, or a restart: collects what the peers say.
+///
+/// Under quorum(k) of n nodes, whatever was committed is on k of them; n - k + 1 nodes therefore
+/// include one that has it, and the most advanced of those has all of it. Under very safe every
+/// standby has it. Under 2-safe every member of the in-sync set has it, so the newest set must be
+/// known ([`crate::in_sync`]), and the most advanced of its members is followed. Under 1-safe any
+/// standby will do; the most advanced of those that can be reached loses least. Asynchronous
+/// standbys, and those that follow a standby, are heard, but count for nothing; one of them may be
+/// the candidate under 1-safe and 2-safe. Very safe and quorum rest on a number of synchronous
+/// nodes, which would change if it became the primary.
+///
+/// A primary that restarts is a candidate like any other, but for one thing: while it was away,
+/// another may have begun to reign. It gives way to that one ([`Candidacy::comes_back`]), while a
+/// candidate that was told to take over does not.
+#[derive(Clone, Debug)]
+pub struct Candidacy {
+    term: Term,
+    me: NodeId,
+    mine: LogState,
+    heard: BTreeMap<NodeId, LogState>,
+    higher: Option<Term>,
+    /// The candidate's own fence when it began, or when it was last raised for this candidacy.
+    fence: Fence,
+    /// The candidate reigned last, as far as anybody has told it.
+    undisturbed: bool,
+    /// In that reign an in-sync set took effect.
+    effective: bool,
+    /// The candidate was a primary before, and was not told to take over.
+    comes_back: Option<ComesBack>,
+    /// The latest living reign to which it has to give way.
+    living: Option<Living>,
+}
+
+/// What holds for a candidate that was a primary before.
+#[derive(Clone, Copy, Debug)]
+struct ComesBack {
+    /// At least one other node has to answer, whatever the level.
+    asks: bool,
+    /// Another node was promised a later term: it has to answer, where no number of others would
+    /// do.
+    promised: Option<NodeId>,
+}
+
+impl Candidacy {
+    /// A candidate that asks for a term above everything it has heard of.
+    pub fn new(me: NodeId, mine: LogState, fence: &Fence) -> Self {
+        let term = fence.highest().max(mine.history.last_term()).next();
+        let last = mine.history.reigns().last();
+        let undisturbed = last.is_some_and(|last| {
+            (last.node, last.term) == (me, fence.highest()) && fence.holder().is_none_or(|holder| holder == me)
+        });
+        Self {
+            term,
+            me,
+            mine,
+            heard: BTreeMap::new(),
+            higher: None,
+            fence: *fence,
+            undisturbed,
+            effective: false,
+            comes_back: None,
+            living: None,
+        }
+    }
+
+    /// The candidate was a primary before, and was not told to take over: it gives way to a living
+    /// reign, and to one that has continued without it. With `asks` it does not reign before
+    /// another node has answered. To be said before any node is heard.
+    #[must_use]
+    pub fn comes_back(mut self, asks: bool) -> Self {
+        self.comes_back = Some(ComesBack { asks, promised: self.fence.holder().filter(|holder| *holder != self.me) });
+        self
+    }
+
+    /// A node lives under `reign`, which [outranks](Living::outranks) this candidate.
+    pub fn told(&mut self, reign: Living) {
+        if self.living.is_none_or(|known| known.term < reign.term) {
+            self.living = Some(reign);
+        }
+    }
+
+    /// The latest reign of the candidate itself in which an in-sync set took effect was in `term`
+    /// ([`crate::commit_rule::CommitRule::set_took_effect`]). To be said before anybody is heard.
+    #[must_use]
+    pub fn reigned(mut self, term: Option<Term>) -> Self {
+        self.effective = term == Some(self.mine.history.last_term());
+        self
+    }
+
+    /// The term it asks for.
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
+    /// `peer` raised its fence to the candidate's term and described its log.
+    pub fn promised(&mut self, peer: NodeId, log: LogState) {
+        if peer != self.me {
+            self.heard.insert(peer, log);
+        }
+    }
+
+    /// A peer refused: it has heard of `highest`.
+    pub fn refused(&mut self, highest: Term) {
+        self.higher = self.higher.max(Some(highest));
+    }
+
+    /// Raises the candidate's own `fence` to its term, before it asks others for a promise; the
+    /// fence must be persistent before anybody is asked. Begins again with a larger term if this
+    /// one was promised to another meanwhile. What was promised since the candidacy began is not
+    /// forgotten either: the other may reign by now, and the candidate no longer knows that nobody
+    /// has since it did.
+    ///
+    /// # Errors
+    /// When there is no larger term.
+    pub fn raise(&mut self, fence: &mut Fence) -> Result<(), LastTerm> {
+        self.undisturbed &= *fence == self.fence;
+        if let Verdict::Refused { highest, .. } = fence.hear(self.term, self.me) {
+            self.again(highest.next());
+            // Above everything that was heard, it is refused only when there is no later term.
+            if let Verdict::Refused { highest, .. } = fence.hear(self.term, self.me) {
+                return Err(LastTerm(highest));
+            }
+        }
+        self.fence = *fence;
+        Ok(())
+    }
+
+    /// Begins again with the same term: whoever was only sounded out is now asked for a promise.
+    pub fn in_earnest(&mut self) {
+        self.heard.clear();
+        self.higher = None;
+    }
+
+    /// Begins again with a larger term: every promise has to be asked for again.
+    pub fn again(&mut self, at_least: Term) {
+        self.term = at_least.max(self.term.next());
+        self.in_earnest();
+    }
+
+    /// The candidate's own log has changed: it has fetched.
+    pub fn fetched(&mut self, mine: LogState) {
+        self.mine = mine;
+    }
+
+    /// A reign of another node that has gone on where the candidate's own log knows nothing of it:
+    /// the latest that anybody who was heard has written something in, if his log is more advanced.
+    /// Who takes over need not mind. Who only comes back may find that one reigning, unless it was
+    /// heard itself and does not say so.
+    fn superseded(&self) -> Option<Reign> {
+        let known = self.mine.history.cut(self.mine.end);
+        let ahead = self.heard.values().filter(|log| log.rank() > self.mine.rank());
+        let last = ahead.filter_map(|log| log.history.cut(log.end).reigns().last().copied());
+        let unknown = |reign: &Reign| {
+            reign.node != self.me
+                && !known.reigns().iter().any(|mine| (mine.term, mine.node) == (reign.term, reign.node))
+        };
+        last.filter(unknown).max_by_key(|reign| reign.term)
+    }
+
+    /// How many nodes must answer under `safety` in a cluster of `nodes`, the candidate included.
+    pub fn needed(safety: Safety, nodes: u32) -> u32 {
+        match safety {
+            Safety::OneSafe | Safety::TwoSafe | Safety::VerySafe => 1,
+            Safety::Quorum(k) => nodes.saturating_sub(k).saturating_add(1).max(1),
+        }
+    }
+
+    /// What to do, given the level under which the old primary committed in a cluster of `nodes`.
+    /// `force` goes on although acknowledged commits may be lost.
+    pub fn plan(&self, safety: Safety, nodes: u32, force: bool) -> Plan {
+        if let (Some(_), Some(reign)) = (self.comes_back, self.living) {
+            return Plan::Follow { reign, lives: true };
+        }
+        if let Some(higher) = self.higher.filter(|higher| *higher >= self.term) {
+            return Plan::HigherTerm { at_least: higher.next() };
+        }
+        // Whoever has blocks of a term has heard of it, and so has who fetches them.
+        let written = self.heard.values().map(|log| log.rank().0).max().unwrap_or_default();
+        if written >= self.term {
+            return Plan::HigherTerm { at_least: written.next() };
+        }
+        if let Some(comes_back) = self.comes_back {
+            let gone_on = self.superseded().map(|reign| Living { term: reign.term, node: reign.node });
+            if let Some(reign) = gone_on.filter(|reign| !self.heard.contains_key(&reign.node)) {
+                return Plan::Follow { reign, lives: false };
+            }
+            let unheard = comes_back.promised.filter(|node| !self.heard.contains_key(node));
+            let alone = matches!(safety, Safety::OneSafe | Safety::VerySafe);
+            if alone && unheard.is_some() || comes_back.asks && self.heard.is_empty() {
+                let heard = self.voices();
+                return Plan::TooFew { heard, needed: heard + 1 };
+            }
+        }
+        let newest = self.newest_set();
+        if !force {
+            let (heard, needed) = match safety {
+                Safety::TwoSafe => self.members_heard(newest.as_ref()),
+                _ => (self.voices(), Self::needed(safety, nodes)),
+            };
+            match safety {
+                Safety::OneSafe => {}
+                Safety::VerySafe | Safety::Quorum(_) if !self.mine.synchronous => return Plan::Asynchronous,
+                Safety::TwoSafe if heard < needed => return Plan::SetUncertain { newest, heard, needed },
+                _ if heard < needed => return Plan::TooFew { heard, needed },
+                _ => {}
+            }
+        }
+        // Under 2-safe the logs of others may have been written by a primary that restarted in
+        // vain.
+        let counts = |node: NodeId| {
+            let members = newest.as_ref().map(|set| &set.members).filter(|_| safety == Safety::TwoSafe && !force);
+            members.is_none_or(|members| members.contains(&node))
+        };
+        let best = self.heard.iter().filter(|(peer, _)| counts(**peer)).max_by_key(|(_, log)| log.rank());
+        match best {
+            Some((peer, log)) if log.rank() > self.mine.rank() || !counts(self.me) => {
+                match self.mine.history.agreement(self.mine.end, &log.history, log.end) {
+                    Agreement::Upto(at) if (at, at) == (log.end, self.mine.end) => Plan::Reign { term: self.term },
+                    Agreement::Upto(cut_at) => Plan::Fetch { from: *peer, cut_at, upto: log.end },
+                    Agreement::SameTermTwice { term, .. } => Plan::SameTermTwice { with: *peer, term },
+                }
+            }
+            _ => Plan::Reign { term: self.term },
+        }
+    }
+
+    /// The newest in-sync set that anybody who was heard knows of.
+    pub fn newest_set(&self) -> Option<InSyncSet> {
+        self.heard.values().fold(self.mine.set.clone(), |known, log| InSyncSet::newer(known, log.set.clone()))
+    }
+
+    /// What of the candidate's log is known to be committed, by what it knows itself and by what
+    /// the others have said of the part that its log shares with theirs.
+    pub fn known_committed(&self) -> Stamp {
+        let shared = |log: &LogState| match self.mine.history.agreement(self.mine.end, &log.history, log.end) {
+            Agreement::Upto(upto) => log.committed.min(upto),
+            Agreement::SameTermTwice { .. } => Stamp::ZERO,
+        };
+        self.heard.values().map(shared).fold(self.mine.committed.min(self.mine.end), Stamp::max)
+    }
+
+    /// What the in-sync sets of the reign that [`Plan::Reign`] allows follow.
+    pub fn succession(&self, force: bool) -> Succession {
+        match self.newest_set() {
+            Some(newest) if !force => Succession::Of(newest),
+            newest => Succession::New(newest.map_or(1, |newest| newest.number + 1)),
+        }
+    }
+
+    /// How many synchronous nodes were heard.
+    fn voices(&self) -> u32 {
+        let logs = self.heard.values().chain([&self.mine]);
+        u32::try_from(logs.filter(|log| log.synchronous).count()).unwrap_or(u32::MAX)
+    }
+
+    /// How many members of the set were heard, and how many it takes to know that it is the newest.
+    fn members_heard(&self, newest: Option<&InSyncSet>) -> (u32, u32) {
+        let Some(newest) = newest else {
+            // No set was ever written, or nobody who knows one answers. Only who reigned last can
+            // tell.
+            return (u32::from(self.undisturbed), 1);
+        };
+        let own = self.mine.set.as_ref() == Some(newest);
+        if newest.floor == 0 && self.undisturbed && self.effective && own && newest.members.contains(&self.me) {
+            return (1, 1);
+        }
+        let (heard, needed) = newest.heard(|node| node == self.me || self.heard.contains_key(&node));
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        (count(heard), count(needed))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+use super::*;
+use crate::term::may_come_back;
+
+fn history(reigns: &[(u32, u64)]) -> TermHistory {
+    let reign = |(term, start): &(u32, u64)| Reign { term: Term(*term), start: Stamp(*start), node: NodeId(9) };
+    let reigns: Vec<_> = reigns.iter().map(reign).collect();
+    reigns.try_into().unwrap()
+}
+
+fn log(reigns: &[(u32, u64)], end: u64, set: Option<InSyncSet>) -> LogState {
+    LogState { history: history(reigns), end: Stamp(end), set, synchronous: true, committed: Stamp::ZERO }
+}
+
+fn set(number: u64, members: &[u64], floor: u32) -> Option<InSyncSet> {
+    let members = members.iter().map(|node| NodeId(*node)).collect();
+    Some(InSyncSet { term: Term(1), number, members, floor, before: Vec::new() })
+}
+
+#[test]
+fn a_quorum_take_over_needs_enough_voices() {
+    let fence = Fence::new(Term(1), None);
+    let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
+    assert_eq!(candidate.term(), Term(2));
+    assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), Plan::TooFew { heard: 1, needed: 2 });
+    assert_eq!(candidate.plan(Safety::Quorum(2), 3, true), Plan::Reign { term: Term(2) });
+    candidate.promised(NodeId(2), log(&[(1, 0)], 80, None));
+    let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(80) };
+    assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), fetch);
+    candidate.fetched(log(&[(1, 0)], 80, None));
+    assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), Plan::Reign { term: Term(2) });
+}
+
+#[test]
+fn a_promise_that_was_given_while_others_were_sounded_out_counts() {
+    let reign = Reign { term: Term(1), start: Stamp::ZERO, node: NodeId(1) };
+    let history: TermHistory = vec![reign].try_into().unwrap();
+    let mine = LogState { history, end: Stamp(50), set: set(2, &[1, 2], 0), synchronous: true, committed: Stamp::ZERO };
+    let mut fence = Fence::new(Term(1), Some(NodeId(1)));
+    let mut candidate = Candidacy::new(NodeId(1), mine, &fence).reigned(Some(Term(1)));
+    assert_eq!(candidate.plan(Safety::TwoSafe, 2, false), Plan::Reign { term: Term(2) });
+    let mut undisturbed = (candidate.clone(), fence);
+    undisturbed.0.raise(&mut undisturbed.1).unwrap();
+    undisturbed.0.raise(&mut undisturbed.1).unwrap();
+    assert_eq!(undisturbed.0.plan(Safety::TwoSafe, 2, false), Plan::Reign { term: Term(2) });
+
+    // The other member asks first, and may reign by now.
+    assert_eq!(fence.hear(Term(2), NodeId(2)), Verdict::Raised);
+    candidate.raise(&mut fence).unwrap();
+    assert_eq!((candidate.term(), fence), (Term(3), Fence::new(Term(3), Some(NodeId(1)))));
+    let plan = candidate.plan(Safety::TwoSafe, 2, false);
+    assert!(matches!(plan, Plan::SetUncertain { heard: 1, needed: 2, .. }), "{plan:?}");
+}
+
+#[test]
+fn a_restart_notices_that_another_has_gone_on() {
+    let of = |reigns: &[(u32, u64, u64)], end| {
+        let reign = |(term, start, node): &(u32, u64, u64)| Reign {
+            term: Term(*term),
+            start: Stamp(*start),
+            node: NodeId(*node),
+        };
+        let reigns: Vec<_> = reigns.iter().map(reign).collect();
+        LogState {
+            history: reigns.try_into().unwrap(),
+            end: Stamp(end),
+            set: None,
+            synchronous: true,
+            committed: Stamp::ZERO,
+        }
+    };
+    let mut candidate = Candidacy::new(NodeId(1), of(&[(1, 0, 1)], 50), &Fence::new(Term(1), Some(NodeId(1))));
+    // More of its own reign, or a reign that nothing was written in, is nobody else's.
+    candidate.promised(NodeId(2), of(&[(1, 0, 1)], 80));
+    candidate.promised(NodeId(3), of(&[(1, 0, 1), (2, 40, 3)], 40));
+    assert_eq!(candidate.superseded(), None);
+    candidate.promised(NodeId(3), of(&[(1, 0, 1), (2, 40, 3)], 48));
+    assert_eq!(candidate.superseded().map(|reign| (reign.term, reign.node)), Some((Term(2), NodeId(3))));
+}
+
+#[test]
+fn what_others_were_told_to_be_committed_counts_as_far_as_logs_are_one() {
+    let fence = Fence::new(Term(1), None);
+    let told = |log: LogState, committed| LogState { committed: Stamp(committed), ..log };
+    let mut candidate = Candidacy::new(NodeId(1), told(log(&[(1, 0)], 50, None), 10), &fence);
+    assert_eq!(candidate.known_committed(), Stamp(10));
+    candidate.promised(NodeId(2), told(log(&[(1, 0)], 40, None), 30));
+    assert_eq!(candidate.known_committed(), Stamp(30));
+    // Of what parts from the own log at 20 nothing beyond counts.
+    candidate.promised(NodeId(3), told(log(&[(1, 0), (2, 20)], 45, None), 45));
+    assert_eq!(candidate.known_committed(), Stamp(30));
+    candidate.promised(NodeId(3), told(log(&[(1, 0), (2, 45)], 60, None), 60));
+    assert_eq!(candidate.known_committed(), Stamp(45));
+}
+
+#[test]
+fn a_living_reign_outranks_who_comes_back_and_nobody_who_was_told_to_take_over() {
+    let fence = Fence::new(Term(1), Some(NodeId(1)));
+    let told_to = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
+    let mut back = told_to.clone().comes_back(false);
+    let reign = Living { term: Term(2), node: NodeId(2) };
+    assert!(reign.outranks(NodeId(1), Term(1)) && reign.outranks(NodeId(1), Term(2)));
+    assert!(!reign.outranks(NodeId(2), Term(1)) && !reign.outranks(NodeId(1), Term(3)));
+    assert_eq!(back.plan(Safety::OneSafe, 3, false), Plan::Reign { term: Term(2) });
+    back.told(reign);
+    assert_eq!(back.plan(Safety::OneSafe, 3, false), Plan::Follow { reign, lives: true });
+    // One that has gone on and is not heard itself; one that is heard, and does not reign.
+    let gone_on = log(&[(1, 0), (2, 40)], 60, None);
+    let reign = Living { term: Term(2), node: NodeId(9) };
+    let mut back = told_to.comes_back(false);
+    back.again(Term(3));
+    back.promised(NodeId(3), gone_on);
+    assert_eq!(back.plan(Safety::OneSafe, 3, false), Plan::Follow { reign, lives: false });
+    back.promised(NodeId(9), log(&[(1, 0)], 40, None));
+    assert!(matches!(back.plan(Safety::OneSafe, 3, false), Plan::Fetch { .. }));
+}
+
+#[test]
+fn who_comes_back_asks() {
+    // Promised to another: that one has to answer where no number of others would do.
+    let fence = Fence::new(Term(2), Some(NodeId(2)));
+    let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence).comes_back(false);
+    assert_eq!(back.plan(Safety::VerySafe, 2, false), Plan::TooFew { heard: 1, needed: 2 });
+    back.promised(NodeId(3), log(&[(1, 0)], 50, None));
+    assert_eq!(back.plan(Safety::VerySafe, 2, false), Plan::TooFew { heard: 2, needed: 3 });
+    back.promised(NodeId(2), log(&[(1, 0)], 50, None));
+    assert_eq!(back.plan(Safety::VerySafe, 2, false), Plan::Reign { term: Term(3) });
+    // At least one other node, if it was told to join.
+    let fence = Fence::new(Term(1), Some(NodeId(1)));
+    let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence).comes_back(true);
+    assert_eq!(back.plan(Safety::OneSafe, 2, false), Plan::TooFew { heard: 1, needed: 2 });
+    back.promised(NodeId(2), log(&[(1, 0)], 50, None));
+    assert_eq!(back.plan(Safety::OneSafe, 2, false), Plan::Reign { term: Term(2) });
+    // Who may: whose reign was the last, or who was promised one.
+    let history = |node| TermHistory::first(Term(1), NodeId(node));
+    assert!(may_come_back(NodeId(1), &history(1), &Fence::new(Term(2), Some(NodeId(2)))));
+    assert!(may_come_back(NodeId(1), &history(2), &Fence::new(Term(2), Some(NodeId(1)))));
+    assert!(!may_come_back(NodeId(1), &history(2), &Fence::new(Term(2), Some(NodeId(2)))));
+    assert!(!may_come_back(NodeId(1), &history(1), &Fence::new(Term(1), None)));
+}
+
+#[test]
+fn a_later_term_outranks_a_longer_log() {
+    let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 500, None), &Fence::new(Term(4), None));
+    candidate.promised(NodeId(2), log(&[(1, 0), (3, 60)], 70, None));
+    candidate.promised(NodeId(3), log(&[(1, 0)], 900, None));
+    let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(60), upto: Stamp(70) };
+    assert_eq!(candidate.plan(Safety::OneSafe, 3, false), fetch);
+}
+
+#[test]
+fn a_refusal_asks_for_a_larger_term_and_new_promises() {
+    let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &Fence::new(Term(1), None));
+    candidate.promised(NodeId(2), log(&[(1, 0)], 50, None));
+    candidate.refused(Term(7));
+    assert_eq!(candidate.plan(Safety::OneSafe, 3, true), Plan::HigherTerm { at_least: Term(8) });
+    candidate.again(Term(8));
+    assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), Plan::TooFew { heard: 1, needed: 2 });
+    assert_eq!(candidate.plan(Safety::Quorum(2), 3, true), Plan::Reign { term: Term(8) });
+}
+
+#[test]
+fn asynchronous_standbys_have_no_voice() {
+    let fence = Fence::new(Term(1), None);
+    let silent = |end| LogState { synchronous: false, ..log(&[(1, 0)], end, None) };
+    let candidate = Candidacy::new(NodeId(1), silent(50), &fence);
+    assert_eq!(candidate.plan(Safety::VerySafe, 3, false), Plan::Asynchronous);
+    assert_eq!(candidate.plan(Safety::OneSafe, 3, false), Plan::Reign { term: Term(2) });
+    let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
+    candidate.promised(NodeId(2), silent(90));
+    assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), Plan::TooFew { heard: 1, needed: 2 });
+    candidate.promised(NodeId(3), log(&[(1, 0)], 70, None));
+    // Heard they are, and the longest log loses least.
+    let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(90) };
+    assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), fetch);
+}
+
+#[test]
+fn under_two_safe_a_standby_that_was_put_out_may_not_reign() {
+    let fence = Fence::new(Term(1), Some(NodeId(9)));
+    let plan = |mine: Option<InSyncSet>, others: &[(u64, u64, Option<InSyncSet>)]| {
+        let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, mine), &fence);
+        for (node, end, set) in others {
+            candidate.promised(NodeId(*node), log(&[(1, 0)], *end, set.clone()));
+        }
+        candidate.plan(Safety::TwoSafe, 3, false)
+    };
+    let uncertain = |plan| match plan {
+        Plan::SetUncertain { heard, needed, .. } => (heard, needed),
+        other => panic!("{other:?}"),
+    };
+    let all = set(4, &[9, 1, 2], 0);
+    // Alone it cannot know, nor with the other standby: the primary may have gone on alone.
+    assert_eq!(uncertain(plan(all.clone(), &[])), (1, 3));
+    assert_eq!(uncertain(plan(all.clone(), &[(2, 60, all.clone())])), (2, 3));
+    // Somebody knows that it was put out.
+    assert_eq!(uncertain(plan(all.clone(), &[(2, 60, set(5, &[9, 2], 0))])), (1, 2));
+    // With everybody of the newest set it may reign: after it has fetched what they hold.
+    let known = plan(all.clone(), &[(2, 60, set(5, &[9, 2], 0)), (9, 70, set(5, &[9, 2], 0))]);
+    assert_eq!(known, Plan::Fetch { from: NodeId(9), cut_at: Stamp(50), upto: Stamp(70) });
+    // With a floor the primary cannot have gone on alone.
+    let floored = set(4, &[9, 1, 2], 1);
+    assert_eq!(uncertain(plan(floored.clone(), &[])), (1, 2));
+    assert_eq!(plan(floored.clone(), &[(2, 40, floored)]), Plan::Reign { term: Term(2) });
+    assert_eq!(plan(set(4, &[9, 1], 1), &[]), Plan::Reign { term: Term(2) });
+}
+
+#[test]
+fn under_two_safe_logs_of_non_members_do_not_count() {
+    // 2 restarted in vain, in a term that is later than that of the newest set.
+    let newest = set(5, &[9, 1], 1);
+    let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, newest), &Fence::new(Term(1), None));
+    let vain = || log(&[(1, 0), (4, 30)], 40, set(3, &[9, 1, 2], 1));
+    candidate.promised(NodeId(2), vain());
+    assert_eq!(candidate.plan(Safety::TwoSafe, 3, false), Plan::HigherTerm { at_least: Term(5) });
+    candidate.again(Term(5));
+    candidate.promised(NodeId(2), vain());
+    assert_eq!(candidate.plan(Safety::TwoSafe, 3, false), Plan::Reign { term: Term(5) });
+    let first = candidate.succession(false).first(candidate.term(), NodeId(1), 1);
+    assert_eq!((first.number, first.term, first.members.len()), (6, Term(5), 2));
+    // As the candidate it has to give up its own tail.
+    let mut other = Candidacy::new(
+        NodeId(2),
+        log(&[(1, 0), (4, 30)], 40, set(3, &[9, 1, 2], 1)),
+        &Fence::new(Term(4), Some(NodeId(2))),
+    );
+    other.promised(NodeId(1), log(&[(1, 0)], 50, set(5, &[9, 1], 1)));
+    let fetch = Plan::Fetch { from: NodeId(1), cut_at: Stamp(30), upto: Stamp(50) };
+    assert_eq!(other.plan(Safety::TwoSafe, 3, false), fetch);
+}
+
+#[test]
+fn a_primary_that_restarts_knows_unless_somebody_told_it_otherwise() {
+    let mine = || LogState { history: TermHistory::first(Term(1), NodeId(1)), ..log(&[], 50, set(4, &[1, 2], 0)) };
+    let plan =
+        |mine, fence| Candidacy::new(NodeId(1), mine, &fence).reigned(Some(Term(1))).plan(Safety::TwoSafe, 2, false);
+    assert_eq!(plan(mine(), Fence::new(Term(1), Some(NodeId(1)))), Plan::Reign { term: Term(2) });
+    let uncertain = |plan| matches!(plan, Plan::SetUncertain { heard: 1, .. });
+    assert!(uncertain(plan(mine(), Fence::new(Term(2), Some(NodeId(2))))));
+    // With a floor the others may have gone on without it.
+    let floored = LogState { set: set(4, &[1, 2, 3], 1), ..mine() };
+    assert!(uncertain(plan(floored, Fence::new(Term(1), Some(NodeId(1))))));
+    // Its reign may have begun in vain: then another may reign without having heard of it.
+    let vain = Candidacy::new(NodeId(1), mine(), &Fence::new(Term(1), Some(NodeId(1))));
+    assert!(uncertain(vain.plan(Safety::TwoSafe, 2, false)));
+}
+
+#[test]
+fn there_is_no_term_after_the_last_one() {
+    let mut fence = Fence::new(Term(0), None);
+    assert_eq!(fence.hear(Term(u32::MAX), NodeId(2)), Verdict::Raised);
+    let mut candidate = Candidacy::new(NodeId(1), log(&[], 0, None), &fence);
+    assert_eq!(candidate.raise(&mut fence), Err(LastTerm(Term(u32::MAX))));
+}

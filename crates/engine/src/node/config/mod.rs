@@ -1,0 +1,398 @@
+//! How a node is set up: one struct per subject. Every key has a default.
+//!
+//! A key is a field. Its doc comment is all the documentation that the key has: the first paragraph
+//! says what it means, the second when to change it. `freshet serve --help` shows it, and a test
+//! of the binary compares docs/configuration.md with it. A key of a table has the table's name and
+//! a dash in front of its id, which is its flag.
+
+mod checkpoint;
+mod fabric;
+mod log;
+
+use std::{fmt, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
+
+use clap::{Args, ValueEnum};
+use freshet_base::{NodeId, Safety};
+use freshet_cluster::{
+    commit_rule::{RuleConfig, WhenMissing},
+    relay::RelayAck,
+};
+use freshet_log::{LogConfig, ReceiveConfig, persist::PersistenceConfig};
+use freshet_replication::standby::{RelayConfig, ReplayMode};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use self::{
+    checkpoint::CheckpointSettings,
+    fabric::{FabricEncryption, FabricSettings},
+    log::{DivideBy, GroupCommit, LogSettings, NudgeBy},
+};
+use super::membership::MembershipSettings;
+
+/// A value that no node can run with.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{key} = {value}: {remedy}")]
+pub struct SettingError {
+    /// The key, as a file writes it: `log.interval-us`.
+    pub key: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What to do instead.
+    pub remedy: String,
+}
+
+impl SettingError {
+    /// `key` cannot be `value`.
+    pub fn new(key: &'static str, value: impl fmt::Display, remedy: impl Into<String>) -> Self {
+        Self { key, value: value.to_string(), remedy: remedy.into() }
+    }
+
+    /// Whether `value` is in `range`.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn within(key: &'static str, value: impl TryInto<u64>, range: RangeInclusive<u64>) -> Result<(), Self> {
+        let value = value.try_into().unwrap_or(u64::MAX);
+        if range.contains(&value) {
+            return Ok(());
+        }
+        Err(Self::new(key, value, format!("use a number from {} to {}", range.start(), range.end())))
+    }
+}
+
+/// Where the log becomes persistent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Domain {
+    /// In files, with `fdatasync`.
+    #[default]
+    File,
+    /// In the log buffer, which is a mapped file; files get the log later.
+    Pmem,
+    /// Nowhere: the log is in memory only.
+    None,
+}
+
+/// What happens to commits when a primary lacks the standbys without which nothing commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnLoss {
+    /// They wait until it can be kept again.
+    #[default]
+    Block,
+    /// They are refused after `refuse-after-ms`, until it can be kept again.
+    Refuse,
+}
+
+/// What a standby's replay does to records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Apply {
+    /// Stores their addresses; readers make versions (Query Fresh, section 3.4).
+    #[default]
+    Fresh,
+    /// Makes every version ("FullReplay", Query Fresh, section 4.7).
+    Full,
+    /// Executes logged commands again ("Logical", Query Fresh, section 4.3).
+    Command,
+}
+
+impl fmt::Display for Apply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fresh => "fresh",
+            Self::Full => "full",
+            Self::Command => "command",
+        })
+    }
+}
+
+/// How a node is set up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Args)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct NodeConfig {
+    /// Where other nodes connect: address and port; port 0 takes a free one.
+    ///
+    /// Change it when nodes are on other machines.
+    #[arg(long, value_name = "ADDRESS", help_heading = "Addresses")]
+    pub listen: SocketAddr,
+    /// The `listen` address of the primary. It makes this node a standby, unless the node was
+    /// promoted since and no other has become the primary. A primary that was succeeded follows its
+    /// successor without this.
+    ///
+    /// Set it on every standby.
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Addresses")]
+    pub join: Option<String>,
+    /// How other nodes reach this one, if not at `listen`.
+    ///
+    /// Set it behind address translation, or when `listen` is a wildcard.
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Addresses")]
+    pub advertise: Option<String>,
+    /// The `listen` addresses of other nodes that take-overs and restarts ask, besides those that the
+    /// primary knows.
+    ///
+    /// Name all other nodes: then a take-over also finds those that had not joined, and a primary
+    /// that restarts finds those that do not `join` it.
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', help_heading = "Addresses")]
+    pub peers: Vec<String>,
+
+    /// Where a commit must be persistent before its client hears of it. `1-safe`: here. `2-safe`: here
+    /// and on all standbys in sync; without any the primary continues alone. `very-safe`: on all
+    /// standbys. `quorum:K`: on K nodes, this one included. See docs/operations.md#safety-levels.
+    ///
+    /// Choose it by what may be lost; the same on all nodes.
+    #[arg(long, value_name = "LEVEL", help_heading = "Safety")]
+    pub safety: Safety,
+    /// How many standbys the cluster has, 0 to 64. Under `very-safe` and `quorum:K`, which count them,
+    /// a primary refuses further synchronous standbys.
+    ///
+    /// Change it with the cluster, on all nodes.
+    #[arg(long, value_name = "N", help_heading = "Safety")]
+    pub standbys: u32,
+    /// What happens to commits when the safety level cannot be kept.
+    ///
+    /// Use `refuse` where clients should get an error rather than wait.
+    #[arg(long, value_name = "POLICY", help_heading = "Safety")]
+    pub on_loss: OnLoss,
+    /// With `on-loss = "refuse"`: how many milliseconds commits wait before they are refused, 1 to
+    /// 3600000.
+    ///
+    /// Choose it by the clients' patience.
+    #[arg(long, value_name = "MS", help_heading = "Safety")]
+    pub refuse_after_ms: u64,
+    /// With `2-safe`: commits wait when fewer standbys than this are in sync, instead of continuing
+    /// without them; take-overs then need to hear from this many nodes less. At most `standbys`.
+    ///
+    /// With 1, a standby can take over without its primary and without `--force`.
+    #[arg(long, value_name = "N", help_heading = "Safety")]
+    pub least_in_sync: u32,
+    /// On a standby: no commit waits for it, and it counts in no quorum and in no in-sync set.
+    ///
+    /// Set it for reports, or for a distant copy.
+    #[arg(long, help_heading = "Safety")]
+    pub asynchronous: bool,
+    /// How many seconds a primary that restarts waits until enough other nodes answer to know that
+    /// none has taken over, 0 to 604800. See docs/operations.md#restart-of-a-whole-cluster.
+    ///
+    /// Choose it by the time that your nodes take to start.
+    #[arg(long, value_name = "S", help_heading = "Safety")]
+    pub restart_timeout_s: u64,
+    /// A primary that restarts asks no other node, although acknowledged commits may be lost.
+    ///
+    /// Give it once, on the command line; never leave it in a file.
+    #[arg(long, help_heading = "Safety")]
+    pub force_reign: bool,
+    /// On a standby: it is a relay, meant to feed this many asynchronous standbys of its own. 0: it
+    /// sends those that join it to the primary.
+    ///
+    /// Spares the primary's network where there are many standbys: docs/operations.md#cascades.
+    #[arg(long, value_name = "N", help_heading = "Safety")]
+    pub relay_standbys: u32,
+    /// On a relay: `own` acknowledges what the relay holds itself, `downstream` what its standbys hold
+    /// too, except for those that stall longer than `standby-timeout-ms`.
+    ///
+    /// Use `downstream` where commits should wait for the relay's standbys.
+    #[arg(long, value_name = "WHAT", help_heading = "Safety")]
+    pub relay_ack: RelayAck,
+    /// After this many milliseconds without an acknowledgement a standby counts as lost, and leaves
+    /// the in-sync set; 10 to 3600000.
+    ///
+    /// Raise it for slow networks; lower it to continue sooner under `2-safe`.
+    #[arg(long, value_name = "MS", help_heading = "Safety")]
+    pub standby_timeout_ms: u64,
+
+    /// Where the node is kept: its control file, the manifests of checkpoints, and everything that has
+    /// no other place. It is made if it does not exist. A node with domain `none` has no directory.
+    ///
+    /// Choose a place that lasts.
+    #[arg(long, value_name = "DIR", help_heading = "Resources")]
+    pub directory: PathBuf,
+    /// Threads that replay the log on a standby, and that read checkpoint and log at a restart; 1 to
+    /// 64.
+    ///
+    /// Use the number of processors for a fast restart.
+    #[arg(long, value_name = "N", help_heading = "Resources")]
+    pub replay_threads: usize,
+    /// When a standby replays. `pipelined`: by itself; it acknowledges what is persistent there.
+    /// `synchronous`: before it acknowledges. `none`: only when it takes over or restarts.
+    ///
+    /// Use `synchronous` when a take-over must find nothing left to replay, `none` where nothing is read
+    /// and a take-over may take long. A commit is visible no sooner with `synchronous`: see
+    /// docs/sql.md#commits-and-standbys.
+    #[arg(long, value_name = "POLICY", help_heading = "Resources")]
+    pub replay: ReplayMode,
+    /// What a standby's replay does to records. `full` and `command` take several times the processor
+    /// time, `full` also more memory; `command` executes what `freshet-lab bench tpcc --apply command`
+    /// logs.
+    ///
+    /// Only for comparisons.
+    #[arg(long, value_name = "HOW", help_heading = "Resources")]
+    pub apply: Apply,
+    /// How many workers (sessions) there can be at once: for the server to say.
+    #[serde(skip)]
+    #[arg(skip)]
+    pub workers: usize,
+
+    /// Where the log becomes persistent. With `none`, a primary keeps it as long as standbys need it, and
+    /// a standby keeps all of it. See docs/operations.md#persistent-memory.
+    ///
+    /// Use `pmem` on a machine with persistent memory, `none` only for measuring.
+    #[arg(long, value_name = "DOMAIN", help_heading = "Log")]
+    pub domain: Domain,
+    /// The log's sizes and times.
+    #[command(flatten)]
+    pub log: LogSettings,
+    /// When and how checkpoints are written.
+    #[command(flatten)]
+    pub checkpoint: CheckpointSettings,
+    /// How nodes write into one another's memory.
+    #[command(flatten)]
+    pub fabric: FabricSettings,
+    /// How this node is a member of its cluster.
+    #[command(flatten)]
+    pub member: MembershipSettings,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7401)),
+            join: None,
+            advertise: None,
+            peers: Vec::new(),
+            safety: Safety::TwoSafe,
+            standbys: 0,
+            on_loss: OnLoss::Block,
+            refuse_after_ms: 5_000,
+            least_in_sync: 0,
+            asynchronous: false,
+            restart_timeout_s: 600,
+            force_reign: false,
+            relay_standbys: 0,
+            relay_ack: RelayAck::Own,
+            standby_timeout_ms: 2_000,
+            directory: PathBuf::from("freshet-data"),
+            replay_threads: 2,
+            replay: ReplayMode::Pipelined,
+            apply: Apply::Fresh,
+            workers: 128,
+            domain: Domain::File,
+            log: LogSettings::default(),
+            checkpoint: CheckpointSettings::default(),
+            fabric: FabricSettings::default(),
+            member: MembershipSettings::default(),
+        }
+    }
+}
+
+impl NodeConfig {
+    /// Whether a node can run with it. Looks at nothing but the values.
+    ///
+    /// # Errors
+    /// The first key with a value that cannot be used.
+    pub fn check(&self) -> Result<(), SettingError> {
+        SettingError::within("standbys", self.standbys, 0..=64)?;
+        SettingError::within("least-in-sync", self.least_in_sync, 0..=self.standbys.into())?;
+        SettingError::within("standby-timeout-ms", self.standby_timeout_ms, 10..=3_600_000)?;
+        SettingError::within("restart-timeout-s", self.restart_timeout_s, 0..=7 * 86_400)?;
+        SettingError::within("refuse-after-ms", self.refuse_after_ms, 1..=3_600_000)?;
+        SettingError::within("replay-threads", self.replay_threads, 1..=64)?;
+        self.rule()?;
+        self.log.check()?;
+        self.checkpoint.check()?;
+        self.fabric.check()?;
+        self.member.files()?;
+        let refuse_appliance = |remedy: &str| Err(SettingError::new("fabric.appliance", true, remedy));
+        match self {
+            _ if !self.fabric.appliance => Ok(()),
+            _ if self.domain != Domain::Pmem => {
+                refuse_appliance("set domain to pmem: elsewhere what has arrived is not persistent")
+            }
+            // The primary acknowledges by itself then, and knows of nothing but that its bytes have
+            // arrived.
+            _ if self.replay == ReplayMode::Synchronous => {
+                refuse_appliance("leave it out, or set replay to pipelined: the primary does not wait for replay then")
+            }
+            _ if self.relay_standbys > 0 && self.relay_ack == RelayAck::Downstream => refuse_appliance(
+                "leave it out, or set relay-ack to own: the primary does not wait for those below then",
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn log_config(&self) -> LogConfig {
+        LogConfig { writers: self.workers + 8, ..self.log.config() }
+    }
+
+    pub(crate) fn rule(&self) -> Result<RuleConfig, SettingError> {
+        let rule = RuleConfig {
+            standby_timeout: Duration::from_millis(self.standby_timeout_ms),
+            when_missing: match self.on_loss {
+                OnLoss::Block => WhenMissing::Block,
+                OnLoss::Refuse => WhenMissing::RefuseAfter(Duration::from_millis(self.refuse_after_ms)),
+            },
+            floor: self.least_in_sync,
+            ..RuleConfig::new(self.safety, self.standbys)
+        };
+        rule.check().map_err(|absurd| SettingError::new("safety", self.safety, absurd.to_string()))?;
+        Ok(rule)
+    }
+
+    /// How a standby feeds standbys of its own, if it is a relay.
+    pub(crate) fn relay(&self) -> Result<Option<RelayConfig>, SettingError> {
+        if self.relay_standbys == 0 {
+            return Ok(None);
+        }
+        Ok(Some(RelayConfig {
+            standby_timeout: Duration::from_millis(self.standby_timeout_ms),
+            partition: self.log.partition_bytes,
+            // The primary's is at most as large as what this node's own buffer takes.
+            largest_block: self.log.buffer_bytes as u64 / 2,
+            fabric: self.fabric.primary()?,
+            ..RelayConfig::new(self.relay_ack, self.relay_standbys)
+        }))
+    }
+
+    /// The file of a log buffer in persistent memory.
+    pub(crate) fn buffer_file(&self) -> PathBuf {
+        self.log.buffer_file.clone().unwrap_or_else(|| self.directory.join("buffer"))
+    }
+
+    /// The log buffer of `owner` in persistent memory, in domain `pmem`.
+    pub(crate) fn persistence(&self, owner: NodeId) -> Result<Option<PersistenceConfig>, SettingError> {
+        match self.domain {
+            Domain::Pmem => self.log.persistence(self.buffer_file(), owner).map(Some),
+            Domain::File | Domain::None => Ok(None),
+        }
+    }
+
+    /// The log of a node that receives it.
+    pub(crate) fn receive_config(&self) -> ReceiveConfig {
+        ReceiveConfig {
+            capacity: self.log.buffer_bytes,
+            huge_pages: self.log.huge_pages,
+            partition: self.log.partition_bytes,
+            // A standby that does not replay has no threads that could do it.
+            upon_replay: self.log.persist_upon_replay && self.replay != ReplayMode::None,
+        }
+    }
+
+    /// Where checkpoints' rows go, on a node with a directory.
+    pub(crate) fn checkpoint_devices(&self) -> Vec<PathBuf> {
+        match &*self.checkpoint.dir {
+            [] => vec![self.directory.join("checkpoints")],
+            devices => devices.to_vec(),
+        }
+    }
+
+    /// Those of them that are not below the node's directory by default.
+    pub(crate) fn named_checkpoint_devices(&self) -> Vec<PathBuf> {
+        let default = self.directory.join("checkpoints");
+        self.checkpoint.dir.iter().filter(|device| **device != default).cloned().collect()
+    }
+
+    /// Places for workers, replay threads and the engine's own.
+    pub(crate) fn participants(&self) -> usize {
+        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + 5
+    }
+}

@@ -1,0 +1,123 @@
+//! docs/configuration.md against the documentation of the keys, which are the doc comments of their
+//! fields.
+
+use std::{collections::BTreeMap, env, fs, path::Path};
+
+use clap::{Arg, ArgAction, Args, Command};
+use serde_json::Value;
+
+use super::{
+    Settings,
+    flags::{documentation, name_of, shown, words},
+};
+
+const BEGIN: &str = "<!-- keys: ";
+const END: &str = "<!-- end of keys -->\n";
+
+/// What the values of a key are.
+fn type_of(arg: &Arg) -> String {
+    if matches!(arg.get_action(), ArgAction::SetTrue) {
+        return "true or false".to_owned();
+    }
+    let name = arg.get_value_names().and_then(|names| names.first()).map(|name| name.to_string()).unwrap_or_default();
+    let (one, many) = match name.as_str() {
+        "ADDRESS" | "HOST:PORT" => ("address", "addresses"),
+        "BYTES" => ("bytes", ""),
+        "CPUS" => ("processors", ""),
+        "DIR" => ("directory", "directories"),
+        "FILE" => ("file", ""),
+        "GBIT" => ("Gbit/s", ""),
+        "MS" => ("ms", ""),
+        "N" => ("number", ""),
+        "NAME" => ("name", ""),
+        "NS" => ("ns", ""),
+        "PERCENT" => ("%", ""),
+        "S" => ("s", ""),
+        "US" => ("µs", ""),
+        _ => ("word", ""),
+    };
+    if arg.get_value_delimiter().is_some() { format!("list of {many}") } else { one.to_owned() }
+}
+
+/// Links to other documents.
+fn linked(text: &str) -> String {
+    let mut parts = text.split("docs/");
+    let mut linked = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let ends = part.find([')', ',', ' ']).unwrap_or(part.len());
+        let (place, rest) = part.split_at(ends);
+        let bare = place.trim_end_matches(['.', ':']);
+        let title = bare.split_once(".md").map_or(bare, |(title, _)| title);
+        linked.push_str(&format!("[{title}]({bare}){}{rest}", &place[bare.len()..]));
+    }
+    linked
+}
+
+/// What a key means, with what each of its words means.
+fn meaning_of(arg: &Arg) -> String {
+    let (mut meaning, _) = documentation(arg);
+    for (word, help) in words(arg) {
+        let (first, rest) = help.split_at(1);
+        meaning.push_str(&format!(" `{word}`: {}{rest}.", first.to_lowercase()));
+    }
+    meaning
+}
+
+/// The table of the keys below a heading.
+fn table(args: &[&Arg], defaults: &BTreeMap<String, Value>) -> String {
+    let mut table = "| key | type | default | meaning | when to change it |\n|---|---|---|---|---|\n".to_owned();
+    for arg in args {
+        let name = name_of(arg.get_id().as_str());
+        let (key, default) = defaults.iter().find(|(key, _)| name_of(key) == name).expect("a flag has a key");
+        let default = match shown(default).as_str() {
+            word @ ("none" | "empty" | "true" | "false") if !default.is_string() || word == "empty" => word.to_owned(),
+            number if default.is_number() => number.to_owned(),
+            word => format!("`{word}`"),
+        };
+        let (_, when) = documentation(arg);
+        let (type_, meaning) = (type_of(arg), linked(&meaning_of(arg)));
+        table.push_str(&format!("| `{key}` | {type_} | {default} | {meaning} | {} |\n", linked(&when)));
+    }
+    table
+}
+
+/// Each table of docs/configuration.md is what the fields' doc comments say. `UPDATE_DOCS=1` writes
+/// it.
+#[test]
+fn the_document_says_what_the_fields_say() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let document = fs::read_to_string(&path).unwrap();
+    let command = Settings::augment_args_for_update(Command::new("keys"));
+    let defaults = Settings::default().keys();
+    let mut made = String::new();
+    let mut keys = 0;
+    let mut rest = document.as_str();
+    while let Some((before, after)) = rest.split_once(BEGIN) {
+        let (heading, after) = after.split_once(" -->\n").expect("a heading ends in its line");
+        let args: Vec<_> = command.get_arguments().filter(|arg| arg.get_help_heading() == Some(heading)).collect();
+        assert!(!args.is_empty(), "no key is below {heading}");
+        keys += args.len();
+        let (_, after) = after.split_once(END).expect("keys have an end");
+        made.push_str(&format!("{before}{BEGIN}{heading} -->\n{}{END}", table(&args, &defaults)));
+        rest = after;
+    }
+    made.push_str(rest);
+    assert_eq!(keys, defaults.len(), "each key is below one heading");
+    if env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &made).unwrap();
+    }
+    let document = fs::read_to_string(&path).unwrap();
+    let differs = document.lines().zip(made.lines()).find(|(is, should)| is != should);
+    assert!(document == made, "write docs/configuration.md with UPDATE_DOCS=1: {differs:?}");
+}
+
+/// Both paragraphs of each key.
+#[test]
+fn every_key_says_what_it_means_and_when_to_change_it() {
+    for arg in Settings::augment_args_for_update(Command::new("keys")).get_arguments() {
+        let (meaning, when) = documentation(arg);
+        for text in [meaning, when] {
+            assert!(text.len() > 10 && text.ends_with('.') && !text.contains('\n'), "{}: {text:?}", arg.get_id());
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The keys that are the server's own; all others are the engine's (`NodeConfig`).
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use clap::Args;
+use freshet_engine::SettingError;
+use freshet_query::session::settings::Bounds;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    messages::{Format, Levels},
+    pin::Cpus,
+};
+
+/// How a node is served to its clients and operators.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Args)]
+#[serde(default, rename_all = "kebab-case")]
+pub(crate) struct ServerSettings {
+    /// The control port, where operators and monitors connect: address and port; port 0 takes a free
+    /// one. See docs/operations.md#who-may-look-after-a-node.
+    ///
+    /// Change it when they are on other machines.
+    #[arg(long, value_name = "ADDRESS", help_heading = "Addresses")]
+    pub(crate) address: SocketAddr,
+    /// Every client that reaches `address` over TCP may ask for the status.
+    ///
+    /// Set it for a monitor without a certificate.
+    #[arg(long, help_heading = "Addresses")]
+    pub(crate) open_status: bool,
+    /// The processors that the node may use, like `0` or `0,2-3`. None: all.
+    ///
+    /// Set it to keep nodes apart on one machine.
+    #[arg(long, value_name = "CPUS", help_heading = "Resources")]
+    pub(crate) pin: Option<Cpus>,
+    /// What the node says about itself.
+    #[command(flatten)]
+    pub(crate) log: MessageSettings,
+    /// How PostgreSQL's clients are served.
+    #[command(flatten)]
+    pub(crate) sql: SqlSettings,
+}
+
+/// What the node says about itself. In a file these keys are in the table `[log]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Args)]
+#[serde(default, rename_all = "kebab-case")]
+#[command(next_help_heading = "Messages")]
+pub(crate) struct MessageSettings {
+    /// The format of messages on standard error.
+    ///
+    /// Use `json` where a program reads them.
+    #[arg(id = "log-format", long, value_name = "FORMAT")]
+    pub(crate) format: Format,
+    /// Which messages are written: `error`, `warn`, `info`, `debug` or `trace`, and levels for parts
+    /// (`freshet`, `engine`, `replication`, `recovery`, `log`, `fabric`, `query`, `postgres`), as in
+    /// `info,replication=debug`.
+    ///
+    /// Change it when you look for something.
+    #[arg(id = "log-level", long, value_name = "LEVELS")]
+    pub(crate) level: Levels,
+}
+
+/// Where PostgreSQL's clients connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) enum SqlListen {
+    /// Nowhere.
+    Off,
+    /// At an address.
+    At(SocketAddr),
+}
+
+impl std::str::FromStr for SqlListen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            address => address
+                .parse()
+                .map(Self::At)
+                .map_err(|_| format!("{address:?} is neither an address with a port nor \"off\"")),
+        }
+    }
+}
+
+impl TryFrom<String> for SqlListen {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<SqlListen> for String {
+    fn from(listen: SqlListen) -> Self {
+        match listen {
+            SqlListen::Off => "off".to_owned(),
+            SqlListen::At(address) => address.to_string(),
+        }
+    }
+}
+
+/// How PostgreSQL's clients are served.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Args)]
+#[serde(default, rename_all = "kebab-case")]
+#[command(next_help_heading = "SQL")]
+pub(crate) struct SqlSettings {
+    /// Where PostgreSQL's clients connect: address and port; port 0 takes a free one, `off`: nowhere.
+    ///
+    /// Change it to an address that others reach.
+    #[arg(id = "sql-listen", long, value_name = "ADDRESS")]
+    pub(crate) listen: SqlListen,
+    /// The directory of the Unix socket `.s.PGSQL.<port>`, with the port of `sql.listen`; `off`: no
+    /// socket. None: `freshet` in `$XDG_RUNTIME_DIR`, or `/tmp/freshet-<uid>`, made with mode 0700.
+    /// Any other directory must exist, and its mode says who may connect.
+    ///
+    /// Use `/run/postgresql` or the like for clients of other users.
+    #[arg(id = "sql-socket-directory", long, value_name = "DIR")]
+    pub(crate) socket_directory: Option<PathBuf>,
+    /// A file that says which clients get in and how they authenticate, with the lines of PostgreSQL's
+    /// `pg_hba.conf`. None: the user who runs the server, and root, need no password at the Unix
+    /// socket; all others need their role's. See docs/operations.md#who-may-log-in.
+    ///
+    /// Set it where clients come over a network.
+    #[arg(id = "sql-access", long, value_name = "FILE")]
+    pub(crate) access: Option<PathBuf>,
+    /// How many clients at once, 1 to 10000. Each has a thread, and places among the node's workers.
+    ///
+    /// Raise it for many clients without a pooler.
+    #[arg(id = "sql-connections", long, value_name = "N")]
+    pub(crate) connections: usize,
+    /// The superuser that a new node has, without a password, and the database named after it
+    /// (docs/sql.md#databases).
+    ///
+    /// Change it before the first start.
+    #[arg(id = "sql-user", long, value_name = "NAME")]
+    pub(crate) user: String,
+    /// The certificates with which TLS is offered, in PEM, the server's own first. None: no TLS.
+    ///
+    /// Set it when clients come over a network.
+    #[arg(id = "sql-tls-certificates", long, value_name = "FILE")]
+    pub(crate) tls_certificates: Option<PathBuf>,
+    /// The key of these certificates, in PEM.
+    ///
+    /// Set it with them.
+    #[arg(id = "sql-tls-key", long, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The authorities that must have signed clients' certificates, in PEM. Clients without a
+    /// certificate are refused only if a rule of the access file says `cert` or `clientcert`.
+    ///
+    /// Set it where clients authenticate by certificates.
+    #[arg(id = "sql-tls-ca", long, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// How much memory all sessions together may keep for their queries; a statement that needs more
+    /// gets 53200. Tables do not count. 0: a quarter of the machine's memory, or of what its control
+    /// group may have.
+    ///
+    /// Lower it where tables fill the machine; raise it where queries are large and tables small.
+    #[arg(id = "sql-memory-bytes", long, value_name = "BYTES")]
+    pub(crate) memory_bytes: u64,
+    /// How much memory one session may keep: its cursors and portals, prepared statements, settings and
+    /// parameters, and the statement that it runs. No more than `sql.memory-bytes`.
+    ///
+    /// Lower it where strangers may log in.
+    #[arg(id = "sql-session-memory-bytes", long, value_name = "BYTES")]
+    pub(crate) session_memory_bytes: u64,
+    /// How much memory a statement or a cursor may keep: sorts, groups, hash tables, results that wait.
+    /// No more than a session. `freshet.query_memory` begins with this, and no role can set it higher.
+    ///
+    /// Raise it for large sorts.
+    #[arg(id = "sql-statement-memory-bytes", long, value_name = "BYTES")]
+    pub(crate) statement_memory_bytes: u64,
+    /// `statement_timeout` of sessions that do not set it. 0: none.
+    ///
+    /// Set it where a forgotten statement would be in the way of others.
+    #[arg(id = "sql-statement-timeout-ms", long, value_name = "MS")]
+    pub(crate) statement_timeout_ms: u64,
+    /// `idle_in_transaction_session_timeout` of sessions that do not set it. 0: none. An open
+    /// transaction keeps old versions in memory.
+    ///
+    /// Set it where clients forget to commit.
+    #[arg(id = "sql-idle-in-transaction-timeout-ms", long, value_name = "MS")]
+    pub(crate) idle_in_transaction_timeout_ms: u64,
+    /// `idle_session_timeout` of sessions that do not set it. 0: none.
+    ///
+    /// Set it where clients without a pooler leave connections open.
+    #[arg(id = "sql-idle-session-timeout-ms", long, value_name = "MS")]
+    pub(crate) idle_session_timeout_ms: u64,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)),
+            open_status: false,
+            pin: None,
+            log: MessageSettings::default(),
+            sql: SqlSettings::default(),
+        }
+    }
+}
+
+impl Default for SqlSettings {
+    fn default() -> Self {
+        Self {
+            listen: SqlListen::At(SocketAddr::from((Ipv4Addr::LOCALHOST, 5432))),
+            socket_directory: None,
+            access: None,
+            connections: 100,
+            user: "freshet".to_owned(),
+            tls_certificates: None,
+            tls_key: None,
+            tls_ca: None,
+            memory_bytes: 0,
+            session_memory_bytes: 1 << 30,
+            statement_memory_bytes: 256 << 20,
+            statement_timeout_ms: 0,
+            idle_in_transaction_timeout_ms: 0,
+            idle_session_timeout_ms: 0,
+        }
+    }
+}
+
+impl SqlSettings {
+    /// # Errors
+    /// The first key with a value that cannot be used.
+    pub(super) fn check(&self) -> Result<(), SettingError> {
+        let bytes = 1 << 20..=1 << 50;
+        // What sessions can set at most.
+        let time = 0..=i32::MAX as u64;
+        SettingError::within("sql.connections", self.connections, 1..=10_000)?;
+        if self.memory_bytes != 0 {
+            SettingError::within("sql.memory-bytes", self.memory_bytes, bytes.clone())?;
+        }
+        SettingError::within("sql.session-memory-bytes", self.session_memory_bytes, bytes.clone())?;
+        SettingError::within("sql.statement-memory-bytes", self.statement_memory_bytes, bytes)?;
+        SettingError::within("sql.statement-timeout-ms", self.statement_timeout_ms, time.clone())?;
+        let idle_in_transaction = self.idle_in_transaction_timeout_ms;
+        SettingError::within("sql.idle-in-transaction-timeout-ms", idle_in_transaction, time.clone())?;
+        SettingError::within("sql.idle-session-timeout-ms", self.idle_session_timeout_ms, time)?;
+        let shown = |path: &Option<PathBuf>| path.as_ref().map_or("none".to_owned(), |path| path.display().to_string());
+        if self.tls_certificates.is_some() != self.tls_key.is_some() {
+            let remedy = "certificates and their key belong together: give both, or none";
+            return Err(SettingError::new("sql.tls-key", shown(&self.tls_key), remedy));
+        }
+        if self.tls_ca.is_some() && self.tls_key.is_none() {
+            let remedy = "clients show certificates through TLS only: give sql.tls-certificates and sql.tls-key";
+            return Err(SettingError::new("sql.tls-ca", shown(&self.tls_ca), remedy));
+        }
+        Ok(())
+    }
+
+    /// The directory for the Unix socket, which exists; none for no socket.
+    ///
+    /// # Errors
+    /// When it does not exist, or when the default directory cannot be used.
+    pub(crate) fn socket_directory(&self) -> io::Result<Option<PathBuf>> {
+        match &self.socket_directory {
+            Some(off) if off.as_os_str() == "off" => Ok(None),
+            Some(directory) if directory.is_dir() => Ok(Some(directory.clone())),
+            Some(directory) => {
+                let why = format!(
+                    "{} is no directory: make it, or choose another --sql-socket-directory",
+                    directory.display()
+                );
+                Err(io::Error::new(io::ErrorKind::NotFound, why))
+            }
+            None => freshet_base::run_directory().map(Some),
+        }
+    }
+
+    /// What sessions begin with, and may not exceed, where the machine has `available` bytes of
+    /// memory.
+    pub(crate) fn bounds(&self, available: u64) -> Bounds {
+        let memory = match self.memory_bytes {
+            0 if available == 0 => Bounds::default().memory,
+            0 => (available / 4) as usize,
+            bytes => bytes as usize,
+        };
+        let session_memory = memory.min(self.session_memory_bytes as usize);
+        Bounds {
+            memory,
+            session_memory,
+            statement_memory: session_memory.min(self.statement_memory_bytes as usize),
+            statement_timeout: Duration::from_millis(self.statement_timeout_ms),
+            idle_in_transaction_timeout: Duration::from_millis(self.idle_in_transaction_timeout_ms),
+            idle_session_timeout: Duration::from_millis(self.idle_session_timeout_ms),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A standby's parameters.
+
+use std::time::Duration;
+
+use freshet_base::sync::Arc;
+use freshet_cluster::follower::{Begun, Follower, FollowerConfig, RelayRules, ReplayMode};
+use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
+
+use super::{RelayConfig, Starting};
+use crate::log_access::StandbyStore;
+
+/// How a primary reaches its standby's memory, which is for the standby to say.
+#[derive(Clone, Debug, Default)]
+pub struct StandbyFabric {
+    /// By which fabric.
+    pub kind: FabricKind,
+    /// How that is used.
+    pub config: FabricConfig,
+    /// What this node's sending keeps to.
+    pub limit: Option<Arc<TokenBucket>>,
+    /// The primary reads back what it has written, which is then persistent (Query Fresh, section
+    /// 2.3, the "appliance" method). Only the operator can know that: the log buffer is in
+    /// persistent memory, and what the network writes goes around the processor's caches.
+    pub appliance: bool,
+}
+
+/// A standby's parameters.
+#[derive(Clone, Debug)]
+pub struct StandbyConfig {
+    /// When batches are replayed and acknowledged.
+    pub replay: ReplayMode,
+    /// No more bytes than this are handed to the replay target at once.
+    pub replay_piece: u64,
+    /// How long the primary may be silent, or take nothing in, before the connection is given up.
+    pub patience: Duration,
+    /// The first pause before connecting again, and the longest.
+    pub back_off: (Duration, Duration),
+    /// Other nodes that may exist, beside those that the primary tells of.
+    pub peers: Vec<String>,
+    /// How the primary reaches this node's memory.
+    pub fabric: StandbyFabric,
+    /// Whether commits may count on this node. An observer's acknowledgements free its primary's
+    /// log, and no more.
+    pub member: bool,
+    /// Whether commits may wait for this node, if they may count on it.
+    pub synchronous: bool,
+    /// How it feeds standbys of its own, if it is a relay.
+    pub relay: Option<RelayConfig>,
+}
+
+impl Default for StandbyConfig {
+    fn default() -> Self {
+        Self {
+            replay: ReplayMode::Pipelined,
+            replay_piece: 4 << 20,
+            patience: Duration::from_secs(5),
+            back_off: (Duration::from_millis(20), Duration::from_secs(2)),
+            peers: Vec::new(),
+            fabric: StandbyFabric::default(),
+            member: true,
+            synchronous: true,
+            relay: None,
+        }
+    }
+}
+
+impl StandbyConfig {
+    /// What decides for a standby with these parameters.
+    pub(super) fn follower(&self, starting: &Starting, store: &dyn StandbyStore) -> Follower {
+        let begun = Begun {
+            received: store.received(),
+            persisted: store.persisted(),
+            replayed: starting.replayed,
+            global: starting.global,
+            floor: starting.floor,
+        };
+        let relay = self.relay.as_ref().map(|relay| RelayRules {
+            ack: relay.ack,
+            standbys: relay.standbys,
+            standby_timeout: relay.standby_timeout,
+        });
+        let (replay, capacity, patience) = (self.replay, store.capacity(), self.patience);
+        Follower::new(starting.node, FollowerConfig { replay, capacity, patience, relay }, begun)
+    }
+
+    /// With the appliance method the primary acknowledges by itself, when its bytes have arrived:
+    /// nothing else can be promised then.
+    ///
+    /// # Errors
+    /// What is promised that cannot be.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let downstream =
+            self.relay.as_ref().is_some_and(|relay| relay.ack == freshet_cluster::relay::RelayAck::Downstream);
+        match (self.fabric.appliance, self.replay) {
+            (true, ReplayMode::Synchronous) => {
+                Err("with the appliance method the primary acknowledges what has arrived, whether this node has \
+                                                    replayed it or not: synchronous replay needs the general-purpose method")
+            }
+            (true, _) if downstream => Err(
+                "with the appliance method the primary acknowledges what has arrived here, whether those below hold \
+                                            it or not: acknowledgements from downstream need the general-purpose method",
+            ),
+            _ => Ok(()),
+        }
+    }
+}
