@@ -42,8 +42,8 @@ pub enum ReplayMode {
     #[default]
     Pipelined,
     /// It acknowledges what is replayed too, so replay is on the commit path and a take-over finds
-    /// nothing left to replay. Readers here see a commit only when the primary has told of it, later
-    /// than its client.
+    /// nothing left to replay. Readers here see a commit only when the primary has told of it,
+    /// later than its client.
     Synchronous,
     /// It acknowledges what is persistent, and replays nothing while it follows (Query Fresh,
     /// section 4.6, "NoReplay"): its readers see what they saw when it started. Room in the log
@@ -477,8 +477,8 @@ impl Follower {
     }
 
     /// Takes the next piece of at most `limit` bytes to be replayed (more if a single block is
-    /// longer): puts ends of blocks into `piece`, which ends with the last of them, and says where it
-    /// begins. [`Event::Replayed`] follows, or [`Follower::replay_failed`].
+    /// longer): puts ends of blocks into `piece`, the last one being its end, and says where
+    /// it begins. [`Event::Replayed`] follows, or [`Follower::replay_failed`].
     pub fn next_piece(&mut self, limit: u64, piece: &mut Vec<Stamp>) -> Option<Stamp> {
         self.queue.next(limit, piece)
     }

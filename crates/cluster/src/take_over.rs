@@ -20,6 +20,7 @@ use freshet_base::{NodeId, Safety, Stamp, Term};
 
 pub use self::candidacy::{Candidacy, LogState, Plan};
 use crate::{
+    handshake::{Refusal, Welcome},
     in_sync::{InSyncSet, Succession},
     term::{Fence, LastTerm, Living, TermState},
 };
@@ -92,14 +93,9 @@ pub enum Answer {
 pub enum Step {
     /// Begin another round.
     Ask,
-    /// Continue the own log from that node's, which ends at `upto`, and make it persistent. Then
-    /// begin another round; before that, say so if it failed ([`TakeOver::fetch_failed`]).
-    Fetch {
-        /// From whom.
-        from: NodeId,
-        /// Where that node's log ends.
-        upto: Stamp,
-    },
+    /// Continue the own log from another node's, and make it persistent. Then begin another round;
+    /// before that, say so if it failed ([`TakeOver::fetch_failed`]).
+    Fetch(Fetch),
     /// Finish, and reign from the end of the log on.
     Finish {
         /// In this term.
@@ -107,6 +103,34 @@ pub enum Step {
     },
     /// There is no take-over.
     Stop(Stopped),
+}
+
+/// A log that reaches further than the candidate's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// Whose it is.
+    pub from: NodeId,
+    /// Where the two part.
+    pub cut_at: Stamp,
+    /// Where it ends.
+    pub upto: Stamp,
+}
+
+impl Fetch {
+    /// Whether that node offers the log that it has described: it may have lost its disk since. To
+    /// be asked before anything is cut for it.
+    ///
+    /// # Errors
+    /// [`Refusal`], to be sent to it.
+    pub fn check(&self, welcome: &Welcome) -> Result<(), Refusal> {
+        if welcome.cut_at >= self.cut_at && welcome.end >= self.upto {
+            return Ok(());
+        }
+        Err(Refusal::Violation(format!(
+            "a log that was to continue this one from {} up to {} would do so from {} up to {}",
+            self.cut_at, self.upto, welcome.cut_at, welcome.end
+        )))
+    }
 }
 
 /// Why there is no take-over.
@@ -218,7 +242,7 @@ impl TakeOver {
     /// of `known` nodes, which counts where the size of the cluster is not known.
     pub fn decide(&mut self, known: u32) -> Step {
         match self.next(known) {
-            Step::Ask | Step::Fetch { .. } if self.rounds >= ROUNDS => Step::Stop(Stopped::Contested(self.term())),
+            Step::Ask | Step::Fetch(_) if self.rounds >= ROUNDS => Step::Stop(Stopped::Contested(self.term())),
             step => step,
         }
     }
@@ -237,7 +261,7 @@ impl TakeOver {
                 self.candidacy.in_earnest();
                 return Step::Ask;
             }
-            Plan::Fetch { from, upto, .. } => return Step::Fetch { from, upto },
+            Plan::Fetch { from, cut_at, upto } => return Step::Fetch(Fetch { from, cut_at, upto }),
             Plan::Reign { term } => return Step::Finish { term },
             Plan::TooFew { heard, needed } => Stopped::TooFew { heard, needed },
             Plan::SetUncertain { newest, heard, needed } => Stopped::SetUncertain { newest, heard, needed },
@@ -268,6 +292,8 @@ impl TakeOver {
 
 #[cfg(test)]
 mod tests {
+    use freshet_base::ClusterId;
+
     use super::*;
     use crate::term::TermHistory;
 
@@ -298,7 +324,20 @@ mod tests {
         let question = it.question(log(50));
         assert_eq!(question, Question { term: Term(2), binding: true, comes_back: None });
         it.heard(NodeId(3), Answer::Log(log(80)));
-        assert_eq!(it.decide(3), Step::Fetch { from: NodeId(3), upto: Stamp(80) });
+        let fetch = Fetch { from: NodeId(3), cut_at: Stamp(50), upto: Stamp(80) };
+        assert_eq!(it.decide(3), Step::Fetch(fetch));
+        let welcome = |cut_at, end| Welcome {
+            cluster: ClusterId(7),
+            node: NodeId(3),
+            above: Vec::new(),
+            term: Term(2),
+            history: TermHistory::first(Term(1), NodeId(1)),
+            cut_at: Stamp(cut_at),
+            end: Stamp(end),
+            keep_alive_ms: 10,
+        };
+        assert_eq!(fetch.check(&welcome(50, 90)), Ok(()));
+        assert!(fetch.check(&welcome(0, 80)).is_err() && fetch.check(&welcome(50, 79)).is_err());
         assert!(it.fetch_failed() && it.fetch_failed() && !it.fetch_failed());
         it.question(log(80));
         assert_eq!(it.decide(3), Step::Finish { term: Term(2) });

@@ -1,9 +1,11 @@
 //! The primary's log from outside: what is acknowledged is there, in order, and can be read back.
 
+mod gate;
+
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
@@ -11,6 +13,7 @@ use freshet_log::{
     Batch, Block, BlockBuilder, BlockKind, Division, GroupCommitKind, Log, LogConfig, LogStore, Persistence,
     RecordKind, ReserveError, SegmentStore, Sink, StoreConfig, StoreError,
 };
+use gate::Gate;
 
 const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
 
@@ -125,6 +128,51 @@ fn sinks_get_every_batch_with_its_partition_ends() {
     let starts: Vec<Stamp> = blocks(&log, Stamp(0), at).into_iter().map(|block| block.0).collect();
     assert!(ends.is_sorted() && ends.len() as u64 == at.0 >> 10);
     assert!(ends.iter().all(|end| starts.contains(end) || *end == at), "each is a block boundary");
+}
+
+struct Told(Mutex<mpsc::Sender<Stamp>>);
+
+impl Sink for Told {
+    fn batch(&self, batch: &Batch<'_>) {
+        self.0.lock().unwrap().send(batch.to).unwrap();
+    }
+}
+
+/// Shipping overlaps the local flush: sinks hear of a batch while the device still syncs it, on a log that
+/// is written and on one that is received.
+#[test]
+fn sinks_hear_of_a_batch_that_a_slow_device_still_syncs() {
+    let (mut builder, soon) = (BlockBuilder::new(), Duration::from_secs(60));
+    for received in [false, true] {
+        let gate = Arc::new(Gate::default());
+        let store = LogStore::of(vec![SegmentStore::open(Arc::clone(&gate) as _, CONFIG).unwrap()]);
+        let (told, batches) = mpsc::channel();
+        let (log, mut receiver) = match received {
+            true => Log::receive(1 << 14, store, Stamp(0)).map(|(log, receiver)| (log, Some(receiver))).unwrap(),
+            false => (Log::open(small(), Some(store), Stamp(0), Term(1)).unwrap(), None),
+        };
+        let _handle = log.attach(Arc::new(Told(Mutex::new(told))));
+        gate.set(gate::State::Held);
+        let end = match &mut receiver {
+            Some(receiver) => {
+                builder.begin();
+                builder.push(None, Fid(1), Rid(1), RecordKind::Insert, &[1; 40]).unwrap();
+                builder.seal_records();
+                receiver.append(builder.finish(Stamp(0), Term(1), BlockKind::Redo)).unwrap();
+                receiver.received()
+            }
+            None => {
+                let (_, end) = write_one(&mut log.writer().unwrap(), &mut builder, 1, &[1; 40]);
+                log.nudge(end);
+                end
+            }
+        };
+        assert_eq!(batches.recv_timeout(soon), Ok(end), "received: {received}");
+        assert_eq!(log.durable(), Stamp(0), "the device has not synced it");
+        gate.set(gate::State::Open);
+        assert_eq!(log.durable_mark().wait(end, Some(Instant::now() + soon)), Ok(end));
+        log.close().unwrap();
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use freshet_cluster::{
     Moment,
     handshake::{Host, consider},
     in_sync::Succession,
-    take_over::{Answer, Inheritance, Level, Question, Rules, Step, Stopped, TakeOver},
+    take_over::{Answer, Fetch, Inheritance, Level, Question, Rules, Step, Stopped, TakeOver},
     term::{Living, TermHistory},
 };
 use freshet_fabric::tcp::Connection;
@@ -249,10 +249,10 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
         let round = consult(standby, &mut take_over, &peers, options.patience)?;
         match take_over.decide(peers.len() as u32) {
             Step::Ask => {}
-            Step::Fetch { from, upto } => {
-                let from = round.address(from).unwrap_or_default();
-                tracing::info!(from, stamp = upto.0, "another log reaches further: its end is fetched");
-                match fetch(standby, &from, take_over.term(), upto) {
+            Step::Fetch(wanted) => {
+                let from = round.address(wanted.from).unwrap_or_default();
+                tracing::info!(from, stamp = wanted.upto.0, "another log reaches further: its end is fetched");
+                match fetch(standby, &from, take_over.term(), &wanted) {
                     // What was fetched must be persistent before it counts as held.
                     Ok(()) => finish(standby, options.deadline).map(drop)?,
                     Err(_) if take_over.fetch_failed() => {}
@@ -324,10 +324,10 @@ fn consult(
 }
 
 /// Gets the log of the node at `from`, through the same code that follows a primary.
-fn fetch(standby: &Standby, from: &str, term: Term, upto: Stamp) -> Result<(), SessionError> {
+fn fetch(standby: &Standby, from: &str, term: Term, wanted: &Fetch) -> Result<(), SessionError> {
     let shared = &standby.shared;
     let purpose = Purpose::Fetch { term, log: shared.continuation() };
-    crate::standby::fetch(shared, from, purpose, term, upto)
+    crate::standby::fetch(shared, from, purpose, term, wanted)
 }
 
 /// Blocks until everything received is persistent and replayed.

@@ -46,9 +46,8 @@ impl World {
             let committed = state.follower.global();
             return self.begin_reign(node, term, Inheritance { succession, committed });
         }
-        if self.scenario.mapped {
-            self.unfollow(node)?;
-        }
+        self.unfollow(node)?;
+        self.end_feeds(node);
         self.stand(node, false, true)
     }
 
@@ -114,7 +113,7 @@ impl World {
         question: Question,
     ) -> Result<(), Violation> {
         let Question { term, binding, comes_back } = question;
-        let living = self.nodes[node].living(self.now);
+        let living = self.nodes[node].living(self.clock(node));
         let name = self.nodes[from].id;
         if let Some(reign) = living.filter(|reign| comes_back.is_some_and(|heard| reign.outranks(name, heard))) {
             self.send(id, node, Message::Answer { answer: Answer::Reigned(reign) });
@@ -141,7 +140,7 @@ impl World {
 
     /// `reigning` reigns in `term`, or is about to, as it says.
     pub(crate) fn hears_of(&mut self, node: usize, term: Term, reigning: freshet_base::NodeId) {
-        let now = self.now;
+        let now = self.clock(node);
         self.nodes[node].follower.heard_of(Living { term, node: reigning }, now);
     }
 
@@ -179,7 +178,7 @@ impl World {
     /// One who was asked, or whose log is being fetched, is not heard any more.
     pub(crate) fn silent(&mut self, node: usize, id: ConnectionId) -> Result<(), Violation> {
         let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
-        if candidate.fetching == Some(id) {
+        if candidate.fetching.is_some_and(|(fetching, _)| fetching == id) {
             candidate.fetching = None;
             if candidate.take_over.fetch_failed() {
                 return self.consult(node);
@@ -211,7 +210,7 @@ impl World {
         let Some(candidate) = self.nodes[node].candidate.take() else { return };
         let pause = self.dice.between(5000, 30_000);
         let life = self.nodes[node].life;
-        for id in candidate.asked.iter().copied().chain(candidate.fetching) {
+        for id in candidate.asked.iter().copied().chain(candidate.fetching.map(|(id, _)| id)) {
             self.hang_up(id, node);
         }
         if let Some(leader) = candidate.leader.filter(|leader| *leader != node) {
@@ -229,12 +228,12 @@ impl World {
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
         match candidate.take_over.decide(known) {
             Step::Ask => self.consult(node),
-            Step::Fetch { from, .. } => {
+            Step::Fetch(wanted) => {
                 let term = candidate.take_over.term();
                 let log = self.continuation(node);
-                let id = self.connect(node, from.0 as usize, Message::Fetch { term, log });
+                let id = self.connect(node, wanted.from.0 as usize, Message::Fetch { term, log });
                 if let Some(candidate) = &mut self.nodes[node].candidate {
-                    candidate.fetching = Some(id);
+                    candidate.fetching = Some((id, wanted));
                 }
                 Ok(())
             }
@@ -264,6 +263,11 @@ impl World {
         }
         let Some(candidate) = &state.candidate else { return Ok(()) };
         let take_over = candidate.take_over.clone();
+        if state.disk.log.end() < state.disk.floor {
+            // It is no state of the database.
+            self.give_up(node);
+            return Ok(());
+        }
         self.finish_replay(node)?;
         // A transaction of which not everything is there never was.
         let log = &self.nodes[node].disk.log;
@@ -317,10 +321,15 @@ impl World {
     ) -> Result<(), Violation> {
         self.hang_up(id, node);
         let state = &mut self.nodes[node];
-        let Some(candidate) = state.candidate.as_mut().filter(|candidate| candidate.fetching == Some(id)) else {
+        let Some(candidate) = state.candidate.as_mut() else { return Ok(()) };
+        let Some((_, wanted)) = candidate.fetching.take_if(|(fetching, _)| *fetching == id) else { return Ok(()) };
+        if wanted.check(welcome).is_err() && self.scenario.broken != Broken::FetchUnchecked {
+            if candidate.take_over.fetch_failed() {
+                return self.consult(node);
+            }
+            self.give_up(node);
             return Ok(());
-        };
-        candidate.fetching = None;
+        }
         let Ok(entry) = state.follower.welcomed(welcome, &state.disk.terms, false) else {
             self.give_up(node);
             return Ok(());

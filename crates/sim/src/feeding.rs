@@ -23,7 +23,7 @@ impl World {
     /// `node` reigns from the end of its log on.
     pub(crate) fn begin_reign(&mut self, node: usize, term: Term, inheritance: Inheritance) -> Result<(), Violation> {
         let Inheritance { succession, committed } = inheritance;
-        let (rule, now) = (self.rule(), self.now);
+        let (rule, now) = (self.rule(), self.clock(node));
         let broken = self.scenario.broken;
         let state = &mut self.nodes[node];
         let end = Stamp(state.disk.log.end());
@@ -45,6 +45,7 @@ impl World {
         state.ticks = None;
         state.recorded = end.0;
         let life = state.life;
+        self.note(|| format!("node {node} begins to reign in {term} at {end}"));
         self.report.reigns += 1;
         self.report.takeovers += u64::from(self.checks.last_reign() != Some(self.nodes[node].id));
         self.check_reign(node)?;
@@ -131,7 +132,7 @@ impl World {
         log: Continue,
         synchronous: bool,
     ) -> Result<(), Violation> {
-        let (flow, now, name) = (self.flow(), self.now, self.nodes[from].id);
+        let (flow, now, name) = (self.flow(), self.clock(node), self.nodes[from].id);
         let reigns = self.nodes[node].reigns();
         let state = &mut self.nodes[node];
         let follows = state.link.as_ref().is_some_and(|link| link.term.is_some());
@@ -187,7 +188,7 @@ impl World {
 
     /// Sends everybody what the flow says.
     pub(crate) fn pump(&mut self, node: usize) {
-        let now = self.now;
+        let (now, ahead) = (self.clock(node), self.nodes[node].ahead);
         let mut outgoing: Vec<(ConnectionId, Message)> = Vec::new();
         let state = &mut self.nodes[node];
         let global = match &state.role {
@@ -216,7 +217,7 @@ impl World {
                         continue;
                     }
                     Next::Wait { until } => {
-                        wake = wake.min(until.0.max(now.0 + 1));
+                        wake = wake.min(until.0.max(now.0 + 1) - ahead);
                         break;
                     }
                 };

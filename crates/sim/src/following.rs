@@ -105,7 +105,7 @@ impl World {
         if !self.enter(node, welcome, entry)? {
             return self.wipe(node);
         }
-        let now = self.now;
+        let now = self.clock(node);
         let continues = self.nodes[node].follower.continues(welcome);
         if !continues {
             self.end_feeds(node);
@@ -131,6 +131,14 @@ impl World {
     /// readers have seen what would have to be cut.
     pub(crate) fn enter(&mut self, node: usize, welcome: &Welcome, entry: Entry) -> Result<bool, Violation> {
         if let Some(at) = entry.cut {
+            let disk = &self.nodes[node].disk;
+            if at.0 < disk.floor.min(disk.log.end()) {
+                // Its checkpoint holds something of the log that is not.
+                if self.scenario.strong() {
+                    return crate::Property::Logs.violated(format!("a checkpoint of node {node} is cut at {at}"));
+                }
+                return Ok(false);
+            }
             if self.nodes[node].visible > at.0 {
                 self.check_seen(node, at.0)?;
                 return Ok(false);
@@ -181,7 +189,7 @@ impl World {
 
     /// The follower hears what has happened, and what it says is carried out.
     pub(crate) fn told(&mut self, node: usize, event: follower::Event<'_>) -> Result<(), Violation> {
-        let (now, broken) = (self.now, self.scenario.broken);
+        let (now, broken) = (self.clock(node), self.scenario.broken);
         let event = match event {
             follower::Event::Told(_) if broken == Broken::ViewAheadOfOthers => follower::Event::Told(Stamp::MAX),
             event => event,
@@ -298,7 +306,7 @@ impl World {
 
     /// Says what is persistent here, and how much room there is.
     pub(crate) fn acknowledge(&mut self, node: usize, anyway: bool) {
-        let (now, broken) = (self.now, self.scenario.broken);
+        let (now, broken) = (self.clock(node), self.scenario.broken);
         let credit = self.continuation(node).may_send_until;
         let state = &mut self.nodes[node];
         let Some(Link { connection, term: Some(_) }) = state.link else { return };

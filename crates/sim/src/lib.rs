@@ -9,12 +9,15 @@
 //! | `net` | connections: delays, losses, partitions |
 //! | `node`, `log` | what a crash leaves of a node; logs as sequences of blocks that have contents |
 //! | `feeding`, `following`, `candidacy` | the runners: primary and relay, standby, take-over and restart |
+//! | `disks` | disks that are lost and replaced; beginning with a checkpoint |
 //! | `one_sided` | memory into which another node writes, and processes that stand still |
 //! | [`checks`] | the properties, a file each |
 //!
 //! Fault model. Messages are delayed, and a message that is lost ends its connection with
 //! everything in flight, as TCP would; the two ends notice at times of their own. Connections
-//! overtake one another. Pairs and single nodes are cut off. Any node crashes at any time. Either
+//! overtake one another. Pairs and single nodes are cut off, and of a pair one direction alone:
+//! then the other continues, and neither node is told. Each node has a clock of its own, which may jump
+//! ahead. Any node crashes at any time. Either
 //! its machine loses power and keeps any subset of the blocks that it had not synced, and recovery
 //! keeps what has no gap before it; or its process dies, the next one reads what was written, and a
 //! loss of power may follow. Syncs fail, which ends the process; what they covered is read by the
@@ -24,12 +27,14 @@
 //! all with what it was writing. With the appliance method what has arrived outlives a crash, and
 //! counts when it was read back. A node takes over while the primary is down, or while it lives on.
 //! Whatever ends is started again as it was: it is not told which node to follow. What was synced
-//! is never lost.
+//! is never lost, but by nodes on which no commit counts: their disks fail, or bits rot there, and
+//! they begin again with nothing or with a checkpoint.
 #![forbid(unsafe_code)]
 
 mod candidacy;
 pub mod checks;
 mod dice;
+mod disks;
 mod feeding;
 mod following;
 mod log;
@@ -65,6 +70,8 @@ pub struct Report {
     pub judged: u64,
     /// Syncs that failed.
     pub failed_syncs: u64,
+    /// Disks that were lost, and replaced.
+    pub disks: u64,
 }
 
 /// Runs one cluster from the beginning, through its faults, to where everybody is level again.
@@ -73,4 +80,13 @@ pub struct Report {
 /// The first [`Violation`].
 pub fn run(scenario: Scenario, seed: u64) -> Result<Report, Violation> {
     world::World::new(scenario, seed).run()
+}
+
+/// Runs it again, and returns all that happens, event by event.
+pub fn trace(scenario: Scenario, seed: u64) -> Vec<String> {
+    let mut world = world::World::new(scenario, seed);
+    world.trace = Some(Vec::new());
+    // It ends as it did.
+    let _ = world.run();
+    world.trace.unwrap_or_default()
 }

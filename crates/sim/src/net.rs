@@ -78,6 +78,8 @@ pub(crate) struct Connection {
     pub file: Option<u64>,
     lives: [u32; 2],
     pub open: bool,
+    /// A direction in which something was lost: nothing that follows arrives.
+    stalled: [bool; 2],
     /// When the last message of each direction arrives.
     last: [u64; 2],
 }
@@ -87,6 +89,8 @@ pub(crate) struct Network {
     pub connections: Vec<Connection>,
     /// Pairs that do not reach one another, the smaller number first.
     pub parted: BTreeSet<(usize, usize)>,
+    /// What the first says does not reach the second.
+    pub deaf: BTreeSet<(usize, usize)>,
 }
 
 impl Network {
@@ -100,8 +104,11 @@ impl World {
     pub(crate) fn connect(&mut self, from: usize, to: usize, first: Message) -> ConnectionId {
         let lives = [self.nodes[from].life, self.nodes[to].life];
         let id = self.net.connections.len();
-        let open = self.nodes[to].up && !self.net.parted(from, to) && from != to;
-        self.net.connections.push(Connection { ends: [from, to], file: None, lives, open, last: [0, 0] });
+        let deaf = self.net.deaf.contains(&(from, to)) || self.net.deaf.contains(&(to, from));
+        let open = self.nodes[to].up && !self.net.parted(from, to) && !deaf && from != to;
+        let ends = [from, to];
+        let connection = Connection { ends, file: None, lives, open, stalled: [false; 2], last: [0, 0] };
+        self.net.connections.push(connection);
         if open {
             self.send(id, from, first);
         } else {
@@ -121,6 +128,15 @@ impl World {
         let [a, b] = connection.ends;
         if self.net.parted(a, b) || (!self.calm && self.dice.one_in(2500)) {
             return self.lose(id);
+        }
+        let deaf = self.net.deaf.contains(&(from, connection.ends[to]));
+        if connection.stalled[to] || deaf {
+            // The sender waits for it to be taken in, and gives the connection up in the end.
+            if !std::mem::replace(&mut self.net.connections[id].stalled[to], true) {
+                let pause = self.dice.between(5000, 60_000);
+                self.after(pause, What::Silent { connection: id });
+            }
+            return;
         }
         let delay = if self.dice.one_in(40) { self.dice.between(50, 8000) } else { self.dice.between(20, 600) };
         let connection = &mut self.net.connections[id];

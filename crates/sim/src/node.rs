@@ -8,7 +8,7 @@ use freshet_cluster::{
     commit_rule::CommitRule,
     flow::{Boundaries, Flow},
     follower::{Begun, Follower, FollowerConfig},
-    take_over::{LogState, TakeOver},
+    take_over::{Fetch, LogState, TakeOver},
     term::{Fence, Living, TermState},
 };
 
@@ -23,6 +23,8 @@ pub(crate) struct Node {
     /// How it follows; as a relay it has rules for those below.
     pub follows: FollowerConfig,
     pub up: bool,
+    /// How far its clock is ahead.
+    pub ahead: u64,
     /// Counts starts: what was meant for an earlier life is not delivered.
     pub life: u32,
     pub disk: Disk,
@@ -62,6 +64,11 @@ pub(crate) struct Disk {
     /// The next sync fails.
     pub failing: bool,
     pub terms: TermState,
+    /// The checkpoint with which the node began is a state of the database only with the log up to
+    /// here.
+    pub floor: u64,
+    /// A block of the log is damaged, which the next start finds.
+    pub rotten: bool,
     pub full: bool,
     /// A flush takes so many times longer.
     pub slowness: u64,
@@ -116,7 +123,7 @@ pub(crate) struct Candidate {
     /// Whose answers are outstanding.
     pub asked: VecDeque<ConnectionId>,
     /// A node whose log is being fetched.
-    pub fetching: Option<ConnectionId>,
+    pub fetching: Option<(ConnectionId, Fetch)>,
 }
 
 impl Node {
@@ -127,6 +134,7 @@ impl Node {
             upstream,
             follows,
             up: false,
+            ahead: 0,
             life: 0,
             disk: Disk {
                 log: Log::default(),
@@ -135,6 +143,8 @@ impl Node {
                 dropped: false,
                 failing: false,
                 terms: TermState::empty(),
+                floor: 0,
+                rotten: false,
                 full: false,
                 slowness: 1,
             },
@@ -213,7 +223,8 @@ impl Node {
     /// It starts as a standby that has replayed the log on its disk.
     pub fn start(&mut self) {
         let end = Stamp(self.disk.log.end());
-        let begun = Begun { received: end, persisted: end, replayed: end, ..Begun::default() };
+        let floor = Stamp(self.disk.floor);
+        let begun = Begun { received: end, persisted: end, replayed: end, floor, ..Begun::default() };
         self.follower = Follower::new(self.id, self.follows, begun);
     }
 }

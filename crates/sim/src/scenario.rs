@@ -55,6 +55,8 @@ pub enum Broken {
     LevelForgotten,
     /// A candidate raises its fence as it was when it began, whatever it has promised since.
     OwnPromiseForgotten,
+    /// A candidate continues its log from another node's, whatever that has become.
+    FetchUnchecked,
     /// What a node has promised does not outlive a loss of power.
     PromiseNotDurable,
     /// What a primary has told of its log is believed of its successor's.

@@ -44,22 +44,84 @@ const CALM: u64 = 6_000_000;
 /// What happens next.
 #[derive(Debug)]
 pub(crate) enum What {
-    Deliver { connection: ConnectionId, to: usize, message: Message },
-    Lost { connection: ConnectionId, node: usize, life: u32 },
-    Flushed { node: usize, life: u32, cuts: u32, to: u64 },
-    Replayed { node: usize, life: u32, cuts: u32, to: u64 },
-    Tick { node: usize, life: u32 },
-    Pump { node: usize, life: u32 },
-    Reconnect { node: usize, life: u32 },
-    Announce { node: usize, life: u32 },
-    Round { node: usize, life: u32, round: u32 },
-    Fetched { node: usize, life: u32, round: u32 },
-    Restart { node: usize, life: u32 },
-    Start { node: usize },
-    Room { node: usize },
-    Take { node: usize, life: u32 },
-    Continue { node: usize, life: u32 },
-    Heal { a: usize, b: usize },
+    Deliver {
+        connection: ConnectionId,
+        to: usize,
+        message: Message,
+    },
+    Lost {
+        connection: ConnectionId,
+        node: usize,
+        life: u32,
+    },
+    Flushed {
+        node: usize,
+        life: u32,
+        cuts: u32,
+        to: u64,
+    },
+    Replayed {
+        node: usize,
+        life: u32,
+        cuts: u32,
+        to: u64,
+    },
+    Tick {
+        node: usize,
+        life: u32,
+    },
+    Pump {
+        node: usize,
+        life: u32,
+    },
+    Reconnect {
+        node: usize,
+        life: u32,
+    },
+    Announce {
+        node: usize,
+        life: u32,
+    },
+    Round {
+        node: usize,
+        life: u32,
+        round: u32,
+    },
+    Fetched {
+        node: usize,
+        life: u32,
+        round: u32,
+    },
+    Restart {
+        node: usize,
+        life: u32,
+    },
+    Start {
+        node: usize,
+    },
+    Room {
+        node: usize,
+    },
+    Take {
+        node: usize,
+        life: u32,
+    },
+    Continue {
+        node: usize,
+        life: u32,
+    },
+    Heal {
+        a: usize,
+        b: usize,
+    },
+    Hear {
+        from: usize,
+        to: usize,
+    },
+    /// What was said on a connection did not arrive, and it is given up.
+    Silent {
+        connection: ConnectionId,
+    },
     Client,
     Fault,
     Operator,
@@ -116,6 +178,8 @@ pub(crate) struct World {
     writing: bool,
     contents: u64,
     idle: u32,
+    /// What happened, if that is to be kept.
+    pub trace: Option<Vec<String>>,
 }
 
 impl World {
@@ -153,6 +217,7 @@ impl World {
             writing: true,
             contents: 0,
             idle: 0,
+            trace: None,
         }
     }
 
@@ -163,6 +228,34 @@ impl World {
 
     pub fn after(&mut self, pause: u64, what: What) {
         self.at(self.now.0 + pause, what);
+    }
+
+    /// Something happens.
+    pub fn note(&mut self, what: impl FnOnce() -> String) {
+        if self.scenario.trace || self.trace.is_some() {
+            let line = format!("{:>8} {}", self.now.0, what());
+            if self.scenario.trace {
+                println!("{line}");
+            }
+            self.trace.iter_mut().for_each(|trace| trace.push(line.clone()));
+        }
+    }
+
+    /// What the clock of `node` says.
+    pub fn clock(&self, node: usize) -> Moment {
+        Moment(self.now.0 + self.nodes[node].ahead)
+    }
+
+    /// The clock of `node` jumps ahead, as that of a machine that was suspended. What waits for it
+    /// looks again.
+    fn jump(&mut self, node: usize) {
+        let jump = self.dice.between(1000, 200_000);
+        let state = &mut self.nodes[node];
+        state.ahead += jump;
+        state.ticks = None;
+        let life = state.life;
+        self.after(1, What::Tick { node, life });
+        self.after(1, What::Pump { node, life });
     }
 
     /// How many nodes have a voice: the primary and its synchronous standbys.
@@ -194,8 +287,12 @@ impl World {
         Block { start, length, term, owner, content: self.contents, last, set: set.map(std::rc::Rc::new) }
     }
 
-    pub fn run(mut self) -> Result<Report, Violation> {
+    pub fn run(&mut self) -> Result<Report, Violation> {
         self.nodes[0].disk.terms.fence = Fence::new(Term(0), None);
+        for node in 0..self.nodes.len() {
+            // No two clocks have the same origin.
+            self.nodes[node].ahead = self.dice.below(1_000_000);
+        }
         self.nodes[0].up = true;
         let inheritance = Inheritance { succession: Succession::New(1), committed: Stamp::ZERO };
         self.begin_reign(0, Term(1), inheritance)?;
@@ -251,9 +348,7 @@ impl World {
 
     fn happens(&mut self, what: What) -> Result<(), Violation> {
         let Some(what) = self.unless_stopped(what) else { return Ok(()) };
-        if self.scenario.trace {
-            println!("{:>8} {what:?}", self.now.0);
-        }
+        self.note(|| format!("{what:?}"));
         match what {
             What::Deliver { connection, to, message } => self.deliver(connection, to, message),
             What::Lost { connection, node, life } if self.alive(node, life) => self.lost(node, connection),
@@ -295,6 +390,14 @@ impl World {
             }
             What::Heal { a, b } => {
                 self.net.parted.remove(&(a, b));
+                Ok(())
+            }
+            What::Hear { from, to } => {
+                self.net.deaf.remove(&(from, to));
+                Ok(())
+            }
+            What::Silent { connection } => {
+                self.lose(connection);
                 Ok(())
             }
             What::Client => self.client(),
@@ -342,8 +445,14 @@ impl World {
         self.after(pause, What::Fault);
         let count = self.nodes.len() as u64;
         let node = self.dice.below(count) as usize;
-        match self.dice.below(if self.scenario.mapped { 14 } else { 12 }) {
-            11.. => self.stop(node),
+        match self.dice.below(17) {
+            16 => self.lose_disk(node),
+            15 => self.jump(node),
+            14 => {
+                let other = self.dice.below(count) as usize;
+                self.part_one_way(node, other);
+            }
+            11..=13 => self.stop(node),
             0 | 1 if self.nodes[node].up => self.crash(node),
             0 | 1 => self.lose_power(node),
             2 | 3 => {
@@ -370,6 +479,14 @@ impl World {
                     self.lose(open[which]);
                 }
             }
+        }
+    }
+
+    /// What `from` says does not reach `to` any more, while the other way is open. Neither is told.
+    fn part_one_way(&mut self, from: usize, to: usize) {
+        if from != to && self.net.deaf.insert((from, to)) {
+            let until = self.dice.between(3000, 120_000);
+            self.after(until, What::Hear { from, to });
         }
     }
 
@@ -450,6 +567,7 @@ impl World {
         if !std::mem::take(&mut self.nodes[node].up) {
             return;
         }
+        self.note(|| format!("node {node} ends: {how:?}"));
         match how {
             // What was written is read by the next process.
             Crash::Process => drop(self.lose_above(node, self.nodes[node].disk.synced)),
@@ -482,6 +600,7 @@ impl World {
         if std::mem::replace(&mut self.nodes[node].up, true) {
             return Ok(());
         }
+        self.replace_disk(node);
         self.settle(node);
         let state = &mut self.nodes[node];
         let undisturbed = |last: &Reign| (last.node, last.term) == (state.id, state.disk.terms.fence.highest());
@@ -582,6 +701,7 @@ impl World {
     fn quieten(&mut self) {
         self.calm = true;
         self.net.parted.clear();
+        self.net.deaf.clear();
         for node in 0..self.nodes.len() {
             self.nodes[node].disk.full = false;
             self.nodes[node].disk.failing = false;
@@ -603,7 +723,7 @@ impl World {
             Role::Standby => state.follower.next_deadline(),
         };
         let Some(deadline) = deadline else { return };
-        let at = deadline.0.max(self.now.0 + 1);
+        let at = deadline.0.saturating_sub(state.ahead).max(self.now.0 + 1);
         if state.ticks.is_none_or(|ticks| ticks > at) {
             state.ticks = Some(at);
             let life = state.life;
@@ -617,7 +737,7 @@ impl World {
 
     /// Feeds the commit rule of a primary, or of a relay, and carries out what it decides.
     pub(crate) fn tell_rule(&mut self, node: usize, event: Event) -> Result<(), Violation> {
-        let now = self.now;
+        let now = self.clock(node);
         let state = &mut self.nodes[node];
         let Role::Primary(reign) = &mut state.role else {
             self.told(node, follower::Event::Below(event))?;

@@ -87,7 +87,9 @@ pub enum AcceptError {
 const SCRATCH: usize = 64 << 10;
 
 /// Is told of in-sync sets, as blocks of members record them.
-struct OnMembers(Box<dyn Fn(&[u8]) + Send + Sync>);
+type Hear = Box<dyn Fn(&[u8]) + Send + Sync>;
+
+struct OnMembers(Hear);
 
 impl fmt::Debug for OnMembers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -127,7 +129,7 @@ impl Received {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn on_members(&self, note: Box<dyn Fn(&[u8]) + Send + Sync>) {
+    pub(super) fn on_members(&self, note: Hear) {
         *self.on_members.lock().unwrap_or_else(PoisonError::into_inner) = Some(OnMembers(note));
     }
 

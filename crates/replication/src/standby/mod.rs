@@ -31,7 +31,7 @@ pub use freshet_cluster::follower::ReplayMode;
 use freshet_cluster::{
     follower::{Decision, Event, Follower, Seen},
     in_sync::InSyncSet,
-    take_over::LogState,
+    take_over::{Fetch, LogState},
     term::{Living, TermState},
 };
 use freshet_fabric::{FabricKind, cpu::Meter};
@@ -576,15 +576,15 @@ impl Shared {
     }
 }
 
-/// Continues a resting standby's log from the node at `from`, up to `upto`, for a take-over.
+/// Continues a resting standby's log from the node at `from`, for a take-over.
 pub(crate) fn fetch(
     shared: &Arc<Shared>,
     from: &str,
     purpose: crate::wire::Purpose,
     term: freshet_base::Term,
-    upto: Stamp,
+    wanted: &Fetch,
 ) -> Result<(), SessionError> {
-    let outcome = receive::fetch(shared, from, purpose, term, upto);
+    let outcome = receive::fetch(shared, from, purpose, term, wanted);
     shared.disconnect(outcome.as_ref().err().and_then(SessionError::refusal));
     outcome
 }

@@ -6,6 +6,7 @@ use freshet_base::{NodeId, Stamp, Term, sync::Arc};
 use freshet_cluster::{
     follower::{Entry, Event, NotEntered},
     handshake::Welcome,
+    take_over::Fetch,
     term::{TermState, Verdict},
 };
 use freshet_fabric::{
@@ -195,12 +196,13 @@ pub(crate) fn fetch(
     address: &str,
     purpose: Purpose,
     term: Term,
-    until: Stamp,
+    wanted: &Fetch,
 ) -> Result<(), SessionError> {
     let terms = shared.terms.get();
     let connection = connect(shared, address, shared.follow.order())?;
     let (answer, connection) = introduce(shared, address, connection, purpose, term)?;
     let welcome = answer.log;
+    wanted.check(&welcome).map_err(SessionError::Refused)?;
     let entry = may_enter(shared, &welcome, &terms)?;
     enter(shared, &welcome, entry)?;
     let (sender, mut receiver) = connection.split();
@@ -209,9 +211,8 @@ pub(crate) fn fetch(
     let mut scratch = vec![0; SCRATCH];
     // The other node may have made more of its log persistent since it said where that ends: then
     // it sends that, too.
-    let end = until.max(welcome.end);
-    while shared.store.received() < until {
-        fetched(shared, &mut receiver, welcome.term, &mut scratch, end)?;
+    while shared.store.received() < wanted.upto {
+        fetched(shared, &mut receiver, welcome.term, &mut scratch, welcome.end)?;
     }
     Ok(())
 }

@@ -93,7 +93,11 @@ impl World {
         }
         let nodes = self.nodes.len();
         let logs: Vec<_> = self.nodes.iter().map(|node| self.told_by(node)).collect();
-        for candidate in (0..nodes).filter(|node| !logs[*node].history.reigns().is_empty()) {
+        let stands = |node: &usize| {
+            let disk = &self.nodes[*node].disk;
+            !logs[*node].history.reigns().is_empty() && disk.log.end() >= disk.floor
+        };
+        for candidate in (0..nodes).filter(stands) {
             for heard in (0..1_u32 << nodes).filter(|heard| heard >> candidate & 1 == 0) {
                 let me = &self.nodes[candidate];
                 let mut candidacy =

@@ -9,7 +9,8 @@ impl World {
     pub(crate) fn check_taken_back(&self, node: usize, from: usize, promises: Option<Term>) -> Result<(), Violation> {
         let comes_back = self.nodes[from].candidate.as_ref().and_then(|candidate| candidate.comes_back);
         let (Some(term), Some(heard)) = (promises, comes_back) else { return Ok(()) };
-        let outranked = self.nodes[node].living(self.now).filter(|reign| reign.outranks(self.nodes[from].id, heard));
+        let outranked =
+            self.nodes[node].living(self.clock(node)).filter(|reign| reign.outranks(self.nodes[from].id, heard));
         let Some(reign) = outranked else { return Ok(()) };
         let other = &self.nodes[reign.node.0 as usize];
         if !other.reigns() || other.reign().is_none_or(|theirs| theirs.term != reign.term) {

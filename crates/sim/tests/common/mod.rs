@@ -1,6 +1,9 @@
 //! Seeds: how many, from where, and what to say of one that fails.
 
-use freshet_sim::{Broken, Property, Report, Scenario, Violation, run};
+use freshet_sim::{Broken, Property, Report, Scenario, Violation, run, trace};
+
+/// This number of events are printed of a seed that fails, all with `FRESHET_SIM_TRACE`.
+const LAST: usize = 100;
 
 /// The seed to begin with, and whether it is the only one (`FRESHET_SEED`).
 fn seed() -> (u64, bool) {
@@ -22,13 +25,18 @@ pub fn sweep(test: &str, scenario: Scenario, seeds: u64) -> Report {
     let mut total = Report::default();
     let (first, only) = seed();
     let seeds = if only { 1 } else { seeds * factor() };
-    let scenario = Scenario { trace: std::env::var_os("FRESHET_SIM_TRACE").is_some(), ..scenario };
     for seed in first..first + seeds {
         match run(scenario, seed) {
             Ok(report) => add(&mut total, &report),
-            Err(violation) => panic!(
-                "{scenario:?}\n{violation}\nagain: FRESHET_SEED={seed} cargo test -p freshet-sim --test {test} -- --nocapture"
-            ),
+            Err(violation) => {
+                let trace = trace(scenario, seed);
+                let last = if std::env::var_os("FRESHET_SIM_TRACE").is_some() { trace.len() } else { LAST };
+                trace.iter().skip(trace.len().saturating_sub(last)).for_each(|event| println!("{event}"));
+                panic!(
+                    "{scenario:?}\n{violation}\nagain: FRESHET_SEED={seed} cargo test -p freshet-sim \
+                     --test {test} -- --nocapture"
+                )
+            }
         }
     }
     total
@@ -44,6 +52,7 @@ fn add(total: &mut Report, report: &Report) {
     total.old += report.old;
     total.judged += report.judged;
     total.failed_syncs += report.failed_syncs;
+    total.disks += report.disks;
 }
 
 /// A rule that is got wrong has to be noticed within so many seeds, as a violation of one of these
