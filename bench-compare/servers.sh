@@ -1,11 +1,11 @@
 # PostgreSQL and Freshet, each a primary with a synchronous standby on this machine, for the comparisons here (sourced by them).
 #
-# Needs PostgreSQL's programs (initdb, pg_basebackup; found by pg_config, or in PGBIN), a release build of freshet (found in
-# target/release, or in FRESHET), and, for root, a user "postgres" to run PostgreSQL as. Data go to $base. All that is started ends with the script.
+# Needs PostgreSQL's programs (initdb, pg_basebackup; found by pg_config, or in PGBIN), a build of freshet for benchmarks (found in
+# target/dist, or in FRESHET), and, for root, a user "postgres" to run PostgreSQL as. Data go to $base. All that is started ends with the script.
 #
 # Sets dir (for files of the script) and bin; set_server and set_standby postgresql|freshet set host, port, user and database.
 
-freshet=${FRESHET:-target/release/freshet}
+freshet=${FRESHET:-target/dist/freshet}
 bin=${PGBIN:-$(pg_config --bindir)}
 dir=$(mktemp -d "$base/freshet-compare.XXXXXX")
 chmod 755 "$dir"

@@ -1,4 +1,5 @@
-//! `freshet-lab bench backup`: what checkpoints, backups and joining cost a primary at work, and how long they take.
+//! `freshet-lab bench backup`: what checkpoints, backups and joining cost a primary at work, and
+//! how long they take.
 
 use std::{
     path::{Path, PathBuf},
@@ -35,7 +36,8 @@ pub(crate) struct BackupOptions {
     /// How much of a processor the checkpointer may take, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 25)]
     checkpoint_cpu_percent: u32,
-    /// Where everything is kept meanwhile. [default: a fresh directory on /dev/shm, or where temporary files go]
+    /// Where everything is kept meanwhile. [default: a fresh directory on /dev/shm, or where
+    /// temporary files go]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

@@ -44,6 +44,8 @@ pub(crate) struct Tally {
     pub(crate) aborts: Aborts,
     /// From the beginning of a transaction to its durability, in nanoseconds.
     pub(crate) latency: Latencies,
+    /// The sum of the latencies of committed transactions, in microseconds.
+    waited: u64,
     /// Committed transactions per second: the sum of the threads' rates.
     pub(crate) per_second: f64,
     /// Processor time of the threads.
@@ -57,8 +59,12 @@ pub(crate) struct Tally {
 /// Half a second of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Half {
+    /// When it ended, in seconds from the beginning of the measurement.
+    pub(crate) seconds: f64,
     /// Transactions in it, per second.
     pub(crate) per_second: f64,
+    /// The mean of their latencies, in microseconds.
+    pub(crate) latency_us: f64,
     /// Whether a checkpoint was being written at its end.
     pub(crate) checkpointing: bool,
 }
@@ -130,7 +136,12 @@ const STOP: u8 = 2;
 /// A counter that shares its cache lines with nothing.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct OwnLine(AtomicU64);
+struct OwnLine {
+    /// Transactions that were committed.
+    committed: AtomicU64,
+    /// The sum of their latencies, in microseconds.
+    waited: AtomicU64,
+}
 
 /// What the threads share.
 struct Shared<'a> {
@@ -180,28 +191,21 @@ where
             })?);
         }
         shared.ready.wait();
-        let failed_early = |time: Duration| {
+        let wait = |time: Duration| {
             let until = Instant::now() + time;
-            while Instant::now() < until && !running.iter().any(std::thread::ScopedJoinHandle::is_finished) {
-                std::thread::sleep((until - Instant::now()).min(Duration::from_millis(50)));
+            while !running.iter().any(std::thread::ScopedJoinHandle::is_finished) {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return true;
+                }
+                std::thread::sleep(left.min(Duration::from_millis(50)));
             }
+            false
         };
-        failed_early(Duration::from_secs_f64(common.warmup));
+        wait(Duration::from_secs_f64(common.warmup));
         let begun = begin();
         shared.phase.store(MEASURE, Ordering::Relaxed);
-        let (mut halves, mut last) = (Vec::new(), (Instant::now(), None));
-        let measuring = Instant::now() + Duration::from_secs_f64(common.seconds);
-        while Instant::now() < measuring && !running.iter().any(std::thread::ScopedJoinHandle::is_finished) {
-            failed_early(HALF.min(measuring - Instant::now()));
-            let (now, done) = (Instant::now(), shared.done.iter().map(|it| it.0.load(Ordering::Relaxed)).sum::<u64>());
-            let time = (now - last.0).as_secs_f64();
-            // The first one and a shorter last one say nothing.
-            if let Some(before) = last.1.filter(|_| time >= HALF.as_secs_f64()) {
-                let per_second = u64::saturating_sub(done, before) as f64 / time;
-                halves.push(Half { per_second, checkpointing: checkpointing() });
-            }
-            last = (now, Some(done));
-        }
+        let halves = halves(shared, common, wait, checkpointing);
         // What is looked at later must not let the workers go on.
         let settle = end(begun);
         shared.phase.store(STOP, Ordering::Relaxed);
@@ -211,6 +215,37 @@ where
         }
         Ok((all, settle()))
     })
+}
+
+/// Looks at each half second of the measurement, and returns at its end. `wait` waits, or returns
+/// early when a thread has failed.
+fn halves(
+    shared: &Shared<'_>,
+    common: &Common,
+    wait: impl Fn(Duration) -> bool,
+    checkpointing: impl Fn() -> bool,
+) -> Vec<Half> {
+    let begun = Instant::now();
+    let end = begun + Duration::from_secs_f64(common.seconds);
+    let sum = |of: fn(&OwnLine) -> &AtomicU64| shared.done.iter().map(|it| of(it).load(Ordering::Relaxed)).sum::<u64>();
+    let (mut halves, mut last) = (Vec::new(), None);
+    let mut last_at = begun;
+    while Instant::now() < end && wait(HALF.min(end - Instant::now())) {
+        let (now, committed, waited) = (Instant::now(), sum(|it| &it.committed), sum(|it| &it.waited));
+        let time = (now - last_at).as_secs_f64();
+        // The first one and a shorter last one say nothing.
+        if let Some((committed_before, waited_before)) = last.filter(|_| time >= HALF.as_secs_f64()) {
+            let transactions = u64::saturating_sub(committed, committed_before) as f64;
+            halves.push(Half {
+                seconds: (now - begun).as_secs_f64(),
+                per_second: transactions / time,
+                latency_us: u64::saturating_sub(waited, waited_before) as f64 / transactions.max(1.0),
+                checkpointing: checkpointing(),
+            });
+        }
+        (last, last_at) = (Some((committed, waited)), now);
+    }
+    halves
 }
 
 /// One thread.
@@ -261,7 +296,8 @@ fn run(
                 resolve(shared.gate, &mut open, &mut tally, now);
             }
         }
-        shared.done[number].0.store(tally.committed, Ordering::Relaxed);
+        shared.done[number].committed.store(tally.committed, Ordering::Relaxed);
+        shared.done[number].waited.store(tally.waited, Ordering::Relaxed);
     }
     tally.per_second = tally.committed as f64 / (now - measured_since).as_secs_f64().max(1e-9);
     tally.cpu = cpu::thread_time() - cpu_before;
@@ -305,8 +341,12 @@ impl Tally {
     /// A transaction was found to be committed.
     #[inline]
     fn commit(&mut self, open: &Open, now: Instant) {
-        self.committed += u64::from(open.counts);
-        self.latency.record(now.saturating_duration_since(open.begun));
+        let latency = now.saturating_duration_since(open.begun);
+        self.latency.record(latency);
+        if open.counts {
+            self.committed += 1;
+            self.waited += latency.as_micros() as u64;
+        }
     }
 }
 

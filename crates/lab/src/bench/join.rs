@@ -1,8 +1,8 @@
-//! `freshet-lab bench join`: how long a standby takes to join a primary at work, and what that costs the primary
-//! (Query Fresh, section 4.8).
+//! `freshet-lab bench join`: how long a standby takes to join a primary at work, and what that
+//! costs the primary (Query Fresh, section 4.8).
 //!
-//! TPC-C is loaded, a checkpoint written, TPC-C runs for a while, so that there is log since the checkpoint; then a standby
-//! is started, in a process of its own, while TPC-C goes on.
+//! TPC-C is loaded, a checkpoint written, TPC-C runs for a while, so that there is log since the
+//! checkpoint; then a standby is started, in a process of its own, while TPC-C goes on.
 
 use std::{
     collections::VecDeque,

@@ -49,8 +49,8 @@ pub(crate) struct Common {
     /// Where the log persists. With none and no standbys there is no log at all.
     #[arg(long, value_name = "DOMAIN", value_enum, default_value = "none")]
     pub(crate) domain: Domain,
-    /// Where logs are kept; removed afterwards is only what the benchmark made. [default: a fresh directory on
-    /// /dev/shm, or where temporary files go]
+    /// Where logs are kept; removed afterwards is only what the benchmark made. [default: a fresh
+    /// directory on /dev/shm, or where temporary files go]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// 1-safe, 2-safe, very-safe or quorum:K.
@@ -62,11 +62,13 @@ pub(crate) struct Common {
     /// Threads that replay the log on each standby.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) replay_threads: u16,
-    /// When standbys replay: pipelined, synchronous (they acknowledge only what they have replayed) or none.
+    /// When standbys replay: pipelined, synchronous (they acknowledge only what they have replayed)
+    /// or none.
     #[arg(long, value_name = "POLICY", default_value_t = ReplayMode::Pipelined)]
     pub(crate) replay: ReplayMode,
-    /// What standbys' replay does: fresh (replay arrays), full (it makes all versions), or command (the log says what transactions
-    /// were told, and they are executed again; TPC-C only, without remote transactions).
+    /// What standbys' replay does: fresh (replay arrays), full (it makes all versions), or command
+    /// (the log says what transactions were told, and they are executed again; TPC-C only, without
+    /// remote transactions).
     #[arg(long, value_name = "HOW", default_value_t = Apply::Fresh)]
     pub(crate) apply: Apply,
     /// TPC-C without remote transactions, as with --apply command: for comparisons with that.
@@ -75,13 +77,16 @@ pub(crate) struct Common {
     /// Where standbys' logs persist. [default: file, with --domain none nowhere]
     #[arg(long, value_name = "DOMAIN", value_enum)]
     pub(crate) standby_domain: Option<Domain>,
-    /// With standby-domain pmem: how stores become durable there: auto, clwb, clflushopt, clflush, eadr.
+    /// With standby-domain pmem: how stores become durable there: auto, clwb, clflushopt, clflush,
+    /// eadr.
     #[arg(long, value_name = "METHOD", default_value = "auto")]
     pub(crate) standby_persist_method: String,
-    /// Standbys join when everything is loaded, and begin with a checkpoint of it: so those have data, too, that do not replay.
+    /// Standbys join when everything is loaded, and begin with a checkpoint of it: so those have
+    /// data, too, that do not replay.
     #[arg(long)]
     pub(crate) join_loaded: bool,
-    /// Threads on each standby that run TPC-C's read-only transactions all the time, Stock-Level and Order-Status in turn.
+    /// Threads on each standby that run TPC-C's read-only transactions all the time, Stock-Level
+    /// and Order-Status in turn.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
     pub(crate) standby_readers: u16,
     /// With --json: how fresh the stalest standby was, each 20 ms.
@@ -93,16 +98,19 @@ pub(crate) struct Common {
     /// Whether what goes over TCP is sealed by TLS: tls or none.
     #[arg(long, value_name = "HOW", default_value = "tls")]
     pub(crate) fabric_encryption: FabricEncryption,
-    /// Whoever waits for the other side looks for its word this many microseconds before going to sleep (shm, verbs).
+    /// Whoever waits for the other side looks for its word this many microseconds before going to
+    /// sleep (shm, verbs).
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub(crate) spin_us: u64,
-    /// What the primary sends to all standbys together keeps to this many gigabits per second; 0: no limit.
+    /// What the primary sends to all standbys together keeps to this many gigabits per second; 0:
+    /// no limit.
     #[arg(long, value_name = "GBIT", default_value_t = 0.0)]
     pub(crate) bandwidth_gbit: f64,
     /// Batches are compressed with LZ4.
     #[arg(long)]
     pub(crate) compress: bool,
-    /// The processors of the primary and, behind a slash, of the standbys: 0/1. [default: all for all]
+    /// The processors of the primary and, behind a slash, of the standbys: 0/1. [default: all for
+    /// all]
     #[arg(long, value_name = "PRIMARY-CPUS[/STANDBY-CPUS]")]
     pub(crate) pin: Option<Pin>,
     /// A group commit begins when this many bytes have come together.
@@ -159,7 +167,8 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// Whether terminals of TPC-C keep to their warehouses: without that, commands of one warehouse depend on those of others.
+    /// Whether terminals of TPC-C keep to their warehouses: without that, commands of one warehouse
+    /// depend on those of others.
     pub(crate) fn stays_at_home(&self) -> bool {
         self.home_only || self.apply == Apply::Command
     }

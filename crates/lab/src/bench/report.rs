@@ -64,6 +64,8 @@ pub(crate) struct Report {
     pub(crate) peak_rss_bytes: u64,
     /// Throughput of half seconds, as shares of the mean.
     pub(crate) halves: Option<Halves>,
+    /// Half seconds, one by one.
+    pub(crate) half_seconds: Vec<HalfSecond>,
     /// How loading went.
     pub(crate) load: Load,
     /// How often a thread waited because its window was full.
@@ -82,6 +84,26 @@ pub(crate) struct StandbyReaders {
     pub(crate) failed: u64,
     /// The share of the processor time of the standbys' processes that these transactions had.
     pub(crate) utilization: f64,
+}
+
+/// Half a second of the measurement.
+#[derive(Debug, Serialize)]
+pub(crate) struct HalfSecond {
+    /// When it ended, from the beginning of the measurement on.
+    pub(crate) seconds: f64,
+    /// Committed transactions per second.
+    pub(crate) tps: f64,
+    /// The mean of their latencies.
+    pub(crate) latency_us: f64,
+    /// Whether a checkpoint was being written at its end: 1, or 0.
+    pub(crate) checkpointing: u8,
+}
+
+impl From<&Half> for HalfSecond {
+    fn from(half: &Half) -> Self {
+        let Half { seconds, per_second: tps, latency_us, checkpointing } = *half;
+        Self { seconds, tps, latency_us, checkpointing: checkpointing.into() }
+    }
 }
 
 /// Throughput of half seconds, as shares of the mean.
@@ -136,7 +158,8 @@ pub(crate) struct Latency {
 /// Microseconds of processor time, by stage.
 #[derive(Debug, Serialize)]
 pub(crate) struct CpuPerTransaction {
-    /// Executing, certifying and copying the block into the log's buffer; inputs are made up within it, too.
+    /// Executing, certifying and copying the block into the log's buffer; inputs are made up within
+    /// it, too.
     pub(crate) forward: f64,
     /// Flushing and shipping.
     pub(crate) log: f64,
@@ -290,6 +313,7 @@ impl Report {
             load,
             window_waits: tally.window_waits,
             halves: Halves::of(&tally.halves),
+            half_seconds: tally.halves.iter().map(HalfSecond::from).collect(),
             check: None,
         }
     }

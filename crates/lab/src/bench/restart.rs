@@ -35,7 +35,8 @@ pub(crate) struct RestartOptions {
     /// Warehouses of TPC-C: about 90 MB of log each.
     #[arg(long, value_name = "W", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     warehouses: u16,
-    /// Records of YCSB instead of TPC-C: they are loaded, written to a checkpoint, and then changed until there is enough log.
+    /// Records of YCSB instead of TPC-C: they are loaded, written to a checkpoint, and then changed
+    /// until there is enough log.
     #[arg(long, value_name = "N")]
     records: Option<u64>,
     /// With records: how much log there is behind the checkpoint, in bytes.
@@ -44,13 +45,15 @@ pub(crate) struct RestartOptions {
     /// Streams of the log.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     log_streams: u8,
-    /// Forget what the system has read of the files before the restart: it must read from the device. Needs root.
+    /// Forget what the system has read of the files before the restart: it must read from the
+    /// device. Needs root.
     #[arg(long)]
     cold: bool,
     /// Threads that replay.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     replay_threads: u16,
-    /// Where the log is kept meanwhile. [default: a fresh directory on /dev/shm, or where temporary files go]
+    /// Where the log is kept meanwhile. [default: a fresh directory on /dev/shm, or where temporary
+    /// files go]
     #[arg(long, value_name = "DIR")]
     dir: Option<std::path::PathBuf>,
     /// Print one JSON object instead of a line.

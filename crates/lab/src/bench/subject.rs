@@ -108,8 +108,8 @@ pub(crate) struct Measured {
     pub(crate) looks: Vec<Look>,
     /// From acknowledged to visible, in microseconds; of the worst standby.
     pub(crate) visibility_us: Option<Spread>,
-    /// From the group commit's hand-over to visible, of the newest batches; of the standby with the largest median, where standbys have the
-    /// primary's clock.
+    /// From the group commit's hand-over to visible, of the newest batches; of the standby with the
+    /// largest median, where standbys have the primary's clock.
     pub(crate) passage: Option<Passage>,
     /// What the readers on the standbys did, if there are any.
     pub(crate) readers: Option<ReaderTotals>,
@@ -247,7 +247,8 @@ impl Subject {
         }
     }
 
-    /// Starts `--standby-readers` on every standby, once everything below `loaded` is visible there.
+    /// Starts `--standby-readers` on every standby, once everything below `loaded` is visible
+    /// there.
     pub(crate) fn start_readers(&self, common: &Common, loaded: Stamp) -> Result<(), Failure> {
         if common.standby_readers == 0 {
             return Ok(());
@@ -296,7 +297,8 @@ impl Subject {
         }
     }
 
-    /// The measurement ends. What comes back waits for the standbys, which may lag, and says what was measured.
+    /// The measurement ends. What comes back waits for the standbys, which may lag, and says what
+    /// was measured.
     pub(crate) fn end(&self, begun: Begun) -> impl FnOnce() -> Measured {
         begun.probes.iter().for_each(Probe::halt);
         let (time, reserved) = (begun.at.elapsed(), self.reserved());
@@ -345,7 +347,8 @@ impl Subject {
         }
     }
 
-    /// Checks TPC-C's consistency conditions on all nodes, and that all hash to the same. Returns what is wrong.
+    /// Checks TPC-C's consistency conditions on all nodes, and that all hash to the same. Returns
+    /// what is wrong.
     pub(crate) fn check_tpcc(&self, tables: &Tables) -> Result<Vec<String>, Failure> {
         let worker = self.database().worker()?;
         let (verdicts, ticket) = read_only(&worker, |txn| consistency::check(txn, tables))?;
@@ -444,7 +447,8 @@ impl Standby {
         serde_json::from_str(&json).unwrap_or(Value::Null)
     }
 
-    /// Processor time of replay so far: of the thread that coordinates it, which also replays, and of the others.
+    /// Processor time of replay so far: of the thread that coordinates it, which also replays, and
+    /// of the others.
     fn replay_cpu(&self) -> Duration {
         let status = self.status();
         let (first, all) = (status::time(&status, "replay_cpu"), status::time(&status, "replay_threads_cpu"));

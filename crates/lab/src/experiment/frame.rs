@@ -50,7 +50,8 @@ pub(crate) struct Column {
     pub(crate) pointer: &'static str,
 }
 
-const fn column(name: &'static str, pointer: &'static str) -> Column {
+/// The number `name` of each run, which is at `pointer`.
+pub(crate) const fn column(name: &'static str, pointer: &'static str) -> Column {
     Column { name, pointer }
 }
 

@@ -13,7 +13,7 @@
 //! | [`plot`], [`raster`] | SVG and PNG |
 //! | [`report`] | the report, in Markdown |
 //! | [`machine`] | where it was measured |
-//! | [`query_fresh`] | the experiments of that paper |
+//! | [`query_fresh`], [`silor`] | the experiments of these papers |
 
 mod frame;
 mod machine;
@@ -22,6 +22,7 @@ mod query_fresh;
 mod raster;
 mod report;
 mod results;
+mod silor;
 mod sweep;
 mod table;
 #[cfg(test)]
@@ -61,7 +62,7 @@ pub(crate) struct ExperimentOptions {
 
 /// All there are, in the order of `list`.
 fn all() -> Vec<Experiment> {
-    query_fresh::all()
+    query_fresh::all().into_iter().chain(silor::all()).collect()
 }
 
 /// Lists experiments, or runs one or all.
@@ -105,6 +106,9 @@ fn one(experiment: &Experiment, options: &ExperimentOptions, directory: &Path) -
     write("summary.csv", table::summary(&results).as_bytes())?;
     if let Some(series) = table::series(&results) {
         write("series.csv", series.as_bytes())?;
+    }
+    if let Some(halves) = table::half_seconds(&results) {
+        write("half_seconds.csv", halves.as_bytes())?;
     }
     let panels = (experiment.panels)(&results);
     let title = format!("{}: {}", experiment.name, experiment.shows);

@@ -99,6 +99,8 @@ pub(crate) struct Panel {
     pub(crate) ticks: Vec<(f64, String)>,
     /// Whether the vertical axis begins at zero.
     pub(crate) from_zero: bool,
+    /// Parts of the horizontal axis over which the ground is grey.
+    pub(crate) shaded: Vec<(f64, f64)>,
     pub(crate) curves: Vec<Curve>,
 }
 
@@ -110,7 +112,15 @@ impl Panel {
         places.sort_by(f64::total_cmp);
         places.dedup();
         let ticks = places.into_iter().map(|x| (x, x.to_string())).collect();
-        Self { title: title.to_owned(), x: x.to_owned(), y: y.to_owned(), ticks, from_zero: true, curves }
+        Self {
+            title: title.to_owned(),
+            x: x.to_owned(),
+            y: y.to_owned(),
+            ticks,
+            from_zero: true,
+            shaded: Vec::new(),
+            curves,
+        }
     }
 
     fn x_range(&self) -> (f64, f64) {
@@ -255,6 +265,8 @@ fn draw_panel<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panel: &Panel) ->
     builder.caption(&panel.title, text_style(20, HPos::Left, VPos::Top));
     builder.x_label_area_size(48).y_label_area_size(80);
     let mut chart = builder.build_cartesian_2d(across, low..high).map_err(failed)?;
+    let grey = |(from, to): &(f64, f64)| Rectangle::new([(*from, low), (*to, high)], BLACK.mix(0.12).filled());
+    chart.draw_series(panel.shaded.iter().map(grey)).map_err(failed)?;
     let write = |y: &f64| axis(*y, high - low);
     let mut mesh = chart.configure_mesh();
     mesh.x_desc(&panel.x).y_desc(&panel.y).y_label_formatter(&write).y_labels(8);
@@ -365,7 +377,12 @@ mod tests {
         let time = vec![Curve::fine("over time", 3, (0..100).map(|step| (f64::from(step), 0.9)))];
         vec![
             Panel::over_numbers("Title", "standbys", "k/s", numbers),
-            Panel { ticks: Vec::new(), from_zero: false, ..Panel::over_numbers("Time", "s", "%", time) },
+            Panel {
+                ticks: Vec::new(),
+                from_zero: false,
+                shaded: vec![(10.0, 20.0)],
+                ..Panel::over_numbers("Time", "s", "%", time)
+            },
             Panel::over_numbers("Nothing was measured", "x", "y", Vec::new()),
         ]
     }
@@ -380,6 +397,9 @@ mod tests {
         for RGBColor(red, green, blue) in &COLORS[..4] {
             assert!(pixels.chunks(3).any(|pixel| pixel == [*red, *green, *blue]), "no ink of {red}, {green}, {blue}");
         }
+        let is_grey = |pixel: &&[u8]| (224..=225).contains(&pixel[0]) && pixel[0] == pixel[1] && pixel[1] == pixel[2];
+        let grey = pixels.chunks(3).filter(is_grey).count();
+        assert!(grey > 1000, "{grey} pixels are shaded");
     }
 
     #[test]

@@ -20,6 +20,34 @@ pub(crate) fn short(number: f64) -> String {
     format!("{number:.decimals$}")
 }
 
+/// Share, as percent.
+pub(crate) fn percent(share: f64) -> String {
+    if share.is_finite() { format!("{:.1} %", share * 100.0) } else { "not measured".to_owned() }
+}
+
+/// Thousands per second.
+pub(crate) fn thousands(rate: f64) -> String {
+    if rate.is_finite() { format!("{:.2} k/s", rate / 1e3) } else { "not measured".to_owned() }
+}
+
+/// `a, b and c`.
+pub(crate) fn list(parts: &[String]) -> String {
+    match parts {
+        [] => "none".to_owned(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// The sentence on how far rounds of the same run lie apart.
+pub(crate) fn noise(results: &Results) -> String {
+    if results.scale.rounds < 2 {
+        return "There was one round only, so nothing tells differences from chance.".to_owned();
+    }
+    let noise = results.noise("tps");
+    format!("Rounds of one run differ by up to {} in throughput, so smaller differences say nothing.", percent(noise))
+}
+
 /// What differs and why.
 pub(crate) fn paragraph(experiment: &Experiment, results: &Results) -> String {
     (experiment.differs)(results).join(" ")

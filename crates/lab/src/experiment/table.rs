@@ -51,14 +51,23 @@ pub(crate) fn summary(results: &Results) -> String {
 
 /// Freshness over time, if a run has told it.
 pub(crate) fn series(results: &Results) -> Option<String> {
-    let mut out = format!("round,series,{},seconds,freshness,behind_bytes\n", field(results.x));
+    over_time(results, "freshness_series", &["seconds", "freshness", "behind_bytes"])
+}
+
+/// Throughput over time, if a run has told it.
+pub(crate) fn half_seconds(results: &Results) -> Option<String> {
+    over_time(results, "half_seconds", &["seconds", "tps", "latency_us", "checkpointing"])
+}
+
+/// What runs tell as a list, a row for each element.
+fn over_time(results: &Results, key: &str, names: &[&str]) -> Option<String> {
+    let mut out = format!("round,series,{},{}\n", field(results.x), names.join(","));
     let mut some = false;
     for (run, found) in results.runs.iter().zip(&results.found) {
         for (round, value) in (1..).zip(found) {
-            for look in value["freshness_series"].as_array().into_iter().flatten() {
-                let of = |name: &str| number(look[name].as_f64());
-                let (at, freshness, behind) = (of("seconds"), of("freshness"), of("behind_bytes"));
-                let _ = writeln!(out, "{round},{},{},{at},{freshness},{behind}", field(&run.series), run.x);
+            for look in value[key].as_array().into_iter().flatten() {
+                let numbers: Vec<String> = names.iter().map(|name| number(look[*name].as_f64())).collect();
+                let _ = writeln!(out, "{round},{},{},{}", field(&run.series), run.x, numbers.join(","));
                 some = true;
             }
         }

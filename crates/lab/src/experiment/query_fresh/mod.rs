@@ -17,7 +17,7 @@ mod table1;
 use super::{
     frame::{Experiment, Paper, Run, Scale},
     plot::Panel,
-    report::short,
+    report::{list, noise, percent, short, thousands},
     results::Results,
 };
 
@@ -127,16 +127,6 @@ fn divided(replaying: u16) -> String {
     format!("--replay-threads {replaying} --standby-readers {readers}")
 }
 
-/// Share, as percent.
-fn percent(share: f64) -> String {
-    if share.is_finite() { format!("{:.1} %", share * 100.0) } else { "not measured".to_owned() }
-}
-
-/// Thousands per second.
-fn thousands(rate: f64) -> String {
-    if rate.is_finite() { format!("{:.2} k/s", rate / 1e3) } else { "not measured".to_owned() }
-}
-
 /// Share of the standalone throughput.
 fn kept(results: &Results, series: &str, x: f64) -> f64 {
     results.at(series, x, "tps") / results.at(STANDALONE, 0.0, "tps")
@@ -150,15 +140,6 @@ fn last(results: &Results, series: &str) -> f64 {
 /// Names of series that begin with one of these words, in the order of the sweep.
 fn beginning<'r>(results: &'r Results, word: &str) -> Vec<&'r str> {
     results.series().into_iter().filter(|series| series.starts_with(word)).collect()
-}
-
-/// `a, b and c`.
-fn list(parts: &[String]) -> String {
-    match parts {
-        [] => "none".to_owned(),
-        [one] => one.clone(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
 }
 
 /// Throughput of the primary over the number of standbys.
@@ -177,15 +158,6 @@ fn readers(results: &Results) -> Panel {
 fn replay_share(results: &Results, series: &str, x: f64) -> f64 {
     let processors = results.scale.processors.saturating_sub(1).max(1) as f64;
     results.at(series, x, "tps") * results.at(series, x, "replay_cpu_us_per_txn") * x / 1e6 / processors
-}
-
-/// The sentence on how far rounds of the same run lie apart.
-fn noise(results: &Results) -> String {
-    if results.scale.rounds < 2 {
-        return "There was one round only, so nothing tells differences from chance.".to_owned();
-    }
-    let noise = results.noise("tps");
-    format!("Rounds of one run differ by up to {} in throughput, so smaller differences say nothing.", percent(noise))
 }
 
 /// The sentence on what replay costs the standbys' processors, where the most standbys run.
