@@ -1,4 +1,5 @@
-//! Indexes that come and go on filled tables, while others write: complete on every node and after every restart, or not there at all.
+//! Indexes that come and go on filled tables, while others write: complete on every node and after
+//! every restart, or not there at all.
 
 mod common;
 
@@ -316,7 +317,8 @@ fn a_unique_index_comes_while_others_write_the_same_keys() {
     let (mut made, mut refused) = (0, 0);
     for round in 0..60u64 {
         let table = database.create_table(&definition()).unwrap();
-        // Each value once; then each writer moves values around among its records, and some give one to two records.
+        // Each value once; then each writer moves values around among its records, and some give
+        // one to two records.
         let _ = put(&database, &table, 0..600, |id| (id % 7, id * 2));
         let (done, clashes) = (AtomicBool::new(false), round % 2 == 0);
         let kept = AtomicU64::new(0);
@@ -515,7 +517,8 @@ fn what_was_being_built_is_dropped_by_the_next_primary() {
     }
 }
 
-/// Two standbys, of which one has heard of an index that came, and of one that went; the other takes over and has not.
+/// Two standbys, of which one has heard of an index that came, and of one that went; the other
+/// takes over and has not.
 #[test]
 fn what_a_take_over_cuts_off_was_neither_added_nor_dropped() {
     for shape in SHAPES {

@@ -92,11 +92,11 @@ fn a_backup_is_a_picture_of_one_moment() {
                 let (primary, table, stop) = (&primary, &table, &stop);
                 scope.spawn(move || {
                     let worker = primary.database().worker().unwrap();
-                    // Bounded: the standby's backup reads each record's versions back to its moment, which
-                    // takes the longer the more there are since.
+                    // Bounded: the standby's backup reads each record's versions back to its
+                    // moment, which takes the longer the more there are since.
                     for turn in (0..50_000).take_while(|_| !stop.load(Ordering::SeqCst)) {
-                        // Something goes from one record to another, and one record goes and comes back
-                        // elsewhere.
+                        // Something goes from one record to another, and one record goes and comes
+                        // back elsewhere.
                         let (from, to) = ((turn * 31 + writer) % 4000, (turn * 17 + 5) % 4000);
                         let _ = worker.execute(Isolation::Snapshot, |txn| {
                             let value = |row: &[u8]| u64::from_le_bytes(row[16..24].try_into().unwrap());

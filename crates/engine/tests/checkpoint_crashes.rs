@@ -1,5 +1,6 @@
-//! Checkpoints that a crash interrupted at any point, or for which there was no room, or whose files are not what was
-//! written: the state afterwards is that of a model, by every index, or the node says clearly why it does not start.
+//! Checkpoints that a crash interrupted at any point, or for which there was no room, or whose
+//! files are not what was written: the state afterwards is that of a model, by every index, or the
+//! node says clearly why it does not start.
 
 mod common;
 
@@ -22,8 +23,8 @@ use freshet_log::{LogStore, SegmentStore};
 use freshet_recovery::{Manifest, checkpoint::folder};
 use tempfile::TempDir;
 
-/// A directory in memory, where there is one: crashes are made of copies here, so nothing depends on the medium, and syncs are
-/// most of the time.
+/// A directory in memory, where there is one: crashes are made of copies here, so nothing depends
+/// on the medium, and syncs are most of the time.
 fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -53,8 +54,8 @@ fn table(node: &Node) -> Arc<Table> {
 }
 
 impl Model {
-    /// Inserts, updates, moves and deletes records, in so many transactions by three workers; waits until they are committed, and
-    /// returns where the last one ends.
+    /// Inserts, updates, moves and deletes records, in so many transactions by three workers; waits
+    /// until they are committed, and returns where the last one ends.
     fn churn(&mut self, node: &Node, random: &mut Random, transactions: usize) -> Stamp {
         let table = table(node);
         let workers: Vec<_> = (0..3).map(|_| node.database().worker().unwrap()).collect();
@@ -109,7 +110,8 @@ impl Model {
     }
 }
 
-/// A node with two devices that writes checkpoints only when asked, keeps no log that it does not need, and has small segments.
+/// A node with two devices that writes checkpoints only when asked, keeps no log that it does not
+/// need, and has small segments.
 fn settings(directory: &Path, shape: Shape) -> NodeConfig {
     let mut config = shape.of_node(1, config(Some(directory)));
     config.checkpoint.interval_s = 0;
@@ -130,7 +132,8 @@ fn status(node: &Node) -> CheckpointStatus {
     node.status().checkpoint.unwrap()
 }
 
-/// Waits until nothing is written to the log any more: after the last commit comes one note of the time. Returns where the log ends.
+/// Waits until nothing is written to the log any more: after the last commit comes one note of the
+/// time. Returns where the log ends.
 fn quiet(node: &Node, end: Stamp) -> Stamp {
     let deadline = soon().unwrap();
     while node.status().read_view == end {
@@ -171,7 +174,8 @@ fn streams(directory: &Path) -> Vec<PathBuf> {
     if below.is_empty() { vec![directory.to_owned()] } else { below }
 }
 
-/// A node's directory before and after a checkpoint that nothing was written meanwhile, while an older one was there.
+/// A node's directory before and after a checkpoint that nothing was written meanwhile, while an
+/// older one was there.
 struct Scene {
     shape: Shape,
     before: TempDir,
@@ -198,7 +202,8 @@ impl Scene {
         Self { shape, before, after, older, newer: end, model }
     }
 
-    /// What the clean-up does to the log, one after the other: a stream's new note, or a segment that goes.
+    /// What the clean-up does to the log, one after the other: a stream's new note, or a segment
+    /// that goes.
     fn removals(&self) -> Vec<(PathBuf, bool)> {
         let mut steps = Vec::new();
         let pairs = streams(self.before.path()).into_iter().zip(streams(self.after.path()));
@@ -334,7 +339,8 @@ fn refused(config: NodeConfig) -> String {
     }
 }
 
-/// While the older checkpoint and the log from there on are still there, the newer one may be damaged; afterwards it may not.
+/// While the older checkpoint and the log from there on are still there, the newer one may be
+/// damaged; afterwards it may not.
 #[test]
 fn the_older_checkpoint_stands_in_for_a_damaged_one_as_long_as_it_can() {
     let mut random = Random(7);
@@ -386,7 +392,8 @@ fn the_older_checkpoint_stands_in_for_a_damaged_one_as_long_as_it_can() {
                 }
             }
         }
-        // The log begins before the older checkpoint, but not at the beginning: without any checkpoint nothing is left to try.
+        // The log begins before the older checkpoint, but not at the beginning: without any
+        // checkpoint nothing is left to try.
         let directory = scratch();
         copy(both, directory.path());
         for start in [scene.older, scene.newer] {
@@ -439,8 +446,8 @@ fn a_checkpoint_that_is_not_this_nodes_is_refused_by_name() {
     goes_on(node, plain, scene.model.clone(), &mut random, "after all this");
 }
 
-/// Files that a crash leaves half-made beside the log: a segment that has no name yet, one that is made ahead and not
-/// used, and the small ones.
+/// Files that a crash leaves half-made beside the log: a segment that has no name yet, one that is
+/// made ahead and not used, and the small ones.
 #[test]
 fn what_was_being_made_in_a_crash_does_not_count() {
     let mut random = Random(13);
@@ -488,8 +495,8 @@ fn empty_segment(other: &[u8], start: u64) -> Vec<u8> {
     bytes
 }
 
-/// The streams are durable beyond the epoch that is on record: what was in between was never told to anybody. It goes, unless
-/// the streams have noted (as an anchor) that all of them have it.
+/// The streams are durable beyond the epoch that is on record: what was in between was never told
+/// to anybody. It goes, unless the streams have noted (as an anchor) that all of them have it.
 #[test]
 fn a_log_ends_with_the_persistent_epoch_or_where_all_streams_have_noted() {
     let mut random = Random(17);
@@ -539,8 +546,9 @@ fn a_log_ends_with_the_persistent_epoch_or_where_all_streams_have_noted() {
     }
 }
 
-/// A disk that is full: the file that cannot be written is `/dev/full` under its name, where every write finds no space left on the
-/// device, as root too. For the rows of the catalog, of a table on the second device, and for the manifest.
+/// A disk that is full: the file that cannot be written is `/dev/full` under its name, where every
+/// write finds no space left on the device, as root too. For the rows of the catalog, of a table on
+/// the second device, and for the manifest.
 #[test]
 fn a_checkpoint_without_room_fails_and_the_next_one_finds_some() {
     let mut random = Random(19);
@@ -627,7 +635,8 @@ fn a_checkpoint_without_its_device_fails_and_the_next_one_finds_it() {
     goes_on(node, settings, model, &mut random, "with the device");
 }
 
-/// A standby that begins from its primary's checkpoint and dies in between: it comes up, whatever was there, and follows.
+/// A standby that begins from its primary's checkpoint and dies in between: it comes up, whatever
+/// was there, and follows.
 #[test]
 fn a_standby_that_died_while_it_began_from_a_checkpoint_joins_in_the_end() {
     let mut random = Random(29);
@@ -728,7 +737,8 @@ fn a_standby_that_died_while_it_began_from_a_checkpoint_joins_in_the_end() {
             model.check(&standby, &context);
             standby.stop().unwrap();
             drop(standby);
-            // Without the checkpoint its log is no state: it says what is wrong with that, not with the log.
+            // Without the checkpoint its log is no state: it says what is wrong with that, not with
+            // the log.
             let rows = folder(&directory.path().join("one"), checkpoint);
             fs::remove_file(rows.join(&names(&rows)[0])).unwrap();
             let message =
@@ -739,8 +749,9 @@ fn a_standby_that_died_while_it_began_from_a_checkpoint_joins_in_the_end() {
     }
 }
 
-/// Record ids are used again and again, before a restart and after it. Entries of whoever had one before are left over in the
-/// indexes then, and do not stand in the way of the same key under the same id.
+/// Record ids are used again and again, before a restart and after it. Entries of whoever had one
+/// before are left over in the indexes then, and do not stand in the way of the same key under the
+/// same id.
 #[test]
 fn keys_and_record_ids_meet_again_after_a_restart() {
     let directory = scratch();

@@ -391,8 +391,8 @@ fn a_long_reader_of_a_standby_reads_after_its_checkpoint() {
     drop(long_txn);
 }
 
-/// A crash leaves the end of the log in the buffer alone: without it, what was acknowledged is lost, and nobody must
-/// overlook that.
+/// A crash leaves the end of the log in the buffer alone: without it, what was acknowledged is
+/// lost, and nobody must overlook that.
 #[test]
 fn a_buffer_in_persistent_memory_that_is_missing_is_noticed() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Transactions that are many times longer than the log's buffer: all of one is there, or nothing, on every node and after
-//! every kind of end.
+//! Transactions that are many times longer than the log's buffer: all of one is there, or nothing,
+//! on every node and after every kind of end.
 
 mod common;
 
@@ -99,7 +99,8 @@ fn they_survive_restarts() {
             assert_eq!(hash(&node), before, "{shape:?}, round {round}");
             assert!(count(&node, 5) >= 4000);
             let table = node.database().table("things").unwrap().clone();
-            // Changes all that an earlier one has inserted, changes some of it again, and takes some of it back.
+            // Changes all that an earlier one has inserted, changes some of it again, and takes
+            // some of it back.
             let worker = node.database().worker().unwrap();
             let transaction = worker.begin(Isolation::Serializable);
             for id in 0..6000 {
@@ -160,7 +161,8 @@ fn a_checkpoint_meanwhile_has_all_of_one_or_nothing() {
     }
 }
 
-/// Others commit and read meanwhile, here and on a standby; nobody fails, and nobody sees a part of one.
+/// Others commit and read meanwhile, here and on a standby; nobody fails, and nobody sees a part of
+/// one.
 #[test]
 fn others_go_on_and_see_all_of_one_or_nothing() {
     for shape in SHAPES.into_iter().map(Some).chain([None]) {
@@ -223,8 +225,8 @@ fn others_go_on_and_see_all_of_one_or_nothing() {
     }
 }
 
-/// Begins a long transaction and waits until a part of it has come to `standby`; then `interrupt` does what it does. Returns where it
-/// would have ended.
+/// Begins a long transaction and waits until a part of it has come to `standby`; then `interrupt`
+/// does what it does. Returns where it would have ended.
 fn interrupted(primary: &Arc<Node>, standby: &Node, table: &Table, interrupt: impl FnOnce()) -> Stamp {
     let until = soon().unwrap();
     std::thread::scope(|scope| {
@@ -292,7 +294,8 @@ fn take_over_takes_no_part_of_one(shape: Shape) -> bool {
     true
 }
 
-/// The primary dies while it writes one, and comes back: its log ends before that, and so do those of its standbys.
+/// The primary dies while it writes one, and comes back: its log ends before that, and so do those
+/// of its standbys.
 #[test]
 fn a_restart_takes_no_part_of_one() {
     for shape in SHAPES {
@@ -338,7 +341,8 @@ fn restarts_take_no_part_of_one(shape: Shape) -> bool {
     in_time
 }
 
-/// A standby ends while one arrives, and begins again: what it has of it counts for nothing, and all of it comes.
+/// A standby ends while one arrives, and begins again: what it has of it counts for nothing, and
+/// all of it comes.
 #[test]
 fn a_standby_that_restarts_gets_all_of_one() {
     for shape in SHAPES {

@@ -1,5 +1,5 @@
-//! Ids of deleted records are used again, after a restart and after a take-over too; and readers that were there before see
-//! what they saw.
+//! Ids of deleted records are used again, after a restart and after a take-over too; and readers
+//! that were there before see what they saw.
 
 mod common;
 
@@ -164,8 +164,8 @@ fn a_restart_finds_those_that_a_reader_held_back_in_the_checkpoint() {
     }
 }
 
-/// A cluster of three; a reader on the third node begins before records are deleted, and stays until their ids have been used
-/// again: by the old primary after a restart, or by a new one.
+/// A cluster of three; a reader on the third node begins before records are deleted, and stays
+/// until their ids have been used again: by the old primary after a restart, or by a new one.
 #[test]
 fn old_readers_see_old_records_whose_ids_are_used_again() {
     for shape in SHAPES {
@@ -191,7 +191,8 @@ fn used_again(shape: Shape, take_over: bool) {
     third.wait_visible(end, soon()).unwrap();
     let reader = third.database().worker().unwrap();
     let long = reader.begin_read_only();
-    // What they are to see; they look when the ids have been used again. Some records are in memory there, most are not.
+    // What they are to see; they look when the ids have been used again. Some records are in memory
+    // there, most are not.
     let seen = hash(&first);
     check(&third, 0..RECORDS / 8);
     let in_the_middle = RECORDS / 4;

@@ -78,7 +78,8 @@ fn a_cluster_that_was_powered_off_comes_back() {
     }
 }
 
-/// Otherwise the old primary would have the higher term after a second restart, and undo what the new one has committed.
+/// Otherwise the old primary would have the higher term after a second restart, and undo what the
+/// new one has committed.
 #[test]
 fn a_primary_that_was_succeeded_does_not_reign_again() {
     let directories = directories();
@@ -183,7 +184,8 @@ fn force_reigns_without_asking() {
     node.stop().unwrap();
 }
 
-/// What is read of a log that was inherited waits, as a write would, until enough nodes are known to hold it.
+/// What is read of a log that was inherited waits, as a write would, until enough nodes are known
+/// to hold it.
 #[test]
 fn what_a_restart_finds_is_committed_when_enough_hold_it() {
     let directories = directories();

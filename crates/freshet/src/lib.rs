@@ -1,5 +1,5 @@
-//! The program `freshet`: a node of the database, and everything that goes with it. The binary only calls [`main`]; tests with
-//! real processes use [`client`] and [`children`].
+//! The program `freshet`: a node of the database, and everything that goes with it. The binary only
+//! calls [`main`]; tests with real processes use [`client`] and [`children`].
 //!
 //! | module | is |
 //! |---|---|

@@ -349,7 +349,8 @@ pub(crate) struct NodeHost {
     pub(crate) begun: Instant,
 }
 
-/// How long the phases of a start took, and how many bytes, or entries of indexes, each went through.
+/// How long the phases of a start took, and how many bytes, or entries of indexes, each went
+/// through.
 #[derive(Serialize)]
 struct StartPhases {
     checkpoint: (Duration, u64),

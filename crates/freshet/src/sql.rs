@@ -24,7 +24,8 @@ pub(crate) const GRACE: Duration = Duration::from_secs(1);
 pub(crate) fn places(settings: &SqlSettings) -> usize {
     match settings.listen {
         SqlListen::Off => 0,
-        // Each session has one, and needs another for a moment when it begins; tables and sequences are made by further ones.
+        // Each session has one, and needs another for a moment when it begins; tables and sequences
+        // are made by further ones.
         SqlListen::At(_) => 2 * settings.connections + 8,
     }
 }

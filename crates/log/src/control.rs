@@ -1,4 +1,5 @@
-//! A node's log directory: who it belongs to, which terms it has lived through, and that only one process has it.
+//! A node's log directory: who it belongs to, which terms it has lived through, and that only one
+//! process has it.
 //!
 //! The file `control` is a few lines of text, so that it can be read in an emergency:
 //!
@@ -17,13 +18,14 @@
 //! crc 89abcdef
 //! ```
 //!
-//! `heard` is the latest term the node knows of, and who reigns in it (`-` if unknown). Each `term` line says at which
-//! stamp a term began, and who reigned. `in-sync`, where there is such a line, is the newest in-sync set that the node knows of, in the words of replication, and
-//! `reigned` the latest reign of its own in which such a set took effect. `log`, where there is
-//! such a line, says that the node has begun its log, and whether it is `here`, in this directory,
-//! or `elsewhere`: a log that is not there is missing from then on, and no new one. The last line
-//! is the CRC-32C of all bytes before it. The file
-//! is never changed in place: a new one is written, synced and renamed over it.
+//! `heard` is the latest term the node knows of, and who reigns in it (`-` if unknown). Each `term`
+//! line says at which stamp a term began, and who reigned. `in-sync`, where there is such a line,
+//! is the newest in-sync set that the node knows of, in the words of replication, and `reigned` the
+//! latest reign of its own in which such a set took effect. `log`, where there is such a line, says
+//! that the node has begun its log, and whether it is `here`, in this directory, or `elsewhere`: a
+//! log that is not there is missing from then on, and no new one. The last line is the CRC-32C of
+//! all bytes before it. The file is never changed in place: a new one is written, synced and
+//! renamed over it.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -393,10 +395,10 @@ impl LogDirectory {
         Ok(())
     }
 
-    /// Opens the streams of the log: in `directories`, one for each, in their order; or, when none are given, in this
-    /// directory, if there is one stream, else in `stream-0`, `stream-1` and so on below it. They
-    /// are made when they are not there, unless the log [has begun](Self::log_has_begun). Nothing
-    /// is written before all of them were looked at.
+    /// Opens the streams of the log: in `directories`, one for each, in their order; or, when none
+    /// are given, in this directory, if there is one stream, else in `stream-0`, `stream-1` and so
+    /// on below it. They are made when they are not there, unless the log [has
+    /// begun](Self::log_has_begun). Nothing is written before all of them were looked at.
     ///
     /// # Errors
     /// As [`SegmentStore::open`](crate::SegmentStore::open); [`StoreError::Stream`] when a
@@ -661,7 +663,8 @@ mod tests {
         assert!(matches!(LogDirectory::create(&path, control()), Err(ControlError::Exists(_))));
     }
 
-    /// A disk that is full, or a crash, at the first start: the second one finds nothing in its way.
+    /// A disk that is full, or a crash, at the first start: the second one finds nothing in its
+    /// way.
     #[test]
     fn the_making_of_streams_can_be_interrupted_anywhere() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,12 +1,13 @@
 //! The log: the database itself, one stream of blocks addressed by stamps.
 //!
-//! Query Fresh, section 3: the log is the only place where rows are persistent, a stamp is a position in it, and
-//! the same bytes are flushed here and shipped to standbys.
+//! Query Fresh, section 3: the log is the only place where rows are persistent, a stamp is a
+//! position in it, and the same bytes are flushed here and shipped to standbys.
 //!
 //! - [`block`]: what the log is made of, byte for byte
 //! - [`buffer`]: the ring that workers copy blocks into (all of this crate's `unsafe` is there)
 //! - [`stream`]: the log itself: who fills it, what persists it and when, and its sinks
-//! - [`segments`] on a [`medium`]: where the bytes persist; [`store`]: one row of them for each stream
+//! - [`segments`] on a [`medium`]: where the bytes persist; [`store`]: one row of them for each
+//!   stream
 //! - [`control`]: the directory, its owner and its term history
 //! - [`scan`] and [`tail`]: reading it again after a restart, and judging where it ends
 //! - [`inspect`]: looking at it from outside

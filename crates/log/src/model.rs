@@ -1,7 +1,8 @@
 //! Models of the latch-free parts, at every interleaving that the memory model allows (loom).
 //!
-//! Blocks are dealt out to streams under a lock, so the order of whole steps is all that matters there: `runs::tests` tries them all. What
-//! the parts come to together is in `tests/watermark_rules`.
+//! Blocks are dealt out to streams under a lock, so the order of whole steps is all that matters
+//! there: `runs::tests` tries them all. What the parts come to together is in
+//! `tests/watermark_rules`.
 
 use freshet_base::{
     Stamp,
@@ -13,8 +14,8 @@ use crate::{
     stream::{bounds::Bounds, dirty::Dirty, doorbell::Doorbell},
 };
 
-/// Two writers fill what they reserved while the group commit looks: `filled` never covers a range whose bytes are not
-/// there to see, and in the end it covers all.
+/// Two writers fill what they reserved while the group commit looks: `filled` never covers a range
+/// whose bytes are not there to see, and in the end it covers all.
 #[test]
 fn filled_never_covers_an_unfilled_reservation() {
     struct World {
@@ -64,8 +65,8 @@ fn filled_never_covers_an_unfilled_reservation() {
     });
 }
 
-/// A transaction is filled in part by part while another writer goes on and the group commit looks: what was filled of it counts, and no
-/// more.
+/// A transaction is filled in part by part while another writer goes on and the group commit looks:
+/// what was filled of it counts, and no more.
 #[test]
 fn filled_never_covers_an_unfilled_part() {
     struct World {
@@ -146,7 +147,8 @@ fn a_reader_never_takes_the_next_lap_for_the_old_one() {
     });
 }
 
-/// A reader that copies while the end is cut and written anew sees all old bytes, all new ones, or is told.
+/// A reader that copies while the end is cut and written anew sees all old bytes, all new ones, or
+/// is told.
 #[test]
 fn a_reader_notices_a_cut() {
     let mut model = loom::model::Builder::new();
@@ -173,7 +175,8 @@ fn a_reader_notices_a_cut() {
     });
 }
 
-/// The first block into an idle log wakes the group commit, always; loom reports a deadlock otherwise.
+/// The first block into an idle log wakes the group commit, always; loom reports a deadlock
+/// otherwise.
 #[test]
 fn the_first_block_wakes_the_sleeper() {
     loom::model(|| {
@@ -235,7 +238,8 @@ impl Unfenced {
         this
     }
 
-    /// What the worker's processor holds back becomes durable. Relaxed: only the slots and bounds order it.
+    /// What the worker's processor holds back becomes durable. Relaxed: only the slots and bounds
+    /// order it.
     fn drain(&self, worker: usize) {
         if let Some(block) = self.held[worker].load(Ordering::Relaxed).checked_sub(1) {
             self.durable[block as usize].store(1, Ordering::Relaxed);
@@ -256,7 +260,8 @@ impl Unfenced {
         let filled = self.bounds.filled(&self.reserved);
         if nudge {
             let seen = [0, 1].map(|worker: usize| self.slots[worker].seen());
-            // The barrier runs on every processor: whatever was stored before a slot was seen is drained.
+            // The barrier runs on every processor: whatever was stored before a slot was seen is
+            // drained.
             (0..2).for_each(|worker| self.drain(worker));
             seen.into_iter().zip(&self.slots).filter(|(seen, _)| *seen != 0).for_each(|(seen, slot)| slot.clean(seen));
         }
@@ -269,7 +274,8 @@ impl Unfenced {
     }
 }
 
-/// Whatever a look calls durable was fenced, by its worker or by a nudge; and a nudge leaves no stragglers.
+/// Whatever a look calls durable was fenced, by its worker or by a nudge; and a nudge leaves no
+/// stragglers.
 #[test]
 fn no_unfenced_block_is_called_durable() {
     for nudge in [false, true] {
@@ -291,7 +297,8 @@ fn no_unfenced_block_is_called_durable() {
     }
 }
 
-/// A handler runs on a thread whose writer moves to another one: it does not take that one's block for fenced.
+/// A handler runs on a thread whose writer moves to another one: it does not take that one's block
+/// for fenced.
 #[test]
 fn a_nudge_of_the_former_owner_leaves_the_new_ones_block_alone() {
     loom::model(|| {

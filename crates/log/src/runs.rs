@@ -1,11 +1,13 @@
 //! Which parts of the buffer belong to which stream, and how far each stream is.
 //!
-//! Workers put their blocks where their stamps say, whatever stream these belong to. Whoever of the flushing threads comes first
-//! walks over the headers of what was filled and deals the blocks out to their streams; adjacent blocks of
-//! one stream make one run. So a worker does nothing for its stream but name it in the header.
+//! Workers put their blocks where their stamps say, whatever stream these belong to. Whoever of the
+//! flushing threads comes first walks over the headers of what was filled and deals the blocks out
+//! to their streams; adjacent blocks of one stream make one run. So a worker does nothing for its
+//! stream but name it in the header.
 //!
-//! How far all streams are is the minimum over them; a stream that has nothing to write does not hold it back
-//! ("Passive group commit", distributed logging, section 4.1; `e_l` and the minimum over loggers, SiloR, section 3.5).
+//! How far all streams are is the minimum over them; a stream that has nothing to write does not
+//! hold it back ("Passive group commit", distributed logging, section 4.1; `e_l` and the minimum
+//! over loggers, SiloR, section 3.5).
 
 use std::{
     collections::VecDeque,
@@ -51,7 +53,8 @@ struct Share {
     durable: u64,
     /// Where in the stream the next block dealt out will lie.
     position: u64,
-    /// Where in the stream the blocks of the transaction begin of which not all is dealt out, if it has any here.
+    /// Where in the stream the blocks of the transaction begin of which not all is dealt out, if it
+    /// has any here.
     open: Option<u64>,
     /// The next landmark is due here.
     landmark: u64,
@@ -67,7 +70,8 @@ struct Share {
 struct Work {
     /// All blocks of its stream below this stamp.
     to: u64,
-    /// The last end of a transaction at or below that, and where the stream's blocks from there on begin.
+    /// The last end of a transaction at or below that, and where the stream's blocks from there on
+    /// begin.
     whole: (u64, u64),
 }
 
@@ -101,8 +105,8 @@ impl Runs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Deals out everything below `to`, which is filled, and gives the flusher what is its stream's. Until it says
-    /// [`Runs::durable`], the stream is where it was.
+    /// Deals out everything below `to`, which is filled, and gives the flusher what is its
+    /// stream's. Until it says [`Runs::durable`], the stream is where it was.
     pub(crate) fn take(
         &self,
         buffer: &LogBuffer,
@@ -122,7 +126,8 @@ impl Runs {
         share.at_work = Some(Work { to: walked, whole: (whole, share.open.unwrap_or(share.position)) });
     }
 
-    /// All that `stream`'s flusher took is written. Returns up to where the blocks of all streams are.
+    /// All that `stream`'s flusher took is written. Returns up to where the blocks of all streams
+    /// are.
     pub(crate) fn written(&self, stream: usize) -> Stamp {
         let mut dealt = self.dealt();
         let share = &mut dealt.streams[stream];
@@ -130,8 +135,8 @@ impl Runs {
         dealt.least(|share| share.written)
     }
 
-    /// All that `stream`'s flusher took is durable; it ends at `position`. Returns up to where the blocks of all streams
-    /// are, and what to note on the medium; nothing while little has changed.
+    /// All that `stream`'s flusher took is durable; it ends at `position`. Returns up to where the
+    /// blocks of all streams are, and what to note on the medium; nothing while little has changed.
     pub(crate) fn durable(&self, stream: usize, position: Stamp, wrote: bool) -> (Stamp, Option<Note>) {
         let mut dealt = self.dealt();
         let share = &mut dealt.streams[stream];
@@ -157,7 +162,8 @@ impl Runs {
         (all, Some(note))
     }
 
-    /// The log was cut at `at`, where `store` now ends; `whole` is the last end of a transaction at or below that. No flusher is at work.
+    /// The log was cut at `at`, where `store` now ends; `whole` is the last end of a transaction at
+    /// or below that. No flusher is at work.
     pub(crate) fn cut(&self, store: &LogStore, at: Stamp, whole: Stamp) {
         let mut dealt = self.dealt();
         dealt.walked = dealt.walked.min(at.0);
@@ -192,7 +198,8 @@ impl Dealt {
         }
         let from = self.walked;
         let [head, tail] = buffer.lend(flusher, Stamp(from), to);
-        // Blocks start at multiples of eight, and so does the buffer: none of these words lies across its end.
+        // Blocks start at multiples of eight, and so does the buffer: none of these words lies
+        // across its end.
         let word = |at: u64| {
             let offset = (at - from) as usize;
             let (piece, offset) = if offset < head.len() { (head, offset) } else { (tail, offset - head.len()) };
@@ -228,7 +235,8 @@ impl Dealt {
     }
 }
 
-/// Every order in which the flushers of two or three streams take, write and sync, with every way to deal out the blocks.
+/// Every order in which the flushers of two or three streams take, write and sync, with every way
+/// to deal out the blocks.
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -272,7 +280,8 @@ mod tests {
     }
 
     impl World {
-        /// With as many blocks, all of them filled, one for each digit of `deal` in base `streams`, and one for each bit of `continued`.
+        /// With as many blocks, all of them filled, one for each digit of `deal` in base `streams`,
+        /// and one for each bit of `continued`.
         fn new(streams: usize, blocks: usize, deal: usize, continued: usize) -> Self {
             let config = StoreConfig { cluster: ClusterId(1), segment_size: 4096 };
             let store = LogStore::of((0..streams).map(|_| SegmentStore::in_memory(config)).collect());

@@ -1,8 +1,9 @@
 //! Where the log ends after a restart.
 //!
-//! A crash may tear what was written and not yet synced, at any byte and in any order of pages. All of that
-//! lies at or above the watermark that was noted last, except what a loss of power took of the note itself,
-//! and it is at most [`MAX_UNSYNCED`] bytes. So for the first place `x` where no whole block is:
+//! A crash may tear what was written and not yet synced, at any byte and in any order of pages. All
+//! of that lies at or above the watermark that was noted last, except what a loss of power took of
+//! the note itself, and it is at most [`MAX_UNSYNCED`] bytes. So for the first place `x` where no
+//! whole block is:
 //!
 //! | watermark | behind `x` | it is |
 //! |---|---|---|
@@ -33,7 +34,8 @@ use crate::{
 pub struct Tail {
     /// Everything below is whole transactions.
     pub end: Stamp,
-    /// Everything below is whole blocks. Above `end`, they are of a transaction whose last blocks are not there.
+    /// Everything below is whole blocks. Above `end`, they are of a transaction whose last blocks
+    /// are not there.
     pub blocks_end: Stamp,
     /// What must be cut off there before anything is appended ([`Tail::settle`]).
     pub cut: Option<Torn>,
@@ -141,18 +143,20 @@ pub enum TailError {
     Store(#[from] StoreError),
 }
 
-/// The error for a block that must be there, at `at`, and is not: for whoever reads below the durable watermark.
+/// The error for a block that must be there, at `at`, and is not: for whoever reads below the
+/// durable watermark.
 pub fn damage(source: &dyn LogSource, at: Stamp, what: String) -> TailError {
     let (file, offset) = source.locate(at);
     TailError::Damage { file, offset, at, what }
 }
 
-/// Looks for the end of the log from `from` on, a block boundary, checking every block. `watermark` is what was noted as
-/// durable ([`crate::SegmentStore::watermark`]). Start at the watermark itself to look at the tail only,
-/// when replay checks what lies below.
+/// Looks for the end of the log from `from` on, a block boundary, checking every block. `watermark`
+/// is what was noted as durable ([`crate::SegmentStore::watermark`]). Start at the watermark itself
+/// to look at the tail only, when replay checks what lies below.
 ///
 /// # Errors
-/// [`TailError::Damage`] by the table of this module; [`TailError::Store`] when the log cannot be read.
+/// [`TailError::Damage`] by the table of this module; [`TailError::Store`] when the log cannot be
+/// read.
 pub fn find_tail(source: &dyn LogSource, from: Stamp, watermark: Stamp) -> Result<Tail, TailError> {
     let mut tail = Tail { end: from, blocks_end: from, cut: None, blocks: 0, term: None };
     // Where the next block is to be; ahead of the end while a transaction has more blocks to come.

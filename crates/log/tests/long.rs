@@ -1,4 +1,5 @@
-//! Transactions that are longer than the ring: put there part by part, in the log as a whole or not at all.
+//! Transactions that are longer than the ring: put there part by part, in the log as a whole or not
+//! at all.
 
 mod stores;
 
@@ -36,7 +37,8 @@ fn one(writer: &mut Writer, builder: &mut BlockBuilder, rid: u64) -> Result<(Sta
     Ok(place)
 }
 
-/// A transaction of `parts` blocks of about a kilobyte, dealt out among the streams. Stops in the middle when `go_on` says so.
+/// A transaction of `parts` blocks of about a kilobyte, dealt out among the streams. Stops in the
+/// middle when `go_on` says so.
 fn long(
     writer: &mut Writer,
     streams: usize,
@@ -65,7 +67,8 @@ fn long(
     Ok(place)
 }
 
-/// All transactions of `[0, to)`: where each begins and ends, its first table and record, and how many blocks it has.
+/// All transactions of `[0, to)`: where each begins and ends, its first table and record, and how
+/// many blocks it has.
 fn transactions(read: impl Fn(Stamp, &mut [u8]), to: Stamp) -> BTreeMap<Stamp, (Stamp, Fid, Rid, u64)> {
     let (mut at, mut begin, mut blocks) = (Stamp(0), Stamp(0), 0);
     let mut found = BTreeMap::new();
@@ -168,7 +171,8 @@ fn they_share_the_log_with_others() {
         let heard = recorder.heard.lock().unwrap();
         let all = transactions(|at, into| into.copy_from_slice(&heard.bytes[at.0 as usize..][..into.len()]), end);
         let ends: BTreeSet<Stamp> = all.values().map(|transaction| transaction.0).collect();
-        // Those of a long transaction that was skipped are ends, but count as one transaction while they come.
+        // Those of a long transaction that was skipped are ends, but count as one transaction while
+        // they come.
         assert!(heard.transaction_ends.is_subset(&ends));
         assert_eq!(heard.transaction_ends.last(), Some(&end));
         let within = heard.partition_ends.iter().filter(|end| !ends.contains(end)).count();
@@ -235,7 +239,8 @@ fn a_part_of_one_ends_the_log() {
     assert_eq!((found.end, found.blocks_end), (Stamp(104), Stamp(104)));
 }
 
-/// The node dies while one is put into the ring: it is gone as a whole, and so is what others had reserved behind it.
+/// The node dies while one is put into the ring: it is gone as a whole, and so is what others had
+/// reserved behind it.
 #[test]
 fn one_that_a_crash_interrupts_never_was() {
     for (streams, kind) in [(1, GroupCommitKind::Pipelined), (3, GroupCommitKind::Pipelined), (2, EPOCH)] {
@@ -279,8 +284,8 @@ fn persistence(directory: &Path) -> PersistenceConfig {
     }
 }
 
-/// The same with a buffer in persistent memory, of which a part is in the segments and a part is not; and one that is whole,
-/// but in part only in the buffer, is there.
+/// The same with a buffer in persistent memory, of which a part is in the segments and a part is
+/// not; and one that is whole, but in part only in the buffer, is there.
 #[test]
 fn one_in_persistent_memory_is_there_or_not() {
     let kinds = [GroupCommitKind::Pipelined, GroupCommitKind::Passive(Nudge::Signal)];

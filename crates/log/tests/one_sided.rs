@@ -1,4 +1,5 @@
-//! A standby's ring into which somebody else writes: granted, checked, accepted, and taken away again.
+//! A standby's ring into which somebody else writes: granted, checked, accepted, and taken away
+//! again.
 
 use std::{
     fs::File,
@@ -214,8 +215,8 @@ fn a_deposed_writer_does_not_reach_the_log_of_the_next_reign() {
     reign.close().unwrap();
 }
 
-/// A remote writer may write as far as it was told at any moment: what lies a lap before that is not read from the
-/// ring.
+/// A remote writer may write as far as it was told at any moment: what lies a lap before that is
+/// not read from the ring.
 #[test]
 fn what_may_be_written_from_outside_is_not_read_from_the_ring() {
     let (log, mut receiver) = open();

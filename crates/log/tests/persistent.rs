@@ -1,5 +1,5 @@
-//! The log with its buffer in mapped memory: what was acknowledged is found again, in the buffer or in the segments. With
-//! FRESHET_DAX the temporary directory must be on a DAX file system.
+//! The log with its buffer in mapped memory: what was acknowledged is found again, in the buffer or
+//! in the segments. With FRESHET_DAX the temporary directory must be on a DAX file system.
 
 mod stores;
 
@@ -195,8 +195,8 @@ fn a_buffer_that_is_not_this_logs_is_refused() {
     assert_eq!(recover_buffer(&directory.path().join("none"), NodeId(7), &store, &again, &[], false).unwrap(), end);
 }
 
-/// A block that was filled in behind one that was not is no part of the log, and does not become one when another crash finds
-/// the log ending just before it.
+/// A block that was filled in behind one that was not is no part of the log, and does not become
+/// one when another crash finds the log ending just before it.
 #[test]
 fn what_one_crash_cut_off_the_next_one_does_not_bring_back() {
     for (kind, streams) in kinds().into_iter().flat_map(|kind| [(kind, 1), (kind, 3)]) {

@@ -152,7 +152,8 @@ fn a_promoted_standby_goes_on_as_the_primary() {
     let reader = standby.reader();
     receive(&mut receiver, &batch(Stamp(0), 50, 1));
     let at = receiver.received();
-    // A batch that never came whole: its bytes are in the ring, and overwrote what was there before.
+    // A batch that never came whole: its bytes are in the ring, and overwrote what was there
+    // before.
     standby.durable_mark().wait(at, None).unwrap();
     standby.note_replayed(at);
     receiver.writable(at, 12 << 10).unwrap().copy_from(&[0xEE; 12 << 10]);
@@ -207,7 +208,8 @@ impl Sink for Ear {
     }
 }
 
-/// A sink hears of what is received as it does of what is written here, also across a cut and a promotion.
+/// A sink hears of what is received as it does of what is written here, also across a cut and a
+/// promotion.
 #[test]
 fn a_sink_follows_a_log_that_is_received_cut_and_promoted() {
     let config = ReceiveConfig { capacity: RING, partition: 1 << 10, ..ReceiveConfig::default() };

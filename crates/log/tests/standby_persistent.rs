@@ -1,5 +1,6 @@
-//! A standby's log with its ring in mapped memory: persisted there, de-staged in the background, found again after a
-//! crash, cut, taken away, promoted. With FRESHET_DAX the temporary directory must be on a DAX file system.
+//! A standby's log with its ring in mapped memory: persisted there, de-staged in the background,
+//! found again after a crash, cut, taken away, promoted. With FRESHET_DAX the temporary directory
+//! must be on a DAX file system.
 
 mod gate;
 mod stores;
@@ -60,7 +61,8 @@ fn batch(from: Stamp, count: u64, term: u32, streams: u64) -> Vec<u8> {
     (0..count).flat_map(block).collect()
 }
 
-/// What replay does with a piece: several threads persist, each its share; then it counts; then it is replayed.
+/// What replay does with a piece: several threads persist, each its share; then it counts; then it
+/// is replayed.
 fn persist(log: &Log, from: Stamp, to: Stamp) {
     let middle = Stamp(from.0 + (to.since(from) / LENGTH / 2) * LENGTH);
     thread::scope(|scope| {
@@ -263,7 +265,8 @@ fn remote(log: &Log) -> (File, u64) {
     (file.try_clone_to_owned().unwrap().into(), offset)
 }
 
-/// The primary writes into the ring itself; then another one reigns, and the old one's late writes go nowhere.
+/// The primary writes into the ring itself; then another one reigns, and the old one's late writes
+/// go nowhere.
 #[test]
 fn a_persistent_ring_is_written_from_outside_and_taken_away() {
     for method in available("a buffer written from outside", Method::ALL, |it| it.is_available()) {
@@ -344,8 +347,8 @@ fn commit(log: &Log, count: usize, term: u32) -> Stamp {
     end
 }
 
-/// It goes on as a primary in the same memory, without a restart, and then is a standby again, and a primary by a
-/// restart.
+/// It goes on as a primary in the same memory, without a restart, and then is a standby again, and
+/// a primary by a restart.
 #[test]
 fn a_standby_becomes_a_primary_in_the_same_memory_and_back() {
     for group_commit in [GroupCommitKind::Pipelined, GroupCommitKind::Passive(Nudge::Membarrier)] {
@@ -383,7 +386,8 @@ fn a_standby_becomes_a_primary_in_the_same_memory_and_back() {
     }
 }
 
-/// The delay is what it says, for whoever persists: the time of the bytes, divided among the threads.
+/// The delay is what it says, for whoever persists: the time of the bytes, divided among the
+/// threads.
 #[test]
 fn the_delay_is_waited_for_by_the_length() {
     let directory = tempfile::tempdir().unwrap();

@@ -118,7 +118,8 @@ impl Endpoint {
         self.address
     }
 
-    /// From now on `service` answers; without one, everybody is told that this node has no role at present.
+    /// From now on `service` answers; without one, everybody is told that this node has no role at
+    /// present.
     pub fn set_service(&self, service: Option<Arc<dyn Service>>) {
         *self.shared.service.lock().expect("no code panics under this mutex") = service;
     }

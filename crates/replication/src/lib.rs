@@ -1,4 +1,5 @@
-//! Shipping the log to standbys, and what standbys do with it (Query Fresh, sections 3.1, 3.2 and 3.4).
+//! Shipping the log to standbys, and what standbys do with it (Query Fresh, sections 3.1, 3.2 and
+//! 3.4).
 //!
 //! The files are named after the steps:
 //!
@@ -10,17 +11,20 @@
 //!                                visible
 //! ```
 //!
-//! `ship` and `ack` of the primary's side are in `feed`: a standby may be a relay, which feeds standbys of its own in the same way.
+//! `ship` and `ack` of the primary's side are in `feed`: a standby may be a relay, which feeds
+//! standbys of its own in the same way.
 //!
-//! A batch that the group commit hands over ([`primary::Primary`] is its sink) is shipped while the local flush is
-//! under way. The standby's receiving thread reads it straight into its log buffer; when it is persistent there the primary is told, the
-//! commit rule ([`freshet_cluster::commit_rule`]) moves `committed`, and clients hear. Replay follows by
-//! itself (replay pipelining), and readers see min(replayed, own persisted, globally persistent).
+//! A batch that the group commit hands over ([`primary::Primary`] is its sink) is shipped while the
+//! local flush is under way. The standby's receiving thread reads it straight into its log buffer;
+//! when it is persistent there the primary is told, the commit rule
+//! ([`freshet_cluster::commit_rule`]) moves `committed`, and clients hear. Replay follows by itself
+//! (replay pipelining), and readers see min(replayed, own persisted, globally persistent).
 //!
-//! Architecture invariants: nothing is queued per standby, the log is the queue; the log crate does not know of this
-//! one; what replays is behind [`standby::ReplayTarget`]; decisions are made by the pure state machines of the cluster crate, and here are
-//! only the threads that bind them to sockets. A primary and a standby are two compositions, and the [`endpoint`] is
-//! what a node keeps when it changes from one to the other.
+//! Architecture invariants: nothing is queued per standby, the log is the queue; the log crate does
+//! not know of this one; what replays is behind [`standby::ReplayTarget`]; decisions are made by
+//! the pure state machines of the cluster crate, and here are only the threads that bind them to
+//! sockets. A primary and a standby are two compositions, and the [`endpoint`] is what a node keeps
+//! when it changes from one to the other.
 #![forbid(unsafe_code)]
 
 mod bell;

@@ -127,7 +127,8 @@ impl Terms {
         self.lock().fence.admits(term)
     }
 
-    /// `node` speaks as the primary, or as a candidate, of `term`. A fence that rises is durable when this returns.
+    /// `node` speaks as the primary, or as a candidate, of `term`. A fence that rises is durable
+    /// when this returns.
     ///
     /// # Errors
     /// [`TermStoreError`]: then nothing has changed, and nothing may be answered.
@@ -135,7 +136,8 @@ impl Terms {
         self.change(|state| Ok(state.fence.hear(term, node)))
     }
 
-    /// Raises the fence for a take-over by this node ([`TakeOver::raise`]). Durable when this returns.
+    /// Raises the fence for a take-over by this node ([`TakeOver::raise`]). Durable when this
+    /// returns.
     ///
     /// # Errors
     /// [`RaiseError`]: then nothing has changed here, and no node may be asked for a promise.

@@ -1,7 +1,7 @@
 //! The messages, as they travel in the immediate values of frames.
 //!
-//! Every first message of a connection, and its answer, begins with the protocol's version, so that two
-//! versions can at least say so to one another.
+//! Every first message of a connection, and its answer, begins with the protocol's version, so that
+//! two versions can at least say so to one another.
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::{Moment, handshake, take_over::LogState, term::TermHistory};
@@ -24,11 +24,14 @@ pub enum Kind {
     Hello = 1,
     /// Its answer: [`Reply`].
     Reply = 2,
-    /// Blocks, with a [`BatchNote`]. On the way to a standby they lie in its log buffer already, or come compressed.
+    /// Blocks, with a [`BatchNote`]. On the way to a standby they lie in its log buffer already, or
+    /// come compressed.
     Batch = 3,
-    /// A [`BatchNote`] without blocks: the globally persistent stamp advanced, or the connection was silent. The standby answers a keep-alive.
+    /// A [`BatchNote`] without blocks: the globally persistent stamp advanced, or the connection
+    /// was silent. The standby answers a keep-alive.
     Watermark = 4,
-    /// What a candidate holds that fetches the log: [`Ack`]. A standby writes it into its primary's status words.
+    /// What a candidate holds that fetches the log: [`Ack`]. A standby writes it into its primary's
+    /// status words.
     Ack = 5,
     /// Who else is in the cluster: [`Peers`].
     Peers = 6,
@@ -93,14 +96,15 @@ pub enum Purpose {
         fence: Term,
         /// Its log.
         log: Continue,
-        /// Whether commits may count on it. What it holds is of no use to an observer's cluster yet: an archive, or a
-        /// node whose checkpoint is still on its way.
+        /// Whether commits may count on it. What it holds is of no use to an observer's cluster
+        /// yet: an archive, or a node whose checkpoint is still on its way.
         member: bool,
         /// Whether commits may wait for it, if it is a member.
         synchronous: bool,
         /// Its log buffer and its mailbox: the log is written there.
         offer: Offer,
-        /// What has arrived in its log buffer is persistent: the primary reads back what it wrote, and waits for no acknowledgement.
+        /// What has arrived in its log buffer is persistent: the primary reads back what it wrote,
+        /// and waits for no acknowledgement.
         appliance: bool,
         /// Under this number it has opened a [`Purpose::Passage`] before.
         passage: Option<u64>,
@@ -124,9 +128,11 @@ pub enum Purpose {
         /// It is refused by those who live under a reign that is not older.
         comes_back: Option<Term>,
     },
-    /// Somebody wants to know which cluster this is: a node that is about to join it with an empty directory.
+    /// Somebody wants to know which cluster this is: a node that is about to join it with an empty
+    /// directory.
     Identify,
-    /// A node that is about to join with an empty directory wants a checkpoint to begin with, or somebody wants a backup.
+    /// A node that is about to join with an empty directory wants a checkpoint to begin with, or
+    /// somebody wants a backup.
     Checkpoint {
         /// Whether it must be a new one, of one snapshot; the newest that is there will do else.
         consistent: bool,
@@ -186,7 +192,8 @@ pub enum Reply {
 pub struct Welcome {
     /// What was agreed.
     pub log: handshake::Welcome,
-    /// To Join: the sender's mailbox and status words. Nothing more is said on this connection; all is written.
+    /// To Join: the sender's mailbox and status words. Nothing more is said on this connection; all
+    /// is written.
     pub offer: Option<Offer>,
     /// To Join: after this the connection leaves TLS.
     pub bare: bool,
@@ -201,14 +208,15 @@ pub struct BatchNote {
     pub time: Moment,
     /// How far the primary's log reached then.
     pub end: Stamp,
-    /// When the first of the group commit's batches in this one was handed over; nothing for old log and without blocks.
+    /// When the first of the group commit's batches in this one was handed over; nothing for old
+    /// log and without blocks.
     pub handed_over: Option<Moment>,
     /// Whether the standby is in the in-sync set.
     pub in_sync: bool,
     /// Whether commits of the primary wait until the standby shows them: it is to say so at once.
     pub tell_visible: bool,
-    /// Ends of blocks at which the batch can be divided among replay threads, as distances from its beginning,
-    /// ascending; the last is its length.
+    /// Ends of blocks at which the batch can be divided among replay threads, as distances from its
+    /// beginning, ascending; the last is its length.
     pub ends: Vec<u32>,
 }
 

@@ -16,19 +16,18 @@
 //! Fault model. Messages are delayed, and a message that is lost ends its connection with
 //! everything in flight, as TCP would; the two ends notice at times of their own. Connections
 //! overtake one another. Pairs and single nodes are cut off, and of a pair one direction alone:
-//! then the other continues, and neither node is told. Each node has a clock of its own, which may jump
-//! ahead. Any node crashes at any time. Either
-//! its machine loses power and keeps any subset of the blocks that it had not synced, and recovery
-//! keeps what has no gap before it; or its process dies, the next one reads what was written, and a
-//! loss of power may follow. Syncs fail, which ends the process; what they covered is read by the
-//! next one, and no later sync makes it durable unless it is written again. Disks are slow and
-//! full, replay is slow. A process stands still for a while, and continues as if nothing had
-//! happened; where primaries write into their standbys' memory themselves, it continues first of
-//! all with what it was writing. With the appliance method what has arrived outlives a crash, and
-//! counts when it was read back. A node takes over while the primary is down, or while it lives on.
-//! Whatever ends is started again as it was: it is not told which node to follow. What was synced
-//! is never lost, but by nodes on which no commit counts: their disks fail, or bits rot there, and
-//! they begin again with nothing or with a checkpoint.
+//! then the other continues, and neither node is told. Each node has a clock of its own, which may
+//! jump ahead. Any node crashes at any time. Either its machine loses power and keeps any subset of
+//! the blocks that it had not synced, and recovery keeps what has no gap before it; or its process
+//! dies, the next one reads what was written, and a loss of power may follow. Syncs fail, which
+//! ends the process; what they covered is read by the next one, and no later sync makes it durable
+//! unless it is written again. Disks are slow and full, replay is slow. A process stands still for
+//! a while, and continues as if nothing had happened; where primaries write into their standbys'
+//! memory themselves, it continues first of all with what it was writing. With the appliance method
+//! what has arrived outlives a crash, and counts when it was read back. A node takes over while the
+//! primary is down, or while it lives on. Whatever ends is started again as it was: it is not told
+//! which node to follow. What was synced is never lost, but by nodes on which no commit counts:
+//! their disks fail, or bits rot there, and they begin again with nothing or with a checkpoint.
 #![forbid(unsafe_code)]
 
 mod candidacy;

@@ -70,8 +70,8 @@ impl RuleGate {
         }
     }
 
-    /// Ends the waits for commits when the log ends, and until then notes now and then in a log that grows what
-    /// time it is. Returns when the log has ended.
+    /// Ends the waits for commits when the log ends, and until then notes now and then in a log
+    /// that grows what time it is. Returns when the log has ended.
     pub fn watch(&self, mut writer: Writer) {
         let mut noted = self.log.reserved();
         // No log reaches this stamp: the wait ends when the watermark is closed.

@@ -35,7 +35,8 @@ pub(super) struct Ground {
     pub terms: Terms,
 }
 
-/// The file that says where the log's buffer in persistent memory is, while the end of the log may be in that alone.
+/// The file that says where the log's buffer in persistent memory is, while the end of the log may
+/// be in that alone.
 pub(super) struct BufferInUse;
 
 impl BufferInUse {
@@ -56,7 +57,8 @@ impl BufferInUse {
         }
     }
 
-    /// Durable when this returns. Called when the buffer is there, and before anything is put into it.
+    /// Durable when this returns. Called when the buffer is there, and before anything is put into
+    /// it.
     pub fn write(directory: &Path, buffer: &Path) -> Result<(), StartError> {
         let (path, unfinished) = (Self::path(directory), directory.join("buffer-in-use.new"));
         let write = || {
@@ -160,8 +162,9 @@ impl Ground {
         begun.map_err(StartError::from)
     }
 
-    /// Finds the end of the log and cuts off what a crash tore. What a buffer in persistent memory holds beyond the segments is put there
-    /// first, whatever the domain is now. Returns where the log ends then, and what was cut off.
+    /// Finds the end of the log and cuts off what a crash tore. What a buffer in persistent memory
+    /// holds beyond the segments is put there first, whatever the domain is now. Returns where the
+    /// log ends then, and what was cut off.
     pub fn settle(&self, config: &NodeConfig, store: &LogStore) -> Result<(Stamp, Option<Torn>), StartError> {
         let in_use =
             self.directory.as_ref().map(|directory| BufferInUse::read(directory.path())).transpose()?.flatten();
@@ -188,8 +191,9 @@ impl Ground {
         Ok((settled.end, settled.cut.or(tail.cut)))
     }
 
-    /// Of a node that joins without any log: fetches its primary's checkpoint, if there is one, while the log since then
-    /// arrives too, and returns where that ends; else `end`, where the log ends now.
+    /// Of a node that joins without any log: fetches its primary's checkpoint, if there is one,
+    /// while the log since then arrives too, and returns where that ends; else `end`, where the log
+    /// ends now.
     pub fn begin_from_checkpoint(&self, config: &NodeConfig, end: Stamp) -> Result<Stamp, StartError> {
         let (Some(primary), Some(directory), Some(store)) = (&config.join, &self.directory, &self.store) else {
             return Ok(end);

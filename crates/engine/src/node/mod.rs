@@ -1,10 +1,10 @@
 //! A node: a database, its log, and its place in a cluster.
 //!
-//! Start, in this order: the directory and its owner, the end of the log, the checkpoint, replay, the indexes,
-//! then one of two compositions.
+//! Start, in this order: the directory and its owner, the end of the log, the checkpoint, replay,
+//! the indexes, then one of two compositions.
 //!
-//! - A primary enters a new term at the end of its log (also one that only restarted: see the cluster crate's
-//!   `term`), opens the log there, and lets the group commit ship to standbys.
+//! - A primary enters a new term at the end of its log (also one that only restarted: see the
+//!   cluster crate's `term`), opens the log there, and lets the group commit ship to standbys.
 //! - A standby opens its log for receiving, follows its primary, and replays.
 //!
 //! A standby that is [promoted](Node::promote) becomes the first kind without a restart, and
@@ -129,7 +129,8 @@ pub struct Node {
     /// Of a node that was the primary, and follows no other: asks whether it is to be the primary
     /// again.
     returning: Mutex<Option<JoinHandle<()>>>,
-    /// Time and bytes of the restart's phases checkpoint and log, time and entries of its phase indexes.
+    /// Time and bytes of the restart's phases checkpoint and log, time and entries of its phase
+    /// indexes.
     restart: [(std::time::Duration, u64); 3],
     started: Instant,
 }
@@ -188,12 +189,14 @@ impl Node {
         self.torn.as_ref()
     }
 
-    /// Why its newest checkpoint was passed over when it started, for an older one or for the log alone.
+    /// Why its newest checkpoint was passed over when it started, for an older one or for the log
+    /// alone.
     pub fn passed_over(&self) -> Option<&str> {
         self.passed_over.as_deref()
     }
 
-    /// How its start went: time and bytes of the phases checkpoint and log, time and entries of the phase indexes.
+    /// How its start went: time and bytes of the phases checkpoint and log, time and entries of the
+    /// phase indexes.
     pub fn restart_phases(&self) -> [(std::time::Duration, u64); 3] {
         self.restart
     }
@@ -241,7 +244,8 @@ impl Node {
         }
     }
 
-    /// What lies under a log buffer in persistent memory, and how it becomes durable; none for one in plain memory.
+    /// What lies under a log buffer in persistent memory, and how it becomes durable; none for one
+    /// in plain memory.
     pub fn persistent_medium(&self) -> Option<(PersistMedium, PersistMethod)> {
         match &*self.composition() {
             Composition::Standby(following) => following.log.log.persistent_medium(),
@@ -283,9 +287,9 @@ impl Node {
         }
     }
 
-    /// Makes this standby the primary of a new term (Query Fresh, section 3.4.4): consults the other nodes, fetches what they have
-    /// more, finishes replay, and reigns. Readers go on. With `force` also when that may lose acknowledged commits.
-    /// Blocks for as long as all that takes.
+    /// Makes this standby the primary of a new term (Query Fresh, section 3.4.4): consults the
+    /// other nodes, fetches what they have more, finishes replay, and reigns. Readers go on. With
+    /// `force` also when that may lose acknowledged commits. Blocks for as long as all that takes.
     ///
     /// # Errors
     /// See [`PromoteError`]; but for [`PromoteError::Reign`] the node is a standby as before.
@@ -344,8 +348,8 @@ impl Node {
         }
     }
 
-    /// Stops: everything that was reserved is flushed, connections and threads end. Transactions that are still running
-    /// fail when they commit.
+    /// Stops: everything that was reserved is flushed, connections and threads end. Transactions
+    /// that are still running fail when they commit.
     ///
     /// # Errors
     /// What went wrong with the log, now or before.
@@ -389,8 +393,8 @@ impl Node {
         }
     }
 
-    /// Writes a checkpoint now and waits for it: the log below its start is not needed any more for a restart.
-    /// A consistent one keeps old versions in memory meanwhile.
+    /// Writes a checkpoint now and waits for it: the log below its start is not needed any more for
+    /// a restart. A consistent one keeps old versions in memory meanwhile.
     ///
     /// # Errors
     /// Why there is none; the node goes on, and so does the checkpoint before.

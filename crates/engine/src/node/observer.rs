@@ -1,4 +1,5 @@
-//! Following a primary without replaying its log: an archive, or a node whose checkpoint is still on its way.
+//! Following a primary without replaying its log: an archive, or a node whose checkpoint is still
+//! on its way.
 
 use std::{
     sync::{Arc, PoisonError},
@@ -39,7 +40,8 @@ impl Observer {
     /// Follows `primary` from `from` on, where the log on `ground` ends.
     ///
     /// # Errors
-    /// [`StartError`] when the log or a thread cannot be had. That the primary cannot be reached is none: it is tried again.
+    /// [`StartError`] when the log or a thread cannot be had. That the primary cannot be reached is
+    /// none: it is tried again.
     pub fn start(ground: &Ground, config: &NodeConfig, primary: &str, from: Stamp) -> Result<Self, StartError> {
         let store = ground.store.clone().expect("an observer has a store");
         let state = ground.terms.get();

@@ -51,7 +51,8 @@ pub(super) struct Throne<'n> {
 }
 
 impl Reign {
-    /// Begins to reign in `term`, which `throne.terms` has entered, with a log that was opened at `start`.
+    /// Begins to reign in `term`, which `throne.terms` has entered, with a log that was opened at
+    /// `start`.
     pub fn begin(
         throne: &Throne<'_>,
         log: Arc<Log>,
@@ -106,7 +107,8 @@ impl Reign {
         let watch = std::thread::Builder::new().name("log-watch".into()).spawn(move || watched.watch(writer));
         let watch = watch.map_err(|cause| format!("cannot start a thread: {cause}"))?;
         throne.core.snapshots.reign(Primary { log: Arc::clone(&log), term, gate });
-        // What was being built on whoever reigned before. If that cannot be logged now, the next building of an index sees to it.
+        // What was being built on whoever reigned before. If that cannot be logged now, the next
+        // building of an index sees to it.
         let _ = Database { core: Arc::clone(throne.core) }.drop_unfinished_indexes();
         throne.endpoint.set_service(Some(shipping.service()));
         tracing::info!(
@@ -135,8 +137,8 @@ impl Reign {
     }
 }
 
-/// Without a store, workers may not overwrite what standbys have yet to be sent: what is committed has been
-/// sent to everyone that the safety level waits for.
+/// Without a store, workers may not overwrite what standbys have yet to be sent: what is committed
+/// has been sent to everyone that the safety level waits for.
 fn hold_for_standbys(shipping: &Arc<Shipping>, sink: &Arc<SinkHandle>) -> Result<JoinHandle<()>, String> {
     // Block by block, or a transaction that is longer than the buffer would never get there.
     let committed = Arc::clone(shipping.commit().reached());

@@ -112,8 +112,9 @@ pub enum StartError {
 }
 
 impl Node {
-    /// Starts a node: restart from its log if there is one, then as a primary, or with `join` as a standby. `progress` hears how
-    /// far that is. Returns when a primary can take transactions; a standby follows as soon as it reaches its primary.
+    /// Starts a node: restart from its log if there is one, then as a primary, or with `join` as a
+    /// standby. `progress` hears how far that is. Returns when a primary can take transactions; a
+    /// standby follows as soon as it reaches its primary.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -121,7 +122,8 @@ impl Node {
         Self::start_executing(config, None, progress)
     }
 
-    /// As [`Node::start`]; a standby with [`Apply::Command`] executes transactions again by means of `executor`.
+    /// As [`Node::start`]; a standby with [`Apply::Command`] executes transactions again by means
+    /// of `executor`.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -551,7 +553,8 @@ impl Whole {
 /// How far those who follow a relay have got the log.
 type Relayed = Box<dyn Fn() -> Stamp + Send + Sync>;
 
-/// How far the connected standbys and observers of a primary, or a relay, have got the log; nobody else needs any.
+/// How far the connected standbys and observers of a primary, or a relay, have got the log; nobody
+/// else needs any.
 fn unneeded(shipping: Shipping, relayed: Option<Relayed>) -> impl Fn() -> Stamp {
     move || {
         let shipping = shipping.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -1,8 +1,9 @@
 //! `freshet demo`: a cluster on one machine that loses its primary, and nothing else.
 //!
-//! The story, in order: three nodes start; TPC-C is loaded; somebody works with psql; the mix of TPC-C runs on the primary while the standbys are read;
-//! the primary is killed; a standby is promoted and the load goes on there; the old primary comes back as a standby;
-//! and then everything is proved.
+//! The story, in order: three nodes start; TPC-C is loaded; somebody works with psql; the mix of
+//! TPC-C runs on the primary while the standbys are read; the primary is killed; a standby is
+//! promoted and the load goes on there; the old primary comes back as a standby; and then
+//! everything is proved.
 
 mod cluster;
 mod load;

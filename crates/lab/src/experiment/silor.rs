@@ -1,6 +1,6 @@
 //! SiloR, section 6: what logging by epochs and checkpoints cost a database in memory, over time.
 //!
-//! The paper's machine has 32 cores, 28 of which run transactions, and four disks. Here one
+//! The paper's machine has 32 cores (28 run transactions) and four disks. Here one
 //! processor is left to loggers and checkpointers, and there is one disk. Its runs of ten minutes
 //! become runs of seconds, with a smaller database, so that several checkpoints fall into each.
 
@@ -15,7 +15,8 @@ use super::{
 
 const PAPER: Paper = Paper {
     title: "SiloR",
-    reference: "Wenting Zheng, Stephen Tu, Eddie Kohler, Barbara Liskov: Fast Databases with Fast Durability and Recovery \
+    reference: "Wenting Zheng, Stephen Tu, Eddie Kohler, Barbara Liskov: Fast Databases with Fast Durability \
+                and Recovery \
                 Through Multicore Parallelism, OSDI 2014",
     machine: "32 cores, three flash drives and a RAID-5 array, 28 workers; MemSilo on YCSB 32",
 };
@@ -95,8 +96,10 @@ fn frame() -> Experiment {
         sweep: |_| Vec::new(),
         scaled: |scale| {
             format!(
-                "{} worker(s) run transactions, and loggers and checkpointers have what is left of the {} processor(s). Epochs are 40 ms \
-                 long, as there. Log and checkpoints are in files below /var/tmp. A checkpoint begins as soon as the one before has ended, \
+                "{} worker(s) run transactions, and loggers and checkpointers have what is left of the {} \
+                 processor(s). Epochs are 40 ms \
+                 long, as there. Log and checkpoints are in files below /var/tmp. A checkpoint begins as soon \
+                 as the one before has ended, \
                  at the earliest a second after that has begun; it takes at most a quarter of a processor.",
                 workers(scale),
                 scale.processors
@@ -228,7 +231,8 @@ fn differs(results: &Results, stated: &Stated) -> Vec<String> {
     }
     let slowest = of(results, ALL, "slowest_half_second");
     out.push(format!(
-        "A checkpoint was being written in {:.0} half seconds of SiloR's run; its slowest half second has {} of the mean.",
+        "A checkpoint was being written in {:.0} half seconds of SiloR's run; its slowest half second has {} of \
+         the mean.",
         of(results, ALL, "halves_with_checkpoint"),
         percent(slowest)
     ));
@@ -258,7 +262,8 @@ fn differs_syncs(results: &Results) -> Vec<String> {
     let slowest = |series: &str| of(results, series, "slowest_half_second");
     let longest = |series: &str| of(results, series, "latency_max_us") / 1e3;
     let mut out = vec![format!(
-        "The slowest half second has {} of the mean throughput with one sync at the end and {} with a sync each 32 MB; the longest commits \
+        "The slowest half second has {} of the mean throughput with one sync at the end and {} with a sync each \
+         32 MB; the longest commits \
          take {:.0} and {:.0} ms.",
         percent(slowest(ONCE)),
         percent(slowest(OFTEN)),

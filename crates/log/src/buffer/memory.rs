@@ -37,8 +37,8 @@ enum Backing {
     Persistent(Arc<PersistentBuffer>),
 }
 
-/// A piece of memory that code outside this crate may write, named by its address. Making one is safe;
-/// using the pointer is what its user must justify.
+/// A piece of memory that code outside this crate may write, named by its address. Making one is
+/// safe; using the pointer is what its user must justify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawPiece {
     /// The first byte.
@@ -58,10 +58,11 @@ impl Memory {
     #[cfg(not(loom))]
     pub(crate) fn new(bytes: usize) -> Self {
         assert!(bytes.is_multiple_of(WORD));
-        // `vec!` asks the allocator for zeroed memory, which for this size is untouched fresh pages.
+        // `vec!` asks the allocator for zeroed memory, which for this size is untouched fresh
+        // pages.
         let words: Box<[u64]> = vec![0u64; bytes / WORD].into_boxed_slice();
-        // SAFETY: AtomicU64 has the size, alignment (on every 64-bit target) and bit validity of u64
-        // (standard library's promise), and the box is owned, so nothing else points there.
+        // SAFETY: AtomicU64 has the size, alignment (on every 64-bit target) and bit validity of
+        // u64 (standard library's promise), and the box is owned, so nothing else points there.
         let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU64]) };
         Self { backing: Backing::Heap(words) }
     }
@@ -114,14 +115,16 @@ impl Memory {
         self.words().len() * WORD
     }
 
-    /// Copies `from` to byte `at`. Several threads may store at once as long as their words differ. Published by whoever owns the range (a bound
-    /// cleared, a watermark advanced), and checked by optimistic readers through the fences of the ring.
+    /// Copies `from` to byte `at`. Several threads may store at once as long as their words differ.
+    /// Published by whoever owns the range (a bound cleared, a watermark advanced), and checked by
+    /// optimistic readers through the fences of the ring.
     #[inline]
     pub(crate) fn store(&self, at: usize, from: &[u8]) {
         words::store(self.words(), at, from);
     }
 
-    /// Copies the bytes from `at` on to `into`. The caller synchronised (its range is known to be filled), or checks afterwards.
+    /// Copies the bytes from `at` on to `into`. The caller synchronised (its range is known to be
+    /// filled), or checks afterwards.
     #[inline]
     pub(crate) fn load(&self, at: usize, into: &mut [u8]) {
         words::load(self.words(), at, into);
@@ -151,7 +154,8 @@ impl Memory {
     pub(crate) unsafe fn slice(&self, at: usize, length: usize) -> &[u8] {
         let piece = self.raw(at, length);
         // SAFETY: inside the allocation (asserted by `raw`), initialised (zeros at first), and not
-        // written during the borrow, which is the caller's promise. Concurrent atomic loads of the same words only read.
+        // written during the borrow, which is the caller's promise. Concurrent atomic loads of the
+        // same words only read.
         unsafe { std::slice::from_raw_parts(piece.pointer, piece.length) }
     }
 }

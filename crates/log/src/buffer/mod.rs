@@ -20,22 +20,24 @@
 //! Writing. The range `[at, end)` is written once, by whom it was handed to, after it
 //! saw `end <= released + capacity`, and before `filled` covers it.
 //!
-//! Lending. [`LogBuffer::lend`] gives slices of a range to a flusher; there is one for each stream. Nobody writes there
-//! meanwhile: below `filled` nothing is written again before `released` passes it, and `released` is
-//! clamped to what every flusher said it is done with ([`Flusher::done`], which needs the flusher mutably, as the loan does).
+//! Lending. [`LogBuffer::lend`] gives slices of a range to a flusher; there is one for each stream.
+//! Nobody writes there meanwhile: below `filled` nothing is written again before `released` passes
+//! it, and `released` is clamped to what every flusher said it is done with ([`Flusher::done`],
+//! which needs the flusher mutably, as the loan does).
 //!
 //! Reading. Copy, fence A (acquire), then check that the range was not overwritten: the writer of
-//! the next lap at `x + capacity` moved `frontier` beyond `x + capacity` and saw `released > x` before its
-//! fence W (release) and its stores. If the reader's copy saw one of those stores,
-//! W synchronises with A, and both values are visible to the check. So the copy is good when
+//! the next lap at `x + capacity` moved `frontier` beyond `x + capacity` and saw `released > x`
+//! before its fence W (release) and its stores. If the reader's copy saw one of those stores, W
+//! synchronises with A, and both values are visible to the check. So the copy is good when
 //! `released <= x` or `frontier <= x + capacity`.
 //!
-//! Remote writers. A standby's ring may be written by another process or a network card ([`crate::Log::grant`]).
-//! Such a writer knows no fences of ours, so the frontier moves up to where it may write *before* it is told so;
-//! whatever it stores comes after that message, in the order of the machine too: a store that a reader's copy saw was
-//! made after the frontier had moved. It is the receiver who then says that a range is filled, when the writer has said
-//! that it is through. What is granted lies at most half the ring beyond what is filled, so that readers find the other
-//! half there.
+//! Remote writers. A standby's ring may be written by another process or a network card
+//! ([`crate::Log::grant`]). Such a writer knows no fences of ours, so the frontier moves up to
+//! where it may write *before* it is told so; whatever it stores comes after that message, in the
+//! order of the machine too: a store that a reader's copy saw was made after the frontier had
+//! moved. It is the receiver who then says that a range is filled, when the writer has said that it
+//! is through. What is granted lies at most half the ring beyond what is filled, so that readers
+//! find the other half there.
 
 #[cfg(not(loom))]
 mod mapped;
@@ -101,7 +103,8 @@ pub(crate) struct Flusher {
 }
 
 impl LogBuffer {
-    /// A ring of `capacity` bytes (a power of two) whose first byte will be `start`, and its one flusher.
+    /// A ring of `capacity` bytes (a power of two) whose first byte will be `start`, and its one
+    /// flusher.
     #[cfg(test)]
     pub(crate) fn new(capacity: usize, start: Stamp) -> (Self, Flusher) {
         let (ring, flushers) = Self::on(Memory::new(capacity), start, 1);
@@ -148,8 +151,9 @@ impl LogBuffer {
         Stamp(self.frontier.load(Ordering::Acquire))
     }
 
-    /// Sets the frontier back to `at`, where workers go on: some of what was claimed above never came. What
-    /// that may have overwritten counts as overwritten for good. Nobody writes meanwhile.
+    /// Sets the frontier back to `at`, where workers go on: some of what was claimed above never
+    /// came. What that may have overwritten counts as overwritten for good. Nobody writes
+    /// meanwhile.
     pub(crate) fn restart(&self, at: Stamp) {
         let reached = self.frontier.load(Ordering::Acquire);
         self.floor.fetch_max(reached.saturating_sub(self.capacity()), Ordering::AcqRel);
@@ -157,7 +161,8 @@ impl LogBuffer {
         self.frontier.store(at.0, Ordering::Release);
     }
 
-    /// Everything below is written and may be read. Acquire: pairs with the release in [`LogBuffer::fill_to`].
+    /// Everything below is written and may be read. Acquire: pairs with the release in
+    /// [`LogBuffer::fill_to`].
     pub fn filled(&self) -> Stamp {
         Stamp(self.filled.load(Ordering::Acquire))
     }
@@ -184,9 +189,11 @@ impl LogBuffer {
         self.filled.fetch_max(to.0, Ordering::Release);
     }
 
-    /// Lets the next lap overwrite everything below `to`, and below what every flusher is done with.
+    /// Lets the next lap overwrite everything below `to`, and below what every flusher is done
+    /// with.
     pub(crate) fn release(&self, to: Stamp) {
-        // Acquire: pairs with the release in `Flusher::done`, so the flushers' reads come before the overwriting.
+        // Acquire: pairs with the release in `Flusher::done`, so the flushers' reads come before
+        // the overwriting.
         let flushed = self.flushed.iter().map(|flushed| flushed.load(Ordering::Acquire));
         self.released.advance(Stamp(flushed.fold(to.0, u64::min)));
     }
@@ -205,8 +212,8 @@ impl LogBuffer {
         [(place, first), (0, length as usize - first)]
     }
 
-    /// Fence W of the module's protocol: the room that was seen and the frontier, before the stores.
-    /// On the machines of today it is a promise to the compiler only.
+    /// Fence W of the module's protocol: the room that was seen and the frontier, before the
+    /// stores. On the machines of today it is a promise to the compiler only.
     #[inline]
     fn before_writing(&self, end: u64) {
         assert!(end <= self.released().0 + self.capacity(), "written without room: a bug in the log");
@@ -229,8 +236,8 @@ impl LogBuffer {
         self.put(at, bytes);
     }
 
-    /// The same through the cache: on a standby, where replay reads soon what was written, and others make it durable
-    /// then.
+    /// The same through the cache: on a standby, where replay reads soon what was written, and
+    /// others make it durable then.
     #[inline]
     pub(crate) fn put(&self, at: Stamp, bytes: &[u8]) {
         self.before_writing(at.0 + bytes.len() as u64);
@@ -242,13 +249,15 @@ impl LogBuffer {
         }
     }
 
-    /// The memory of `[at, at + length)` for a writer outside; conditions as for [`LogBuffer::write`].
+    /// The memory of `[at, at + length)` for a writer outside; conditions as for
+    /// [`LogBuffer::write`].
     pub(crate) fn raw(&self, at: Stamp, length: u64) -> [RawPiece; 2] {
         self.before_writing(at.0 + length);
         self.pieces(at, length).map(|(place, length)| self.memory.raw(place, length))
     }
 
-    /// Copies `[at, at + into.len())` out, if it was all filled and none of it overwritten meanwhile.
+    /// Copies `[at, at + into.len())` out, if it was all filled and none of it overwritten
+    /// meanwhile.
     pub fn read(&self, at: Stamp, into: &mut [u8]) -> RingRead {
         let length = into.len() as u64;
         let Some(end) = at.0.checked_add(length) else { return RingRead::Beyond };
@@ -269,7 +278,8 @@ impl LogBuffer {
         fence(Ordering::Acquire);
         // Relaxed: ordered by fence A.
         let same = self.generation.load(Ordering::Relaxed) == generation;
-        // Acquire: pairs with the release in `restart`; a frontier that was set back comes with its floor.
+        // Acquire: pairs with the release in `restart`; a frontier that was set back comes with its
+        // floor.
         let frontier = self.frontier.load(Ordering::Acquire);
         let floor = self.floor.load(Ordering::Relaxed);
         let kept = at.0 >= floor && frontier <= at.0.saturating_add(self.capacity());
@@ -309,8 +319,8 @@ impl LogBuffer {
         memory.renew(&|word| (word as u64 * 8).wrapping_sub(first) & self.mask >= beyond)
     }
 
-    /// How often the end was taken back, twice over; odd while that is under way. Acquire: pairs with the
-    /// release half of the increments in [`LogBuffer::cut`].
+    /// How often the end was taken back, twice over; odd while that is under way. Acquire: pairs
+    /// with the release half of the increments in [`LogBuffer::cut`].
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -325,16 +335,18 @@ impl LogBuffer {
         );
         let pieces = self.pieces(from, to.since(from));
         pieces.map(|(place, length)| {
-            // SAFETY: the range is filled, so its stores happened before (acquire in `filled`), and its writers
-            // are done with it (protocol "Writing"). The next lap writes there only after `released` passed
-            // `from`, which is clamped to this flusher's `flushed`; that moves only in `Flusher::done` and `cut`,
-            // which need the flusher mutably, and that is borrowed for as long as the slices live.
+            // SAFETY: the range is filled, so its stores happened before (acquire in `filled`), and
+            // its writers are done with it (protocol "Writing"). The next lap writes there only
+            // after `released` passed `from`, which is clamped to this flusher's `flushed`; that
+            // moves only in `Flusher::done` and `cut`, which need the flusher mutably, and that is
+            // borrowed for as long as the slices live.
             unsafe { self.memory.slice(place, length) }
         })
     }
 
-    /// Takes back everything at or above `at`: readers of it find [`RingRead::Beyond`] from now on, also those
-    /// who are copying. The frontier stays where it was, since what it once overwrote does not come back.
+    /// Takes back everything at or above `at`: readers of it find [`RingRead::Beyond`] from now on,
+    /// also those who are copying. The frontier stays where it was, since what it once overwrote
+    /// does not come back.
     ///
     /// # Panics
     /// When not all flushers are given: none may be at work.
@@ -345,9 +357,11 @@ impl LogBuffer {
         for flushed in &self.flushed {
             flushed.fetch_min(at.0, Ordering::AcqRel);
         }
-        // What comes in place of the cut bytes is not written out yet, so it may not be overwritten.
+        // What comes in place of the cut bytes is not written out yet, so it may not be
+        // overwritten.
         self.released.cut(at);
-        // Release half: pairs with the acquire in `read`; whoever sees this generation sees `filled` cut.
+        // Release half: pairs with the acquire in `read`; whoever sees this generation sees
+        // `filled` cut.
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 }

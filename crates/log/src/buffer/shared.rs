@@ -1,4 +1,5 @@
-//! A ring that others may map: a standby's, into which the primary writes (Query Fresh, section 3.1).
+//! A ring that others may map: a standby's, into which the primary writes (Query Fresh, section
+//! 3.1).
 
 use std::{
     fs::File,
@@ -16,7 +17,8 @@ pub(crate) use crate::persist::buffer::PersistentBuffer;
 /// The size of huge pages that is tried.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Plain memory that has a file: sealed, so that nobody with whom it is shared can cut it off under us.
+/// Plain memory that has a file: sealed, so that nobody with whom it is shared can cut it off under
+/// us.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     mapped: Mapped,
@@ -24,8 +26,8 @@ pub(crate) struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// `length` bytes of zeros. With `huge_pages`, of those if the system has set some aside; else ordinary ones, which
-    /// the kernel may put together by itself.
+    /// `length` bytes of zeros. With `huge_pages`, of those if the system has set some aside; else
+    /// ordinary ones, which the kernel may put together by itself.
     pub(crate) fn new(length: usize, huge_pages: bool) -> io::Result<Self> {
         let huge =
             if huge_pages && length.is_multiple_of(HUGE_PAGE) { Self::of_pages(length, true).ok() } else { None };
@@ -82,8 +84,8 @@ pub(crate) fn copy_words(from: &[AtomicU64], to: &[AtomicU64], keep: &dyn Fn(usi
     }
 }
 
-/// The memory of a standby's ring, and the file by which others can map it; cheap to clone. Virtual byte `x` of the log
-/// lies at byte `x mod capacity`.
+/// The memory of a standby's ring, and the file by which others can map it; cheap to clone. Virtual
+/// byte `x` of the log lies at byte `x mod capacity`.
 #[derive(Clone, Debug)]
 pub struct RingMemory(Inner);
 
@@ -135,8 +137,8 @@ impl RingMemory {
         }
     }
 
-    /// Takes the memory away from whoever else has mapped it. Words that `keep` refuses are zero then. Nobody in this
-    /// process writes meanwhile.
+    /// Takes the memory away from whoever else has mapped it. Words that `keep` refuses are zero
+    /// then. Nobody in this process writes meanwhile.
     pub(crate) fn renew(&self, keep: &dyn Fn(usize) -> bool) -> io::Result<()> {
         match &self.0 {
             Inner::Shared(memory) => memory.renew(keep),

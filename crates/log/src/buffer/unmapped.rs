@@ -1,5 +1,5 @@
-//! In place of memory that others map, in models: loom's atomics lie in memory of their own, so nothing
-//! here has values.
+//! In place of memory that others map, in models: loom's atomics lie in memory of their own, so
+//! nothing here has values.
 
 use std::{io, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! The log buffer in persistent memory, a primary's or a standby's: it *is* the newest part of the log, and segments
-//! get it later ("de-staging").
+//! The log buffer in persistent memory, a primary's or a standby's: it *is* the newest part of the
+//! log, and segments get it later ("de-staging").
 //!
 //! | bytes of the file `buffer` | |
 //! |---|---|
@@ -58,11 +58,11 @@ pub struct PersistenceConfig {
     pub owner: NodeId,
     /// How stores become durable.
     pub method: Method,
-    /// Waited for at each insertion of a primary, and by each thread for its share on a standby, to stand for slower
-    /// memory.
+    /// Waited for at each insertion of a primary, and by each thread for its share on a standby, to
+    /// stand for slower memory.
     pub delay: Duration,
-    /// The same for each KiB that is made durable, in proportion to the bytes; [`super::time_around_cache`] is a
-    /// measure.
+    /// The same for each KiB that is made durable, in proportion to the bytes;
+    /// [`super::time_around_cache`] is a measure.
     pub delay_per_kib: Duration,
 }
 
@@ -156,8 +156,8 @@ impl PersistentBuffer {
     /// Where in the file the ring begins.
     pub(crate) const RING: usize = HEADER;
 
-    /// Makes the buffer for a log that goes on at `start`, up to which the segments have everything. What was in the file
-    /// must have been [recovered](recover_buffer) before.
+    /// Makes the buffer for a log that goes on at `start`, up to which the segments have
+    /// everything. What was in the file must have been [recovered](recover_buffer) before.
     pub(crate) fn create(
         config: &PersistenceConfig,
         cluster: ClusterId,
@@ -198,9 +198,9 @@ impl PersistentBuffer {
         Ok(Arc::new(this))
     }
 
-    /// Moves the buffer to a new file, which takes the old one's place: whoever else has mapped that writes nowhere
-    /// from now on. Those words of the ring that `keep` refuses are zero then. Nobody in this process writes to the
-    /// ring meanwhile; a crash finds one file or the other.
+    /// Moves the buffer to a new file, which takes the old one's place: whoever else has mapped
+    /// that writes nowhere from now on. Those words of the ring that `keep` refuses are zero then.
+    /// Nobody in this process writes to the ring meanwhile; a crash finds one file or the other.
     pub(crate) fn renew(&self, keep: &dyn Fn(usize) -> bool) -> io::Result<()> {
         // No slot is written meanwhile.
         let _slots = self.slots();
@@ -237,7 +237,8 @@ impl PersistentBuffer {
         &self.mapping.words()[HEADER / 8..]
     }
 
-    /// Copies a piece of a block into the ring and starts to make it durable; [`super::fence`] completes that.
+    /// Copies a piece of a block into the ring and starts to make it durable; [`super::fence`]
+    /// completes that.
     #[inline]
     pub(crate) fn insert(&self, at: usize, bytes: &[u8]) {
         self.mapping.store(HEADER + at, bytes);
@@ -262,14 +263,16 @@ impl PersistentBuffer {
         Ring { base: HEADER, capacity: (self.words().len() * 8) as u64 }
     }
 
-    /// Makes durable what others have stored in `[from, to)`, the calling thread's share of a standby's log.
+    /// Makes durable what others have stored in `[from, to)`, the calling thread's share of a
+    /// standby's log.
     pub(crate) fn persist_received(&self, from: Stamp, to: Stamp) {
         self.ring().persist_received(&self.mapping, from, to);
         self.delay.wait(to.since(from) as usize);
     }
 
-    /// Takes back everything at or above `at`, of a ring that was written up to `end` at most: a restart finds nothing
-    /// of it. To be called before the same is done in the segments, and while nobody writes.
+    /// Takes back everything at or above `at`, of a ring that was written up to `end` at most: a
+    /// restart finds nothing of it. To be called before the same is done in the segments, and while
+    /// nobody writes.
     pub(crate) fn take_back(&self, at: Stamp, end: Stamp) {
         if at < end {
             self.ring().erase(&self.mapping, at, end);
@@ -329,15 +332,17 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |parent| fs::File::open(parent)?.sync_all())
 }
 
-/// After a crash: puts what the buffer in the file at `path` holds beyond the end of the segments, which is `tail`, into `store`,
-/// and returns where the log's blocks end then. Does nothing when there is no such file, unless it
-/// is `expected`. `owner` is the node whose buffer it is to be.
+/// After a crash: puts what the buffer in the file at `path` holds beyond the end of the segments,
+/// which is `tail`, into `store`, and returns where the log's blocks end then. Does nothing when
+/// there is no such file, unless it is `expected`. `owner` is the node whose buffer it is to be.
 ///
-/// `terms` is the history of terms: each, and where it began. Of a block that says another term than reigned at its
-/// place, nothing is taken: a primary that was deposed may have left it there. Without any, that is not asked.
+/// `terms` is the history of terms: each, and where it began. Of a block that says another term
+/// than reigned at its place, nothing is taken: a primary that was deposed may have left it there.
+/// Without any, that is not asked.
 ///
-/// The segments may end with half a transaction ([`LogStore::settle_before_buffer`]). When the rest is not in the buffer either, they
-/// still do when this returns: then `tail.blocks_end` is returned, the file is of no more use, and the store is to be settled once more.
+/// The segments may end with half a transaction ([`LogStore::settle_before_buffer`]). When the rest
+/// is not in the buffer either, they still do when this returns: then `tail.blocks_end` is
+/// returned, the file is of no more use, and the store is to be settled once more.
 ///
 /// # Errors
 /// [`BufferError`]; nothing was changed then, or it can be done again.

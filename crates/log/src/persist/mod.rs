@@ -1,11 +1,12 @@
 //! Persistence of memory: the one place through which bytes in mapped memory become durable.
 //!
-//! A store to persistent memory lies in a cache at first. It is durable when its line was flushed, or when it went
-//! around the cache, *and* a fence has waited for that (distributed logging, section 4; Query Fresh, section 3.3).
-//! Everything that must survive goes through [`Lines`]: [`Lines::store`], [`Lines::flush`], [`Lines::fence`], and
-//! [`Lines::persist`], which is the last two; what somebody else has stored, by [`Lines::flush_received`] and a fence.
-//! There are two implementations: [`map::Mapping`], and a model that loses any subset of the lines that were not fenced
-//! (module `model`, for tests).
+//! A store to persistent memory lies in a cache at first. It is durable when its line was flushed,
+//! or when it went around the cache, *and* a fence has waited for that (distributed logging,
+//! section 4; Query Fresh, section 3.3). Everything that must survive goes through [`Lines`]:
+//! [`Lines::store`], [`Lines::flush`], [`Lines::fence`], and [`Lines::persist`], which is the last
+//! two; what somebody else has stored, by [`Lines::flush_received`] and a fence. There are two
+//! implementations: [`map::Mapping`], and a model that loses any subset of the lines that were not
+//! fenced (module `model`, for tests).
 //!
 //! | method | stores | flush | fence |
 //! |---|---|---|---|
@@ -58,8 +59,8 @@ impl Method {
         instructions::has(self)
     }
 
-    /// How lines are flushed that somebody else has stored, through the cache perhaps: stores that go around the cache
-    /// are those of the one who stores, so another method does it.
+    /// How lines are flushed that somebody else has stored, through the cache perhaps: stores that
+    /// go around the cache are those of the one who stores, so another method does it.
     pub(crate) fn flushing(self) -> Self {
         match self {
             Self::NonTemporal => {
@@ -70,9 +71,9 @@ impl Method {
         }
     }
 
-    /// What a log should use here: blocks are written once, whole, and not read soon, which is what stores around the cache
-    /// are for; flushing cached lines costs several times as much (docs/benchmarks.md). None on a processor
-    /// that this version knows no instructions for.
+    /// What a log should use here: blocks are written once, whole, and not read soon, which is what
+    /// stores around the cache are for; flushing cached lines costs several times as much
+    /// (docs/benchmarks.md). None on a processor that this version knows no instructions for.
     pub fn best() -> Option<Self> {
         [Self::NonTemporal, Self::Clwb, Self::ClflushOpt, Self::Clflush].into_iter().find(|it| it.is_available())
     }
@@ -108,7 +109,8 @@ pub(crate) trait Lines {
     /// Starts to make `[at, at + length)` durable.
     fn flush(&self, at: usize, length: usize);
 
-    /// The same for what did not come by [`Lines::store`] but was stored by somebody else, who is done.
+    /// The same for what did not come by [`Lines::store`] but was stored by somebody else, who is
+    /// done.
     fn flush_received(&self, at: usize, length: usize);
 
     /// Waits for everything that this thread has flushed.
@@ -121,8 +123,8 @@ pub(crate) trait Lines {
     }
 }
 
-/// A value of a few words that is replaced as a whole in persistent memory: two slots, each with a sequence number and a
-/// checksum, written alternately.
+/// A value of a few words that is replaced as a whole in persistent memory: two slots, each with a
+/// sequence number and a checksum, written alternately.
 pub(crate) mod slots {
     use super::{LINE, Lines};
 
@@ -138,7 +140,8 @@ pub(crate) mod slots {
         bytes
     }
 
-    /// Replaces the value at `at`; durable when this returns. `sequence` is one more than the last time.
+    /// Replaces the value at `at`; durable when this returns. `sequence` is one more than the last
+    /// time.
     pub(crate) fn write(lines: &impl Lines, at: usize, sequence: u64, value: u64) {
         let at = at + (sequence % 2) as usize * LINE;
         lines.store(at, &encode(sequence, value));

@@ -1,4 +1,5 @@
-//! Ack: one thread per standby hears what is persistent there, from the status words that the standby writes here.
+//! Ack: one thread per standby hears what is persistent there, from the status words that the
+//! standby writes here.
 
 use freshet_base::sync::{Arc, Ordering};
 use freshet_cluster::{commit_rule::Event, flow::FlowError};

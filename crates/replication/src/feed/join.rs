@@ -50,7 +50,8 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, joining: Joining, 
         Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
     };
     let now = feeds.clock.now();
-    // No room before the standby has said so: it may have to cut its log first, and what is written there is in its memory at once.
+    // No room before the standby has said so: it may have to cut its log first, and what is written
+    // there is in its memory at once.
     let flow = Flow::new(feeds.config.flow, agreed.welcome.cut_at, agreed.welcome.cut_at, now);
     let shipper = Arc::new(Shipper::new(hello.node, member, appliance, flow, closer));
     let joined = Event::Joined { standby: hello.node, persisted: agreed.persisted, synchronous };

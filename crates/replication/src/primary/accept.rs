@@ -152,8 +152,9 @@ fn agree(shared: &Shared, hello: &Hello, fence: Term, log: &Continue) -> Result<
     agreed
 }
 
-/// Quorum and very safe count on a number of nodes: were there more, those whom a take-over hears could all lack what the others have
-/// acknowledged. Whoever is away counts as well, since it may come back; but a node at the address of one that is away is in its place.
+/// Quorum and very safe count on a number of nodes: were there more, those whom a take-over hears
+/// could all lack what the others have acknowledged. Whoever is away counts as well, since it may
+/// come back; but a node at the address of one that is away is in its place.
 pub(super) fn make_place(shared: &Shared, address: &str, joined: &Event) -> Result<(), Refusal> {
     let Event::Joined { standby, synchronous: true, .. } = *joined else { return Ok(()) };
     let rule = &shared.config.rule;

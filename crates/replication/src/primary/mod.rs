@@ -1,7 +1,8 @@
 //! The primary's side: commit, and who is fed ([`crate::feed`]: ship, ack).
 //!
-//! Threads: one `ship` and one `ack` per standby, one `watch` that lets time pass in the commit rule, one
-//! `announce` that makes a new reign known to nodes which are not connected. All of them sleep unless there is something to do.
+//! Threads: one `ship` and one `ack` per standby, one `watch` that lets time pass in the commit
+//! rule, one `announce` that makes a new reign known to nodes which are not connected. All of them
+//! sleep unless there is something to do.
 
 mod accept;
 mod announce;
@@ -73,7 +74,8 @@ pub struct PrimaryFabric {
     pub config: FabricConfig,
     /// What goes to all standbys together keeps to this.
     pub limit: Option<Arc<TokenBucket>>,
-    /// Batches are compressed (LZ4). They go through the standby's mailbox then, and its receiving thread puts them into place.
+    /// Batches are compressed (LZ4). They go through the standby's mailbox then, and its receiving
+    /// thread puts them into place.
     pub compress: bool,
 }
 
@@ -111,12 +113,13 @@ pub struct Reigning {
     pub term: Term,
     /// The end of the log when the reign began, or when the process started.
     pub start: Stamp,
-    /// What of the log below `start` is known to be persistent wherever the safety level demands it, between transactions: after a take-over what
-    /// the standby was told, at a restart zero, or what was noted. The rest is committed when something of this reign is. Where
-    /// commits count on no standby, all of it is, and this says nothing.
+    /// What of the log below `start` is known to be persistent wherever the safety level demands
+    /// it, between transactions: after a take-over what the standby was told, at a restart zero, or
+    /// what was noted. The rest is committed when something of this reign is. Where commits count
+    /// on no standby, all of it is, and this says nothing.
     pub committed: Stamp,
-    /// What the in-sync sets of this reign follow; `None` when they are not recorded. Under 2-safe nothing commits then before
-    /// [`Primary::record_sets`] says how to.
+    /// What the in-sync sets of this reign follow; `None` when they are not recorded. Under 2-safe
+    /// nothing commits then before [`Primary::record_sets`] says how to.
     pub succession: Option<Succession>,
 }
 
@@ -184,8 +187,8 @@ impl std::fmt::Debug for Primary {
 }
 
 impl Primary {
-    /// Begins to reign: `terms` has entered the term already. Everything below `who.start` is readable from `source`; what of it is
-    /// committed, `who.committed` says.
+    /// Begins to reign: `terms` has entered the term already. Everything below `who.start` is
+    /// readable from `source`; what of it is committed, `who.committed` says.
     ///
     /// It is then attached to the log, and the endpoint's service is set to [`Primary::service`].
     ///
@@ -233,8 +236,9 @@ impl Primary {
         Ok(primary)
     }
 
-    /// From now on changes of the in-sync set are recorded by `record`, which puts a block with these bytes into the log and says where it ends. It is
-    /// called by a thread of this primary's own, and may block.
+    /// From now on changes of the in-sync set are recorded by `record`, which puts a block with
+    /// these bytes into the log and says where it ends. It is called by a thread of this primary's
+    /// own, and may block.
     pub fn record_sets(&self, record: impl FnMut(&[u8]) -> Result<Stamp, String> + Send + 'static) {
         *self.shared.record.lock().expect("no code panics under this mutex") = Some(Box::new(record));
         self.shared.commit.look();
@@ -294,8 +298,8 @@ impl Primary {
     }
 }
 
-/// What the log persists is shipped while it does: a small batch is copied here, where that is all that
-/// shipping takes. Where the log is persistent, the commit rule is applied.
+/// What the log persists is shipped while it does: a small batch is copied here, where that is all
+/// that shipping takes. Where the log is persistent, the commit rule is applied.
 impl Sink for Primary {
     /// # Panics
     /// When the batch does not follow the last one.

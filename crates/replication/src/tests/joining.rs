@@ -86,7 +86,8 @@ fn a_batch_larger_than_the_credit_goes_in_pieces_and_the_ring_wraps() {
         standby.joined();
         let mut end = Stamp(0);
         for _ in 0..20 {
-            // 7 kB in one batch through a ring of 1.5 kB; MemoryLog::write asserts that it is never overrun.
+            // 7 kB in one batch through a ring of 1.5 kB; MemoryLog::write asserts that it is never
+            // overrun.
             end = primary.write(&[96; 75]);
         }
         primary.commits(end);
@@ -120,7 +121,8 @@ fn a_standby_that_dies_comes_back_and_continues() {
 
 #[test]
 fn the_reconnecting_standby_of_a_restarted_primary_waits_for_it() {
-    // The port is free again before the new primary listens, so this also tests refused connections.
+    // The port is free again before the new primary listens, so this also tests refused
+    // connections.
     let endpoint_address = {
         let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
         primary.address()
@@ -292,7 +294,8 @@ fn silence_ends_a_connection() {
     assert!(loss().is_some_and(|why| why.contains("silent")), "{:?}", loss());
 }
 
-/// Quorum and very safe count on a number of synchronous standbys; one more is not let in, but in the place of another.
+/// Quorum and very safe count on a number of synchronous standbys; one more is not let in, but in
+/// the place of another.
 #[test]
 fn more_synchronous_standbys_than_configured_are_refused() {
     for safety in [Safety::Quorum(2), Safety::VerySafe] {

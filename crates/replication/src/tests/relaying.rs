@@ -22,7 +22,8 @@ use crate::{
     wire::{Continue, Purpose, Refusal, Wait},
 };
 
-/// A relay that is meant to have one standby, and waits for it, unless told otherwise, longer than any test does.
+/// A relay that is meant to have one standby, and waits for it, unless told otherwise, longer than
+/// any test does.
 fn relaying(kind: FabricKind, ack: RelayAck, timeout: Duration) -> StandbyConfig {
     let relay = RelayConfig {
         standby_timeout: timeout,

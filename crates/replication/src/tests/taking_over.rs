@@ -82,7 +82,8 @@ fn what_only_another_standby_holds_is_fetched() {
     assert!(a.log.bytes() == b.log.bytes());
 }
 
-/// What the old primary may not have committed is not committed by the take-over, nor shown by anybody, before enough nodes hold it.
+/// What the old primary may not have committed is not committed by the take-over, nor shown by
+/// anybody, before enough nodes hold it.
 #[test]
 fn the_end_of_an_inherited_log_is_not_taken_for_committed() {
     let (primary, a, b) = trio(Safety::VerySafe);
@@ -127,7 +128,8 @@ fn of_two_primaries_in_one_term_one_stands_down() {
     let stands_down = |node: &PrimaryNode| {
         until("it stands down", || node.primary.commit().standing() == Standing::Fenced { by: Term(2) });
     };
-    // Neither has committed anything: the one with the smaller name gives way at once when they meet.
+    // Neither has committed anything: the one with the smaller name gives way at once when they
+    // meet.
     let small = of_term_two(2, "127.0.0.1:1", PATIENCE * 2);
     let large = of_term_two(3, &small.address(), PATIENCE * 2);
     stands_down(&small);
