@@ -191,7 +191,7 @@ fn main() {
     while at.0 < total {
         let to = at.plus(batch);
         let ends: Vec<Stamp> = (1..=batch / (64 << 10)).map(|k| at.plus(k * (64 << 10))).collect();
-        primary.batch(&Batch { from: at, to: to, partition_ends: &ends, transaction_ends: &[to] });
+        primary.batch(&Batch { from: at, to, partition_ends: &ends, transaction_ends: &[to] });
         primary.durable(to);
         at = to;
         // Never further ahead than the ring.
@@ -216,7 +216,7 @@ fn main() {
     let began = Instant::now();
     for _ in 0..rounds {
         let to = at.plus(1024);
-        primary.batch(&Batch { from: at, to: to, partition_ends: &[], transaction_ends: &[to] });
+        primary.batch(&Batch { from: at, to, partition_ends: &[], transaction_ends: &[to] });
         primary.durable(to);
         primary.commit().wait(to, None).expect("commits go on");
         at = to;

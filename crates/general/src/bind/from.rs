@@ -207,7 +207,6 @@ impl Binder<'_> {
     }
 
     /// The right side of a lateral join and its condition, both as seen from within.
-    #[expect(clippy::type_complexity, reason = "each part is used once, by the caller")]
     fn lateral_side(
         &mut self,
         left: &Source,

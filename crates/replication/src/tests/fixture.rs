@@ -513,12 +513,7 @@ impl PrimaryNode {
             Some(true) => vec![to],
             Some(false) => Vec::new(),
         };
-        self.primary.batch(&Batch {
-            from: from,
-            to: to,
-            partition_ends: &partition_ends,
-            transaction_ends: &transaction_ends,
-        });
+        self.primary.batch(&Batch { from, to, partition_ends: &partition_ends, transaction_ends: &transaction_ends });
         to
     }
 
