@@ -55,7 +55,7 @@ fn quick(name: &str, directory: &Path, series: &[&str]) -> (String, String) {
     quick_for("1", name, directory, series)
 }
 
-/// The same, where each point is measured for so many seconds.
+/// The same, where each point is measured for `seconds`.
 fn quick_for(seconds: &str, name: &str, directory: &Path, series: &[&str]) -> (String, String) {
     let directory_name = directory.to_string_lossy();
     let output = freshet(&["experiment", name, "--quick", "--seconds", seconds, "--out", &directory_name]);
