@@ -21,6 +21,7 @@ pub mod error;
 pub mod explain;
 pub mod functions;
 pub mod general;
+pub mod listed;
 pub mod locking;
 pub mod memory;
 pub mod names;

@@ -12,7 +12,10 @@ use datafusion_expr::{
     ScalarUDFImpl, Signature, Union, Volatility,
     expr::{AggregateFunction, AggregateFunctionParams},
 };
-use freshet_sql::{Kind, SqlError, SqlState, Type, Value};
+use freshet_sql::{
+    Kind, SqlError, SqlState, Type, Value,
+    listed::{self, Listed},
+};
 use sqlparser::ast::{self, GroupByExpr, GroupByWithModifier};
 
 use super::{
@@ -20,7 +23,6 @@ use super::{
     clause::{Clause, Collect},
     expression::row,
     query::Item,
-    select::{Sorted, place_or_name},
     typed::Typed,
 };
 use crate::{
@@ -206,21 +208,11 @@ impl Binder<'_> {
         items: &[ListItem<'_>],
     ) -> Result<(Option<usize>, Typed), SqlError> {
         self.level().clause = Clause::GroupBy;
-        let listed = match place_or_name(expr) {
-            Some(Sorted::Place(digits)) => {
-                let place = digits.parse::<usize>().ok().and_then(|place| place.checked_sub(1));
-                Some(place.filter(|place| *place < items.len()).ok_or_else(|| {
-                    SqlError::new(
-                        SqlState::INVALID_COLUMN_REFERENCE,
-                        format!("GROUP BY position {digits} is not in select list"),
-                    )
-                })?)
-            }
-            Some(Sorted::Constant) => {
-                return Err(SqlError::new(SqlState::SYNTAX_ERROR, "non-integer constant in GROUP BY"));
-            }
+        let listed = match listed::listed(expr) {
+            Some(Listed::Place(digits)) => Some(listed::place(&digits, items.len(), "GROUP BY")?),
+            Some(Listed::Constant) => return Err(listed::no_place("GROUP BY")),
             // A column of FROM comes before a name in SELECT's list.
-            Some(Sorted::Name(name)) => {
+            Some(Listed::Name(name)) => {
                 if self.level().scope.columns.iter().any(|column| column.name == name) {
                     None
                 } else {

@@ -8,7 +8,11 @@ use datafusion_expr::{
     WindowFrame, WindowFunctionDefinition, WindowUDF,
     expr::{Sort, WindowFunction, WindowFunctionParams},
 };
-use freshet_sql::{Kind, SqlError, SqlState, Type, Value, types::CastContext};
+use freshet_sql::{
+    Kind, SqlError, SqlState, Type, Value,
+    listed::{self, Listed},
+    types::CastContext,
+};
 use sqlparser::ast::{
     self, LimitClause, OrderBy, OrderByExpr, OrderByKind, Query, SetExpr, SetOperator, SetQuantifier,
 };
@@ -20,7 +24,6 @@ use super::{
     locking::{Clauses, Locking},
     name,
     scope::Level,
-    select::{Sorted, place_or_name},
     subquery::Conjunct,
     typed::Typed,
 };
@@ -432,24 +435,14 @@ impl Binder<'_> {
     fn order_set(&mut self, rows: &Rows, order_by: &[OrderByExpr]) -> Result<LogicalPlan, SqlError> {
         let mut sort = Vec::with_capacity(order_by.len());
         for by in order_by {
-            let item = match place_or_name(&by.expr) {
-                Some(Sorted::Place(digits)) => {
-                    let place = digits.parse::<usize>().ok().and_then(|place| rows.items.get(place.checked_sub(1)?));
-                    place.ok_or_else(|| {
-                        SqlError::new(
-                            SqlState::INVALID_COLUMN_REFERENCE,
-                            format!("ORDER BY position {digits} is not in select list"),
-                        )
-                    })?
-                }
-                Some(Sorted::Name(name)) => rows
+            let item = match listed::listed(&by.expr) {
+                Some(Listed::Place(digits)) => &rows.items[listed::place(&digits, rows.items.len(), "ORDER BY")?],
+                Some(Listed::Name(name)) => rows
                     .items
                     .iter()
                     .find(|item| item.name == name)
                     .ok_or_else(|| super::scope::missing_column(&name))?,
-                Some(Sorted::Constant) => {
-                    return Err(SqlError::new(SqlState::SYNTAX_ERROR, "non-integer constant in ORDER BY"));
-                }
+                Some(Listed::Constant) => return Err(listed::no_place("ORDER BY")),
                 None => {
                     return Err(SqlError::new(
                         SqlState::FEATURE_NOT_SUPPORTED,

@@ -7,7 +7,10 @@ use datafusion_expr::{
     Expr, Filter, LogicalPlan, Projection, Window,
     expr::{Sort, WindowFunction},
 };
-use freshet_sql::{SqlError, SqlState};
+use freshet_sql::{
+    SqlError, SqlState,
+    listed::{self, Listed},
+};
 use sqlparser::ast::{self, Distinct, OrderByExpr, Select, SelectFlavor, SelectItem, SelectItemQualifiedWildcardKind};
 
 use super::{
@@ -304,8 +307,8 @@ impl Binder<'_> {
             if by.with_fill.is_some() {
                 return Err(unsupported("WITH FILL"));
             }
-            let fields = match place_or_name(&by.expr) {
-                Some(Sorted::Name(name)) if items[..listed].iter().any(|item| item.name == name) => None,
+            let fields = match listed::listed(&by.expr) {
+                Some(Listed::Name(name)) if items[..listed].iter().any(|item| item.name == name) => None,
                 _ => self.whole_row(&by.expr)?,
             };
             if let Some(row) = fields {
@@ -336,20 +339,10 @@ impl Binder<'_> {
         listed: usize,
         clause: &str,
     ) -> Result<usize, SqlError> {
-        match place_or_name(expr) {
-            Some(Sorted::Place(digits)) => {
-                let place = digits.parse::<usize>().ok().and_then(|place| place.checked_sub(1));
-                return place.filter(|place| *place < listed).ok_or_else(|| {
-                    SqlError::new(
-                        SqlState::INVALID_COLUMN_REFERENCE,
-                        format!("{clause} position {digits} is not in select list"),
-                    )
-                });
-            }
-            Some(Sorted::Constant) => {
-                return Err(SqlError::new(SqlState::SYNTAX_ERROR, format!("non-integer constant in {clause}")));
-            }
-            Some(Sorted::Name(name)) => {
+        match listed::listed(expr) {
+            Some(Listed::Place(digits)) => return listed::place(&digits, listed, clause),
+            Some(Listed::Constant) => return Err(listed::no_place(clause)),
+            Some(Listed::Name(name)) => {
                 let mut found = items[..listed].iter().enumerate().filter(|(_, item)| item.name == name);
                 if let Some((at, first)) = found.next() {
                     if found.any(|(_, item)| item.typed.expr != first.typed.expr) {
@@ -371,40 +364,6 @@ impl Binder<'_> {
         items.push(Item { name: "sort".to_owned(), typed });
         Ok(items.len() - 1)
     }
-}
-
-/// How ORDER BY can mean an entry of SELECT's list.
-pub(super) enum Sorted {
-    Place(String),
-    Name(String),
-    /// It means nothing.
-    Constant,
-}
-
-/// What an entry of ORDER BY or GROUP BY is, if it is neither an expression nor a parameter.
-/// Parentheses around it say nothing, and a minus before a number belongs to it.
-pub(super) fn place_or_name(expr: &ast::Expr) -> Option<Sorted> {
-    match expr {
-        ast::Expr::Nested(expr) => place_or_name(expr),
-        ast::Expr::Identifier(ident) => Some(Sorted::Name(name::fold(ident))),
-        ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => match place_or_name(expr)? {
-            Sorted::Place(digits) => Some(Sorted::Place(format!("-{digits}"))),
-            Sorted::Constant if is_number(expr) => Some(Sorted::Constant),
-            _ => None,
-        },
-        ast::Expr::Value(value) => match &value.value {
-            ast::Value::Number(digits, _) if digits.bytes().all(|digit| digit.is_ascii_digit()) => {
-                Some(Sorted::Place(digits.clone()))
-            }
-            ast::Value::Placeholder(_) => None,
-            _ => Some(Sorted::Constant),
-        },
-        _ => None,
-    }
-}
-
-fn is_number(expr: &ast::Expr) -> bool {
-    matches!(expr, ast::Expr::Value(value) if matches!(value.value, ast::Value::Number(..)))
 }
 
 /// What is seen behind a grouping.

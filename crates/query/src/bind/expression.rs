@@ -82,7 +82,7 @@ impl Binder<'_> {
         let deeper = |expr: &Expr| self.nested(expr, scope, depth + 1);
         Ok(match expr {
             Expr::Identifier(name) if name.quote_style.is_none() && self.is_word_function(&name.value, scope) => {
-                self.call(&name.value.to_lowercase(), Vec::new())?
+                self.call(&name_of(name), Vec::new())?
             }
             Expr::Identifier(name) => self.column(std::slice::from_ref(name), scope)?,
             Expr::CompoundIdentifier(parts) => self.column(parts, scope)?,

@@ -24,13 +24,13 @@ use freshet_sql::{
     SqlError, SqlState, Type, Value,
     types::{Cast, CastContext, EvalContext, Kind},
 };
-use sqlparser::ast::{self, ObjectName, ObjectNamePart};
+use sqlparser::ast::{ObjectName, ObjectNamePart};
 
 use crate::{
     expression::{Expression, Typed},
     schema::{Named, Oid, Schema, no_relation},
 };
-pub use freshet_sql::names::of_column as column_name;
+pub use freshet_sql::names::{fold as name_of, of_column as column_name};
 pub use scope::{Scope, ScopeSource};
 
 /// Why something was not bound.
@@ -83,14 +83,6 @@ pub struct Binder<'a> {
     pub needs: RefCell<Vec<Rc<need::Need>>>,
     /// Whether privileges are checked: not for a statement that is only described.
     pub checked: bool,
-}
-
-/// The name that an identifier means: in small letters unless it was quoted.
-pub fn name_of(identifier: &ast::Ident) -> String {
-    match identifier.quote_style {
-        Some(_) => identifier.value.clone(),
-        None => identifier.value.to_lowercase(),
-    }
 }
 
 /// The parts of a name.

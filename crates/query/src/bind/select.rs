@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
+    listed::{self, Listed, bare},
     locking::{self, RowMark, name_of_lock},
     names,
     types::{CastContext, Kind},
@@ -415,15 +416,15 @@ impl Binder<'_> {
             // A number is a column of the result, a name may be one.
             let expr = match bare(expr) {
                 expr if let Some(digits) = place(expr)? => {
-                    let item =
-                        digits.parse::<usize>().ok().and_then(|number| select.projection.get(number.checked_sub(1)?));
-                    match item {
-                        Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => expr,
-                        _ => {
-                            let message = format!("GROUP BY position {digits} is not in select list");
-                            return Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, message).into());
-                        }
-                    }
+                    // All columns of a table take a place each.
+                    let items = select.projection.iter().map(|item| match item {
+                        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
+                        _ => None,
+                    });
+                    let Some(items) = items.collect::<Option<Vec<_>>>() else {
+                        return Err(Stop::General("a place in a list with all columns of a table"));
+                    };
+                    items[listed::place(&digits, items.len(), "GROUP BY")?]
                 }
                 Expr::Identifier(name) if !scope.has(name) => {
                     let aliased = select.projection.iter().find_map(|item| match item {
@@ -510,13 +511,8 @@ impl Binder<'_> {
                 })
             };
             let expression = match bare(&order.expr) {
-                expr if let Some(text) = place(expr)? => {
-                    let place = text.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-                    let out = place.and_then(|place| output.get(place)).ok_or_else(|| {
-                        let message = format!("ORDER BY position {text} is not in select list");
-                        SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, message)
-                    })?;
-                    out.expression.clone()
+                expr if let Some(digits) = place(expr)? => {
+                    output[listed::place(&digits, output.len(), "ORDER BY")?].expression.clone()
                 }
                 expr if let Expr::Identifier(name) = expr
                     && let Some(found) = by_name(&name_of(name)) =>
@@ -643,27 +639,12 @@ pub(super) fn has_aggregate(expr: &Expr) -> bool {
     sqlparser::ast::Visit::visit(expr, &mut Finder(0)).is_break()
 }
 
-/// An expression without the parentheses around it.
-fn bare(expr: &Expr) -> &Expr {
-    match expr {
-        Expr::Nested(expr) => bare(expr),
-        expr => expr,
-    }
-}
-
-/// The place in the select list that an entry of ORDER BY or GROUP BY is, if it is one. Other
-/// constants mean nothing there, which general queries say.
-fn place(expr: &Expr) -> Bound<Option<&str>> {
-    use sqlparser::ast::{UnaryOperator, Value};
-    match expr {
-        Expr::Value(value) => match &value.value {
-            Value::Number(digits, _) if digits.bytes().all(|digit| digit.is_ascii_digit()) => Ok(Some(digits)),
-            Value::Placeholder(_) => Ok(None),
-            _ => Err(Stop::General("a constant that is no place")),
-        },
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr } if matches!(bare(expr), Expr::Value(_)) => {
-            Err(Stop::General("a constant that is no place"))
-        }
-        _ => Ok(None),
+/// The place in the select list that an entry of ORDER BY or GROUP BY is, if it is one. What other
+/// constants are is for general queries to say.
+fn place(expr: &Expr) -> Bound<Option<String>> {
+    match listed::listed(expr) {
+        Some(Listed::Place(digits)) => Ok(Some(digits)),
+        Some(Listed::Constant) => Err(Stop::General("a constant that is no place")),
+        Some(Listed::Name(_)) | None => Ok(None),
     }
 }

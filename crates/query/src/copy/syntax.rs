@@ -140,7 +140,7 @@ pub struct Options(Vec<(String, Argument)>);
 fn word(parser: &mut Parser<'_>) -> Result<String, SqlError> {
     match parser.next_token().token {
         Token::Word(word) if word.quote_style.is_some() => Ok(word.value),
-        Token::Word(word) => Ok(word.value.to_lowercase()),
+        Token::Word(word) => Ok(word.value.to_ascii_lowercase()),
         Token::EOF => Err(syntax_error("syntax error at end of input")),
         other => Err(syntax_error(format!("syntax error at or near \"{other}\""))),
     }

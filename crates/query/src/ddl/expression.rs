@@ -156,7 +156,7 @@ pub fn shown_expression(sql: &str, schema: &Schema, path: &[Oid]) -> String {
             }
             if let Expr::Identifier(name) = expression
                 && name.quote_style.is_none()
-                && freshet_sql::functions::WORDS_OF_SESSIONS.contains(&name.value.to_lowercase().as_str())
+                && freshet_sql::functions::WORDS_OF_SESSIONS.contains(&name.value.to_ascii_lowercase().as_str())
             {
                 name.value.make_ascii_uppercase();
             }

@@ -361,7 +361,7 @@ pub(crate) fn value(words: &mut Words<'_, '_>) -> Read<String> {
         Token::Number(digits, _) => format!("{sign}{digits}"),
         _ if !sign.is_empty() => return words.fail("a number"),
         Token::Word(word) if word.quote_style.is_some() => word.value,
-        Token::Word(word) => word.value.to_lowercase(),
+        Token::Word(word) => word.value.to_ascii_lowercase(),
         Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) | Token::UnicodeStringLiteral(text) => text,
         Token::DollarQuotedString(text) => text.value,
         _ => return words.fail("a value"),

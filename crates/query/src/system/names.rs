@@ -37,7 +37,7 @@ pub fn parse_path(text: &str) -> Option<Vec<String>> {
         } else {
             let word = |it: char| it.is_alphanumeric() || it == '_' || it == '$';
             let end = rest.find(|it: char| !word(it)).unwrap_or(rest.len());
-            part = rest[..end].to_lowercase();
+            part = rest[..end].to_ascii_lowercase();
             rest = &rest[end..];
             if part.starts_with(|it: char| it.is_ascii_digit()) {
                 return None;

@@ -54,7 +54,7 @@ impl Words<'_, '_> {
             let name = if self.takes(&["connection", "limit"]) {
                 "connection_limit".to_owned()
             } else {
-                self.ident()?.to_lowercase()
+                self.ident()?.to_ascii_lowercase()
             };
             self.token(&Token::Eq);
             let value = if self.takes(&["default"]) { None } else { Some(self.option_value()?) };

@@ -744,7 +744,7 @@ impl Settings {
                     Some("$user") => user.to_owned(),
                     Some(quoted) => quoted.replace("\"\"", "\""),
                     None if name == "$user" => user.to_owned(),
-                    None => name.to_lowercase(),
+                    None => name.to_ascii_lowercase(),
                 }
             })
             .collect()
