@@ -17,12 +17,15 @@ use std::{
 };
 
 use freshet_base::{Stamp, cpu};
-use freshet_engine::{Database, OutcomeOpen, ProcedureError, Ticket, Worker};
+use freshet_engine::{OutcomeOpen, ProcedureError, Ticket, Worker};
 use freshet_txn::{CommitGate, Rollbacks};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::options::Common;
+use super::{
+    options::Common,
+    subject::{Measured, Subject},
+};
 use freshet::Failure;
 
 /// How a transaction went that did not fail.
@@ -155,21 +158,17 @@ struct Shared<'a> {
     done: Vec<OwnLine>,
 }
 
-/// Runs `make(number)`, one transaction a call, on every thread; first for the time of the warm-up,
-/// then for that of the measurement, around which `begin` and `end` are called. `checkpointing`
-/// says whether a checkpoint is being written.
-pub(crate) fn drive<C, B, F, E>(
-    database: &Database,
+/// Runs `make(number)`, one transaction a call, on every thread of the subject's primary; first for
+/// the time of the warm-up, then for that of the measurement, which the subject measures.
+pub(crate) fn drive<C>(
+    subject: &Subject,
     common: &Common,
     make: impl Fn(usize) -> C + Sync,
-    checkpointing: impl Fn() -> bool,
-    begin: impl FnOnce() -> B,
-    end: impl FnOnce(B) -> F,
-) -> Result<(Tally, E), Failure>
+) -> Result<(Tally, Measured), Failure>
 where
-    F: FnOnce() -> E,
     C: FnMut(&Worker, Instant) -> Result<Went, ProcedureError>,
 {
+    let database = subject.database();
     let threads = usize::from(common.threads);
     let primary = database.core().snapshots.primary().ok_or_else(|| Failure::new("this node is no primary"))?;
     let shared = Shared {
@@ -203,11 +202,11 @@ where
             false
         };
         wait(Duration::from_secs_f64(common.warmup));
-        let begun = begin();
+        let begun = subject.begin(common);
         shared.phase.store(MEASURE, Ordering::Relaxed);
-        let halves = halves(shared, common, wait, checkpointing);
+        let halves = halves(shared, common, wait, || subject.checkpoints().0);
         // What is looked at later must not let the workers go on.
-        let settle = end(begun);
+        let settle = subject.end(begun);
         shared.phase.store(STOP, Ordering::Relaxed);
         let mut all = Tally { halves, ..Tally::default() };
         for thread in running {

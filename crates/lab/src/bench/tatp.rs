@@ -38,9 +38,7 @@ pub(crate) fn run(options: &TatpOptions) -> Result<Report, Failure> {
             Ok(Went::Through(ticket))
         }
     };
-    let checkpointing = || subject.checkpoints().0;
-    let (tally, measured) =
-        drive(database, common, make, checkpointing, || subject.begin(common), |begun| subject.end(begun))?;
+    let (tally, measured) = drive(&subject, common, make)?;
     let name = format!("tatp {}, {} subscribers", options.mix, freshet::units::grouped(options.subscribers.into()));
     let report = Report::new(&name, common, tally, measured, loading);
     subject.stop()?;

@@ -38,9 +38,7 @@ pub(crate) fn run(options: &TpcbOptions) -> Result<Report, Failure> {
             Ok(Went::Through(ticket))
         }
     };
-    let checkpointing = || subject.checkpoints().0;
-    let (tally, measured) =
-        drive(database, common, make, checkpointing, || subject.begin(common), |begun| subject.end(begun))?;
+    let (tally, measured) = drive(&subject, common, make)?;
     let name = format!("tpcb, {} branch(es) of {} accounts", options.branches, options.accounts);
     let mut report = Report::new(&name, common, tally, measured, loading);
     if options.check {

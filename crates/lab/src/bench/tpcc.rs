@@ -94,14 +94,7 @@ pub(crate) fn run(options: &TpccOptions) -> Result<Report, Failure> {
     }
     subject.start_readers(common, loaded)?;
     let make = |number: usize| prepared.terminal(number, options.mix, common);
-    let (tally, measured) = drive(
-        subject.database(),
-        common,
-        make,
-        || subject.checkpoints().0,
-        || subject.begin(common),
-        |begun| subject.end(begun),
-    )?;
+    let (tally, measured) = drive(&subject, common, make)?;
     let mut report = Report::new(
         &format!("tpcc, {:?} mix, {} warehouse(s)", options.mix, options.warehouses),
         common,

@@ -56,14 +56,7 @@ pub(crate) fn run(options: &YcsbOptions) -> Result<Report, Failure> {
             Ok(Went::Through(ticket))
         }
     };
-    let (tally, measured) = drive(
-        database,
-        common,
-        make,
-        || subject.checkpoints().0,
-        || subject.begin(common),
-        |begun| subject.end(begun),
-    )?;
+    let (tally, measured) = drive(&subject, common, make)?;
     let name = format!(
         "ycsb {}, {} records of {} bytes, theta {}, {} operation(s) a transaction",
         options.mix,

@@ -38,8 +38,8 @@ fn sweep(scale: &Scale) -> Vec<Run> {
     let mut runs = vec![standalone(scale)];
     for count in scale.standbys() {
         for (series, gbit, options) in VARIANTS {
-            let (tpcc, standbys, network) = (tpcc(scale), standbys(scale, count), network(scale, gbit));
-            runs.push(run(series, f64::from(count), format!("{tpcc} {standbys} {options} {} {network}", divided(1))));
+            let options = format!("{options} {}", divided(1));
+            runs.push(run(series, f64::from(count), replicated(scale, count, gbit, &options)));
         }
     }
     runs

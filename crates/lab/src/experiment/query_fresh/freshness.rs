@@ -45,8 +45,7 @@ pub(super) fn experiment() -> Experiment {
 
 fn sweep(scale: &Scale) -> Vec<Run> {
     let one = |options: &str, gbit: f64, threads: &str| {
-        let (tpcc, standbys, network) = (tpcc(scale), standbys(scale, 1), network(scale, gbit));
-        format!("{tpcc} {standbys} {options} {network} {threads} --freshness-series")
+        replicated(scale, 1, gbit, &format!("{options} {threads} --freshness-series"))
     };
     let mut runs: Vec<Run> = VARIANTS
         .iter()

@@ -31,13 +31,8 @@ pub(super) fn experiment() -> Experiment {
                 for (series, options) in
                     [(WITH, FRESH.to_owned()), (FULL, FRESH.replace("--apply fresh", "--apply full"))]
                 {
-                    let (tpcc, standbys, network) = (tpcc(scale), standbys(scale, count), network(scale, 56.0));
-                    let threads = divided(1);
-                    runs.push(run(
-                        series,
-                        f64::from(count),
-                        format!("{tpcc} {standbys} {options} {threads} {network}"),
-                    ));
+                    let options = format!("{options} {}", divided(1));
+                    runs.push(run(series, f64::from(count), replicated(scale, count, 56.0, &options)));
                 }
             }
             runs

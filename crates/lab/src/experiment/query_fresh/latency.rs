@@ -53,10 +53,9 @@ pub(super) fn experiment() -> Experiment {
             for count in scale.standbys() {
                 for (series, policy) in POLICIES {
                     for threads in THREADS {
-                        let (tpcc, standbys, network) = (tpcc(scale), standbys(scale, count), network(scale, 56.0));
                         let options = FRESH.replace("--replay pipelined", &format!("--replay {policy}"));
-                        let arguments =
-                            format!("{tpcc} {standbys} {options} {} {network} {boundary}", divided(threads));
+                        let options = format!("{options} {} {boundary}", divided(threads));
+                        let arguments = replicated(scale, count, 56.0, &options);
                         runs.push(run(format!("{series}/{threads}"), f64::from(count), arguments));
                     }
                 }

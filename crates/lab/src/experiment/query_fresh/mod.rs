@@ -121,6 +121,11 @@ fn standbys(scale: &Scale, count: u32) -> String {
     format!("--standbys {count}{}", scale.apart())
 }
 
+/// Options of a run of TPC-C with this many standbys behind a network that was `gbit` in the paper.
+fn replicated(scale: &Scale, count: u32, gbit: f64, options: &str) -> String {
+    format!("{} {} {options} {}", tpcc(scale), standbys(scale, count), network(scale, gbit))
+}
+
 /// Threads of a standby: so many replay, the others read.
 fn divided(replaying: u16) -> String {
     let readers = STANDBY_THREADS.saturating_sub(replaying);

@@ -45,11 +45,9 @@ pub(super) fn experiment() -> Experiment {
             let mut runs = Vec::new();
             for count in scale.standbys() {
                 for (series, medium, replaying) in VARIANTS {
-                    let (tpcc, standbys, network) = (tpcc(scale), standbys(scale, count), network(scale, 56.0));
                     let policy = "--safety very-safe --fabric shm --replay pipelined --apply fresh";
-                    let threads = divided(replaying);
-                    let arguments = format!("{tpcc} {standbys} {policy} {medium} {threads} {network}");
-                    runs.push(run(series, f64::from(count), arguments));
+                    let options = format!("{policy} {medium} {}", divided(replaying));
+                    runs.push(run(series, f64::from(count), replicated(scale, count, 56.0, &options)));
                 }
             }
             runs

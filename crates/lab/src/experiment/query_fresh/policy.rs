@@ -44,14 +44,10 @@ pub(super) fn figure_8() -> Experiment {
                     (SYNCHRONOUS, "synchronous", divided(STANDBY_THREADS / 2)),
                     (PIPELINED, "pipelined", divided(STANDBY_THREADS / 4)),
                 ] {
-                    let (tpcc, standbys, network) = (tpcc(scale), standbys(scale, count), network(scale, 56.0));
                     // What does not replay has data only if it joins when that is loaded.
-                    let options = with_policy(policy).replace("very-safe", "2-safe --join-loaded");
-                    runs.push(run(
-                        series,
-                        f64::from(count),
-                        format!("{tpcc} {standbys} {options} {threads} {network}"),
-                    ));
+                    let policy = with_policy(policy).replace("very-safe", "2-safe --join-loaded");
+                    let options = format!("{policy} {threads}");
+                    runs.push(run(series, f64::from(count), replicated(scale, count, 56.0, &options)));
                 }
             }
             runs
@@ -173,10 +169,9 @@ pub(super) fn figure_9() -> Experiment {
             for count in scale.standbys() {
                 for (series, policy) in [(PIPELINED, "pipelined"), (SYNCHRONOUS, "synchronous")] {
                     for threads in REPLAYING {
-                        let (tpcc, standbys, network) = (tpcc(scale), standbys(scale, count), network(scale, 56.0));
-                        let (options, threads) = (with_policy(policy), (divided(threads), threads_of(series, threads)));
-                        let arguments = format!("{tpcc} {standbys} {options} {} {network}", threads.0);
-                        runs.push(run(threads.1, f64::from(count), arguments));
+                        let options = format!("{} {}", with_policy(policy), divided(threads));
+                        let arguments = replicated(scale, count, 56.0, &options);
+                        runs.push(run(threads_of(series, threads), f64::from(count), arguments));
                     }
                 }
             }
