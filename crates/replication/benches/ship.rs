@@ -4,121 +4,37 @@
 //! BARE=1 for the log without TLS; FABRIC=shm SPIN=50 for shared memory, where a waiting thread
 //! spins for 50 µs before it sleeps).
 
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use freshet_base::{
-    ClusterId, NodeId, Safety, Stamp, Term, Watermark,
-    sync::{Arc, AtomicU64, Mutex, Ordering},
-};
+use freshet_base::{ClusterId, Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule::RuleConfig,
     term::{TermHistory, TermState},
 };
-use freshet_fabric::{
-    FabricConfig, FabricKind,
-    memory::{Region, SharedMemory},
-};
-use freshet_log::{Batch, Sink};
+use freshet_fabric::{FabricConfig, FabricKind};
+use freshet_log::{BlockBuilder, BlockKind, Log, LogConfig, Persistence, Writer};
 use freshet_membership::{Credentials, Enrolment, NewKey};
 use freshet_replication::{
     endpoint::Endpoint,
-    log_access::{AcceptError, LogReadError, LogSource, OnMembers, StandbyStore, StoreError},
     primary::{Primary, PrimaryConfig, PrimaryFabric, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{Terms, VolatileTerms},
 };
 
-const RING: u64 = 64 << 20;
+const RING: usize = 64 << 20;
 
-/// One ring's worth of bytes, read and written round and round.
-struct Ring {
-    bytes: Mutex<Vec<u8>>,
-    received: AtomicU64,
-    replayed: AtomicU64,
-    persisted: Watermark,
-    ring: Arc<SharedMemory>,
-}
-
-impl Ring {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            bytes: Mutex::new(vec![7; RING as usize + (4 << 20)]),
-            received: AtomicU64::new(0),
-            replayed: AtomicU64::new(0),
-            persisted: Watermark::new(Stamp(0)),
-            ring: Arc::new(SharedMemory::new(RING as usize, false).expect("there is memory")),
-        })
-    }
-}
-
-impl LogSource for Ring {
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
-        let at = (at.0 % RING) as usize;
-        into.copy_from_slice(&self.bytes.lock().unwrap()[at..at + into.len()]);
-        Ok(())
-    }
-}
-
-impl StandbyStore for Ring {
-    fn on_members(&self, _: OnMembers) {}
-
-    fn received(&self) -> Stamp {
-        Stamp(self.received.load(Ordering::SeqCst))
-    }
-    fn persisted(&self) -> Stamp {
-        self.persisted.get()
-    }
-    fn capacity(&self) -> u64 {
-        RING
-    }
-    fn free_until(&self) -> Stamp {
-        Stamp(self.replayed.load(Ordering::SeqCst)).min(self.persisted.get()).plus(RING)
-    }
-    fn region(&self) -> Result<Region, StoreError> {
-        Ok(Arc::clone(&self.ring) as _)
-    }
-    fn revoke(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-    fn grant(&self) -> Stamp {
-        self.free_until()
-    }
-    fn accept(&self, to: Stamp) -> Result<bool, AcceptError> {
-        // What the log does with them is measured elsewhere.
-        self.mark_received(to);
-        Ok(true)
-    }
-    fn write(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
-        let at = (at.0 % RING) as usize;
-        self.bytes.lock().unwrap()[at..at + bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-    fn transaction_end(&self, at: Stamp) -> Stamp {
-        at
-    }
-    fn mark_received(&self, to: Stamp) {
-        self.received.store(to.0, Ordering::SeqCst);
-        self.persisted.advance(to);
-    }
-    fn mark_replayed(&self, to: Stamp) {
-        self.replayed.store(to.0, Ordering::SeqCst);
-    }
-    fn wait_persisted(&self, beyond: Stamp, patience: Duration) -> Result<Stamp, StoreError> {
-        let _ = self.persisted.wait(beyond.plus(1), Some(Instant::now() + patience));
-        Ok(self.persisted.get())
-    }
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
-        LogSource::read(self, at, into)
-    }
-    fn save_tail(&self, _: Stamp) -> Result<Option<PathBuf>, StoreError> {
-        Ok(None)
-    }
-    fn cut(&self, _: Stamp) -> Result<(), StoreError> {
-        Ok(())
-    }
+/// Appends a block of `length` bytes.
+fn append(log: &Log, writer: &mut Writer, builder: &mut BlockBuilder, row: &[u8], length: u64) -> Stamp {
+    builder.begin();
+    let row = &row[..length as usize - 64];
+    builder.push(None, Fid(1), Rid(1), RecordKind::Insert, row).expect("the block is short");
+    let length = builder.seal_records();
+    let reservation = writer.reserve(length).expect("the log is open");
+    let end = reservation.end();
+    let block = builder.finish(reservation.stamp(), Term(1), BlockKind::Redo);
+    reservation.fill(block).expect("the log is open");
+    log.nudge(end);
+    end
 }
 
 struct NoReplay;
@@ -166,7 +82,9 @@ fn main() {
     let fabric = PrimaryFabric { kind, config, ..PrimaryFabric::default() };
     let config =
         PrimaryConfig { largest_block: 1 << 20, fabric, ..PrimaryConfig::new(RuleConfig::new(Safety::VerySafe, 1)) };
-    let primary = Primary::start(who, config, Ring::new(), terms).expect("threads can be started");
+    let log_config = LogConfig { capacity: RING, ..LogConfig::default() };
+    let log = Arc::new(Log::open(log_config, Persistence::None, Stamp(0), Term(1)).expect("there is memory"));
+    let primary = Primary::start(who, config, Arc::clone(&log), terms).expect("threads can be started");
     at_primary.set_service(Some(primary.service()));
     let starting = Starting {
         node: NodeId(2),
@@ -182,20 +100,23 @@ fn main() {
     let config = FabricConfig { spin, bare, ..FabricConfig::default() };
     let fabric = StandbyFabric { kind, config, ..StandbyFabric::default() };
     let standby_config = StandbyConfig { fabric, ..StandbyConfig::default() };
-    let standby = Standby::start(starting, standby_config, Ring::new(), Arc::new(NoReplay), terms)
-        .expect("threads can be started");
+    let (received, receiver) = Log::receive(RING, Persistence::None, Stamp(0)).expect("there is memory");
+    let received = (Arc::new(received), receiver);
+    let standby =
+        Standby::start(starting, standby_config, received, Arc::new(NoReplay), terms).expect("threads can be started");
     standby.wait_joined(Instant::now() + Duration::from_secs(5)).expect("it joins");
 
+    let (mut writer, mut builder) = (log.writer().expect("there is room for one"), BlockBuilder::new());
+    let row = vec![7; 64 << 10];
     let began = Instant::now();
     let mut at = Stamp(0);
     while at.0 < total {
         let to = at.plus(batch);
-        let ends: Vec<Stamp> = (1..=batch / (64 << 10)).map(|k| at.plus(k * (64 << 10))).collect();
-        primary.batch(&Batch { from: at, to, partition_ends: &ends, transaction_ends: &[to] });
-        primary.durable(to);
-        at = to;
+        while at < to {
+            at = append(&log, &mut writer, &mut builder, &row, to.since(at).min(64 << 10));
+        }
         // Never further ahead than the ring.
-        let behind = Stamp(at.0.saturating_sub(RING / 2));
+        let behind = Stamp(at.0.saturating_sub(RING as u64 / 2));
         primary.commit().wait(behind, None).expect("commits go on");
     }
     primary.commit().wait(at, None).expect("commits go on");
@@ -215,14 +136,11 @@ fn main() {
     let rounds = 2000;
     let began = Instant::now();
     for _ in 0..rounds {
-        let to = at.plus(1024);
-        primary.batch(&Batch { from: at, to, partition_ends: &[], transaction_ends: &[to] });
-        primary.durable(to);
-        primary.commit().wait(to, None).expect("commits go on");
-        at = to;
+        at = append(&log, &mut writer, &mut builder, &row, 1024);
+        primary.commit().wait(at, None).expect("commits go on");
     }
     println!(
-        "{:>10} {:8.1} us from hand-over to commit",
+        "{:>10} {:8.1} us from filled to commit",
         "alone",
         began.elapsed().as_secs_f64() * 1e6 / f64::from(rounds)
     );

@@ -4,7 +4,7 @@ use std::{sync::Arc, thread::JoinHandle};
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::in_sync::Succession;
-use freshet_log::{Log, SinkHandle};
+use freshet_log::Log;
 use freshet_membership::Credentials;
 use freshet_replication::{
     endpoint::Endpoint,
@@ -13,22 +13,15 @@ use freshet_replication::{
 };
 use freshet_txn::{Core, Primary};
 
-use super::{
-    adapters::{RuleGate, Shipped},
-    config::{Domain, NodeConfig},
-    janitor::JanitorThread,
-};
+use super::{adapters::RuleGate, config::NodeConfig, janitor::JanitorThread};
 use crate::{Database, source::LogSource};
 
 /// A primary's parts.
 pub(super) struct Reign {
     pub log: Arc<Log>,
     pub shipping: Arc<Shipping>,
-    sink: Option<Arc<SinkHandle>>,
     /// Ends the waits for commits when the log ends.
     watch: JoinHandle<()>,
-    /// In domain `none`: gives room back that no standby needs any more.
-    holder: Option<JoinHandle<()>>,
     janitor: JanitorThread,
 }
 
@@ -79,16 +72,10 @@ impl Reign {
             committed: throne.committed,
             succession: Some(throne.succession.clone()),
         };
-        let shipped = Arc::new(Shipped(log.reader()));
-        let shipping = Shipping::start(who, shipping_config, shipped, throne.terms.clone());
+        let shipping = Shipping::start(who, shipping_config, Arc::clone(&log), throne.terms.clone());
         let shipping = Arc::new(shipping.map_err(|cause| format!("cannot start its threads: {cause}"))?);
-        let sink = Arc::new(log.attach(Arc::clone(&shipping) as _));
         let end = log.begin_term(throne.node).map_err(|cause| cause.to_string())?;
         log.nudge(end);
-        let holder = match config.domain {
-            Domain::File | Domain::Pmem => None,
-            Domain::None => Some(hold_for_standbys(&shipping, &sink)?),
-        };
         let recorder = Arc::clone(&log);
         let mut writer = log.writer().map_err(|cause| cause.to_string())?;
         shipping.record_sets(move |set| {
@@ -119,38 +106,15 @@ impl Reign {
             standbys = config.standbys,
             "this node reigns"
         );
-        Ok(Self { log, shipping, sink: Some(sink), watch, holder, janitor })
+        Ok(Self { log, shipping, watch, janitor })
     }
 
-    pub fn stop(mut self) -> Result<(), String> {
+    pub fn stop(self) -> Result<(), String> {
         drop(self.janitor);
         let closed = self.log.close().map_err(|cause| cause.to_string());
         self.shipping.stop();
-        self.sink = None;
-        // It has ended with the log; a panic there was reported already, as below.
+        // It has ended with the log; a panic there was reported already.
         let _ = self.watch.join();
-        if let Some(holder) = self.holder.take() {
-            // It ends with the committed watermark.
-            let _ = holder.join();
-        }
         closed
     }
-}
-
-/// Without a store, workers may not overwrite what standbys have yet to be sent: what is committed
-/// has been sent to everyone that the safety level waits for.
-fn hold_for_standbys(shipping: &Arc<Shipping>, sink: &Arc<SinkHandle>) -> Result<JoinHandle<()>, String> {
-    // Block by block, or a transaction that is longer than the buffer would never get there.
-    let committed = Arc::clone(shipping.commit().reached());
-    let sink = Arc::clone(sink);
-    std::thread::Builder::new()
-        .name("log-hold".into())
-        .spawn(move || {
-            let mut at = Stamp::ZERO;
-            while let Ok(to) = committed.wait(at.plus(1), None) {
-                sink.release(to);
-                at = to;
-            }
-        })
-        .map_err(|cause| format!("cannot start a thread: {cause}"))
 }

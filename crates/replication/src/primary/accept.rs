@@ -78,7 +78,7 @@ impl Service for PrimaryService {
                 }
                 // Fenced by now, but its log may be the most advanced.
                 let host = Host { term, end: log_end(shared), ..shared.host() };
-                let read = |at, into: &mut [u8]| shared.source.read(at, into);
+                let read = |at, into: &mut [u8]| shared.log.read(at, into);
                 shared.successor().fetching += 1;
                 serve_log(connection, &host, shared.config.partition, &hello, &log, read);
                 let mut successor = shared.successor();

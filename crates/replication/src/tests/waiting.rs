@@ -2,7 +2,6 @@ use std::time::{Duration, Instant};
 
 use freshet_base::{Safety, Stamp, Term};
 use freshet_cluster::commit_rule::{Place, Refusal, RuleConfig, Standing, WhenMissing};
-use freshet_log::Sink;
 
 use super::fixture::*;
 use crate::primary::CommitError;
@@ -17,12 +16,12 @@ fn two_safe_goes_on_without_a_standby_that_stalls_and_takes_it_back() {
     primary.commits(end);
     until("in sync", || primary.primary.commit().standing() == Standing::Safe);
     // It receives, and persists nothing more.
-    standby.log.gate(Some(end.0));
+    standby.log.stall(true);
     let end = primary.write(&[64; 4]);
     primary.commits(end);
     assert!(matches!(primary.primary.commit().standing(), Standing::Degraded { in_sync: 0, .. }));
     assert!(standby.standby.visible().get() < end, "what is not persistent there is not shown there");
-    standby.log.gate(None);
+    standby.log.stall(false);
     until("it is back", || primary.primary.commit().standing() == Standing::Safe);
     assert_eq!(primary.primary.status().standbys[0].place, Place::InSync);
     standby.shows(end);
@@ -60,11 +59,12 @@ fn a_commit_waits_for_the_slower_of_disk_and_standby() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let standby = StandbyNode::empty(2, &primary.address());
     standby.joined();
+    primary.log.stall(true);
     let end = primary.ship(&[64; 3]);
     until("the standby holds it", || primary.primary.status().standbys[0].acked == end);
     assert_eq!(primary.primary.commit().outcome(end), None, "not durable here");
     assert_eq!(standby.standby.visible().get(), Stamp(0), "not shown before it is committed");
-    primary.primary.durable(end);
+    primary.log.stall(false);
     primary.commits(end);
     standby.shows(end);
 }
