@@ -1,4 +1,16 @@
 //! From a configuration to a running node.
+//!
+//! Any node may be started again as it was started first ([`Course`]). The node that was the
+//! primary last, or was promised a term, may come back: among nodes that are all up there is always
+//! one such node. It asks the others first. A node that lives in another primary's term refuses and
+//! names that primary; then this node follows it. A node that knows no other to follow tries the
+//! nodes that it knows in turn, and a primary announces itself to all nodes that are not connected.
+//!
+//! A primary that restarts is a candidate like any other. Where the safety level does not let it
+//! begin a term without enough answers (quorum; 2-safe where others may have continued), it starts
+//! as a standby without a primary and takes over when enough others answer. It never deposes a
+//! primary that has continued without it. Quorum and very safe count nodes, so a primary lets no
+//! more synchronous standbys in than are configured.
 
 use std::{
     path::PathBuf,
