@@ -1,4 +1,5 @@
-//! What shipping costs: processor time per MiB on both sides over the loopback, logs in memory.
+//! What shipping costs: processor time per MiB on both sides over the loopback, with the logs that
+//! nodes have, in memory. Nothing is replayed.
 //!
 //! `cargo bench -p freshet-replication` (MiB=2048 BATCH=262144 to change the amount and the batch;
 //! BARE=1 for the log without TLS; FABRIC=shm SPIN=50 for shared memory, where a waiting thread
@@ -12,7 +13,10 @@ use freshet_cluster::{
     term::{TermHistory, TermState},
 };
 use freshet_fabric::{FabricConfig, FabricKind};
-use freshet_log::{BlockBuilder, BlockKind, Log, LogConfig, Persistence, Writer};
+use freshet_log::{
+    BlockBuilder, BlockKind, Log, LogConfig, LogStore, Persistence, ReceiveConfig, StoreConfig, Writer,
+    block::{BLOCK_HEADER, RECORD_HEADER},
+};
 use freshet_membership::{Credentials, Enrolment, NewKey};
 use freshet_replication::{
     endpoint::Endpoint,
@@ -23,18 +27,38 @@ use freshet_replication::{
 
 const RING: usize = 64 << 20;
 
-/// Appends a block of `length` bytes.
-fn append(log: &Log, writer: &mut Writer, builder: &mut BlockBuilder, row: &[u8], length: u64) -> Stamp {
-    builder.begin();
-    let row = &row[..length as usize - 64];
-    builder.push(None, Fid(1), Rid(1), RecordKind::Insert, row).expect("the block is short");
-    let length = builder.seal_records();
-    let reservation = writer.reserve(length).expect("the log is open");
-    let end = reservation.end();
-    let block = builder.finish(reservation.stamp(), Term(1), BlockKind::Redo);
-    reservation.fill(block).expect("the log is open");
-    log.nudge(end);
-    end
+/// Blocks are this long, about as those of TPC-C.
+const BLOCK: usize = 1536;
+
+/// Fills a log, as a worker does.
+struct Filler<'l> {
+    log: &'l Log,
+    writer: Writer,
+    builder: BlockBuilder,
+}
+
+impl<'l> Filler<'l> {
+    fn new(log: &'l Log) -> Self {
+        Self { log, writer: log.writer().expect("there is a place"), builder: BlockBuilder::new() }
+    }
+
+    /// Fills in about `bytes`, and asks for them to be persisted; returns where they end.
+    fn fill(&mut self, bytes: u64) -> Stamp {
+        let row = [7; BLOCK - BLOCK_HEADER - RECORD_HEADER];
+        let mut end = Stamp::ZERO;
+        for _ in 0..(bytes as usize / BLOCK).max(1) {
+            self.builder.begin();
+            self.builder.push(None, Fid(1), Rid(1), RecordKind::Update, &row).expect("it is one record");
+            self.builder.seal_records();
+            self.writer.throttle().expect("the log takes it");
+            let reservation = self.writer.reserve(BLOCK as u64).expect("the log takes it");
+            let at = reservation.stamp();
+            end = reservation.end();
+            reservation.fill(self.builder.finish(at, Term(1), BlockKind::Redo)).expect("the log takes it");
+        }
+        self.log.nudge(end);
+        end
+    }
 }
 
 struct NoReplay;
@@ -100,21 +124,20 @@ fn main() {
     let config = FabricConfig { spin, bare, ..FabricConfig::default() };
     let fabric = StandbyFabric { kind, config, ..StandbyFabric::default() };
     let standby_config = StandbyConfig { fabric, ..StandbyConfig::default() };
-    let (received, receiver) = Log::receive(RING, Persistence::None, Stamp(0)).expect("there is memory");
+    // As a node has it: checked, persisted (in memory), and read back.
+    let store = LogStore::in_memory(StoreConfig { cluster, segment_size: 64 << 20 });
+    let received = ReceiveConfig { capacity: RING, partition: 64 << 10, ..ReceiveConfig::default() };
+    let (received, receiver) = Log::receive_with(&received, store, Stamp(0)).expect("there is memory");
     let received = (Arc::new(received), receiver);
     let standby =
         Standby::start(starting, standby_config, received, Arc::new(NoReplay), terms).expect("threads can be started");
     standby.wait_joined(Instant::now() + Duration::from_secs(5)).expect("it joins");
 
-    let (mut writer, mut builder) = (log.writer().expect("there is room for one"), BlockBuilder::new());
-    let row = vec![7; 64 << 10];
+    let mut filler = Filler::new(&log);
     let began = Instant::now();
     let mut at = Stamp(0);
     while at.0 < total {
-        let to = at.plus(batch);
-        while at < to {
-            at = append(&log, &mut writer, &mut builder, &row, to.since(at).min(64 << 10));
-        }
+        at = filler.fill(batch);
         // Never further ahead than the ring.
         let behind = Stamp(at.0.saturating_sub(RING as u64 / 2));
         primary.commit().wait(behind, None).expect("commits go on");
@@ -122,7 +145,7 @@ fn main() {
     primary.commit().wait(at, None).expect("commits go on");
     let took = began.elapsed();
     standby.visible().wait(at, None).expect("it becomes visible");
-    let mib = (total >> 20) as f64;
+    let mib = at.0 as f64 / f64::from(1 << 20);
     let (here, there) = (primary.status(), standby.status());
     let per_mib = |name: &str, time: Duration| println!("{name:>10} {:8.1} us/MiB", time.as_secs_f64() * 1e6 / mib);
     println!("{:>10} {:8.0} MiB/s in batches of {batch}", "through", mib / took.as_secs_f64());
@@ -136,7 +159,7 @@ fn main() {
     let rounds = 2000;
     let began = Instant::now();
     for _ in 0..rounds {
-        at = append(&log, &mut writer, &mut builder, &row, 1024);
+        at = filler.fill(1);
         primary.commit().wait(at, None).expect("commits go on");
     }
     println!(

@@ -1,5 +1,11 @@
 //! One version of a record: its stamp, the next older one, its row.
 //!
+//! A change of a key is a deletion and an insertion, and the tombstone names the record that has
+//! the row now. So a statement at READ COMMITTED that has waited for the old record follows the
+//! row, over several moves if need be. Only memory knows that, and only as long as a snapshot that
+//! saw the record is announced. Standbys and restarts do not need it, since no transaction waits
+//! there.
+//!
 //! # Access protocol
 //!
 //! A version is written by whoever makes it, then published by a release store

@@ -1,4 +1,12 @@
-//! From execution to the log: one way, top down.
+//! From execution to the log: one way, top down, for every transaction.
+//!
+//! 1. Plan: build the block with its checksum, or measure a transaction that is too long for that.
+//! 2. Say "committing". A thread that sees the transaction active after this knows that its stamp
+//!    will be larger than any taken so far.
+//! 3. Reserve the stamp.
+//! 4. Certify. A transaction that fails leaves a skip block, so the log has no holes.
+//! 5. Decide, and give the versions their stamps.
+//! 6. Put the blocks into the log.
 
 use freshet_base::{Fid, Isolation, RecordKind, Stamp, panics};
 use freshet_log::{BlockBuilder, ReserveError, Writer};

@@ -1,4 +1,9 @@
 //! Execute: reads of a snapshot, and writes as uncommitted versions at chain heads.
+//!
+//! A read walks a chain to the first version below the snapshot. A write puts an uncommitted
+//! version on top if the head is committed and visible: the first writer wins, the second gets a
+//! conflict at once. A read-only transaction needs no certification, since its snapshot lies
+//! between two commits.
 
 use std::{
     cell::Cell,

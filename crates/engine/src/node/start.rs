@@ -1,8 +1,20 @@
 //! From a configuration to a running node.
+//!
+//! Any node may be started again as it was started first ([`Course`]). The node that was the
+//! primary last, or was promised a term, may come back: among nodes that are all up there is always
+//! one such node. It asks the others first. A node that lives in another primary's term refuses and
+//! names that primary; then this node follows it. A node that knows no other to follow tries the
+//! nodes that it knows in turn, and a primary announces itself to all nodes that are not connected.
+//!
+//! A primary that restarts is a candidate like any other. Where the safety level does not let it
+//! begin a term without enough answers (quorum; 2-safe where others may have continued), it starts
+//! as a standby without a primary and takes over when enough others answer. It never deposes a
+//! primary that has continued without it. Quorum and very safe count nodes, so a primary lets no
+//! more synchronous standbys in than are configured.
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -32,7 +44,6 @@ use super::{
     Composition, Node, PromoteError, ReplayMode, Role, Shipping,
     adapters::LiveReplay,
     checkpoint::{self, Checkpointing},
-    commands::{CommandExecutor, Executors},
     config::{Apply, NodeConfig, SettingError},
     ground::{BufferInUse, Ground},
     janitor::{Janitor, JanitorThread},
@@ -40,7 +51,11 @@ use super::{
     reign::{Reign, Throne},
     standby::Following,
 };
-use crate::{Database, source::LogSource};
+use crate::{
+    Database,
+    scheme::{self, command::CommandExecutor},
+    source::LogSource,
+};
 
 /// How long the primary may take to say which cluster it is of.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -330,33 +345,19 @@ impl Parts {
         let bytes: Arc<dyn LogBytes> = Arc::clone(&source) as _;
         // Without the log up to there, the checkpoint is no state of the database.
         let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
-        let apply = match config.apply {
-            Apply::Fresh => freshet_replay::Apply::Fresh,
-            Apply::Full => freshet_replay::Apply::Full,
-            Apply::Command => freshet_replay::Apply::Command,
-        };
-        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor, apply));
+        let replaying = scheme::replaying(&config, executor)?;
+        let works_on = scheme::Ground { participants: Arc::clone(&participants), source: Arc::clone(&source), floor };
+        let redo = || replaying.redo(&works_on);
+        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor, &redo));
         let janitor = Arc::new(Janitor::new(deleted));
         let messages = Arc::new(Messages::starting(end));
-        let late_core = Arc::new(OnceLock::new());
-        let executors = match (config.apply, executor) {
-            (Apply::Command, Some(executor)) => {
-                let started = Executors::start(config.replay_threads, &executor, &late_core, replay.meter());
-                Some(started.map_err(StartError::System)?)
-            }
-            (Apply::Command, None) => {
-                return Err(StartError::Config("apply = \"command\": there is nobody to execute commands".into()));
-            }
-            _ => None,
-        };
-        let executes = executors.is_some();
-        let target = LiveReplay {
+        let live = LiveReplay {
             replay: Arc::clone(&replay),
             janitor: Arc::clone(&janitor),
             messages: Arc::clone(&messages),
             end: AtomicU64::new(end.0),
-            executors,
         };
+        let target = replaying.target(live).map_err(StartError::System)?;
         let log = Arc::new(log);
         let starting = Starting {
             node: ground.id,
@@ -378,20 +379,12 @@ impl Parts {
             ..StandbyConfig::default()
         };
         let filled = (Arc::clone(&log), receiver);
-        let standby = Standby::start(starting, standby_config, filled, Arc::new(target), ground.terms.clone())
+        let standby = Standby::start(starting, standby_config, filled, target, ground.terms.clone())
             .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
         let visible = Arc::clone(standby.visible());
         source.limit_to(Arc::clone(&visible));
-        replay.set_view(&visible);
-        if executes {
-            // Whoever executes makes versions beyond the read view; they are not taken back anyway.
-            source.unlimited();
-        }
         let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _, messages);
-        let _ = late_core.set(Arc::clone(&core));
-        let participant = core.participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
-        core.catalog.consult_replay(&participant.pin_without_snapshot());
-        drop(participant);
+        replaying.composed(&core, &source);
         let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(StartError::System)?;
         endpoint.set_service(Some(standby.service()));
         let composition = Composition::Standby(Following { standby, log, janitor });

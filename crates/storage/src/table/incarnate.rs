@@ -1,4 +1,8 @@
-//! Making versions from log records, when somebody reads them (Query Fresh, section 3.4.3).
+//! Making versions from log records when they are read (Query Fresh, section 3.4.3).
+//!
+//! Checkpoints delete old log, and old readers are served all the same: a reader that loads the
+//! newest version of a record also loads those below it, down to the first that no snapshot is
+//! older than. No reader needs what lies below that.
 
 use std::ptr::NonNull;
 

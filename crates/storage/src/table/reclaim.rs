@@ -1,4 +1,8 @@
-//! Reclamation: versions that nobody can see any more, and records that are gone.
+//! Reclamation: versions that no snapshot can see any more, and records that are gone.
+//!
+//! A version goes when a newer one is older than every announced snapshot and durable on this node,
+//! since transactions that begin while the log is stalled read what is durable. Reclamation does
+//! not wait for standbys, so a slow one makes no chain or scan longer.
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp, sync::Ordering};
 
