@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use freshet_base::{ClusterId, Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Arc};
+use freshet_base::{ClusterId, CommitGate, Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule::RuleConfig,
     term::{TermHistory, TermState},

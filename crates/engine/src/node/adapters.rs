@@ -7,99 +7,20 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use freshet_base::{NodeId, Stamp, Term, WaitError};
+use freshet_base::{NodeId, Stamp, Term};
 use freshet_cluster::term::{Fence, Reign, TermHistory, TermState};
-use freshet_log::{Control, Log, LogDirectory, Writer};
+use freshet_log::{Control, Log, LogDirectory};
 use freshet_replay::{PersistShare, Replay};
 use freshet_replication::{
-    primary::{CommitError, Primary},
     standby::{ReplayError, ReplayTarget},
     terms::{TermStore, TermStoreError},
     wire,
 };
-use freshet_txn::{CommitGate, Messages, OutcomeOpen};
+use freshet_txn::Messages;
 
 use super::janitor::Janitor;
-
-/// Restores to a point in time are as exact as this.
-const NOTE_TIME_EVERY: Duration = Duration::from_millis(100);
-
-/// The commit rule, for transactions. When the log fails, no commit will hold any more.
-pub(super) struct RuleGate {
-    pub shipping: Arc<Primary>,
-    pub log: Arc<Log>,
-    /// No more of the log is to be uncommitted when a transaction begins to commit.
-    pub uncommitted: u64,
-}
-
-impl RuleGate {
-    fn open(&self, error: CommitError) -> OutcomeOpen {
-        use freshet_cluster::commit_rule::Refusal;
-        match error {
-            CommitError::Deadline => OutcomeOpen::Deadline,
-            CommitError::Stopped => match self.log.failure() {
-                Some(failure) => OutcomeOpen::LogFailed(failure.to_string()),
-                None => OutcomeOpen::Stopped,
-            },
-            CommitError::Refused(Refusal::Fenced { by }) => OutcomeOpen::Fenced(by),
-            CommitError::Refused(refusal) => OutcomeOpen::Refused(refusal.to_string()),
-        }
-    }
-
-    /// Ends the waits for commits when the log ends, and until then notes now and then in a log
-    /// that grows what time it is. Returns when the log has ended.
-    pub fn watch(&self, mut writer: Writer) {
-        let mut noted = self.log.reserved();
-        // No log reaches this stamp: the wait ends when the watermark is closed.
-        while let Err(WaitError::Deadline) =
-            self.log.durable_mark().wait(Stamp::MAX, Some(Instant::now() + NOTE_TIME_EVERY))
-        {
-            if self.log.reserved() > noted {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as u64);
-                // If the log takes no more, it ends.
-                noted = writer.note_time(now).unwrap_or(noted);
-            }
-        }
-        self.shipping.commit().reached().close();
-        self.shipping.commit().committed().close();
-    }
-}
-
-impl CommitGate for RuleGate {
-    fn committed(&self) -> Stamp {
-        self.shipping.commit().committed().get()
-    }
-
-    fn admit(&self) -> Result<(), String> {
-        self.shipping.commit().admit().map_err(|refusal| refusal.to_string())
-    }
-
-    fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
-        let until = Stamp(self.log.reserved().0.saturating_sub(self.uncommitted));
-        if self.committed() >= until {
-            return true;
-        }
-        // Some more than one transaction needs: a session that waits again for every transaction
-        // pays for each wake-up.
-        let until = until.plus(self.uncommitted / 64);
-        self.log.nudge(until);
-        !matches!(self.shipping.commit().wait(until, deadline), Err(CommitError::Deadline))
-    }
-
-    fn wait(&self, until: Stamp, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
-        self.shipping.commit().wait(until, deadline).map_err(|error| self.open(error))
-    }
-
-    fn outcome(&self, until: Stamp) -> Option<Result<(), OutcomeOpen>> {
-        if let Some(outcome) = self.shipping.commit().outcome(until) {
-            return Some(outcome.map_err(|error| self.open(error)));
-        }
-        self.log.failure().map(|failure| Err(OutcomeOpen::LogFailed(failure.to_string())))
-    }
-}
 
 /// Replay, for the standby's coordinator.
 pub(crate) struct LiveReplay {

@@ -1,19 +1,23 @@
 //! The composition of a primary: execute, certify, log, persist, ship, ack, commit.
 
-use std::{sync::Arc, thread::JoinHandle};
+use std::{
+    sync::Arc,
+    thread::JoinHandle,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{ClusterId, NodeId, Stamp, Term, WaitError};
 use freshet_cluster::in_sync::Succession;
-use freshet_log::Log;
+use freshet_log::{Log, Writer};
 use freshet_membership::Credentials;
 use freshet_replication::{
     endpoint::Endpoint,
-    primary::{Primary as Shipping, PrimaryConfig, Reigning},
+    primary::{CommitStage, Primary as Shipping, PrimaryConfig, Reigning},
     terms::Terms,
 };
 use freshet_txn::{Core, Primary};
 
-use super::{adapters::RuleGate, config::NodeConfig, janitor::JanitorThread};
+use super::{config::NodeConfig, janitor::JanitorThread};
 use crate::{Database, source::LogSource};
 
 /// A primary's parts.
@@ -56,6 +60,7 @@ impl Reign {
         let config = throne.config;
         let rule = config.rule().map_err(|cause| cause.to_string())?;
         let shipping_config = PrimaryConfig {
+            uncommitted: config.log.uncommitted_bytes,
             partition: config.log.partition_bytes,
             largest_block: config.log.buffer_bytes as u64 / 2,
             peers: throne.peers.clone(),
@@ -84,15 +89,12 @@ impl Reign {
             Ok(end)
         });
         throne.source.unlimited();
-        let gate = Arc::new(RuleGate {
-            shipping: Arc::clone(&shipping),
-            log: Arc::clone(&log),
-            uncommitted: config.log.uncommitted_bytes,
-        });
-        let watched = Arc::clone(&gate);
+        let (commit, noted) = (Arc::clone(shipping.commit()), Arc::clone(&log));
         let writer = log.writer().map_err(|cause| cause.to_string())?;
-        let watch = std::thread::Builder::new().name("log-watch".into()).spawn(move || watched.watch(writer));
+        let watch = move || watch(&noted, writer, &commit);
+        let watch = std::thread::Builder::new().name("log-watch".into()).spawn(watch);
         let watch = watch.map_err(|cause| format!("cannot start a thread: {cause}"))?;
+        let gate = Arc::clone(shipping.commit()) as _;
         throne.core.snapshots.reign(Primary { log: Arc::clone(&log), term, gate });
         // What was being built on whoever reigned before. If that cannot be logged now, the next
         // building of an index sees to it.
@@ -117,4 +119,22 @@ impl Reign {
         let _ = self.watch.join();
         closed
     }
+}
+
+/// Restores to a point in time are as exact as this.
+const NOTE_TIME_EVERY: Duration = Duration::from_millis(100);
+
+/// Notes now and then in a log that grows what time it is. Returns when the log has ended, and with
+/// it the waits for commits.
+fn watch(log: &Log, mut writer: Writer, commit: &CommitStage) {
+    let mut noted = log.reserved();
+    // No log reaches this stamp: the wait ends when the watermark is closed.
+    while let Err(WaitError::Deadline) = log.durable_mark().wait(Stamp::MAX, Some(Instant::now() + NOTE_TIME_EVERY)) {
+        if log.reserved() > noted {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as u64);
+            // If the log takes no more, it ends.
+            noted = writer.note_time(now).unwrap_or(noted);
+        }
+    }
+    commit.end();
 }

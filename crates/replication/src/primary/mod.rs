@@ -16,7 +16,7 @@ use std::{
 };
 
 use freshet_base::{
-    ClusterId, NodeId, Stamp, Term,
+    ClusterId, CommitGate, NodeId, Stamp, Term,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
@@ -31,7 +31,7 @@ use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
 use freshet_log::{Batch, Log, ReadError, Sink, SinkHandle};
 use freshet_membership::Credentials;
 
-pub use self::commit::{CommitError, CommitStage};
+pub use self::commit::CommitStage;
 use crate::{
     bell::Bell,
     clock::Clock,
@@ -47,6 +47,9 @@ use crate::{
 pub struct PrimaryConfig {
     /// What a commit waits for.
     pub rule: RuleConfig,
+    /// No more bytes of the log than this are to be uncommitted when a transaction begins to
+    /// commit.
+    pub uncommitted: u64,
     /// Sizes and times of shipping.
     pub flow: FlowConfig,
     /// How long a standby may be silent, or take nothing in, before its connection is given up.
@@ -83,6 +86,7 @@ impl PrimaryConfig {
     pub fn new(rule: RuleConfig) -> Self {
         Self {
             rule,
+            uncommitted: u64::MAX,
             flow: FlowConfig::default(),
             patience: Duration::from_secs(5),
             partition: 64 << 10,
@@ -143,7 +147,7 @@ pub(crate) struct Shared {
     feeds: Feeds,
     /// The newest batches: where each ends, and when it was handed over.
     handed_over: Mutex<VecDeque<(Stamp, Moment)>>,
-    commit: CommitStage,
+    commit: Arc<CommitStage>,
     peers: Mutex<Vec<Peer>>,
     announce: Bell,
     record: Mutex<Option<RecordSet>>,
@@ -197,7 +201,7 @@ impl Primary {
     /// What the system says when a thread cannot be started.
     pub fn start(who: Reigning, config: PrimaryConfig, log: Arc<Log>, terms: Terms) -> io::Result<Self> {
         let clock = Clock::start();
-        let commit = CommitStage::new(config.rule, &who, clock);
+        let commit = CommitStage::new(config.rule, &who, clock, Arc::clone(&log), config.uncommitted);
         let mut peers: Vec<Peer> =
             config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
         peers.retain(|peer| peer.address != who.address);
@@ -219,7 +223,7 @@ impl Primary {
             terms,
             clock,
             log,
-            commit,
+            commit: Arc::new(commit),
             peers: Mutex::new(peers),
             announce: Bell::default(),
             record: Mutex::new(None),
@@ -249,8 +253,8 @@ impl Primary {
         self.shared.commit.look();
     }
 
-    /// The commit rule in force: who waits for a commit asks here.
-    pub fn commit(&self) -> &CommitStage {
+    /// What commits wait for.
+    pub fn commit(&self) -> &Arc<CommitStage> {
         &self.shared.commit
     }
 
@@ -398,7 +402,7 @@ impl Shared {
     }
 
     fn is_fenced(&self) -> bool {
-        matches!(self.commit.admit(), Err(commit_rule::Refusal::Fenced { .. }))
+        matches!(self.commit.refusal(), Some(commit_rule::Refusal::Fenced { .. }))
     }
 
     fn fence(&self, by: Term) {
@@ -426,11 +430,9 @@ impl Shared {
                  until it is restarted, and reigns in a later term"
             );
         }
-        let before = self.commit.admit();
+        let was_fenced = self.is_fenced();
         self.apply(Event::Contested { term, yields });
-        if let (Ok(()) | Err(commit_rule::Refusal::TooFewStandbys { .. }), Err(commit_rule::Refusal::Fenced { .. })) =
-            (before, self.commit.admit())
-        {
+        if !was_fenced && self.is_fenced() {
             tracing::warn!(term = term.0, "this primary stands down, having committed nothing in its term");
             self.feeds.end();
         }
@@ -480,14 +482,14 @@ impl Shared {
 
     fn stop(&self) {
         self.feeds.begin_to_stop();
-        self.commit.stop();
+        self.commit.end();
         self.announce.ring();
         self.feeds.stop();
     }
 
     fn status(&self) -> PrimaryStatus {
         let (standing, durable, members) = self.commit.reading();
-        let committed = self.commit.committed().get();
+        let committed = self.commit.committed();
         let peers = self.peers.lock().expect("no code panics under this mutex").clone();
         let feeds = &self.feeds;
         let available = feeds.boundaries().available();
@@ -526,7 +528,7 @@ impl Feeder for Shared {
     }
 
     fn global(&self) -> Stamp {
-        self.commit.committed().get()
+        self.commit.committed()
     }
 
     fn newest(&self) -> (Stamp, Moment) {

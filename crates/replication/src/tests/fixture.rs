@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use freshet_base::CommitGate;
 use freshet_base::{
     ClusterId, Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term,
     sync::{Arc, Condvar, Mutex},

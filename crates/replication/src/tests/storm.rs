@@ -84,7 +84,7 @@ fn storm(mut dice: Dice, safety: Safety, fabric: FabricKind, compress: bool) {
             _ => one.tape.gate(None),
         }
         // The promise first, then the truth, which only grows.
-        let committed = primary.primary.commit().committed().get();
+        let committed = primary.primary.commit().committed();
         let held = |node: &StandbyNode| node.log.persisted();
         assert!(committed >= told, "committed went back");
         told = committed;
@@ -93,10 +93,7 @@ fn storm(mut dice: Dice, safety: Safety, fabric: FabricKind, compress: bool) {
         assert!(standbys.iter().filter(|node| held(node) >= committed).count() >= needed, "{committed} under {safety}");
         for node in &standbys {
             let visible = node.standby.visible().get();
-            assert!(
-                visible <= held(node) && visible <= primary.primary.commit().committed().get(),
-                "{visible} is shown"
-            );
+            assert!(visible <= held(node) && visible <= primary.primary.commit().committed(), "{visible} is shown");
             assert!(whole(visible), "{visible} is shown, within a transaction");
         }
     }

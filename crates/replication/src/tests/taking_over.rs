@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
+use freshet_base::{NodeId, OutcomeOpen, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{
     Moment,
     commit_rule::{RuleConfig, Standing},
@@ -18,7 +18,7 @@ use freshet_fabric::{
 
 use super::fixture::*;
 use crate::{
-    primary::{CommitError, PrimaryConfig},
+    primary::PrimaryConfig,
     standby::{RelayConfig, ReplayMode, StandbyConfig, StandbyFabric},
     takeover::{PromoteError, PromoteOptions, Promoted, promote},
     terms::{Terms, VolatileTerms},
@@ -104,7 +104,7 @@ fn the_end_of_an_inherited_log_is_not_taken_for_committed() {
     until("and what was written since", || b.log.persisted() == more);
     let of_b = |standby: &crate::status::StandbyStatus| standby.node == NodeId(3) && standby.acked == more;
     until("its word counts", || primary.primary.status().standbys.iter().any(of_b));
-    assert_eq!((primary.primary.commit().committed().get(), b.standby.visible().get()), (end, end));
+    assert_eq!((primary.primary.commit().committed(), b.standby.visible().get()), (end, end));
     assert_eq!(primary.primary.commit().outcome(tail), None);
     // With the second standby all of it is committed, at once.
     let third = StandbyNode::empty(4, &primary.address());
@@ -190,7 +190,7 @@ fn a_partitioned_old_primary_is_refused_and_rejoins_without_its_tail() {
     assert!(refused.contains("term 1 is over: term 2 is in force"), "{refused}");
     old.endpoint.set_service(Some(old.primary.service()));
     until("it hears of the new term", || matches!(old.primary.commit().standing(), Standing::Fenced { by: Term(2) }));
-    assert!(matches!(old.primary.commit().outcome(lost), Some(Err(CommitError::Refused(_)))));
+    assert!(matches!(old.primary.commit().outcome(lost), Some(Err(OutcomeOpen::Fenced(_)))));
     // It comes back as a standby.
     let PrimaryNode { endpoint, primary, log: written, terms, .. } = old;
     drop((endpoint, primary));
@@ -464,7 +464,7 @@ fn half_a_transaction_is_left_behind() {
         let half = (0..parts).map(|_| long.put()).last().unwrap();
         until("they have it", || [&a, &b].iter().all(|node| node.log.persisted() == half));
         until("it is persistent at all places that count", || primary.primary.commit().reached().get() == half);
-        assert_eq!(primary.primary.commit().committed().get(), end);
+        assert_eq!(primary.primary.commit().committed(), end);
         drop(primary);
         a.shows(end);
         assert_eq!(a.standby.visible().get(), end);
