@@ -92,9 +92,7 @@ pub enum SendError {
         patience: Duration,
     },
     /// The other side has no such memory.
-    #[error(
-        "{length} bytes at {offset} of region {region} are outside the memory that {peer} has offered, or not whole words"
-    )]
+    #[error("{length} bytes at {offset} of region {region} are outside what {peer} has offered, or not whole words")]
     OutOfBounds {
         /// The other side.
         peer: SocketAddr,

@@ -111,7 +111,8 @@ pub enum PromoteError {
     /// The primary may have changed its in-sync set, and nobody who would know was heard.
     #[error(
         "only {heard} of {needed} required members of the in-sync set answered: the primary may have continued \
-         without this node, so acknowledged commits might be lost; bring more of the in-sync set back{members}, or force the take-over{unreachable}"
+         without this node, so acknowledged commits might be lost; bring \
+         more of the in-sync set back{members}, or force the take-over{unreachable}"
     )]
     SetUncertain {
         /// How many members of the newest known in-sync set answered, this node included if it is

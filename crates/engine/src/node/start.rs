@@ -104,8 +104,8 @@ pub enum StartError {
     Begin(#[from] BeginError),
     /// Others may have gone on without this node.
     #[error(
-        "this node was the primary, and others may have continued without it: {0}. Start the others; if they do not know each other, name them in \
-         `peers`; `force-reign` makes it the primary all the same, and may lose acknowledged commits"
+        "this node was the primary, and others may have continued without it: {0}. Start the others; \
+         if they do not know each other, name them in `peers`; `force-reign` makes it the primary all the same, and may lose acknowledged commits"
     )]
     Unheard(Box<super::PromoteError>),
     /// The node has a log and no certificate.
