@@ -21,7 +21,7 @@ use crate::{LogBytes, ReplayError, Target};
 const AT_ONCE: usize = 256;
 
 /// The log's bytes as a source of versions.
-pub(crate) struct Records<'l>(pub(crate) &'l dyn LogBytes);
+pub struct Records<'l>(pub &'l dyn LogBytes);
 
 impl RecordSource for Records<'_> {
     fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {

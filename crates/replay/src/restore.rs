@@ -144,8 +144,8 @@ impl Restoration {
             // A primary's log is not cut any more: what it says was dropped, nobody will see.
             enter_tables(&self.catalog, guard, block, self.target == Target::Announce)?;
         }
-        if block.header().kind == BlockKind::Command {
-            return Err(ReplayError::Command { at: block.stamp() });
+        if block.header().kind == BlockKind::Inputs {
+            return Err(ReplayError::Inputs { at: block.stamp() });
         }
         for record in block.records() {
             let header = &record.header;

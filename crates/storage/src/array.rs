@@ -151,6 +151,14 @@ impl IndirectionArray {
         Self { directory: allocate(DIRECTORY), chunks: AtomicUsize::new(0) }
     }
 
+    /// Whether it has no word yet. Whoever knows of a word by synchronization with its writer is
+    /// told that it has one.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        // Relaxed: see above; nothing is read on the strength of it.
+        self.chunks.load(Ordering::Relaxed) == 0
+    }
+
     /// The word of `rid`, if its chunk exists.
     #[inline]
     pub fn get(&self, rid: Rid) -> Option<&AtomicU64> {

@@ -38,7 +38,7 @@ pub use self::error::CatalogError;
 use crate::{
     definition::{IndexDefinition, IndexState, KeyPart, TableDefinition},
     reclaim::Guard,
-    table::{Content, Index, IndexList, Table},
+    table::{Index, IndexList, Table},
 };
 
 /// The name of the catalog table.
@@ -97,8 +97,6 @@ pub struct Catalog {
     slots: Box<[OnceLock<Slots>]>,
     own: Arc<Table>,
     state: RwLock<State>,
-    /// Whether tables that enter from now on look at what replay announces.
-    consult_replay: AtomicBool,
     /// How many tables and indexes were dropped and still have their content.
     dropped: AtomicUsize,
     /// Whether indexes may have come that this node has yet to fill.
@@ -126,9 +124,8 @@ impl Catalog {
         let definition = TableDefinition::new(CATALOG, vec![name]);
         let catalog = Self {
             slots: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
-            own: Arc::new(Table::new(Fid::CATALOG, definition, false).expect("its definition is one")),
+            own: Arc::new(Table::new(Fid::CATALOG, definition).expect("its definition is one")),
             state: RwLock::new(State::default()),
-            consult_replay: AtomicBool::new(false),
             dropped: AtomicUsize::new(0),
             unfilled: AtomicBool::new(false),
             changes: [AtomicU64::new(0), AtomicU64::new(0)],
@@ -198,18 +195,8 @@ impl Catalog {
         &self.own
     }
 
-    /// This node is a standby: readers of all tables, now and later, look at what replay announces.
-    pub fn consult_replay(&self, guard: &Guard<'_>) {
-        // Under the lock, so that no table enters between the two steps.
-        let state = self.write();
-        self.consult_replay.store(true, Ordering::SeqCst);
-        let contents = state.entries.values().filter_map(|entry| entry.table.as_ref()?.content(guard));
-        contents.for_each(Content::consult_replay);
-    }
-
-    fn make(&self, fid: Fid, definition: TableDefinition) -> Result<Arc<Table>, CatalogError> {
-        let table = Table::new(fid, definition, self.consult_replay.load(Ordering::SeqCst));
-        Ok(Arc::new(table.map_err(CatalogError::Definition)?))
+    fn make(fid: Fid, definition: TableDefinition) -> Result<Arc<Table>, CatalogError> {
+        Ok(Arc::new(Table::new(fid, definition).map_err(CatalogError::Definition)?))
     }
 
     /// Puts a table into its slot, which is empty.
@@ -286,7 +273,7 @@ impl Catalog {
             return Ok(());
         }
         let states: Vec<IndexState> = definition.indexes.iter().map(|index| index.state).collect();
-        let table = self.make(fid, definition)?;
+        let table = Self::make(fid, definition)?;
         if states.iter().any(|state| *state != IndexState::Ready) {
             // From a checkpoint: whatever comes now will be entered into all of them.
             Self::set_states(guard, &table, &states, made_at);
@@ -392,7 +379,7 @@ impl Catalog {
     ) -> Result<Arc<Table>, CatalogError> {
         definition.validate().map_err(CatalogError::Definition)?;
         let first = TableDefinition::new(&definition.name, definition.indexes[..1].to_vec());
-        let table = self.make(fid, first)?;
+        let table = Self::make(fid, first)?;
         self.put(state, &table, Stamp::ZERO, dropped_at);
         Ok(table)
     }

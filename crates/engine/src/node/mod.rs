@@ -14,7 +14,6 @@
 mod adapters;
 pub mod archive;
 mod checkpoint;
-mod commands;
 mod config;
 mod ground;
 mod janitor;
@@ -48,10 +47,10 @@ use thiserror::Error;
 
 pub use freshet_replication::{standby::ReplayMode, status::LinkStatus};
 
+pub(crate) use self::adapters::LiveReplay;
 use self::{checkpoint::Checkpointing, reign::Reign, standby::Following};
 pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
-    commands::CommandExecutor,
     config::{
         Apply, CheckpointSettings, DivideBy, Domain, FabricEncryption, FabricSettings, GroupCommit, LogSettings,
         NodeConfig, NudgeBy, OnLoss, SettingError,

@@ -14,7 +14,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -44,7 +44,6 @@ use super::{
     Composition, Node, PromoteError, ReplayMode, Role, Shipping,
     adapters::{LiveReplay, ReceivedLog},
     checkpoint::{self, Checkpointing},
-    commands::{CommandExecutor, Executors},
     config::{Apply, NodeConfig, SettingError},
     ground::{BufferInUse, Ground},
     janitor::{Janitor, JanitorThread},
@@ -52,7 +51,11 @@ use super::{
     reign::{Reign, Throne},
     standby::Following,
 };
-use crate::{Database, source::LogSource};
+use crate::{
+    Database,
+    scheme::{self, command::CommandExecutor},
+    source::LogSource,
+};
 
 /// How long the primary may take to say which cluster it is of.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -342,33 +345,19 @@ impl Parts {
         let bytes: Arc<dyn LogBytes> = Arc::clone(&source) as _;
         // Without the log up to there, the checkpoint is no state of the database.
         let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
-        let apply = match config.apply {
-            Apply::Fresh => freshet_replay::Apply::Fresh,
-            Apply::Full => freshet_replay::Apply::Full,
-            Apply::Command => freshet_replay::Apply::Command,
-        };
-        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor, apply));
+        let replaying = scheme::replaying(&config, executor)?;
+        let works_on = scheme::Ground { participants: Arc::clone(&participants), source: Arc::clone(&source), floor };
+        let redo = || replaying.redo(&works_on);
+        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor, &redo));
         let janitor = Arc::new(Janitor::new(deleted));
         let messages = Arc::new(Messages::starting(end));
-        let late_core = Arc::new(OnceLock::new());
-        let executors = match (config.apply, executor) {
-            (Apply::Command, Some(executor)) => {
-                let started = Executors::start(config.replay_threads, &executor, &late_core, replay.meter());
-                Some(started.map_err(StartError::System)?)
-            }
-            (Apply::Command, None) => {
-                return Err(StartError::Config("apply = \"command\": no executor of commands was given".into()));
-            }
-            _ => None,
-        };
-        let executes = executors.is_some();
-        let target = LiveReplay {
+        let live = LiveReplay {
             replay: Arc::clone(&replay),
             janitor: Arc::clone(&janitor),
             messages: Arc::clone(&messages),
             end: AtomicU64::new(end.0),
-            executors,
         };
+        let target = replaying.target(live).map_err(StartError::System)?;
         let directory = ground.directory.as_ref().map(|directory| directory.path().to_owned());
         let log = Arc::new(ReceivedLog::new(log, receiver, directory, config.log.buffer_bytes, floor));
         let starting = Starting {
@@ -389,21 +378,12 @@ impl Parts {
             relay: config.relay()?,
             ..StandbyConfig::default()
         };
-        let standby =
-            Standby::start(starting, standby_config, Arc::clone(&log) as _, Arc::new(target), ground.terms.clone())
-                .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
+        let standby = Standby::start(starting, standby_config, Arc::clone(&log) as _, target, ground.terms.clone())
+            .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
         let visible = Arc::clone(standby.visible());
         source.limit_to(Arc::clone(&visible));
-        replay.set_view(&visible);
-        if executes {
-            // Whoever executes makes versions beyond the read view; they are not taken back anyway.
-            source.unlimited();
-        }
         let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _, messages);
-        let _ = late_core.set(Arc::clone(&core));
-        let participant = core.participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
-        core.catalog.consult_replay(&participant.pin_without_snapshot());
-        drop(participant);
+        replaying.composed(&core, &source);
         let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(StartError::System)?;
         endpoint.set_service(Some(standby.service()));
         let composition = Composition::Standby(Following { standby, log, janitor });

@@ -321,7 +321,7 @@ impl Receiver {
         let (mut at, mut plain) = (received, true);
         while at < to {
             let header = self.check_block(at, to).map_err(|cause| AcceptError::Block { at, cause })?;
-            plain &= !matches!(header.kind, BlockKind::Schema | BlockKind::Command);
+            plain &= !matches!(header.kind, BlockKind::Schema | BlockKind::Inputs);
             at = header.end();
         }
         self.received_to(to);

@@ -51,15 +51,12 @@ impl Table {
     /// The longest row, in bytes.
     pub const MAX_ROW: usize = Version::MAX_ROW;
 
-    /// An empty table. With `consult_replay`, readers look at what replay announces.
+    /// An empty table.
     ///
     /// # Errors
     /// When the definition is not one.
-    pub fn new(fid: Fid, definition: TableDefinition, consult_replay: bool) -> Result<Self, DefinitionError> {
+    pub fn new(fid: Fid, definition: TableDefinition) -> Result<Self, DefinitionError> {
         let content = Box::new(Content::new(fid, &definition)?);
-        if consult_replay {
-            content.consult_replay();
-        }
         let content = AtomicPtr::new(Box::into_raw(content));
         let index_names = RwLock::new(definition.indexes.iter().map(|index| index.name.clone()).collect());
         Ok(Self { fid, definition, dropped_at: AtomicU64::new(NEVER), content, index_names })

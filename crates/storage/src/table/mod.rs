@@ -49,7 +49,7 @@ use std::fmt;
 
 use freshet_base::{
     Fid,
-    sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
+    sync::{AtomicPtr, AtomicU64, Ordering},
 };
 
 use self::free::FreeIds;
@@ -81,9 +81,8 @@ pub struct Content {
     fid: Fid,
     name: Box<str>,
     data: IndirectionArray,
+    /// May be ahead of `data`. Empty on a node that has never been a standby.
     replay: IndirectionArray,
-    /// Whether `replay` may be ahead of `data`: on a standby, and on a primary that was one.
-    consult_replay: AtomicBool,
     indexes: AtomicPtr<IndexList>,
     next_rid: AtomicU64,
     free: FreeIds,
@@ -105,7 +104,6 @@ impl Content {
             indexes: IndexList::new(definition).publish(),
             data: IndirectionArray::new(),
             replay: IndirectionArray::new(),
-            consult_replay: AtomicBool::new(false),
             next_rid: AtomicU64::new(0),
             free: FreeIds::default(),
         })

@@ -6,7 +6,7 @@
 
 use freshet_base::{
     Fid, RecordKind, Rid, Stamp,
-    sync::{Arc, AtomicBool, AtomicU64, Ordering, thread},
+    sync::{Arc, AtomicU64, Ordering, thread},
 };
 
 use super::{
@@ -41,7 +41,6 @@ impl Scene {
                 name: "bare".into(),
                 data: IndirectionArray::new(),
                 replay: IndirectionArray::new(),
-                consult_replay: AtomicBool::new(false),
                 indexes: IndexList::of(Vec::new()).publish(),
                 next_rid: AtomicU64::new(0),
                 free: FreeIds::default(),
@@ -69,7 +68,6 @@ impl Scene {
         scene.log.append(10, RID, RecordKind::Insert, None, b"ten");
         scene.log.append(20, RID, RecordKind::Update, Some(10), b"twenty");
         scene.log.append(30, RID, RecordKind::Update, Some(20), b"thirty");
-        scene.table.consult_replay();
         scene
     }
 
@@ -367,7 +365,6 @@ fn a_reader_takes_no_id_from_those_that_are_free() {
         let scene = Scene::new();
         scene.log.append(10, RID, RecordKind::Insert, None, b"ten");
         scene.log.append(20, RID, RecordKind::Delete, Some(10), b"ten");
-        scene.table.consult_replay();
         for address in [10, 20] {
             assert!(scene.table.replay_store(RID, Stamp(address), false));
         }

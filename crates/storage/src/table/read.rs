@@ -107,7 +107,7 @@ impl Content {
         loop {
             // Acquire: pairs with the release of whoever installed what the word points to.
             let word = self.data.get(rid).map_or(Word::EMPTY, |word| Word(word.load(Ordering::Acquire)));
-            let result = if self.consult_replay.load(Ordering::Relaxed) && self.is_behind(word, rid, context) {
+            let result = if !self.replay.is_empty() && self.is_behind(word, rid, context) {
                 self.catch_up(guard, word, rid, context)
             } else {
                 Ok(false)

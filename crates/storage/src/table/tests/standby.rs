@@ -51,7 +51,6 @@ impl Standby {
             (90, Update, Some(80), b"a90"),
         ];
         let table = table();
-        table.consult_replay();
         let owners = Owners::new(4);
         let standby =
             Self { table, log: FakeLog::new(), owners, participants: Participants::new(16), rid: RID, full, records };
