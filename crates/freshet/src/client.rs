@@ -37,13 +37,13 @@ pub enum ClientError {
         cause: String,
     },
     /// The connection ended before the answer came.
-    #[error("the connection to {address} was lost: what was under way may or may not have been done")]
+    #[error("the connection to {address} was lost: the request may or may not have been carried out")]
     Lost {
         /// To whom.
         address: String,
     },
     /// No answer came in time.
-    #[error("no answer from {address} within {waited:?}: what was asked for may or may not be done")]
+    #[error("no answer from {address} within {waited:?}: the request may or may not be carried out")]
     Silent {
         /// From whom.
         address: String,
@@ -65,7 +65,7 @@ pub enum ClientError {
     #[error("{0}")]
     Open(String),
     /// The node answered something else than was asked.
-    #[error("{address} answered with something unexpected: {answer}")]
+    #[error("unexpected answer from {address}: {answer}")]
     Unexpected {
         /// Who.
         address: String,
@@ -100,8 +100,7 @@ fn reach(address: SocketAddr, credentials: Option<&Path>, patience: Duration) ->
         }
         // First of all, whether the node answers at all.
         drop(TcpStream::connect_timeout(&address, patience)?);
-        let why =
-            "it is no process of this user on this machine, so --credentials are needed, which `freshet enrol` makes";
+        let why = "it is not a process of this user on this machine, so --credentials are needed (see `freshet enrol`)";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     };
     let credentials = Credentials::read(&Files::in_directory(credentials), freshet_base::ClusterId(0));

@@ -59,7 +59,7 @@ pub enum TlsError {
     #[error(transparent)]
     OpenKey(#[from] OpenKey),
     /// The authorities for clients' certificates cannot be used.
-    #[error("clients' certificates cannot be checked by {path}: {cause}")]
+    #[error("cannot check clients' certificates against {path}: {cause}")]
     Authorities {
         /// Where they should be.
         path: PathBuf,

@@ -128,7 +128,7 @@ pub enum PointInTimeError {
         ours: ClusterId,
     },
     /// No checkpoint and log reach that moment.
-    #[error("nothing here reaches that moment: {0}")]
+    #[error("nothing here reaches back to that moment: {0}")]
     OutOfReach(String),
 }
 

@@ -31,13 +31,13 @@ const LOOK: Duration = Duration::from_millis(5);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LockWaitError {
     /// Transactions wait for one another in a circle: this one must be rolled back.
-    #[error("deadlock: transactions wait for one another, this one must be rolled back")]
+    #[error("deadlock: transactions wait for each other; this one must be rolled back")]
     Deadlock,
     /// The holder was not done in time.
-    #[error("another transaction holds the record, and was not done in time")]
+    #[error("lock timeout: another transaction still holds the record")]
     Deadline,
     /// Whoever asked does not want it any more.
-    #[error("the wait for a record was given up")]
+    #[error("the wait for a record was cancelled")]
     Cancelled,
 }
 

@@ -106,7 +106,7 @@ impl Reign {
             stamp = start.0,
             safety = %config.safety,
             standbys = config.standbys,
-            "this node reigns"
+            "this node is the primary"
         );
         Ok(Self { log, shipping, watch, janitor })
     }

@@ -83,8 +83,7 @@ impl Prepared {
     ) -> Result<Connected, OpenError> {
         let missing = |why: &str| OpenError::Missing { kind: FabricKind::Shm, why: why.to_owned() };
         let passage = connection.take_passage();
-        let passage =
-            passage.ok_or_else(|| missing("the other side is no process of this machine and of this user"))?;
+        let passage = passage.ok_or_else(|| missing("the other node is not a process of this user on this machine"))?;
         let files = self.regions.iter().filter_map(|region| region.file()).map(|(file, _)| file);
         let files: Vec<_> = files.chain([self.bell.file().expect("it is a mapping of a file").0]).collect();
         local::pass(&passage, &files).map_err(OpenError::Attach)?;

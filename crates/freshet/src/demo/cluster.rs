@@ -183,7 +183,7 @@ impl Cluster {
             }
             let bytes = units::bytes(std::fs::metadata(tail)?.len());
             teller.say(format!(
-                "{name} had {blocks} blocks that nobody was told of: they are cut off, and saved in a file of {bytes}"
+                "{name} had {blocks} blocks that no client was told of: they are cut off, and saved in a file of {bytes}"
             ));
         }
         if tails.is_empty() {

@@ -110,7 +110,7 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     ));
     let first = load.first_acknowledged_since(&interruption, PATIENCE)?;
     teller.say(format!(
-        "the clients go on there: first acknowledgement {:.0} ms after the kill",
+        "the clients continue there: first acknowledgement {:.0} ms after the kill",
         first.saturating_duration_since(killed).as_secs_f64() * 1e3
     ));
     if let Some(psql) = &psql {

@@ -48,8 +48,9 @@ impl Psql {
                 Err(Failure::new(format!("psql cannot be started: {cause}")))
             }
             _ => {
-                teller
-                    .say("psql is not installed (package postgresql-client): the demo goes on without an SQL session");
+                teller.say(
+                    "psql is not installed (package postgresql-client): the demo continues without an SQL session",
+                );
                 Ok(None)
             }
         }

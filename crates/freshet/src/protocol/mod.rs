@@ -213,13 +213,13 @@ pub enum FrameError {
     #[error("the connection broke: {0}")]
     Broken(#[from] io::Error),
     /// A frame is longer than allowed.
-    #[error("a frame of {length} bytes is longer than the {MAX_FRAME} that are allowed")]
+    #[error("a frame of {length} bytes exceeds the maximum of {MAX_FRAME}")]
     TooLong {
         /// Its length.
         length: usize,
     },
     /// A frame is not what it should be.
-    #[error("a frame of {length} bytes cannot be understood: {cause}")]
+    #[error("cannot decode a frame of {length} bytes: {cause}")]
     Malformed {
         /// Its length.
         length: usize,

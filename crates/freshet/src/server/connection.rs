@@ -97,7 +97,7 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take() {
-            let reason = "the node could not go on with this request: its outcome is open".to_owned();
+            let reason = "the node could not finish this request: its outcome is open".to_owned();
             connection.append(self.id, Answer::OutcomeOpen { reason });
             connection.flush();
         }

@@ -397,7 +397,7 @@ impl<'w> Session<'w> {
             let Shared { catalog, sequences, locks, .. } = &*self.shared;
             if let Err(cause) = self.effects.settle(self.worker, catalog, sequences, locks) {
                 // It is found again when the node starts.
-                tracing::warn!(%cause, "what a statement has left could not be removed; it is found when the node starts");
+                tracing::warn!(%cause, "what a statement has left behind could not be removed; the next start of the node removes it");
             }
         }
         self.locks.release();

@@ -433,7 +433,7 @@ impl Shared {
         let was_fenced = self.is_fenced();
         self.apply(Event::Contested { term, yields });
         if !was_fenced && self.is_fenced() {
-            tracing::warn!(term = term.0, "this primary stands down, having committed nothing in its term");
+            tracing::warn!(term = term.0, "this primary resigns, having committed nothing in its term");
             self.feeds.end();
         }
     }

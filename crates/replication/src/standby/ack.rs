@@ -81,13 +81,14 @@ pub(super) fn run(shared: &Arc<Shared>) {
     while !shared.stopping() {
         match shared.log.wait_persisted(seen.plus(1), Some(Instant::now() + PATIENCE)) {
             Ok(true) => {
+                // Looked up first: what becomes persistent after it is another turn's.
+                seen = shared.log.durable();
                 shared.acknowledge(false);
                 stint.note();
             }
-            Ok(false) => {}
+            // Less than before, if the log was cut.
+            Ok(false) => seen = seen.min(shared.log.durable()),
             Err(error) => return shared.follow.fail(error.to_string()),
         }
-        // Less than before, if the log was cut.
-        seen = shared.log.durable();
     }
 }

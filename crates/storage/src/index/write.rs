@@ -20,7 +20,7 @@ pub enum InsertError<E> {
     #[error(transparent)]
     KeyTooLong(#[from] KeyTooLong),
     /// The caller refused it, for what it found beside it.
-    #[error("refused for the sake of a pair with the same key: {0}")]
+    #[error("conflicts with an existing entry: {0}")]
     Refused(E),
 }
 
