@@ -28,7 +28,7 @@ pub use self::{
     fill::Records,
     pool::{PersistShare, Replay, ReplayStatistics},
     redo::{Announce, Redo},
-    restore::{Collector, Restoration, Target},
+    restore::{Collector, Restoration, Restore, Target},
 };
 
 /// The bytes of the log.

@@ -26,9 +26,7 @@ impl Worker {
         mut procedure: impl FnMut(&Transaction<'_>) -> Result<T, ProcedureError>,
     ) -> Result<(T, Ticket), ProcedureError> {
         let mut backoff = Backoff::new();
-        if let Some(primary) = self.core().snapshots.primary() {
-            primary.gate.wait_for_room(None);
-        }
+        self.core().snapshots.wait_for_room(None);
         for tries in 1.. {
             let transaction = self.begin(isolation);
             let error = match procedure(&transaction) {
