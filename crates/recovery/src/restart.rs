@@ -449,7 +449,7 @@ fn divide<T: Send, E: Send>(
     let items = Mutex::new(items);
     let failed = Mutex::new(None);
     let next = || {
-        // Nobody goes on when one has failed.
+        // Nobody continues when one has failed.
         if failed.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
             return None;
         }

@@ -81,7 +81,7 @@ impl Applier {
         Self { catalog, log, checkpoint_end, buffer: Vec::new(), key: KeyBuffer::new(), spare: Spare::default(), redo }
     }
 
-    /// Replays `parts`, each of which begins and ends at block boundaries, until they have given
+    /// Replays `parts`, which begin and end at block boundaries, until they have given
     /// [`AT_ONCE`] bytes of keys; returns whether some may be left.
     pub(crate) fn parts<'p>(
         &mut self,

@@ -15,8 +15,9 @@
 //! # Access protocol
 //!
 //! `slots` holds, by file id, a table whose count includes the slot, or null. A slot changes under
-//! the lock of `state`; who takes a table out retires the slot's share of it, so whoever found it
-//! there under a guard may use it for as long as that lives. Everything else is behind the lock.
+//! the lock of `state`; who takes a table out retires the slot's share of it, so a thread that
+//! found it there under a guard may use it for as long as that lives. Everything else is behind the
+//! lock.
 
 mod changes;
 mod error;
@@ -104,7 +105,7 @@ pub struct Catalog {
     /// How many transactions that change tables have begun to commit, and how many of them are
     /// through with that.
     changes: [AtomicU64; 2],
-    /// Tables of which this node is building an index, as the primary.
+    /// Tables for which this node, as the primary, is building an index.
     builds: Mutex<HashSet<Fid>>,
 }
 

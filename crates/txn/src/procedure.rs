@@ -46,8 +46,8 @@ impl Worker {
             if tries == RETRIES {
                 return Err(ProcedureError::Exhausted { tries, last: Box::new(error) });
             }
-            // Whoever holds the record may have lost the processor: after some quick tries, let it
-            // have this one.
+            // The thread that holds the record may have lost the processor: after some quick tries,
+            // let it have this one.
             match tries {
                 ..QUICK => backoff.pause(),
                 _ => std::thread::sleep(Duration::from_micros(50) * (tries - QUICK + 1).min(20)),

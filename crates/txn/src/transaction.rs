@@ -374,8 +374,8 @@ impl<'w> Transaction<'w> {
             let _ = leaves.get(&self.guard, content.fid(), index, key, visit);
             removed = leaves.take_removed();
             if matches!(result, Ok(Some(_))) && definition.unique {
-                // Whoever puts another record under this key must delete this one, which we have
-                // read.
+                // A transaction that puts another record under this key must delete this one, which
+                // we have read.
                 leaves.truncate(first);
             } else {
                 let range = ScannedRange::key(content.fid(), index, key, first, leaves);
@@ -691,7 +691,7 @@ impl<'w> Transaction<'w> {
     }
 
     /// Gives a record a new row. When that changes one of its keys, the record is deleted and
-    /// inserted anew; the id that it has from then on is returned.
+    /// inserted again; the id that it has from then on is returned.
     ///
     /// # Errors
     /// [`WriteError::Conflict`] when another transaction changed it since the snapshot, or is about

@@ -97,18 +97,18 @@ pub enum StartError {
     #[error(transparent)]
     Buffer(#[from] BufferError),
     /// The primary's checkpoint cannot be fetched.
-    #[error("cannot fetch a checkpoint to begin with: {0}")]
+    #[error("cannot fetch a checkpoint: {0}")]
     Fetch(#[from] FetchError),
     /// The primary to join cannot be asked which cluster it is of.
     #[error("cannot join: {0}")]
     Join(#[from] CallError),
     /// The new term cannot begin.
-    #[error("cannot reign: {0}")]
+    #[error("cannot become the primary: {0}")]
     Begin(#[from] BeginError),
     /// Others may have gone on without this node.
     #[error(
-        "this node was the primary, and others may have gone on without it: {0}. Start the others, and if they do not know one another name them in \
-         `peers`; `force-reign` reigns all the same, and may lose acknowledged commits"
+        "this node was the primary, and others may have continued without it: {0}. Start the others; \
+         if they do not know each other, name them in `peers`; `force-reign` makes it the primary all the same, and may lose acknowledged commits"
     )]
     Unheard(Box<super::PromoteError>),
     /// The node has a log and no certificate.

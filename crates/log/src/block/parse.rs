@@ -14,7 +14,7 @@ pub enum BlockError {
     #[error("zeros where a block should start")]
     Empty,
     /// The bytes end before the block does.
-    #[error("the block needs {need} bytes, only {have} are there")]
+    #[error("the block needs {need} bytes, but only {have} are left")]
     Truncated {
         /// Length of the block, or of a header when that is not known.
         need: u64,
@@ -22,7 +22,7 @@ pub enum BlockError {
         have: u64,
     },
     /// No block has this length.
-    #[error("{0} is no length of a block")]
+    #[error("invalid block length {0}")]
     Length(u32),
     /// Written by another version of Freshet.
     #[error("block format {found}, this version reads {FORMAT}: use the version that wrote it")]
@@ -42,7 +42,7 @@ pub enum BlockError {
         at: Stamp,
     },
     /// The bytes are not those that were written.
-    #[error("checksum {computed:08x}, the header says {stored:08x}")]
+    #[error("checksum mismatch: computed {computed:08x}, stored {stored:08x}")]
     Checksum {
         /// CRC-32C of the bytes.
         computed: u32,
@@ -50,7 +50,7 @@ pub enum BlockError {
         stored: u32,
     },
     /// The checksum holds, yet a record's header contradicts the block.
-    #[error("the record at distance {0} contradicts its block")]
+    #[error("the record at offset {0} of the block is invalid")]
     Record(u32),
 }
 

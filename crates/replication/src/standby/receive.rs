@@ -62,14 +62,14 @@ pub enum SessionError {
     Refused(Refusal),
     /// Commits may count on this node, which must then follow the primary itself.
     #[error(
-        "this standby was in the in-sync set, and has to follow the primary, not a relay, until it is on record that it is out"
+        "this standby is in the in-sync set: it must follow the primary, not a relay, until a recorded set leaves it out"
     )]
     Counted {
         /// Where that is, if known.
         primary: Option<String>,
     },
     /// This node is told to do something else.
-    #[error("this standby is told to follow another node, or to rest")]
+    #[error("this standby was told to follow another node, or to stop following")]
     Interrupted,
     /// This node cannot go on.
     #[error("{0}")]
