@@ -1,7 +1,7 @@
 //! A client's end of a connection to a node.
 //!
-//! Requests are sent as they come; a thread reads the answers and gives each to whoever waits for
-//! it, with the time at which it arrived.
+//! Requests are sent as they come; a thread reads the answers and gives each to the thread that
+//! waits for it, with the time at which it arrived.
 
 use std::{
     collections::HashMap,
@@ -205,7 +205,7 @@ impl Client {
         })
     }
 
-    /// Ends the connection: whoever waits for an answer hears that it is lost.
+    /// Ends the connection: a thread that waits for an answer hears that it is lost.
     pub fn close(&self) {
         lock(&self.stream).shut_down(Shutdown::Both);
     }

@@ -27,7 +27,7 @@ fn what_a_partitioned_primary_sends_is_refused() {
     let writer = Writer::start(connect(&old), 1);
     writer.wait_for(200);
 
-    // It stands still in the middle of its work, and the world goes on without it.
+    // It stands still in the middle of its work, and the world continues without it.
     old.pause();
     let (term, at) = connect(&new).promote(false, SOON).unwrap();
     assert_eq!(status(&new)["role"], "primary");

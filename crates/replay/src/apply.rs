@@ -81,7 +81,7 @@ impl Applier {
         Self { catalog, log, checkpoint_end, buffer: Vec::new(), key: KeyBuffer::new(), spare: Spare::default(), redo }
     }
 
-    /// Replays `parts`, each of which begins and ends at block boundaries, until they have given
+    /// Replays `parts`, which begin and end at block boundaries, until they have given
     /// [`AT_ONCE`] bytes of keys; returns whether some may be left.
     pub(crate) fn parts<'p>(
         &mut self,
@@ -138,7 +138,7 @@ impl Applier {
             let stamp = from.plus(at as u64);
             let block = Block::parse(&bytes[at..], stamp).map_err(|cause| ReplayError::Block { at: stamp, cause })?;
             if block.header().kind == BlockKind::Schema {
-                enter_tables(&self.catalog, guard, &block, true)?;
+                enter_tables(&self.catalog, guard, &block)?;
             }
             if block.header().kind == BlockKind::Inputs {
                 self.redo.inputs(&block)?;
@@ -221,21 +221,11 @@ impl Applier {
     }
 }
 
-/// Makes, changes and drops the tables that a block's catalog records say. With `keeps`, tables and
-/// indexes that are dropped stay for those who do not see that.
-pub(crate) fn enter_tables(
-    catalog: &Catalog,
-    guard: &Guard<'_>,
-    block: &Block<'_>,
-    keeps: bool,
-) -> Result<(), ReplayError> {
+/// Makes, changes and drops the tables that a block's catalog records say.
+pub(crate) fn enter_tables(catalog: &Catalog, guard: &Guard<'_>, block: &Block<'_>) -> Result<(), ReplayError> {
     for record in block.records().filter(|record| record.header.fid == Fid::CATALOG) {
-        let (rid, at) = (record.header.rid, record.address);
-        let entered = match record.header.kind {
-            RecordKind::Delete => catalog.drop_row(guard, rid, record.row, at, keeps),
-            RecordKind::Update => catalog.alter_row(guard, rid, record.row, at, keeps),
-            RecordKind::Insert => catalog.enter_row(guard, rid, record.row, at),
-        };
+        let RecordRef { header, address: at, row } = record;
+        let entered = catalog.replay(guard, header.kind, header.rid, row, at);
         entered.map_err(|cause| ReplayError::Catalog { at, cause })?;
     }
     Ok(())

@@ -1,10 +1,10 @@
 //! One replay function, over any range of the log: for restart, for a joining
 //! standby, and for a live one.
 //!
-//! Replay stores addresses, it makes no versions (Query Fresh, section 3.4.1), unless a scheme gives
-//! it another [`Redo`]. It is idempotent and order-free: for each record the larger address wins,
-//! so several threads may replay parts of a range side by side (section 3.4.2), and ranges may
-//! overlap.
+//! Replay stores addresses, it makes no versions (Query Fresh, section 3.4.1), unless a scheme
+//! gives it another [`Redo`]. It is idempotent and order-free: for each record the larger address
+//! wins, so several threads may replay parts of a range side by side (section 3.4.2), and ranges
+//! may overlap.
 //!
 //! [`Replay`] does it while readers run, [`Restoration`] before there are any.
 #![forbid(unsafe_code)]
@@ -28,7 +28,7 @@ pub use self::{
     fill::Records,
     pool::{PersistShare, Replay, ReplayStatistics},
     redo::{Announce, Redo},
-    restore::{Collector, Restoration, Target},
+    restore::{Collector, Restoration, Restore, Target},
 };
 
 /// The bytes of the log.

@@ -18,7 +18,7 @@ pub trait Redo: Send {
     /// See [`ReplayError`].
     fn record(&mut self, guard: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> Result<bool, ReplayError>;
 
-    /// A transaction comes of which the log has the inputs alone.
+    /// A transaction comes whose inputs alone are in the log.
     ///
     /// # Errors
     /// [`ReplayError::Inputs`], unless somebody is going to execute it again.

@@ -15,8 +15,9 @@
 //! # Access protocol
 //!
 //! `slots` holds, by file id, a table whose count includes the slot, or null. A slot changes under
-//! the lock of `state`; who takes a table out retires the slot's share of it, so whoever found it
-//! there under a guard may use it for as long as that lives. Everything else is behind the lock.
+//! the lock of `state`; who takes a table out retires the slot's share of it, so a thread that
+//! found it there under a guard may use it for as long as that lives. Everything else is behind the
+//! lock.
 
 mod changes;
 mod error;
@@ -32,7 +33,7 @@ use std::{
     },
 };
 
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, RecordKind, Rid, Stamp};
 
 pub use self::error::CatalogError;
 use crate::{
@@ -104,7 +105,7 @@ pub struct Catalog {
     /// How many transactions that change tables have begun to commit, and how many of them are
     /// through with that.
     changes: [AtomicU64; 2],
-    /// Tables of which this node is building an index, as the primary.
+    /// Tables for which this node, as the primary, is building an index.
     builds: Mutex<HashSet<Fid>>,
 }
 
@@ -342,20 +343,29 @@ impl Catalog {
         content.set_indexes(guard, IndexList::of(made.collect()));
     }
 
-    /// The table that `row`, record `rid` of the catalog, describes was changed at `at`: indexes
-    /// have come, or are further than they were. With `keeps`, those that are dropped stay for
-    /// snapshots below; else nobody can have one, and they are given up at once.
+    /// Does what a record of the catalog says, which was committed at `at`: the table that its row
+    /// describes is made, changed or dropped. Records may come in any order, and more than once.
     ///
     /// # Errors
     /// See [`CatalogError`].
-    pub fn alter_row(
+    pub fn replay(
         &self,
         guard: &Guard<'_>,
+        kind: RecordKind,
         rid: Rid,
         row: &[u8],
         at: Stamp,
-        keeps: bool,
     ) -> Result<(), CatalogError> {
+        match kind {
+            RecordKind::Insert => self.enter_row(guard, rid, row, at),
+            RecordKind::Update => self.alter_row(guard, rid, row, at),
+            RecordKind::Delete => self.drop_row(guard, rid, row, at),
+        }
+    }
+
+    /// Indexes have come, or are further than they were. Those that are dropped stay for snapshots
+    /// below.
+    fn alter_row(&self, guard: &Guard<'_>, rid: Rid, row: &[u8], at: Stamp) -> Result<(), CatalogError> {
         let (fid, definition) = Self::definition_of(rid, row)?;
         let mut state = self.write();
         let known = state.entries.get(&fid).map(|entry| entry.table.clone());
@@ -365,7 +375,7 @@ impl Catalog {
             Some(None) => return Ok(()),
             None => self.put_unmade(&mut state, fid, &definition, None)?,
         };
-        self.alter(guard, &table, &definition, at, keeps)
+        self.alter(guard, &table, &definition, at)
     }
 
     /// Puts a table into its slot whose making is still to come, if it comes at all. Which of its
@@ -390,7 +400,6 @@ impl Catalog {
         table: &Table,
         definition: &TableDefinition,
         at: Stamp,
-        keeps: bool,
     ) -> Result<(), CatalogError> {
         let Some(content) = table.content(guard) else { return Ok(()) };
         let there = content.indexes(guard);
@@ -410,10 +419,6 @@ impl Catalog {
             let Some(index) = &indexes[number] else { continue };
             if index.note(new.state, at) {
                 self.dropped.fetch_add(1, Ordering::Release);
-            }
-            if index.is_dropped() && !keeps {
-                self.dropped.fetch_sub(1, Ordering::Release);
-                indexes[number] = None;
             }
         }
         content.set_indexes(guard, IndexList::of(indexes));
@@ -439,20 +444,8 @@ impl Catalog {
         Ok(Self::definition_of(Rid(0), row)?.1)
     }
 
-    /// The table that `row`, record `rid` of the catalog, describes was dropped at `at`. With
-    /// `keeps`, it stays as it was for snapshots below; else nobody can have one, and it is given
-    /// up at once.
-    ///
-    /// # Errors
-    /// See [`CatalogError`].
-    pub fn drop_row(
-        &self,
-        guard: &Guard<'_>,
-        rid: Rid,
-        row: &[u8],
-        at: Stamp,
-        keeps: bool,
-    ) -> Result<(), CatalogError> {
+    /// A table was dropped. It stays as it was for snapshots below.
+    fn drop_row(&self, guard: &Guard<'_>, rid: Rid, row: &[u8], at: Stamp) -> Result<(), CatalogError> {
         let (fid, definition) = Self::definition_of(rid, row)?;
         let mut state = self.write();
         match state.entries.get_mut(&fid) {
@@ -465,16 +458,10 @@ impl Catalog {
                 }
             }
             // Its making is still to come, if it comes at all.
-            None if keeps => {
-                let table = self.put_unmade(&mut state, fid, &definition, Some(at))?;
-                self.alter(guard, &table, &definition, at, keeps)?;
-            }
             None => {
-                state.entries.insert(fid, Entry { table: None, made_at: Stamp::ZERO, dropped_at: Some(at) });
+                let table = self.put_unmade(&mut state, fid, &definition, Some(at))?;
+                self.alter(guard, &table, &definition, at)?;
             }
-        }
-        if !keeps {
-            self.take(&mut state, guard, fid);
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ use freshet_cluster::{
 use freshet_fabric::tcp::{ListenError, Listener};
 use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
-use freshet_replay::{Deleted, LogBytes, Replay, Target};
+use freshet_replay::{Announce, Deleted, LogBytes, Replay, Restore};
 use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint, call},
@@ -171,7 +171,7 @@ impl Node {
                 devices: &config.checkpoint_devices(),
                 threads: config.replay_threads,
                 participants: &participants,
-                target: if course == Course::Reign { Target::Restore } else { Target::Announce },
+                target: if course == Course::Reign { &Restore } else { &Announce },
             };
             restored = Some(restart.run(&tell)?);
         }
@@ -231,6 +231,10 @@ impl Parts {
         let open = |persistence| Log::open(config.log_config(), persistence, end, term);
         let log = Arc::new(open_log(&config, &ground, open)?);
         source.open(log.reader());
+        let participant = participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
+        // Nothing cuts the log any more: what it says was dropped, nobody will see.
+        catalog.clear_dropped(&participant.pin_without_snapshot(), Stamp::MAX);
+        drop(participant);
         let visible = Arc::new(freshet_base::Watermark::new(end));
         let core =
             Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _, Arc::default());

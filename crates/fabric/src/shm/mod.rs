@@ -10,7 +10,7 @@
 //! a name.
 //!
 //! The TCP connection on which the two met stays open beside it: when it ends, a thread that does
-//! nothing but wait for that wakes whoever sleeps here.
+//! nothing but wait for that wakes the thread that sleeps here.
 //!
 //! A process cannot be kept from storing into memory that it has mapped. So a side that takes its
 //! memory back says so in that memory ([`bell::Bell::revoke`]), and a side that reads, adds or
@@ -109,7 +109,7 @@ impl Prepared {
             bells.0.close();
             bells.1.close();
         };
-        // Nothing is said there; whoever says something is not one of us.
+        // Nothing is said there; a thread that says something is not one of us.
         watch(&stream, |_| false, ended).map_err(system)?;
         let queue = ShmQueue {
             regions: mapped,

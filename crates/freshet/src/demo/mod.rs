@@ -2,7 +2,7 @@
 //!
 //! The story, in order: three nodes start; TPC-C is loaded; somebody works with psql; the mix of
 //! TPC-C runs on the primary while the standbys are read; the primary is killed; a standby is
-//! promoted and the load goes on there; the old primary comes back as a standby; and then
+//! promoted and the load continues there; the old primary comes back as a standby; and then
 //! everything is proved.
 
 mod cluster;

@@ -65,7 +65,7 @@ impl Psql {
         Ok(())
     }
 
-    /// Goes on at the new primary.
+    /// Continues at the new primary.
     pub(crate) fn after(&self, cluster: &Cluster, teller: &Teller) -> Result<(), Failure> {
         self.run(cluster, cluster.primary(), "the new primary", AFTER, teller)
     }

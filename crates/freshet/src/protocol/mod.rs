@@ -1,9 +1,9 @@
 //! The frames between clients and nodes.
 //!
 //! A connection carries frames both ways, each of them a length (u32, little endian, at most
-//! [`MAX_FRAME`]) and so many bytes: a [`Request`] or [`Response`] in postcard's encoding. Requests
-//! bear a number that the client chooses; responses bear the number of their request and come in
-//! any order, so that a client may have many requests under way. The first request is
+//! [`MAX_FRAME`]) and this many bytes: a [`Request`] or [`Response`] in postcard's encoding.
+//! Requests bear a number that the client chooses; responses bear the number of their request and
+//! come in any order, so that a client may have many requests under way. The first request is
 //! [`Ask::Hello`].
 //!
 //! A client's rights are known before the first frame: for a process of the same user on the same

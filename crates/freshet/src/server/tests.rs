@@ -181,7 +181,7 @@ fn request(ask: Ask) -> Vec<u8> {
 }
 
 #[test]
-fn whoever_breaks_the_rules_is_told_and_dismissed() {
+fn those_that_break_the_rules_are_told_and_dismissed() {
     let server = serve();
     let hello = request(Ask::Hello { version: VERSION });
     let too_long = u32::try_from(MAX_FRAME + 1).unwrap().to_le_bytes().to_vec();

@@ -42,13 +42,13 @@ impl Work<'_, '_, '_> {
             Ok(build) => build,
             Err(cause) => {
                 interrupted()?;
-                return Err(failed(cause, info, table).into());
+                return Err(self.schema().concerning(table, failed(cause, info, table)).into());
             }
         };
         let number = build.number();
         let Some(index) = table.indexes.last_mut() else { return Ok(false) };
         index.number = u16::try_from(number).map_err(|_| SqlError::internal("an index beyond all numbers"))?;
-        // From here on the engine keeps it, whoever writes.
+        // From here on the engine keeps it, whichever session writes.
         self.ddl.locks.release_since(mark);
         self.ddl.effects.touch_index(self.ddl.catalog, &table.rows, index.number);
         match build.finish(&|| interrupted().is_err()) {
@@ -61,7 +61,7 @@ impl Work<'_, '_, '_> {
             }
             Err(cause) => {
                 interrupted()?;
-                return Err(failed(cause, info, table).into());
+                return Err(self.schema().concerning(table, failed(cause, info, table)).into());
             }
         }
         // What is ready is newer than the snapshot.

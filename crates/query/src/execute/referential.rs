@@ -1,9 +1,10 @@
 //! FOREIGN KEY: seen to at the end of a statement.
 //!
 //! A row that refers to another shares the lock of that one's key until its transaction ends, so
-//! that it cannot go unseen. Whoever deletes a row, or changes what others refer to, then looks for
-//! those that do with a snapshot newer than that lock: READ COMMITTED takes one anyhow, REPEATABLE
-//! READ looks with a transaction of its own besides, and SERIALIZABLE is validated.
+//! that it cannot go unseen. A transaction that deletes a row, or changes what others refer to,
+//! then looks for those that do with a snapshot newer than that lock: READ COMMITTED takes one
+//! anyhow, REPEATABLE READ looks with a transaction of its own besides, and SERIALIZABLE is
+//! validated.
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
@@ -397,7 +398,8 @@ impl Run<'_, '_> {
         let message = format!("insert or update on table \"{table}\" violates foreign key constraint \"{name}\"");
         let shown = self.shown(info, &key.columns, wanted);
         let detail = format!("Key{shown} is not present in table \"{}\".", parent.table.name);
-        SqlError::new(SqlState::FOREIGN_KEY_VIOLATION, message).with_detail(detail).with_constraint(name.clone())
+        let error = SqlError::new(SqlState::FOREIGN_KEY_VIOLATION, message).with_detail(detail);
+        self.concerning(&info.table, error.with_constraint(name.clone()))
     }
 
     #[cold]
@@ -408,6 +410,7 @@ impl Run<'_, '_> {
         );
         let shown = self.shown(parent, &key.parent_columns, was);
         let detail = format!("Key{shown} is still referenced from table \"{other}\".");
-        SqlError::new(SqlState::FOREIGN_KEY_VIOLATION, message).with_detail(detail).with_constraint(name.clone())
+        let error = SqlError::new(SqlState::FOREIGN_KEY_VIOLATION, message).with_detail(detail);
+        self.concerning(&child.table, error.with_constraint(name.clone()))
     }
 }

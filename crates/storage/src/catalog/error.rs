@@ -20,7 +20,7 @@ pub enum CatalogError {
     Definition(DefinitionError),
     /// A catalog row from the log is none.
     Row {
-        /// Of which table.
+        /// The table.
         fid: Fid,
         /// What is wrong with it.
         what: String,

@@ -29,11 +29,11 @@
 //! |---|---|---|
 //! | a node's page, children, `next` | the holder of the node's latch | anyone, optimistically: validate before use |
 //! | `BTree::root` | the holder of `BTree::latch` | anyone, optimistically |
-//! | `Header::level` | whoever allocates the node | anyone |
+//! | `Header::level` | the thread that allocates the node | anyone |
 //!
-//! Waiting for latches goes downwards and to the right only: whoever waits for one holds latches of
-//! nodes above it or left of it on its level. A reader holds none, and none is held while a visitor
-//! runs.
+//! Waiting for latches goes downwards and to the right only: a thread that waits for one holds
+//! latches of nodes above it or left of it on its level. A reader holds none, and none is held
+//! while a visitor runs.
 //!
 //! What stays true, and who keeps it:
 //!

@@ -122,8 +122,9 @@ impl Content {
             // SAFETY: unlinked by the exchange above, which succeeds for one reader only.
             unsafe { guard.retire(old.cast(), Version::free_chain) };
         } else {
-            // Versions only: whoever reads must not touch the indexes (it may hold one of their
-            // latches), and what becomes of a deleted record is for `reclaim_replayed` to say.
+            // Versions only: a thread that reads must not touch the indexes (it may hold one of
+            // their latches), and what becomes of a deleted record is for `reclaim_replayed` to
+            // say.
             self.trim_versions(guard, rid, context.horizon);
         }
         Ok(true)

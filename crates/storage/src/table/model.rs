@@ -1,5 +1,5 @@
 //! Models of the indirection word and of chains: install against readers and roll-back, trimming
-//! against readers, sub-chains installed by two readers while replay goes on, and replay taken
+//! against readers, sub-chains installed by two readers while replay continues, and replay taken
 //! back.
 //!
 //! Tables are made without indexes here, which have models of their own.
@@ -161,9 +161,9 @@ fn a_reader_sees_nothing_of_a_roll_back() {
     });
 }
 
-/// An own version that is replaced stays its transaction's to others, and whoever holds it gets
-/// past it also when that transaction is long over. (Else: a rival takes the key for free, or looks
-/// for ever.)
+/// An own version that is replaced stays its transaction's to others, and a thread that holds it
+/// gets past it also when that transaction is long over. (Else: a rival takes the key for free, or
+/// looks for ever.)
 #[test]
 fn a_replaced_version_stands_for_its_replacement() {
     explore(3, || {
@@ -178,7 +178,7 @@ fn a_replaced_version_stands_for_its_replacement() {
                 let guard = participant.pin_without_snapshot();
                 scene.table.replace(&guard, &mut installed, owner, Change::Row(b"second"));
                 let stamp = scene.commit(owner, [installed]);
-                // The worker goes on.
+                // The worker continues.
                 scene.owners.begin(0);
                 stamp
             })
@@ -316,7 +316,7 @@ fn two_readers_install_what_replay_announces() {
     });
 }
 
-/// What lies above the limit is never seen, while a take-over cuts it off and replay begins anew.
+/// What lies above the limit is never seen, while a take-over cuts it off and replay begins again.
 #[test]
 fn a_cut_is_never_seen() {
     explore(3, || {
