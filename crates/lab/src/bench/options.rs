@@ -98,8 +98,8 @@ pub(crate) struct Common {
     /// Whether what goes over TCP is sealed by TLS: tls or none.
     #[arg(long, value_name = "HOW", default_value = "tls")]
     pub(crate) fabric_encryption: FabricEncryption,
-    /// Whoever waits for the other side looks for its word this many microseconds before going to
-    /// sleep (shm, verbs).
+    /// A thread that waits for the other side looks for its word this many microseconds before it
+    /// sleeps (shm, verbs).
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub(crate) spin_us: u64,
     /// What the primary sends to all standbys together keeps to this many gigabits per second; 0:
@@ -149,12 +149,16 @@ pub(crate) struct Common {
     /// Seconds from one checkpoint to the next; 0: none.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(crate) checkpoint_interval_s: u64,
-    /// What a checkpoint writes is synced every so many bytes; 0: once at the end.
+    /// What a checkpoint writes is synced whenever it is this many bytes; 0: once at the end.
     #[arg(long, value_name = "BYTES", default_value_t = 32 << 20)]
     pub(crate) checkpoint_sync_bytes: u64,
     /// How much of a processor a checkpointer may take, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 25)]
     pub(crate) checkpoint_cpu_percent: u32,
+    /// Let the process end without stopping anything, after the warm-up and shortly before a
+    /// checkpoint is complete: for bench restart --crash.
+    #[arg(long, hide = true)]
+    pub(crate) crash: bool,
     /// Transactions that a thread may have under way to durability; at the limit it waits.
     #[arg(long, value_name = "N", default_value_t = 1 << 16, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) window: u32,
@@ -232,7 +236,8 @@ pub(crate) enum TpccMix {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct YcsbOptions {
     /// Records.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..1 << 40))]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..1 << 40))]
     pub(crate) records: u64,
     /// A, B, C, D, E, F or 70/30.
     #[arg(long, value_name = "MIX", default_value_t = Mix::SeventyThirty)]
