@@ -53,6 +53,8 @@ impl Fid {
     /// No table: records of it are messages, which transactions carry, and which only the log
     /// keeps.
     pub const MESSAGES: Self = Self(u32::MAX);
+    /// No table: a record of it holds what a transaction was told to do.
+    pub const INPUTS: Self = Self(u32::MAX - 1);
 }
 
 /// Identifies a record within its table, on every node and after every

@@ -89,7 +89,7 @@ pub fn keep_directory(path: &Path) -> io::Result<()> {
 pub enum NotPrivate {
     /// Others may go into the directory.
     #[error(
-        "other users can read or enter {directory}, which holds data (its mode is {mode:04o}): `chmod 700 {quoted}` mends that; \
+        "other users can read or enter {directory}, which holds data (its mode is {mode:04o}): `chmod 700 {quoted}` fixes that; \
          nothing was changed",
         directory = .directory.display(), quoted = quoted(.directory)
     )]
@@ -101,7 +101,7 @@ pub enum NotPrivate {
     },
     /// Others may read a file in the directory, as it was made by an older version, or copied.
     #[error(
-        "other users can read or write {file}, which may hold data (its mode is {mode:04o}): `chmod -R go= {quoted}` mends that; \
+        "other users can read or write {file}, which may hold data (its mode is {mode:04o}): `chmod -R go= {quoted}` fixes that; \
          nothing was changed",
         file = .file.display(), quoted = quoted(.below)
     )]
@@ -115,7 +115,7 @@ pub enum NotPrivate {
     },
     /// Others may read the file.
     #[error(
-        "other users can read or write {file}, which may hold data (its mode is {mode:04o}): `chmod 600 {quoted}` mends that; \
+        "other users can read or write {file}, which may hold data (its mode is {mode:04o}): `chmod 600 {quoted}` fixes that; \
          nothing was changed",
         file = .file.display(), quoted = quoted(.file)
     )]

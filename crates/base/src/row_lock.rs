@@ -1,7 +1,7 @@
 //! How strongly records are locked.
 
-/// How strongly a record is locked, the weakest first. Whoever holds a stronger one needs no weaker
-/// one.
+/// How strongly a record is locked, the weakest first. A transaction that holds a stronger lock
+/// needs no weaker one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RowLock {
     /// FOR KEY SHARE: the record stays, and keeps its keys.

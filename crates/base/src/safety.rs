@@ -12,7 +12,7 @@ pub enum Safety {
     /// On the primary; standbys follow when they can.
     OneSafe,
     /// On the primary and on every standby that is in the in-sync set. Without
-    /// any, the primary goes on alone, degraded, and says so.
+    /// any, the primary continues alone, degraded, and says so.
     TwoSafe,
     /// On the primary and on every configured standby. Without one of them,
     /// nothing commits.

@@ -5,8 +5,8 @@
 //!
 //! | word | written by | means |
 //! |---|---|---|
-//! | `head` | the ringer | so many values were put in; release, pairs with the listener's acquire: what was written before is in place |
-//! | `tail` | the listener | so many were taken out; release, pairs with the ringer's acquire: the place may be used again |
+//! | `head` | the ringer | this many values were put in; release, pairs with the listener's acquire: what was written before is in place |
+//! | `tail` | the listener | this many were taken out; release, pairs with the ringer's acquire: the place may be used again |
 //! | `sleep` | both | 1: the listener sleeps, or is about to |
 //! | `values` | the ringer | value `k` lies at `k` modulo the length, below `head` |
 //!

@@ -1,9 +1,10 @@
 //! A stamp that only grows, which threads may wait for.
 //!
 //! Access protocol: any thread may call any method. `value` grows by `fetch_max`. A waiter
-//! registers in `waiters` and then looks at `value` again; whoever advances looks at `waiters`
-//! after it has changed `value`. A SeqCst fence stands between the two steps on both sides, so one
-//! of the two sees the other (Dekker), and the mutex is only touched when somebody waits.
+//! registers in `waiters` and then looks at `value` again; a thread that advances looks at
+//! `waiters` after it has changed `value`. A SeqCst fence stands between the two steps on both
+//! sides, so one of the two sees the other (Dekker), and the mutex is only touched when somebody
+//! waits.
 
 use std::time::Instant;
 
@@ -80,7 +81,7 @@ impl Watermark {
     }
 
     /// Moves it down to `to`: a take-over takes back what lies above. A larger `to` changes
-    /// nothing. The caller keeps everyone from advancing it meanwhile.
+    /// nothing. The caller keeps everyone from advancing it in the meantime.
     pub fn cut(&self, to: Stamp) {
         self.value.fetch_min(to.0, Ordering::SeqCst);
     }

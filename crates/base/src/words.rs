@@ -2,8 +2,8 @@
 //! read at the same time.
 //!
 //! Every copy moves whole words through relaxed atomics, so that a copy which races with another is
-//! never undefined behaviour: it yields words of either. Whoever may race checks afterwards, by the
-//! protocol of its caller, whether it did.
+//! never undefined behaviour: it yields words of either. A thread that may race checks afterwards,
+//! by the protocol of its caller, whether it did.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -27,7 +27,7 @@ pub fn store(words: &[AtomicU64], at: usize, from: &[u8]) {
     let (whole, tail) = from.as_chunks::<WORD>();
     let target = &words[word..word + whole.len()];
     for (target, chunk) in target.iter().zip(whole) {
-        // Relaxed: published by whoever owns the range, and checked by optimistic readers.
+        // Relaxed: published by the thread that owns the range, and checked by optimistic readers.
         target.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
     }
     if !tail.is_empty() {
@@ -35,7 +35,7 @@ pub fn store(words: &[AtomicU64], at: usize, from: &[u8]) {
     }
 }
 
-/// Replaces some bytes of one word, whose other bytes nobody writes meanwhile.
+/// Replaces some bytes of one word, whose other bytes nobody writes in the meantime.
 fn store_part(words: &[AtomicU64], word: usize, skew: usize, from: &[u8]) {
     if from.is_empty() {
         return;

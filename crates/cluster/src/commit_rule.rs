@@ -64,7 +64,7 @@ use serde::{Deserialize, Serialize};
 
 use self::sets::Sets;
 pub use self::{
-    config::{AbsurdRule, RuleConfig, WhenMissing},
+    config::{RuleConfig, WhenMissing, WrongQuorum},
     standing::{Refusal, Standing},
 };
 use crate::{
@@ -259,9 +259,9 @@ impl CommitRule {
 
     /// Of the log with which the reign begins only what lies below `known` is known to be
     /// committed: the rest has yet to be persistent wherever the safety level demands, and
-    /// something of this reign too. Until then a log that another reign wrote in vain may be taken
-    /// for more advanced than one that holds only what is older. To be said before anything is
-    /// applied.
+    /// something of this reign too. Until then a log that another reign wrote and never committed
+    /// may be taken for more advanced than one that holds only what is older. To be said before
+    /// anything is applied.
     #[must_use]
     pub fn known_committed(mut self, known: Stamp) -> Self {
         self.committed = self.committed.min(known);

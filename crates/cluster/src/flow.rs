@@ -143,7 +143,7 @@ pub enum Next {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlowError {
     /// It claims to hold what it was never sent.
-    #[error("the standby acknowledged the log up to {acked}, but was sent it only up to {sent}")]
+    #[error("the standby acknowledged the log up to {acked}, but it was sent only up to {sent}")]
     AckedTooMuch {
         /// Its claim.
         acked: Stamp,

@@ -76,7 +76,7 @@ pub enum Refusal {
         leader: Option<String>,
     },
     /// To a primary of before that comes back: another node reigns.
-    #[error("{node} reigns in term {term}{}", at(.leader))]
+    #[error("{node} is the primary in term {term}{}", at(.leader))]
     Reigned {
         /// Who reigns.
         node: NodeId,
@@ -124,7 +124,7 @@ pub enum Refusal {
         node: NodeId,
     },
     /// A relay was asked by one whose log its own is.
-    #[error("{node} follows {above}, which cannot follow it in turn")]
+    #[error("{node} follows {above}, so {above} cannot follow it")]
     Circle {
         /// Who refuses.
         node: NodeId,
@@ -147,7 +147,7 @@ pub enum Refusal {
     NotEnrolled(String),
     /// No honest node can have reached such a term.
     #[error(
-        "term {asked} cannot be: the latest that this node knows of is {highest}; \
+        "term {asked} is impossible: the latest that this node knows of is {highest}; \
          see \"A wrong term\" in docs/operations.md"
     )]
     Leap {
@@ -160,13 +160,13 @@ pub enum Refusal {
     #[error("protocol violation: {0}")]
     Violation(String),
     /// The node cannot go on.
-    #[error("the node cannot go on: {0}")]
+    #[error("the node cannot continue: {0}")]
     Failed(String),
     /// Another synchronous standby would not be counted right.
     #[error(
-        "the primary has its {configured} synchronous standby(s) already ({}), and safety level {safety} \
+        "the primary already has its {configured} synchronous standby(s) ({}), and safety level {safety} \
          counts them: raise `standbys` on every node, start this one with `asynchronous`, or give it the \
-         address of one of these that is gone; a restart of the primary forgets those that do not come back",
+         address of one of these that is gone; a restarted primary forgets those that do not come back",
         names(.members)
     )]
     TooManyStandbys {
@@ -202,7 +202,7 @@ fn names(nodes: &[NodeId]) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Wait {
     /// It follows nobody at present.
-    #[error("it follows nobody at present")]
+    #[error("it follows no node at present")]
     Lost,
     /// Its log is the shorter one.
     #[error("its log ends at {end}, this one at {received}")]

@@ -258,7 +258,7 @@ impl TakeOver {
             // It would succeed: now the others are asked for their promise.
             Plan::Fetch { .. } | Plan::Reign { .. } if !self.binding => {
                 self.binding = true;
-                self.candidacy.in_earnest();
+                self.candidacy.ask_for_promises();
                 return Step::Ask;
             }
             Plan::Fetch { from, cut_at, upto } => return Step::Fetch(Fetch { from, cut_at, upto }),

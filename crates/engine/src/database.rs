@@ -177,7 +177,7 @@ impl Database {
     /// `false` when it still is. A caller that is going to commit waits here, where it can be
     /// interrupted.
     pub fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
-        self.core.snapshots.primary().is_none_or(|primary| primary.gate.wait_for_room(deadline))
+        self.core.snapshots.wait_for_room(deadline)
     }
 
     /// What a wait for the ticket would say now; `None` while it would go on.
@@ -191,11 +191,7 @@ impl Database {
     /// Everything below is committed, and transactions that begin here see it: on a standby its
     /// read view.
     pub fn committed(&self) -> Stamp {
-        let snapshots = &self.core.snapshots;
-        match snapshots.primary() {
-            Some(primary) => primary.gate.committed().min(snapshots.current()),
-            None => snapshots.current(),
-        }
+        self.core.snapshots.committed()
     }
 
     /// Blocks until everything below `until`, which is no end of the log that is to come but one

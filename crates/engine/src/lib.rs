@@ -6,6 +6,7 @@ mod database;
 mod hash;
 mod indexes;
 pub mod node;
+pub mod scheme;
 mod source;
 
 pub use database::{CreateTableError, Database, DropTableError};
@@ -30,7 +31,8 @@ pub use freshet_txn::{
 pub use hash::StateHash;
 pub use indexes::{IndexBuild, IndexError};
 pub use node::{
-    Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, CommandExecutor, DivideBy, Domain, FabricEncryption,
-    FabricSettings, GroupCommit, LogSettings, MembershipSettings, Node, NodeConfig, NodeStatus, NudgeBy, OnLoss,
-    ReplayMode, Role, SettingError,
+    Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, FabricEncryption, FabricSettings,
+    GroupCommit, LogSettings, MembershipSettings, Node, NodeConfig, NodeStatus, NudgeBy, OnLoss, ReplayMode, Role,
+    SettingError,
 };
+pub use scheme::command::{CommandExecutor, log_as};

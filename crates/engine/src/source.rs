@@ -100,6 +100,11 @@ impl LogSource {
         assert!(self.visible.set(visible).is_ok(), "a node has one read view");
     }
 
+    /// The standby's read view; nothing before there is one.
+    pub(crate) fn visible(&self) -> Stamp {
+        self.visible.get().map_or(Stamp::ZERO, |visible| visible.get())
+    }
+
     /// This node is the primary.
     pub(crate) fn unlimited(&self) {
         let _ = self.reigns.set(());

@@ -411,7 +411,7 @@ fn a_buffer_in_persistent_memory_that_is_missing_is_noticed() {
             fs::write(&buffer, vec![0; fs::metadata(&elsewhere).unwrap().len() as usize]).unwrap();
         }
         let refused = Node::start(quiet(directory.path(), Shape::Persistent), |_| {}).unwrap_err().to_string();
-        assert!(refused.contains("is missing or empty, and the end of the log was in it"), "{refused}");
+        assert!(refused.contains("is missing or empty, but it held the end of the log"), "{refused}");
     }
     fs::rename(&elsewhere, &buffer).unwrap();
     // Whatever the configuration says now.

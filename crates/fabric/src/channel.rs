@@ -411,7 +411,7 @@ impl Receiver {
         std::array::from_fn(|word| self.status.words()[1 + word].load(Ordering::Acquire))
     }
 
-    /// Whether so much was taken that the other side should hear of it, since it waits for room
+    /// Whether enough was taken to tell the other side, which waits for room
     /// otherwise; `told` is what it was told last.
     pub fn owes(&self, told: u64) -> bool {
         self.position - told >= MAILBOX_BYTES as u64 / 4

@@ -50,7 +50,7 @@ pub enum OpenError {
         why: String,
     },
     /// The two sides do not speak of the same.
-    #[error("the other side wants fabric {theirs}, this one {ours}: configure the same")]
+    #[error("the other node wants fabric {theirs}, this one {ours}: configure the same on both")]
     OtherFabric {
         /// This side's.
         ours: FabricKind,
@@ -84,7 +84,7 @@ pub enum SendError {
         source: io::Error,
     },
     /// The other side takes nothing in.
-    #[error("{peer} took nothing in for {patience:?}")]
+    #[error("{peer} has read nothing for {patience:?}")]
     Stalled {
         /// The other side.
         peer: SocketAddr,
@@ -92,7 +92,7 @@ pub enum SendError {
         patience: Duration,
     },
     /// The other side has no such memory.
-    #[error("{length} bytes at {offset} of region {region} are not within what {peer} has offered, or not whole words")]
+    #[error("{length} bytes at {offset} of region {region} are outside what {peer} has offered, or not whole words")]
     OutOfBounds {
         /// The other side.
         peer: SocketAddr,
@@ -139,13 +139,13 @@ pub enum ReceiveError {
         patience: Duration,
     },
     /// There is no place to put the payload.
-    #[error("what arrived has no place here: {why}")]
+    #[error("what arrived does not belong here: {why}")]
     NoPlace {
         /// Why not.
         why: String,
     },
     /// What came is none of the operations of a fabric.
-    #[error("{peer} did what it may not: {why}")]
+    #[error("{peer} violated the protocol: {why}")]
     Violation {
         /// The other side.
         peer: SocketAddr,
@@ -161,7 +161,7 @@ pub enum ReceiveError {
         source: HeaderError,
     },
     /// The immediate value or the payload was damaged on the way.
-    #[error("{what} from {peer} was damaged on the way: its checksum is {found:08x} instead of {expected:08x}")]
+    #[error("{what} from {peer} was damaged in transit: its checksum is {found:08x} instead of {expected:08x}")]
     Damaged {
         /// The other side.
         peer: SocketAddr,

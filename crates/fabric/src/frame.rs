@@ -61,7 +61,7 @@ pub enum HeaderError {
         found: u8,
     },
     /// Damaged on the way.
-    #[error("a frame's header was damaged on the way: its checksum is {found:08x} instead of {expected:08x}")]
+    #[error("a frame's header was damaged in transit: its checksum is {found:08x} instead of {expected:08x}")]
     Damaged {
         /// What the header says.
         found: u32,

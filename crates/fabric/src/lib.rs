@@ -3,7 +3,7 @@
 //! Each side *registers* pieces of memory ([`memory`]) and makes an [`Offer`] of them; when both
 //! know the other's offer they are connected by a [`QueuePair`], which writes into the other side's
 //! memory, reads it and adds to its words, and a [`CompletionQueue`], which hears of writes that
-//! carried an immediate value. Delivery is in order per connection: whoever has heard of an
+//! carried an immediate value. Delivery is in order per connection: a thread that has heard of an
 //! immediate value finds in place what was written before it.
 //!
 //! | fabric | writes are done by | the other side's processor |
@@ -78,8 +78,8 @@ impl FromStr for FabricKind {
 /// How a fabric is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricConfig {
-    /// Whoever waits for an immediate value looks for it this long before going to sleep. Only
-    /// worth anything where a processor is idle.
+    /// A thread that waits for an immediate value looks for it this long before going to sleep.
+    /// Only worth anything where a processor is idle.
     pub spin: Duration,
     /// Where the fabric allocates memory itself, it tries huge pages.
     pub huge_pages: bool,

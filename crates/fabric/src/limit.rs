@@ -26,7 +26,7 @@ struct State {
 }
 
 impl TokenBucket {
-    /// A bucket for so many gigabits (10^9 bits) per second; it holds what flows in 200 µs, at
+    /// A bucket for this many gigabits (10^9 bits) per second; it holds what flows in 200 µs, at
     /// least 16 KiB.
     ///
     /// # Panics

@@ -89,7 +89,8 @@ fn is_log_buffer(file: &fs::File) -> io::Result<bool> {
 
 /// Copies `bytes`, whole words, to byte `at` of `words`, around this processor's caches where it
 /// can: who writes is not going to read it, and neither its caches nor those of the threads beside
-/// it lose anything. What was copied is in place for whoever sees what is stored afterwards.
+/// it lose anything. What was copied is in place for the thread that sees what is stored
+/// afterwards.
 ///
 /// # Panics
 /// When they are not whole words, or there are not as many.
@@ -158,8 +159,8 @@ impl SharedMemory {
         let file = rustix::fs::memfd_create("freshet", flags)?;
         rustix::fs::fchmod(&file, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
         rustix::fs::ftruncate(&file, bytes.next_multiple_of(page) as u64)?;
-        // Nobody who maps it can take pages away under the others, which would be a signal and not
-        // an error.
+        // No process that maps it can take pages away under the others, which would be a signal and
+        // not an error.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let mut memory = Self::map(file, 0, bytes.next_multiple_of(page))?;
         memory.length = bytes;

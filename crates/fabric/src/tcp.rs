@@ -160,7 +160,7 @@ pub struct Connection {
     passage: Option<UnixStream>,
 }
 
-/// Ends a connection from any thread: whoever sends or receives on it gets an error.
+/// Ends a connection from any thread: a thread that sends or receives on it gets an error.
 #[derive(Debug)]
 pub struct Closer(Stream);
 

@@ -109,7 +109,7 @@ fn memory(bytes: usize) -> Arc<SharedMemory> {
     Arc::new(SharedMemory::new(bytes, false).unwrap())
 }
 
-/// Two connected sides, the second of which offers `region`.
+/// Two connected sides; the second offers `region`.
 fn pair(link: Link, region: &Arc<SharedMemory>) -> (Connected, Connected) {
     let (one, two) = beside(link);
     let kind = link.kind();
@@ -285,7 +285,7 @@ fn both_must_mean_the_same_fabric() {
     assert!(error.contains("wants fabric shm, this one tcp"), "{error}");
 }
 
-/// Two ends of a channel, the second of which has a log buffer.
+/// Two ends of a channel; the second has a log buffer.
 fn channel(link: Link, log: &Arc<SharedMemory>) -> ((Sender, Receiver), (Sender, Receiver)) {
     let (one, two) = beside(link);
     let kind = link.kind();

@@ -56,7 +56,7 @@ pub(crate) fn archive(options: &ArchiveOptions) -> Result<ExitCode, Failure> {
             freshet_engine::node::LinkStatus::Failed { why } => {
                 let why = why.clone();
                 let reached = archive.stop().map_err(Failure::new)?;
-                return Err(Failure::new(format!("the archive reaches up to {reached} and cannot go on: {why}")));
+                return Err(Failure::new(format!("the archive reaches up to {reached} and cannot continue: {why}")));
             }
             freshet_engine::node::LinkStatus::Following { node, .. } if !ready => {
                 println!("ready {{\"following\":\"{node}\",\"from\":{}}}", status.persisted.0);
@@ -116,7 +116,7 @@ fn time(text: &str) -> Result<u64, Failure> {
         return Ok((seconds * 1e6) as u64);
     }
     let wrong = |cause: &dyn std::fmt::Display| {
-        Failure::new(format!("{text:?} is no time ({cause}): write 2027-01-31T23:59:59Z, or seconds since 1970"))
+        Failure::new(format!("{text:?} is not a time ({cause}): write 2027-01-31T23:59:59Z, or seconds since 1970"))
     };
     let time = humantime::parse_rfc3339_weak(text).map_err(|cause| wrong(&cause))?;
     let since = time.duration_since(UNIX_EPOCH).map_err(|cause| wrong(&cause))?;

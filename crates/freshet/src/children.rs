@@ -225,7 +225,7 @@ impl Process {
         self.signal(Signal::STOP);
     }
 
-    /// SIGCONT: it goes on.
+    /// SIGCONT: it continues.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }

@@ -1,7 +1,7 @@
 //! A client's end of a connection to a node.
 //!
-//! Requests are sent as they come; a thread reads the answers and gives each to whoever waits for
-//! it, with the time at which it arrived.
+//! Requests are sent as they come; a thread reads the answers and gives each to the thread that
+//! waits for it, with the time at which it arrived.
 
 use std::{
     collections::HashMap,
@@ -37,13 +37,13 @@ pub enum ClientError {
         cause: String,
     },
     /// The connection ended before the answer came.
-    #[error("the connection to {address} was lost: what was under way may or may not have been done")]
+    #[error("the connection to {address} was lost: the request may or may not have been carried out")]
     Lost {
         /// To whom.
         address: String,
     },
     /// No answer came in time.
-    #[error("no answer from {address} within {waited:?}: what was asked for may or may not be done")]
+    #[error("no answer from {address} within {waited:?}: the request may or may not be carried out")]
     Silent {
         /// From whom.
         address: String,
@@ -65,7 +65,7 @@ pub enum ClientError {
     #[error("{0}")]
     Open(String),
     /// The node answered something else than was asked.
-    #[error("{address} answered with something unexpected: {answer}")]
+    #[error("unexpected answer from {address}: {answer}")]
     Unexpected {
         /// Who.
         address: String,
@@ -100,8 +100,7 @@ fn reach(address: SocketAddr, credentials: Option<&Path>, patience: Duration) ->
         }
         // First of all, whether the node answers at all.
         drop(TcpStream::connect_timeout(&address, patience)?);
-        let why =
-            "it is no process of this user on this machine, so --credentials are needed, which `freshet enrol` makes";
+        let why = "it is not a process of this user on this machine, so --credentials are needed (see `freshet enrol`)";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     };
     let credentials = Credentials::read(&Files::in_directory(credentials), freshet_base::ClusterId(0));
@@ -206,7 +205,7 @@ impl Client {
         })
     }
 
-    /// Ends the connection: whoever waits for an answer hears that it is lost.
+    /// Ends the connection: a thread that waits for an answer hears that it is lost.
     pub fn close(&self) {
         lock(&self.stream).shut_down(Shutdown::Both);
     }

@@ -56,7 +56,7 @@ impl Ending {
                     SIGINT => ("SIGINT", Heard::End),
                     _ => ("SIGTERM", Heard::End),
                 };
-                tracing::info!(signal = name, "a signal has come");
+                tracing::info!(signal = name, "a signal has arrived");
                 by_signal.fetch_or(what == Heard::End, Ordering::SeqCst);
                 let _ = on_signal.send(what);
             }

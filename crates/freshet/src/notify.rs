@@ -40,7 +40,7 @@ fn tell(what: &str) {
     if let Some(socket) = env::var_os("NOTIFY_SOCKET")
         && let Err(cause) = send(&socket, what)
     {
-        tracing::warn!(%cause, "the service manager cannot be told how the node is (NOTIFY_SOCKET)");
+        tracing::warn!(%cause, "the service manager cannot be told the node's state (NOTIFY_SOCKET)");
     }
 }
 

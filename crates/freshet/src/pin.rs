@@ -16,7 +16,7 @@ impl FromStr for Cpus {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no list of processors: write them like 0, 0,2 or 1-3");
+        let wrong = || format!("{text:?} is not a list of processors: write them like 0, 0,2 or 1-3");
         let number = |text: &str| text.parse::<usize>().ok().filter(|cpu| *cpu < CpuSet::MAX_CPU).ok_or_else(wrong);
         let mut cpus = Vec::new();
         for part in text.split(',') {
@@ -80,7 +80,7 @@ mod tests {
     fn lists_of_processors() {
         assert_eq!("0,2-4".parse::<Cpus>().unwrap(), Cpus(vec![0, 2, 3, 4]));
         for text in ["", "x", "1-0", "1,", "-1", "99999"] {
-            assert!(text.parse::<Cpus>().unwrap_err().contains("no list of processors"), "{text}");
+            assert!(text.parse::<Cpus>().unwrap_err().contains("not a list of processors"), "{text}");
         }
     }
 }

@@ -209,7 +209,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
         // ends as by a crash.
         tracing::warn!(
             sessions = stuck,
-            "sessions did not end what they do in time; the node ends all the same, and reads its log when it starts again"
+            "sessions did not end in time; the node ends all the same, and replays its log when it starts again"
         );
         if again {
             return Err(start_again(&bound));
@@ -305,7 +305,7 @@ impl Progress {
         let now = Instant::now();
         if self.now.phase != name {
             (self.begun, self.shown) = (Some(now), Some(now));
-            tracing::info!(phase = name, "the start comes to its next phase");
+            tracing::info!(phase = name, "the start enters its next phase");
         }
         let rate = done as f64 / (now - self.begun.unwrap_or(now)).as_secs_f64().max(1e-3);
         self.now = Starting {

@@ -18,12 +18,12 @@ pub(crate) fn run(options: &StatusOptions) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A number within `value`; 0 when there is none.
+/// A number within `value`; 0 when none exists.
 pub fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or(0)
 }
 
-/// A time within `value`, as the engine writes it; zero when there is none.
+/// A time within `value`, as the engine writes it; zero when none exists.
 pub fn time(value: &Value, key: &str) -> Duration {
     let part = |name: &str| value[key][name].as_u64().unwrap_or(0);
     Duration::new(part("secs"), u32::try_from(part("nanos")).unwrap_or(0))

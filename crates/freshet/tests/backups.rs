@@ -94,6 +94,6 @@ fn what_was_acknowledged_before_a_moment_comes_back_and_nothing_after_it() {
     // A time before everything.
     let never =
         run(&["restore", "--backup", text(&place("archive")), "--to-time", "2001-01-01T00:00:00Z", text(&place("x"))]);
-    assert!(String::from_utf8_lossy(&never.stderr).contains("nothing here reaches that moment"), "{never:?}");
+    assert!(String::from_utf8_lossy(&never.stderr).contains("nothing here reaches back to that moment"), "{never:?}");
     drop(standby);
 }

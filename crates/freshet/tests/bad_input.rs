@@ -498,7 +498,7 @@ fn a_file_that_is_no_log_buffer_is_left_alone() {
         for domain in ["pmem", "file"] {
             let more = ["--domain", domain, "--log-buffer-file", file.to_str().unwrap()];
             let message = refused(&path(domain), &more);
-            assert!(message.contains(file.to_str().unwrap()) && message.contains("no log buffer"), "{message}");
+            assert!(message.contains(file.to_str().unwrap()) && message.contains("not a log buffer"), "{message}");
             assert_eq!(fs::read_to_string(&file).unwrap(), text);
         }
     }
@@ -510,7 +510,7 @@ fn a_file_that_is_no_log_buffer_is_left_alone() {
     }
     let buffer = fs::read(&file).unwrap();
     let message = refused(&path("another"), &more);
-    assert!(message.contains(file.to_str().unwrap()) && message.contains("no log buffer of this node"), "{message}");
+    assert!(message.contains(file.to_str().unwrap()) && message.contains("not a log buffer of this node"), "{message}");
     assert!(fs::read(&file).unwrap() == buffer);
     drop(start(&path("pmem"), &more));
 }

@@ -242,8 +242,8 @@ fn a_standby_that_is_killed_while_it_begins_from_a_checkpoint() {
     assert!(status(&node)["checkpoint"]["start"].as_u64().unwrap() >= begin.0);
 }
 
-/// A shell script that runs the node with files of at most so many kilobytes, until somebody lifts
-/// that.
+/// A shell script that runs the node with files of at most this many kilobytes, until somebody
+/// lifts that.
 fn with_small_files(directory: &Path, kilobytes: u32) -> std::path::PathBuf {
     let limit = kilobytes * 2;
     common::script(directory, &format!("#!/bin/sh\nulimit -S -f {limit}\nexec {} \"$@\"\n", program().display()))

@@ -82,8 +82,8 @@ fn each_change_of_state_has_a_line() {
     let (_, loaded) = primary.wait_for(0, "the configuration is loaded", any);
     let keys: Value = serde_json::from_str(loaded["keys"].as_str().unwrap()).unwrap();
     assert_eq!((&keys["standby-timeout-ms"], &keys["log"]["format"]), (&300.into(), &"json".into()));
-    primary.wait_for(0, "the start comes to its next phase", |line| line["phase"] == "ready");
-    primary.wait_for(0, "this node reigns", |line| line["term"] == 1 && line["safety"] == "2-safe");
+    primary.wait_for(0, "the start enters its next phase", |line| line["phase"] == "ready");
+    primary.wait_for(0, "this node is the primary", |line| line["term"] == 1 && line["safety"] == "2-safe");
     let (_, ready) = primary.wait_for(0, "the node is ready", |line| line["role"] == "primary");
     assert_eq!(ready["listen"], primary.node.ready().listen.as_str());
 
@@ -123,7 +123,7 @@ fn each_change_of_state_has_a_line() {
     assert_eq!(line["who"], "a process of this user", "{line}");
     let (at, _) = standby.wait_for(at, "a take-over begins", any);
     let (at, _) = standby.wait_for(at, "enough nodes have promised the term", any);
-    let (_, reigns) = standby.wait_for(at, "this node reigns", any);
+    let (_, reigns) = standby.wait_for(at, "this node is the primary", any);
     let term = reigns["term"].as_u64().unwrap();
     assert!(term > 1);
     // Either the candidate or the former standby says so first.
@@ -232,7 +232,7 @@ fn a_node_that_nobody_listens_to_serves_and_ends() {
 fn levels_that_make_no_sense_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     for (flag, value, says) in [
-        ("--log-level", "loud", "no level"),
+        ("--log-level", "loud", "not a level"),
         ("--log-level", "info,nothing=warn", "no part"),
         ("--log-format", "xml", "json"),
     ] {

@@ -84,7 +84,7 @@ fn a_killed_primary_comes_back_with_everything_acknowledged() {
 /// back; then the primary is killed, and the standby takes its place in that memory, with the old
 /// one as its standby; then both are killed at once.
 #[test]
-fn whoever_is_killed_of_a_primary_and_its_standby_nothing_acknowledged_is_lost() {
+fn a_kill_of_a_primary_or_its_standby_loses_nothing_acknowledged() {
     let mut random = random();
     for (number, method) in methods().into_iter().enumerate() {
         let directory = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ fn what_a_partitioned_primary_sends_is_refused() {
     let writer = Writer::start(connect(&old), 1);
     writer.wait_for(200);
 
-    // It stands still in the middle of its work, and the world goes on without it.
+    // It stands still in the middle of its work, and the world continues without it.
     old.pause();
     let (term, at) = connect(&new).promote(false, SOON).unwrap();
     assert_eq!(status(&new)["role"], "primary");
@@ -41,7 +41,7 @@ fn what_a_partitioned_primary_sends_is_refused() {
     let written = writer.join();
     assert!(written.open.len() + written.refused.len() > 0, "somebody was waiting when it stood still");
     let says = |reason: &str| {
-        ["another primary reigns", "another node became the primary", "the connection was lost"]
+        ["another node is the primary", "another node became the primary", "the connection was lost"]
             .iter()
             .any(|known| reason.contains(known))
     };

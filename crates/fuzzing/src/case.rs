@@ -23,7 +23,7 @@ const HANGS: Duration = Duration::from_secs(30);
 /// By how much a conversation may make the process grow, in bytes: several times what a query may
 /// take.
 const GROWTH: u64 = 1 << 30;
-/// A server is as good as new for so many conversations that may have committed something.
+/// A server is as good as new for this many conversations that may have committed something.
 const FRESH_FOR: usize = 25;
 /// A query may take less than the default, so that a run needs less; there are tables in two
 /// schemas.

@@ -82,7 +82,7 @@ impl Fixture {
         self.0.limits.stack
     }
 
-    /// Lets a client say all this, read so many bytes at a time; returns what it is told. In this
+    /// Lets a client say all this, read this many bytes at a time; returns what it is told. In this
     /// thread.
     pub fn talk(&self, bytes: &[u8], piece: usize) -> Vec<u8> {
         *self.reach() = None;

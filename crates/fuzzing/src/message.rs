@@ -70,7 +70,7 @@ pub fn close(kind: u8, name: &str) -> Vec<u8> {
     message(b'C', &[&[kind], name.as_bytes(), b"\0"].concat())
 }
 
-/// Runs a portal for so many rows; 0 for all.
+/// Runs a portal for this many rows; 0 for all.
 pub fn execute(portal: &str, limit: u32) -> Vec<u8> {
     message(b'E', &[portal.as_bytes(), b"\0", &limit.to_be_bytes()].concat())
 }

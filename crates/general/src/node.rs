@@ -323,7 +323,7 @@ impl Hash for Mark {
     }
 }
 
-/// Rows, of which some tables' are locked as they come by.
+/// Rows; those of some tables are locked as they come by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lock {
     pub input: Arc<LogicalPlan>,

@@ -150,7 +150,7 @@ fn settle_shared(plan: LogicalPlan, uses: &HashMap<usize, usize>) -> Result<Logi
         if shared.fixed.unwrap_or(!once) {
             if shared.optimized.get().is_none() {
                 let inner = optimized(shared.plan().clone(), uses).map_err(crate::error::external)?;
-                // Whoever was first has optimized the same.
+                // Whichever thread was first has optimized the same.
                 let _ = shared.optimized.set(inner);
             }
             return Ok(Transformed::no(plan));

@@ -80,7 +80,7 @@ impl Planned {
     /// The operators of a subquery.
     ///
     /// # Errors
-    /// When there is none of this number, and what planning it returns.
+    /// When no query has this number, and what planning it returns.
     pub fn subquery(&self, number: usize) -> Result<Arc<dyn ExecutionPlan>> {
         match self.subqueries.get(number).and_then(Option::as_ref) {
             Some(plan) => physical(plan),

@@ -28,7 +28,7 @@ impl RelationSource {
     pub fn new(relation: Arc<dyn Relation>, name: &str, computed: Vec<(Expr, Expr)>) -> Self {
         let row = relation.lockable().ok().map(|lockable| lockable.column());
         let field = |(at, column): (usize, &Column)| match row == Some(at) {
-            // Every row has one: where there is none, there is no row.
+            // Every row has one: where none exists, there is no row.
             true => Arc::new(field(&column.name, column.ty).as_ref().clone().with_nullable(false)),
             false => field(&column.name, column.ty),
         };
@@ -108,7 +108,7 @@ impl TableSource for SharedSource {
     }
 }
 
-/// The rows from which a recursive query goes on.
+/// The rows from which a recursive query continues.
 pub(crate) struct WorkSource {
     pub number: usize,
     pub name: String,

@@ -302,7 +302,7 @@ struct Run {
     reservation: Option<MemoryReservation>,
 }
 
-/// The rows from which a recursive query goes on.
+/// The rows from which a recursive query continues.
 pub(crate) type Work = Arc<Vec<RecordBatch>>;
 
 /// On what rows depend that several parts of a query read.
@@ -485,12 +485,12 @@ impl State {
         Ok(batches)
     }
 
-    /// The rows from which a recursive query goes on.
+    /// The rows from which a recursive query continues.
     pub fn work(&self, number: usize) -> Option<Work> {
         self.work.borrow().get(&number).cloned()
     }
 
-    /// Sets the rows from which a recursive query goes on, and gives back those from before.
+    /// Sets the rows from which a recursive query continues, and gives back those from before.
     pub fn set_work(&self, number: usize, batches: Option<Work>) -> Option<Work> {
         let mut work = self.work.borrow_mut();
         match batches {

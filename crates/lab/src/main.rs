@@ -30,7 +30,7 @@ use self::{experiment::ExperimentOptions, readers::Benchmark, simulate::Simulate
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measures Freshet, a main-memory transactional database, and attacks it.
+/// Measures and attacks Freshet, a main-memory transactional database.
 #[derive(Debug, Parser)]
 #[command(name = "freshet-lab", version, max_term_width = 110)]
 struct Lab {
@@ -42,24 +42,23 @@ struct Lab {
 enum Command {
     /// Measure the engine: TPC-C, YCSB, TATP, TPC-B, and restarts.
     ///
-    /// The primary runs within this process, standbys beside it in processes of their own.
+    /// The primary runs in this process, each standby in a process of its own.
     #[command(subcommand)]
     Bench(Box<bench::Bench>),
-    /// Measure what papers have measured, at this machine's scale: figures with the papers' beside,
+    /// Repeat the measurements of papers at this machine's scale: figures beside the papers' own,
     /// and what differs.
     ///
-    /// `freshet-lab experiment list` shows which there are. Each is a sweep of `freshet-lab bench`,
-    /// and leaves a directory with its data (CSV), a plot (SVG and PNG) and a report.
+    /// `freshet-lab experiment list` shows all experiments. Each is a sweep of `freshet-lab bench`
+    /// that writes a directory with its data (CSV), a plot (SVG and PNG) and a report.
     Experiment(ExperimentOptions),
-    /// Attack clusters of real processes under SQL load: their nodes are killed, stopped,
-    /// continued, restarted and promoted by seed.
+    /// Attack clusters of real processes under SQL load: kill, stop, continue, restart and promote
+    /// their nodes, by seed.
     ///
-    /// The history is checked: nothing acknowledged is lost, and much more (docs/testing.md).
+    /// Checks the history: nothing acknowledged is lost, and much more (docs/testing.md).
     Torture(Box<TortureOptions>),
-    /// Simulate clusters, with a seeded clock, network and disks and every fault, and check that
-    /// nothing is violated.
+    /// Simulate clusters with seeded clocks, network, disks and faults, and check their properties.
     ///
-    /// A seed is the same run again, whatever the machine.
+    /// The same seed gives the same run on every machine.
     Simulate(SimulateOptions),
     /// Run a node of a benchmark: as `freshet serve` does, with procedures for its clients.
     #[command(hide = true)]

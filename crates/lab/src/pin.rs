@@ -40,6 +40,6 @@ mod tests {
     fn processors_of_both_sides() {
         assert_eq!("0/1".parse::<Pin>().unwrap().to_string(), "0/1");
         assert_eq!("1".parse::<Pin>().unwrap().standbys, None);
-        assert!("0/".parse::<Pin>().unwrap_err().contains("no list of processors"));
+        assert!("0/".parse::<Pin>().unwrap_err().contains("not a list of processors"));
     }
 }

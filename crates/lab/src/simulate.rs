@@ -19,16 +19,16 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// Options of `freshet-lab simulate`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SimulateOptions {
-    /// Seeds for each shape of a cluster.
+    /// How many seeds to run for each shape of a cluster.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed.
     #[arg(long, value_name = "SEED", env = "FRESHET_SEED", default_value_t = 1)]
     first: u64,
-    /// Only the shape with this number. [default: all; --list shows them]
+    /// Run only the shape with this number. [default: all; --list shows them]
     #[arg(long, value_name = "NUMBER")]
     shape: Option<usize>,
-    /// Print everything that happens; with one seed of one shape.
+    /// Print all events; needs one seed and one shape.
     #[arg(long, requires = "shape")]
     trace: bool,
     /// Show the shapes.

@@ -556,7 +556,7 @@ pub fn read_control(directory: &Path) -> Result<Control, ControlError> {
         Ok(text) => Control::decode(&text, &file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(ControlError::NoLog(directory.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            Err(ControlError::Damaged { file, what: "it is no text".to_owned() })
+            Err(ControlError::Damaged { file, what: "it is not text".to_owned() })
         }
         Err(source) => Err(io_error("read", &file, source)),
     }

@@ -34,7 +34,7 @@ impl NewKey {
     /// Makes one.
     ///
     /// # Errors
-    /// When the system has no randomness.
+    /// When the system's random source failed.
     pub fn generate() -> Result<Self, CredentialsError> {
         Ok(Self(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?))
     }
@@ -64,7 +64,7 @@ impl Authority {
     /// Makes one for a cluster.
     ///
     /// # Errors
-    /// When the system has no randomness.
+    /// When the system's random source failed.
     pub fn new(cluster: ClusterId) -> Result<Self, CredentialsError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let mut own = subject();

@@ -80,7 +80,7 @@ pub enum CredentialsError {
         expected: NodeId,
     },
     /// What is to be certified is not a public key.
-    #[error("what is to be certified is no public key of curve P-256")]
+    #[error("the key to certify is not a public key of curve P-256")]
     PublicKey,
     /// Certificate, key and authority do not belong together.
     #[error("certificate, key and authority cannot be used: {0}")]
@@ -89,13 +89,13 @@ pub enum CredentialsError {
     #[error("the authority's certificate cannot be used: {0}")]
     Authority(#[from] rustls::server::VerifierBuilderError),
     /// A certificate cannot be made.
-    #[error("a certificate cannot be made: {0}")]
+    #[error("cannot make a certificate: {0}")]
     Generate(#[from] rcgen::Error),
     /// The system has no randomness.
-    #[error("the system has no randomness")]
+    #[error("the system's random source failed")]
     NoRandomness,
     /// Too many tokens are unused.
-    #[error("{0} tokens were given out and not used: wait until they expire")]
+    #[error("{0} unused tokens are outstanding: wait until they expire")]
     TooManyTokens(usize),
 }
 
@@ -189,7 +189,7 @@ impl Credentials {
     /// Credentials for the first node of a cluster, with a new authority.
     ///
     /// # Errors
-    /// When the system has no randomness.
+    /// When the system's random source failed.
     pub fn found(cluster: ClusterId, node: NodeId) -> Result<Self, CredentialsError> {
         let authority = Authority::new(cluster)?;
         let key = NewKey::generate()?;

@@ -44,7 +44,7 @@ impl Token {
 
 /// A text is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this is no token: make one with `freshet token` on a member of the cluster")]
+#[error("not a valid token: make one with `freshet token` on a member of the cluster")]
 pub struct BadToken;
 
 /// The fingerprint of a certificate: SHA-256.
@@ -141,7 +141,7 @@ impl fmt::Debug for Enrolled {
 pub enum EnrolmentError {
     /// It has no token, or one that this node did not give out.
     #[error(
-        "no certificate without a token that this node gave out and that was not used yet: make one with \
+        "a certificate takes an unused token that this node has made: make one with \
          `freshet token` on that node"
     )]
     NoToken,
@@ -152,10 +152,10 @@ pub enum EnrolmentError {
     #[error("the token is not one for node {0}: make one with `freshet token --node {0}`")]
     Taken(NodeId),
     /// This cluster's certificates are made elsewhere.
-    #[error("the certificates of this cluster are brought by its operator: this node signs none")]
+    #[error("this cluster's operator provides its certificates: this node signs none")]
     NotAuthorised,
     /// The certificate cannot be made.
-    #[error("the certificate cannot be made: {0}")]
+    #[error("cannot make the certificate: {0}")]
     Failed(String),
 }
 
@@ -181,7 +181,7 @@ impl Tokens {
     /// the system's randomness.
     ///
     /// # Errors
-    /// When the system has no randomness, or too many tokens are unused.
+    /// When the system's random source failed, or too many tokens are unused.
     pub fn give(
         &self,
         authority: &CertificateDer<'_>,

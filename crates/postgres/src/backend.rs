@@ -231,7 +231,7 @@ pub trait Session {
     /// When there is no such portal.
     fn describe_portal(&mut self, name: &str, out: &mut Out) -> Result<Described, Report>;
 
-    /// Runs a portal, or goes on with it, for so many rows.
+    /// Runs a portal, or continues with it, for this many rows.
     ///
     /// # Errors
     /// When it fails.

@@ -24,7 +24,7 @@ impl Bell {
     pub fn listen(&self) -> std::io::Result<()> {
         if self.0.get().is_none() {
             let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-            // Whoever was first, there is one now.
+            // Whichever thread was first, there is one now.
             let _ = self.0.set(descriptor);
         }
         Ok(())

@@ -144,7 +144,7 @@ impl CopyIn<'_> {
         report
     }
 
-    /// Tells the client something meanwhile.
+    /// Tells the client something in the meantime.
     pub fn out(&mut self) -> &mut Out {
         self.out
     }

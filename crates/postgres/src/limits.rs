@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Limits {
     /// Sessions at once.
     pub connections: usize,
-    /// So many of them are for superusers only.
+    /// This many of them are for superusers only.
     pub reserved: usize,
     /// Connections at once that have not proved yet who they are. When there are as many, further
     /// ones wait in the system's queue, and those that take more than half a second, or a tenth of

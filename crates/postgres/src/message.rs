@@ -334,7 +334,7 @@ impl<'a> Body<'a> {
         Ok(taken)
     }
 
-    /// So many items of `N` bytes each.
+    /// This many items of `N` bytes each.
     fn array<const N: usize>(&mut self, count: u16) -> Result<&'a [[u8; N]], Fault> {
         Ok(self.bytes(N * usize::from(count))?.as_chunks().0)
     }

@@ -15,7 +15,7 @@ use crate::{
     transport::Transport,
 };
 
-/// Answers are written when there are so many bytes.
+/// Answers are written when there are this many bytes.
 const MUCH: usize = 32 << 10;
 /// A buffer that has become larger is not kept.
 const KEPT: usize = 256 << 10;

@@ -81,9 +81,8 @@ fn by_scram(starting: &mut Starting<'_>, user: &str, verifier: Option<Verifier>)
         Some(_) => [scram::BOUND, "\0", scram::PLAIN, "\0\0"].concat(),
         None => [scram::PLAIN, "\0\0"].concat(),
     };
-    let nonce = scram::random::<18>().map_err(|cause| {
-        End::Told(Report::fatal(SqlState::INTERNAL_ERROR, format!("there is no nonce to be had: {cause}")))
-    })?;
+    let nonce = scram::random::<18>()
+        .map_err(|cause| End::Told(Report::fatal(SqlState::INTERNAL_ERROR, format!("cannot get a nonce: {cause}"))))?;
     let nonce = BASE64_STANDARD.encode(nonce);
 
     ask(starting, SASL, mechanisms.as_bytes());

@@ -358,13 +358,13 @@ impl Sessions {
         Self(Arc::clone(registry))
     }
 
-    /// Cancels what a session does; `false` when there is none with this number.
+    /// Cancels what a session does; `false` when no session has this number.
     #[must_use]
     pub fn cancel(&self, pid: i32) -> bool {
         self.0.find(pid).inspect(|entry| entry.cancel()).is_some()
     }
 
-    /// Ends a session; `false` when there is none with this number.
+    /// Ends a session; `false` when no session has this number.
     #[must_use]
     pub fn terminate(&self, pid: i32) -> bool {
         self.0.find(pid).inspect(|entry| entry.end(true)).is_some()

@@ -43,7 +43,7 @@ impl Verifier {
     /// A verifier for a password, with a salt of its own.
     ///
     /// # Errors
-    /// When the system has no randomness.
+    /// When the system's random source failed.
     pub fn generate(password: &str) -> io::Result<Self> {
         Ok(Self::from_password(password, ITERATIONS, &random::<SALT>()?))
     }
@@ -115,7 +115,7 @@ impl fmt::Debug for Verifier {
 /// Bytes that nobody can foresee.
 pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("the system has no randomness"))?;
+    SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("the system's random source failed"))?;
     Ok(bytes)
 }
 
@@ -197,7 +197,7 @@ impl Exchange {
         }
         let mut attributes = first.split(',');
         // The name is that of the start-up packet, whatever stands here.
-        attributes.next().filter(|name| name.starts_with("n=")).ok_or(Refused::Malformed("it names nobody"))?;
+        attributes.next().filter(|name| name.starts_with("n=")).ok_or(Refused::Malformed("it names no user"))?;
         let client_nonce = attributes.next().and_then(|nonce| nonce.strip_prefix("r="));
         let client_nonce =
             client_nonce.filter(|nonce| !nonce.is_empty() && nonce.bytes().all(|b| b.is_ascii_graphic()));

@@ -78,7 +78,7 @@ struct Clock {
 
 /// Nobody may take longer, whatever the limits say.
 const LONGEST_START: Duration = Duration::from_secs(24 * 3600);
-/// How long anybody may take, whoever waits.
+/// How long any client may take, whatever waits.
 const FAIR: Duration = Duration::from_millis(500);
 
 fn too_many_failures(startup: &Startup) -> Report {
@@ -209,7 +209,7 @@ impl<'a> Starting<'a> {
             self.out.flush();
             return Ok(());
         };
-        // Whoever could send something before the handshake could make it seem to come through TLS.
+        // Something sent before the handshake would seem to have come through TLS.
         if !self.input.bytes().is_empty() {
             return Err(End::Told(Report::violation("received unencrypted data after the request for TLS")));
         }
@@ -276,7 +276,7 @@ impl<'a> Starting<'a> {
         }
     }
 
-    /// Waits until so many bytes are there; always true.
+    /// Waits until this many bytes are there; always true.
     fn wait_for(&mut self, count: usize) -> Result<bool, End> {
         while self.input.bytes().len() < count {
             self.more()?;

@@ -41,7 +41,7 @@ pub enum TlsError {
         /// What is wrong.
         cause: pem::Error,
     },
-    /// There is none in the file.
+    /// The file has none.
     #[error("{path} has no certificate; it must be in PEM form, the server's own first")]
     NoCertificate {
         /// Where it should be.
@@ -59,7 +59,7 @@ pub enum TlsError {
     #[error(transparent)]
     OpenKey(#[from] OpenKey),
     /// The authorities for clients' certificates cannot be used.
-    #[error("clients' certificates cannot be checked by {path}: {cause}")]
+    #[error("cannot check clients' certificates against {path}: {cause}")]
     Authorities {
         /// Where they should be.
         path: PathBuf,
@@ -188,7 +188,7 @@ fn common_name(certificate: &[u8]) -> Option<String> {
 }
 
 /// The hash of a certificate by the function of its own signature, SHA-256 in place of weaker ones
-/// (RFC 5929). There is none when the signature does not name a function.
+/// (RFC 5929). A signature that names no function has none.
 fn end_point_hash(certificate: &[u8]) -> Option<Vec<u8>> {
     let algorithm = signature_hash(certificate)?;
     Some(digest(algorithm, certificate).as_ref().to_vec())

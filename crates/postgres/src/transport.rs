@@ -134,7 +134,7 @@ pub(crate) struct Secured {
 pub(crate) struct Memory {
     input: Vec<u8>,
     read: usize,
-    /// So many bytes are read at a time, at most.
+    /// This many bytes are read at a time, at most.
     piece: usize,
     pub(crate) output: Vec<u8>,
 }
@@ -142,7 +142,7 @@ pub(crate) struct Memory {
 /// What came of waiting for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// So many, and not none.
+    /// This many, and not none.
     Bytes(usize),
     /// There will be no more, for whatever reason.
     End,

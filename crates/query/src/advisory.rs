@@ -154,7 +154,8 @@ impl State {
         let holders = self.holders(key);
         let held = holders.iter().filter(|held| conflicts(held.place, held.shared));
         let mut found: Vec<usize> = held.map(|held| held.place).collect();
-        // Who holds it already waits for nobody who only wants it: that one waits for it.
+        // A session that holds it already waits for no session that only wants it: that one waits
+        // for it.
         if !holders.iter().any(|held| held.place == place) {
             let before = self.waiting.iter().filter(|other| other.id < id && other.key == key);
             found.extend(before.filter(|other| conflicts(other.place, other.shared)).map(|it| it.place));
@@ -430,7 +431,7 @@ mod tests {
         Patience { deadline: None, interrupted }
     }
 
-    /// Blocks until so many wait.
+    /// Blocks until this many wait.
     fn until_waiting(locks: &AdvisoryLocks, count: usize) {
         while locks.all().iter().filter(|lock| !lock.granted).count() < count {
             std::thread::yield_now();
@@ -541,7 +542,7 @@ mod tests {
             });
             until_waiting(locks, 1);
             let mine = one.lock(OTHER, false, false, patient(&|| Ok(())));
-            // Whoever gave up has released nothing; the other one needs it.
+            // A session that gave up has released nothing; the other one needs it.
             one.unlock_all();
             [mine, other.join().unwrap()]
         });
@@ -551,7 +552,7 @@ mod tests {
         assert_eq!(found.count(), 1, "{outcomes:?}");
     }
 
-    /// The other one waits for something else, of which somebody else knows.
+    /// The other one waits for something else, which another part knows.
     #[test]
     fn deadlocks_over_other_locks_are_found() {
         struct Others;

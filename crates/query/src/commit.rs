@@ -146,7 +146,7 @@ impl Shared {
         safety == Safety::OneSafe || self.have_it(safety, |standby| standby.acked >= until)
     }
 
-    /// Whether the standbys have something that count for a level: all that are in sync, or so
+    /// Whether the standbys have something that count for a level: all that are in sync, or this
     /// many.
     fn have_it(&self, safety: Safety, has: impl Fn(&StandbyStatus) -> bool) -> bool {
         let Some(shipping) = self.node.shipping_status() else { return false };
@@ -159,7 +159,7 @@ impl Shared {
     }
 
     /// Waits until a commit that holds is visible to the readers of the standbys that count for the
-    /// node's level. A standby that is lost does not count any more when the node goes on without
+    /// node's level. A standby that is lost does not count any more when the node continues without
     /// it.
     ///
     /// # Errors

@@ -2,8 +2,8 @@
 //!
 //! A snapshot is a stamp. The transaction that has exported it keeps what it sees readable
 //! ([`Transaction::hold_snapshot`](freshet_engine::Transaction::hold_snapshot)); its name is known
-//! until that transaction ends, and a name is taken back before. Whoever imports one does so while
-//! names cannot be taken back, so that nothing is reclaimed between.
+//! until that transaction ends, and a name is taken back before. A session imports one while names
+//! cannot be taken back, so that nothing is reclaimed between.
 
 use std::{
     cell::Cell,

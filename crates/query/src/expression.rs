@@ -26,7 +26,7 @@ pub enum Source<'a> {
     Stored(&'a Layout, &'a [u8], Rid),
     /// Values that were computed before.
     Values(&'a [Value]),
-    /// There is none: all columns are null.
+    /// No row: all columns are null.
     Absent,
 }
 

@@ -1,5 +1,5 @@
-//! Locks on tables: whoever changes what a table is waits for those who have written to it, and
-//! they wait for it.
+//! Locks on tables: a session that changes what a table is waits for the sessions that have written
+//! to it, and they wait for it.
 //!
 //! Rows need none of this: the engine sees to them. Readers need none either, since each reads what
 //! its snapshot has, the definition included. But a transaction that has written rows as one
@@ -11,19 +11,19 @@
 //!
 //! Each session has a [`Place`] with its weak locks, behind a mutex that is its own, so taking one
 //! touches no memory that other sessions write to. Strong locks, and those who wait, are in the
-//! manager's [`State`]. Whoever wants a strong lock first says so in every place, then looks what
-//! is held there; whoever wants a weak one looks into its own place whether anybody wants a strong
-//! one, and adds it to the place, in one critical section. So of two that meet, one sees the other,
-//! whoever comes first: if the writer does, its lock is there when the other looks; otherwise it
-//! sees that somebody wants a strong lock, and goes to the manager. The version of the last change
-//! of a table gets about in the same way.
+//! manager's [`State`]. A session that wants a strong lock first says so in every place, then looks
+//! what is held there; one that wants a weak lock looks into its own place whether any session
+//! wants a strong one, and adds it to the place, in one critical section. So of two that meet, one
+//! sees the other, whichever comes first: if the writer does, its lock is there when the other
+//! looks; otherwise it sees that somebody wants a strong lock, and goes to the manager. The version
+//! of the last change of a table gets about in the same way.
 //!
 //! Mutexes are always taken in the order state, place; never two places at once.
 //!
 //! # Deadlocks
 //!
 //! Who waits for a table's lock looks now and then whether those that it waits for wait, over
-//! others, for itself: for tables' locks, or for records, of which the engine knows. Every circle
+//! others, for itself: for tables' locks, or for records, which the engine knows. Every circle
 //! that such waits close has one of these waiters in it; what consists of waits for records only is
 //! found by the engine. A circle must be seen twice, some milliseconds apart, before somebody gives
 //! up: what is seen at different moments may never have been one.
@@ -363,8 +363,8 @@ impl State {
         holds_some |=
             self.requests.iter().any(|own| own.granted && own.number == request.number && own.table == request.table);
         for other in others.filter(|other| conflicts(other.table, other.mode)) {
-            // Who wants more of what it has waits for nobody who only wants it: that one waits for
-            // it.
+            // A session that wants more of what it has waits for no session that only wants it:
+            // that one waits for it.
             if other.granted || other.id < request.id && !holds_some {
                 found.push(other.number);
             }

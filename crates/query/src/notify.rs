@@ -211,7 +211,7 @@ impl Channels {
         let listeners = self.listeners();
         for (at, message) in self.database.messages().take(self.database.committed()) {
             let Some((database, pid, notification)) = Notification::decode(&message) else {
-                tracing::warn!(stamp = at.0, "a message of the log is no notification; it is passed over");
+                tracing::warn!(stamp = at.0, "a message in the log is not a notification; it is ignored");
                 continue;
             };
             let key = (database, notification.channel.clone());

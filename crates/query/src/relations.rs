@@ -1,7 +1,7 @@
 //! The transaction's tables for general queries.
 //!
-//! Whoever runs general queries knows nothing of transactions, and keeps what it reads from in
-//! structures that have no lifetime. So a relation here is a table and nothing more; when its rows
+//! General queries know nothing of transactions, and keep what they read from in structures without
+//! lifetimes. So a relation here is a table and nothing more; when its rows
 //! are asked for, they are those of the statement that the thread runs ([`within`]). They are read
 //! in pieces: a scan remembers where it was.
 

@@ -7,9 +7,9 @@
 //!
 //! Values are logged ahead: the table says how far values may have been given out, and memory how
 //! far they were. A value is given out only when what was logged covers it durably, as the safety
-//! level wants it; after a crash or a take-over the sequence goes on behind what was logged, so no
-//! value comes twice, and some never come. The next range is logged before the last one is used up,
-//! and grows while it is used up fast, so that hardly anybody ever waits.
+//! level wants it; after a crash or a take-over the sequence continues behind what was logged, so
+//! no value comes twice, and some never come. The next range is logged before the last one is used
+//! up, and grows while it is used up fast, so that hardly anybody ever waits.
 
 use std::{
     cell::RefCell,
@@ -239,8 +239,8 @@ impl Sequences {
                 let left = (i128::from(high) - i128::from(low) + 1) / i128::from(sequence.increment).abs().max(1);
                 if state.ahead.is_none() && left < i128::from(state.batch / 2) {
                     let last = if sequence.increment > 0 { high } else { low };
-                    // At its end there is no more to log; and whoever needs it finds out if this
-                    // fails.
+                    // At its end there is no more to log; and the session that needs it finds out
+                    // if this fails.
                     if let Some(first) = last.checked_add(sequence.increment.signum())
                         && (sequence.minimum..=sequence.maximum).contains(&first)
                     {

@@ -214,7 +214,7 @@ fn definitions_wait_for_writers_and_writers_notice_them() {
     let other = altering.join().unwrap();
     assert_eq!(one.lines("UPDATE a SET w = v WHERE id = 1 RETURNING id, v, w"), ["1 12 12"]);
     assert_eq!(other.lines("SELECT id FROM a WHERE v = 12"), ["1"]);
-    // A statement that was prepared before goes on with the new definition.
+    // A statement that was prepared before continues with the new definition.
     one.lines("PREPARE p AS INSERT INTO a (id, v) VALUES ($1, 0)");
     other.lines("ALTER TABLE a ALTER COLUMN w SET DEFAULT 6; TRUNCATE a");
     one.lines("EXECUTE p (7)");

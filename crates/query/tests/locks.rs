@@ -95,7 +95,7 @@ fn a_lock_is_waited_for_until_it_is_released_or_patience_ends() {
             changer.lock(1, LockMode::AccessExclusive, patient()).unwrap();
         });
         until_wanted(&manager);
-        // Whoever comes later waits behind it, but not who has the lock already.
+        // Later sessions wait behind it, but not one that has the lock already.
         assert_eq!(code(writer.weak(1, LockMode::RowExclusive, 0, deadline(20)).map(drop)), "55P03");
         assert_eq!(holder.weak(1, LockMode::RowExclusive, 0, patient()).unwrap(), Planned::Current);
         holder.release();
@@ -113,7 +113,7 @@ fn writers_learn_that_a_table_has_changed() {
     manager.note_change(DATABASE, &[1], 5);
     changer.release();
     assert_eq!(writer.weak(1, LockMode::RowExclusive, 4, patient()).unwrap(), Planned::Outdated);
-    // It has the lock, and plans anew.
+    // It has the lock, and plans again.
     assert_eq!(writer.weak(1, LockMode::RowExclusive, 5, patient()).unwrap(), Planned::Current);
     assert_eq!(writer.weak(2, LockMode::RowExclusive, 4, patient()).unwrap(), Planned::Current, "another table");
     let late = manager.session(2, DATABASE);

@@ -47,7 +47,7 @@ fn strengths_exclude_one_another_as_in_postgresql() {
                     assert!(said.contains("55P03"), "{said}");
                 }
             }
-            // Whoever waits is ended by its timeout.
+            // A session that waits is ended by its timeout.
             let waited = other.outcome(&format!("SELECT id FROM p WHERE id = 1 FOR {lock}"));
             assert_eq!(waited, if refused { "55P03" } else { "00000" }, "{held}, FOR {lock}");
         }
@@ -433,7 +433,7 @@ fn references_hold_whatever_happens_at_once() {
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    println!("committed, refused, tried in vain: {counts:?}");
+    println!("committed, refused, given up: {counts:?}");
     let orphans = "SELECT count(*) FROM c WHERE p IS NOT NULL AND NOT EXISTS (SELECT FROM p WHERE p.id = c.p)";
     assert_eq!(first.lines(orphans), ["0"]);
     assert!(counts.iter().map(|counts| counts[0]).sum::<usize>() > 0);

@@ -125,7 +125,7 @@ fn a_statements_time_also_runs_between_its_messages() {
     let node = SqlNode::in_memory();
     let mut wire = open(&node, &[]);
     wire.ask(&query("set statement_timeout = '1s'"));
-    // Without a Sync the client hears of it unasked, and goes on behind the Sync.
+    // Without a Sync the client hears of it unasked, and continues behind the Sync.
     wire.say(&[parse("", "select 1"), message(b'H', b"")].concat());
     let begun = Instant::now();
     assert_eq!(outline(&[wire.hear().unwrap()]), "1");

@@ -32,7 +32,7 @@ fn a_stamp_makes_a_standby_wait_for_what_it_stands_for() {
         reader.lines(&format!("SET freshet.read_after = '{stamp}'"));
         assert_eq!(reader.lines(&format!("SELECT id FROM t WHERE id = {id}")), [id.to_string()]);
     }
-    // What is not there in time is an error, and the session goes on.
+    // What is not there in time is an error, and the session continues.
     let far = u64::MAX / 2;
     reader.lines(&format!("SET freshet.read_after_timeout = '20ms'; SET freshet.read_after = '{far}'"));
     assert_eq!(reader.state("SELECT 1 FROM t"), "57014");

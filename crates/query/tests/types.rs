@@ -126,7 +126,7 @@ fn parameters_that_are_no_values_are_refused() {
                 );
             }
         }
-        // The session goes on.
+        // The session continues.
         assert_eq!(sql.lines("SELECT 1"), ["1"]);
     }
 }

@@ -36,11 +36,11 @@ use crate::{
 
 /// The ring through which the log is copied.
 const RING: usize = 8 << 20;
-/// So many bytes of log, and the rest of a block, are copied at once.
+/// This many bytes of log, and the rest of a block, are copied at once.
 const PIECE: usize = 1 << 20;
 /// In how many files a table's rows are put: what a restart can read side by side.
 const FILES: u32 = 2;
-/// What is written is synced every so many bytes.
+/// Files are synced after this many bytes.
 const SYNC: u64 = 32 << 20;
 
 /// To which moment.
@@ -128,7 +128,7 @@ pub enum PointInTimeError {
         ours: ClusterId,
     },
     /// No checkpoint and log reach that moment.
-    #[error("nothing here reaches that moment: {0}")]
+    #[error("nothing here reaches back to that moment: {0}")]
     OutOfReach(String),
 }
 
@@ -153,7 +153,7 @@ impl Source {
                 let end = settle_tail(&store)?.end;
                 Ok(Some(Self { log: Box::new(store), begin, end, terms: control.terms, _directory: Some(owned) }))
             }
-            // An archive that goes on meanwhile.
+            // An archive that continues in the meantime.
             Err(ControlError::Locked(_)) if control.streams == 1 && streams.is_empty() => {
                 let Some(Durable { log, begin, end }) = read_durable(directory)? else { return Ok(None) };
                 Ok(Some(Self { log, begin, end, terms: control.terms, _directory: None }))

@@ -136,7 +136,6 @@ fn check_extent(store: &LogStore) -> Result<(), RestoreError> {
 }
 
 /// What a restart works on.
-#[derive(Debug)]
 pub struct Restart<'r> {
     /// The log, whose tail is settled.
     pub store: &'r LogStore,
@@ -151,7 +150,7 @@ pub struct Restart<'r> {
     /// Places for the threads.
     pub participants: &'r Arc<Participants>,
     /// Where to put what the log says.
-    pub target: Target,
+    pub target: &'r dyn Target,
 }
 
 /// What a restart has brought back.
@@ -246,9 +245,7 @@ impl Restart<'_> {
             let what = format!("its rows are on {} devices, {} are configured", manifest.devices, self.devices.len());
             return Err(CheckpointError::Damaged { file, offset: 0, what }.into());
         }
-        // A standby gets the rest from its primary, and shows nothing before.
-        let enough = manifest.end() <= self.end || self.target == Target::Announce && manifest.start() <= self.end;
-        if manifest.start() < begin || !enough {
+        if manifest.start() < begin || self.target.needs_log(manifest.start(), manifest.end()) > self.end {
             let have = format!("the log from {begin} to {}", self.end);
             return Err(RestoreError::LogMissing { file, start: manifest.start(), end: manifest.end(), have });
         }
@@ -297,7 +294,7 @@ impl Restart<'_> {
     fn load(
         &self,
         manifest: &Manifest,
-        restoration: &Restoration,
+        restoration: &Restoration<'_>,
         collectors: &mut [Collector],
         tell: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(), RestoreError> {
@@ -318,7 +315,7 @@ impl Restart<'_> {
     fn load_file(
         &self,
         manifest: &Manifest,
-        restoration: &Restoration,
+        restoration: &Restoration<'_>,
         collector: &mut Collector,
         fid: Fid,
         file: &CheckpointFile,
@@ -341,7 +338,7 @@ impl Restart<'_> {
     fn replay(
         &self,
         from: Stamp,
-        restoration: &Restoration,
+        restoration: &Restoration<'_>,
         collectors: &mut [Collector],
         tell: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(), RestoreError> {
@@ -372,7 +369,7 @@ impl Restart<'_> {
     fn replay_pieces(
         &self,
         pieces: Vec<Piece>,
-        restoration: &Restoration,
+        restoration: &Restoration<'_>,
         collectors: &mut [Collector],
         progress: &Progress<'_>,
     ) -> Result<(), PiecesError> {
@@ -407,7 +404,7 @@ impl Restart<'_> {
     fn replay_piece(
         &self,
         piece: Piece,
-        restoration: &Restoration,
+        restoration: &Restoration<'_>,
         collector: &mut Collector,
         progress: &Progress<'_>,
     ) -> Result<Option<(Piece, (Stamp, Fid, Rid))>, PiecesError> {
@@ -452,7 +449,7 @@ fn divide<T: Send, E: Send>(
     let items = Mutex::new(items);
     let failed = Mutex::new(None);
     let next = || {
-        // Nobody goes on when one has failed.
+        // Nobody continues when one has failed.
         if failed.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
             return None;
         }

@@ -1,15 +1,20 @@
-//! What one thread does with its part of a range.
+//! What one thread does with its part of a range: it stores each record's address in the replay
+//! array, where the larger one wins, and enters insertions into the indexes.
+//!
+//! The array also says whether an address is the record's first version, so that a reader from
+//! before a bulk load need not ask the log about each new record. Replay makes no versions. Readers
+//! make them, and only below the read view: above it a take-over may cut the log, and what readers
+//! made could not be taken back.
 
 use std::sync::Arc;
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
-use freshet_log::{Block, BlockKind, RecordHeader, RecordRef, block::CommandRef};
+use freshet_log::{Block, BlockKind, RecordHeader, RecordRef};
 use freshet_storage::{Catalog, Content, Guard, KeyBuffer, Known};
 
 use crate::{
-    LogBytes, ReplayError,
+    LogBytes, Redo, ReplayError,
     entries::{Entries, Spare},
-    full::Full,
 };
 
 /// About how many bytes of keys are sorted together. Nodes of indexes that are given up stay that
@@ -39,11 +44,8 @@ struct Deferred {
 pub(crate) struct Found {
     deferred: Vec<Deferred>,
     pub(crate) deleted: Vec<Deleted>,
-    pub(crate) commands: Vec<Command>,
     /// What transactions carry, and where.
     pub(crate) messages: Vec<(Stamp, Box<[u8]>)>,
-    /// The last block with records.
-    pub(crate) last_redo: Stamp,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
 }
@@ -52,40 +54,10 @@ impl Found {
     pub(crate) fn merge(&mut self, other: Self) {
         self.deferred.extend(other.deferred);
         self.deleted.extend(other.deleted);
-        self.commands.extend(other.commands);
         self.messages.extend(other.messages);
-        self.last_redo = self.last_redo.max(other.last_redo);
         self.records += other.records;
         self.bytes += other.bytes;
     }
-}
-
-/// What replay does to a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Apply {
-    /// It announces the record's address in the replay array (Query Fresh, section 3.4.1).
-    #[default]
-    Fresh,
-    /// It makes the version and puts it into the data array (Query Fresh, section 4.7).
-    Full,
-    /// As fresh; and commands are collected, for somebody to execute them again
-    /// ([`crate::Replay::take_commands`]).
-    Command,
-}
-
-/// What a transaction was told to do (see the transactions' module `command`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Command {
-    /// Its stamp.
-    pub stamp: Stamp,
-    /// How many bytes its block takes.
-    pub length: u64,
-    /// Which stored procedure.
-    pub procedure: u32,
-    /// The partition to which it keeps.
-    pub partition: u64,
-    /// All that it was told.
-    pub inputs: Vec<u8>,
 }
 
 /// One thread's means of replay.
@@ -96,8 +68,7 @@ pub(crate) struct Applier {
     buffer: Vec<u8>,
     key: KeyBuffer,
     spare: Spare,
-    full: Option<Full>,
-    commands: bool,
+    pub(crate) redo: Box<dyn Redo>,
 }
 
 impl Applier {
@@ -105,22 +76,12 @@ impl Applier {
         catalog: Arc<Catalog>,
         log: Arc<dyn LogBytes>,
         checkpoint_end: Stamp,
-        full: Option<Full>,
-        commands: bool,
+        redo: Box<dyn Redo>,
     ) -> Self {
-        Self {
-            catalog,
-            log,
-            checkpoint_end,
-            buffer: Vec::new(),
-            key: KeyBuffer::new(),
-            spare: Spare::default(),
-            full,
-            commands,
-        }
+        Self { catalog, log, checkpoint_end, buffer: Vec::new(), key: KeyBuffer::new(), spare: Spare::default(), redo }
     }
 
-    /// Replays `parts`, each of which begins and ends at block boundaries, until they have given
+    /// Replays `parts`, which begin and end at block boundaries, until they have given
     /// [`AT_ONCE`] bytes of keys; returns whether some may be left.
     pub(crate) fn parts<'p>(
         &mut self,
@@ -150,9 +111,7 @@ impl Applier {
         entries: &mut Entries<'g>,
         found: &mut Found,
     ) -> Result<(), ReplayError> {
-        if let Some(full) = &mut self.full {
-            full.begin(guard, &self.catalog);
-        }
+        self.redo.begin(guard, &self.catalog);
         let length = usize::try_from(to.since(from)).expect("parts are smaller than the address space");
         let mut buffer = std::mem::take(&mut self.buffer);
         if buffer.len() < length {
@@ -179,18 +138,12 @@ impl Applier {
             let stamp = from.plus(at as u64);
             let block = Block::parse(&bytes[at..], stamp).map_err(|cause| ReplayError::Block { at: stamp, cause })?;
             if block.header().kind == BlockKind::Schema {
-                enter_tables(&self.catalog, guard, &block, true)?;
+                enter_tables(&self.catalog, guard, &block)?;
             }
-            if let Some(CommandRef { procedure, partition, inputs }) = block.command() {
-                if !self.commands {
-                    return Err(ReplayError::Command { at: stamp });
-                }
-                let length = block.bytes().len() as u64;
-                found.commands.push(Command { stamp, length, procedure, partition, inputs: inputs.to_vec() });
-            }
-            for record in block.records() {
-                found.last_redo = stamp;
-                self.record(guard, record, entries, found)?;
+            if block.header().kind == BlockKind::Inputs {
+                self.redo.inputs(&block)?;
+            } else {
+                block.records().try_for_each(|record| self.record(guard, record, entries, found))?;
             }
             at += block.bytes().len();
         }
@@ -241,8 +194,7 @@ impl Applier {
             found.deleted.push(Deleted { fid, rid, tombstone: record.address });
         }
         let entering = self.entering(kind, record.address);
-        let full = self.full.as_mut().map(|full| (full, &*self.log));
-        apply(content, guard, &mut self.key, entries, entering, record, full)
+        apply(content, guard, &mut self.key, entries, entering, record, &mut *self.redo)
     }
 
     /// What a record is as far as indexes are concerned.
@@ -269,21 +221,11 @@ impl Applier {
     }
 }
 
-/// Makes, changes and drops the tables that a block's catalog records say. With `keeps`, tables and
-/// indexes that are dropped stay for those who do not see that.
-pub(crate) fn enter_tables(
-    catalog: &Catalog,
-    guard: &Guard<'_>,
-    block: &Block<'_>,
-    keeps: bool,
-) -> Result<(), ReplayError> {
+/// Makes, changes and drops the tables that a block's catalog records say.
+pub(crate) fn enter_tables(catalog: &Catalog, guard: &Guard<'_>, block: &Block<'_>) -> Result<(), ReplayError> {
     for record in block.records().filter(|record| record.header.fid == Fid::CATALOG) {
-        let (rid, at) = (record.header.rid, record.address);
-        let entered = match record.header.kind {
-            RecordKind::Delete => catalog.drop_row(guard, rid, record.row, at, keeps),
-            RecordKind::Update => catalog.alter_row(guard, rid, record.row, at, keeps),
-            RecordKind::Insert => catalog.enter_row(guard, rid, record.row, at),
-        };
+        let RecordRef { header, address: at, row } = record;
+        let entered = catalog.replay(guard, header.kind, header.rid, row, at);
         entered.map_err(|cause| ReplayError::Catalog { at, cause })?;
     }
     Ok(())
@@ -297,22 +239,15 @@ fn apply<'g>(
     key: &mut KeyBuffer,
     entries: &mut Entries<'g>,
     entering: RecordKind,
-    RecordRef { address, header, row }: RecordRef<'_>,
-    full: Option<(&mut Full, &dyn LogBytes)>,
+    record: RecordRef<'_>,
+    redo: &mut dyn Redo,
 ) -> Result<(), ReplayError> {
-    let RecordHeader { kind, rid, .. } = header;
-    let foreign = ReplayError::Foreign { at: address, fid: content.fid(), rid };
+    let RecordRef { address, header, row } = record;
+    let rid = header.rid;
     let indexes = content.indexes(guard);
-    if !indexes.may_have(row) {
-        return Err(foreign);
-    }
     // The word before the index entries: whoever finds the entry finds the record.
-    let fits = match full {
-        None => content.replay_store(rid, address, header.is_first()),
-        Some((full, log)) => full.instantiate(content, guard, kind, rid, address, row, log)?,
-    };
-    if !fits {
-        return Err(foreign);
+    if !(indexes.may_have(row) && redo.record(guard, content, record)?) {
+        return Err(ReplayError::Foreign { at: address, fid: content.fid(), rid });
     }
     if entering == RecordKind::Insert {
         for (_, index) in indexes.iter() {

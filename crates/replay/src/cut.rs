@@ -5,7 +5,7 @@ use freshet_base::{Fid, Rid, Stamp};
 use freshet_log::{Block, BlockHeader, block::BLOCK_HEADER};
 use freshet_storage::Guard;
 
-use crate::{Apply, Replay, ReplayError};
+use crate::{Redo, Replay, ReplayError};
 
 /// About how many bytes of log are undone at once.
 const STRETCH: u64 = 4 << 20;
@@ -31,12 +31,13 @@ impl Replay {
                 stretches.push(here);
             }
         }
-        let lead = self.lead();
-        let guard = lead.participant().pin_without_snapshot();
+        let mut lead = self.lead();
+        let (participant, redo) = lead.parts();
+        let guard = participant.pin_without_snapshot();
         // Newest first, so that each announcement leads to the one before it.
         let mut upto = end;
         for from in stretches.into_iter().rev() {
-            self.cut_stretch(&guard, from, upto)?;
+            self.cut_stretch(&guard, redo, from, upto)?;
             upto = from;
         }
         self.catalog.cut(&guard, at);
@@ -48,7 +49,7 @@ impl Replay {
         self.log.read(at, into).map_err(|cause| ReplayError::Read { at, cause })
     }
 
-    fn cut_stretch(&self, guard: &Guard<'_>, at: Stamp, end: Stamp) -> Result<(), ReplayError> {
+    fn cut_stretch(&self, guard: &Guard<'_>, redo: &mut dyn Redo, at: Stamp, end: Stamp) -> Result<(), ReplayError> {
         let mut records: Vec<(Fid, Rid, Stamp, Option<Stamp>)> = Vec::new();
         let mut bytes = vec![0; end.since(at) as usize];
         self.read(at, &mut bytes)?;
@@ -65,10 +66,7 @@ impl Replay {
         }
         for (fid, rid, address, prev) in records.into_iter().rev() {
             if let Some(content) = self.catalog.get(guard, fid).and_then(|table| table.content(guard)) {
-                content.replay_cut(rid, address, prev);
-                if self.apply == Apply::Full {
-                    content.instantiate_cut(guard, rid, address);
-                }
+                redo.cut(guard, content, rid, address, prev);
             }
         }
         Ok(())

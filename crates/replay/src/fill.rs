@@ -15,13 +15,13 @@ use freshet_storage::{
     index::{Direction, ScanBuffer},
 };
 
-use crate::{LogBytes, ReplayError, Target};
+use crate::{LogBytes, ReplayError};
 
 /// Records per pin, so that memory can be freed in between.
 const AT_ONCE: usize = 256;
 
 /// The log's bytes as a source of versions.
-pub(crate) struct Records<'l>(pub(crate) &'l dyn LogBytes);
+pub struct Records<'l>(pub &'l dyn LogBytes);
 
 impl RecordSource for Records<'_> {
     fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
@@ -42,21 +42,16 @@ impl RecordSource for Records<'_> {
     }
 }
 
-/// Whether a node that comes back so, or follows, has yet to fill an index.
-pub(crate) fn needs(index: &Index, target: Target) -> bool {
-    !index.is_filled()
-        && match target {
-            // What is not ready by now will never be.
-            Target::Restore => !index.is_building() && !index.is_dropped(),
-            Target::Announce => !index.is_dropped() || index.was_ready(),
-        }
+/// Whether an index has yet to be filled.
+pub(crate) fn needs(index: &Index) -> bool {
+    !index.is_filled() && (!index.is_dropped() || index.was_ready())
 }
 
-/// The numbers of a table's indexes that a standby has yet to fill.
+/// The numbers of a table's indexes that have yet to be filled.
 fn unfilled(table: &Table, participant: &Participant) -> Vec<usize> {
     let guard = participant.pin_without_snapshot();
     let Some(content) = table.content(&guard) else { return Vec::new() };
-    let indexes = content.indexes(&guard).iter().filter(|(_, index)| needs(index, Target::Announce));
+    let indexes = content.indexes(&guard).iter().filter(|(_, index)| needs(index));
     indexes.map(|(number, _)| number).collect()
 }
 

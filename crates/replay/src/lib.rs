@@ -1,10 +1,10 @@
 //! One replay function, over any range of the log: for restart, for a joining
 //! standby, and for a live one.
 //!
-//! Replay stores addresses, it makes no versions (Query Fresh, section 3.4.1), unless it is told to
-//! ([`Apply::Full`]). It is idempotent and order-free: for each record the larger address wins, so
-//! several threads may replay parts of a range side by side (section 3.4.2), and ranges may
-//! overlap.
+//! Replay stores addresses, it makes no versions (Query Fresh, section 3.4.1), unless a scheme
+//! gives it another [`Redo`]. It is idempotent and order-free: for each record the larger address
+//! wins, so several threads may replay parts of a range side by side (section 3.4.2), and ranges
+//! may overlap.
 //!
 //! [`Replay`] does it while readers run, [`Restoration`] before there are any.
 #![forbid(unsafe_code)]
@@ -13,8 +13,8 @@ mod apply;
 mod cut;
 mod entries;
 mod fill;
-mod full;
 mod pool;
+mod redo;
 mod restore;
 mod runs;
 
@@ -24,9 +24,11 @@ use freshet_storage::CatalogError;
 use thiserror::Error;
 
 pub use self::{
-    apply::{Apply, Command, Deleted},
+    apply::Deleted,
+    fill::Records,
     pool::{PersistShare, Replay, ReplayStatistics},
-    restore::{Collector, Restoration, Target},
+    redo::{Announce, Redo},
+    restore::{Collector, Restoration, Restore, Target},
 };
 
 /// The bytes of the log.
@@ -66,18 +68,12 @@ pub enum ReplayError {
         /// What is wrong.
         cause: CatalogError,
     },
-    /// A log of commands, on a node that was not told to execute them again.
+    /// Inputs alone, on a node that does not execute transactions again.
     #[error(
         "the log at {at} says what a transaction was told to do, not what it did: only a standby that is set up with \
-         `apply = \"command\"` can follow it, from its beginning, and nobody can restart from it"
+         `apply = \"command\"` can follow it, from its beginning, and no node can restart from it"
     )]
-    Command {
-        /// Where.
-        at: Stamp,
-    },
-    /// Records behind commands.
-    #[error("the log at {at} holds records behind commands, which cannot be executed again beside one another")]
-    Mixed {
+    Inputs {
         /// Where.
         at: Stamp,
     },

@@ -10,14 +10,13 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Stamp, Watermark, cpu::Meter};
+use freshet_base::{Stamp, cpu::Meter};
 use freshet_storage::{Catalog, Participant, Participants};
 
 use crate::{
-    LogBytes, ReplayError,
-    apply::{Applier, Apply, Command, Deleted, Found},
+    LogBytes, Redo, ReplayError,
+    apply::{Applier, Deleted, Found},
     fill::{Records, fill_all},
-    full::{Full, View},
 };
 
 /// Makes a part of the log durable; for any thread.
@@ -67,12 +66,9 @@ pub struct Replay {
     bytes: AtomicU64,
     cpu: Arc<Meter>,
     deleted: Mutex<Vec<Deleted>>,
-    /// Commands that were not taken yet, and the first there was.
-    commands: Mutex<(Vec<Command>, Option<Stamp>)>,
     /// What transactions carry, and where, that was not taken yet.
     messages: Mutex<Vec<(Stamp, Box<[u8]>)>>,
-    pub(crate) apply: Apply,
-    view: View,
+    prompt: bool,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) log: Arc<dyn LogBytes>,
 }
@@ -90,8 +86,8 @@ impl std::fmt::Debug for Replay {
 }
 
 impl Lead {
-    pub(crate) fn participant(&self) -> &Participant {
-        &self.participant
+    pub(crate) fn parts(&mut self) -> (&Participant, &mut dyn Redo) {
+        (&self.participant, &mut *self.applier.redo)
     }
 }
 
@@ -120,7 +116,8 @@ fn share(
 impl Replay {
     /// Replay by `threads` threads in all (at least one). Below `checkpoint_end`, where the
     /// checkpoint ends with which this node began, changes enter the indexes as insertions do: the
-    /// checkpoint has left out what was changed while it was written.
+    /// checkpoint has left out what was changed while it was written. `redo` says for each thread
+    /// what it does to records.
     ///
     /// # Panics
     /// When there are not enough participants' places, or a thread cannot be made: a node sets
@@ -131,14 +128,10 @@ impl Replay {
         participants: &Arc<Participants>,
         log: &Arc<dyn LogBytes>,
         checkpoint_end: Stamp,
-        apply: Apply,
+        redo: &dyn Fn() -> Box<dyn Redo>,
     ) -> Self {
         let threads = threads.max(1);
-        let view = View::default();
-        let applier = || {
-            let full = (apply == Apply::Full).then(|| Full::new(participants, &view, checkpoint_end));
-            Applier::new(Arc::clone(catalog), Arc::clone(log), checkpoint_end, full, apply == Apply::Command)
-        };
+        let applier = || Applier::new(Arc::clone(catalog), Arc::clone(log), checkpoint_end, redo());
         let cpu = Arc::new(Meter::default());
         let helpers = (1..threads)
             .map(|number| {
@@ -162,31 +155,24 @@ impl Replay {
             })
             .collect();
         let participant = participants.join().expect("a place for every replay thread");
+        let applier = applier();
         Self {
-            lead: Mutex::new(Lead { participant, applier: applier(), helpers }),
+            prompt: applier.redo.is_prompt(),
+            lead: Mutex::new(Lead { participant, applier, helpers }),
             threads,
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             cpu,
             deleted: Mutex::new(Vec::new()),
-            commands: Mutex::default(),
             messages: Mutex::default(),
-            apply,
-            view: Arc::clone(&view),
             catalog: Arc::clone(catalog),
             log: Arc::clone(log),
         }
     }
 
-    /// What readers see, at or below everything that is still to be replayed: full replay drops old
-    /// versions by it, and keeps all without it. To be said once.
-    pub fn set_view(&self, visible: &Arc<Watermark>) {
-        let _ = self.view.set(Arc::clone(visible));
-    }
-
-    /// Whether replay makes no versions and executes nothing.
-    pub fn stores_addresses_only(&self) -> bool {
-        self.apply == Apply::Fresh
+    /// Whether replaying a short range takes no longer than looking at it.
+    pub fn is_prompt(&self) -> bool {
+        self.prompt
     }
 
     /// How many threads replay.
@@ -213,7 +199,6 @@ impl Replay {
         if self.catalog.take_unfilled() {
             fill_all(&self.catalog, participant, &Records(&*self.log))?;
         }
-        self.keep_commands(&mut found)?;
         self.records.fetch_add(found.records, Relaxed);
         self.bytes.fetch_add(found.bytes, Relaxed);
         if !found.messages.is_empty() {
@@ -252,28 +237,6 @@ impl Replay {
             }
         }
         outcome
-    }
-
-    fn keep_commands(&self, found: &mut Found) -> Result<(), ReplayError> {
-        if self.apply != Apply::Command {
-            return Ok(());
-        }
-        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
-        let (commands, first) = &mut *commands;
-        let earliest = found.commands.iter().map(|command| command.stamp).min();
-        *first = first.or(earliest);
-        if first.is_some_and(|first| found.last_redo > first) {
-            return Err(ReplayError::Mixed { at: found.last_redo });
-        }
-        commands.append(&mut found.commands);
-        Ok(())
-    }
-
-    /// Commands that were replayed since the last call, in the order of their stamps.
-    pub fn take_commands(&self) -> Vec<Command> {
-        let mut commands = std::mem::take(&mut self.commands.lock().unwrap_or_else(PoisonError::into_inner).0);
-        commands.sort_unstable_by_key(|command| command.stamp);
-        commands
     }
 
     /// What transactions carry that were replayed since the last call, each with its address, in no
@@ -326,6 +289,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::Announce;
 
     struct NoLog;
 
@@ -340,7 +304,8 @@ mod tests {
     fn the_work_of_persisting_is_divided_as_replay_is() {
         let participants = Participants::new(8);
         let log: Arc<dyn LogBytes> = Arc::new(NoLog);
-        let replay = Replay::new(3, &Arc::new(Catalog::new()), &participants, &log, Stamp::ZERO, Apply::Fresh);
+        let replay =
+            Replay::new(3, &Arc::new(Catalog::new()), &participants, &log, Stamp::ZERO, &|| Box::new(Announce));
         let shares = Arc::new(Mutex::new(Vec::new()));
         let share: PersistShare = {
             let shares = Arc::clone(&shares);

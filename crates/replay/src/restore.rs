@@ -15,25 +15,69 @@ use std::{
 };
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
-use freshet_log::{Block, BlockKind};
+use freshet_log::{Block, BlockKind, RecordRef};
 use freshet_storage::{
     Catalog, Content, Guard, Index, IndirectionArray, KeyBuffer, Known, Participants, index::BulkPart,
 };
 
 use crate::{
-    Deleted, ReplayError,
+    Announce, Deleted, ReplayError,
     apply::enter_tables,
     fill::needs,
     runs::{Merged, Run, Stretch, divide},
 };
 
 /// Where a restart puts what it finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// Log addresses into the replay arrays: a standby, whose log may yet be cut.
-    Announce,
-    /// Log addresses into the data arrays: a primary.
-    Restore,
+pub trait Target: Sync {
+    /// Puts the address of a record where readers find it; the larger one wins. Returns `false` when
+    /// its record id is impossible.
+    fn store(&self, guard: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> bool;
+
+    /// The log says that a record was deleted at `tombstone`. Returns whether that is the last word
+    /// on its id: nothing can take the deletion back, and the record needs no index entries.
+    fn ends(&self, guard: &Guard<'_>, content: &Content, rid: Rid, tombstone: Stamp) -> bool;
+
+    /// How far the log must reach, at least, for a checkpoint that was begun at `start`, and is a
+    /// state of the database with the log up to `end`.
+    fn needs_log(&self, start: Stamp, end: Stamp) -> Stamp;
+}
+
+/// Log addresses into the data arrays: nothing cuts the log any more.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Restore;
+
+impl Target for Restore {
+    fn store(&self, guard: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> bool {
+        content.restore(guard, record.header.rid, record.address)
+    }
+
+    fn ends(&self, guard: &Guard<'_>, content: &Content, rid: Rid, tombstone: Stamp) -> bool {
+        let is_newest = content.restored(guard, rid) == Some(tombstone);
+        if is_newest {
+            content.restored_is_gone(rid, tombstone);
+        }
+        is_newest
+    }
+
+    fn needs_log(&self, _: Stamp, end: Stamp) -> Stamp {
+        end
+    }
+}
+
+/// Log addresses into the replay arrays: the log may yet be cut, and the rest of it comes from
+/// another node. Readers see nothing before.
+impl Target for Announce {
+    fn store(&self, _: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> bool {
+        content.replay_store(record.header.rid, record.address, record.header.is_first())
+    }
+
+    fn ends(&self, _: &Guard<'_>, _: &Content, _: Rid, _: Stamp) -> bool {
+        false
+    }
+
+    fn needs_log(&self, start: Stamp, _: Stamp) -> Stamp {
+        start
+    }
 }
 
 /// How full the leaves of a new index are, in percent.
@@ -45,10 +89,9 @@ const STRETCHES: u64 = 4;
 const LEAST_STRETCH: u64 = 16 << 10;
 
 /// A restart under way, shared by its threads.
-#[derive(Debug)]
-pub struct Restoration {
+pub struct Restoration<'t> {
     catalog: Arc<Catalog>,
-    target: Target,
+    target: &'t dyn Target,
     /// Whether everything comes a second time, for indexes that were added since the checkpoint.
     again: bool,
     /// By table: a bit for each record that has given its index entries.
@@ -67,16 +110,16 @@ pub struct Collector {
     pub records: u64,
 }
 
-impl Restoration {
+impl<'t> Restoration<'t> {
     /// A restart into `catalog`, which nobody else uses yet.
-    pub fn new(catalog: &Arc<Catalog>, target: Target) -> Self {
+    pub fn new(catalog: &Arc<Catalog>, target: &'t dyn Target) -> Self {
         Self { catalog: Arc::clone(catalog), target, again: false, indexed: RwLock::default() }
     }
 
     /// The same restart, when everything is restored, if indexes were added to tables since the
     /// checkpoint: which those are is known only now. Checkpoint and log have to come once more;
     /// their entries are all that is taken from them.
-    pub fn again(catalog: &Arc<Catalog>, target: Target) -> Option<Self> {
+    pub fn again(catalog: &Arc<Catalog>, target: &'t dyn Target) -> Option<Self> {
         let needed = catalog.take_unfilled();
         needed.then(|| Self { again: true, ..Self::new(catalog, target) })
     }
@@ -107,22 +150,17 @@ impl Restoration {
     }
 
     /// Whether a version, which comes a second time, is entered into the indexes that were added
-    /// since the checkpoint: the newest, and on a standby whatever came after the index did.
-    fn gives_again(&self, guard: &Guard<'_>, content: &Content, rid: Rid, at: Stamp, is_deletion: bool) -> bool {
-        let added = |(_, index): (usize, &Index)| needs(index, self.target) && at >= index.added_at();
-        match self.target {
-            Target::Restore => !is_deletion && content.restored(guard, rid) == Some(at),
-            Target::Announce => {
-                let newest = content.replayed(rid).max(content.restored(guard, rid));
-                !is_deletion && newest == Some(at) || content.indexes(guard).iter().any(added)
-            }
-        }
+    /// since the checkpoint: the newest, and whatever came after the index did.
+    fn gives_again(guard: &Guard<'_>, content: &Content, rid: Rid, at: Stamp, is_deletion: bool) -> bool {
+        let added = |(_, index): (usize, &Index)| needs(index) && at >= index.added_at();
+        let newest = content.replayed(rid).max(content.restored(guard, rid));
+        !is_deletion && newest == Some(at) || content.indexes(guard).iter().any(added)
     }
 
     fn collect(&self, guard: &Guard<'_>, content: &Content, collector: &mut Collector, rid: Rid, row: &[u8]) {
         let runs = collector.runs.entry(content.fid()).or_default();
         for (number, index) in content.indexes(guard).iter() {
-            if if self.again { !needs(index, self.target) } else { !index.is_filled() } {
+            if if self.again { !needs(index) } else { !index.is_filled() } {
                 continue;
             }
             if runs.len() <= number {
@@ -141,11 +179,10 @@ impl Restoration {
     /// See [`ReplayError`].
     pub fn block(&self, guard: &Guard<'_>, collector: &mut Collector, block: &Block<'_>) -> Result<bool, ReplayError> {
         if block.header().kind == BlockKind::Schema && !self.again {
-            // A primary's log is not cut any more: what it says was dropped, nobody will see.
-            enter_tables(&self.catalog, guard, block, self.target == Target::Announce)?;
+            enter_tables(&self.catalog, guard, block)?;
         }
-        if block.header().kind == BlockKind::Command {
-            return Err(ReplayError::Command { at: block.stamp() });
+        if block.header().kind == BlockKind::Inputs {
+            return Err(ReplayError::Inputs { at: block.stamp() });
         }
         for record in block.records() {
             let header = &record.header;
@@ -158,17 +195,12 @@ impl Restoration {
             };
             let Some(content) = content else { continue };
             if self.again {
-                if self.gives_again(guard, content, rid, address, header.kind == RecordKind::Delete) {
+                if Self::gives_again(guard, content, rid, address, header.kind == RecordKind::Delete) {
                     self.collect(guard, content, collector, rid, record.row);
                 }
                 continue;
             }
-            let stored = content.indexes(guard).may_have(record.row)
-                && match self.target {
-                    Target::Announce => content.replay_store(rid, address, header.is_first()),
-                    Target::Restore => content.restore(guard, rid, address),
-                };
-            if !stored {
+            if !(content.indexes(guard).may_have(record.row) && self.target.store(guard, content, record)) {
                 return Err(ReplayError::Foreign { at: address, fid, rid });
             }
             collector.records += 1;
@@ -211,7 +243,7 @@ impl Restoration {
             // Of a table that was dropped since, there may be nothing.
             let content = self.catalog.get(guard, fid).and_then(|table| table.content(guard));
             if let (Some(content), Some(row)) = (content, row)
-                && self.gives_again(guard, content, rid, stamp, false)
+                && Self::gives_again(guard, content, rid, stamp, false)
             {
                 self.collect(guard, content, collector, rid, row);
             }
@@ -317,7 +349,7 @@ impl Restoration {
             for table in self.catalog.all() {
                 let guard = participant.pin_without_snapshot();
                 let indexes = table.content(&guard).into_iter().flat_map(|content| content.indexes(&guard).iter());
-                indexes.filter(|(_, index)| needs(index, self.target)).for_each(|(_, index)| index.set_filled());
+                indexes.filter(|(_, index)| needs(index)).for_each(|(_, index)| index.set_filled());
             }
         }
         deleted
@@ -326,17 +358,13 @@ impl Restoration {
     /// Records whose newest version is a deletion that nothing can take back. Their ids are free.
     fn dead(&self, deleted: &[Deleted], participants: &Arc<Participants>) -> HashMap<Fid, HashSet<Rid>> {
         let mut dead: HashMap<Fid, HashSet<Rid>> = HashMap::new();
-        if self.target == Target::Announce {
-            return dead;
-        }
         let participant = participants.join().expect("a place for every thread of a restart");
         let guard = participant.pin_without_snapshot();
         for Deleted { fid, rid, tombstone } in deleted {
             let Some(content) = self.catalog.get(&guard, *fid).and_then(|table| table.content(&guard)) else {
                 continue;
             };
-            if content.restored(&guard, *rid) == Some(*tombstone) {
-                content.restored_is_gone(*rid, *tombstone);
+            if self.target.ends(&guard, content, *rid, *tombstone) {
                 dead.entry(*fid).or_default().insert(*rid);
             }
         }

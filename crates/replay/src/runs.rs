@@ -213,7 +213,7 @@ mod tests {
     }
 
     proptest! {
-        /// Keys of any length, of which many are the beginning of others or the same but for zeros.
+        /// Keys of any length; many are the beginning of others, or the same but for zeros.
         #[test]
         fn any_keys_merge_as_a_set_of_pairs(
             entries in vec((vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..12), 0u64..8, 0usize..3), 0..300),

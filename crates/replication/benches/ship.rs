@@ -1,17 +1,19 @@
-//! What shipping costs: processor time per MiB on both sides over the loopback, logs in memory.
+//! What shipping costs: processor time per MiB on both sides over the loopback, with the logs that
+//! nodes have, in memory. Nothing is replayed.
 //!
 //! `cargo bench -p freshet-replication` (MiB=2048 BATCH=262144 to change the amount and the batch;
 //! BARE=1 for the log without TLS; FABRIC=shm SPIN=50 for shared memory, where a waiting thread
 //! spins for 50 µs before it sleeps).
 
 use std::{
+    os::fd::BorrowedFd,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
 use freshet_base::{
-    ClusterId, NodeId, Safety, Stamp, Term, Watermark,
-    sync::{Arc, AtomicU64, Mutex, Ordering},
+    ClusterId, Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term,
+    sync::{Arc, AtomicU64, Mutex},
 };
 use freshet_cluster::{
     commit_rule::RuleConfig,
@@ -19,9 +21,13 @@ use freshet_cluster::{
 };
 use freshet_fabric::{
     FabricConfig, FabricKind,
-    memory::{Region, SharedMemory},
+    memory::{Region, Registered},
 };
-use freshet_log::{Batch, Sink};
+use freshet_log::{
+    Batch, BlockBuilder, BlockKind, Log, LogConfig, LogReader, LogStore, Persistence, ReceiveConfig, Receiver,
+    RingMemory, Sink, StoreConfig, Writer,
+    block::{BLOCK_HEADER, RECORD_HEADER},
+};
 use freshet_membership::{Credentials, Enrolment, NewKey};
 use freshet_replication::{
     endpoint::Endpoint,
@@ -33,91 +39,139 @@ use freshet_replication::{
 
 const RING: u64 = 64 << 20;
 
-/// One ring's worth of bytes, read and written round and round.
-struct Ring {
-    bytes: Mutex<Vec<u8>>,
-    received: AtomicU64,
-    replayed: AtomicU64,
-    persisted: Watermark,
-    ring: Arc<SharedMemory>,
+/// Blocks are this long, about as those of TPC-C.
+const BLOCK: usize = 1536;
+
+/// What is shipped: real blocks, out of a log that keeps nothing but its ring.
+struct Shipped {
+    log: Log,
+    reader: LogReader,
 }
 
-impl Ring {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            bytes: Mutex::new(vec![7; RING as usize + (4 << 20)]),
-            received: AtomicU64::new(0),
-            replayed: AtomicU64::new(0),
-            persisted: Watermark::new(Stamp(0)),
-            ring: Arc::new(SharedMemory::new(RING as usize, false).expect("there is memory")),
-        })
-    }
-}
-
-impl LogSource for Ring {
+impl LogSource for Shipped {
     fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
-        let at = (at.0 % RING) as usize;
-        into.copy_from_slice(&self.bytes.lock().unwrap()[at..at + into.len()]);
-        Ok(())
+        self.reader.read(at, into).map_err(|cause| LogReadError::Failed { at, why: cause.to_string() })
     }
 }
 
-impl StandbyStore for Ring {
+/// Fills a log, as a worker does.
+struct Filler<'l> {
+    log: &'l Log,
+    writer: Writer,
+    builder: BlockBuilder,
+}
+
+impl<'l> Filler<'l> {
+    fn new(log: &'l Log) -> Self {
+        Self { log, writer: log.writer().expect("there is a place"), builder: BlockBuilder::new() }
+    }
+
+    /// Fills in about `bytes`; returns where the blocks end.
+    fn fill(&mut self, bytes: u64) -> Vec<Stamp> {
+        let row = [7; BLOCK - BLOCK_HEADER - RECORD_HEADER];
+        let count = (bytes as usize / BLOCK).max(1);
+        let ends = (0..count).map(|_| {
+            self.builder.begin();
+            self.builder.push(None, Fid(1), Rid(1), RecordKind::Update, &row).expect("it is one record");
+            self.builder.seal_records();
+            self.writer.throttle().expect("the log takes it");
+            let reservation = self.writer.reserve(BLOCK as u64).expect("the log takes it");
+            let (at, end) = (reservation.stamp(), reservation.end());
+            reservation.fill(self.builder.finish(at, Term(1), BlockKind::Redo)).expect("the log takes it");
+            end
+        });
+        let ends = ends.collect();
+        self.log.filled();
+        ends
+    }
+}
+
+/// The standby's log, as a node has it: checked, persisted (in memory), and read back.
+struct Received {
+    log: Log,
+    receiver: Mutex<Receiver>,
+}
+
+#[derive(Debug)]
+struct RingWords(RingMemory);
+
+impl Registered for RingWords {
+    fn words(&self) -> &[AtomicU64] {
+        self.0.words()
+    }
+
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        self.0.file()
+    }
+}
+
+impl Received {
+    fn new() -> Arc<Self> {
+        let store = LogStore::in_memory(StoreConfig { cluster: ClusterId(1), segment_size: 64 << 20 });
+        let config = ReceiveConfig { capacity: RING as usize, partition: 64 << 10, ..ReceiveConfig::default() };
+        let (log, receiver) = Log::receive_with(&config, store, Stamp(0)).expect("there is memory");
+        Arc::new(Self { log, receiver: Mutex::new(receiver) })
+    }
+}
+
+fn failed(why: impl std::fmt::Display) -> StoreError {
+    StoreError { why: why.to_string() }
+}
+
+impl StandbyStore for Received {
     fn on_members(&self, _: OnMembers) {}
 
     fn received(&self) -> Stamp {
-        Stamp(self.received.load(Ordering::SeqCst))
+        self.log.received().get()
     }
     fn persisted(&self) -> Stamp {
-        self.persisted.get()
+        self.log.durable_mark().get()
     }
     fn capacity(&self) -> u64 {
         RING
     }
     fn free_until(&self) -> Stamp {
-        Stamp(self.replayed.load(Ordering::SeqCst)).min(self.persisted.get()).plus(RING)
+        self.log.free_until()
     }
     fn region(&self) -> Result<Region, StoreError> {
-        Ok(Arc::clone(&self.ring) as _)
+        Ok(Arc::new(RingWords(self.log.shared_memory())))
     }
     fn revoke(&self) -> Result<(), StoreError> {
         Ok(())
     }
     fn grant(&self) -> Stamp {
-        self.free_until()
+        self.log.grant()
     }
     fn accept(&self, to: Stamp) -> Result<bool, AcceptError> {
-        // What the log does with them is measured elsewhere.
-        self.mark_received(to);
-        Ok(true)
+        let accepted = self.receiver.lock().unwrap().accept(to);
+        accepted.map(|accepted| accepted.plain).map_err(|cause| AcceptError::Damaged(cause.to_string()))
     }
     fn write(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
-        let at = (at.0 % RING) as usize;
-        self.bytes.lock().unwrap()[at..at + bytes.len()].copy_from_slice(bytes);
+        let mut receiver = self.receiver.lock().unwrap();
+        receiver.writable(at, bytes.len() as u64).map_err(failed)?.copy_from(bytes);
         Ok(())
     }
     fn transaction_end(&self, at: Stamp) -> Stamp {
-        at
+        self.log.transaction_end(at)
     }
     fn mark_received(&self, to: Stamp) {
-        self.received.store(to.0, Ordering::SeqCst);
-        self.persisted.advance(to);
+        self.receiver.lock().unwrap().received_to(to);
     }
     fn mark_replayed(&self, to: Stamp) {
-        self.replayed.store(to.0, Ordering::SeqCst);
+        self.log.note_replayed(to);
     }
     fn wait_persisted(&self, beyond: Stamp, patience: Duration) -> Result<Stamp, StoreError> {
-        let _ = self.persisted.wait(beyond.plus(1), Some(Instant::now() + patience));
-        Ok(self.persisted.get())
+        let _ = self.log.durable_mark().wait(beyond.plus(1), Some(Instant::now() + patience));
+        Ok(self.log.durable_mark().get())
     }
     fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
-        LogSource::read(self, at, into)
+        self.log.read(at, into).map_err(|cause| LogReadError::Failed { at, why: cause.to_string() })
     }
     fn save_tail(&self, _: Stamp) -> Result<Option<PathBuf>, StoreError> {
         Ok(None)
     }
-    fn cut(&self, _: Stamp) -> Result<(), StoreError> {
-        Ok(())
+    fn cut(&self, at: Stamp) -> Result<(), StoreError> {
+        self.receiver.lock().unwrap().cut(at).map_err(failed)
     }
 }
 
@@ -166,7 +220,11 @@ fn main() {
     let fabric = PrimaryFabric { kind, config, ..PrimaryFabric::default() };
     let config =
         PrimaryConfig { largest_block: 1 << 20, fabric, ..PrimaryConfig::new(RuleConfig::new(Safety::VerySafe, 1)) };
-    let primary = Primary::start(who, config, Ring::new(), terms).expect("threads can be started");
+    let log_config = LogConfig { capacity: RING as usize, ..LogConfig::default() };
+    let log = Log::open(log_config, Persistence::None, Stamp(0), Term(1)).expect("there is memory");
+    let shipped = Arc::new(Shipped { reader: log.reader(), log });
+    let mut filler = Filler::new(&shipped.log);
+    let primary = Primary::start(who, config, Arc::clone(&shipped) as _, terms).expect("threads can be started");
     at_primary.set_service(Some(primary.service()));
     let starting = Starting {
         node: NodeId(2),
@@ -182,15 +240,16 @@ fn main() {
     let config = FabricConfig { spin, bare, ..FabricConfig::default() };
     let fabric = StandbyFabric { kind, config, ..StandbyFabric::default() };
     let standby_config = StandbyConfig { fabric, ..StandbyConfig::default() };
-    let standby = Standby::start(starting, standby_config, Ring::new(), Arc::new(NoReplay), terms)
+    let standby = Standby::start(starting, standby_config, Received::new(), Arc::new(NoReplay), terms)
         .expect("threads can be started");
     standby.wait_joined(Instant::now() + Duration::from_secs(5)).expect("it joins");
 
     let began = Instant::now();
     let mut at = Stamp(0);
     while at.0 < total {
-        let to = at.plus(batch);
-        let ends: Vec<Stamp> = (1..=batch / (64 << 10)).map(|k| at.plus(k * (64 << 10))).collect();
+        let ends = filler.fill(batch);
+        let to = *ends.last().expect("there is a block");
+        let ends: Vec<Stamp> = ends.into_iter().step_by((64 << 10) / BLOCK).collect();
         primary.batch(&Batch { from: at, to, partition_ends: &ends, transaction_ends: &[to] });
         primary.durable(to);
         at = to;
@@ -201,7 +260,7 @@ fn main() {
     primary.commit().wait(at, None).expect("commits go on");
     let took = began.elapsed();
     standby.visible().wait(at, None).expect("it becomes visible");
-    let mib = (total >> 20) as f64;
+    let mib = at.0 as f64 / f64::from(1 << 20);
     let (here, there) = (primary.status(), standby.status());
     let per_mib = |name: &str, time: Duration| println!("{name:>10} {:8.1} us/MiB", time.as_secs_f64() * 1e6 / mib);
     println!("{:>10} {:8.0} MiB/s in batches of {batch}", "through", mib / took.as_secs_f64());
@@ -215,7 +274,7 @@ fn main() {
     let rounds = 2000;
     let began = Instant::now();
     for _ in 0..rounds {
-        let to = at.plus(1024);
+        let to = filler.fill(1)[0];
         primary.batch(&Batch { from: at, to, partition_ends: &[], transaction_ends: &[to] });
         primary.durable(to);
         primary.commit().wait(to, None).expect("commits go on");

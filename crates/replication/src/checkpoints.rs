@@ -65,7 +65,7 @@ pub enum FetchError {
     #[error(transparent)]
     Receive(#[from] freshet_fabric::tcp::ReceiveError),
     /// What came fits nothing.
-    #[error("{address} sent something that is no part of a checkpoint: {what}")]
+    #[error("{address} sent something that does not belong to a checkpoint: {what}")]
     Violation {
         /// Who.
         address: String,
@@ -73,7 +73,7 @@ pub enum FetchError {
         what: String,
     },
     /// It could not be kept.
-    #[error("the checkpoint cannot be kept here: {0}")]
+    #[error("cannot store the checkpoint: {0}")]
     Keep(String),
 }
 

@@ -294,7 +294,7 @@ fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connecti
         (identity, _) => {
             let why = match identity {
                 None => "no certificate was shown; `freshet token` on a member makes what a newcomer needs".to_owned(),
-                Some(None) => "the certificate names nobody".to_owned(),
+                Some(None) => "the certificate names no node".to_owned(),
                 Some(Some(identity)) => format!("the certificate is that of {identity}, who may not ask this"),
             };
             tracing::warn!(%peer, cause = why, "a caller is not let in");
@@ -378,8 +378,8 @@ pub enum CallError {
     },
     /// A token is needed, and none was given.
     #[error(
-        "{address} is no process of this user on this machine, and to join it takes a token: put what `freshet token` \
-         prints on a member into a file, and name that with --member-token-file"
+        "{address} is not a process of this user on this machine, so joining takes a token: put what `freshet token` \
+         prints on a member into a file, and name it with --member-token-file"
     )]
     NoToken {
         /// Where the member is.
@@ -411,13 +411,13 @@ pub enum CallError {
         refusal: Refusal,
     },
     /// It answers something else.
-    #[error("{address} gave an answer that does not fit the question")]
+    #[error("{address} gave an unexpected answer")]
     Unexpected {
         /// Who.
         address: String,
     },
     /// The system.
-    #[error("a connection to {address} cannot be set up: {source}")]
+    #[error("cannot set up a connection to {address}: {source}")]
     System {
         /// To whom.
         address: String,

@@ -97,8 +97,8 @@ pub struct Promoted {
 pub enum PromoteError {
     /// Too few nodes answered.
     #[error(
-        "{heard} of the {needed} nodes answered that a take-over has to consult, so acknowledged commits might be lost; \
-         bring more nodes back, or force the take-over{unreachable}"
+        "only {heard} of {needed} required nodes answered, so acknowledged commits might be lost; bring \
+         more nodes back, or force the take-over{unreachable}"
     )]
     TooFew {
         /// How many answered, this one included.
@@ -110,8 +110,9 @@ pub enum PromoteError {
     },
     /// The primary may have changed its in-sync set, and nobody who would know was heard.
     #[error(
-        "{heard} of the {needed} nodes answered of whom one must know whether the primary went on without this node, \
-         so acknowledged commits might be lost; bring more of the in-sync set back{members}, or force the take-over{unreachable}"
+        "only {heard} of {needed} required members of the in-sync set answered: the primary may have continued \
+         without this node, so acknowledged commits might be lost; bring \
+         more of the in-sync set back{members}, or force the take-over{unreachable}"
     )]
     SetUncertain {
         /// How many members of the newest known in-sync set answered, this node included if it is
@@ -125,7 +126,7 @@ pub enum PromoteError {
         unreachable: String,
     },
     /// This node comes back, and another has reigned since it did: it follows that one.
-    #[error("{node} reigns, or has reigned, since term {term}; if it is gone for good, promote this node")]
+    #[error("{node} is the primary, or was, since term {term}; if it is gone for good, promote this node")]
     Superseded {
         /// Who.
         node: NodeId,
@@ -138,13 +139,13 @@ pub enum PromoteError {
     },
     /// It has no voice.
     #[error(
-        "this node is an asynchronous standby, and safety level {0} rests on its synchronous nodes; promote one of \
+        "this node is an asynchronous standby, and safety level {0} relies on the synchronous nodes; promote one of \
          those, or force the take-over"
     )]
     Asynchronous(Safety),
     /// Two nodes reigned in one term.
     #[error(
-        "the log of {with} and this one cannot be reconciled: two nodes reigned in term {term}; an operator must choose"
+        "the log of {with} and this one cannot be reconciled: two nodes were primary in term {term}; an operator must choose"
     )]
     SameTermTwice {
         /// The peer.
@@ -167,7 +168,7 @@ pub enum PromoteError {
     #[error("this standby cannot take over: {0}")]
     Local(String),
     /// Replay or persistence takes too long.
-    #[error("what was received is not persistent and replayed within {0:?}")]
+    #[error("the received log was not persisted and replayed within {0:?}")]
     Deadline(Duration),
     /// The term cannot begin.
     #[error(transparent)]
@@ -261,7 +262,7 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
             }
             Step::Finish { term } => {
                 let heard = round.heard.len();
-                tracing::info!(term = term.0, heard, "enough nodes have promised the term: replay is finished");
+                tracing::info!(term = term.0, heard, "enough nodes have promised the term: finishing replay");
                 let end = finish(standby, options.deadline)?;
                 let start = cut_half(standby, end)?;
                 let history = shared.terms.begin(term, shared.node, start, start)?;

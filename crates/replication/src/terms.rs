@@ -15,7 +15,7 @@ use crate::wire::Peer;
 
 /// The state could not be made durable; nothing that rests on it may be answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the terms of this node cannot be written: {why}")]
+#[error("cannot write this node's terms: {why}")]
 pub struct TermStoreError {
     /// What the system says, with the file's name.
     pub why: String,

@@ -261,7 +261,7 @@ pub enum DecodeError {
         theirs: u16,
     },
     /// Nonsense.
-    #[error("a {what} cannot be understood: {why}")]
+    #[error("cannot decode a {what}: {why}")]
     Malformed {
         /// What it should be.
         what: &'static str,

@@ -179,7 +179,7 @@ pub struct Scan {
     pub columns: Vec<usize>,
     /// Filters that the relation [takes](Relation::takes); a row passes all of them.
     pub filters: Vec<Filter>,
-    /// No more rows than so many are wanted.
+    /// No more rows than this many are wanted.
     pub limit: Option<u64>,
 }
 

@@ -43,7 +43,7 @@ pub struct Locking {
     pub lock: RowLock,
     /// What is done with rows that others hold.
     pub when: WhenLocked,
-    /// Rows of which relations, by their names in FROM; none for all.
+    /// The relations whose rows are meant, by their names in FROM; none for all.
     pub of: Vec<String>,
 }
 

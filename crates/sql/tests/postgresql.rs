@@ -41,7 +41,7 @@ fn check(file: &str) {
         let expression = unescape(expression);
         let expected = (unescape(kind), (result != "\\N").then(|| unescape(result)));
         let found = match support::evaluate(&expression, &context) {
-            // A literal of which nothing more is known is text in the end.
+            // A literal whose type stays unknown is text in the end.
             Ok((ty, text)) if ty == freshet_sql::Type::UNKNOWN => ("text".to_owned(), text),
             Ok((ty, text)) => (ty.kind().sql_name().to_owned(), text),
             Err(error) => (format!("!{}", error.state), Some(error.message.to_string())),

@@ -151,6 +151,14 @@ impl IndirectionArray {
         Self { directory: allocate(DIRECTORY), chunks: AtomicUsize::new(0) }
     }
 
+    /// Whether it has no word yet. A thread that knows of a word by synchronization with its writer
+    /// is told that it has one.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        // Relaxed: see above; nothing is read on the strength of it.
+        self.chunks.load(Ordering::Relaxed) == 0
+    }
+
     /// The word of `rid`, if its chunk exists.
     #[inline]
     pub fn get(&self, rid: Rid) -> Option<&AtomicU64> {
@@ -175,8 +183,8 @@ impl IndirectionArray {
         }
         let (chunk, word) = Self::place(rid)?;
         let fresh: *mut AtomicU64 = allocate(CHUNK_WORDS);
-        // Before the chunk exists, so that whoever walks all chunks does not miss it. Release:
-        // pairs with `chunks`.
+        // Before the chunk exists, so that a thread that walks all chunks does not miss it.
+        // Release: pairs with `chunks`.
         self.chunks.fetch_max(chunk + 1, Ordering::AcqRel);
         // SAFETY: as in `get`.
         let slot = unsafe { &*self.directory.add(chunk) };

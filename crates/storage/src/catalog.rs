@@ -15,8 +15,9 @@
 //! # Access protocol
 //!
 //! `slots` holds, by file id, a table whose count includes the slot, or null. A slot changes under
-//! the lock of `state`; who takes a table out retires the slot's share of it, so whoever found it
-//! there under a guard may use it for as long as that lives. Everything else is behind the lock.
+//! the lock of `state`; who takes a table out retires the slot's share of it, so a thread that
+//! found it there under a guard may use it for as long as that lives. Everything else is behind the
+//! lock.
 
 mod changes;
 mod error;
@@ -32,13 +33,13 @@ use std::{
     },
 };
 
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, RecordKind, Rid, Stamp};
 
 pub use self::error::CatalogError;
 use crate::{
     definition::{IndexDefinition, IndexState, KeyPart, TableDefinition},
     reclaim::Guard,
-    table::{Content, Index, IndexList, Table},
+    table::{Index, IndexList, Table},
 };
 
 /// The name of the catalog table.
@@ -97,8 +98,6 @@ pub struct Catalog {
     slots: Box<[OnceLock<Slots>]>,
     own: Arc<Table>,
     state: RwLock<State>,
-    /// Whether tables that enter from now on look at what replay announces.
-    consult_replay: AtomicBool,
     /// How many tables and indexes were dropped and still have their content.
     dropped: AtomicUsize,
     /// Whether indexes may have come that this node has yet to fill.
@@ -106,7 +105,7 @@ pub struct Catalog {
     /// How many transactions that change tables have begun to commit, and how many of them are
     /// through with that.
     changes: [AtomicU64; 2],
-    /// Tables of which this node is building an index, as the primary.
+    /// Tables for which this node, as the primary, is building an index.
     builds: Mutex<HashSet<Fid>>,
 }
 
@@ -126,9 +125,8 @@ impl Catalog {
         let definition = TableDefinition::new(CATALOG, vec![name]);
         let catalog = Self {
             slots: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
-            own: Arc::new(Table::new(Fid::CATALOG, definition, false).expect("its definition is one")),
+            own: Arc::new(Table::new(Fid::CATALOG, definition).expect("its definition is one")),
             state: RwLock::new(State::default()),
-            consult_replay: AtomicBool::new(false),
             dropped: AtomicUsize::new(0),
             unfilled: AtomicBool::new(false),
             changes: [AtomicU64::new(0), AtomicU64::new(0)],
@@ -198,18 +196,8 @@ impl Catalog {
         &self.own
     }
 
-    /// This node is a standby: readers of all tables, now and later, look at what replay announces.
-    pub fn consult_replay(&self, guard: &Guard<'_>) {
-        // Under the lock, so that no table enters between the two steps.
-        let state = self.write();
-        self.consult_replay.store(true, Ordering::SeqCst);
-        let contents = state.entries.values().filter_map(|entry| entry.table.as_ref()?.content(guard));
-        contents.for_each(Content::consult_replay);
-    }
-
-    fn make(&self, fid: Fid, definition: TableDefinition) -> Result<Arc<Table>, CatalogError> {
-        let table = Table::new(fid, definition, self.consult_replay.load(Ordering::SeqCst));
-        Ok(Arc::new(table.map_err(CatalogError::Definition)?))
+    fn make(fid: Fid, definition: TableDefinition) -> Result<Arc<Table>, CatalogError> {
+        Ok(Arc::new(Table::new(fid, definition).map_err(CatalogError::Definition)?))
     }
 
     /// Puts a table into its slot, which is empty.
@@ -286,7 +274,7 @@ impl Catalog {
             return Ok(());
         }
         let states: Vec<IndexState> = definition.indexes.iter().map(|index| index.state).collect();
-        let table = self.make(fid, definition)?;
+        let table = Self::make(fid, definition)?;
         if states.iter().any(|state| *state != IndexState::Ready) {
             // From a checkpoint: whatever comes now will be entered into all of them.
             Self::set_states(guard, &table, &states, made_at);
@@ -355,20 +343,29 @@ impl Catalog {
         content.set_indexes(guard, IndexList::of(made.collect()));
     }
 
-    /// The table that `row`, record `rid` of the catalog, describes was changed at `at`: indexes
-    /// have come, or are further than they were. With `keeps`, those that are dropped stay for
-    /// snapshots below; else nobody can have one, and they are given up at once.
+    /// Does what a record of the catalog says, which was committed at `at`: the table that its row
+    /// describes is made, changed or dropped. Records may come in any order, and more than once.
     ///
     /// # Errors
     /// See [`CatalogError`].
-    pub fn alter_row(
+    pub fn replay(
         &self,
         guard: &Guard<'_>,
+        kind: RecordKind,
         rid: Rid,
         row: &[u8],
         at: Stamp,
-        keeps: bool,
     ) -> Result<(), CatalogError> {
+        match kind {
+            RecordKind::Insert => self.enter_row(guard, rid, row, at),
+            RecordKind::Update => self.alter_row(guard, rid, row, at),
+            RecordKind::Delete => self.drop_row(guard, rid, row, at),
+        }
+    }
+
+    /// Indexes have come, or are further than they were. Those that are dropped stay for snapshots
+    /// below.
+    fn alter_row(&self, guard: &Guard<'_>, rid: Rid, row: &[u8], at: Stamp) -> Result<(), CatalogError> {
         let (fid, definition) = Self::definition_of(rid, row)?;
         let mut state = self.write();
         let known = state.entries.get(&fid).map(|entry| entry.table.clone());
@@ -378,7 +375,7 @@ impl Catalog {
             Some(None) => return Ok(()),
             None => self.put_unmade(&mut state, fid, &definition, None)?,
         };
-        self.alter(guard, &table, &definition, at, keeps)
+        self.alter(guard, &table, &definition, at)
     }
 
     /// Puts a table into its slot whose making is still to come, if it comes at all. Which of its
@@ -392,7 +389,7 @@ impl Catalog {
     ) -> Result<Arc<Table>, CatalogError> {
         definition.validate().map_err(CatalogError::Definition)?;
         let first = TableDefinition::new(&definition.name, definition.indexes[..1].to_vec());
-        let table = self.make(fid, first)?;
+        let table = Self::make(fid, first)?;
         self.put(state, &table, Stamp::ZERO, dropped_at);
         Ok(table)
     }
@@ -403,7 +400,6 @@ impl Catalog {
         table: &Table,
         definition: &TableDefinition,
         at: Stamp,
-        keeps: bool,
     ) -> Result<(), CatalogError> {
         let Some(content) = table.content(guard) else { return Ok(()) };
         let there = content.indexes(guard);
@@ -423,10 +419,6 @@ impl Catalog {
             let Some(index) = &indexes[number] else { continue };
             if index.note(new.state, at) {
                 self.dropped.fetch_add(1, Ordering::Release);
-            }
-            if index.is_dropped() && !keeps {
-                self.dropped.fetch_sub(1, Ordering::Release);
-                indexes[number] = None;
             }
         }
         content.set_indexes(guard, IndexList::of(indexes));
@@ -452,20 +444,8 @@ impl Catalog {
         Ok(Self::definition_of(Rid(0), row)?.1)
     }
 
-    /// The table that `row`, record `rid` of the catalog, describes was dropped at `at`. With
-    /// `keeps`, it stays as it was for snapshots below; else nobody can have one, and it is given
-    /// up at once.
-    ///
-    /// # Errors
-    /// See [`CatalogError`].
-    pub fn drop_row(
-        &self,
-        guard: &Guard<'_>,
-        rid: Rid,
-        row: &[u8],
-        at: Stamp,
-        keeps: bool,
-    ) -> Result<(), CatalogError> {
+    /// A table was dropped. It stays as it was for snapshots below.
+    fn drop_row(&self, guard: &Guard<'_>, rid: Rid, row: &[u8], at: Stamp) -> Result<(), CatalogError> {
         let (fid, definition) = Self::definition_of(rid, row)?;
         let mut state = self.write();
         match state.entries.get_mut(&fid) {
@@ -478,16 +458,10 @@ impl Catalog {
                 }
             }
             // Its making is still to come, if it comes at all.
-            None if keeps => {
-                let table = self.put_unmade(&mut state, fid, &definition, Some(at))?;
-                self.alter(guard, &table, &definition, at, keeps)?;
-            }
             None => {
-                state.entries.insert(fid, Entry { table: None, made_at: Stamp::ZERO, dropped_at: Some(at) });
+                let table = self.put_unmade(&mut state, fid, &definition, Some(at))?;
+                self.alter(guard, &table, &definition, at)?;
             }
-        }
-        if !keeps {
-            self.take(&mut state, guard, fid);
         }
         Ok(())
     }

@@ -110,7 +110,7 @@ impl LeafSet {
         self.leaves.borrow().len()
     }
 
-    /// Whether there is none.
+    /// Whether none exists.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -9,7 +9,7 @@
 //!
 //! 1. `begin`: `stamp := 0`, then `state := (number, Active)`
 //! 2. `committing`: `state := (number, Committing)`, and only then is the stamp
-//!    taken from the log; so whoever sees `Active` after it read the log's end
+//!    taken from the log; so a thread that sees `Active` after it read the log's end
 //!    knows that this transaction's stamp will be above it
 //! 3. `stamp`: `stamp := s`
 //! 4. `decided`: `state := (number, Committed | Aborted)`; then the versions get
@@ -208,8 +208,8 @@ mod model {
 
     use super::*;
 
-    /// Whoever takes a stamp and then sees another transaction active, or without a stamp, knows
-    /// that the other's stamp is larger; and a stamp that is seen is the right one.
+    /// A thread that takes a stamp and then sees another transaction active, or without a stamp,
+    /// knows that the other's stamp is larger; and a stamp that is seen is the right one.
     #[test]
     fn an_active_transaction_stamps_later() {
         loom::model(|| {

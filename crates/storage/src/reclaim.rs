@@ -15,9 +15,9 @@
 //!
 //! | field | written by | read by |
 //! |---|---|---|
-//! | `Slot::claimed` | whoever joins (compare-exchange) and the owner when it leaves | all |
-//! | `Slot::epoch`, `Slot::snapshot` | the owner only | whoever reclaims |
-//! | `Participants::epoch` | `fetch_add` by whoever seals a batch of garbage | all |
+//! | `Slot::claimed` | a thread that joins (compare-exchange) and the owner when it leaves | all |
+//! | `Slot::epoch`, `Slot::snapshot` | the owner only | threads that reclaim |
+//! | `Participants::epoch` | `fetch_add` by the thread that seals a batch of garbage | all |
 //! | `Participants::sealed` | under its mutex: the owner adds, the thread that frees takes | the same |
 //!
 //! Safety argument, epochs. A reader announces `e` and then executes fence R before it follows any
@@ -227,7 +227,7 @@ impl fmt::Debug for Batch {
 }
 
 // SAFETY: garbage is unlinked memory of this crate's own types (versions and index nodes, plain
-// bytes); whoever calls `Guard::retire` promises that it may be freed by any thread.
+// bytes); a thread that calls `Guard::retire` promises that it may be freed by any thread.
 unsafe impl Send for Piece {}
 
 impl Batch {
@@ -235,7 +235,7 @@ impl Batch {
     /// No pinned participant has an epoch at or below `self.epoch`.
     unsafe fn free(self) {
         for piece in self.pieces {
-            // SAFETY: whoever retired the piece promised (see `Guard::retire`) that it may be
+            // SAFETY: a thread that retired the piece promised (see `Guard::retire`) that it may be
             // freed once; a batch is consumed here.
             unsafe { (piece.free)(piece.pointer) };
         }
@@ -381,8 +381,8 @@ impl Guard<'_> {
     /// Announces a later snapshot in place of the one that was announced, and returns it: what
     /// `view` gives. What was read before stays readable.
     ///
-    /// Safe by the module's argument: whoever reclaims sees the old announcement, which is lower,
-    /// or the new one.
+    /// Safe by the module's argument: a thread that reclaims sees the old announcement, which is
+    /// lower, or the new one.
     pub fn advance(&self, view: impl Fn() -> Stamp) -> Stamp {
         let snapshot = view();
         let slot = &self.participant.all.slots[self.participant.index];
@@ -418,7 +418,7 @@ impl Guard<'_> {
     pub fn pin(&self) -> Pin {
         let Participant { all, index, pins, .. } = self.participant;
         // A participant that leaves and one that takes its place pin different numbers only by
-        // chance; but guards borrow their participant, so whoever remembers a pin forgets it
+        // chance; but guards borrow their participant, so a thread that remembers a pin forgets it
         // before.
         Pin { all: Arc::as_ptr(all) as usize, index: *index, number: pins.get() }
     }

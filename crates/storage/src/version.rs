@@ -1,16 +1,23 @@
 //! One version of a record: its stamp, the next older one, its row.
 //!
+//! A change of a key is a deletion and an insertion, and the tombstone names the record that has
+//! the row now. So a statement at READ COMMITTED that has waited for the old record follows the
+//! row, over several moves if need be. Only memory knows that, and only as long as a snapshot that
+//! saw the record is announced. Standbys and restarts do not need it, since no transaction waits
+//! there.
+//!
 //! # Access protocol
 //!
-//! A version is written by whoever makes it, then published by a release store
+//! A version is written by the thread that makes it, then published by a release store
 //! into an indirection word or into a newer version's `next`. From then on
 //!
 //! - its row, length and tombstone flag never change, nor does what a tombstone says of where the
 //!   row has gone;
 //! - `stamp` is written by its owner only: from owner to final stamp, or to aborted;
-//! - `next` is written by its maker before publication, by whoever loads the version that a log
-//!   address in it stands for (compare-exchange), and by whoever trims the chain (swap to empty);
-//! - it is freed through [`Guard::retire`](crate::Guard::retire) by whoever unlinked it.
+//! - `next` is written by its maker before publication, by the thread that loads the version that a
+//!   log address in it stands for (compare-exchange), and by the thread that trims the chain (swap
+//!   to empty);
+//! - it is freed through [`Guard::retire`](crate::Guard::retire) by the thread that unlinked it.
 
 use std::{
     alloc::{Layout, alloc, dealloc, handle_alloc_error},

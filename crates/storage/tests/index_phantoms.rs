@@ -128,7 +128,7 @@ fn an_insertion_of_a_key_that_was_missed_is_noticed() {
                 tree.insert(&guard, &other, Rid(round)).unwrap();
             }
         }
-        // Some keys get so many pairs that they fill several leaves.
+        // Some keys get enough pairs to fill several leaves.
         let copies = if wanted[3].is_multiple_of(16) { 300 } else { 1 };
         for copy in 0..copies {
             assert!(tree.insert(&guard, &wanted, Rid((round + 1) * 1000 + copy)).unwrap());
@@ -163,8 +163,8 @@ fn a_merge_is_noticed() {
     panic!("the leaves were never merged");
 }
 
-/// Two insertions of one key: the second sees the first. Also among so many stale pairs of the key
-/// that they fill several leaves.
+/// Two insertions of one key: the second sees the first. Also among enough stale pairs of the key
+/// to fill several leaves.
 #[test]
 fn a_unique_key_is_inserted_once() {
     const THREADS: u64 = 3;

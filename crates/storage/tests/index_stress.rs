@@ -24,7 +24,7 @@ const WRITERS: u64 = 2;
 const READERS: u64 = 2;
 /// Numbers that become keys.
 const SPACE: u64 = 24_000;
-/// Every so many of them is fixed.
+/// One of this many is fixed.
 const EVERY: u64 = 16;
 /// Record id of fixed pairs; those that come and go have others.
 const FIXED: Rid = Rid(150);

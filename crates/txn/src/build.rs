@@ -1,10 +1,10 @@
 //! Building an index of a filled table while others write.
 //!
-//! Whoever commits after the index was added has entered what he wrote
+//! A transaction that commits after the index was added has entered what it wrote
 //! ([`Transaction::change_indexes`]). What is left to enter is what a later snapshot sees: records
 //! are taken in the order of the primary index, a batch at a time, each batch in a snapshot of its
-//! own. A record that comes or gets another key meanwhile is entered by its writer; one that goes
-//! is needed by nobody.
+//! own. A record that comes or gets another key in the meantime is entered by its writer; one that
+//! goes is needed by nobody.
 
 use std::ops::{Bound, ControlFlow};
 

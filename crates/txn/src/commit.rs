@@ -1,4 +1,12 @@
-//! From execution to the log: one way, top down.
+//! From execution to the log: one way, top down, for every transaction.
+//!
+//! 1. Plan: build the block with its checksum, or measure a transaction that is too long for that.
+//! 2. Say "committing". A thread that sees the transaction active after this knows that its stamp
+//!    will be larger than any taken so far.
+//! 3. Reserve the stamp.
+//! 4. Certify. A transaction that fails leaves a skip block, so the log has no holes.
+//! 5. Decide, and give the versions their stamps.
+//! 6. Put the blocks into the log.
 
 use freshet_base::{Fid, Isolation, RecordKind, Stamp, panics};
 use freshet_log::{BlockBuilder, ReserveError, Writer};
@@ -51,13 +59,9 @@ impl Transaction<'_> {
     pub fn commit(self) -> Result<Ticket, CommitError> {
         let _vital = panics::vital("a commit");
         let worker = self.worker;
-        let Some(primary) = worker.core.snapshots.primary() else {
-            // A standby's read view is persistent already, wherever it must be.
-            return Ok(Ticket { stamp: None, until: Stamp::ZERO });
+        let Some(primary) = self.primary.filter(|_| !worker.state.borrow().logs_nothing()) else {
+            return Ok(self.seen());
         };
-        if worker.state.borrow().logs_nothing() {
-            return Ok(self.read_only_ticket());
-        }
         primary.gate.admit().map_err(CommitError::Refused)?;
         if !primary.log.has_room()
             && let Some(lack) = primary.log.lack()
@@ -69,7 +73,7 @@ impl Transaction<'_> {
         // Records that this transaction both inserted and deleted have never been.
         self.drop_vanished(inner);
         if worker.state.borrow().logs_nothing() {
-            return Ok(self.read_only_ticket());
+            return Ok(self.seen());
         }
         let made = worker.state.borrow().writes.len();
         // Before the stamp is taken: who takes a later one finds this.
@@ -81,19 +85,12 @@ impl Transaction<'_> {
     }
 
     /// What an answer has to wait for that tells of what this transaction has read by now, and of
-    /// nothing that it has written.
+    /// nothing that it has written: until what it has read is persistent (invariant 1). A standby's
+    /// read view is, wherever it must be.
     pub fn seen(&self) -> Ticket {
-        match self.worker.core.snapshots.primary() {
-            Some(_) => self.read_only_ticket(),
-            None => Ticket { stamp: None, until: Stamp::ZERO },
-        }
-    }
-
-    /// A reader's answer waits until what it has read is persistent (invariant 1).
-    fn read_only_ticket(&self) -> Ticket {
         let seen = self.worker.seen.get();
-        let until = if seen == Stamp::ZERO { Stamp::ZERO } else { seen.plus(1) };
-        Ticket { stamp: None, until }
+        let waits = self.primary.is_some() && seen > Stamp::ZERO;
+        Ticket { stamp: None, until: if waits { seen.plus(1) } else { Stamp::ZERO } }
     }
 
     pub(crate) fn drop_vanished(&self, inner: &mut Inner) {
@@ -185,12 +182,8 @@ impl Transaction<'_> {
     pub(crate) fn enter_catalog(&self, Write { fid, installed, .. }: &Write, address: Stamp) {
         if *fid == Fid::CATALOG {
             let catalog = &self.worker.core.catalog;
-            let (rid, row) = (installed.rid(), installed.logged_row(self.guard()));
-            let entered = match installed.kind() {
-                RecordKind::Delete => catalog.drop_row(self.guard(), rid, row, address, true),
-                RecordKind::Update => catalog.alter_row(self.guard(), rid, row, address, true),
-                RecordKind::Insert => catalog.enter_row(self.guard(), rid, row, address),
-            };
+            let (kind, rid, row) = (installed.kind(), installed.rid(), installed.logged_row(self.guard()));
+            let entered = catalog.replay(self.guard(), kind, rid, row, address);
             entered.expect("the row was checked before it was inserted");
         }
     }

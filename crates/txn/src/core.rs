@@ -67,12 +67,7 @@ impl Core {
     /// until the drop is committed: a table that is missing tells no transaction why.
     pub fn clear_dropped(&self, guard: &Guard<'_>) {
         if self.catalog.has_dropped() {
-            let oldest = self.oldest_needed();
-            let committed = match self.snapshots.primary() {
-                Some(primary) => primary.gate.committed(),
-                None => oldest,
-            };
-            self.catalog.clear_dropped(guard, oldest.min(committed));
+            self.catalog.clear_dropped(guard, self.oldest_needed().min(self.snapshots.committed()));
         }
     }
 

@@ -37,7 +37,7 @@ pub enum WriteError {
     TableFull(String),
     /// The transaction would be longer than a transaction may be.
     #[error(
-        "the transaction writes more than {limit} bytes of log, the most that one may: split it, or configure a higher limit"
+        "the transaction writes more than the {limit} bytes of log that one may: split it, or configure a higher limit"
     )]
     TooLarge {
         /// The limit in bytes.
@@ -65,10 +65,10 @@ impl From<InstallError> for WriteError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CommitError {
     /// Serializable only: a record that it read was changed before its stamp.
-    #[error("a record that this transaction has read was changed meanwhile: try again")]
+    #[error("a record that this transaction has read was changed: try again")]
     ReadChanged,
     /// Serializable only: a record has come into or gone from a range that it read.
-    #[error("the records in a range that this transaction has read changed meanwhile: try again")]
+    #[error("the records in a range that this transaction has read were changed: try again")]
     Phantom,
     /// What it read could not be looked at again.
     #[error(transparent)]
@@ -77,7 +77,7 @@ pub enum CommitError {
     #[error("table {0:?} was dropped, so what was written to it cannot be committed")]
     Dropped(String),
     /// A table that it has written to got an index before its stamp, and it began before that.
-    #[error("table {0:?} got an index while this transaction was under way: try again")]
+    #[error("table {0:?} got an index during this transaction: try again")]
     Altered(String),
     /// It is longer than a transaction may be, or one of its rows is longer than the log's buffer
     /// allows.
@@ -110,7 +110,7 @@ pub enum ProcedureError {
     #[error("rolled back by the procedure: {0}")]
     Aborted(Cow<'static, str>),
     /// It lost every one of its tries to other transactions.
-    #[error("gave up after {tries} tries, the last one: {last}")]
+    #[error("gave up after {tries} tries; the last one failed: {last}")]
     Exhausted {
         /// How often it ran.
         tries: u32,

@@ -36,7 +36,7 @@ impl fmt::Display for OutcomeOpen {
         match self {
             Self::Deadline => f.write_str("stopped waiting for the commit"),
             Self::Refused(why) => write!(f, "the safety level cannot be kept: {why}"),
-            Self::Fenced(term) => write!(f, "another primary reigns since term {term}"),
+            Self::Fenced(term) => write!(f, "another node is the primary since term {term}"),
             Self::LogFailed(why) => write!(f, "the log cannot be written: {why}"),
             Self::Stopped => f.write_str("the node stopped"),
         }?;

@@ -9,13 +9,13 @@
 
 mod build;
 mod certify;
-mod command;
 mod commit;
 mod core;
 mod definitions;
 mod error;
 mod garbage;
 mod gate;
+mod inputs;
 mod messages;
 mod plan;
 mod procedure;

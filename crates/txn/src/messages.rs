@@ -110,7 +110,7 @@ impl Messages {
 }
 
 impl Transaction<'_> {
-    /// Has the transaction carry a message, to whoever takes it on any node ([`Messages`]). Not
+    /// Has the transaction carry a message, for listeners on any node ([`Messages`]). Not
     /// taken back by savepoints. A transaction that only reads may carry some, too.
     ///
     /// # Errors

@@ -107,7 +107,7 @@ impl Plan {
     /// record of it, any places between the stamp and the next one will do.
     pub(crate) fn offset(&self, number: usize, builder: &BlockBuilder) -> u64 {
         match &self.parts {
-            Parts::One if self.kind != BlockKind::Command => builder.offsets()[number].into(),
+            Parts::One if self.kind != BlockKind::Inputs => builder.offsets()[number].into(),
             Parts::Many(long) => long.offsets[number],
             _ => (number as u64 + 1).min(self.length - 1),
         }
@@ -168,8 +168,8 @@ impl Transaction<'_> {
             let records = state.writes.len() + state.messages.len();
             return Ok(Plan::of_nothing((BLOCK_HEADER + records * RECORD_HEADER) as u64));
         }
-        let command = self.build_command(own, builder)?;
-        match command.or_else(|| self.build_block(primary, own, builder)) {
+        let inputs = self.build_inputs(own, builder)?;
+        match inputs.or_else(|| self.build_block(primary, own, builder)) {
             Some(kind) => Ok(Plan { kind, length: builder.seal_records(), parts: Parts::One }),
             None => self.plan_parts(primary, own),
         }

@@ -26,9 +26,7 @@ impl Worker {
         mut procedure: impl FnMut(&Transaction<'_>) -> Result<T, ProcedureError>,
     ) -> Result<(T, Ticket), ProcedureError> {
         let mut backoff = Backoff::new();
-        if let Some(primary) = self.core().snapshots.primary() {
-            primary.gate.wait_for_room(None);
-        }
+        self.core().snapshots.wait_for_room(None);
         for tries in 1.. {
             let transaction = self.begin(isolation);
             let error = match procedure(&transaction) {
@@ -48,8 +46,8 @@ impl Worker {
             if tries == RETRIES {
                 return Err(ProcedureError::Exhausted { tries, last: Box::new(error) });
             }
-            // Whoever holds the record may have lost the processor: after some quick tries, let it
-            // have this one.
+            // The thread that holds the record may have lost the processor: after some quick tries,
+            // let it have this one.
             match tries {
                 ..QUICK => backoff.pause(),
                 _ => std::thread::sleep(Duration::from_micros(50) * (tries - QUICK + 1).min(20)),

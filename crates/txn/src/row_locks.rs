@@ -1,9 +1,9 @@
 //! Locks on records, of PostgreSQL's four strengths, by transactions that do not change them.
 //!
-//! Whoever changes a record needs no lock here: its uncommitted version is one, of strength
-//! [`RowLock::NoKeyUpdate`] while the record keeps its keys, of [`RowLock::Update`] when it goes or
-//! moves. Locks of transactions that only want a record to stay as it is have no place in the
-//! record's word, since several may hold one at a time. They are kept here.
+//! A transaction that changes a record needs no lock here: its uncommitted version is one, of
+//! strength [`RowLock::NoKeyUpdate`] while the record keeps its keys, of [`RowLock::Update`] when
+//! it goes or moves. Locks of transactions that only want a record to stay as it is have no place
+//! in the record's word, since several may hold one at a time. They are kept here.
 //!
 //! # Access protocol
 //!

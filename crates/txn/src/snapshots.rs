@@ -1,6 +1,9 @@
 //! Which stamp a transaction that begins now reads at.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use freshet_base::{Stamp, Term, Watermark};
 use freshet_log::Log;
@@ -85,6 +88,19 @@ impl Snapshots {
             Some(primary) => primary.log.durable().max(primary.log.start()),
             None => self.current(),
         }
+    }
+
+    /// Everything below is committed, and transactions that begin here see it.
+    pub fn committed(&self) -> Stamp {
+        match self.primary.get() {
+            Some(primary) => primary.gate.committed().min(primary.log.reserved()),
+            None => self.visible.get(),
+        }
+    }
+
+    /// See [`CommitGate::wait_for_room`]; transactions of a standby need no room.
+    pub fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
+        self.primary.get().is_none_or(|primary| primary.gate.wait_for_room(deadline))
     }
 
     /// The standby's read view: what is replayed here and persistent globally.

@@ -35,14 +35,6 @@ impl Write {
     }
 }
 
-/// What a transaction was told to do.
-#[derive(Debug)]
-pub(crate) struct Command {
-    pub(crate) procedure: u32,
-    pub(crate) partition: u64,
-    pub(crate) inputs: Vec<u8>,
-}
-
 /// What an own uncommitted version was before it was replaced.
 pub(crate) struct Replaced {
     pub(crate) write: usize,
@@ -95,7 +87,7 @@ pub(crate) struct State {
     /// Whether it changes or drops tables.
     pub(crate) changes: bool,
     /// What is logged in the place of its writes, if not they are.
-    pub(crate) command: Option<Command>,
+    pub(crate) inputs: Option<Vec<u8>>,
     /// How many bytes of log the writes may take, and locks as if they were written.
     pub(crate) limit: u64,
     /// About how many they do; commit measures it again.
@@ -183,7 +175,7 @@ impl State {
         self.messages.clear();
         self.savepoints = 0;
         self.changes = false;
-        self.command = None;
+        self.inputs = None;
         self.logged = 0;
         // Not for those that are small: this costs more than it looks.
         if !self.places.is_empty() {

@@ -1,4 +1,9 @@
 //! Execute: reads of a snapshot, and writes as uncommitted versions at chain heads.
+//!
+//! A read walks a chain to the first version below the snapshot. A write puts an uncommitted
+//! version on top if the head is committed and visible: the first writer wins, the second gets a
+//! conflict at once. A read-only transaction needs no certification, since its snapshot lies
+//! between two commits.
 
 use std::{
     cell::Cell,
@@ -23,6 +28,7 @@ use crate::{
     LockWaitError, RowLock, WriteError,
     certify::ScannedRange,
     row_locks::Taken,
+    snapshots::Primary,
     state::{Before, Replaced, State, Write},
     worker::Worker,
 };
@@ -61,6 +67,8 @@ pub struct Transaction<'w> {
     /// Whether the snapshot that is announced stays so, whichever the transaction takes.
     held: Cell<bool>,
     pub(crate) isolation: Isolation,
+    /// Where it commits. A transaction that began on a standby has no such place.
+    pub(crate) primary: Option<&'w Primary>,
     /// Why it cannot write, if it cannot.
     read_only: Option<&'static str>,
     pub(crate) finished: Cell<bool>,
@@ -79,33 +87,27 @@ impl<'w> Transaction<'w> {
         // Before the snapshot is taken: one of a standby ends where replay was, and certification
         // knows nothing of what replay has announced since, so such a transaction stays a reader
         // when the node becomes primary.
-        let read_only = if read_only {
-            Some(READ_ONLY)
-        } else if snapshots.primary().is_none() {
-            Some(WAS_STANDBY)
-        } else {
-            None
-        };
-        Self::begin_with(worker, isolation, read_only, || snapshots.readable())
+        let primary = snapshots.primary();
+        Self::begin_with(worker, isolation, primary, Self::why_not(primary, read_only), || snapshots.readable())
     }
 
     /// A transaction with the snapshot of another one that holds it for now
     /// ([`Transaction::hold_snapshot`]).
     pub(crate) fn begin_at(worker: &'w Worker, isolation: Isolation, read_only: bool, stamp: Stamp) -> Self {
-        let read_only = if read_only {
-            Some(READ_ONLY)
-        } else if worker.core.snapshots.primary().is_none_or(|primary| stamp < primary.log.start()) {
-            Some(WAS_STANDBY)
-        } else {
-            None
-        };
-        Self::begin_with(worker, isolation, read_only, || stamp)
+        let primary = worker.core.snapshots.primary().filter(|primary| stamp >= primary.log.start());
+        Self::begin_with(worker, isolation, primary, Self::why_not(primary, read_only), || stamp)
+    }
+
+    #[inline]
+    fn why_not(primary: Option<&Primary>, read_only: bool) -> Option<&'static str> {
+        if read_only { Some(READ_ONLY) } else { primary.is_none().then_some(WAS_STANDBY) }
     }
 
     #[inline]
     fn begin_with(
         worker: &'w Worker,
         isolation: Isolation,
+        primary: Option<&'w Primary>,
         read_only: Option<&'static str>,
         view: impl Fn() -> Stamp,
     ) -> Self {
@@ -113,12 +115,12 @@ impl<'w> Transaction<'w> {
         worker.owner.set(None);
         worker.seen.set(Stamp::ZERO);
         let (snapshot, finished) = (Cell::new(snapshot), Cell::new(false));
-        Self { worker, guard, snapshot, held: Cell::new(false), isolation, read_only, finished }
+        Self { worker, guard, snapshot, held: Cell::new(false), isolation, primary, read_only, finished }
     }
 
     pub(crate) fn begin_again(worker: &'w Worker, stamp: Stamp) -> Self {
         // Who executes again is not validated again.
-        Self::begin_with(worker, Isolation::Snapshot, None, || stamp)
+        Self::begin_with(worker, Isolation::Snapshot, None, None, || stamp)
     }
 
     /// Everything below this stamp is visible to the transaction, and nothing else but its own
@@ -372,8 +374,8 @@ impl<'w> Transaction<'w> {
             let _ = leaves.get(&self.guard, content.fid(), index, key, visit);
             removed = leaves.take_removed();
             if matches!(result, Ok(Some(_))) && definition.unique {
-                // Whoever puts another record under this key must delete this one, which we have
-                // read.
+                // A transaction that puts another record under this key must delete this one, which
+                // we have read.
                 leaves.truncate(first);
             } else {
                 let range = ScannedRange::key(content.fid(), index, key, first, leaves);
@@ -452,8 +454,7 @@ impl<'w> Transaction<'w> {
             self.worker.changes.set(core.catalog.changes_ended());
             let owner = core.owners.begin(self.worker.participant.index());
             self.worker.owner.set(Some(owner));
-            let primary = core.snapshots.primary();
-            let limit = primary.map_or(u64::MAX, |primary| primary.log.config().longest_transaction);
+            let limit = self.primary.map_or(u64::MAX, |primary| primary.log.config().longest_transaction);
             self.worker.state.borrow_mut().limit = limit;
             owner
         })
@@ -461,7 +462,7 @@ impl<'w> Transaction<'w> {
 
     /// Fails unless the transaction can carry messages.
     pub(crate) fn may_carry(&self) -> Result<(), WriteError> {
-        if self.read_only.is_some_and(|why| why == WAS_STANDBY) {
+        if self.primary.is_none() {
             return Err(WriteError::ReadOnly(WAS_STANDBY));
         }
         let _ = self.owner();
@@ -690,7 +691,7 @@ impl<'w> Transaction<'w> {
     }
 
     /// Gives a record a new row. When that changes one of its keys, the record is deleted and
-    /// inserted anew; the id that it has from then on is returned.
+    /// inserted again; the id that it has from then on is returned.
     ///
     /// # Errors
     /// [`WriteError::Conflict`] when another transaction changed it since the snapshot, or is about

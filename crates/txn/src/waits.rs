@@ -1,16 +1,16 @@
-//! Waiting for whoever holds a record, and finding out when that would never end.
+//! Waiting for the transaction that holds a record, and finding out when that would never end.
 //!
 //! Interactive transactions wait for the holders of a record that they want to write or lock, as
 //! PostgreSQL's do; one-shot procedures do not, they run again. Each participant says for whom it
-//! waits; whoever waits follows these edges now and then, and when they lead back to itself there
-//! is a circle. Of those in it, the one with the largest place gives up.
+//! waits; a waiting thread follows these edges now and then, and when they lead back to itself
+//! there is a circle. Of those in it, the one with the largest place gives up.
 //!
 //! # Access protocol
 //!
 //! `waits_for` of a place is written by its participant only, and read by all, each under its
 //! mutex: of those that close a circle, the last to write sees all others. An edge that is out of
 //! date makes nobody give up, since a circle counts only while every owner in it is still active. A
-//! transaction that ends wakes whoever waits for its place; a waiter that is missed then looks
+//! transaction that ends wakes the waiters for its place; a waiter that is missed then looks
 //! again by itself after [`LOOK`].
 
 use std::{
@@ -31,13 +31,13 @@ const LOOK: Duration = Duration::from_millis(5);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LockWaitError {
     /// Transactions wait for one another in a circle: this one must be rolled back.
-    #[error("deadlock: transactions wait for one another, this one must be rolled back")]
+    #[error("deadlock: transactions wait for each other; this one must be rolled back")]
     Deadlock,
     /// The holder was not done in time.
-    #[error("another transaction holds the record, and was not done in time")]
+    #[error("lock timeout: another transaction still holds the record")]
     Deadline,
-    /// Whoever asked does not want it any more.
-    #[error("the wait for a record was given up")]
+    /// The caller does not want it any more.
+    #[error("the wait for a record was cancelled")]
     Cancelled,
 }
 

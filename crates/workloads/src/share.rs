@@ -10,8 +10,8 @@ use crate::{
 /// Numbers that a loading thread takes at once.
 const SHARE: u64 = 10_000;
 
-/// Calls `add` with every number of `numbers`, from `threads` threads, each of which adds rows to a
-/// batch of its own. Blocks until everything is in.
+/// Calls `add` with every number of `numbers`, from `threads` threads; each adds rows to a batch of
+/// its own. Blocks until everything is in.
 ///
 /// # Errors
 /// See [`LoadError`].

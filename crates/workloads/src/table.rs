@@ -79,7 +79,7 @@ impl<L: Layout> Typed<L> {
     /// The table of this layout's name.
     ///
     /// # Errors
-    /// [`NoTable`] when there is none.
+    /// [`NoTable`] when none exists.
     pub fn open(database: &dyn FindTable) -> Result<Self, NoTable> {
         let table = database.find_table(L::NAME).ok_or(NoTable(L::NAME))?;
         Ok(Self { table, layout: PhantomData })
@@ -95,7 +95,7 @@ impl<L: Layout> Typed<L> {
     }
 
     /// The record whose primary key is `key`; rolls the transaction back, saying `absent`, where
-    /// there is none.
+    /// none exists.
     #[inline]
     pub fn need<'t>(
         &self,

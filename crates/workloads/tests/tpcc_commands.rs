@@ -138,5 +138,5 @@ fn who_was_not_told_to_execute_commands_refuses_their_log() {
     primary.stop().unwrap();
     drop(primary);
     let refused = Node::start(on_disk(), |_| {}).unwrap_err().to_string();
-    assert!(refused.contains("nobody can restart from it"), "{refused}");
+    assert!(refused.contains("no node can restart from it"), "{refused}");
 }

@@ -74,11 +74,11 @@ impl RuleConfig {
     /// Whether the level can be reached at all.
     ///
     /// # Errors
-    /// [`AbsurdRule`] when a quorum is larger than the cluster, or zero.
-    pub fn check(&self) -> Result<(), AbsurdRule> {
+    /// [`WrongQuorum`] when a quorum is larger than the cluster, or zero.
+    pub fn check(&self) -> Result<(), WrongQuorum> {
         match self.safety {
             Safety::Quorum(k) if k == 0 || k > self.standbys.saturating_add(1) => {
-                Err(AbsurdRule { k, nodes: self.standbys.saturating_add(1) })
+                Err(WrongQuorum { k, nodes: self.standbys.saturating_add(1) })
             }
             _ => Ok(()),
         }
@@ -91,7 +91,7 @@ impl RuleConfig {
     "safety level quorum:{k} needs a quorum between 1 and the number of nodes, and this cluster has {nodes}: \
      choose a smaller quorum, or configure more standbys"
 )]
-pub struct AbsurdRule {
+pub struct WrongQuorum {
     /// The quorum asked for.
     pub k: u32,
     /// The primary and its configured standbys.

@@ -222,8 +222,9 @@ impl Candidacy {
         Ok(())
     }
 
-    /// Begins again with the same term: whoever was only sounded out is now asked for a promise.
-    pub fn in_earnest(&mut self) {
+    /// Begins again with the same term: nodes that were only sounded out are now asked for a
+    /// promise.
+    pub fn ask_for_promises(&mut self) {
         self.heard.clear();
         self.higher = None;
     }
@@ -231,7 +232,7 @@ impl Candidacy {
     /// Begins again with a larger term: every promise has to be asked for again.
     pub fn again(&mut self, at_least: Term) {
         self.term = at_least.max(self.term.next());
-        self.in_earnest();
+        self.ask_for_promises();
     }
 
     /// The candidate's own log has changed: it has fetched.
@@ -302,8 +303,8 @@ impl Candidacy {
                 _ => {}
             }
         }
-        // Under 2-safe the logs of others may have been written by a primary that restarted in
-        // vain.
+        // Under 2-safe the logs of others may have been written by a primary that restarted and
+        // committed nothing.
         let counts = |node: NodeId| {
             let members = newest.as_ref().map(|set| &set.members).filter(|_| safety == Safety::TwoSafe && !force);
             members.is_none_or(|members| members.contains(&node))

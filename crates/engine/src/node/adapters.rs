@@ -25,7 +25,7 @@ use freshet_replication::{
 };
 use freshet_txn::{CommitGate, Messages, OutcomeOpen};
 
-use super::{commands::Executors, janitor::Janitor};
+use super::janitor::Janitor;
 
 /// The primary's log, for its shippers.
 pub(super) struct Shipped(pub LogReader);
@@ -297,15 +297,20 @@ impl StandbyStore for ReceivedLog {
 }
 
 /// Replay, for the standby's coordinator.
-pub(super) struct LiveReplay {
+pub(crate) struct LiveReplay {
     pub replay: Arc<Replay>,
-    pub janitor: Arc<Janitor>,
+    pub(super) janitor: Arc<Janitor>,
     /// Where what transactions carry is entered.
-    pub messages: Arc<Messages>,
+    pub(super) messages: Arc<Messages>,
     /// How far was replayed, or begun.
-    pub end: AtomicU64,
-    /// Where transactions are executed again.
-    pub executors: Option<Executors>,
+    pub(super) end: AtomicU64,
+}
+
+impl LiveReplay {
+    /// How far was replayed, or begun.
+    pub fn end(&self) -> Stamp {
+        Stamp(self.end.load(Ordering::SeqCst))
+    }
 }
 
 impl ReplayTarget for LiveReplay {
@@ -317,10 +322,7 @@ impl ReplayTarget for LiveReplay {
         if !messages.is_empty() {
             self.messages.enter(messages);
         }
-        match &self.executors {
-            Some(executors) => executors.execute(self.replay.take_commands()),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], share: &PersistShare) -> Result<(), ReplayError> {
@@ -329,16 +331,12 @@ impl ReplayTarget for LiveReplay {
     }
 
     fn is_prompt(&self) -> bool {
-        self.replay.stores_addresses_only()
+        self.replay.is_prompt()
     }
 
     fn cut(&self, at: Stamp) -> Result<(), ReplayError> {
-        let end = Stamp(self.end.load(Ordering::SeqCst));
+        let end = self.end();
         if at < end {
-            if self.executors.is_some() {
-                let why = "what was executed again cannot be taken back: start this standby with an empty directory";
-                return Err(ReplayError { at, why: why.into() });
-            }
             let outcome = self.replay.cut(at, end);
             outcome.map_err(|cause| ReplayError { at, why: cause.to_string() })?;
             self.janitor.cut(at);

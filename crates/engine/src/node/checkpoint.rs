@@ -82,7 +82,7 @@ pub enum CheckpointFailure {
         cause: ReadError,
     },
     /// What it saw may not survive.
-    #[error("cannot know whether what it has seen is committed: {0}")]
+    #[error("cannot tell whether its contents are committed: {0}")]
     Open(#[from] OutcomeOpen),
     /// The node has no directory, or stops.
     #[error("{0}")]

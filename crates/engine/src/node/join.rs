@@ -116,7 +116,7 @@ impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Arriving<'_, B> {
         for file in manifest.tables.iter_mut().flat_map(|table| &mut table.files) {
             // The name comes from another node: nothing but a name.
             if file.name.contains(['/', '\\', '\0']) || !file.name.ends_with(".rows") {
-                return Err(format!("{:?} is no name of a file of rows", file.name));
+                return Err(format!("{:?} is not the name of a file of rows", file.name));
             }
             let device = next % self.devices.len();
             next += 1;
@@ -183,7 +183,7 @@ impl Unfinished {
         match fs::read_to_string(&path) {
             Ok(text) => match text.trim().parse() {
                 Ok(stamp) => Ok(Some(Stamp(stamp))),
-                Err(_) => Err(StartError::System(format!("{}: {text:?} is no stamp", path.display()))),
+                Err(_) => Err(StartError::System(format!("{}: {text:?} is not a stamp", path.display()))),
             },
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(cause) => Err(StartError::System(format!("{}: {cause}", path.display()))),
@@ -260,7 +260,7 @@ pub(super) fn join_from_checkpoint(
         start = manifest.start().0,
         rows = manifest.rows(),
         bytes = manifest.bytes(),
-        "another node's checkpoint is here, to begin with"
+        "another node's checkpoint has arrived, to start from"
     );
     let observer = observer.expect("it began with the manifest");
     observer.wait_persisted(manifest.start()).map_err(StartError::System)?;

@@ -125,7 +125,7 @@ pub(super) fn of_node(
         }
         // A new cluster begins with it.
         (None, None) if is_first || config.force_reign => {
-            tracing::warn!(%cluster, "a new authority is made: nodes of the one before are no members any more");
+            tracing::warn!(%cluster, "a new authority is made: nodes of the one before are no longer members");
             let credentials = Credentials::found(cluster, node)?;
             credentials.write(directory)?;
             credentials

@@ -14,7 +14,6 @@
 mod adapters;
 pub mod archive;
 mod checkpoint;
-mod commands;
 mod config;
 mod ground;
 mod janitor;
@@ -48,10 +47,10 @@ use thiserror::Error;
 
 pub use freshet_replication::{standby::ReplayMode, status::LinkStatus};
 
+pub(crate) use self::adapters::LiveReplay;
 use self::{checkpoint::Checkpointing, reign::Reign, standby::Following};
 pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
-    commands::CommandExecutor,
     config::{
         Apply, CheckpointSettings, DivideBy, Domain, FabricEncryption, FabricSettings, GroupCommit, LogSettings,
         NodeConfig, NudgeBy, OnLoss, SettingError,
@@ -95,13 +94,13 @@ pub struct Promotion {
 #[derive(Debug, Error)]
 pub enum PromoteError {
     /// Only a standby can be.
-    #[error("this node is no standby, so there is nothing to promote")]
+    #[error("this node is not a standby: there is nothing to promote")]
     NotStandby,
     /// The take-over was refused or failed.
     #[error(transparent)]
     TakeOver(Box<freshet_replication::takeover::PromoteError>),
     /// The term has begun, but the node could not begin to reign in it.
-    #[error("the new term has begun, but this node cannot reign: {0}; restart it without `join`")]
+    #[error("the new term has begun, but this node cannot become the primary: {0}; restart it without `join`")]
     Reign(String),
 }
 

@@ -1,5 +1,6 @@
 //! Following a primary without replaying its log: an archive, or a node whose checkpoint is still
-//! on its way.
+//! on its way. No commit counts on an observer; its acknowledgements only keep the primary from
+//! removing log too early.
 
 use std::{
     sync::{Arc, PoisonError},

@@ -117,7 +117,7 @@ impl Reign {
             stamp = start.0,
             safety = %config.safety,
             standbys = config.standbys,
-            "this node reigns"
+            "this node is the primary"
         );
         Ok(Self { log, shipping, sink: Some(sink), watch, holder, janitor })
     }

@@ -1,8 +1,20 @@
 //! From a configuration to a running node.
+//!
+//! Any node may be started again as it was started first ([`Course`]). The node that was the
+//! primary last, or was promised a term, may come back: among nodes that are all up there is always
+//! one such node. It asks the others first. A node that lives in another primary's term refuses and
+//! names that primary; then this node follows it. A node that knows no other to follow tries the
+//! nodes that it knows in turn, and a primary announces itself to all nodes that are not connected.
+//!
+//! A primary that restarts is a candidate like any other. Where the safety level does not let it
+//! begin a term without enough answers (quorum; 2-safe where others may have continued), it starts
+//! as a standby without a primary and takes over when enough others answer. It never deposes a
+//! primary that has continued without it. Quorum and very safe count nodes, so a primary lets no
+//! more synchronous standbys in than are configured.
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -14,7 +26,7 @@ use freshet_cluster::{
 use freshet_fabric::tcp::{ListenError, Listener};
 use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
-use freshet_replay::{Deleted, LogBytes, Replay, Target};
+use freshet_replay::{Announce, Deleted, LogBytes, Replay, Restore};
 use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint, call},
@@ -32,7 +44,6 @@ use super::{
     Composition, Node, PromoteError, ReplayMode, Role, Shipping,
     adapters::{LiveReplay, ReceivedLog},
     checkpoint::{self, Checkpointing},
-    commands::{CommandExecutor, Executors},
     config::{Apply, NodeConfig, SettingError},
     ground::{BufferInUse, Ground},
     janitor::{Janitor, JanitorThread},
@@ -40,7 +51,11 @@ use super::{
     reign::{Reign, Throne},
     standby::Following,
 };
-use crate::{Database, source::LogSource};
+use crate::{
+    Database,
+    scheme::{self, command::CommandExecutor},
+    source::LogSource,
+};
 
 /// How long the primary may take to say which cluster it is of.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -82,18 +97,18 @@ pub enum StartError {
     #[error(transparent)]
     Buffer(#[from] BufferError),
     /// The primary's checkpoint cannot be fetched.
-    #[error("cannot fetch a checkpoint to begin with: {0}")]
+    #[error("cannot fetch a checkpoint: {0}")]
     Fetch(#[from] FetchError),
     /// The primary to join cannot be asked which cluster it is of.
     #[error("cannot join: {0}")]
     Join(#[from] CallError),
     /// The new term cannot begin.
-    #[error("cannot reign: {0}")]
+    #[error("cannot become the primary: {0}")]
     Begin(#[from] BeginError),
     /// Others may have gone on without this node.
     #[error(
-        "this node was the primary, and others may have gone on without it: {0}. Start the others, and if they do not know one another name them in \
-         `peers`; `force-reign` reigns all the same, and may lose acknowledged commits"
+        "this node was the primary, and others may have continued without it: {0}. Start the others; \
+         if they do not know each other, name them in `peers`; `force-reign` makes it the primary all the same, and may lose acknowledged commits"
     )]
     Unheard(Box<super::PromoteError>),
     /// The node has a log and no certificate.
@@ -156,7 +171,7 @@ impl Node {
                 devices: &config.checkpoint_devices(),
                 threads: config.replay_threads,
                 participants: &participants,
-                target: if course == Course::Reign { Target::Restore } else { Target::Announce },
+                target: if course == Course::Reign { &Restore } else { &Announce },
             };
             restored = Some(restart.run(&tell)?);
         }
@@ -216,6 +231,10 @@ impl Parts {
         let open = |persistence| Log::open(config.log_config(), persistence, end, term);
         let log = Arc::new(open_log(&config, &ground, open)?);
         source.open(log.reader());
+        let participant = participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
+        // Nothing cuts the log any more: what it says was dropped, nobody will see.
+        catalog.clear_dropped(&participant.pin_without_snapshot(), Stamp::MAX);
+        drop(participant);
         let visible = Arc::new(freshet_base::Watermark::new(end));
         let core =
             Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _, Arc::default());
@@ -330,33 +349,19 @@ impl Parts {
         let bytes: Arc<dyn LogBytes> = Arc::clone(&source) as _;
         // Without the log up to there, the checkpoint is no state of the database.
         let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
-        let apply = match config.apply {
-            Apply::Fresh => freshet_replay::Apply::Fresh,
-            Apply::Full => freshet_replay::Apply::Full,
-            Apply::Command => freshet_replay::Apply::Command,
-        };
-        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor, apply));
+        let replaying = scheme::replaying(&config, executor)?;
+        let works_on = scheme::Ground { participants: Arc::clone(&participants), source: Arc::clone(&source), floor };
+        let redo = || replaying.redo(&works_on);
+        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor, &redo));
         let janitor = Arc::new(Janitor::new(deleted));
         let messages = Arc::new(Messages::starting(end));
-        let late_core = Arc::new(OnceLock::new());
-        let executors = match (config.apply, executor) {
-            (Apply::Command, Some(executor)) => {
-                let started = Executors::start(config.replay_threads, &executor, &late_core, replay.meter());
-                Some(started.map_err(StartError::System)?)
-            }
-            (Apply::Command, None) => {
-                return Err(StartError::Config("apply = \"command\": there is nobody to execute commands".into()));
-            }
-            _ => None,
-        };
-        let executes = executors.is_some();
-        let target = LiveReplay {
+        let live = LiveReplay {
             replay: Arc::clone(&replay),
             janitor: Arc::clone(&janitor),
             messages: Arc::clone(&messages),
             end: AtomicU64::new(end.0),
-            executors,
         };
+        let target = replaying.target(live).map_err(StartError::System)?;
         let directory = ground.directory.as_ref().map(|directory| directory.path().to_owned());
         let log = Arc::new(ReceivedLog::new(log, receiver, directory, config.log.buffer_bytes, floor));
         let starting = Starting {
@@ -377,21 +382,12 @@ impl Parts {
             relay: config.relay()?,
             ..StandbyConfig::default()
         };
-        let standby =
-            Standby::start(starting, standby_config, Arc::clone(&log) as _, Arc::new(target), ground.terms.clone())
-                .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
+        let standby = Standby::start(starting, standby_config, Arc::clone(&log) as _, target, ground.terms.clone())
+            .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
         let visible = Arc::clone(standby.visible());
         source.limit_to(Arc::clone(&visible));
-        replay.set_view(&visible);
-        if executes {
-            // Whoever executes makes versions beyond the read view; they are not taken back anyway.
-            source.unlimited();
-        }
         let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _, messages);
-        let _ = late_core.set(Arc::clone(&core));
-        let participant = core.participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
-        core.catalog.consult_replay(&participant.pin_without_snapshot());
-        drop(participant);
+        replaying.composed(&core, &source);
         let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(StartError::System)?;
         endpoint.set_service(Some(standby.service()));
         let composition = Composition::Standby(Following { standby, log, janitor });

@@ -131,7 +131,7 @@ impl Bell {
                 tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: i64::from(left.subsec_nanos()),
             };
-            // Woken, timed out, interrupted, or rung meanwhile: look again.
+            // Woken, timed out, interrupted, or rung in the meantime: look again.
             let _ = futex::wait(ring.sleep, futex::Flags::empty(), 1, Some(&left));
         }
     }

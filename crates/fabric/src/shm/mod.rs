@@ -10,7 +10,7 @@
 //! a name.
 //!
 //! The TCP connection on which the two met stays open beside it: when it ends, a thread that does
-//! nothing but wait for that wakes whoever sleeps here.
+//! nothing but wait for that wakes the thread that sleeps here.
 //!
 //! A process cannot be kept from storing into memory that it has mapped. So a side that takes its
 //! memory back says so in that memory ([`bell::Bell::revoke`]), and a side that reads, adds or
@@ -83,8 +83,7 @@ impl Prepared {
     ) -> Result<Connected, OpenError> {
         let missing = |why: &str| OpenError::Missing { kind: FabricKind::Shm, why: why.to_owned() };
         let passage = connection.take_passage();
-        let passage =
-            passage.ok_or_else(|| missing("the other side is no process of this machine and of this user"))?;
+        let passage = passage.ok_or_else(|| missing("the other node is not a process of this user on this machine"))?;
         let files = self.regions.iter().filter_map(|region| region.file()).map(|(file, _)| file);
         let files: Vec<_> = files.chain([self.bell.file().expect("it is a mapping of a file").0]).collect();
         local::pass(&passage, &files).map_err(OpenError::Attach)?;
@@ -110,7 +109,7 @@ impl Prepared {
             bells.0.close();
             bells.1.close();
         };
-        // Nothing is said there; whoever says something is not one of us.
+        // Nothing is said there; a thread that says something is not one of us.
         watch(&stream, |_| false, ended).map_err(system)?;
         let queue = ShmQueue {
             regions: mapped,

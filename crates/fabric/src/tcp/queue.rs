@@ -1,9 +1,9 @@
 //! One-sided operations over TCP: the other side's receiving thread does by hand what a network
 //! card would do.
 //!
-//! It does so within [`CompletionQueue::next`]: whoever waits for an immediate value carries out,
-//! on the way there, what the other side has posted. So a side whose completion queue nobody asks
-//! answers no reads.
+//! It does so within [`CompletionQueue::next`]: a thread that waits for an immediate value carries
+//! out, on the way there, what the other side has posted. So a side whose completion queue nobody
+//! asks answers no reads.
 //!
 //! ```text
 //! offset  bytes  little endian
@@ -19,8 +19,8 @@
 //!     32         the data
 //! ```
 //!
-//! The data carries no checksum of its own: what replication writes has one, computed by whoever
-//! made it.
+//! The data carries no checksum of its own: what replication writes has one, computed by the thread
+//! that made it.
 
 use std::{
     io::{self, IoSlice},

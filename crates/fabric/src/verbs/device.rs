@@ -63,7 +63,7 @@ impl fmt::Debug for Device {
 /// Opens the device of the name `wanted`, or all of this machine.
 fn open(library: &'static Library, wanted: Option<&str>) -> Result<Vec<(String, Opened)>, OpenError> {
     let mut count = 0;
-    // SAFETY: it writes the number of entries and returns a list of so many, or null.
+    // SAFETY: it writes the number of entries and returns a list of this many, or null.
     let list = unsafe { (library.get_device_list)(&mut count) };
     let list = NonNull::new(list).ok_or_else(|| {
         missing(format!("the kernel has no RDMA: {}; load ib_uverbs and the driver", io::Error::last_os_error()))

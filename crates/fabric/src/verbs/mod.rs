@@ -51,7 +51,7 @@ use crate::{
 const DEPTH: u32 = 256;
 /// Immediate values that were not heard of. Who sends more waits.
 const RECEIVES: u32 = 1024;
-/// What is written passes through a ring of so many bytes: a huge page.
+/// What is written passes through a ring of this many bytes: a huge page.
 const RING: usize = 2 << 20;
 /// What is read at once.
 const ARRIVALS: usize = 64 << 10;
@@ -66,7 +66,7 @@ fn system(source: io::Error) -> OpenError {
     OpenError::System { kind: FabricKind::Verbs, source }
 }
 
-/// The name of the first RDMA device of this machine whose port is up, or why there is none.
+/// The name of the first RDMA device of this machine whose port is up, or why none exists.
 ///
 /// # Errors
 /// [`OpenError`].

@@ -29,7 +29,7 @@ use crate::{CompletionQueue, Place, QueuePair, ReceiveError, SendError, fits, st
 /// No work request carries more bytes: so a ring of several such is always in use by the card while
 /// the next is copied.
 pub const LONGEST: usize = 256 << 10;
-/// So many completions are taken at once.
+/// This many completions are taken at once.
 const BATCH: usize = 16;
 
 /// Takes completions; where there are none, waits until `until`: looks for `spin`, then sleeps.
@@ -372,11 +372,11 @@ impl VerbsCompletions {
     }
 
     /// A receive has ended with this status. If it was only flushed, something else has failed
-    /// before: what this side has posted, most likely, of which nobody may have heard yet.
+    /// before: what this side has posted, most likely; the other side may not have heard of it yet.
     fn fail(&self, status: u32) {
         let mut completed = [WorkCompletion::default(); BATCH];
-        // Whoever posts has no use for these completions any more: nothing can be posted after an
-        // error.
+        // A thread that posts has no use for these completions any more: nothing can be posted
+        // after an error.
         while let Ok(count @ 1..) = self.pair.sent.poll(&mut completed) {
             let failed = |it: &&WorkCompletion| ![sys::SUCCESS, sys::FLUSHED].contains(&it.status);
             if let Some(failed) = completed[..count].iter().find(failed) {

@@ -1,5 +1,5 @@
 //! libibverbs, as this crate uses it: loaded when it is first asked for, so that a program that
-//! knows it starts where there is none.
+//! knows it starts where none exists.
 //!
 //! The layouts are those of the library's application binary interface (`IBVERBS_1.1`, rdma-core),
 //! which every program compiled against `infiniband/verbs.h` contains: posting and polling are no

@@ -268,7 +268,7 @@ impl SqlSettings {
             Some(directory) if directory.is_dir() => Ok(Some(directory.clone())),
             Some(directory) => {
                 let why = format!(
-                    "{} is no directory: make it, or choose another --sql-socket-directory",
+                    "{} is not a directory: make it, or choose another --sql-socket-directory",
                     directory.display()
                 );
                 Err(io::Error::new(io::ErrorKind::NotFound, why))

@@ -118,7 +118,7 @@ impl Cluster {
         Ok(serde_json::from_str(&self.connect(number)?.status(PATIENCE)?)?)
     }
 
-    /// Blocks until the primary counts on so many standbys.
+    /// Blocks until the primary counts on this many standbys.
     pub(crate) fn wait_in_sync(&self, standbys: usize, interruption: &Interruption) -> Result<(), Failure> {
         let client = self.connect(self.primary)?;
         let deadline = Instant::now() + PATIENCE;
@@ -183,7 +183,7 @@ impl Cluster {
             }
             let bytes = units::bytes(std::fs::metadata(tail)?.len());
             teller.say(format!(
-                "{name} had {blocks} blocks that nobody was told of: they are cut off, and saved in a file of {bytes}"
+                "{name} had {blocks} blocks that no client was told of: they are cut off, and saved in a file of {bytes}"
             ));
         }
         if tails.is_empty() {

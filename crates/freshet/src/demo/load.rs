@@ -97,7 +97,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts so many terminals on the primary at `address`.
+    /// Starts this many terminals on the primary at `address`.
     pub(crate) fn start(population: &Population, seed: u64, terminals: u16, address: &str) -> Result<Self, Failure> {
         let state = State { address: address.to_owned(), ..State::default() };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
@@ -122,7 +122,7 @@ impl Load {
             load.threads.push(thread::Builder::new().name("terminals".to_owned()).spawn(move || {
                 let result = Connection { shared: &shared, seats: terminals, result: Outcomes::default() }.run();
                 if result.is_err() {
-                    // The others stop, and whoever asks hears why.
+                    // The others stop, and a thread that asks hears why.
                     shared.lock().stopping = true;
                     shared.changed.notify_all();
                 }

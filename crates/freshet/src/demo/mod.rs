@@ -2,7 +2,7 @@
 //!
 //! The story, in order: three nodes start; TPC-C is loaded; somebody works with psql; the mix of
 //! TPC-C runs on the primary while the standbys are read; the primary is killed; a standby is
-//! promoted and the load goes on there; the old primary comes back as a standby; and then
+//! promoted and the load continues there; the old primary comes back as a standby; and then
 //! everything is proved.
 
 mod cluster;
@@ -110,7 +110,7 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     ));
     let first = load.first_acknowledged_since(&interruption, PATIENCE)?;
     teller.say(format!(
-        "the clients go on there: first acknowledgement {:.0} ms after the kill",
+        "the clients continue there: first acknowledgement {:.0} ms after the kill",
         first.saturating_duration_since(killed).as_secs_f64() * 1e3
     ));
     if let Some(psql) = &psql {

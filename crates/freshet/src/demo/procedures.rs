@@ -40,7 +40,7 @@ use crate::{
 pub(crate) struct LoadTpcc {
     /// What to load.
     pub(crate) population: Population,
-    /// With so many threads.
+    /// With this many threads.
     pub(crate) threads: u16,
 }
 

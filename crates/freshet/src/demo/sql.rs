@@ -48,8 +48,9 @@ impl Psql {
                 Err(Failure::new(format!("psql cannot be started: {cause}")))
             }
             _ => {
-                teller
-                    .say("psql is not installed (package postgresql-client): the demo goes on without an SQL session");
+                teller.say(
+                    "psql is not installed (package postgresql-client): the demo continues without an SQL session",
+                );
                 Ok(None)
             }
         }
@@ -64,7 +65,7 @@ impl Psql {
         Ok(())
     }
 
-    /// Goes on at the new primary.
+    /// Continues at the new primary.
     pub(crate) fn after(&self, cluster: &Cluster, teller: &Teller) -> Result<(), Failure> {
         self.run(cluster, cluster.primary(), "the new primary", AFTER, teller)
     }

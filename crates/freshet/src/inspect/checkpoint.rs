@@ -29,7 +29,7 @@ pub(super) fn show(options: &InspectCheckpoint, out: &mut Output) -> Result<bool
         };
         match shown {
             Ok(()) => found += 1,
-            // A node at work has replaced it by a newer one meanwhile.
+            // A node at work has replaced it by a newer one in the meantime.
             Err(_) if !file.exists() => writeln!(out, "checkpoint from {start}: was removed just now")?,
             Err(error) => {
                 bad += 1;

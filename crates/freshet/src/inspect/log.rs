@@ -95,7 +95,7 @@ pub(super) fn show(options: &InspectLog, out: &mut Output) -> Result<bool, Troub
     }
     match bad {
         0 => writeln!(out, "no damage")?,
-        bad => writeln!(out, "{bad} place(s) that are no blocks")?,
+        bad => writeln!(out, "{bad} place(s) without a valid block")?,
     }
     Ok(bad == 0)
 }

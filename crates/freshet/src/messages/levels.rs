@@ -42,7 +42,7 @@ fn level(text: &str) -> Result<Level, String> {
         "info" => Ok(Level::INFO),
         "debug" => Ok(Level::DEBUG),
         "trace" => Ok(Level::TRACE),
-        other => Err(format!("{other:?} is no level: use error, warn, info, debug or trace")),
+        other => Err(format!("{other:?} is not a level: use error, warn, info, debug or trace")),
     }
 }
 

@@ -149,7 +149,7 @@ impl Messages {
                 if dropped > 0 {
                     let told = this.own(
                         Level::WARN,
-                        "lines were dropped here, since nobody reads fast enough",
+                        "lines were dropped here: the reader of these lines is too slow",
                         &[("lines", dropped)],
                     );
                     queue::write(&mut out, told.as_bytes());

@@ -1,9 +1,9 @@
 //! The frames between clients and nodes.
 //!
 //! A connection carries frames both ways, each of them a length (u32, little endian, at most
-//! [`MAX_FRAME`]) and so many bytes: a [`Request`] or [`Response`] in postcard's encoding. Requests
-//! bear a number that the client chooses; responses bear the number of their request and come in
-//! any order, so that a client may have many requests under way. The first request is
+//! [`MAX_FRAME`]) and this many bytes: a [`Request`] or [`Response`] in postcard's encoding.
+//! Requests bear a number that the client chooses; responses bear the number of their request and
+//! come in any order, so that a client may have many requests under way. The first request is
 //! [`Ask::Hello`].
 //!
 //! A client's rights are known before the first frame: for a process of the same user on the same
@@ -213,13 +213,13 @@ pub enum FrameError {
     #[error("the connection broke: {0}")]
     Broken(#[from] io::Error),
     /// A frame is longer than allowed.
-    #[error("a frame of {length} bytes is longer than the {MAX_FRAME} that are allowed")]
+    #[error("a frame of {length} bytes exceeds the maximum of {MAX_FRAME}")]
     TooLong {
         /// Its length.
         length: usize,
     },
     /// A frame is not what it should be.
-    #[error("a frame of {length} bytes cannot be understood: {cause}")]
+    #[error("cannot decode a frame of {length} bytes: {cause}")]
     Malformed {
         /// Its length.
         length: usize,

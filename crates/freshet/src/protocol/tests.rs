@@ -107,7 +107,7 @@ fn frames_have_a_bound_both_ways() {
     assert_eq!(bytes, [1]);
     let (taken, end) = take(&u32::MAX.to_le_bytes(), Vec::new());
     assert!(taken.is_empty() && matches!(end, FrameError::TooLong { .. }));
-    assert!(end.to_string().contains("longer than"));
+    assert!(end.to_string().contains("exceeds the maximum"));
 }
 
 /// A frame that promises much and brings little costs little.

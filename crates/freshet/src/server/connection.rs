@@ -6,7 +6,7 @@
 //! wants nothing for long is sent away; sooner when all places for clients are taken and another
 //! client comes.
 //!
-//! The reader stops reading while so much is under way that the client had better read its answers
+//! The reader stops reading when the client had better read its answers
 //! first; so a connection's memory is bounded, whatever its client does.
 
 use std::{
@@ -97,7 +97,7 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take() {
-            let reason = "the node could not go on with this request: its outcome is open".to_owned();
+            let reason = "the node could not finish this request: its outcome is open".to_owned();
             connection.append(self.id, Answer::OutcomeOpen { reason });
             connection.flush();
         }
@@ -355,7 +355,7 @@ fn tell_asked(who: &str, ask: &Ask) {
     }
 }
 
-/// When a wait of so many milliseconds ends.
+/// When a wait of this many milliseconds ends.
 pub(super) fn deadline(milliseconds: u64) -> Instant {
     Instant::now() + Duration::from_millis(milliseconds).min(LONGEST)
 }

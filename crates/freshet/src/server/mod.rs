@@ -14,7 +14,7 @@
 //! | one for long work, and `workers` for procedures, [`work`] | never wait for a commit | the server stops |
 //! | two that wait, [`completion`] | answer when a commit, or a read view, has come so far | the server stops |
 //!
-//! A worker hands a finished transaction with its ticket over and goes on with the next. All
+//! A worker hands a finished transaction with its ticket over and continues with the next. All
 //! answers of one group commit to one connection go out with one write. A connection that goes away
 //! loses only its answers.
 
@@ -76,7 +76,7 @@ pub trait Host: Send + Sync {
     /// Writes a checkpoint and waits for it. May take a while.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why none exists.
     fn checkpoint(&self, kind: freshet_engine::CheckpointKind) -> Result<freshet_engine::CheckpointStatus, String>;
     /// Gives out a token that is valid for this time. Secret.
     ///

@@ -115,7 +115,7 @@ mod tests {
     use crate::client::{Client, ClientError};
 
     #[test]
-    fn whoever_comes_too_early_hears_how_far_the_start_is() {
+    fn early_clients_hear_how_far_the_start_is() {
         let soon = Duration::from_secs(20);
         let reception = Reception::open("127.0.0.1:0".parse().unwrap(), String::new()).unwrap();
         let address = reception.doors.address().to_string();

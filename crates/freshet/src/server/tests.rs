@@ -39,7 +39,7 @@ impl Host for Volatile {
         "{\"role\":\"primary\"}".to_owned()
     }
     fn promote(&self, _force: bool) -> Result<(u32, Stamp), String> {
-        Err("this node is no standby".to_owned())
+        Err("this node is not a standby".to_owned())
     }
     fn checkpoint(&self, _: freshet_engine::CheckpointKind) -> Result<freshet_engine::CheckpointStatus, String> {
         Err("this node keeps nothing on disk".to_owned())
@@ -181,17 +181,17 @@ fn request(ask: Ask) -> Vec<u8> {
 }
 
 #[test]
-fn whoever_breaks_the_rules_is_told_and_dismissed() {
+fn those_that_break_the_rules_are_told_and_dismissed() {
     let server = serve();
     let hello = request(Ask::Hello { version: VERSION });
     let too_long = u32::try_from(MAX_FRAME + 1).unwrap().to_le_bytes().to_vec();
     for (bytes, greeted, says) in [
         (request(Ask::Status), 0, "first request must be Hello"),
         (request(Ask::Hello { version: 999 }), 0, "version"),
-        (too_long.clone(), 0, "longer than"),
-        (b"\x05\0\0\0GET /".to_vec(), 0, "cannot be understood"),
-        ([hello.clone(), too_long].concat(), 1, "longer than"),
-        ([hello.clone(), b"\x03\0\0\0\xff\xff\xff".to_vec()].concat(), 1, "cannot be understood"),
+        (too_long.clone(), 0, "exceeds the maximum"),
+        (b"\x05\0\0\0GET /".to_vec(), 0, "cannot decode"),
+        ([hello.clone(), too_long].concat(), 1, "exceeds the maximum"),
+        ([hello.clone(), b"\x03\0\0\0\xff\xff\xff".to_vec()].concat(), 1, "cannot decode"),
     ] {
         let answers = converse(&server, &bytes);
         assert_eq!(answers.len(), greeted + 1, "{answers:?}");

@@ -21,7 +21,7 @@ use freshet::{
 use freshet_workloads::{journal::Mark, random::Random};
 use serde_json::Value;
 
-/// How long anything may take before a test gives up; it is never waited for in vain.
+/// How long anything may take before a test gives up; a test that passes never waits that long.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// The program under test.
@@ -231,7 +231,7 @@ impl Writer {
         std::mem::take(&mut *written.lock().unwrap())
     }
 
-    /// Blocks until so many marks are acknowledged.
+    /// Blocks until this many marks are acknowledged.
     pub fn wait_for(&self, marks: u64) {
         let deadline = Instant::now() + SOON;
         while self.count.load(Ordering::Relaxed) < marks {

@@ -7,7 +7,7 @@ use freshet_fuzzing::message::startup;
 use crate::{client::Client, subject::Subject};
 
 const SEATS: usize = 12;
-/// So many of them are for superusers.
+/// This many of them are for superusers.
 const RESERVED: usize = 3;
 
 #[test]

@@ -183,7 +183,7 @@ fn a_node_ends_though_a_session_does_not() {
     let mut other = subject.connect();
     other.run("INSERT INTO t VALUES (77, 77, 'kept')");
     let said = subject.end();
-    assert!(said.contains("sessions did not end what they do in time") && said.contains("sessions=1"), "{said}");
+    assert!(said.contains("sessions did not end in time") && said.contains("sessions=1"), "{said}");
     subject.start_again();
     assert_eq!(subject.connect().rows("SELECT b FROM t WHERE id = 77"), [["kept"]]);
 }

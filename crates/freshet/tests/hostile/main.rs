@@ -1,4 +1,4 @@
-//! Whatever PostgreSQL's clients do to a node, it goes on, and nothing of it stays: no session,
+//! Whatever PostgreSQL's clients do to a node, it continues, and nothing of it stays: no session,
 //! thread, descriptor, lock or memory.
 
 #[path = "../common/mod.rs"]

@@ -36,7 +36,7 @@ fn start_open(directory: &tempfile::TempDir, access: &tempfile::TempDir, more: &
 }
 
 impl Subject {
-    /// Starts a node that takes so many sessions.
+    /// Starts a node that takes this many sessions.
     pub fn start(connections: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let connections = connections.to_string();
@@ -87,7 +87,7 @@ impl Subject {
         Held { threads: count("task"), descriptors: count("fd") }
     }
 
-    /// Lets the process have so many descriptors more than it has now.
+    /// Lets the process have this many descriptors more than it has now.
     pub fn allow_descriptors(&self, more: usize) {
         let pid = rustix::process::Pid::from_raw(self.node.pid().cast_signed());
         let limit = Some((self.held().descriptors + more) as u64);

@@ -3,7 +3,7 @@
 use super::{Random, grammar, mutate};
 use crate::message::{message, query, startup};
 
-/// Pieces of which text and CSV are made.
+/// The pieces that make up text and CSV.
 const PIECES: &[&[u8]] = &[
     b"1",
     b"\t",

@@ -16,17 +16,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`; 0 when there is none.
+    /// A number below `end`; 0 when none exists.
     pub fn below(&mut self, end: usize) -> usize {
         if end == 0 { 0 } else { (self.any() % end as u64) as usize }
     }
 
-    /// Whether something happens that does so once in so many times.
+    /// Whether something happens that does so once in this many times.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// One of these, of which there has to be one.
+    /// One of these; there has to be one.
     pub fn of<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {
         all[self.below(all.len())]
     }

@@ -185,7 +185,7 @@ fn each<T: ArrowPrimitiveType>(
     Ok(())
 }
 
-/// Sums; of no values there is none.
+/// Sums; no values have no sum.
 struct Sums<T: ArrowPrimitiveType, S> {
     sums: Vec<Option<S>>,
     start: S,

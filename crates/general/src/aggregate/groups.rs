@@ -6,7 +6,7 @@ use freshet_sql::{SqlError, Value};
 
 /// The states of groups, which are numbered.
 pub(super) trait Groups: Send + Sync {
-    /// Makes room for so many groups.
+    /// Makes room for this many groups.
     fn resize(&mut self, count: usize);
 
     /// Adds rows to their groups, those which pass the filter.

@@ -102,7 +102,7 @@ impl Binder<'_> {
     /// Chooses the aggregate for its arguments.
     ///
     /// # Errors
-    /// 42883 when there is none.
+    /// 42883 when none exists.
     pub(super) fn prepare_aggregate(
         &mut self,
         function: &ast::Function,

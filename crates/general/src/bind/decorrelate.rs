@@ -41,7 +41,7 @@ pub(super) struct Joinable {
     plan: LogicalPlan,
     /// Its keys, and what they equal outside.
     on: Vec<(Expr, Expr)>,
-    /// Its value for a row, null where there is none.
+    /// Its value for a row, null where none exists.
     value: Expr,
     /// What asking it for one row costs.
     cost: f64,

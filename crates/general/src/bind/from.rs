@@ -93,7 +93,7 @@ impl Binder<'_> {
         }
     }
 
-    /// Joins others to something, of which what is to be locked has been marked since `start`.
+    /// Joins others to something whose rows to be locked have been marked since `start`.
     fn with_joins(&mut self, mut source: Source, joins: &[Join], start: usize) -> Result<Source, SqlError> {
         for (at, join) in joins.iter().enumerate() {
             let (join_type, constraint) = join_type(&join.join_operator)?;
@@ -165,7 +165,7 @@ impl Binder<'_> {
         }
     }
 
-    /// Something that is evaluated anew for each row of what stands before it.
+    /// Something that is evaluated again for each row of what stands before it.
     fn joined_lateral(
         &mut self,
         left: Source,

@@ -259,7 +259,7 @@ impl Binder<'_> {
         self.grouping_sets(plan, &groups.keys, &sets, &aggregates, groupings)
     }
 
-    /// The columns of which there is one value for each group, because a primary key is grouped by;
+    /// The columns that have one value for each group, because a primary key is grouped by;
     /// and what computes them.
     fn determined(&mut self, keys: &[Typed]) -> Vec<(Expr, Collect)> {
         let is_key = |expr: &Expr| keys.iter().any(|key| key.expr == *expr);

@@ -1,4 +1,4 @@
-//! FOR UPDATE and its like: which rows of which tables a query locks.
+//! FOR UPDATE and its like: the tables and rows that a query locks.
 //!
 //! A clause names what is in FROM, or means all of it. What it says of a subquery or a view it says
 //! of all that is in there. A table in FROM brings a hidden column by whose values its rows are

@@ -147,7 +147,7 @@ impl Binder<'_> {
         }
     }
 
-    /// The two as values of one kind, whose arrays compare; or as they were, if there is none.
+    /// The two as values of one kind, whose arrays compare; or as they were, if none exists.
     #[expect(clippy::type_complexity, reason = "what is not changed is given back")]
     fn same_kind(&mut self, left: Typed, right: Typed) -> Result<Result<(Typed, Typed), (Typed, Typed)>, SqlError> {
         let (one, two) = (left.kind(), right.kind());

@@ -53,7 +53,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Rows of which nothing is to be locked.
+    /// Rows that are not to be locked.
     pub fn new(plan: LogicalPlan, items: Vec<Item>) -> Self {
         Self { plan, items, marks: Vec::new(), records: Vec::new() }
     }

@@ -172,7 +172,7 @@ impl Binder<'_> {
     /// Chooses the function for its arguments.
     ///
     /// # Errors
-    /// 42883 when there is none.
+    /// 42883 when none exists.
     pub(super) fn series(&mut self, series: Series, typed: Vec<Typed>) -> Result<SeriesCall, SqlError> {
         let kinds: Vec<Kind> = typed.iter().map(Typed::kind).collect();
         let Some((series, arguments, columns)) = series.resolve(&kinds) else {

@@ -15,8 +15,8 @@ use crate::{
     layout::{data_type, from_scalar, to_scalar},
 };
 
-/// An expression and its type. Of type `unknown` are literals and parameters of which nothing is
-/// known yet.
+/// An expression and its type. Literals and parameters are of type `unknown` while nothing is known
+/// of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Typed {
     pub expr: Expr,
@@ -96,10 +96,10 @@ impl Binder<'_> {
     pub(super) fn cast(&mut self, typed: Typed, to: Type, context: CastContext) -> Result<Typed, SqlError> {
         // It shows the column as it is if it stays of its type.
         let origin = typed.origin.filter(|_| typed.ty == to);
-        Ok(self.cast_anew(typed, to, context)?.from(origin))
+        Ok(self.cast_again(typed, to, context)?.from(origin))
     }
 
-    fn cast_anew(&mut self, typed: Typed, to: Type, context: CastContext) -> Result<Typed, SqlError> {
+    fn cast_again(&mut self, typed: Typed, to: Type, context: CastContext) -> Result<Typed, SqlError> {
         let from = typed.kind();
         if typed.is_unknown() {
             return self.cast_unknown(typed, to, context);
@@ -171,7 +171,7 @@ impl Binder<'_> {
     /// in errors.
     ///
     /// # Errors
-    /// 42804 when there is none.
+    /// 42804 when none exists.
     pub(super) fn common_type(&self, types: &[Type], what: &str) -> Result<Type, SqlError> {
         if let [first, rest @ ..] = types
             && first.kind() != Kind::Unknown
@@ -186,7 +186,7 @@ impl Binder<'_> {
     /// Casts all to the type that they have in common.
     ///
     /// # Errors
-    /// 42804 when there is none.
+    /// 42804 when none exists.
     pub(super) fn unify(&mut self, typed: Vec<Typed>, what: &str) -> Result<(Vec<Typed>, Type), SqlError> {
         let types: Vec<Type> = typed.iter().map(|typed| typed.ty).collect();
         let common = self.common_type(&types, what)?;
@@ -212,7 +212,7 @@ impl Binder<'_> {
     /// Calls a function or an operator of the registry.
     ///
     /// # Errors
-    /// 42883 when there is none for these arguments, 42725 when there are several.
+    /// 42883 when none exists for these arguments, 42725 when there are several.
     pub(super) fn call(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed, SqlError> {
         let kinds: Vec<Kind> = arguments.iter().map(Typed::kind).collect();
         let resolved = functions::resolve(name, &kinds)?;

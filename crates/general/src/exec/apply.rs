@@ -1,4 +1,4 @@
-//! LATERAL: a query that is run anew for each row.
+//! LATERAL: a query that is run again for each row.
 
 use std::{collections::VecDeque, fmt, sync::Arc};
 

@@ -24,7 +24,7 @@ use freshet_sql::{Type, Value};
 use super::{ScanExec, memory::WatchExec, next_batch, operator, stepping};
 use crate::{error::external, layout::Reader};
 
-/// With more keys than so many, all rows are read.
+/// With more keys than this many, all rows are read.
 const MAX_KEYS: usize = 2000;
 
 /// The values of a key, as soon as all are known; nothing when they are too many.
@@ -121,7 +121,7 @@ impl DisplayAs for KeysExec {
 /// look for them.
 ///
 /// # Errors
-/// When an operator cannot be made anew: a mistake in it.
+/// When an operator cannot be made again: a mistake in it.
 pub(crate) fn look_up(
     left: Arc<dyn ExecutionPlan>,
     right: Arc<dyn ExecutionPlan>,

@@ -16,7 +16,7 @@ use datafusion_physical_plan::{
 use super::{next_batch, operator, properties, stepping};
 use crate::{error::external, session, subquery::Depends};
 
-/// Gives out batches, of which only some columns are wanted.
+/// Gives out batches with only the columns that are wanted.
 fn projected(batch: &RecordBatch, columns: &[usize], schema: &SchemaRef) -> Result<RecordBatch> {
     let arrays = columns.iter().map(|column| Arc::clone(batch.column(*column))).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
@@ -89,7 +89,7 @@ impl DisplayAs for SharedExec {
     }
 }
 
-/// The rows from which a recursive query goes on.
+/// The rows from which a recursive query continues.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkExec {
     number: usize,

@@ -86,7 +86,7 @@ pub(crate) fn next_batch(stream: &mut SendableRecordBatchStream) -> Result<Optio
     }
 }
 
-/// The properties of an operator of one partition, of which nothing else is known.
+/// The properties of an operator of one partition; nothing else is known of it.
 fn properties(schema: &SchemaRef) -> Arc<PlanProperties> {
     Arc::new(PlanProperties::new(
         EquivalenceProperties::new(Arc::clone(schema)),

@@ -55,9 +55,9 @@ struct Running {
     context: Arc<TaskContext>,
     plan: Arc<dyn ExecutionPlan>,
     stream: Option<SendableRecordBatchStream>,
-    /// The rows of this round, from which the next one goes on.
+    /// The rows of this round, from which the next one continues.
     made: Vec<RecordBatch>,
-    /// The rows from which this round goes on.
+    /// The rows from which this round continues.
     work: Arc<Vec<RecordBatch>>,
     /// All rows that there were, if each is taken only once.
     seen: HashSet<Vec<Value>>,

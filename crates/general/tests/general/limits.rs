@@ -127,7 +127,7 @@ fn a_query_that_is_dropped_ends() {
     assert!(!rows.is_empty());
     drop(running);
     assert_eq!(*given.lock().unwrap(), 3);
-    // Another run of the same plan begins anew.
+    // Another run of the same plan begins again.
     let mut running = plan.run(&run).unwrap();
     let mut again = Vec::new();
     running.next(&mut again).unwrap();

@@ -171,7 +171,7 @@ where
 {
     let database = subject.database();
     let threads = usize::from(common.threads);
-    let primary = database.core().snapshots.primary().ok_or_else(|| Failure::new("this node is no primary"))?;
+    let primary = database.core().snapshots.primary().ok_or_else(|| Failure::new("this node is not a primary"))?;
     let shared = Shared {
         gate: &*primary.gate,
         phase: AtomicU8::new(WARMUP),

@@ -229,7 +229,7 @@ fn fill_ycsb(node: &Node, records: u64, options: &RestartOptions) -> Result<(), 
             .collect();
         writers.into_iter().try_for_each(|writer| writer.join().map_err(|_| Failure::new("a writer panicked"))?)
     })?;
-    let log = node.log().ok_or_else(|| Failure::new("this node is no primary"))?;
+    let log = node.log().ok_or_else(|| Failure::new("this node is not a primary"))?;
     log.wait_durable(current(), None)?;
     Ok(())
 }

@@ -190,7 +190,7 @@ impl Subject {
     /// The primary, if it has a log.
     pub(crate) fn node(&self) -> Result<&Arc<Node>, Failure> {
         match &self.primary {
-            Primary::Volatile(_) => Err(Failure::new("a database without a log is no node")),
+            Primary::Volatile(_) => Err(Failure::new("a database without a log is not a node")),
             Primary::Logged(node) => Ok(node),
         }
     }

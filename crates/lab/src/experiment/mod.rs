@@ -49,20 +49,21 @@ use self::{
 /// Options of `freshet-lab experiment`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ExperimentOptions {
-    /// list, all, a paper, as query-fresh, or the name of an experiment, as query-fresh/table1.
+    /// list, all, a paper such as query-fresh, or the name of an experiment such as
+    /// query-fresh/table1.
     #[arg(value_name = "NAME")]
     name: String,
-    /// Where to put what comes out. With several: a directory for each below it. [default:
+    /// The directory for the results. With several: a directory for each below it. [default:
     /// experiments/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How often each point is measured; medians count. [default: 3, with --quick 1]
+    /// How often to measure each point; the medians count. [default: 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=99))]
     rounds: Option<u16>,
-    /// How long each point is measured, in seconds. [default: 10, with --quick 1]
+    /// How long to measure each point, in seconds. [default: 10, with --quick 1]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u16).range(1..=3600))]
     seconds: Option<u16>,
-    /// Only see whether it works: few points, a second each.
+    /// Only check that it works: few points, a second each.
     #[arg(long)]
     quick: bool,
 }

@@ -128,7 +128,7 @@ fn state(by_id: &HashMap<Id, &Write>, shown: &Final, node: &str, verdicts: &mut 
         let missing = (1..=*version).find(|version| !writers.contains_key(&(*key, *version)));
         if let Some(missing) = missing {
             verdicts.say("a version is lost", || {
-                format!("register {key} on node {node} is at version {version}, but nobody has made {missing}")
+                format!("register {key} on node {node} is at version {version}, but no transaction has made {missing}")
             });
         }
     }

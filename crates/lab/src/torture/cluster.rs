@@ -304,7 +304,7 @@ impl<'a> Cluster<'a> {
         if count + 1 == self.names.len() {
             Ok(primary)
         } else {
-            Err(format!("node {} reigns with {count} standby(s) in sync", self.names[primary]))
+            Err(format!("node {} is the primary with {count} standby(s) in sync", self.names[primary]))
         }
     }
 

@@ -80,24 +80,24 @@ pub(crate) enum Fault {
 /// Options of `freshet-lab torture`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TortureOptions {
-    /// The seed of the first cluster; the next one has the next. [default: from the clock, and
-    /// printed]
+    /// The seed of the first cluster; each further cluster has the next seed. [default: from the
+    /// clock, and printed]
     #[arg(long, value_name = "SEED", env = "FRESHET_SEED")]
     seed: Option<u64>,
-    /// How many clusters, one after another: nine in a row have all fabrics with all safety levels.
-    /// [default: 9, or as many as --seconds permit]
+    /// How many clusters to run, one after another: nine of them combine all fabrics with all
+    /// safety levels. [default: 9, or as many as --seconds permits]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     clusters: Option<u32>,
-    /// Rounds of a cluster: load with faults, peace, and the checks.
+    /// The rounds of each cluster: load with faults, a quiet time, and the checks.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// No round begins once this many seconds have passed.
+    /// Begin no round after this many seconds.
     #[arg(long, value_name = "S", value_parser = crate::bench::options::seconds)]
     seconds: Option<f64>,
-    /// Nodes of a cluster.
+    /// The number of nodes in a cluster.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9))]
     nodes: u8,
-    /// Clients that write.
+    /// The number of clients that write.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=50))]
     clients: u8,
     /// How standbys get the log. [default: by seed]
@@ -109,27 +109,27 @@ pub(crate) struct TortureOptions {
     /// When standbys replay. [default: by seed]
     #[arg(long, value_name = "POLICY")]
     replay: Option<ReplayMode>,
-    /// A fault that is left out. Can be given several times.
+    /// Leave out this fault. Can be repeated.
     #[arg(long, value_name = "FAULT", value_enum, value_delimiter = ',')]
     without: Vec<Fault>,
-    /// A fault that there is, and no others. Can be given several times.
+    /// Use only this fault. Can be repeated.
     #[arg(long, value_name = "FAULT", value_enum, value_delimiter = ',')]
     only: Vec<Fault>,
-    /// Nodes that restart are told by --join who reigns, as by an operator. Otherwise they restart
-    /// as they were started.
+    /// Tell restarting nodes the primary by --join, as an operator would. Otherwise they restart as
+    /// they were started.
     #[arg(long)]
     told: bool,
-    /// The load does not change keys of rows.
+    /// Do not change keys of rows in the load.
     #[arg(long)]
     no_moves: bool,
     /// How soon after the last fault something must commit, in seconds.
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     recover_within: u64,
-    /// Where nodes are kept; a directory within it is made, and kept when something is wrong.
-    /// [default: where temporary files go]
+    /// Where to make a directory for the nodes; it is kept if something is wrong. [default: the
+    /// directory for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Print one JSON object at the end; the story goes to standard error.
+    /// Print one JSON object at the end, and the events to standard error.
     #[arg(long)]
     json: bool,
 }

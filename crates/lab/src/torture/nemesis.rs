@@ -149,14 +149,14 @@ impl Nemesis<'_> {
         let mut standbys: Vec<usize> =
             (0..self.cluster.names().len()).filter(|node| *node != primary && self.cluster.is_at_work(*node)).collect();
         if standbys.len() + 1 < self.cluster.names().len() {
-            self.history.say(&format!("{deal} is left out: somebody is away"));
+            self.history.say(&format!("{deal} is left out: a node is away"));
             return Ok(());
         }
         // Which standby comes first is chosen by seed, and so is who comes back first of several.
         let first = (deal.dice[0] % standbys.len() as u64) as usize;
         standbys.rotate_left(first);
         let (standby, third) = (standbys[0], *standbys.last().unwrap_or(&standbys[0]));
-        self.history.say(&format!("{deal}; {} reigns", self.name(primary)));
+        self.history.say(&format!("{deal}; {} is the primary", self.name(primary)));
         match deal.fault {
             Fault::KillPrimary => {
                 self.kill(primary);

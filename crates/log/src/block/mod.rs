@@ -14,7 +14,7 @@
 //! | 16..24 | serial key; equal to the stamp today |
 //! | 24..28 | term |
 //! | 28..30 | number of records |
-//! | 30     | bits 0..4 kind: 1 redo, 2 skip, 3 term, 4 schema, 5 time, 6 command, 7 members; bit 4: another block of the same transaction follows; bits 5..8: stream |
+//! | 30     | bits 0..4 kind: 1 redo, 2 skip, 3 term, 4 schema, 5 time, 6 inputs, 7 members; bit 4: another block of the same transaction follows; bits 5..8: stream |
 //! | 31     | format version |
 //!
 //! | record header, 32 bytes, followed by the row | |
@@ -39,7 +39,7 @@ use freshet_base::{Fid, Rid, Stamp, Term};
 
 pub use build::{BlockBuilder, BlockFull, members_block, skip_header, term_block, time_block};
 pub(crate) use build::{MARK_BLOCK, members_length};
-pub use parse::{Block, BlockError, CommandRef, RecordRef, Records};
+pub use parse::{Block, BlockError, RecordRef, Records};
 pub(crate) use parse::{check_seal, peek_at};
 
 /// The only block format that this version reads and writes.
@@ -76,10 +76,9 @@ pub enum BlockKind {
     Schema,
     /// Says what time it is: no records. Point-in-time restores look for these.
     Time,
-    /// What a transaction was told to do instead of what it did: a baseline for benchmarks (Query
-    /// Fresh, section 4.3, "Logical"). In the place of a record: the stored procedure's id as FID,
-    /// the partition as RID, and the inputs as row.
-    Command,
+    /// What a transaction was told to do, without what it did: its inputs are the row of a record
+    /// of [`Fid::INPUTS`]. Only a node that executes it again can replay it.
+    Inputs,
     /// Says which nodes hold everything that is committed, in the words of replication: no records.
     Members,
 }
@@ -92,7 +91,7 @@ impl BlockKind {
             Self::Term => 3,
             Self::Schema => 4,
             Self::Time => 5,
-            Self::Command => 6,
+            Self::Inputs => 6,
             Self::Members => 7,
         }
     }
@@ -104,7 +103,7 @@ impl BlockKind {
             3 => Self::Term,
             4 => Self::Schema,
             5 => Self::Time,
-            6 => Self::Command,
+            6 => Self::Inputs,
             7 => Self::Members,
             _ => return None,
         })
@@ -112,7 +111,7 @@ impl BlockKind {
 
     /// Whether blocks of this kind hold records.
     pub const fn has_records(self) -> bool {
-        matches!(self, Self::Redo | Self::Schema)
+        matches!(self, Self::Redo | Self::Schema | Self::Inputs)
     }
 }
 

@@ -14,7 +14,7 @@ pub enum BlockError {
     #[error("zeros where a block should start")]
     Empty,
     /// The bytes end before the block does.
-    #[error("the block needs {need} bytes, only {have} are there")]
+    #[error("the block needs {need} bytes, but only {have} are left")]
     Truncated {
         /// Length of the block, or of a header when that is not known.
         need: u64,
@@ -22,7 +22,7 @@ pub enum BlockError {
         have: u64,
     },
     /// No block has this length.
-    #[error("{0} is no length of a block")]
+    #[error("invalid block length {0}")]
     Length(u32),
     /// Written by another version of Freshet.
     #[error("block format {found}, this version reads {FORMAT}: use the version that wrote it")]
@@ -42,7 +42,7 @@ pub enum BlockError {
         at: Stamp,
     },
     /// The bytes are not those that were written.
-    #[error("checksum {computed:08x}, the header says {stored:08x}")]
+    #[error("checksum mismatch: computed {computed:08x}, stored {stored:08x}")]
     Checksum {
         /// CRC-32C of the bytes.
         computed: u32,
@@ -50,7 +50,7 @@ pub enum BlockError {
         stored: u32,
     },
     /// The checksum holds, yet a record's header contradicts the block.
-    #[error("the record at distance {0} contradicts its block")]
+    #[error("the record at offset {0} of the block is invalid")]
     Record(u32),
 }
 
@@ -154,11 +154,7 @@ impl<'a> Block<'a> {
     }
 
     fn check_records(&self) -> Result<(), BlockError> {
-        let is_command = self.header.kind == BlockKind::Command;
-        if is_command && self.header.record_count != 1 {
-            return Err(BlockError::Record(0));
-        }
-        if !self.header.kind.has_records() && !is_command {
+        if !self.header.kind.has_records() {
             return if self.header.record_count == 0 { Ok(()) } else { Err(BlockError::Record(0)) };
         }
         let mut at = BLOCK_HEADER;
@@ -205,14 +201,9 @@ impl<'a> Block<'a> {
         Records { stamp: self.header.stamp, bytes: self.bytes, at: BLOCK_HEADER, left: count }
     }
 
-    /// For a command block: what the transaction was told to do.
-    pub fn command(&self) -> Option<CommandRef<'a>> {
-        if self.header.kind != BlockKind::Command {
-            return None;
-        }
-        let mut records = Records { stamp: self.header.stamp, bytes: self.bytes, at: BLOCK_HEADER, left: 1 };
-        let RecordRef { header, row, .. } = records.next()?;
-        Some(CommandRef { procedure: header.fid.0, partition: header.rid.0, inputs: row })
+    /// What the transaction was told to do, if its first record says so.
+    pub fn inputs(&self) -> Option<&'a [u8]> {
+        self.records().next().filter(|record| record.header.fid == Fid::INPUTS).map(|record| record.row)
     }
 
     /// For a term block: the term that begins and the node that reigns in it.
@@ -233,17 +224,6 @@ impl<'a> Block<'a> {
         (self.header.kind == BlockKind::Time && self.bytes.len() >= BLOCK_HEADER + 8)
             .then(|| u64_at(self.bytes, BLOCK_HEADER))
     }
-}
-
-/// What a transaction was told to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CommandRef<'a> {
-    /// Which stored procedure.
-    pub procedure: u32,
-    /// The partition of the database to which it keeps.
-    pub partition: u64,
-    /// All that it was told.
-    pub inputs: &'a [u8],
 }
 
 /// One record of a checked block.

@@ -1,5 +1,13 @@
 //! A ring that others may map: a standby's, into which the primary writes (Query Fresh, section
 //! 3.1).
+//!
+//! It is a sealed memfd, or the file in persistent memory. [`Log::grant`](crate::Log::grant) says
+//! up to where another process or a network card may write;
+//! [`Receiver::accept`](crate::Receiver::accept) checks each block by its checksum before it
+//! counts; [`Receiver::renew`](crate::Receiver::renew) takes the memory away from others that may
+//! have mapped it: the same addresses, another file. A promotion renews it before the first block
+//! of its term. A buffer in persistent memory is another file at each start, since a primary may
+//! have mapped that of the process before.
 
 use std::{
     fs::File,

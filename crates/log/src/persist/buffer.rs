@@ -96,7 +96,7 @@ pub enum BufferError {
     },
     /// Something else is there.
     #[error(
-        "{file} is not empty, and no log buffer of this node: name another file (log-buffer-file), or one that is empty; \
+        "{file} is not empty and is not a log buffer of this node: name another file (log-buffer-file), or an empty one; \
          nothing was changed",
         file = .0.display()
     )]
@@ -106,7 +106,7 @@ pub enum BufferError {
     OpenToOthers(#[from] NotPrivate),
     /// It is not there, or was never used, and it held the end of the log.
     #[error(
-        "{file} is missing or empty, and the end of the log was in it when this node ended: bring it back; without it the node \
+        "{file} is missing or empty, but it held the end of the log when this node ended: bring it back; without it the node \
          can only join its cluster again, with an empty directory",
         file = .0.display()
     )]

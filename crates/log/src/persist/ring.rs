@@ -1,5 +1,9 @@
 //! A ring of the log in persistent memory: what a standby does with it, and what a restart finds in
 //! it. The same code runs on mapped memory and on the model that loses lines.
+//!
+//! A cut erases in the ring what it takes back, lowers what the ring says of the segments, and cuts
+//! these last. A restart takes no block whose term is not that of its place in the history: a
+//! deposed primary may have left it there.
 
 use freshet_base::{Stamp, Term};
 

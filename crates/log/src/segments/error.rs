@@ -86,7 +86,7 @@ pub enum StoreError {
     },
     /// The file was made with another segment size.
     #[error(
-        "{file} was made with segments of {found} bytes, {expected} are configured: configure {found}",
+        "{file} has segments of {found} bytes, but {expected} are configured: configure {found}",
         file = .file.display()
     )]
     SegmentSize {
@@ -111,7 +111,7 @@ pub enum StoreError {
     },
     /// The file is shorter or longer than it was made.
     #[error(
-        "{file} is {found} bytes long, it was made with {expected}: restore the file from a backup, or empty this log \
+        "{file} is {found} bytes long, but was made with {expected}: restore the file from a backup, or empty this log \
          directory and let the node join its cluster again",
         file = .file.display()
     )]

@@ -15,7 +15,7 @@ use super::{Need, Shared, lock};
 #[derive(Debug)]
 pub(super) struct Preparer {
     at_work: Mutex<Option<JoinHandle<()>>>,
-    /// The segment that was last tried ahead in vain; one attempt is enough.
+    /// The segment that was last tried ahead without success; one attempt is enough.
     failed: AtomicU64,
 }
 

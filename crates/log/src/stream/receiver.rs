@@ -36,7 +36,7 @@ pub enum ReceiveError {
         received: Stamp,
     },
     /// There is no room for them yet; the sender did not keep to the flow control.
-    #[error("bytes up to {end} arrived, but there is room up to {free} only: the primary ignores the flow control")]
+    #[error("bytes up to {end} arrived, but there is room only up to {free}: the primary ignores flow control")]
     NoRoom {
         /// The end of the bytes.
         end: Stamp,
@@ -62,7 +62,7 @@ pub struct Accepted {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AcceptError {
     /// There is no whole block where one should be. Nothing was taken.
-    #[error("no block was received at {at}: {cause}")]
+    #[error("no valid block was received at {at}: {cause}")]
     Block {
         /// Where it should begin.
         at: Stamp,
@@ -70,7 +70,7 @@ pub enum AcceptError {
         cause: BlockError,
     },
     /// Nobody was allowed to write so far.
-    #[error("the log is said to be received up to {to}, but was granted up to {granted} only")]
+    #[error("the log was reported as received up to {to}, but room was granted only up to {granted}")]
     NotGranted {
         /// The end of the bytes.
         to: Stamp,
@@ -321,7 +321,7 @@ impl Receiver {
         let (mut at, mut plain) = (received, true);
         while at < to {
             let header = self.check_block(at, to).map_err(|cause| AcceptError::Block { at, cause })?;
-            plain &= !matches!(header.kind, BlockKind::Schema | BlockKind::Command);
+            plain &= !matches!(header.kind, BlockKind::Schema | BlockKind::Inputs);
             at = header.end();
         }
         self.received_to(to);

@@ -8,7 +8,7 @@ use crate::{
     schema::TableInfo,
 };
 
-/// Which part of which index is read.
+/// The index, and the part of it that is read.
 #[derive(Clone, Debug)]
 pub struct Access {
     /// The number of the index.
@@ -136,7 +136,7 @@ impl Conditions<'_> {
         })
     }
 
-    /// Ranges of a column, one of which a row is in: `column BETWEEN … OR column > …`.
+    /// Ranges of a column; a row is in one of them: `column BETWEEN … OR column > …`.
     fn ranges(&self, column: u16, info: &TableInfo) -> Option<Among> {
         self.all.iter().find_map(|condition| {
             let Expression::Or(alternatives) = condition else { return None };

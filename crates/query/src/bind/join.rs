@@ -66,9 +66,9 @@ pub(super) fn add_consequences(conditions: &mut Vec<Expression>) {
     }
 }
 
-/// The order in which tables are read, as their numbers in the statement: first those of which few
-/// rows are found, given the values of those before. Where nothing speaks for another order, it is
-/// the one that was written.
+/// The order in which tables are read, as their numbers in the statement: first those with few
+/// rows, given the values of those before. Where nothing speaks for another order, it is the one
+/// that was written.
 pub(super) fn order_of_loops(tables: &[ScopeSource], conditions: &[Expression]) -> Vec<usize> {
     let count = tables.len();
     if !(2..=MOST).contains(&count) {

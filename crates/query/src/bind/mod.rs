@@ -1,7 +1,7 @@
 //! From syntax to plans: names are resolved, types found, overloads chosen, access paths selected.
 //!
 //! A statement that is more than this crate's own plans can do stops with [`Stop::General`], and
-//! goes to whoever runs general queries.
+//! becomes a general query.
 
 pub mod access;
 pub mod aggregate;
@@ -36,7 +36,7 @@ pub use scope::{Scope, ScopeSource};
 /// Why something was not bound.
 #[derive(Debug)]
 pub enum Stop {
-    /// It is for whoever runs general queries; what it is that is too much here.
+    /// It is a general query; what it is that is too much here.
     General(&'static str),
     /// It is wrong.
     Error(SqlError),

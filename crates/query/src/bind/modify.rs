@@ -122,7 +122,7 @@ pub enum Targets {
 /// An UPDATE. In expressions, the row as it was is source 0.
 #[derive(Clone, Debug)]
 pub struct UpdatePlan {
-    /// Of which table.
+    /// The table.
     pub table: Arc<TableInfo>,
     /// Which rows.
     pub targets: Targets,

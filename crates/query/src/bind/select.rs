@@ -52,7 +52,7 @@ pub struct ScanPlan {
     pub access: Access,
     /// What must hold of a row, given those of the tables before it.
     pub filter: Option<Expression>,
-    /// The same and what the access path sees to, for a row that was changed meanwhile.
+    /// The same and what the access path sees to, for a row that was changed in the meantime.
     pub conditions: Option<Expression>,
     /// How its rows are locked, if they are.
     pub mark: Option<RowMark>,
@@ -95,9 +95,9 @@ pub struct SelectPlan {
     pub distinct: bool,
     /// The order, if the rows do not come in it.
     pub order: Vec<SortKey>,
-    /// No more rows than so many.
+    /// No more rows than this many.
     pub limit: Option<Expression>,
-    /// So many are left out before.
+    /// This many are left out before.
     pub offset: Option<Expression>,
     /// Several rows of expressions: VALUES.
     pub values: Vec<Vec<Expression>>,
@@ -224,7 +224,7 @@ impl Binder<'_> {
     /// The table that a name in FROM means.
     ///
     /// # Errors
-    /// When there is none; a view is for general queries.
+    /// When none exists; a view is for general queries.
     pub fn table(&self, name: &sqlparser::ast::ObjectName) -> Bound<Arc<TableInfo>> {
         let (schema, last) = self.qualified(name)?;
         if system::is_named(self.schema, self.path, schema.as_deref(), &last) {

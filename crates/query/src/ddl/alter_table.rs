@@ -294,7 +294,7 @@ impl Work<'_, '_, '_> {
         let mut views = super::dependency::views_on(&all, relation);
         let Some(view) = views.find(|view| super::view::names_column(&view.query, column)) else { return Ok(()) };
         let what = format!("cannot rename or alter column \"{column}\", which view \"{}\" uses", view.name);
-        Err(error(SqlState::FEATURE_NOT_SUPPORTED, what).with_hint("Drop the view first, and make it anew afterwards."))
+        Err(error(SqlState::FEATURE_NOT_SUPPORTED, what).with_hint("Drop the view first, and recreate it afterwards."))
     }
 
     fn add_column(&mut self, info: &Arc<TableInfo>, definition: &ColumnDefinition, if_not_exists: bool) -> Step<()> {

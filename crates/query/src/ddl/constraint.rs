@@ -275,8 +275,8 @@ impl Work<'_, '_, '_> {
             }
             ConstraintKind::UsingIndex { primary, index } => {
                 self.use_index(&mut table, constraint, *primary, index)?;
-                let anew = *primary || constraint.deferral.is_deferrable();
-                if anew { self.rewrite(info, table, Vec::new()) } else { Ok(self.put_table(table)?) }
+                let rebuilt = *primary || constraint.deferral.is_deferrable();
+                if rebuilt { self.rewrite(info, table, Vec::new()) } else { Ok(self.put_table(table)?) }
             }
             ConstraintKind::Check(condition) => {
                 let check = self.add_check(&mut table, constraint, condition)?;

@@ -48,7 +48,7 @@ impl Work<'_, '_, '_> {
         let number = build.number();
         let Some(index) = table.indexes.last_mut() else { return Ok(false) };
         index.number = u16::try_from(number).map_err(|_| SqlError::internal("an index beyond all numbers"))?;
-        // From here on the engine keeps it, whoever writes.
+        // From here on the engine keeps it, whichever session writes.
         self.ddl.locks.release_since(mark);
         self.ddl.effects.touch_index(self.ddl.catalog, &table.rows, index.number);
         match build.finish(&|| interrupted().is_err()) {

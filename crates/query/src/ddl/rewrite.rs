@@ -5,7 +5,7 @@
 //! catalog's entry in place of the one before. Until that is committed nobody else knows of it, so
 //! it is filled by small transactions of a worker of its own, and large tables fit small logs. What
 //! the session's transaction has written itself is copied, too. Its lock keeps everybody else from
-//! writing meanwhile.
+//! writing in the meantime.
 
 use std::{
     ops::{Bound, ControlFlow},

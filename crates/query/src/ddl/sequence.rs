@@ -191,7 +191,7 @@ impl Work<'_, '_, '_> {
         }
     }
 
-    /// Lets a sequence begin anew, when the transaction is committed: at its start, or at a value.
+    /// Lets a sequence begin again, when the transaction is committed: at its start, or at a value.
     pub(super) fn restart_sequence(&mut self, mut sequence: Sequence, value: Option<i64>) -> Result<(), SqlError> {
         let value = value.unwrap_or(sequence.start);
         check_within(&sequence, value, "RESTART")?;

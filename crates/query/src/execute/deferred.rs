@@ -1,6 +1,6 @@
 //! Constraints that are checked later: at the end of a statement, or of its transaction.
 //!
-//! A unique constraint that is DEFERRABLE has an index that takes equal keys. Whoever writes a row
+//! A unique constraint that is DEFERRABLE has an index that takes equal keys. The writer of a row
 //! looks afterwards whether another one has its key ([`Transaction::check_key`]): at the end of the
 //! statement, or, if the constraint is deferred then, when the transaction commits or SET
 //! CONSTRAINTS says so. So it is with references. What is to be looked at is kept as a list of

@@ -25,9 +25,9 @@ impl Run<'_, '_> {
 
     /// Runs a general query. Returns how many rows it has given.
     ///
-    /// At READ COMMITTED, when a row that it locks was changed by another transaction meanwhile, it
-    /// is run again over what there is now. So rows of a query that locks some are kept until it
-    /// has run to its end.
+    /// At READ COMMITTED, when a row that it locks was changed by another transaction in the
+    /// meantime, it is run again over what there is now. So rows of a query that locks some are
+    /// kept until it has run to its end.
     ///
     /// # Errors
     /// What goes wrong in the query, in reading, in the sink; 40001, 40P01, 55P03, 53200.
@@ -114,8 +114,8 @@ impl Run<'_, '_> {
     /// the record id included. They are locked: nobody else changes them before this transaction
     /// ends. Of a row that is found several times, one finding counts.
     ///
-    /// At READ COMMITTED, when one of them was changed by another transaction meanwhile, the query
-    /// is run again over what there is now; so what is found belongs together.
+    /// At READ COMMITTED, when one of them was changed by another transaction in the meantime, the
+    /// query is run again over what there is now; so what is found belongs together.
     ///
     /// # Errors
     /// What goes wrong in the query and in reading; 40001, 40P01, 55P03, 53200.

@@ -93,7 +93,7 @@ impl Place {
 }
 
 impl Measures {
-    /// For a plan with so many subqueries that are run before it. Its time begins now.
+    /// For a plan with this many subqueries that are run before it. Its time begins now.
     pub fn new(firsts: usize) -> Self {
         let firsts = (0..firsts).map(|_| Self::new(0)).collect();
         Self { taken: RefCell::default(), now: Cell::new((Place::Top, Instant::now())), firsts }

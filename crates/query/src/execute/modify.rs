@@ -106,7 +106,7 @@ impl<'a> Run<'a, '_> {
         Ok(count)
     }
 
-    /// Adds a row, of which the statement says `given`.
+    /// Adds a row; the statement says `given` of it.
     ///
     /// # Errors
     /// As for [`Run::insert`].
@@ -158,8 +158,8 @@ impl<'a> Run<'a, '_> {
                     if self.read_committed {
                         self.transaction.refresh();
                     } else {
-                        // Whoever had the key may have given it up. If not, this transaction is too
-                        // late.
+                        // The row that had the key may have given it up. If not, this transaction
+                        // is too late.
                         tries += 1;
                         if tries > TRIES {
                             return Err(write_error(WriteError::Conflict));

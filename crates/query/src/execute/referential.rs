@@ -1,9 +1,10 @@
 //! FOREIGN KEY: seen to at the end of a statement.
 //!
 //! A row that refers to another shares the lock of that one's key until its transaction ends, so
-//! that it cannot go unseen. Whoever deletes a row, or changes what others refer to, then looks for
-//! those that do with a snapshot newer than that lock: READ COMMITTED takes one anyhow, REPEATABLE
-//! READ looks with a transaction of its own besides, and SERIALIZABLE is validated.
+//! that it cannot go unseen. A transaction that deletes a row, or changes what others refer to,
+//! then looks for those that do with a snapshot newer than that lock: READ COMMITTED takes one
+//! anyhow, REPEATABLE READ looks with a transaction of its own besides, and SERIALIZABLE is
+//! validated.
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 

@@ -205,7 +205,7 @@ impl Change<'_, '_> {
     /// What another database has, as the transaction sees it.
     ///
     /// # Errors
-    /// When there is none, or it cannot be read.
+    /// When none exists, or it cannot be read.
     pub fn other(&self, database: Oid) -> Result<Arc<Schema>, SqlError> {
         self.catalog.read(self.transaction, database)
     }

@@ -229,7 +229,7 @@ impl TableInfo {
         Ok(())
     }
 
-    /// A row of which these columns were changed, with what is computed from them.
+    /// A row with these columns changed, and with what is computed from them.
     ///
     /// # Errors
     /// What goes wrong in an index's expression.

@@ -263,8 +263,8 @@ pub struct Index {
     pub number: u16,
     /// Its columns, most significant first.
     pub columns: Vec<IndexColumn>,
-    /// Columns that were named with INCLUDE. They are no part of the key; whoever reads the index
-    /// has the row.
+    /// Columns that were named with INCLUDE. They are no part of the key; a reader of the
+    /// index has the row.
     pub include: Vec<u16>,
     /// Which rows it has, if not all.
     pub predicate: Option<Predicate>,
@@ -435,7 +435,7 @@ pub struct Sequence {
     pub name: String,
     /// The role that owns it.
     pub owner: Oid,
-    /// Under which number it is kept where it stands. Another one when it begins anew.
+    /// Under which number it is kept where it stands. Another one when it begins again.
     pub state: u64,
     /// The type of its values.
     pub ty: Type,
@@ -449,7 +449,7 @@ pub struct Sequence {
     pub maximum: i64,
     /// How many values a session takes at a time.
     pub cache: i64,
-    /// Whether it begins anew at its end.
+    /// Whether it begins again at its end.
     pub cycle: bool,
     /// The table and column that it belongs to: it goes with them.
     pub owned_by: Option<(Oid, u16)>,
@@ -665,7 +665,7 @@ impl Table {
         self.visible_columns().find(|(_, column)| column.name == name).map(|(number, _)| number)
     }
 
-    /// The engine's table is made anew: its indexes are numbered as they come.
+    /// The engine's table is made again: its indexes are numbered as they come.
     pub fn number_indexes(&mut self) {
         (0..).zip(&mut self.indexes).for_each(|(number, index)| index.number = number);
     }

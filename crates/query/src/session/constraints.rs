@@ -19,7 +19,7 @@ use crate::{
 /// SET CONSTRAINTS.
 #[derive(Clone, Debug)]
 pub struct SetConstraints {
-    /// Of which constraints; none for ALL.
+    /// The constraints; none for ALL.
     names: Vec<ObjectName>,
     /// Whether they are deferred from now on.
     deferred: bool,

@@ -300,7 +300,7 @@ impl Session<'_> {
     /// The insertion that COPY to a table's columns is.
     fn insertion(&self, name: &ObjectName, columns: &[Ident]) -> Result<InsertPlan, SqlError> {
         let list = columns.iter().map(ToString::to_string).collect::<Vec<_>>();
-        // As many values as there are columns, of which only the places count.
+        // As many values as there are columns; only their places count.
         let sql = if list.is_empty() {
             let info = self.with_binder(|binder, _| binder.table(name).map_err(Stop::into_error))?;
             let names = info

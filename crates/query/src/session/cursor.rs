@@ -426,7 +426,7 @@ impl Session<'_> {
         self.portals.retain(|_, portal| portal.declared.is_some());
     }
 
-    /// So many savepoints are left of those that there were; the others were released, or rolled
+    /// This many savepoints are left of those that there were; the others were released, or rolled
     /// back with what was declared behind them.
     pub(super) fn savepoints_left(&mut self, left: usize, rolled_back: bool) {
         self.portals.retain(|_, portal| match &mut portal.declared {

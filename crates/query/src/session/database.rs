@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The database of this name, for a session of this role that is to be opened in it.
 ///
 /// # Errors
-/// 3D000 when there is none, 55000 when it allows none, 42501 without CONNECT, 53300 when it has as
+/// 3D000 when none exists, 55000 when it allows none, 42501 without CONNECT, 53300 when it has as
 /// many sessions as it may have.
 pub fn open(shared: &Shared, schema: &Schema, role: &Role, name: &str) -> Result<Arc<Database>, SqlError> {
     let database = schema.database_named(name).ok_or_else(|| no_database(name))?;

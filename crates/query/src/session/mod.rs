@@ -112,7 +112,7 @@ pub struct State {
     pub role: Oid,
     /// The name of its database, which does not change while it is there.
     pub database: Arc<str>,
-    /// The server, for whoever asks what there is.
+    /// The server, for those that ask what there is.
     pub system: Arc<dyn SystemView>,
     /// Its locks on numbers.
     pub advisory: SessionAdvisory,
@@ -178,8 +178,8 @@ impl State {
         self.memory.below("statement", self.settings.ready.query_memory, remedy)
     }
 
-    /// The value of a setting, as SHOW shows it to the statement that runs; nothing when there is
-    /// none.
+    /// The value of a setting, as SHOW shows it to the statement that runs; nothing when none
+    /// exists.
     pub fn shown(&self, name: &str) -> Option<String> {
         let said = |value: bool| Some(if value { "on" } else { "off" }.to_owned());
         let name = canonical(name);
@@ -313,7 +313,7 @@ impl<'w> Session<'w> {
     /// Applies a setting of the start-up packet.
     ///
     /// # Errors
-    /// When there is none, or it cannot have the value.
+    /// When none exists, or it cannot have the value.
     pub fn start_with(&mut self, name: &str, value: &str) -> Result<(), SqlError> {
         self.set_at_start("client", name, value, By::Client)
     }

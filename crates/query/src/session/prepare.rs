@@ -1,7 +1,7 @@
 //! Text to statements, and statements to plans.
 //!
 //! A plan holds as long as the catalog has the version that it was made for, and for the role and
-//! the search path that it was made with. It is made anew when one of them has changed; a client
+//! the search path that it was made with. It is made again when one of them has changed; a client
 //! that was told other columns than there are now hears of that.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -240,7 +240,7 @@ impl Prepared {
 }
 
 impl Session<'_> {
-    /// The plan of a statement, made anew if it does not hold any more. The transaction's catalog
+    /// The plan of a statement, made again if it does not hold any more. The transaction's catalog
     /// is the session's.
     ///
     /// # Errors

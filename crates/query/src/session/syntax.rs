@@ -119,11 +119,11 @@ pub struct Declare {
 /// Where a cursor goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// So many rows on, or back if that is negative. All if it is the greatest or least number.
+    /// This many rows on, or back if that is negative. All if it is the greatest or least number.
     Forward(i64),
     /// To this row, from 1; from the end if it is negative.
     Absolute(i64),
-    /// To the row that is so many rows on.
+    /// To the row that is this many rows on.
     Relative(i64),
 }
 
@@ -261,7 +261,7 @@ fn modes(words: &mut Words<'_, '_>) -> Read<Modes> {
     Ok(modes)
 }
 
-/// Modes, of which there is at least one.
+/// Modes; there is at least one.
 fn some_modes(words: &mut Words<'_, '_>) -> Read<Modes> {
     if words.ends() { words.fail("a mode of transactions") } else { modes(words) }
 }
@@ -341,7 +341,7 @@ fn set(words: &mut Words<'_, '_>) -> Read<SessionStatement> {
     set(&name, value)
 }
 
-/// Whether TO or `=` follows so many tokens.
+/// Whether TO or `=` follows this many tokens.
 fn is_assigned(words: &Words<'_, '_>, tokens: usize) -> bool {
     match &words.parser.peek_nth_token_ref(tokens).token {
         Token::Eq => true,

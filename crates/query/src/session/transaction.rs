@@ -160,7 +160,7 @@ impl<'w> Session<'w> {
         Ok(())
     }
 
-    /// The transaction that a statement runs in; begun for it alone if there is none.
+    /// The transaction that a statement runs in; begun for it alone if none exists.
     ///
     /// # Errors
     /// 25P02 when it has failed; what waiting for a read view says.
@@ -397,7 +397,7 @@ impl<'w> Session<'w> {
             let Shared { catalog, sequences, locks, .. } = &*self.shared;
             if let Err(cause) = self.effects.settle(self.worker, catalog, sequences, locks) {
                 // It is found again when the node starts.
-                tracing::warn!(%cause, "what a statement has left could not be removed; it is found when the node starts");
+                tracing::warn!(%cause, "what a statement has left could not be removed; the next start does that");
             }
         }
         self.locks.release();
@@ -446,7 +446,7 @@ impl<'w> Session<'w> {
     /// RELEASE SAVEPOINT.
     ///
     /// # Errors
-    /// 3B001 when there is none of that name, 25P01, 25P02.
+    /// 3B001 when no savepoint has that name, 25P01, 25P02.
     pub(super) fn release(&mut self, name: &str) -> Result<(), SqlError> {
         self.need_block("RELEASE SAVEPOINT")?;
         self.block_for_statement()?;
@@ -461,7 +461,7 @@ impl<'w> Session<'w> {
     /// ROLLBACK TO SAVEPOINT.
     ///
     /// # Errors
-    /// 3B001 when there is none of that name, 25P01.
+    /// 3B001 when no savepoint has that name, 25P01.
     pub(super) fn roll_back_to(&mut self, name: &str, out: &mut Out) -> Result<(), SqlError> {
         self.need_block("ROLLBACK TO SAVEPOINT")?;
         let block = self.block.as_mut().expect("there is one");

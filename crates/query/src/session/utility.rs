@@ -431,7 +431,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Gives rows of texts to whoever wants them.
+    /// Gives rows of texts to a sink.
     fn give(&self, rows: &[Vec<Value>], to: Rows<'_>, client: &mut Client<'_>) -> Result<(), SqlError> {
         let width = rows.first().map_or(1, Vec::len);
         let columns = vec![ResultColumn::new("", Type::TEXT); width];

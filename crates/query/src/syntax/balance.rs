@@ -17,7 +17,7 @@ pub fn balance(syntax: &mut impl VisitMut) {
     let _ = syntax.visit(&mut Balance);
 }
 
-/// So many conditions may be a chain.
+/// This many conditions may be a chain.
 const SHORT: usize = 32;
 
 struct Balance;

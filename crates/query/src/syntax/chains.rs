@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_looks_like_an_end_is_none() {
-        // The chain goes on after a CASE, and after IS DISTINCT FROM.
+        // The chain continues after a CASE, and after IS DISTINCT FROM.
         assert_eq!(of("SELECT CASE WHEN a = 1 THEN 1 END + CASE WHEN a = 1 THEN 1 ELSE 2 END + 1"), (0, 2, 0));
         assert_eq!(of("SELECT a IS DISTINCT FROM b IS DISTINCT FROM c"), (0, 2, 0));
         assert_eq!(of("SELECT (CASE WHEN a) + (CASE + b) + c"), (0, 2, 0));

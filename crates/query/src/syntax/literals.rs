@@ -217,7 +217,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Reads a literal whose first quote is the last of so many bytes.
+    /// Reads a literal whose first quote is the last of this many bytes.
     fn literal(&mut self, form: Form, prefix: usize) -> Result<(), SqlError> {
         let start = self.at;
         self.at += prefix;
@@ -326,7 +326,7 @@ impl<'s> Reader<'s> {
         self.warnings.push(warning);
     }
 
-    /// The digits of a base at a place, at most so many.
+    /// The digits of a base at a place, at most this many.
     fn digits(&self, from: usize, base: u32, most: usize) -> &'s str {
         let rest = &self.sql.as_bytes()[from.min(self.sql.len())..];
         let count = rest.iter().take(most).take_while(|byte| char::from(**byte).is_digit(base)).count();
@@ -531,7 +531,7 @@ pub(super) fn typed(parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>
     }))
 }
 
-/// A name has at most so many parts.
+/// A name has at most this many parts.
 const MOST_NAMES: usize = 3;
 
 fn is_first_surrogate(number: u32) -> bool {

@@ -62,7 +62,7 @@ fn too_complex(why: &'static str) -> SqlError {
     SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, why)
 }
 
-/// Parses something of so many tokens, by parsers with the dialect [`PostgreSql`].
+/// Parses something of this many tokens, by parsers with the dialect [`PostgreSql`].
 ///
 /// # Errors
 /// What `parse` returns; 54001 when it takes too many steps.
@@ -412,7 +412,7 @@ pub fn unreadable(sql: &str, cause: SqlError) -> SqlError {
 /// Reads a text at which a parser stands, in quotes or between dollars.
 ///
 /// # Errors
-/// When there is none.
+/// When none exists.
 pub fn text(parser: &mut Parser<'_>) -> Result<String, ParserError> {
     match &parser.peek_token_ref().token {
         Token::SingleQuotedString(text) => {
@@ -432,7 +432,7 @@ pub fn text(parser: &mut Parser<'_>) -> Result<String, ParserError> {
 /// Reads a query at which a parser stands.
 ///
 /// # Errors
-/// When there is none.
+/// When none exists.
 pub fn parse_query(parser: &mut Parser<'_>) -> Result<Box<Query>, ParserError> {
     let mut query = parser.parse_query()?;
     balance(&mut *query);
@@ -442,7 +442,7 @@ pub fn parse_query(parser: &mut Parser<'_>) -> Result<Box<Query>, ParserError> {
 /// Reads an expression at which a parser stands.
 ///
 /// # Errors
-/// When there is none.
+/// When none exists.
 pub fn parse_expression(parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
     let mut expression = parser.parse_expr()?;
     balance(&mut expression);

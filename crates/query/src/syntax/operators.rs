@@ -319,7 +319,7 @@ fn between(parser: &mut Parser<'_>, left: &Expr, negated: bool) -> Result<Expr, 
     Ok(Expr::Nested(Box::new(Expr::BinaryOp { left: one, op, right: other })))
 }
 
-/// A copy, each part of which is a step.
+/// A copy; each part is a step.
 fn counted(expr: &Expr) -> Expr {
     let _ = sqlparser::ast::visit_expressions(expr, |_| {
         step();

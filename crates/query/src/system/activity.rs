@@ -1,4 +1,4 @@
-//! What goes on: sessions, locks, cursors, settings.
+//! What happens now: sessions, locks, cursors, settings.
 
 use std::{
     borrow::Cow,
@@ -63,7 +63,7 @@ pub trait SystemView: fmt::Debug + Send + Sync {
     /// What a session waits for, by its number among the engine's workers, if it waits for others.
     fn wait(&self, place: usize) -> Option<Wait>;
 
-    /// The node; nothing where there is none.
+    /// The node; nothing where none exists.
     fn status(&self) -> Option<NodeStatus>;
 
     /// About how many rows a table has; nothing when that cannot be found out now. Looks at a few

@@ -265,7 +265,7 @@ pub(super) fn sequence_row(snapshot: &Snapshot, sequence: &Arc<Sequence>, sink: 
 /// The most columns that a relation has.
 pub const MOST_COLUMNS: u32 = 1600;
 
-/// An id for something that a user's relation has, and of which PostgreSQL keeps a row: a place
+/// An id for something that a user's relation has, and that has a row in PostgreSQL: a place
 /// below `MOST_COLUMNS + 2` says what. Nothing else has it as long as fewer than a million
 /// relations were made.
 pub fn derived_oid(relation: Oid, place: u32) -> Oid {

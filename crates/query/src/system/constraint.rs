@@ -238,7 +238,7 @@ fn pg_constraint(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlErro
     Ok(())
 }
 
-/// The operator by which values of two kinds are equal; 0 when there is none.
+/// The operator by which values of two kinds are equal; 0 when none exists.
 fn equality(left: Kind, right: Kind) -> Oid {
     let plain = |kind| if kind == Kind::Varchar { Kind::Text } else { kind };
     routine::operator("=", plain(left), plain(right))

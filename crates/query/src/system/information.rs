@@ -71,7 +71,7 @@ pub(super) struct Facets {
     pub octets: Option<i32>,
     /// How many digits a number has.
     pub precision: Option<i32>,
-    /// Digits of which base.
+    /// The base of the digits.
     pub radix: Option<i32>,
     /// Digits behind the point.
     pub scale: Option<i32>,

@@ -24,7 +24,7 @@ const PG_LANGUAGE: Oid = 2612;
 /// Functions of PostgreSQL's language, which are there in name only.
 const LANGUAGES: &[(Oid, &str)] = &[(12, "internal"), (13, "c"), (14, "sql")];
 
-/// The description of an object, or of a column of it from 1; nothing when there is none.
+/// The description of an object, or of a column of it from 1; nothing when none exists.
 pub fn describe(snapshot: &Snapshot, class: Oid, object: Oid, column: i32) -> Option<String> {
     let schema = &snapshot.schema;
     Some(match class {

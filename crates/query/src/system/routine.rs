@@ -51,7 +51,7 @@ pub struct Routine {
     pub name: &'static str,
     /// The ids of the types that it takes.
     pub arguments: Vec<Oid>,
-    /// The id of the type of which there may be any number at the end; 0 when there is none.
+    /// The id of the type that may come any number of times at the end; 0 when none exists.
     pub variadic: Oid,
     /// The id of the type that it returns.
     pub result: Oid,
@@ -74,7 +74,7 @@ pub struct Operator {
     pub oid: Oid,
     /// Its signs.
     pub name: &'static str,
-    /// The id of its left operand's type; 0 when there is none.
+    /// The id of its left operand's type; 0 when none exists.
     pub left: Oid,
     /// That of its right operand.
     pub right: Oid,
@@ -242,7 +242,7 @@ pub fn by_name(name: &str) -> impl Iterator<Item = &'static Routine> + use<> {
     routines.by_name.get(name).map_or(&[][..], Vec::as_slice).iter().map(|number| &routines.all[*number])
 }
 
-/// The id of an operator, 0 when there is none.
+/// The id of an operator, 0 when none exists.
 pub fn operator(name: &str, left: Kind, right: Kind) -> Oid {
     let found = operators().iter().find(|it| it.name == name && it.left == left.oid() && it.right == right.oid());
     found.map_or(0, |operator| operator.oid)

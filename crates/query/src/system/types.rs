@@ -82,7 +82,7 @@ pub const PSEUDO_TYPES: &[(Oid, &str)] = &[
 /// A function that supports a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Support {
-    /// Its id; 0 when there is none.
+    /// Its id; 0 when none exists.
     pub oid: Oid,
     /// Its name.
     pub name: &'static str,
@@ -209,7 +209,7 @@ pub fn operator_class(ty: Type) -> Oid {
     }
 }
 
-/// The collation of this name; 0 when there is none.
+/// The collation of this name; 0 when none exists.
 pub fn collation_named(name: &str) -> Oid {
     COLLATIONS.iter().find(|(_, known, _)| *known == name).map_or(0, |(oid, ..)| *oid)
 }

@@ -224,7 +224,7 @@ impl Wire {
     /// The SQLSTATE of the error with which the connection ends.
     ///
     /// # Panics
-    /// When it goes on, or ends without one.
+    /// When it continues, or ends without one.
     pub fn last_words(&mut self) -> String {
         let mut state = None;
         while let Ok((kind, body)) = self.message() {

@@ -31,7 +31,7 @@ fn a_definition_waits_for_writers() {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(!changed.load(Ordering::SeqCst));
-        // Others can change the catalog meanwhile.
+        // Others can change the catalog in the meantime.
         let three = base.worker();
         base.session(&three).ok("CREATE TABLE other (a int)");
         writer.ok("INSERT INTO t VALUES (2, 2)");

@@ -107,7 +107,7 @@ fn a_standby_shows_definitions_and_goes_on_after_a_take_over() {
     session.ok("INSERT INTO t (b) VALUES ('x'), ('y')");
     follow(&base);
     assert_eq!(reader.rows("SELECT * FROM t ORDER BY id"), ["1,x", "2,y"]);
-    // A long reader keeps its definition while the primary goes on.
+    // A long reader keeps its definition while the primary continues.
     reader.read_committed = false;
     reader.ok("BEGIN");
     assert_eq!(reader.rows("SELECT count(*) FROM t"), ["2"]);

@@ -60,7 +60,7 @@ impl Service for PrimaryService {
             Purpose::Identify => answer(connection, shared.who.term, &Reply::Cluster(shared.who.cluster)),
             // The endpoint answers before it gets here.
             Purpose::Enrol(_) | Purpose::Passage { .. } => {
-                refuse(connection, Refusal::Violation("this is no question to a role".into()));
+                refuse(connection, Refusal::Violation("this is not a question to a role".into()));
             }
             Purpose::Checkpoint { .. } => answer(connection, shared.who.term, &Reply::NoCheckpoint),
             Purpose::Announce { term, .. } => {
@@ -68,7 +68,7 @@ impl Service for PrimaryService {
                 shared.successor().reigns |= heard.is_ok();
                 answer(connection, shared.who.term, &heard.map_or_else(Reply::Refused, |()| Reply::Heard));
                 if term == shared.who.term && hello.node != shared.who.node {
-                    let other = format!("{} at {} reigns in it too", hello.node, hello.address);
+                    let other = format!("{} at {} is the primary in it too", hello.node, hello.address);
                     shared.contested(&other, shared.who.node < hello.node);
                 }
             }

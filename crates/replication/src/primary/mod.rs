@@ -417,7 +417,7 @@ impl Shared {
         if let (Ok(()) | Err(commit_rule::Refusal::TooFewStandbys { .. }), Err(commit_rule::Refusal::Fenced { .. })) =
             (before, self.commit.admit())
         {
-            tracing::warn!(term = term.0, "this primary stands down, having committed nothing in its term");
+            tracing::warn!(term = term.0, "this primary resigns, having committed nothing in its term");
             self.feeds.end();
         }
     }

@@ -1,4 +1,18 @@
 //! Receive: takes what the primary has written into the log buffer.
+//!
+//! Another node writes into this node's memory, which has three consequences.
+//!
+//! - The checksum is end to end: the worker that wrote a block computed it, and it is checked where
+//!   the block landed before the block counts. A bad block ends the connection, and the log is sent
+//!   again.
+//! - Room counts as overwritten before it is granted. At most half the ring is granted at once, so
+//!   that readers find the newest half in memory. A standby gets no room before its log has been
+//!   cut where the primary's parts from it.
+//! - A deposed primary must be unable to write, and be seen to be, before anything is decided
+//!   without it. So the end of every connection revokes it: nothing that the other side asks for
+//!   succeeds any more. Then the mailbox is drained: what the primary may believe to have arrived
+//!   becomes part of the log. Then memory that may still be mapped is renewed. Only after that does
+//!   this node answer the node that raised its fence, rest for its own candidacy, or join again.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -48,14 +62,14 @@ pub enum SessionError {
     Refused(Refusal),
     /// Commits may count on this node, which must then follow the primary itself.
     #[error(
-        "this standby was in the in-sync set, and has to follow the primary, not a relay, until it is on record that it is out"
+        "this standby is in the in-sync set: it must follow the primary, not a relay, until a recorded set leaves it out"
     )]
     Counted {
         /// Where that is, if known.
         primary: Option<String>,
     },
     /// This node is told to do something else.
-    #[error("this standby is told to follow another node, or to rest")]
+    #[error("this standby was told to follow another node, or to stop following")]
     Interrupted,
     /// This node cannot go on.
     #[error("{0}")]

@@ -42,7 +42,7 @@ impl Service for StandbyService {
             },
             // The endpoint answers before it gets here.
             Purpose::Enrol(_) | Purpose::Passage { .. } => {
-                refuse(connection, Refusal::Violation("this is no question to a role".into()));
+                refuse(connection, Refusal::Violation("this is not a question to a role".into()));
             }
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { term, address } => {

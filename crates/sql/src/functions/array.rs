@@ -87,7 +87,7 @@ fn cardinality(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErr
     Ok(Value::Int4(array.values().len() as i32))
 }
 
-/// The kind of an element that is put into an array of which nothing is known.
+/// The kind of an element that is put into an array of unknown kind.
 fn element_kind(value: &Value) -> Kind {
     value.kind().unwrap_or(Kind::Text)
 }
@@ -351,7 +351,7 @@ fn array_fill(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErro
     Ok(Value::array(Array::with_dimensions(element_kind(value), dimensions, vec![value.clone(); total])?))
 }
 
-/// An array without so many elements at its end.
+/// An array without this many elements at its end.
 fn trim_array(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Array(array), Int4(count));
     let length = array.dimensions().first().map_or(0, |dimension| dimension.length);

@@ -139,7 +139,7 @@ fn decode(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
 enum Encoding {
     Utf8,
     Latin1,
-    /// Bytes of which nothing is known.
+    /// Unknown bytes.
     Ascii,
 }
 

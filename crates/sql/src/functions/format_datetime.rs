@@ -43,7 +43,7 @@ pub(super) enum Field {
     Century,
     /// `Y,YYY`
     CommaYear,
-    /// The last so many digits; four mean all.
+    /// This many of the last digits; four mean all.
     Year(usize),
     IsoYear(usize),
     Quarter,

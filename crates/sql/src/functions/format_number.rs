@@ -232,7 +232,7 @@ pub(super) fn power_of_ten(power: usize) -> Numeric {
     Numeric::parse(&format!("1e{power}"), None).unwrap_or(Numeric::ONE)
 }
 
-/// The number rounded to so many digits behind the point, multiplied by a power of ten first.
+/// The number rounded to this many digits behind the point, multiplied by a power of ten first.
 fn digits_of(value: &Value, behind: usize, shift: usize) -> Result<Digits, SqlError> {
     let digits = match value {
         Value::Int4(_) | Value::Int8(_) | Value::Numeric(_) => {

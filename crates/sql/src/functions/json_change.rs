@@ -87,7 +87,7 @@ fn delete_element(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, Sql
 /// What happens at a path's end.
 enum Change<'a> {
     Delete,
-    /// Sets a value, and adds it where there is none if that is wanted.
+    /// Sets a value, and adds it where none exists if that is wanted.
     Set(&'a Json<'a>, bool),
     /// Adds a value, to an array before the element that is there, or behind it.
     Insert(&'a Json<'a>, bool),

@@ -1,8 +1,8 @@
 //! Operators and functions on values.
 //!
 //! Both are in one registry: an operator is a function whose name is made of signs. [`resolve`]
-//! chooses among overloads as PostgreSQL does; whoever evaluates expressions casts the arguments to
-//! what was chosen and calls [`Function::call`]. What SQL writes in a syntax of its own goes by
+//! chooses among overloads as PostgreSQL does; the evaluator of expressions casts the arguments
+//! to what was chosen and calls [`Function::call`]. What SQL writes in a syntax of its own goes by
 //! these names:
 //!
 //! | SQL | here |

@@ -77,8 +77,8 @@ impl<'a> Reader<'a> {
         skipped as i64
     }
 
-    /// A number of exactly so many characters; of any number of them if nothing follows that begins
-    /// with a digit. Returns how many digits it has, too.
+    /// A number of exactly this many characters; of any number of them if nothing follows that
+    /// begins with a digit. Returns how many digits it has, too.
     fn number(&mut self, width: usize, name: &str, greedy: bool) -> Result<(i64, usize), SqlError> {
         let invalid = |message: String, detail: String| {
             SqlError::new(SqlState::INVALID_DATETIME_FORMAT, message)

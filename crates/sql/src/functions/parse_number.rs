@@ -38,7 +38,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Up to so many characters that no number has.
+    /// Up to this many characters that no number has.
     fn skip_others(&mut self, count: usize) {
         for _ in 0..count {
             match self.rest {

@@ -126,7 +126,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The matches of an expression, one after the other. Behind an empty one, the search goes on one
+/// The matches of an expression, one after the other. Behind an empty one, the search continues one
 /// character further, as it does in PostgreSQL; other matches may be followed by an empty one.
 /// Before each is looked for, which may take as long as the text is, it is asked whether the
 /// statement is to end; that is an error, the last item.
@@ -225,7 +225,7 @@ fn regexp_substr(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value
     Ok(found.map(|found| found.as_str()).into())
 }
 
-/// What the first group matches, or all if there is none.
+/// What the first group matches, or all if none exists.
 fn substring_regex(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Text(text), Text(pattern));
     let regex = compiled(pattern, "")?;

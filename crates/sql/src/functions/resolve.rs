@@ -24,10 +24,10 @@ struct Candidate {
 }
 
 /// Chooses the function or operator of a name for arguments of these kinds, `unknown` being quoted
-/// literals and parameters of which nothing is known.
+/// literals and untyped parameters.
 ///
 /// # Errors
-/// 42883 when there is none, 42725 when none is better than the others.
+/// 42883 when none exists, 42725 when none is better than the others.
 pub fn resolve(name: &str, arguments: &[Kind]) -> Result<Resolved, SqlError> {
     let candidates: Vec<_> =
         named(name).iter().filter_map(|function| Candidate::of(function, arguments.len())).collect();
@@ -226,7 +226,7 @@ pub fn check_collatable(ty: Type) -> Result<(), SqlError> {
 /// Nothing but literals is text. `what` they are is named in errors.
 ///
 /// # Errors
-/// 42804 when there is none.
+/// 42804 when none exists.
 pub fn common_kind(kinds: &[Kind], what: &str) -> Result<Kind, SqlError> {
     let mismatch = |one: Kind, two: Kind| {
         Err(SqlError::new(SqlState::DATATYPE_MISMATCH, format!("{what} types {one} and {two} cannot be matched")))

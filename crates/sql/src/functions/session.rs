@@ -1,7 +1,7 @@
 //! Functions that only a session can answer: who it is, what there is, where sequences stand.
 //!
-//! They are declared here, so that overloads are chosen among them as among all others; whoever has
-//! a session answers them ([`SessionCalls`]).
+//! They are declared here, so that overloads are chosen among them as among all others; the session
+//! answers them ([`SessionCalls`]).
 
 use super::{Function, SetFunction, Volatility};
 use crate::{

@@ -1,8 +1,8 @@
 //! Functions that return sets of rows, and that say something about the system: what clients ask
 //! beside reading catalogs.
 //!
-//! They are declared here, so that whoever binds queries knows their columns. What needs no session
-//! is answered here too, the rest by whoever has one
+//! They are declared here, so that the binders of queries know their columns. What needs no session
+//! is answered here too, the rest by the session
 //! ([`SessionCalls::rows`](super::SessionCalls::rows)).
 
 use super::resolve::accepts;

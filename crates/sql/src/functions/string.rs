@@ -173,7 +173,7 @@ fn bit_length(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErro
     Ok(Value::Int4((octets(arguments)? * 8) as i32))
 }
 
-/// The part of something with so many items that begins at an item, from 1, and is so long.
+/// The part of something with this many items that begins at an item, from 1, and is so long.
 pub(super) fn part(items: usize, from: i32, length: Option<i32>) -> Result<(usize, usize), SqlError> {
     let from = i64::from(from);
     let end = match length {

@@ -68,7 +68,7 @@ fn encoding_length(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, Sq
     })
 }
 
-/// The object of a name; null if there is none.
+/// The object of a name; null if none exists.
 fn find(arguments: &[Value], kind: Kind, context: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Text(name));
     // What is read as a number is no name.

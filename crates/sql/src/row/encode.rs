@@ -48,7 +48,7 @@ impl<'a> Writer<'a> {
         &mut self.out[self.start + usize::from(slot.start)..self.start + usize::from(slot.end)]
     }
 
-    /// Appends bytes of a column, of which the first `counting` count, and says so in its slot.
+    /// Appends bytes of a column (the first `counting` count), and says so in its slot.
     #[inline]
     fn append(&mut self, slot: Slot, bytes: &[u8], counting: usize) -> Result<(), SqlError> {
         let place = self.length();

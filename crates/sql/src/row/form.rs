@@ -76,7 +76,7 @@ pub(super) struct Written<'a> {
 pub(super) enum Rest<'a> {
     /// Nothing.
     None,
-    /// Bytes, of which the first `length` count.
+    /// Bytes; the first `length` count.
     Bytes { bytes: &'a [u8], counting: usize },
     /// The sort bytes of a number.
     Decimal(SortBytes),

@@ -142,7 +142,7 @@ impl Cast {
     /// The cast between two types, if it is allowed in this context.
     ///
     /// # Errors
-    /// 42846 when there is none, 42804 when a value would have to be cast explicitly to be put into
+    /// 42846 when none exists, 42804 when a value would have to be cast explicitly to be put into
     /// a column.
     pub fn find(from: Kind, to: Type, context: CastContext) -> Result<Self, SqlError> {
         match needed(from, to.kind()) {

@@ -41,7 +41,7 @@ pub struct EvalContext<'a> {
     pub names: Option<&'a dyn ObjectNames>,
     /// The session, if there is one.
     pub session: Option<&'a dyn SessionCalls>,
-    /// What `random()` goes on from; 0 for a seed from the system.
+    /// What `random()` continues from; 0 for a seed from the system.
     pub random: Cell<u64>,
     /// The large values that functions have made, and the memory that they are taken from.
     pub large: Large,

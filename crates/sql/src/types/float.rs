@@ -15,7 +15,7 @@ trait Float: Copy {
     const NAME: &'static str;
     /// Numbers from ten to this power on are written with an exponent.
     const DIGITS: i32;
-    /// Only so many digits can be equally near as others.
+    /// Only this many digits can be equally near as others.
     const TIES: usize;
     fn parse(text: &str) -> Option<Self>;
     fn shortest(self) -> String;
@@ -159,7 +159,7 @@ fn is_halfway<F: Float>(number: F, digits: &str, exponent: i32) -> bool {
     points.into_iter().any(|point| BigUint::from(point) << twos == decimal)
 }
 
-/// The nearest decimal number with so many digits, without zeros at its end, and its exponent.
+/// The nearest decimal number with this many digits, without zeros at its end, and its exponent.
 fn rounded(value: f64, digits: usize) -> (String, i32) {
     split(&format!("{:.*e}", digits - 1, value.abs()))
 }

@@ -9,7 +9,7 @@ use crate::{SqlError, SqlState};
 
 /// A type with its modifier: `numeric(10,2)`, `text[]`.
 ///
-/// The modifier is PostgreSQL's `atttypmod`, -1 when there is none. Stored as object id and
+/// The modifier is PostgreSQL's `atttypmod`, -1 when none exists. Stored as object id and
 /// modifier, so that catalogs outlive changes of this program.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "(u32, i32)", try_from = "(u32, i32)")]

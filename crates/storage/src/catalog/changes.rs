@@ -7,8 +7,8 @@ use freshet_base::Fid;
 use super::Catalog;
 
 impl Catalog {
-    /// A transaction that changes tables is about to take its stamp. Whoever takes a later one
-    /// finds that it has, by [`Catalog::changes_begun`].
+    /// A transaction that changes tables is about to take its stamp. A thread that takes a later
+    /// one finds that it has, by [`Catalog::changes_begun`].
     pub fn begin_change(&self) {
         // SeqCst: before the `fetch_add` on the log that follows, which later ones read from.
         self.changes[0].fetch_add(1, Ordering::SeqCst);
@@ -26,7 +26,7 @@ impl Catalog {
         self.changes[0].load(Ordering::SeqCst)
     }
 
-    /// How often [`Catalog::end_change`] was called: so many changes can be seen on their tables.
+    /// How often [`Catalog::end_change`] was called: this many changes can be seen on their tables.
     #[inline]
     pub fn changes_ended(&self) -> u64 {
         // Acquire: pairs with the release in `end_change`.

@@ -20,7 +20,7 @@ pub enum CatalogError {
     Definition(DefinitionError),
     /// A catalog row from the log is none.
     Row {
-        /// Of which table.
+        /// The table.
         fid: Fid,
         /// What is wrong with it.
         what: String,
@@ -32,7 +32,7 @@ impl fmt::Display for CatalogError {
         match self {
             Self::Exists(name) => write!(f, "there is a table {name:?} already"),
             Self::Full => write!(f, "{} tables have been made, as many as there can be", Catalog::LIMIT),
-            Self::Name(name) => write!(f, "{name:?} is no table name: at most {NAME} bytes, none of them zero"),
+            Self::Name(name) => write!(f, "{name:?} is not a table name: at most {NAME} bytes, none of them zero"),
             Self::Definition(cause) => cause.fmt(f),
             Self::Row { fid, what } => write!(
                 f,

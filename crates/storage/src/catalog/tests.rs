@@ -43,11 +43,11 @@ fn row(name: &str) -> Vec<u8> {
 /// What happens to two tables of one name, by the stamps of their catalog records.
 const HISTORY: [(u64, bool, u64); 3] = [(0, true, 10), (0, false, 20), (1, true, 30)];
 
-fn replay(catalog: &Catalog, guard: &Guard<'_>, order: [usize; 3], keeps: bool) {
+fn replay(catalog: &Catalog, guard: &Guard<'_>, order: [usize; 3]) {
     for (rid, made, at) in order.map(|number| HISTORY[number]) {
         match made {
             true => catalog.enter_row(guard, Rid(rid), &row("t"), Stamp(at)).unwrap(),
-            false => catalog.drop_row(guard, Rid(rid), &row("t"), Stamp(at), keeps).unwrap(),
+            false => catalog.drop_row(guard, Rid(rid), &row("t"), Stamp(at)).unwrap(),
         }
     }
 }
@@ -60,7 +60,7 @@ fn catalog_records_come_in_any_order_and_more_than_once() {
         let guard = participant.pin_without_snapshot();
         let catalog = Catalog::new();
         for _ in 0..2 {
-            replay(&catalog, &guard, order, true);
+            replay(&catalog, &guard, order);
             let seen = |at| catalog.by_name("t", Stamp(at)).map(|table| table.fid().0);
             assert_eq!([10, 11, 20, 21, 30, 31].map(seen), [None, Some(1), Some(1), None, None, Some(2)], "{order:?}");
             assert!(catalog.has_dropped());
@@ -68,7 +68,8 @@ fn catalog_records_come_in_any_order_and_more_than_once() {
         }
         // Where nobody can see what was dropped.
         let catalog = Catalog::new();
-        replay(&catalog, &guard, order, false);
+        replay(&catalog, &guard, order);
+        catalog.clear_dropped(&guard, Stamp::MAX);
         assert!(matches!(catalog.known(&guard, Fid(1)), Known::Dropped) && !catalog.has_dropped());
         assert!(matches!(catalog.known(&guard, Fid(2)), Known::Table(table) if table.name() == "t"));
         assert!(matches!(catalog.known(&guard, Fid(3)), Known::Unknown));
@@ -83,7 +84,7 @@ fn a_cut_takes_back_what_was_made_and_dropped() {
     for (at, expected) in [(31, [false, true]), (30, [false, false]), (20, [true, false]), (10, [false, false])] {
         let guard = participant.pin_without_snapshot();
         let catalog = Catalog::new();
-        replay(&catalog, &guard, [0, 1, 2], true);
+        replay(&catalog, &guard, [0, 1, 2]);
         catalog.cut(&guard, Stamp(at));
         let there = [1, 2].map(|fid| catalog.get(&guard, Fid(fid)).is_some_and(|table| table.dropped_at().is_none()));
         assert_eq!(there, expected, "cut at {at}");
@@ -106,7 +107,7 @@ fn what_was_dropped_goes_when_no_snapshot_sees_it() {
     let held = catalog.by_name("t", Stamp(11)).unwrap();
     {
         let guard = participant.pin_without_snapshot();
-        catalog.drop_row(&guard, Rid(0), &row("t"), Stamp(20), true).unwrap();
+        catalog.drop_row(&guard, Rid(0), &row("t"), Stamp(20)).unwrap();
         assert_eq!(
             (held.dropped_at(), held.exists_at(Stamp(20)), held.exists_at(Stamp(21))),
             (Some(Stamp(20)), true, false)
@@ -154,11 +155,11 @@ fn row_with(state: Option<IndexState>) -> Vec<u8> {
 const STEPS: [(u64, Option<IndexState>); 4] =
     [(10, None), (20, Some(IndexState::Building)), (30, Some(IndexState::Ready)), (40, Some(IndexState::Dropped))];
 
-fn step(catalog: &Catalog, guard: &Guard<'_>, number: usize, keeps: bool) {
+fn step(catalog: &Catalog, guard: &Guard<'_>, number: usize) {
     let (at, state) = STEPS[number];
     match state {
         None => catalog.enter_row(guard, Rid(0), &row_with(None), Stamp(at)).unwrap(),
-        state => catalog.alter_row(guard, Rid(0), &row_with(state), Stamp(at), keeps).unwrap(),
+        state => catalog.alter_row(guard, Rid(0), &row_with(state), Stamp(at)).unwrap(),
     }
 }
 
@@ -181,7 +182,7 @@ fn indexes_come_and_go_in_any_order_and_more_than_once() {
             let guard = participant.pin_without_snapshot();
             let catalog = Catalog::new();
             for _ in 0..=again {
-                order.iter().for_each(|number| step(&catalog, &guard, *number, true));
+                order.iter().for_each(|number| step(&catalog, &guard, *number));
             }
             assert_eq!(second(&catalog, &guard), (true, false, vec![31, 40]), "{order:?}");
             let table = catalog.by_name("t", Stamp(50)).unwrap();
@@ -194,11 +195,12 @@ fn indexes_come_and_go_in_any_order_and_more_than_once() {
             catalog.clear_dropped(&guard, Stamp(41));
             assert!(!second(&catalog, &guard).0 && !catalog.has_dropped());
             // Once more, all of it: nothing comes back.
-            order.iter().for_each(|number| step(&catalog, &guard, *number, true));
+            order.iter().for_each(|number| step(&catalog, &guard, *number));
             assert!(!second(&catalog, &guard).0 && !catalog.has_dropped(), "{order:?}");
             // Where nobody can see what was dropped.
             let catalog = Catalog::new();
-            order.iter().for_each(|number| step(&catalog, &guard, *number, false));
+            order.iter().for_each(|number| step(&catalog, &guard, *number));
+            catalog.clear_dropped(&guard, Stamp::MAX);
             assert!(!second(&catalog, &guard).0 && !catalog.has_dropped(), "{order:?}");
         }
     }
@@ -217,7 +219,7 @@ fn a_cut_takes_back_what_became_of_indexes() {
     for (at, expected) in cases {
         let guard = participant.pin_without_snapshot();
         let catalog = Catalog::new();
-        (0..4).for_each(|number| step(&catalog, &guard, number, true));
+        (0..4).for_each(|number| step(&catalog, &guard, number));
         catalog.cut(&guard, Stamp(at));
         assert_eq!(second(&catalog, &guard), expected, "cut at {at}");
         assert_eq!(catalog.has_dropped(), at > 40);
@@ -231,10 +233,10 @@ fn a_cut_takes_back_what_became_of_indexes() {
             };
             let indexes = vec![table.definition().indexes[0].clone(), other];
             let row = Catalog::row_of(&TableDefinition::new("t", indexes)).unwrap();
-            catalog.alter_row(&guard, Rid(0), &row, Stamp(25), true).unwrap();
+            catalog.alter_row(&guard, Rid(0), &row, Stamp(25)).unwrap();
             assert_eq!(table.index_number("other"), Some(1));
             // Which is not what the first one said.
-            let foreign = catalog.alter_row(&guard, Rid(0), &row_with(Some(IndexState::Ready)), Stamp(30), true);
+            let foreign = catalog.alter_row(&guard, Rid(0), &row_with(Some(IndexState::Ready)), Stamp(30));
             assert!(matches!(foreign, Err(CatalogError::Row { .. })));
         }
     }

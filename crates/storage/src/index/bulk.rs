@@ -176,7 +176,7 @@ fn fill(percent: u8) -> usize {
 
 /// Makes `next` the leaf behind `leaf`; both are private.
 fn link(leaf: Pointer, next: Pointer) {
-    // SAFETY: allocated in this module, and not freed: whoever has it in its list frees it.
+    // SAFETY: allocated in this module, and not freed: the part that has it in its list frees it.
     let Node::Leaf(leaf) = (unsafe { Node::at(leaf) }) else { unreachable!("it is a leaf") };
     // Relaxed: published with the root.
     leaf.next.store(next, Ordering::Relaxed);
@@ -253,7 +253,7 @@ impl Drop for Upper {
     }
 }
 
-/// Links the leaves of parts, of which none is empty and each is above the one before, and builds
+/// Links the leaves of parts (none is empty, and each is above the one before), and builds
 /// the levels above them.
 fn assemble(parts: Vec<BulkPart>, fill_percent: u8) -> Unpublished {
     let mut upper = Upper { fill_percent: fill(fill_percent), levels: Vec::new() };

@@ -118,8 +118,8 @@ impl VersionLatch {
         Some(Latched { latch: self, version, after: version })
     }
 
-    /// Latches, waiting for whoever holds it; `None` when the node is obsolete. Whoever waits
-    /// holds only latches of nodes above or to the left, so nobody waits in a circle.
+    /// Latches, waiting for the thread that holds it; `None` when the node is obsolete. A thread
+    /// that waits holds only latches of nodes above or to the left, so nobody waits in a circle.
     pub(super) fn lock(&self) -> Option<Latched<'_>> {
         let mut patience = Patience::new();
         loop {
@@ -148,7 +148,7 @@ impl Latched<'_> {
         self.after = self.version + STEP;
     }
 
-    /// The node is being unlinked: whoever comes across it later turns back.
+    /// The node is being unlinked: a thread that comes across it later turns back.
     pub(super) fn retire(&mut self) {
         self.after = (self.version + STEP) | OBSOLETE;
     }

@@ -2,8 +2,13 @@
 //! "Optimistic Lock Coupling", 2019) from byte strings to record ids.
 //!
 //! It holds (key, rid) pairs, each at most once, in the order of the keys' bytes (a key
-//! before those that it is a prefix of) and of record ids within a key. A pair is a hint: whoever
-//! reads through an index checks the record itself.
+//! before those that it is a prefix of) and of record ids within a key.
+//!
+//! A pair is a hint: every reader that comes through an index checks that the row still has the
+//! key. So a pair may be left over from an aborted insertion, from a record whose id was used
+//! again, or from a log that was cut, and replay may enter it twice. A unique index is an ordinary
+//! index; the inserter looks, under the leaf's latch, at the records behind the pairs with the same
+//! key.
 //!
 //! | file | what |
 //! |---|---|
@@ -24,11 +29,11 @@
 //! |---|---|---|
 //! | a node's page, children, `next` | the holder of the node's latch | anyone, optimistically: validate before use |
 //! | `BTree::root` | the holder of `BTree::latch` | anyone, optimistically |
-//! | `Header::level` | whoever allocates the node | anyone |
+//! | `Header::level` | the thread that allocates the node | anyone |
 //!
-//! Waiting for latches goes downwards and to the right only: whoever waits for one holds latches of
-//! nodes above it or left of it on its level. A reader holds none, and none is held while a visitor
-//! runs.
+//! Waiting for latches goes downwards and to the right only: a thread that waits for one holds
+//! latches of nodes above it or left of it on its level. A reader holds none, and none is held
+//! while a visitor runs.
 //!
 //! What stays true, and who keeps it:
 //!

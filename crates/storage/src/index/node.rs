@@ -128,7 +128,7 @@ impl Inner {
         NonNull::from(Box::leak(inner))
     }
 
-    /// The child at `index`; null when there is none, which a validated reader never sees.
+    /// The child at `index`; null when none exists, which a validated reader never sees.
     /// Without the latch, validate before following it.
     #[inline(always)]
     pub(super) fn child(&self, index: usize) -> Pointer {

@@ -89,7 +89,7 @@ impl Shape {
 /// Where a place is in a page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
-    /// Of the first pair at or above the place; the count when there is none.
+    /// Of the first pair at or above the place; the count when none exists.
     pub(super) index: usize,
     /// Whether that pair has the place's key.
     pub(super) same_key: bool,
@@ -102,20 +102,20 @@ pub(super) struct Found {
 pub(super) enum Room {
     /// As the page is.
     Ready,
-    /// After it has been written anew: another prefix, no dead words, other proportions.
+    /// After it has been written again: another prefix, no dead words, other proportions.
     AfterRewrite,
     /// Only after a split.
     None,
 }
 
-/// Moves all words but the last `BY` up by so many places. Under the latch.
+/// Moves all words but the last `BY` up by this many places. Under the latch.
 fn shift_up<const BY: usize>(words: &[AtomicU32]) {
     for i in (BY..words.len()).rev() {
         words[i].store(words[i - BY].load(Relaxed), Relaxed);
     }
 }
 
-/// Moves all words but the first `BY` down by so many places. Under the latch.
+/// Moves all words but the first `BY` down by this many places. Under the latch.
 fn shift_down<const BY: usize>(words: &[AtomicU32]) {
     for i in BY..words.len() {
         words[i - BY].store(words[i].load(Relaxed), Relaxed);

@@ -14,8 +14,8 @@ impl BTree {
     /// Calls `visit` for every record id that is paired with exactly this key, ascending, until it
     /// breaks.
     ///
-    /// Takes no latch; what is inserted or removed meanwhile may or may not be seen, everything
-    /// else is seen exactly once.
+    /// Takes no latch; what is inserted or removed in the meantime may or may not be seen,
+    /// everything else is seen exactly once.
     #[inline]
     pub fn get(&self, guard: &Guard<'_>, key: &[u8], visit: impl FnMut(Rid) -> ControlFlow<()>) -> ControlFlow<()> {
         self.get_certified(guard, key, |_| {}, visit)
@@ -79,7 +79,7 @@ impl BTree {
                 count += 1;
             }
             let at_end = found.index + count == found.shape.count;
-            // Acquire: pairs with the release store of whoever linked the next leaf.
+            // Acquire: pairs with the release store of the thread that linked the next leaf.
             let next = leaf.next.load(freshet_base::sync::Ordering::Acquire);
             let removed = leaf.removed();
             if !leaf.header.latch.is(spot.version) {

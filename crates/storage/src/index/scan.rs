@@ -1,10 +1,10 @@
 //! Ranges, in both directions.
 //!
 //! Pairs are copied out of a leaf a few at a time, validated, and only then handed to the visitor.
-//! As long as the leaf's version holds, the scan goes on where it was; when it does not, it
+//! As long as the leaf's version holds, the scan continues where it was; when it does not, it
 //! descends again to the place right behind the last pair delivered. So there are no misses, no
-//! duplicates and no disorder, whatever happens meanwhile: each pair that is in the range during
-//! the whole scan is delivered once.
+//! duplicates and no disorder, whatever happens in the meantime: each pair that is in the range
+//! during the whole scan is delivered once.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -108,8 +108,8 @@ impl BTree {
     /// while they all are [unchanged](LeafVersion::unchanged), the range (as far as it was visited)
     /// has no other pairs.
     ///
-    /// Takes no latch; what is inserted or removed meanwhile may or may not be seen, everything
-    /// else is seen exactly once. `visit` may do anything, also with this index.
+    /// Takes no latch; what is inserted or removed in the meantime may or may not be seen,
+    /// everything else is seen exactly once. `visit` may do anything, also with this index.
     pub fn scan<'g>(
         &'g self,
         guard: &'g Guard<'_>,
@@ -159,7 +159,7 @@ impl BTree {
         }
     }
 
-    /// Goes on from pair `index` of the leaf until the range ends (`true`) or a leaf changes
+    /// Continues from pair `index` of the leaf until the range ends (`true`) or a leaf changes
     /// underneath.
     #[expect(clippy::too_many_arguments, reason = "the state of one scan")]
     #[inline]
@@ -178,7 +178,7 @@ impl BTree {
             let Spot { leaf, version, .. } = spot;
             let count = leaf.page.shape().count;
             let end = high.map_or(count, |high| leaf.page.find(high).index);
-            // Acquire: pairs with the release store of whoever linked the next leaf.
+            // Acquire: pairs with the release store of the thread that linked the next leaf.
             let next = leaf.next.load(Ordering::Acquire);
             prefetch(next, 4);
             let mut reported = false;

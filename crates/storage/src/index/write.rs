@@ -20,7 +20,7 @@ pub enum InsertError<E> {
     #[error(transparent)]
     KeyTooLong(#[from] KeyTooLong),
     /// The caller refused it, for what it found beside it.
-    #[error("refused for the sake of a pair with the same key: {0}")]
+    #[error("conflicts with an existing entry: {0}")]
     Refused(E),
 }
 
@@ -67,7 +67,7 @@ impl Leaf {
 
 impl BTree {
     /// Inserts a pair; `false` when it was there already (its leaf counts as changed all the same,
-    /// because whoever inserts a pair is about to make it mean something again).
+    /// because a thread that inserts a pair is about to make it mean something again).
     ///
     /// Waits for other writers of the same leaf, who never block.
     ///
@@ -182,8 +182,8 @@ impl BTree {
         }
         let page = &spot.leaf.page;
         let found = page.find(Place::before_key(key));
-        // As the leaf ends at a larger key, every pair of this key is or will be in it, and whoever
-        // inserts one asks for this latch.
+        // As the leaf ends at a larger key, every pair of this key is or will be in it, and a
+        // thread that inserts one asks for this latch.
         let Some(mut latched) = spot.leaf.header.latch.upgrade(spot.version) else {
             return Some(Ok(Attempt::Again));
         };
@@ -230,7 +230,7 @@ impl BTree {
             if leaf.page.find(Place::after_key(key)).index < leaf.page.shape().count {
                 break;
             }
-            // Acquire: pairs with the release store of whoever linked it.
+            // Acquire: pairs with the release store of the thread that linked it.
             let next = leaf.next.load(Ordering::Acquire);
             if next.is_null() {
                 break;

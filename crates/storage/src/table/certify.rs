@@ -40,7 +40,7 @@ impl Content {
     /// Who else has an uncommitted version on top of this record, and is not done; and whether that
     /// version says that the record goes.
     pub fn holder(&self, _guard: &Guard<'_>, rid: Rid, context: &ReadContext<'_>) -> Option<(Owner, bool)> {
-        // Acquire: pairs with the release of whoever put the version there.
+        // Acquire: pairs with the release of the thread that put the version there.
         let word = Word(self.data.get(rid)?.load(Ordering::Acquire));
         // SAFETY: found under the guard. Acquire: pairs with `Installed::commit`.
         let (bits, goes) = unsafe {

@@ -93,7 +93,7 @@ impl Content {
                 if base.is_some_and(|base| base < since) {
                     return Ok(());
                 }
-                // SAFETY: as above. Acquire: pairs with whoever linked the version below.
+                // SAFETY: as above. Acquire: pairs with the thread that linked the version below.
                 word = Word(unsafe { &*version }.next.load(Ordering::Acquire));
             } else {
                 return Ok(());

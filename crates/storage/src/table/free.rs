@@ -48,7 +48,7 @@ impl FreeIds {
     pub(super) fn noted(&self, rid: Rid) {
         // Relaxed: a hint that is mostly low enough.
         if rid.0 < self.search.load(Ordering::Relaxed) {
-            // Release: whoever searches from there finds the word so.
+            // Release: a thread that searches from there finds the word so.
             self.search.fetch_min(rid.0, Ordering::AcqRel);
         }
     }

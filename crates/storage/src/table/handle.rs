@@ -3,9 +3,9 @@
 //! # Access protocol
 //!
 //! `content` is null or a content that nobody frees but through [`Guard::retire`]. It becomes null
-//! once, by the exchange in [`Table::clear`]; whoever has loaded it under a guard before that may
-//! use it while the guard lives. `dropped_at` is stored by whoever publishes or replays the drop,
-//! and taken back when the log is cut below it, which is before anything was cleared.
+//! once, by the exchange in [`Table::clear`]; a thread that has loaded it under a guard before that
+//! may use it while the guard lives. `dropped_at` is stored by the thread that publishes or replays
+//! the drop, and taken back when the log is cut below it, which is before anything was cleared.
 
 use std::{
     fmt, ptr,
@@ -24,14 +24,14 @@ use crate::{
     version::Version,
 };
 
-/// A content whose arrays take fewer bytes is freed by whoever comes to it.
+/// A content whose arrays take fewer bytes is freed by the thread that comes to it.
 const AT_ONCE: u64 = 4 << 20;
 
 /// Of a table that is not dropped.
 const NEVER: u64 = u64::MAX;
 
 /// One table. It may be held for as long as one likes; when it was dropped, and no snapshot sees it
-/// any more, its content goes, and whoever looks for that gets none.
+/// any more, its content goes, and a thread that looks for that gets none.
 pub struct Table {
     fid: Fid,
     definition: TableDefinition,
@@ -51,15 +51,12 @@ impl Table {
     /// The longest row, in bytes.
     pub const MAX_ROW: usize = Version::MAX_ROW;
 
-    /// An empty table. With `consult_replay`, readers look at what replay announces.
+    /// An empty table.
     ///
     /// # Errors
     /// When the definition is not one.
-    pub fn new(fid: Fid, definition: TableDefinition, consult_replay: bool) -> Result<Self, DefinitionError> {
+    pub fn new(fid: Fid, definition: TableDefinition) -> Result<Self, DefinitionError> {
         let content = Box::new(Content::new(fid, &definition)?);
-        if consult_replay {
-            content.consult_replay();
-        }
         let content = AtomicPtr::new(Box::into_raw(content));
         let index_names = RwLock::new(definition.indexes.iter().map(|index| index.name.clone()).collect());
         Ok(Self { fid, definition, dropped_at: AtomicU64::new(NEVER), content, index_names })
@@ -119,7 +116,7 @@ impl Table {
     /// Whether a snapshot sees the table: it was not dropped before.
     #[inline]
     pub fn exists_at(&self, snapshot: Stamp) -> bool {
-        // Acquire: whoever has a snapshot above the drop has seen its stamp.
+        // Acquire: a thread that has a snapshot above the drop has seen its stamp.
         self.dropped_at.load(Ordering::Acquire) >= snapshot.0
     }
 
@@ -149,8 +146,8 @@ unsafe fn free_content(content: *mut u8) {
     if content.array_bytes() < AT_ONCE {
         return drop(content);
     }
-    // It takes a while, and whoever comes to free it may have something to do. Where there is no
-    // thread, it is freed here: the closure is dropped then.
+    // It takes a while, and a thread that comes to free it may have something to do. Where there is
+    // no thread, it is freed here: the closure is dropped then.
     let _ = std::thread::Builder::new().name("free-table".into()).spawn(move || drop(content));
 }
 

@@ -1,4 +1,8 @@
-//! Making versions from log records, when somebody reads them (Query Fresh, section 3.4.3).
+//! Making versions from log records when they are read (Query Fresh, section 3.4.3).
+//!
+//! Checkpoints delete old log, and old readers are served all the same: a reader that loads the
+//! newest version of a record also loads those below it, down to the first that no snapshot is
+//! older than. No reader needs what lies below that.
 
 use std::ptr::NonNull;
 
@@ -118,8 +122,9 @@ impl Content {
             // SAFETY: unlinked by the exchange above, which succeeds for one reader only.
             unsafe { guard.retire(old.cast(), Version::free_chain) };
         } else {
-            // Versions only: whoever reads must not touch the indexes (it may hold one of their
-            // latches), and what becomes of a deleted record is for `reclaim_replayed` to say.
+            // Versions only: a thread that reads must not touch the indexes (it may hold one of
+            // their latches), and what becomes of a deleted record is for `reclaim_replayed` to
+            // say.
             self.trim_versions(guard, rid, context.horizon);
         }
         Ok(true)

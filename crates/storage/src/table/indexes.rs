@@ -3,11 +3,12 @@
 //! # Access protocol
 //!
 //! `Content::indexes` is a list that never changes but for the stamps in it. Who changes the list,
-//! under the catalog's lock, puts another one in its place (release) and retires the old one;
-//! whoever has found a list under a guard may use it, and the trees in it, while the guard lives.
+//! under the catalog's lock, puts another one in its place (release) and retires the old one; a
+//! thread that has found a list under a guard may use it, and the trees in it, while the guard
+//! lives.
 //!
-//! The stamps of an index say for whom it is there. They are stored by whoever publishes or replays
-//! the catalog's record, before the list is changed, and taken back when the log is cut.
+//! The stamps of an index say for whom it is there. They are stored by the thread that publishes or
+//! replays the catalog's record, before the list is changed, and taken back when the log is cut.
 
 use std::{fmt, ptr, sync::Arc};
 
@@ -49,7 +50,7 @@ impl fmt::Debug for Index {
 }
 
 impl Index {
-    /// An empty one, of which nothing is known but its definition.
+    /// An empty one; only its definition is known.
     pub(crate) fn new(definition: &IndexDefinition) -> Self {
         Self {
             definition: IndexDefinition { state: IndexState::Ready, ..definition.clone() },
@@ -91,7 +92,7 @@ impl Index {
     /// Whether a snapshot finds in it whatever it sees.
     #[inline]
     pub fn exists_at(&self, snapshot: Stamp) -> bool {
-        // Acquire: whoever has a snapshot above these has seen them.
+        // Acquire: a thread that has a snapshot above these has seen them.
         let ready = self.ready_at.load(Ordering::Acquire);
         (ready < snapshot.0 || ready == 0) && self.dropped_at.load(Ordering::Acquire) >= snapshot.0
     }
@@ -139,7 +140,7 @@ impl Index {
         self.ready_at.store(0, Ordering::Release);
     }
 
-    /// A record at `at` of the catalog says so much of it. Such records may come in any order.
+    /// A record at `at` of the catalog says this of it. Such records may come in any order.
     /// Returns whether it is dropped by that.
     pub(crate) fn note(&self, state: IndexState, at: Stamp) -> bool {
         self.added_at.fetch_min(at.0, Ordering::AcqRel);
@@ -264,7 +265,7 @@ impl Content {
         unsafe { guard.retire(old.cast(), free_list) };
     }
 
-    /// For whoever drops the content.
+    /// For a thread that drops the content.
     pub(super) fn free_indexes(&mut self) {
         let list = std::mem::replace(&mut self.indexes, AtomicPtr::new(ptr::null_mut()));
         let list = list.load(Ordering::Relaxed);
@@ -283,7 +284,7 @@ unsafe fn free_list(list: *mut u8) {
     if list.0.iter().flatten().all(|index| Arc::strong_count(index) > 1) {
         return drop(list);
     }
-    // An index goes with it, which may take a while; whoever comes to free it may have something to
-    // do. Where there is no thread, it is freed here: the closure is dropped then.
+    // An index goes with it, which may take a while; a thread that comes to free it may have
+    // something to do. Where there is no thread, it is freed here: the closure is dropped then.
     let _ = std::thread::Builder::new().name("free-index".into()).spawn(move || drop(list));
 }

@@ -63,7 +63,7 @@ impl Content {
             // SAFETY: made above and never published; its `next` is not its own.
             unsafe { Version::free(version.cast()) };
         };
-        // Acquire: pairs with the release of whoever installed what the word points to.
+        // Acquire: pairs with the release of the thread that installed what the word points to.
         let mut word = Word(place.load(Ordering::Acquire));
         loop {
             let announced = self.replayed(rid);
@@ -124,16 +124,16 @@ impl Content {
     }
 
     /// Takes the version at `address` back, if full replay has put it there: the log was cut at or
-    /// below that. Those above it were taken back before; nobody replays meanwhile, and no snapshot
-    /// sees it.
+    /// below that. Those above it were taken back before; nobody replays in the meantime, and no
+    /// snapshot sees it.
     pub fn instantiate_cut(&self, guard: &Guard<'_>, rid: Rid, address: Stamp) {
         let Some(place) = self.data.get(rid) else { return };
         loop {
-            // Acquire: pairs with the release of whoever installed what the word points to.
+            // Acquire: pairs with the release of the thread that installed what the word points to.
             let word = Word(place.load(Ordering::Acquire));
             let Some(head) = word.as_pointer() else { return };
             // SAFETY: reached under the guard. Acquire: pairs with the release of its publication,
-            // and with whoever linked the one below.
+            // and with the thread that linked the one below.
             let (stamp, below) =
                 unsafe { ((*head).stamp.load(Ordering::Acquire), Word((*head).next.load(Ordering::Acquire))) };
             if stamp != address.0 {
@@ -155,8 +155,8 @@ impl Content {
 
     /// The newest committed version of `rid` that replay has announced or made, or a writer.
     pub(super) fn newest_known(&self, _guard: &Guard<'_>, rid: Rid) -> Option<Stamp> {
-        // Acquire: here and below, pairs with the release of whoever installed what the word points
-        // to.
+        // Acquire: here and below, pairs with the release of the thread that installed what the
+        // word points to.
         let mut word = self.data.get(rid).map_or(Word::EMPTY, |place| Word(place.load(Ordering::Acquire)));
         let made = loop {
             let Some(version) = word.as_pointer() else { break word.as_address().or(word.as_gone()) };

@@ -14,10 +14,11 @@
 //!   then on only it may change the word, until it commits or takes its version back;
 //! - a reader replaces a log address by the version that it loaded from there;
 //! - a reader puts the sub-chain on top that replay has announced (below);
-//! - whoever trims, on a primary, clears the word of a record whose tombstone all can see, and has
-//!   its id; on a standby, where readers may put something newer on a tombstone,
+//! - a thread that trims, on a primary, clears the word of a record whose tombstone all can see,
+//!   and has its id; on a standby, where readers may put something newer on a tombstone,
 //!   [`Content::reclaim_replayed`] notes in the word that the record is gone, as a restart does; on
-//!   a primary, whoever looks for free ids clears such words, and has the ids (module `free`).
+//!   a primary, a thread that looks for free ids clears such words, and has the ids (module
+//!   `free`).
 //!
 //! `replay[rid]` is the largest log address that replay has seen for the record (Query Fresh,
 //! section 3.4.1), zero for none; it changes by `fetch_max`, and is taken back by
@@ -49,7 +50,7 @@ use std::fmt;
 
 use freshet_base::{
     Fid,
-    sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
+    sync::{AtomicPtr, AtomicU64, Ordering},
 };
 
 use self::free::FreeIds;
@@ -81,9 +82,8 @@ pub struct Content {
     fid: Fid,
     name: Box<str>,
     data: IndirectionArray,
+    /// May be ahead of `data`. Empty on a node that has never been a standby.
     replay: IndirectionArray,
-    /// Whether `replay` may be ahead of `data`: on a standby, and on a primary that was one.
-    consult_replay: AtomicBool,
     indexes: AtomicPtr<IndexList>,
     next_rid: AtomicU64,
     free: FreeIds,
@@ -105,7 +105,6 @@ impl Content {
             indexes: IndexList::new(definition).publish(),
             data: IndirectionArray::new(),
             replay: IndirectionArray::new(),
-            consult_replay: AtomicBool::new(false),
             next_rid: AtomicU64::new(0),
             free: FreeIds::default(),
         })

@@ -1,12 +1,12 @@
 //! Models of the indirection word and of chains: install against readers and roll-back, trimming
-//! against readers, sub-chains installed by two readers while replay goes on, and replay taken
+//! against readers, sub-chains installed by two readers while replay continues, and replay taken
 //! back.
 //!
 //! Tables are made without indexes here, which have models of their own.
 
 use freshet_base::{
     Fid, RecordKind, Rid, Stamp,
-    sync::{Arc, AtomicBool, AtomicU64, Ordering, thread},
+    sync::{Arc, AtomicU64, Ordering, thread},
 };
 
 use super::{
@@ -41,7 +41,6 @@ impl Scene {
                 name: "bare".into(),
                 data: IndirectionArray::new(),
                 replay: IndirectionArray::new(),
-                consult_replay: AtomicBool::new(false),
                 indexes: IndexList::of(Vec::new()).publish(),
                 next_rid: AtomicU64::new(0),
                 free: FreeIds::default(),
@@ -69,7 +68,6 @@ impl Scene {
         scene.log.append(10, RID, RecordKind::Insert, None, b"ten");
         scene.log.append(20, RID, RecordKind::Update, Some(10), b"twenty");
         scene.log.append(30, RID, RecordKind::Update, Some(20), b"thirty");
-        scene.table.consult_replay();
         scene
     }
 
@@ -163,9 +161,9 @@ fn a_reader_sees_nothing_of_a_roll_back() {
     });
 }
 
-/// An own version that is replaced stays its transaction's to others, and whoever holds it gets
-/// past it also when that transaction is long over. (Else: a rival takes the key for free, or looks
-/// for ever.)
+/// An own version that is replaced stays its transaction's to others, and a thread that holds it
+/// gets past it also when that transaction is long over. (Else: a rival takes the key for free, or
+/// looks for ever.)
 #[test]
 fn a_replaced_version_stands_for_its_replacement() {
     explore(3, || {
@@ -180,7 +178,7 @@ fn a_replaced_version_stands_for_its_replacement() {
                 let guard = participant.pin_without_snapshot();
                 scene.table.replace(&guard, &mut installed, owner, Change::Row(b"second"));
                 let stamp = scene.commit(owner, [installed]);
-                // The worker goes on.
+                // The worker continues.
                 scene.owners.begin(0);
                 stamp
             })
@@ -318,7 +316,7 @@ fn two_readers_install_what_replay_announces() {
     });
 }
 
-/// What lies above the limit is never seen, while a take-over cuts it off and replay begins anew.
+/// What lies above the limit is never seen, while a take-over cuts it off and replay begins again.
 #[test]
 fn a_cut_is_never_seen() {
     explore(3, || {
@@ -367,7 +365,6 @@ fn a_reader_takes_no_id_from_those_that_are_free() {
         let scene = Scene::new();
         scene.log.append(10, RID, RecordKind::Insert, None, b"ten");
         scene.log.append(20, RID, RecordKind::Delete, Some(10), b"ten");
-        scene.table.consult_replay();
         for address in [10, 20] {
             assert!(scene.table.replay_store(RID, Stamp(address), false));
         }

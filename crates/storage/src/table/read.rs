@@ -105,9 +105,9 @@ impl Content {
     ) -> Result<Option<NonNull<Version>>, ReadError> {
         let mut backoff = Backoff::new();
         loop {
-            // Acquire: pairs with the release of whoever installed what the word points to.
+            // Acquire: pairs with the release of the thread that installed what the word points to.
             let word = self.data.get(rid).map_or(Word::EMPTY, |word| Word(word.load(Ordering::Acquire)));
-            let result = if self.consult_replay.load(Ordering::Relaxed) && self.is_behind(word, rid, context) {
+            let result = if !self.replay.is_empty() && self.is_behind(word, rid, context) {
                 self.catch_up(guard, word, rid, context)
             } else {
                 Ok(false)
@@ -179,7 +179,7 @@ impl Content {
             if let Some(stamp) = visible {
                 return Ok(Some((current, stamp)));
             }
-            // SAFETY: as above. Acquire: pairs with whoever linked the older version.
+            // SAFETY: as above. Acquire: pairs with the thread that linked the older version.
             let next = unsafe { &(*current).next };
             let word = Word(next.load(Ordering::Acquire));
             if let Some(older) = word.as_pointer() {

@@ -1,4 +1,8 @@
-//! Reclamation: versions that nobody can see any more, and records that are gone.
+//! Reclamation: versions that no snapshot can see any more, and records that are gone.
+//!
+//! A version goes when a newer one is older than every announced snapshot and durable on this node,
+//! since transactions that begin while the log is stalled read what is durable. Reclamation does
+//! not wait for standbys, so a slow one makes no chain or scan longer.
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp, sync::Ordering};
 
@@ -6,7 +10,7 @@ use super::{Content, LoadError, ReadContext, Reclaimed};
 use crate::{array::Word, definition::KeyBuffer, reclaim::Guard, version::Version};
 
 /// How often the remains of a deleted record are looked through again because replay gives its id
-/// to others meanwhile. Beyond that some index entries stay, as hints that lead nowhere.
+/// to others in the meantime. Beyond that some index entries stay, as hints that lead nowhere.
 const ROUNDS: u32 = 8;
 
 /// What trimming has cut off a chain.
@@ -30,11 +34,11 @@ impl Content {
             if bits < horizon.0 {
                 break Stamp(bits);
             }
-            // SAFETY: as above. Acquire: pairs with whoever linked the older version.
+            // SAFETY: as above. Acquire: pairs with the thread that linked the older version.
             last = Word(unsafe { &*last }.next.load(Ordering::Acquire)).as_pointer()?;
         };
-        // SAFETY: as above. AcqRel: whoever gets the chain sees it whole and is the only one to do
-        // so.
+        // SAFETY: as above. AcqRel: a thread that gets the chain sees it whole and is the only one
+        // to do so.
         let chain = Word(unsafe { &*last }.next.swap(0, Ordering::AcqRel)).as_pointer()?;
         Some(Cut { last, stamp, chain })
     }
@@ -42,7 +46,7 @@ impl Content {
     /// Drops the versions of a record that nobody can see any more: those below the first one
     /// older than `horizon`. Touches no index.
     pub(super) fn trim_versions(&self, guard: &Guard<'_>, rid: Rid, horizon: Stamp) {
-        // Acquire: pairs with the release of whoever installed the head.
+        // Acquire: pairs with the release of the thread that installed the head.
         let head = self.data.get(rid).and_then(|place| Word(place.load(Ordering::Acquire)).as_pointer());
         if let Some(Cut { chain, .. }) = head.and_then(|head| Self::cut(guard, head, horizon)) {
             // SAFETY: unlinked by the cut, which gives a chain to one only.
@@ -65,7 +69,7 @@ impl Content {
     /// found.
     pub fn trim(&self, guard: &Guard<'_>, rid: Rid, horizon: Stamp) -> Option<Reclaimed> {
         let place = self.data.get(rid)?;
-        // Acquire: pairs with the release of whoever installed the head.
+        // Acquire: pairs with the release of the thread that installed the head.
         let head = Word(place.load(Ordering::Acquire)).as_pointer()?;
         let Cut { last, stamp, chain } = Self::cut(guard, head, horizon)?;
         let mut reclaimed = None;
@@ -85,8 +89,8 @@ impl Content {
             // What replay announced for this record, on a primary that was a standby, is older than
             // the tombstone.
             self.replay_forget(rid, stamp);
-            // Nobody installs over a committed tombstone, and only we got its chain.
-            // AcqRel: whoever finds the id free finds its index entries gone. Failure: asserted.
+            // Nobody installs over a committed tombstone, and only we got its chain. AcqRel: a
+            // thread that finds the id free finds its index entries gone. Failure: asserted.
             let result = place.compare_exchange(Word::pointer(head).0, after, Ordering::AcqRel, Ordering::Relaxed);
             assert!(result.is_ok(), "a tombstone that all can see stays on top of {rid:?} of {self:?}");
             // SAFETY: unlinked just now; its chain goes separately.
@@ -164,7 +168,7 @@ impl Content {
     fn mark_gone(&self, guard: &Guard<'_>, rid: Rid, tombstone: Stamp) {
         // What is in memory is the tombstone and older, or nothing yet.
         let Some(place) = self.data.get_or_grow(rid) else { return };
-        // Acquire: pairs with the release of whoever installed the head.
+        // Acquire: pairs with the release of the thread that installed the head.
         let mut word = Word(place.load(Ordering::Acquire));
         loop {
             let head = word.as_pointer();
@@ -200,8 +204,8 @@ impl Content {
         }
     }
 
-    /// The rows of whoever has had the id since `tombstone`, up to what is `announced`: the index
-    /// entries that one of them needs must stay.
+    /// The rows of the records that have had the id since `tombstone`, up to what is `announced`:
+    /// the index entries that one of them needs must stay.
     fn rows_since(
         &self,
         rid: Rid,

@@ -41,11 +41,6 @@ impl Content {
         Announced(self.replay.get(rid).map_or(0, |word| word.load(Ordering::Acquire)))
     }
 
-    /// From now on readers look at what replay announces.
-    pub fn consult_replay(&self) {
-        self.consult_replay.store(true, Ordering::SeqCst);
-    }
-
     /// Announces the record at `address` to readers: all that replay does to a record
     /// (Query Fresh, section 3.4.1). Idempotent and order-free: the larger address wins. `is_first`
     /// when the log says that the record had no version before.

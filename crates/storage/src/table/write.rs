@@ -109,7 +109,8 @@ impl Installed {
     }
 }
 
-/// A version that has its final stamp, for whoever put it there: what the log is to hold of it.
+/// A version that has its final stamp, for the thread that put it there: what the log is to hold of
+/// it.
 #[derive(Debug)]
 pub struct Published<'g> {
     version: NonNull<Version>,
@@ -137,9 +138,9 @@ impl Published<'_> {
 
     /// As [`Installed::logged_row`].
     pub fn logged_row(&self) -> &[u8] {
-        // SAFETY: whoever unlinks the version, now that others may, does so after the guard was
-        // pinned whose lifetime this has, so it is not freed before that ends; nor is the version
-        // below, for the same reason.
+        // SAFETY: a thread that unlinks the version, now that others may, does so after the guard
+        // was pinned whose lifetime this has, so it is not freed before that ends; nor is the
+        // version below, for the same reason.
         unsafe { logged_row(self.version.as_ptr()) }
     }
 }
@@ -147,7 +148,8 @@ impl Published<'_> {
 /// # Safety
 /// `version`, and what its `next` says, is not freed during `'g`.
 unsafe fn logged_row<'g>(version: *const Version) -> &'g [u8] {
-    // SAFETY: by this function's contract. Acquire: pairs with whoever linked the version below.
+    // SAFETY: by this function's contract. Acquire: pairs with the thread that linked the version
+    // below.
     unsafe {
         if let Some(row) = Version::row(version) {
             return row;
@@ -238,19 +240,20 @@ impl Content {
     }
 
     /// Replaces one's own uncommitted version. The old row stays readable for the rest of the pin;
-    /// whoever holds the old version finds it given up, never committed, however long it looks.
+    /// a thread that holds the old version finds it given up, never committed, however long it
+    /// looks.
     ///
     /// # Panics
     /// When `installed` is not on top of its record: then it was not of this table.
     pub fn replace(&self, guard: &Guard<'_>, installed: &mut Installed, me: Owner, change: Change<'_>) {
         let old = installed.version;
         // SAFETY: ours, see `Installed::row`. Acquire: its `next` may have been loaded or trimmed
-        // meanwhile.
+        // in the meantime.
         let below = Word(unsafe { old.as_ref() }.next.load(Ordering::Acquire));
         let version = change.version(me.stamp_bits(), below);
         self.exchange_own(installed.rid, old, Word::pointer(version.as_ptr()));
-        // SAFETY: as above. Release: pairs with the acquire load in `state`; whoever finds it given
-        // up finds another word than this version's. Without this it would keep the name of a
+        // SAFETY: as above. Release: pairs with the acquire load in `state`; a thread that finds it
+        // given up finds another word than this version's. Without this it would keep the name of a
         // transaction that ends.
         unsafe { old.as_ref() }.stamp.store(ABORTED, Ordering::Release);
         installed.version = version;

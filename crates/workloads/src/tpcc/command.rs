@@ -14,7 +14,7 @@ use super::{
     transactions::{run_then, transact},
 };
 use crate::{
-    engine::{CommandExecutor, ProcedureError, Ticket, Transaction, Worker},
+    engine::{CommandExecutor, ProcedureError, Ticket, Transaction, Worker, log_as},
     table::{TableSet, missing},
 };
 
@@ -42,7 +42,7 @@ pub fn run_as_command(
     };
     run_then(worker, tables, isolation, request, |txn| {
         let inputs = postcard::to_stdvec(request).expect("requests can be written down");
-        txn.log_as(procedure(request.input.kind()), warehouse.into(), &inputs);
+        log_as(txn, procedure(request.input.kind()), warehouse.into(), &inputs);
     })
 }
 

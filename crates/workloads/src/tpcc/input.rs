@@ -2,8 +2,8 @@
 //! the terminals that make it up.
 //!
 //! A transaction's effect is a function of its input and the database. So times come with the
-//! input, although clauses 2.4.1.6, 2.5.1.4 and 2.7.1.3 have the system take them: whoever makes up
-//! the input reads the clock.
+//! input, although clauses 2.4.1.6, 2.5.1.4 and 2.7.1.3 have the system take them: the caller that
+//! makes up the input reads the clock.
 
 use std::fmt;
 

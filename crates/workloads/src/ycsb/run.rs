@@ -26,7 +26,7 @@ pub struct Outcome {
     pub read: u32,
     /// Records written.
     pub written: u32,
-    /// Records that were looked for in vain: a late read of mix D may come before the insert.
+    /// Records that were not found: a late read of mix D may come before the insert.
     pub missing: u32,
     /// The sum of all that was read: every byte was looked at.
     pub checksum: u64,

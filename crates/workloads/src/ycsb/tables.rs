@@ -91,7 +91,7 @@ impl Tables {
         })
     }
 
-    /// The largest key there is: where a run that inserts goes on.
+    /// The largest key there is: where a run that inserts continues.
     ///
     /// # Errors
     /// That of the scan.

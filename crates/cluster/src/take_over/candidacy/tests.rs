@@ -206,7 +206,7 @@ fn under_two_safe_a_standby_that_was_put_out_may_not_reign() {
 
 #[test]
 fn under_two_safe_logs_of_non_members_do_not_count() {
-    // 2 restarted in vain, in a term that is later than that of the newest set.
+    // 2 restarted without success, in a term that is later than that of the newest set.
     let newest = set(5, &[9, 1], 1);
     let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, newest), &Fence::new(Term(1), None));
     let vain = || log(&[(1, 0), (4, 30)], 40, set(3, &[9, 1, 2], 1));
@@ -239,7 +239,7 @@ fn a_primary_that_restarts_knows_unless_somebody_told_it_otherwise() {
     // With a floor the others may have gone on without it.
     let floored = LogState { set: set(4, &[1, 2, 3], 1), ..mine() };
     assert!(uncertain(plan(floored, Fence::new(Term(1), Some(NodeId(1))))));
-    // Its reign may have begun in vain: then another may reign without having heard of it.
+    // Its reign may have committed nothing: then another may reign without having heard of it.
     let vain = Candidacy::new(NodeId(1), mine(), &Fence::new(Term(1), Some(NodeId(1))));
     assert!(uncertain(vain.plan(Safety::TwoSafe, 2, false)));
 }

@@ -162,7 +162,7 @@ pub struct NodeConfig {
     #[arg(long, value_name = "MS", help_heading = "Safety")]
     pub refuse_after_ms: u64,
     /// With `2-safe`: commits wait when fewer standbys than this are in sync, instead of continuing
-    /// without them; take-overs then need to hear from this many nodes less. At most `standbys`.
+    /// without them; take-overs then need that many fewer nodes. At most `standbys`.
     ///
     /// With 1, a standby can take over without its primary and without `--force`.
     #[arg(long, value_name = "N", help_heading = "Safety")]
@@ -336,7 +336,7 @@ impl NodeConfig {
             floor: self.least_in_sync,
             ..RuleConfig::new(self.safety, self.standbys)
         };
-        rule.check().map_err(|absurd| SettingError::new("safety", self.safety, absurd.to_string()))?;
+        rule.check().map_err(|wrong| SettingError::new("safety", self.safety, wrong.to_string()))?;
         Ok(rule)
     }
 

@@ -232,7 +232,7 @@ pub enum ConstraintKind {
     PrimaryKey(Vec<String>),
     /// UNIQUE
     Unique {
-        /// Of which columns.
+        /// The columns.
         columns: Vec<String>,
         /// NULLS NOT DISTINCT
         nulls_not_distinct: bool,

@@ -468,7 +468,7 @@ impl Settings {
     /// clients are told of it.
     ///
     /// # Errors
-    /// 42704 when there is none, 22023 when it cannot have the value, 55P02 when it cannot be
+    /// 42704 when none exists, 22023 when it cannot have the value, 55P02 when it cannot be
     /// changed.
     pub fn set(
         &mut self,
@@ -715,7 +715,7 @@ impl Settings {
         told
     }
 
-    /// A time limit; nothing when there is none.
+    /// A time limit; nothing when none exists.
     pub fn limit(&self, name: &str) -> Option<Duration> {
         duration(self.get(name)?)
     }

@@ -74,7 +74,7 @@ impl Unit {
         }
     }
 
-    /// A number with the greatest unit of which it is a multiple.
+    /// A number with the greatest unit that divides it.
     pub fn show_integer(self, number: i64) -> String {
         let (table, own) = self.table();
         if number <= 0 {

@@ -254,7 +254,7 @@ fn relation<'s>(snapshot: &'s Snapshot, text: &str) -> Result<Class<'s>, SqlErro
 /// The column of a table that a name means.
 ///
 /// # Errors
-/// 42703 when there is none.
+/// 42703 when none exists.
 fn column(class: Class<'_>, name: &str) -> Result<i16, SqlError> {
     let found = class.attributes().into_iter().find(|attribute| !attribute.dropped && attribute.name == name);
     found.map(|attribute| attribute.number).ok_or_else(|| {

@@ -100,7 +100,7 @@ fn privileges(snapshot: &Snapshot, entry: &str, rows: &mut Vec<Vec<Value>>) -> R
 /// The role that a text begins with, 0 for nobody in particular, and what follows it.
 ///
 /// # Errors
-/// 42704 when there is none of this name.
+/// 42704 when nothing has this name.
 fn role<'t>(snapshot: &Snapshot, text: &'t str) -> Result<(Oid, &'t str), SqlError> {
     let (name, rest) = match text.strip_prefix('"') {
         Some(quoted) => {
@@ -139,7 +139,7 @@ fn role<'t>(snapshot: &Snapshot, text: &'t str) -> Result<(Oid, &'t str), SqlErr
     }
 }
 
-/// All rows of a relation, so many columns of it.
+/// All rows of a relation, this many columns of it.
 fn read(relation: &dyn Relation, width: usize) -> Result<Vec<Vec<Value>>, SqlError> {
     let mut scan = relation.scan(Scan { columns: (0..width).collect(), ..Scan::default() })?;
     let mut rows = Vec::new();

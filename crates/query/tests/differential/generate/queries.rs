@@ -36,7 +36,7 @@ pub fn tables(random: &mut Random) -> Vec<String> {
     made
 }
 
-/// A row's values, each of which but the key may be missing.
+/// A row's values; all but the key may be missing.
 pub fn values(random: &mut Random, id: i32) -> String {
     let mut row = vec![id.to_string()];
     for (_, kind, _) in &COLUMNS[1..] {

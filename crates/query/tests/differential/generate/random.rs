@@ -28,7 +28,7 @@ impl Random {
         first + i32::try_from(self.next() % u64::from(last.abs_diff(first) + 1)).unwrap()
     }
 
-    /// Whether something that happens so many times in a hundred happens now.
+    /// Whether something that happens this many times in a hundred happens now.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

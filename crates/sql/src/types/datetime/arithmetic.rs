@@ -15,7 +15,7 @@ impl Date {
     /// The date of a year, a month and a day.
     ///
     /// # Errors
-    /// 22008 when there is none.
+    /// 22008 when none exists.
     pub fn of_civil(year: i32, month: i32, day: i32) -> Result<Self, SqlError> {
         let error = || {
             SqlError::new(
@@ -35,7 +35,7 @@ impl Date {
         })
     }
 
-    /// So many days later.
+    /// This many days later.
     ///
     /// # Errors
     /// 22008 when that is out of range.
@@ -71,7 +71,7 @@ impl Time {
     }
 }
 
-/// The same day of a month so many months later, or the last one of that month.
+/// The same day of a month this many months later, or the last one of that month.
 fn plus_months(day: i64, months: i32) -> i64 {
     let civil = Civil::of_days(day);
     let month = i64::from(civil.year) * 12 + i64::from(civil.month) - 1 + i64::from(months);
@@ -157,7 +157,7 @@ impl Timestamp {
         if negative { interval.neg() } else { Ok(interval) }
     }
 
-    /// So many seconds after 1970-01-01 00:00:00 UTC.
+    /// This many seconds after 1970-01-01 00:00:00 UTC.
     ///
     /// # Errors
     /// 22008 when that is out of range or not a number.
@@ -218,7 +218,7 @@ impl Interval {
         Self::ZERO.sub(self)
     }
 
-    /// So many times as long. Fractions of months become days, fractions of days time.
+    /// This many times as long. Fractions of months become days, fractions of days time.
     ///
     /// # Errors
     /// 22008 when a field overflows.

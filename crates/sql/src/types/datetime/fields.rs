@@ -134,7 +134,7 @@ fn not_here(field: Field, name: &str, ty: &str) -> SqlError {
 /// Looks a field up by name.
 ///
 /// # Errors
-/// 22023 when there is none.
+/// 22023 when none exists.
 fn field(name: &str, ty: &str) -> Result<Field, SqlError> {
     Field::parse(name).ok_or_else(|| unknown(&name.to_ascii_lowercase(), ty))
 }
@@ -170,7 +170,7 @@ fn of_clock(field: Field, micros: i64) -> Option<FieldValue> {
     })
 }
 
-/// The century, and likewise the millennium, that a year is in; there is none with the number 0.
+/// The century, and likewise the millennium, that a year is in; none exists with the number 0.
 fn span_of(year: i64, length: i64) -> i64 {
     if year > 0 { (year + length - 1) / length } else { -((length - year) / length) }
 }

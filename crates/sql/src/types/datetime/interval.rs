@@ -1,4 +1,4 @@
-//! Intervals: months, days and microseconds, none of which can be told in the others.
+//! Intervals: months, days and microseconds; none can be expressed in the others.
 
 use std::fmt::Write;
 

@@ -115,7 +115,7 @@ impl Time {
         (0..=DAY).contains(&micros).then_some(Self(micros))
     }
 
-    /// Rounded to so many digits behind the seconds' point.
+    /// Rounded to this many digits behind the seconds' point.
     pub fn rounded(self, digits: Option<u32>) -> Self {
         Self(round_micros(self.0, digits).clamp(0, DAY))
     }
@@ -173,7 +173,7 @@ impl Timestamp {
         Time(self.0.rem_euclid(DAY))
     }
 
-    /// Rounded to so many digits behind the seconds' point.
+    /// Rounded to this many digits behind the seconds' point.
     ///
     /// # Errors
     /// 22008 when that is out of range.
@@ -242,7 +242,7 @@ fn out_of_range() -> SqlError {
     SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range")
 }
 
-/// Rounds to so many digits behind the seconds' point, ties away from zero.
+/// Rounds to this many digits behind the seconds' point, ties away from zero.
 fn round_micros(micros: i64, digits: Option<u32>) -> i64 {
     match digits {
         Some(digits @ 0..6) => {

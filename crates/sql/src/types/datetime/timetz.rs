@@ -58,7 +58,7 @@ impl TimeTz {
         Timestamp::checked(i128::from(midnight.0) + i128::from(self.utc()))
     }
 
-    /// Rounded to so many digits behind the seconds' point.
+    /// Rounded to this many digits behind the seconds' point.
     pub fn rounded(self, digits: Option<u32>) -> Self {
         Self { micros: round_micros(self.micros, digits).clamp(0, DAY), ..self }
     }

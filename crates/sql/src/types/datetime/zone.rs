@@ -15,7 +15,7 @@ pub enum TimeZone {
     Utc,
     /// A place of the IANA database.
     Place(Tz),
-    /// Always so many seconds, to the east when positive.
+    /// Always this many seconds, to the east when positive.
     Fixed(i32),
 }
 
@@ -54,7 +54,7 @@ impl TimeZone {
         TZ_VARIANTS.iter().find(|zone| zone.name().eq_ignore_ascii_case(name)).copied().map(Self::Place)
     }
 
-    /// Always so many seconds to the east.
+    /// Always this many seconds to the east.
     ///
     /// # Errors
     /// 22009 when that is too far.

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{SqlError, SqlState};
 
-/// A quotient has at least so many digits that count.
+/// A quotient has at least this many digits that count.
 pub(super) const SIGNIFICANT_DIGITS: i64 = 16;
 /// PostgreSQL computes with digits to the base of 10,000, and its choice of scales shows it.
 const BASE_DIGITS: i64 = 4;
@@ -198,7 +198,7 @@ impl Numeric {
         }
     }
 
-    /// The greatest common divisor: the largest number of which both are whole multiples.
+    /// The greatest common divisor: the largest number that divides both.
     ///
     /// # Errors
     /// 22003 when it has too many digits; what `check` returns, which is asked again and again.
@@ -252,8 +252,8 @@ impl Numeric {
         }
     }
 
-    /// Rounded to the nearest with so many digits behind the point; before the point when negative.
-    /// Ties go away from zero.
+    /// Rounded to the nearest with this many digits behind the point; before the point when
+    /// negative. Ties go away from zero.
     ///
     /// # Errors
     /// 22003 when the result has too many digits.
@@ -261,7 +261,7 @@ impl Numeric {
         self.cut(digits, divide_rounding, divide_big)
     }
 
-    /// Cut off behind so many digits behind the point; before the point when negative.
+    /// Cut off behind this many digits behind the point; before the point when negative.
     ///
     /// # Errors
     /// 22003 when the result has too many digits.

@@ -91,7 +91,7 @@ impl SortBytes {
     }
 }
 
-/// The number with these bytes and this scale, of up to 38 digits; nothing when there is none.
+/// The number with these bytes and this scale, of up to 38 digits; nothing when none exists.
 pub fn read(bytes: &[u8], scale: u8) -> Option<Decimal> {
     let (&head, pairs) = bytes.split_first()?;
     if head == ZERO {

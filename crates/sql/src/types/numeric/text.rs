@@ -195,7 +195,7 @@ fn scan(body: &[u8]) -> Option<Scanned<'_>> {
     any.then_some(scanned)
 }
 
-/// Reads digits and perhaps a point, of which the number of this scale is made.
+/// Reads digits and perhaps a point as a number of this scale.
 fn parse_long(negative: bool, digits: &[u8], scale: i64, to: Option<Precision>) -> Result<Numeric, SqlError> {
     let digits: Vec<u8> = digits.iter().filter(|digit| digit.is_ascii_digit()).map(|digit| digit - b'0').collect();
     let first = digits.iter().position(|digit| *digit != 0).unwrap_or(digits.len());

@@ -96,7 +96,7 @@ fn a_writer_meets_who_was_first() {
     );
 }
 
-/// Whoever still holds a version that its transaction has replaced gets past it when that
+/// A thread that still holds a version that its transaction has replaced gets past it when that
 /// transaction is over.
 #[test]
 fn a_replaced_version_is_given_up() {

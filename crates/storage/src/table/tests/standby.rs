@@ -51,7 +51,6 @@ impl Standby {
             (90, Update, Some(80), b"a90"),
         ];
         let table = table();
-        table.consult_replay();
         let owners = Owners::new(4);
         let standby =
             Self { table, log: FakeLog::new(), owners, participants: Participants::new(16), rid: RID, full, records };
@@ -66,7 +65,7 @@ impl Standby {
     }
 
     /// The same life for another record id.
-    fn begin_anew(&mut self) {
+    fn start_over(&mut self) {
         self.rid = Rid(self.rid.0 + 1);
         self.append();
     }
@@ -129,7 +128,7 @@ fn used_again(full: bool) {
     for first in SNAPSHOTS {
         for second in SNAPSHOTS {
             for third in SNAPSHOTS {
-                standby.begin_anew();
+                standby.start_over();
                 let guard = participant.pin_without_snapshot();
                 for (address, ..) in &standby.records {
                     standby.replay(&guard, *address);
@@ -437,8 +436,8 @@ fn cut_takes_back(full: bool) {
     assert_eq!(live(), before);
 }
 
-/// Before a record's first version there is nothing: whoever reads a table while it is being loaded
-/// does not ask the log about each of the new records.
+/// Before a record's first version there is nothing: a thread that reads a table while it is being
+/// loaded does not ask the log about each of the new records.
 #[test]
 fn below_a_first_version_nobody_asks_the_log() {
     let standby = Standby::new();
@@ -478,7 +477,7 @@ fn nobody_looks_for_the_tombstone_below_an_insertion() {
             standby.log.limit.store(u64::MAX, Ordering::Release);
             standby.check(&guard, inserted + 5, 0);
             standby.check(&guard, tombstone + 5, 0);
-            // Whoever does not see it must look.
+            // A thread that does not see it must look.
             let missing = Err(ReadError::Load(LoadError::Mismatch { address: Stamp(tombstone) }));
             let context = standby.context(tombstone - 5, 0);
             assert_eq!(see(&standby.table, &guard, RID, &context), missing);
@@ -588,7 +587,7 @@ fn full_replay_makes_the_same_chain_in_each_order() {
     }
     assert_eq!(orders.len(), 720);
     for order in orders {
-        standby.begin_anew();
+        standby.start_over();
         let guard = participant.pin_without_snapshot();
         for address in order.iter().chain(&order) {
             standby.replay(&guard, *address);

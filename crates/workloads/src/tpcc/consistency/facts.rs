@@ -95,7 +95,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Reads all tables but ITEM and STOCK, of which no condition speaks.
+    /// Reads all tables but ITEM and STOCK, which no condition mentions.
     pub(super) fn collect(txn: &Transaction<'_>, tables: &Tables) -> Result<Self, ProcedureError> {
         let mut facts = Self {
             population: tables.population(txn)?,

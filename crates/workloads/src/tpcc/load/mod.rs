@@ -75,9 +75,8 @@ pub fn expected_rows(population: &Population) -> u64 {
     1 + u64::from(scale.items) + u64::from(scale.warehouses) * scale.rows_per_warehouse()
 }
 
-/// Loads the population into empty tables with `threads` workers, each of which takes one warehouse
-/// after the other. `progress` hears from all of them how many rows have come since it was last
-/// called.
+/// Loads the population into empty tables with `threads` workers; each takes one warehouse after
+/// the other. `progress` hears from all of them how many rows have come since it was last called.
 ///
 /// Blocks until everything is in; the ticket tells when it is committed.
 ///

@@ -156,7 +156,7 @@ fn customer_named<'t>(
     let middle = count.div_ceil(2) - 1;
     let mut found = remembered.get(middle).copied().flatten();
     if found.is_none() {
-        // So many that the middle one was not remembered.
+        // Too many for the middle one to be remembered.
         let mut position = 0;
         tables.customer.scan(txn, BY_NAME, range, Direction::Forward, |candidate| {
             if position == middle {

@@ -1,0 +1,302 @@
+//! Command logging, a baseline for benchmarks and experiments: the log says what transactions were
+//! told, and a standby executes them again (Query Fresh, sections 3.5 and 4.3, "Logical").
+//!
+//! That gives the same state where the transactions are equivalent to the order of their stamps,
+//! and each is a function of its inputs and of what it reads. So times and random numbers must be
+//! inputs. Under isolation level serializable the first holds, and one thread may execute them in
+//! the order of stamps. Under snapshot isolation it does not hold in general (the paper says the
+//! same): it does where all transactions of a partition come from one worker and keep to their
+//! partition, which is how the benchmark runs TPC-C. Then, and only then, partitions may also be
+//! executed side by side: each thread takes every n-th partition, so a partition's commands keep
+//! their order.
+//!
+//! What was loaded before the first command is replayed record by record, as always. Versions get
+//! the stamps that they have on the primary, so readers need know nothing of all this. What was
+//! executed cannot be taken back: a log that is cut ends it.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::JoinHandle,
+};
+
+use freshet_base::{Rid, Stamp, cpu::Meter};
+use freshet_log::{Block, RecordRef};
+use freshet_replay::{Announce, Redo, ReplayError as RedoError};
+use freshet_replication::standby::{PersistShare, ReplayError, ReplayTarget};
+use freshet_storage::{Content, Guard};
+use freshet_txn::{Core, ProcedureError, RETRIES, Transaction, Worker};
+
+use super::{Ground, Replaying};
+use crate::{node::LiveReplay, source::LogSource};
+
+/// Executes stored procedures again, for a standby with [`Apply::Command`](crate::Apply::Command).
+pub trait CommandExecutor: Send + Sync {
+    /// Does within `transaction` what procedure `procedure` does when it is told `inputs`; does not
+    /// commit. Called by several threads for different partitions.
+    ///
+    /// # Errors
+    /// Why it cannot be done. When that may pass it is tried again; else the standby stops.
+    fn execute(&self, transaction: &Transaction<'_>, procedure: u32, inputs: &[u8]) -> Result<(), ProcedureError>;
+}
+
+/// Logs, in the place of what `transaction` writes, that stored procedure `procedure` was told
+/// `inputs`, and that it keeps to `partition`. To be called before the commit. A transaction that
+/// changes tables or carries messages is logged as always.
+pub fn log_as(transaction: &Transaction<'_>, procedure: u32, partition: u64, inputs: &[u8]) {
+    transaction.log_inputs([&procedure.to_le_bytes()[..], &partition.to_le_bytes(), inputs].concat());
+}
+
+/// What a transaction was told to do.
+struct Command {
+    stamp: Stamp,
+    /// How many bytes its block takes.
+    length: u64,
+    procedure: u32,
+    partition: u64,
+    inputs: Vec<u8>,
+}
+
+impl Command {
+    /// As [`log_as`] has written it.
+    fn decode(block: &Block<'_>) -> Option<Self> {
+        let (procedure, rest) = block.inputs()?.split_first_chunk()?;
+        let (partition, inputs) = rest.split_first_chunk()?;
+        Some(Self {
+            stamp: block.stamp(),
+            length: block.bytes().len() as u64,
+            procedure: u32::from_le_bytes(*procedure),
+            partition: u64::from_le_bytes(*partition),
+            inputs: inputs.to_vec(),
+        })
+    }
+}
+
+/// What replay has come upon.
+#[derive(Default)]
+struct Found {
+    /// Commands that were not taken yet.
+    commands: Mutex<Vec<Command>>,
+    /// The last record.
+    last_record: AtomicU64,
+}
+
+impl Found {
+    fn commands(&self) -> MutexGuard<'_, Vec<Command>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One replay thread's share: it announces records, and keeps commands.
+struct Collect {
+    announce: Announce,
+    found: Arc<Found>,
+}
+
+impl Redo for Collect {
+    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> Result<bool, RedoError> {
+        // Relaxed: it is looked at when all threads are through.
+        if self.found.last_record.load(Relaxed) < record.address.0 {
+            self.found.last_record.fetch_max(record.address.0, Relaxed);
+        }
+        self.announce.record(guard, content, record)
+    }
+
+    fn inputs(&mut self, block: &Block<'_>) -> Result<(), RedoError> {
+        let foreign = || RedoError::Inputs { at: block.stamp() };
+        self.found.commands().push(Command::decode(block).ok_or_else(foreign)?);
+        Ok(())
+    }
+
+    fn cut(&mut self, guard: &Guard<'_>, content: &Content, rid: Rid, address: Stamp, prev: Option<Stamp>) {
+        self.announce.cut(guard, content, rid, address, prev);
+    }
+}
+
+/// Replay executes commands.
+pub(super) struct Commands {
+    threads: usize,
+    executor: Arc<dyn CommandExecutor>,
+    found: Arc<Found>,
+    /// Comes when the node is composed; commands wait for it.
+    core: Arc<OnceLock<Arc<Core>>>,
+}
+
+impl Commands {
+    pub fn new(threads: usize, executor: Arc<dyn CommandExecutor>) -> Self {
+        Self { threads, executor, found: Arc::default(), core: Arc::default() }
+    }
+}
+
+impl Replaying for Commands {
+    fn redo(&self, _: &Ground) -> Box<dyn Redo> {
+        Box::new(Collect { announce: Announce, found: Arc::clone(&self.found) })
+    }
+
+    fn target(&self, live: LiveReplay) -> Result<Arc<dyn ReplayTarget>, String> {
+        let executors = Executors::start(self.threads, &self.executor, &self.core, live.replay.meter())?;
+        Ok(Arc::new(Executing { live, found: Arc::clone(&self.found), first: OnceLock::new(), executors }))
+    }
+
+    fn composed(&self, core: &Arc<Core>, source: &LogSource) {
+        // Those who execute make versions beyond the read view; they are not taken back anyway.
+        source.unlimited();
+        let _ = self.core.set(Arc::clone(core));
+    }
+}
+
+/// Replays, and then executes.
+struct Executing {
+    live: LiveReplay,
+    found: Arc<Found>,
+    /// The first command there was.
+    first: OnceLock<Stamp>,
+    executors: Executors,
+}
+
+impl ReplayTarget for Executing {
+    fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Outcome {
+        self.live.replay(from, to, partition_ends)?;
+        let mut commands = std::mem::take(&mut *self.found.commands());
+        commands.sort_unstable_by_key(|command| command.stamp);
+        if let Some(command) = commands.first() {
+            let _ = self.first.set(command.stamp);
+        }
+        let last = Stamp(self.found.last_record.load(Relaxed));
+        if self.first.get().is_some_and(|first| last > *first) {
+            let why = "the log holds records behind commands, which cannot be executed again beside one another";
+            return Err(ReplayError { at: last, why: why.into() });
+        }
+        self.executors.execute(commands)
+    }
+
+    fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], share: &PersistShare) -> Outcome {
+        self.live.persist(from, to, ends, share)
+    }
+
+    fn cut(&self, at: Stamp) -> Outcome {
+        if at < self.live.end() {
+            let why = "what was executed again cannot be taken back: start this standby with an empty directory";
+            return Err(ReplayError { at, why: why.into() });
+        }
+        self.live.cut(at)
+    }
+}
+
+type Outcome = Result<(), ReplayError>;
+
+struct Thread {
+    jobs: Option<Sender<Vec<Command>>>,
+    outcomes: Mutex<Receiver<Outcome>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The threads that execute commands.
+struct Executors {
+    threads: Vec<Thread>,
+}
+
+impl Executors {
+    fn start(
+        count: usize,
+        executor: &Arc<dyn CommandExecutor>,
+        core: &Arc<OnceLock<Arc<Core>>>,
+        meter: &Arc<Meter>,
+    ) -> Result<Self, String> {
+        let thread = |number: usize| {
+            let (jobs, inbox) = channel();
+            let (outbox, outcomes) = channel();
+            let (executor, core, meter) = (Arc::clone(executor), Arc::clone(core), Arc::clone(meter));
+            let thread = std::thread::Builder::new()
+                .name(format!("execute-{number}"))
+                .spawn(move || run(&*executor, &core, &meter, inbox, &outbox))
+                .map_err(|cause| format!("cannot start a thread: {cause}"))?;
+            Ok(Thread { jobs: Some(jobs), outcomes: Mutex::new(outcomes), thread: Some(thread) })
+        };
+        Ok(Self { threads: (0..count.max(1)).map(thread).collect::<Result<_, String>>()? })
+    }
+
+    /// Executes commands, which are in the order of their stamps; returns when all are done.
+    pub fn execute(&self, commands: Vec<Command>) -> Outcome {
+        let Some(at) = commands.first().map(|command| command.stamp) else { return Ok(()) };
+        let mut shares: Vec<Vec<Command>> = self.threads.iter().map(|_| Vec::new()).collect();
+        let count = shares.len() as u64;
+        for command in commands {
+            shares[(command.partition % count) as usize].push(command);
+        }
+        let ended = || ReplayError { at, why: "a thread that executes commands has ended".into() };
+        for (thread, share) in self.threads.iter().zip(shares) {
+            thread.jobs.as_ref().ok_or_else(ended)?.send(share).map_err(|_| ended())?;
+        }
+        let outcome = |thread: &Thread| {
+            thread.outcomes.lock().unwrap_or_else(PoisonError::into_inner).recv().unwrap_or_else(|_| Err(ended()))
+        };
+        // All are waited for, whatever becomes of the first.
+        let outcomes: Vec<Outcome> = self.threads.iter().map(outcome).collect();
+        outcomes.into_iter().collect()
+    }
+}
+
+impl Drop for Executors {
+    fn drop(&mut self) {
+        for thread in &mut self.threads {
+            thread.jobs = None;
+            if let Some(thread) = thread.thread.take() {
+                // A panic there was reported already.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn run(
+    executor: &dyn CommandExecutor,
+    core: &OnceLock<Arc<Core>>,
+    meter: &Meter,
+    inbox: Receiver<Vec<Command>>,
+    outbox: &Sender<Outcome>,
+) {
+    let mut worker: Option<Worker> = None;
+    let mut stint = meter.begin();
+    for commands in inbox {
+        let outcome = commands.iter().try_for_each(|command| {
+            if worker.is_none() {
+                let made = Worker::new(core.wait());
+                worker = Some(made.map_err(|cause| failed(command.stamp, &cause))?);
+            }
+            worker.as_ref().map_or(Ok(()), |worker| execute(executor, worker, command))
+        });
+        stint.note();
+        if outbox.send(outcome).is_err() {
+            break;
+        }
+    }
+}
+
+fn failed(at: Stamp, cause: &dyn std::fmt::Display) -> ReplayError {
+    ReplayError { at, why: format!("a command cannot be executed again: {cause}") }
+}
+
+fn execute(executor: &dyn CommandExecutor, worker: &Worker, command: &Command) -> Outcome {
+    let mut tries = 0;
+    loop {
+        let transaction = worker.begin_again(command.stamp);
+        match executor.execute(&transaction, command.procedure, &command.inputs) {
+            Ok(()) => {
+                transaction.commit_again(command.length);
+                return Ok(());
+            }
+            Err(cause) => {
+                transaction.roll_back();
+                tries += 1;
+                if !cause.is_retryable() || tries == RETRIES {
+                    return Err(failed(command.stamp, &cause));
+                }
+                std::thread::yield_now();
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Full replay, a baseline (Query Fresh, section 4.7): replay makes the versions, and drops them
+//! again.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use freshet_base::{Fid, Rid, Stamp};
+use freshet_log::RecordRef;
+use freshet_replay::{Records, Redo, ReplayError};
+use freshet_storage::{Catalog, Content, Guard, Instantiated, Owners, Participants, ReadContext};
+
+use super::{Ground, Replaying};
+use crate::source::LogSource;
+
+/// Replay makes versions.
+pub(super) struct Full;
+
+impl Replaying for Full {
+    fn redo(&self, ground: &Ground) -> Box<dyn Redo> {
+        Box::new(Instantiate {
+            participants: Arc::clone(&ground.participants),
+            source: Arc::clone(&ground.source),
+            floor: ground.floor,
+            owners: Owners::new(0),
+            superseded: VecDeque::new(),
+            visible: Stamp::ZERO,
+            horizon: Stamp::ZERO,
+        })
+    }
+}
+
+/// One thread's share.
+struct Instantiate {
+    participants: Arc<Participants>,
+    source: Arc<LogSource>,
+    /// Below this readers see nothing.
+    floor: Stamp,
+    /// Of nobody: nobody writes here.
+    owners: Owners,
+    /// Records with versions that can go when every snapshot is above the stamp. About in the order
+    /// of stamps.
+    superseded: VecDeque<(Stamp, Fid, Rid)>,
+    /// The read view, and what all snapshots are above, as of the part's beginning: at or below
+    /// what is replayed now.
+    visible: Stamp,
+    horizon: Stamp,
+}
+
+impl Redo for Instantiate {
+    /// Drops the versions that nobody sees any more.
+    fn begin(&mut self, guard: &Guard<'_>, catalog: &Catalog) {
+        self.visible = self.source.visible();
+        self.horizon = self.participants.horizon(|| self.visible);
+        while let Some((_, fid, rid)) = self.superseded.pop_front_if(|(stamp, ..)| *stamp < self.horizon) {
+            if let Some(content) = catalog.get(guard, fid).and_then(|table| table.content(guard)) {
+                content.trim_replayed(guard, rid, self.horizon);
+            }
+        }
+    }
+
+    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> Result<bool, ReplayError> {
+        let RecordRef { address, header, row } = record;
+        let context = ReadContext {
+            // What lies below the floor, the log may not hold any more.
+            snapshot: self.visible.max(self.floor),
+            me: None,
+            owners: &self.owners,
+            source: &Records(&*self.source),
+            horizon: self.horizon,
+        };
+        let made = content.instantiate(guard, header.kind, header.rid, address, row, &context);
+        match made.map_err(|cause| ReplayError::Read { at: address, cause: cause.to_string() })? {
+            Instantiated::First | Instantiated::Known => {}
+            Instantiated::Beside(stamp) => self.superseded.push_back((stamp, content.fid(), header.rid)),
+            Instantiated::Foreign => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn cut(&mut self, guard: &Guard<'_>, content: &Content, rid: Rid, address: Stamp, prev: Option<Stamp>) {
+        // A restart may have announced it.
+        content.replay_cut(rid, address, prev);
+        content.instantiate_cut(guard, rid, address);
+    }
+}
