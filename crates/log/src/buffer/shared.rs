@@ -83,7 +83,7 @@ impl SharedMemory {
 /// Copies those words to new, zeroed memory that are to be kept.
 pub(crate) fn copy_words(from: &[AtomicU64], to: &[AtomicU64], keep: &dyn Fn(usize) -> bool) {
     for (index, (from, to)) in from.iter().zip(to).enumerate() {
-        // Relaxed: whoever wrote what is kept synchronised with the caller.
+        // Relaxed: the thread that wrote what is kept synchronised with the caller.
         let word = from.load(Ordering::Relaxed);
         // Pages of zeros need not be there.
         if word != 0 && keep(index) {
@@ -125,8 +125,8 @@ impl RingMemory {
         }
     }
 
-    /// Takes the memory away from whoever else has mapped it. Words that `keep` refuses are zero
-    /// then. Nobody in this process writes meanwhile.
+    /// Takes the memory away from every other process that has mapped it. Words that `keep` refuses
+    /// are zero then. Nobody in this process writes in the meantime.
     pub(crate) fn renew(&self, keep: &dyn Fn(usize) -> bool) -> io::Result<()> {
         match &self.0 {
             Inner::Shared(memory) => memory.renew(keep),
