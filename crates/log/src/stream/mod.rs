@@ -156,47 +156,6 @@ impl Shared {
         }
     }
 
-    /// Everything below `to` is durable in all streams: tells it, as far as the kind of group
-    /// commit does.
-    fn tell(&self, kind: &dyn GroupCommit, to: Stamp) -> Result<(), LogFailure> {
-        let to = kind.tell(to)?;
-        if self.core.durable.get() < to {
-            self.core.durable.advance(to);
-            for seat in &self.sinks().seats {
-                seat.sink.durable(to);
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells the sinks what is filled, whatever stream it belongs to; the first to come does so for
-    /// all.
-    fn hand_out(&self, fill: &dyn Fill, ends: &mut Vec<Stamp>) {
-        let mut sinks = self.sinks();
-        let filled = self.core.buffer.filled();
-        let handed = sinks.handed;
-        if filled <= handed {
-            return;
-        }
-        if !sinks.seats.is_empty() {
-            fill.partition_ends(handed, filled, ends);
-            let mut transactions: Vec<Stamp> =
-                ends.iter().copied().filter(|end| fill.transaction_end(*end) == *end).collect();
-            let last = fill.transaction_end(filled);
-            if last > handed && transactions.last() != Some(&last) {
-                transactions.push(last);
-            }
-            let batch = Batch { from: handed, to: filled, partition_ends: ends, transaction_ends: &transactions };
-            for seat in &sinks.seats {
-                seat.sink.batch(&batch);
-            }
-            self.handed.store(filled.0, Ordering::Relaxed);
-        }
-        sinks.handed = filled;
-        drop(sinks);
-        fill.handed_out(filled.min(self.core.buffer.released()));
-    }
-
     /// What was handed to sinks at `at` and above is taken back.
     fn cut_sinks(&self, at: Stamp) {
         let mut sinks = self.sinks();

@@ -324,7 +324,7 @@ impl Sink for Shared {
     }
 
     fn durable(&self, to: Stamp) {
-        self.apply(Event::Durable(to));
+        self.tell(Event::Durable(to));
     }
 }
 
@@ -389,18 +389,6 @@ impl Shared {
         }
     }
 
-    /// Feeds the commit rule and carries out what it decides.
-    fn apply(&self, event: Event) {
-        let outcome = self.commit.apply(event);
-        if outcome.advanced {
-            self.global_advanced();
-        }
-        if outcome.changed {
-            self.feeds.note_places(&self.commit.places());
-            self.tell_changes();
-        }
-    }
-
     fn is_fenced(&self) -> bool {
         matches!(self.commit.refusal(), Some(commit_rule::Refusal::Fenced { .. }))
     }
@@ -411,7 +399,7 @@ impl Shared {
         }
         // Before anybody can find that the reign is over.
         self.successor().heard = Some(Instant::now());
-        self.apply(Event::Fenced { by });
+        self.tell(Event::Fenced { by });
         self.feeds.end();
     }
 
@@ -431,7 +419,7 @@ impl Shared {
             );
         }
         let was_fenced = self.is_fenced();
-        self.apply(Event::Contested { term, yields });
+        self.tell(Event::Contested { term, yields });
         if !was_fenced && self.is_fenced() {
             tracing::warn!(term = term.0, "this primary resigns, having committed nothing in its term");
             self.feeds.end();
@@ -442,7 +430,7 @@ impl Shared {
     fn watch(&self) {
         while !self.stopping() {
             self.commit.sleep_until_deadline();
-            self.apply(Event::Tick);
+            self.tell(Event::Tick);
             if let Err(why) = self.record_set() {
                 // Commits wait for a record that will not come.
                 let term = self.who.term.0;
@@ -472,7 +460,7 @@ impl Shared {
             self.recorded.store(u64::MAX, Ordering::SeqCst);
             let end = record(&bytes).map_err(NotRecorded::Log)?;
             self.recorded.store(end.0, Ordering::SeqCst);
-            self.apply(Event::Written { number, end });
+            self.tell(Event::Written { number, end });
         }
         if self.commit.set_took_effect() {
             self.terms.note_reigned(self.who.term).map_err(|error| NotRecorded::Terms(error.to_string()))?;
@@ -547,8 +535,16 @@ impl Feeder for Shared {
         Stamp(self.recorded.load(Ordering::SeqCst))
     }
 
+    /// Feeds the commit rule and carries out what it decides.
     fn tell(&self, event: Event) {
-        self.apply(event);
+        let outcome = self.commit.apply(event);
+        if outcome.advanced {
+            self.global_advanced();
+        }
+        if outcome.changed {
+            self.feeds.note_places(&self.commit.places());
+            self.tell_changes();
+        }
     }
 
     fn fenced(&self, by: Term) {
