@@ -59,7 +59,7 @@ pub use self::{
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
 };
-use crate::{Database, source::LogSource};
+use crate::{Database, source::VersionSource};
 
 /// What a node is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub struct Node {
     cluster: ClusterId,
     address: String,
     database: Database,
-    source: Arc<LogSource>,
+    source: Arc<VersionSource>,
     terms: Terms,
     /// Keeps the directory ours.
     _directory: Option<Arc<LogDirectory>>,

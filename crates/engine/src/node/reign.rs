@@ -18,7 +18,7 @@ use freshet_replication::{
 use freshet_txn::{Core, Primary};
 
 use super::{config::NodeConfig, janitor::JanitorThread};
-use crate::{Database, source::LogSource};
+use crate::{Database, source::VersionSource};
 
 /// A primary's parts.
 pub(super) struct Reign {
@@ -39,7 +39,7 @@ pub(super) struct Throne<'n> {
     pub terms: &'n Terms,
     pub endpoint: &'n Endpoint,
     pub core: &'n Arc<Core>,
-    pub source: &'n LogSource,
+    pub source: &'n VersionSource,
     pub peers: Vec<String>,
     /// What of the log is known to be committed.
     pub committed: Stamp,

@@ -26,7 +26,7 @@ use freshet_cluster::{
 use freshet_fabric::tcp::{ListenError, Listener};
 use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
-use freshet_replay::{Announce, Deleted, LogBytes, Replay, Restore};
+use freshet_replay::{Announce, Deleted, Records, Replay, Restore};
 use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint, call},
@@ -54,7 +54,7 @@ use super::{
 use crate::{
     Database,
     scheme::{self, command::CommandExecutor},
-    source::LogSource,
+    source::VersionSource,
 };
 
 /// How long the primary may take to say which cluster it is of.
@@ -175,7 +175,7 @@ impl Node {
             };
             restored = Some(restart.run(&tell)?);
         }
-        let source = Arc::new(LogSource::default());
+        let source = Arc::new(VersionSource::default());
         let endpoint = Endpoint::open(ground.id, ground.credentials.clone(), &config.listen.to_string())?;
         let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
         let restart = restored.as_ref().map(|restored| restored.phases).unwrap_or_default();
@@ -213,7 +213,7 @@ struct Parts {
     ground: Ground,
     catalog: Arc<Catalog>,
     participants: Arc<Participants>,
-    source: Arc<LogSource>,
+    source: Arc<VersionSource>,
     endpoint: Endpoint,
     address: String,
     end: Stamp,
@@ -346,13 +346,17 @@ impl Parts {
         let open = |persistence| Log::receive_with(&config.receive_config(), persistence, end);
         let (log, receiver) = open_log(&config, &ground, open)?;
         source.open(log.reader());
-        let bytes: Arc<dyn LogBytes> = Arc::clone(&source) as _;
         // Without the log up to there, the checkpoint is no state of the database.
         let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
         let replaying = scheme::replaying(&config, executor)?;
-        let works_on = scheme::Ground { participants: Arc::clone(&participants), source: Arc::clone(&source), floor };
+        let works_on = scheme::Ground {
+            participants: Arc::clone(&participants),
+            source: Arc::clone(&source),
+            records: Records(log.reader()),
+            floor,
+        };
         let redo = || replaying.redo(&works_on);
-        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor, &redo));
+        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &log.reader(), floor, &redo));
         let janitor = Arc::new(Janitor::new(deleted));
         let messages = Arc::new(Messages::starting(end));
         let live = LiveReplay {
@@ -487,7 +491,7 @@ struct Whole {
     config: NodeConfig,
     ground: Ground,
     core: Arc<Core>,
-    source: Arc<LogSource>,
+    source: Arc<VersionSource>,
     endpoint: Endpoint,
     address: String,
     torn: Option<freshet_log::Torn>,
