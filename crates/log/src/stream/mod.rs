@@ -38,7 +38,6 @@ mod workers;
 mod writer;
 
 use std::{
-    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -54,7 +53,6 @@ use crate::{
     block::{MARK_BLOCK, term_block},
     buffer::{Flusher, RingMemory},
     core::{Core, LogFailure, LogReader, LogStatistics, ReadError},
-    inspect::save_tail,
     persist::{Medium, Method},
     segments::Lack,
     store::LogStore,
@@ -670,29 +668,6 @@ impl Log {
             Err(WaitError::Deadline) => Ok(false),
             Err(WaitError::Closed) => Err(self.failure().map_or(ReceiveError::Closed, ReceiveError::Failed)),
         }
-    }
-
-    /// Saves what was received from `from` on, which is about to be cut, to a file in `directory`
-    /// that can be inspected, durably, and returns its name; none when nothing was. Blocks until it
-    /// is persistent.
-    ///
-    /// # Errors
-    /// [`ReceiveError`]; nothing may be cut then.
-    pub fn save_tail(&self, directory: &Path, from: Stamp) -> Result<Option<PathBuf>, ReceiveError> {
-        let to = self.received().get();
-        if from >= to {
-            return Ok(None);
-        }
-        self.wait_persisted(to, None)?;
-        // It is saved from the segments.
-        self.wait_stored(to).map_err(|_| self.failure().map_or(ReceiveError::Closed, ReceiveError::Failed))?;
-        let path = (0..)
-            .map(|number: u32| directory.join(format!("tail-{:020}-{number}.saved", from.0)))
-            .find(|path| !path.exists())
-            .expect("some number is free");
-        let cluster = self.store().config().cluster;
-        save_tail(&path, cluster, self.store(), from, to).map_err(LogFailure::from)?;
-        Ok(Some(path))
     }
 
     /// Whether those who replay persist too, by [`Log::persist_share`] and [`Log::note_persisted`],

@@ -450,7 +450,7 @@ impl Session<'_> {
     }
 }
 
-/// Puts bytes into the log buffer where the log goes on, or behind.
+/// Puts bytes into the log buffer at the end of the log, or behind.
 fn write(shared: &Shared, at: Stamp, bytes: &[u8]) -> Result<(), SessionError> {
     shared.receive(|receiver| {
         receiver.writable(at, bytes.len() as u64)?.copy_from(bytes);
