@@ -361,7 +361,7 @@ impl Parts {
             messages: Arc::clone(&messages),
             end: AtomicU64::new(end.0),
         };
-        let target = replaying.target(live).map_err(StartError::System)?;
+        let target = replaying.target(live);
         let directory = ground.directory.as_ref().map(|directory| directory.path().to_owned());
         let log = Arc::new(ReceivedLog::new(log, receiver, directory, config.log.buffer_bytes, floor));
         let starting = Starting {
