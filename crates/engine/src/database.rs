@@ -97,8 +97,8 @@ impl Database {
         Ok(table)
     }
 
-    /// Makes a table, in a transaction of its own, and does not wait until that is durable: whoever
-    /// commits something that depends on the table commits later, and waits for both.
+    /// Makes a table, in a transaction of its own, and does not wait until that is durable: a
+    /// transaction that depends on the table commits later, and waits for both.
     ///
     /// # Errors
     /// See [`CreateTableError`].
@@ -119,7 +119,7 @@ impl Database {
 
     /// Drops a table, in a transaction of its own, and waits until that is committed. Its name can
     /// be used again at once; its memory is given back when no transaction, and no standby's
-    /// reader, can see it any more. Whoever holds it finds it dropped.
+    /// reader, can see it any more. Its holders find it dropped.
     ///
     /// Transactions that began before go on reading it. When they have written to it and commit
     /// after the drop, that fails with [`CommitError::Dropped`](freshet_txn::CommitError::Dropped).

@@ -222,9 +222,9 @@ impl Database {
         Ok(())
     }
 
-    /// The same for one table, of which no index is being built.
+    /// The same for one table that has no index under construction.
     fn drop_unfinished(worker: &Worker, table: &Table) -> Result<(), IndexError> {
-        // Whoever waits for what comes after it waits for this too.
+        // A wait for what comes after it is a wait for this too.
         let ((), _ticket) = worker.execute(Isolation::Snapshot, |transaction| {
             if !transaction.has_building(table) {
                 return Ok(());

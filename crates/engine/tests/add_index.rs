@@ -517,7 +517,7 @@ fn what_was_being_built_is_dropped_by_the_next_primary() {
     }
 }
 
-/// Two standbys, of which one has heard of an index that came, and of one that went; the other
+/// Two standbys; one has heard of an index that came, and of one that went; the other
 /// takes over and has not.
 #[test]
 fn what_a_take_over_cuts_off_was_neither_added_nor_dropped() {

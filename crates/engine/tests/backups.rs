@@ -184,7 +184,7 @@ fn an_archive_reaches_every_moment_since_its_backup() {
         assert!(archive.status().persisted >= reached);
         standby.wait_visible(moments.last().unwrap().0, soon()).unwrap();
         archive.wait(moments.last().unwrap().0).unwrap();
-        // The log goes on with another primary.
+        // The log continues with another primary.
         primary.stop().unwrap();
         drop(primary);
         // Under 2-safe a standby alone cannot know whether its primary went on without it; this one
@@ -202,7 +202,7 @@ fn an_archive_reaches_every_moment_since_its_backup() {
             }
         };
         archive.wait(end).unwrap();
-        // While the archive goes on.
+        // While the archive continues.
         let scratch = tempfile::tempdir().unwrap();
         let to = |name: &str| scratch.path().join(name);
         for (number, (end, expected, _)) in moments.iter().enumerate() {

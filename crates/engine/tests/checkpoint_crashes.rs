@@ -54,8 +54,8 @@ fn table(node: &Node) -> Arc<Table> {
 }
 
 impl Model {
-    /// Inserts, updates, moves and deletes records, in so many transactions by three workers; waits
-    /// until they are committed, and returns where the last one ends.
+    /// Inserts, updates, moves and deletes records, in this many transactions by three workers;
+    /// waits until they are committed, and returns where the last one ends.
     fn churn(&mut self, node: &Node, random: &mut Random, transactions: usize) -> Stamp {
         let table = table(node);
         let workers: Vec<_> = (0..3).map(|_| node.database().worker().unwrap()).collect();
@@ -174,8 +174,8 @@ fn streams(directory: &Path) -> Vec<PathBuf> {
     if below.is_empty() { vec![directory.to_owned()] } else { below }
 }
 
-/// A node's directory before and after a checkpoint that nothing was written meanwhile, while an
-/// older one was there.
+/// A node's directory before and after a checkpoint that nothing was written in the meantime, while
+/// an older one was there.
 struct Scene {
     shape: Shape,
     before: TempDir,
@@ -290,7 +290,7 @@ impl Scene {
     }
 }
 
-/// The node goes on: it writes, and its next checkpoint leaves nothing behind of what was there.
+/// The node continues: it writes, and its next checkpoint leaves nothing behind of what was there.
 fn goes_on(node: Arc<Node>, settings: NodeConfig, mut model: Model, random: &mut Random, context: &str) {
     model.churn(&node, random, 40);
     let start_of_it =
@@ -404,7 +404,7 @@ fn the_older_checkpoint_stands_in_for_a_damaged_one_as_long_as_it_can() {
     }
 }
 
-/// Mistakes of whoever set the directory up: nothing older is looked for.
+/// Mistakes in setting the directory up: nothing older is looked for.
 #[test]
 fn a_checkpoint_that_is_not_this_nodes_is_refused_by_name() {
     let mut random = Random(11);
@@ -749,9 +749,9 @@ fn a_standby_that_died_while_it_began_from_a_checkpoint_joins_in_the_end() {
     }
 }
 
-/// Record ids are used again and again, before a restart and after it. Entries of whoever had one
-/// before are left over in the indexes then, and do not stand in the way of the same key under the
-/// same id.
+/// Record ids are used again and again, before a restart and after it. Entries of the record that
+/// had one before are left over in the indexes then, and do not stand in the way of the same key
+/// under the same id.
 #[test]
 fn keys_and_record_ids_meet_again_after_a_restart() {
     let directory = scratch();

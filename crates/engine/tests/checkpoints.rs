@@ -297,7 +297,7 @@ fn a_standby_joins_from_a_checkpoint_when_the_log_begins_later() {
         let first = start(NodeConfig { join: join.clone(), ..settings(1) });
         let table = primary.database().create_table(&definition()).unwrap().clone();
         churn(primary.database(), &table, 0, 2000);
-        // Written while others write: what is changed meanwhile is in the log only.
+        // Written while others write: what is changed in the meantime is in the log only.
         let stop = AtomicBool::new(false);
         let checkpoint = std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -154,7 +154,7 @@ fn who_began_before_goes_on_reading() {
     drop(old);
     workers[1].collect_garbage();
     assert!(is_empty(database, &table));
-    // Whoever takes a newer snapshot sees no more of it.
+    // A newer snapshot sees no more of it.
     let reading = workers[0].begin(Isolation::Snapshot);
     assert!(reading.get(&new, 0, &5u64.to_be_bytes()).unwrap().is_some());
     database.drop_table(&new).unwrap();
@@ -374,7 +374,7 @@ fn a_standby_follows_and_takes_over() {
         churn(old.database(), &old.database().create_table(&named("stays")).unwrap(), 0, 100);
         let end = put(old.database(), &table, 0..2000).until;
         second.wait_visible(end, soon()).unwrap();
-        // A reader on a standby from before, of which half has been loaded when the table goes.
+        // A reader on a standby from before; half of its table has been loaded when the table goes.
         let theirs = second.database().table("passing").unwrap();
         let worker = second.database().worker().unwrap();
         let long = worker.begin_read_only();
@@ -419,7 +419,7 @@ fn a_standby_follows_and_takes_over() {
     }
 }
 
-/// Two standbys, of which one has heard of a table that was dropped, and of one that was made; the
+/// Two standbys; one has heard of a table that was dropped, and of one that was made; the
 /// other takes over and has not.
 #[test]
 fn what_a_take_over_cuts_off_was_neither_dropped_nor_made() {

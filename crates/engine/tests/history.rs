@@ -4,8 +4,8 @@
 //! Serializable: every transaction that committed with writes must have seen just what it sees when
 //! all of them run one by one in the order of their stamps. Snapshot: it must have seen the state
 //! at its snapshot and its own writes, and nobody else may have written what it wrote between its
-//! snapshot and its stamp. Whoever wrote nothing has seen the state at its snapshot, at either
-//! level.
+//! snapshot and its stamp. A transaction that wrote nothing has seen the state at its snapshot,
+//! at either level.
 //!
 //! `FRESHET_SEED` repeats a run (as far as the scheduler does), `FRESHET_STRESS_SECONDS` makes it
 //! longer.

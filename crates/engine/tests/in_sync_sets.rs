@@ -25,8 +25,8 @@ fn in_sync(primary: &Node) -> usize {
     shipping.standbys.iter().filter(|standby| standby.in_sync).count()
 }
 
-/// A cluster of which any two nodes may go on: node 1 leaves, the others go on, and the primary is
-/// gone too. Returns where that was, node 2, and what was acknowledged.
+/// A cluster in which any two nodes may continue: node 1 leaves, the others go on, and the primary
+/// is gone too. Returns where that was, node 2, and what was acknowledged.
 fn one_was_put_out(directories: &[tempfile::TempDir]) -> (String, Arc<Node>, (u64, u64), NodeId) {
     let of = |n: usize| two_safe(&directories[n], 2, 1);
     let primary = start(of(0));

@@ -33,8 +33,8 @@ fn column(row: &[u8], number: usize) -> u64 {
 
 const NEVER: &dyn Fn() -> bool = &|| false;
 
-/// Adds one to a record's value as READ COMMITTED does it: whoever holds it is waited for, and the
-/// newest value counts.
+/// Adds one to a record's value as READ COMMITTED does it: its holder is waited for, and the newest
+/// value counts.
 fn increment(txn: &Transaction<'_>, table: &Table, id: u64) -> Result<(), LockWaitError> {
     loop {
         let found = txn.get(table, 0, &id.to_be_bytes()).unwrap().unwrap();
@@ -149,7 +149,7 @@ fn a_lock_keeps_others_away_and_leaves_nothing() {
 }
 
 #[test]
-fn whoever_waits_is_woken_by_the_end_of_the_holder() {
+fn a_waiter_is_woken_by_the_end_of_the_holder() {
     let database = Database::volatile(8);
     let table = database.create_table(&definition()).unwrap().clone();
     let worker = database.worker().unwrap();

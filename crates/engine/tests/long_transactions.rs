@@ -48,7 +48,7 @@ fn insert_many(transaction: &Transaction<'_>, table: &Table, ids: std::ops::Rang
     }
 }
 
-/// Inserts so many records in one transaction.
+/// Inserts this many records in one transaction.
 fn long(database: &Database, table: &Table, ids: std::ops::Range<u64>, group: u64) -> Ticket {
     let worker = database.worker().unwrap();
     let transaction = worker.begin(Isolation::Serializable);
@@ -161,8 +161,8 @@ fn a_checkpoint_meanwhile_has_all_of_one_or_nothing() {
     }
 }
 
-/// Others commit and read meanwhile, here and on a standby; nobody fails, and nobody sees a part of
-/// one.
+/// Others commit and read in the meantime, here and on a standby; nobody fails, and nobody sees a
+/// part of one.
 #[test]
 fn others_go_on_and_see_all_of_one_or_nothing() {
     for shape in SHAPES.into_iter().map(Some).chain([None]) {
@@ -422,7 +422,7 @@ fn there_is_a_limit() {
     node.stop().unwrap();
 }
 
-/// A serializable one that has read what others have changed meanwhile is no exception.
+/// A serializable one that has read what others have changed in the meantime is no exception.
 #[test]
 fn they_are_certified() {
     let directory = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use freshet_engine::{Database, Isolation, Node, NodeConfig, Safety, Stamp, Table
 
 const WRITERS: u64 = 3;
 const EACH: u64 = 40;
-/// Every so many transactions one is many times longer than the log's buffer.
+/// Every this many transactions one is many times longer than the log's buffer.
 const LONG_EVERY: u64 = 10;
 
 fn of(shape: Shape, n: usize, directory: &Path) -> NodeConfig {

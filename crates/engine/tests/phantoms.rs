@@ -56,7 +56,7 @@ fn intruded(
 
 /// The change is within the predicate.
 fn phantom(level: Isolation, read: impl Fn(&Txn<'_>) -> Vec<Item>, intrude: impl Fn(&Txn<'_>)) {
-    // Whoever reads once more comes across the new record, and knows of it as one that was not
+    // Another read comes across the new record, and knows of it as one that was not
     // seen. Who does not has only the range to go by.
     for again in [true, false] {
         refused_if_serializable(level, intruded(level, &read, &intrude, again));
@@ -216,8 +216,8 @@ fn presence_learned_from_a_unique_violation(level: Isolation) {
     refused_if_serializable(level, reader.commit());
 }
 
-/// Whoever could insert a key has read that it was free, also when nothing of that is left to keep
-/// others from it.
+/// A transaction that could insert a key has read that it was free, also when nothing of that is
+/// left to keep others from it.
 fn freedom_of_a_key_learned_from_an_insert_taken_back(level: Isolation) {
     let insert_and_delete = |txn: &Txn<'_>| {
         put(25)(txn);

@@ -8,7 +8,7 @@ use freshet_engine::{Database, Isolation, Node, NodeConfig, Safety, Stamp, State
 
 const RECORDS: u64 = 10_000;
 
-/// One transaction for so many records.
+/// One transaction for this many records.
 fn in_parts(database: &Database, ids: impl Iterator<Item = u64>, each: impl Fn(&freshet_engine::Transaction<'_>, u64)) {
     let worker = database.worker().unwrap();
     let ids: Vec<u64> = ids.collect();
@@ -38,7 +38,7 @@ fn delete(node: &Node, table: &Table, ids: impl Iterator<Item = u64>) {
     });
 }
 
-/// Ids of which the table knows that they are free, but for those of workers.
+/// Ids that the table knows to be free, but for those of workers.
 fn free(node: &Node, table: &Table) -> u64 {
     let mut count = 0;
     look(node.database(), table, |content| content.gone_before(Stamp::MAX, |_, _| count += 1));

@@ -65,8 +65,8 @@ fn filled_never_covers_an_unfilled_reservation() {
     });
 }
 
-/// A transaction is filled in part by part while another writer goes on and the group commit looks:
-/// what was filled of it counts, and no more.
+/// A transaction is filled in part by part while another writer continues and the group commit
+/// looks: what was filled of it counts, and no more.
 #[test]
 fn filled_never_covers_an_unfilled_part() {
     struct World {
@@ -147,7 +147,7 @@ fn a_reader_never_takes_the_next_lap_for_the_old_one() {
     });
 }
 
-/// A reader that copies while the end is cut and written anew sees all old bytes, all new ones, or
+/// A reader that copies while the end is cut and written again sees all old bytes, all new ones, or
 /// is told.
 #[test]
 fn a_reader_notices_a_cut() {
@@ -195,7 +195,7 @@ fn the_first_block_wakes_the_sleeper() {
     });
 }
 
-/// Whoever waits for an answer ends a nap, always; a nap under loom does not end by time.
+/// A thread that waits for an answer ends a nap, always; a nap under loom does not end by time.
 #[test]
 fn a_waiting_client_ends_the_nap() {
     loom::model(|| {

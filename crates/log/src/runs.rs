@@ -1,9 +1,9 @@
 //! Which parts of the buffer belong to which stream, and how far each stream is.
 //!
-//! Workers put their blocks where their stamps say, whatever stream these belong to. Whoever of the
-//! flushing threads comes first walks over the headers of what was filled and deals the blocks out
-//! to their streams; adjacent blocks of one stream make one run. So a worker does nothing for its
-//! stream but name it in the header.
+//! Workers put their blocks where their stamps say, whatever stream these belong to. The first of
+//! the flushing threads walks over the headers of what was filled and deals the blocks out to their
+//! streams; adjacent blocks of one stream make one run. So a worker does nothing for its stream but
+//! name it in the header.
 //!
 //! How far all streams are is the minimum over them; a stream that has nothing to write does not
 //! hold it back ("Passive group commit", distributed logging, section 4.1; `e_l` and the minimum
@@ -53,7 +53,7 @@ struct Share {
     durable: u64,
     /// Where in the stream the next block dealt out will lie.
     position: u64,
-    /// Where in the stream the blocks of the transaction begin of which not all is dealt out, if it
+    /// Where in the stream the blocks begin of the transaction that is not dealt out whole, if it
     /// has any here.
     open: Option<u64>,
     /// The next landmark is due here.
@@ -76,7 +76,8 @@ struct Work {
 }
 
 impl Runs {
-    /// At `start`, where the log goes on; `whole` is the last end of a transaction at or below it.
+    /// At `start`, where the log continues; `whole` is the last end of a transaction at or below
+    /// it.
     pub(crate) fn new(store: Option<&LogStore>, start: Stamp, whole: Stamp) -> Self {
         let streams = store.map_or(1, LogStore::streams);
         let share = |stream: usize| {
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_as_far_as_all_of_them_whoever_comes_first() {
+    fn streams_are_as_far_as_all_of_them_whichever_comes_first() {
         let mut states = 0;
         for (streams, blocks) in [(2, 3), (3, 2)] {
             let worlds = usize::pow(streams, blocks) << (blocks - 1);

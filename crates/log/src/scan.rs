@@ -70,7 +70,7 @@ impl<S: Borrow<SegmentStore> + Send + Sync> LogSource for Positions<S> {
 pub const CHUNK: usize = 1 << 20;
 
 /// Whole blocks, one behind the other. Their lengths and stamps fit together; their checksums were
-/// not looked at, which is the work of whoever replays them ([`Block::parse`]).
+/// not looked at, which is the work of the thread that replays them ([`Block::parse`]).
 #[derive(Debug, Default)]
 pub struct Chunk {
     /// Where it starts in the virtual log.
@@ -259,7 +259,7 @@ pub(crate) fn find_block(source: &dyn LogSource, from: Stamp, until: Stamp) -> R
     Ok(None)
 }
 
-/// The last byte that is not zero; quick where there is none, as in the unused part of a segment.
+/// The last byte that is not zero; quick where none exists, as in the unused part of a segment.
 fn last_written(bytes: &[u8]) -> Option<usize> {
     let written = |piece: &&[u8]| piece.iter().fold(0, |all, byte| all | byte) != 0;
     let behind = bytes.rchunks(4096).take_while(|piece| !written(piece)).map(<[u8]>::len).sum::<usize>();

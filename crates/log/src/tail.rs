@@ -143,8 +143,8 @@ pub enum TailError {
     Store(#[from] StoreError),
 }
 
-/// The error for a block that must be there, at `at`, and is not: for whoever reads below the
-/// durable watermark.
+/// The error for a block that must be there, at `at`, and is not: for the thread that reads below
+/// the durable watermark.
 pub fn damage(source: &dyn LogSource, at: Stamp, what: String) -> TailError {
     let (file, offset) = source.locate(at);
     TailError::Damage { file, offset, at, what }
@@ -193,7 +193,7 @@ fn judge(source: &dyn LogSource, tail: Tail, at: Stamp, why: BlockError, waterma
         let what = format!("{why}; a whole block at {block} proves that the log was durable beyond this place");
         return Err(damage(source, at, what));
     }
-    // A transaction of which a block is missing is torn as a whole.
+    // A transaction with a missing block is torn as a whole.
     let half = (tail.end < at).then_some(at);
     let cut = behind.written_to.or(half).map(|end| Torn { at: tail.end, bytes: end.since(tail.end), why });
     Ok(Tail { cut, blocks_end: at, ..tail })

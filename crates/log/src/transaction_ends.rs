@@ -3,7 +3,7 @@
 //! A transaction that is longer than one block is a row of blocks, all but the last marked
 //! "continued". How far a log is filled, durable or replayed is told block by block, and so may lie
 //! within such a transaction; what readers see, what clients are told, and where a log is cut never
-//! does. Whoever passes from the one to the other asks here for the last end of a transaction at or
+//! does. To pass from the one to the other, ask here for the last end of a transaction at or
 //! below a stamp.
 //!
 //! Not every end is entered: about one for each 16 KiB of log, and the last of each batch, so that

@@ -505,7 +505,7 @@ fn a_crash_at_every_operation_loses_nothing_acknowledged() {
                 let image = medium.image(&mut random);
                 let end = check(&image, setting, &mut story, &context);
                 if at % 3 == 0 {
-                    // It goes on from there, crashes again, and still nothing is lost.
+                    // It continues from there, crashes again, and still nothing is lost.
                     let so_far = image.operations();
                     image.state.lock().unwrap().fault = Some((so_far + 1 + random.below(60), Fault::Crash));
                     write(&image, setting, end, &mut random, &mut story);
@@ -627,7 +627,7 @@ fn a_crash_at_every_operation_of_a_cut_leaves_it_undone_or_done() {
             match done {
                 Ok(()) => assert_eq!((found.end, found.cut), (at, None)),
                 // With several streams some may be cut already; then the cut is done once more (by
-                // whoever wanted it).
+                // its caller).
                 Err(StoreError::Io { .. }) => assert!(found.end >= at && found.end <= end, "crash {crash}: {found:?}"),
                 Err(error) => panic!("{error}"),
             }
@@ -755,8 +755,8 @@ impl Tails {
         tails
     }
 
-    /// In which each stream keeps so many blocks of its tail, and, if `torn`, the beginning of the
-    /// next.
+    /// In which each stream keeps this many blocks of its tail, and, if `torn`, the beginning of
+    /// the next.
     fn keeping(&self, kept: &[usize], torn: bool) -> FaultyMedium {
         let image = self.medium.left();
         for (stream, (kept, blocks)) in kept.iter().zip(&self.blocks).enumerate() {

@@ -325,7 +325,7 @@ fn a_log_can_be_looked_at_while_it_is_written() {
                         }
                     });
                 }
-                // Old segments go meanwhile, as they do behind a checkpoint.
+                // Old segments go in the meantime, as they do behind a checkpoint.
                 let store = store.clone();
                 scope.spawn(move || {
                     while !stop.load(Ordering::Relaxed) {

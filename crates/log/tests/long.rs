@@ -284,7 +284,7 @@ fn persistence(directory: &Path) -> PersistenceConfig {
     }
 }
 
-/// The same with a buffer in persistent memory, of which a part is in the segments and a part is
+/// The same with a buffer in persistent memory, a part is in the segments and a part is
 /// not; and one that is whole, but in part only in the buffer, is there.
 #[test]
 fn one_in_persistent_memory_is_there_or_not() {

@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
+use freshet_base::{ClusterId, Fid, Rid, Stamp, Term, words::Registered};
 use freshet_log::{
     AcceptError, Block, BlockBuilder, BlockError, BlockKind, Log, LogConfig, LogStore, ReadError, Receiver, RecordKind,
     StoreConfig,
@@ -26,7 +26,7 @@ fn block(at: Stamp, term: u32) -> Vec<u8> {
     builder.finish(at, Term(term), BlockKind::Redo).to_vec()
 }
 
-/// Whoever writes from outside, through the file.
+/// A process that writes from outside, through the file.
 struct Remote {
     file: File,
     offset: u64,
@@ -122,7 +122,7 @@ fn nobody_can_cut_the_memory_off() {
     assert!(remote.file.set_len(0).is_err() && remote.file.set_len(2 * RING).is_err());
 }
 
-/// Readers go on while the memory moves; whoever still writes to the old one writes nowhere.
+/// Readers go on while the memory moves; a thread that still writes to the old one writes nowhere.
 #[test]
 fn a_deposed_writer_writes_nowhere() {
     let (log, mut receiver) = open();

@@ -1,4 +1,5 @@
-//! Segments on a medium: what is wrong with them is told by name, and a log goes on where it ended.
+//! Segments on a medium: what is wrong with them is told by name, and a log continues where it
+//! ended.
 
 use std::{
     collections::BTreeSet,
@@ -241,7 +242,7 @@ fn a_log_and_a_saved_tail_can_be_looked_at() {
     let tail: Vec<Finding> = Inspection::open(&saved).unwrap().map(Result::unwrap).collect();
     assert_eq!(tail[..4], findings[3..7]);
     assert_eq!(tail[4..], [Finding::End { at: to }]);
-    // Inspection goes on behind a bad place.
+    // Inspection continues behind a bad place.
     damage(&segment(&log, 0), 4096 + 208 * 2 + 100, 0);
     let findings: Vec<Finding> = Inspection::open(&log).unwrap().map(Result::unwrap).collect();
     assert_eq!(findings.len() as u64, end / 208 + 1);
@@ -324,8 +325,8 @@ impl Medium for SlowToMake {
     }
 }
 
-/// Whoever opens the log after it was closed has it for himself: a segment that was still being
-/// made would come in place of one that he has written to by then.
+/// A process that opens the log after it was closed has it for itself: a segment that was still
+/// being made would come in place of one that he has written to by then.
 #[test]
 fn a_closed_log_makes_no_segments_any_more() {
     let medium = Arc::new(SlowToMake::default());

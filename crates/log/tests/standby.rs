@@ -61,7 +61,7 @@ fn a_stream_of_bytes_becomes_a_log() {
         });
         let (log, reader) = (&log, log.reader());
         scope.spawn(move || {
-            // Replays as it comes, and reads old parts meanwhile.
+            // Replays as it comes, and reads old parts in the meantime.
             let mut at = Stamp(0);
             while at < END {
                 let to = log.received().wait(at.plus(208), None).unwrap();

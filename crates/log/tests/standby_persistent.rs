@@ -7,7 +7,7 @@ mod stores;
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc, thread, time::Duration};
 
-use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
+use freshet_base::{Fid, NodeId, Rid, Stamp, Term, words::Registered};
 use freshet_log::{
     AcceptError, Block, BlockBuilder, BlockError, BlockKind, GroupCommitKind, Log, LogConfig, LogStore, Nudge,
     Persistence, ReceiveConfig, Receiver, RecordKind, SegmentStore,
@@ -347,8 +347,8 @@ fn commit(log: &Log, count: usize, term: u32) -> Stamp {
     end
 }
 
-/// It goes on as a primary in the same memory, without a restart, and then is a standby again, and
-/// a primary by a restart.
+/// It continues as a primary in the same memory, without a restart, and then is a standby again,
+/// and a primary by a restart.
 #[test]
 fn a_standby_becomes_a_primary_in_the_same_memory_and_back() {
     for group_commit in [GroupCommitKind::Pipelined, GroupCommitKind::Passive(Nudge::Membarrier)] {
@@ -386,8 +386,8 @@ fn a_standby_becomes_a_primary_in_the_same_memory_and_back() {
     }
 }
 
-/// The delay is what it says, for whoever persists: the time of the bytes, divided among the
-/// threads.
+/// The delay is what it says, for the thread that persists: the time of the bytes, divided among
+/// the threads.
 #[test]
 fn the_delay_is_waited_for_by_the_length() {
     let directory = tempfile::tempdir().unwrap();

@@ -228,7 +228,7 @@ fn a_waiting_client_does_not_wait_for_the_interval() {
     log.close().unwrap();
 }
 
-/// Whoever is told that a block is durable while the log is being closed finds it afterwards,
+/// A thread that is told that a block is durable while the log is being closed finds it afterwards,
 /// however the two meet.
 #[test]
 fn nothing_is_acknowledged_by_a_close_that_was_not_flushed() {
@@ -334,8 +334,8 @@ fn what_is_kept_of_several_streams_can_be_read_after_older_segments_went() {
     assert!(matches!(store.read(Stamp(0), &mut [0; 32]), Err(StoreError::Gone { .. })));
 }
 
-/// A block in a stream whose group commit sleeps becomes durable by itself, whoever wrote it, and
-/// though nobody waits for it.
+/// A block in a stream whose group commit sleeps becomes durable by itself, whichever thread wrote
+/// it, and though nobody waits for it.
 #[test]
 fn every_stream_that_gets_a_block_wakes_up() {
     let store = LogStore::of((0..3).map(|_| SegmentStore::in_memory(CONFIG)).collect());

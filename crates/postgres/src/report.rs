@@ -133,6 +133,8 @@ struct Fields {
     context: Option<String>,
     column: Option<String>,
     data_type: Option<String>,
+    schema: Option<String>,
+    table: Option<String>,
     constraint: Option<String>,
 }
 
@@ -150,6 +152,8 @@ impl Report {
             context: None,
             column: None,
             data_type: None,
+            schema: None,
+            table: None,
             constraint: None,
         }))
     }
@@ -203,6 +207,13 @@ impl Report {
     #[must_use]
     pub fn context(mut self, context: impl Into<String>) -> Self {
         self.0.context = Some(context.into());
+        self
+    }
+
+    /// The table that it is about: its schema and its name.
+    #[must_use]
+    pub fn table(mut self, schema: impl Into<String>, name: impl Into<String>) -> Self {
+        (self.0.schema, self.0.table) = (Some(schema.into()), Some(name.into()));
         self
     }
 
@@ -266,6 +277,8 @@ impl Report {
             (b'D', &fields.detail),
             (b'H', &fields.hint),
             (b'W', &fields.context),
+            (b's', &fields.schema),
+            (b't', &fields.table),
             (b'c', &fields.column),
             (b'd', &fields.data_type),
             (b'n', &fields.constraint),

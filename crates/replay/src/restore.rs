@@ -29,8 +29,8 @@ use crate::{
 
 /// Where a restart puts what it finds.
 pub trait Target: Sync {
-    /// Puts the address of a record where readers find it; the larger one wins. Returns `false` when
-    /// its record id is impossible.
+    /// Puts the address of a record where readers find it; the larger one wins. Returns `false`
+    /// when its record id is impossible.
     fn store(&self, guard: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> bool;
 
     /// The log says that a record was deleted at `tombstone`. Returns whether that is the last word

@@ -233,6 +233,8 @@ pub struct Report {
     pub hint: Option<Text>,
     /// Where in the statement, in characters, from 1.
     pub position: Option<u32>,
+    /// The schema and the name of the table concerned.
+    pub table: Option<(Text, Text)>,
     /// The column concerned.
     pub column: Option<Text>,
     /// The type concerned.
@@ -255,6 +257,7 @@ impl SqlError {
             detail: None,
             hint: None,
             position: None,
+            table: None,
             column: None,
             data_type: None,
             constraint: None,
@@ -285,6 +288,13 @@ impl SqlError {
     #[must_use]
     pub fn with_position(mut self, position: u32) -> Self {
         self.0.position = Some(position);
+        self
+    }
+
+    /// The same with the table that it concerns: its schema and its name.
+    #[must_use]
+    pub fn with_table(mut self, schema: impl Into<Text>, name: impl Into<Text>) -> Self {
+        self.0.table = Some((schema.into(), name.into()));
         self
     }
 

@@ -35,7 +35,7 @@ pub struct ArchiveConfig {
     pub node: String,
     /// A file with a token of that node, if it is on another machine or another user's.
     pub token_file: Option<PathBuf>,
-    /// For an archive: other nodes, one of which may be primary later.
+    /// For an archive: other nodes; one of them may be primary later.
     pub peers: Vec<String>,
     /// For an archive: size of the buffer that the log goes through, in bytes, a power of two; no
     /// smaller than the primary's.
@@ -58,7 +58,7 @@ impl ArchiveConfig {
 /// What a backup holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackedUp {
-    /// The moment of which it is a picture.
+    /// The moment that it shows.
     pub at: Stamp,
     /// How many rows there are.
     pub rows: u64,
@@ -79,7 +79,7 @@ pub fn backup(config: &ArchiveConfig) -> Result<BackedUp, StartError> {
 
 fn backup_onto(ground: &Ground, settings: &NodeConfig, config: &ArchiveConfig) -> Result<BackedUp, StartError> {
     let begun = |_: &Manifest, history: freshet_cluster::term::TermHistory| {
-        // An archive's own history goes on from an earlier backup.
+        // An archive's own history continues from an earlier backup.
         let unused = ground.store.as_ref().is_none_or(|store| store.extent().is_none());
         let adopted = if unused { ground.terms.adopt(ground.cluster, history) } else { Ok(()) };
         adopted.map_err(|cause| cause.to_string())
@@ -106,7 +106,7 @@ impl std::fmt::Debug for Archive {
 }
 
 impl Archive {
-    /// Goes on with the archive in a directory, or begins one with a backup.
+    /// Continues with the archive in a directory, or begins one with a backup.
     ///
     /// # Errors
     /// [`StartError`]. That the primary cannot be reached is none, but for the first backup: it is

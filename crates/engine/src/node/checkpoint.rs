@@ -3,8 +3,8 @@
 //! One thread, the manager, decides when; it starts one checkpointer for each device. For each
 //! table the checkpointers take batches of the primary index in key order from one shared place,
 //! read the newest committed versions, and write them to the files of their own device, block by
-//! block. They hold a snapshot only for a batch at a time, so versions are reclaimed meanwhile, and
-//! they work no more than a share of the time.
+//! block. They hold a snapshot only for a batch at a time, so versions are reclaimed in the
+//! meantime, and they work no more than a share of the time.
 //!
 //! | step | what |
 //! |---|---|
@@ -67,7 +67,7 @@ pub enum CheckpointKind {
     Consistent,
 }
 
-/// Why there is no new checkpoint. The node goes on, and so does the one before.
+/// Why there is no new checkpoint. The node continues, and so does the one before.
 #[derive(Debug, Error)]
 pub enum CheckpointFailure {
     /// A file could not be written.
@@ -206,7 +206,7 @@ impl Checkpointing {
     /// be [opened](Self::open).
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why none exists.
     pub fn now(&self, kind: CheckpointKind) -> Result<Manifest, String> {
         let mut orders = lock(&self.orders);
         orders.asked += 1;
@@ -317,7 +317,7 @@ impl Checkpointing {
                         "a checkpoint is installed"
                     );
                     if kind == CheckpointKind::Consistent {
-                        // Whoever asked for it is about to open it.
+                        // The caller is about to open it.
                         lock(&self.held).push((manifest.start(), Instant::now()));
                     }
                     if let Err(cause) = self.clean_up(&manifest) {
@@ -376,7 +376,7 @@ impl Checkpointing {
         let mut tables = Vec::new();
         for table in ground.core.catalog.tables_at(start) {
             // The catalog, which is first, always as it was at the start: there is a description of
-            // every table of which the checkpoint or the log since then has records.
+            // every table that has records in the checkpoint or in the log since then.
             let snapshot = kept.as_ref().map(|_| start);
             let walk = Walk::new(&table, start, snapshot);
             let parts: Vec<_> = std::thread::scope(|scope| {

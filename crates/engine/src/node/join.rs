@@ -37,7 +37,7 @@ use super::{
 /// How long the other node may be silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Gives this node's checkpoints to whoever asks.
+/// Gives this node's checkpoints to the nodes that ask.
 pub(super) struct CheckpointDoor {
     pub checkpointing: Arc<Checkpointing>,
     pub cluster: ClusterId,

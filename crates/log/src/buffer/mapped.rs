@@ -1,5 +1,5 @@
 //! A file mapped into memory as words that are shared with others: with the kernel, and with
-//! whoever else has mapped the file.
+//! every other process that has mapped the file.
 
 use std::{
     fs::File,
@@ -29,8 +29,8 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Maps `length` bytes of `file`, which has at least so many and never gets fewer, with `flags`
-    /// of `mmap(2)` that say that the mapping is shared.
+    /// Maps `length` bytes of `file`, which has at least this many and never gets fewer, with
+    /// `flags` of `mmap(2)` that say that the mapping is shared.
     pub(crate) fn of(file: File, length: usize, flags: i32) -> Result<Self, (File, io::Error)> {
         assert!(length > 0 && length.is_multiple_of(4096));
         // SAFETY: a new mapping at an address that the kernel chooses; the file has this length.
@@ -72,7 +72,7 @@ impl Mapped {
 
     /// Maps the file of `other` over this mapping's addresses: what others have mapped is no longer
     /// this memory. The descriptor keeps its number and names the new file. `other` has the same
-    /// length and, wherever somebody may look meanwhile, the same bytes.
+    /// length and, wherever somebody may look in the meantime, the same bytes.
     ///
     /// # Errors
     /// What the system says; nothing has changed then.
@@ -85,7 +85,7 @@ impl Mapped {
         }
         let flags = other.flags | libc::MAP_FIXED;
         // SAFETY: the addresses are our own mapping's, whose users see the same bytes before and
-        // after, all at once: the kernel makes whoever comes in between wait.
+        // after, all at once: the kernel makes a thread that comes in between wait.
         let at =
             unsafe { libc::mmap(self.words.as_ptr().cast(), self.length, PROTECTION, flags, self.file.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED {

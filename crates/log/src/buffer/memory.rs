@@ -3,13 +3,13 @@
 //! # Access protocol
 //!
 //! The memory is words of eight bytes, and every copy moves whole words
-//! (`freshet_base::words`), so that it may race with another: whoever may (an
-//! optimistic reader) checks afterwards, by the protocol of its caller.
+//! (`freshet_base::words`), so that it may race with another: an optimistic reader checks
+//! afterwards, by the protocol of its caller.
 //! What a word-wise copy costs over `memcpy` is a few nanoseconds per block.
 //!
 //! Two doors lead around the atomics, all for the kernel's sake:
 //! [`Memory::slices`] lends the bytes for writing them to a file, under the
-//! promise that nobody writes there meanwhile; [`Memory::raw`] names the memory
+//! promise that nobody writes there in the meantime; [`Memory::raw`] names the memory
 //! to a writer outside the abstract machine (a network card), which is bound by
 //! no aliasing rule, and against which atomic loads are what volatile loads are
 //! against a device.
@@ -116,8 +116,8 @@ impl Memory {
     }
 
     /// Copies `from` to byte `at`. Several threads may store at once as long as their words differ.
-    /// Published by whoever owns the range (a bound cleared, a watermark advanced), and checked by
-    /// optimistic readers through the fences of the ring.
+    /// Published by the thread that owns the range (a bound cleared, a watermark advanced), and
+    /// checked by optimistic readers through the fences of the ring.
     #[inline]
     pub(crate) fn store(&self, at: usize, from: &[u8]) {
         words::store(self.words(), at, from);

@@ -2,7 +2,7 @@
 //!
 //! Virtual byte `x` lives at `x mod capacity`. Workers copy their blocks into
 //! it (on a standby, the receiver what the primary sent), the group commit
-//! writes them out from it, and whoever wants recent bytes copies them out
+//! writes them out from it, and a thread that wants recent bytes copies them out
 //! while the ring is being reused (Query Fresh, section 3.4.3: readers must
 //! check that the range they copied was still valid).
 //!
@@ -21,9 +21,9 @@
 //! saw `end <= released + capacity`, and before `filled` covers it.
 //!
 //! Lending. [`LogBuffer::lend`] gives slices of a range to a flusher; there is one for each stream.
-//! Nobody writes there meanwhile: below `filled` nothing is written again before `released` passes
-//! it, and `released` is clamped to what every flusher said it is done with ([`Flusher::done`],
-//! which needs the flusher mutably, as the loan does).
+//! Nobody writes there in the meantime: below `filled` nothing is written again before `released`
+//! passes it, and `released` is clamped to what every flusher said it is done with
+//! ([`Flusher::done`], which needs the flusher mutably, as the loan does).
 //!
 //! Reading. Copy, fence A (acquire), then check that the range was not overwritten: the writer of
 //! the next lap at `x + capacity` moved `frontier` beyond `x + capacity` and saw `released > x`
@@ -153,7 +153,7 @@ impl LogBuffer {
 
     /// Sets the frontier back to `at`, where workers go on: some of what was claimed above never
     /// came. What that may have overwritten counts as overwritten for good. Nobody writes
-    /// meanwhile.
+    /// in the meantime.
     pub(crate) fn restart(&self, at: Stamp) {
         let reached = self.frontier.load(Ordering::Acquire);
         self.floor.fetch_max(reached.saturating_sub(self.capacity()), Ordering::AcqRel);
@@ -257,7 +257,7 @@ impl LogBuffer {
     }
 
     /// Copies `[at, at + into.len())` out, if it was all filled and none of it overwritten
-    /// meanwhile.
+    /// in the meantime.
     pub fn read(&self, at: Stamp, into: &mut [u8]) -> RingRead {
         let length = into.len() as u64;
         let Some(end) = at.0.checked_add(length) else { return RingRead::Beyond };
@@ -286,14 +286,15 @@ impl LogBuffer {
         if same && (self.released.get() <= at || kept) { RingRead::Copied } else { RingRead::Overwritten }
     }
 
-    /// A block's header at `at`, for whoever has just put it there and is the only one who writes.
+    /// A block's header at `at`, for the thread that has just put it there and is the only one who
+    /// writes.
     pub(crate) fn own_header(&self, at: Stamp) -> [u8; BLOCK_HEADER] {
         let mut header = [0; BLOCK_HEADER];
         self.own_bytes(at, &mut header);
         header
     }
 
-    /// What lies at `at`, filled or not, for whoever decides whether it is.
+    /// What lies at `at`, filled or not, for the thread that decides whether it is.
     pub(crate) fn own_bytes(&self, at: Stamp, into: &mut [u8]) {
         let [(place, first), (rest, _)] = self.pieces(at, into.len() as u64);
         let (head, tail) = into.split_at_mut(first);
@@ -360,7 +361,7 @@ impl LogBuffer {
         // What comes in place of the cut bytes is not written out yet, so it may not be
         // overwritten.
         self.released.cut(at);
-        // Release half: pairs with the acquire in `read`; whoever sees this generation sees
+        // Release half: pairs with the acquire in `read`; a thread that sees this generation sees
         // `filled` cut.
         self.generation.fetch_add(1, Ordering::AcqRel);
     }

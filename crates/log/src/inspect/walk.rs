@@ -19,7 +19,7 @@ pub(super) enum Step {
         time: Option<u64>,
         records: Vec<(Stamp, RecordHeader)>,
     },
-    /// No block; the walk goes on behind it.
+    /// No block; the walk continues behind it.
     Bad { at: Stamp, why: BlockError },
     /// Nothing but zeros comes.
     End { at: Stamp },

@@ -156,7 +156,7 @@ impl PersistentBuffer {
     /// Where in the file the ring begins.
     pub(crate) const RING: usize = HEADER;
 
-    /// Makes the buffer for a log that goes on at `start`, up to which the segments have
+    /// Makes the buffer for a log that continues at `start`, up to which the segments have
     /// everything. What was in the file must have been [recovered](recover_buffer) before.
     pub(crate) fn create(
         config: &PersistenceConfig,
@@ -198,11 +198,12 @@ impl PersistentBuffer {
         Ok(Arc::new(this))
     }
 
-    /// Moves the buffer to a new file, which takes the old one's place: whoever else has mapped
-    /// that writes nowhere from now on. Those words of the ring that `keep` refuses are zero then.
-    /// Nobody in this process writes to the ring meanwhile; a crash finds one file or the other.
+    /// Moves the buffer to a new file, which takes the old one's place: another process that has
+    /// mapped that writes nowhere from now on. Those words of the ring that `keep` refuses are zero
+    /// then. Nobody in this process writes to the ring in the meantime; a crash finds one file or
+    /// the other.
     pub(crate) fn renew(&self, keep: &dyn Fn(usize) -> bool) -> io::Result<()> {
-        // No slot is written meanwhile.
+        // No slot is written in the meantime.
         let _slots = self.slots();
         let unfinished = unfinished(&self.path);
         remove(&unfinished)?;

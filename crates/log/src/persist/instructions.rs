@@ -95,7 +95,7 @@ pub(crate) fn fence() {
 
 /// How long one processor takes to write a KiB around its caches, in memory that is large enough
 /// not to stay there: what Query Fresh (section 4.2) takes for the time that memory needs to become
-/// durable, where there is none that is. Takes some milliseconds.
+/// durable, where there is no such memory. Takes some milliseconds.
 pub fn time_around_cache() -> Duration {
     const WORDS: usize = 1 << 20;
     let memory: Vec<AtomicU64> = (0..WORDS as u64).map(AtomicU64::new).collect();
@@ -108,7 +108,7 @@ pub fn time_around_cache() -> Duration {
         fence();
         begun.elapsed()
     };
-    // The quickest: others may have had the processor meanwhile.
+    // The quickest: others may have had the processor in the meantime.
     let best = (0..8).map(round).min().expect("there were some");
     best / (WORDS * 8 / 1024) as u32
 }
@@ -143,7 +143,7 @@ impl Delay {
     }
 
     /// Waits as long as `bytes` that were written take. Bounded by that time; costs a comparison
-    /// when there is none.
+    /// when none exists.
     #[inline]
     pub(crate) fn wait(self, bytes: usize) {
         if self.each | self.byte != 0 {

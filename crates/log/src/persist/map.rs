@@ -127,12 +127,12 @@ impl Lines for Mapping {
         if self.method == Method::NonTemporal {
             for (place, word) in place.iter().zip(words) {
                 // SAFETY: inside the mapping, aligned, and an atomic to all who may read it
-                // meanwhile.
+                // in the meantime.
                 unsafe { instructions::store_around(place.as_ptr(), u64::from_ne_bytes(*word)) };
             }
         } else {
             for (place, word) in place.iter().zip(words) {
-                // Relaxed: published by whoever owns the range, as in `buffer::Memory`.
+                // Relaxed: published by the thread that owns the range, as in `buffer::Memory`.
                 place.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
             }
         }

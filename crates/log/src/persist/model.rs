@@ -48,7 +48,7 @@ pub(super) struct Model {
 /// What may be found of the memory: its lines.
 pub(super) type Image = BTreeMap<usize, [u64; WORDS]>;
 
-/// Of so many images at most, each is looked at; of more, a sample.
+/// Of this many images at most, each is looked at; of more, a sample.
 const IMAGES: usize = 4096;
 
 impl Model {
@@ -167,7 +167,7 @@ fn at_every_crash(forget: Forget, work: impl Fn(&Model), check: impl Fn(&Model, 
     at_every_crash_sampled(forget, IMAGES, work, check);
 }
 
-/// The same with at most so many memories after each crash.
+/// The same with at most this many memories after each crash.
 pub(super) fn at_every_crash_sampled(
     forget: Forget,
     most: usize,

@@ -43,7 +43,7 @@ impl SegmentStore {
     }
 
     /// Takes back everything at or above `at`, which becomes the end. Durable when this returns.
-    /// Nobody appends meanwhile.
+    /// Nobody appends in the meantime.
     ///
     /// # Errors
     /// [`StoreError`]; opening the log again completes the cut.

@@ -293,7 +293,7 @@ impl SegmentStore {
         error
     }
 
-    /// Says where the log ends and appending goes on, and makes the segment for it. An empty log
+    /// Says where the log ends and appending continues, and makes the segment for it. An empty log
     /// may begin anywhere.
     ///
     /// # Errors
@@ -456,8 +456,8 @@ impl SegmentStore {
         }
     }
 
-    /// Waits for a segment that is being made ahead of need: whoever opens this log next must not
-    /// find it being replaced.
+    /// Waits for a segment that is being made ahead of need: the process that opens this log next
+    /// must not find it being replaced.
     pub(crate) fn finish(&self) {
         self.shared.finish_preparing();
         self.shared.room.end(false);
@@ -617,7 +617,7 @@ fn patiently<T>(look: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreErro
     }
 }
 
-/// The file that says how far the log is durable; none when there is none.
+/// The file that says how far the log is durable; none when none exists.
 fn open_mark(medium: &dyn Medium, names: &[String]) -> Result<Option<Mark>, StoreError> {
     if !names.iter().any(|name| name == MARK_NAME) {
         return Ok(None);

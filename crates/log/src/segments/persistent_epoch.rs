@@ -43,7 +43,7 @@ fn said_by(slots: &Slots<2>) -> PersistentEpoch {
     PersistentEpoch { epoch, end: Stamp(end) }
 }
 
-/// What the file on `medium` says; none when there is none.
+/// What the file on `medium` says; none when none exists.
 pub(crate) fn look_at_epoch(medium: &dyn Medium) -> Result<Option<PersistentEpoch>, StoreError> {
     let look = || Ok(if is_there(medium)? { Some(said_by(&open(medium)?)) } else { None });
     patiently(look)
@@ -54,7 +54,7 @@ impl SegmentStore {
         Ok(PersistentEpochFile { slots: open(&*self.shared.medium)?, store: self.clone() })
     }
 
-    /// What the file says; none when there is none.
+    /// What the file says; none when none exists.
     pub(crate) fn persistent_epoch(&self) -> Result<Option<PersistentEpoch>, StoreError> {
         if !is_there(&*self.shared.medium)? {
             return Ok(None);
@@ -69,7 +69,7 @@ impl SegmentStore {
         file.persist(said_by(&file.slots))
     }
 
-    /// Makes the file anew, durably.
+    /// Makes the file again, durably.
     pub(crate) fn begin_epochs(&self, first: PersistentEpoch) -> Result<PersistentEpochFile, StoreError> {
         let bytes = Slots::first(&[first.epoch, first.end.0]);
         let made = self.shared.medium.create(NAME, SLOTS_FILE, &bytes);

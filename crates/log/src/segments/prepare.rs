@@ -30,8 +30,8 @@ impl Preparer {
     pub(super) fn finish(&self) {
         let at_work = lock(&self.at_work).take();
         if let Some(thread) = at_work {
-            // It does not panic; if it did, the segment is missing and will be made by whoever
-            // needs it.
+            // It does not panic; if it did, the segment is missing and will be made by the thread
+            // that needs it.
             let _ = thread.join();
         }
     }
@@ -39,7 +39,7 @@ impl Preparer {
 
 impl Drop for Preparer {
     fn drop(&mut self) {
-        // The thread holds the store, so whoever drops the last reference may be that thread
+        // The thread holds the store, so the last reference may be dropped by that thread
         // itself.
         let at_work = lock(&self.at_work).take();
         if let Some(thread) = at_work
@@ -51,7 +51,7 @@ impl Drop for Preparer {
 }
 
 /// Starts making the segment at `start`, unless it is there or being made. A failure is not told
-/// here: whoever needs the segment tries again and then tells.
+/// here: a thread that needs the segment tries again and then tells.
 pub(super) fn ahead(shared: &Arc<Shared>, start: u64) {
     let size = shared.config.segment_size;
     let wanted = || shared.segments.read().is_ok_and(|segments| segments.end(size) == start);
@@ -81,6 +81,6 @@ pub(super) fn ahead(shared: &Arc<Shared>, start: u64) {
             Ok(()) => {}
         }
     };
-    // Without a thread, whoever needs the segment makes it.
+    // If no thread can be had, the caller that needs the segment makes it.
     *at_work = thread::Builder::new().name("log-prepare".to_owned()).spawn(work).ok();
 }

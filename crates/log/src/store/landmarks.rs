@@ -1,8 +1,8 @@
 //! Where stamps lie in a stream.
 //!
 //! Every 16 KiB or so of a stream one block's stamp and position are remembered; from there one
-//! goes from header to header. That is one entry of 16 bytes for a thousandth of the log. Whoever
-//! writes blocks or walks over them at restart enters landmarks; their order does not matter.
+//! goes from header to header. That is one entry of 16 bytes for a thousandth of the log. A thread
+//! that writes blocks or walks over them at restart enters landmarks; their order does not matter.
 
 use std::{
     collections::BTreeMap,

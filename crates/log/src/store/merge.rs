@@ -8,9 +8,9 @@ use crate::{
     segments::{SegmentStore, StoreError},
 };
 
-/// How much of a stream is read at once by whoever only looks for a place.
+/// How much of a stream is read at once to look for a place.
 const GLANCE: usize = 16 << 10;
-/// And by whoever reads on.
+/// And to read on.
 const STRETCH: usize = 256 << 10;
 
 /// A place in one stream, at the start of a block.

@@ -72,7 +72,7 @@ impl LogStore {
     /// A log whose streams are kept in `stores`, in this order.
     ///
     /// # Panics
-    /// When there is none, or more than [`crate::block::MAX_STREAMS`].
+    /// When none exists, or more than [`crate::block::MAX_STREAMS`].
     pub fn of(stores: Vec<SegmentStore>) -> Self {
         assert!(
             !stores.is_empty() && stores.len() <= crate::block::MAX_STREAMS,
@@ -216,7 +216,7 @@ impl LogStore {
         self.settle_blocks(true)
     }
 
-    /// Says where the log ends and appending goes on. An empty log may begin anywhere.
+    /// Says where the log ends and appending continues. An empty log may begin anywhere.
     ///
     /// # Errors
     /// [`StoreError`] when a segment or a watermark file cannot be made.
@@ -255,7 +255,7 @@ impl LogStore {
     }
 
     /// Takes back everything at or above `at`, in every stream. Durable when this returns. Nobody
-    /// appends meanwhile.
+    /// appends in the meantime.
     ///
     /// # Errors
     /// [`StoreError`]; after opening the log again it must be cut once more.
@@ -359,7 +359,7 @@ impl LogStore {
         match self.alone() {
             Some(store) => store.read(at, into),
             None => match self.merged_read(at, into) {
-                // The way to that place began in a segment that was removed meanwhile; now it
+                // The way to that place began in a segment that was removed in the meantime; now it
                 // begins behind that.
                 Err(StoreError::Gone { .. }) => self.merged_read(at, into),
                 read => read,

@@ -4,7 +4,7 @@
 //! straddle segments, so the first boundary in a segment is looked for: a block shows itself by its
 //! header (in a log of one stream by its stamp too) and proves itself by its checksum. That could
 //! be a row that looks like a block; then the piece before it does not end where this one begins,
-//! which [`LogStore::scan`] notices, and whoever reads goes back to [`LogStore::whole`] streams.
+//! which [`LogStore::scan`] notices, and the reader goes back to [`LogStore::whole`] streams.
 
 use std::ops::ControlFlow;
 

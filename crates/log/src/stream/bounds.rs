@@ -11,9 +11,9 @@
 //! 3. copies its block to `[s, s + length)`,
 //! 4. stores [`NOTHING`] as its bound.
 //!
-//! Whoever wants to know how far the log is filled reads `reserved` first, as `r`, and then all
-//! bounds; the answer is the minimum. It never covers a range that is not filled: take a range at
-//! `s`. If `r <= s`, neither does the answer. If `r > s`, the load of `r` read from the writer's
+//! A thread that wants to know how far the log is filled reads `reserved` first, as `r`, and then
+//! all bounds; the answer is the minimum. It never covers a range that is not filled: take a range
+//! at `s`. If `r <= s`, neither does the answer. If `r > s`, the load of `r` read from the writer's
 //! `fetch_add` or a later one (a release sequence: there are only read-modify-writes), so step 1
 //! happened before the scan, which thus finds `b <= s` or something the writer stored later, which
 //! is after step 4. Since every store of a bound is a release and the scan acquires, the bytes are
@@ -57,7 +57,7 @@ impl Bounds {
 
     /// Takes a slot, if one is free.
     pub(crate) fn claim(&self) -> Option<usize> {
-        // AcqRel: pairs with the release store of whoever had the slot before.
+        // AcqRel: pairs with the release store of the thread that had the slot before.
         self.slots
             .iter()
             .position(|slot| slot.claimed.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok())
@@ -81,7 +81,7 @@ impl Bounds {
         // earlier load by another.
         #[cfg(loom)]
         let bound = reserved.fetch_add(0, Ordering::Relaxed);
-        // Release: whoever reads this bound sees what this writer filled before (acquire in
+        // Release: a thread that reads this bound sees what this writer filled before (acquire in
         // `filled`).
         self.slots[slot].bound.store(bound, Ordering::Release);
         // SeqCst: its release half publishes the bound (acquire of `reserved` in `filled`), and it

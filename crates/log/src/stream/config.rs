@@ -137,7 +137,7 @@ pub enum Nudge {
 pub enum Grouping {
     /// Writer `w` of `n` streams belongs to stream `w mod n`.
     RoundRobin,
-    /// The first so many writers belong to stream 0, the next to stream 1, and so on, round and
+    /// As many writers as this belong to stream 0, the next to stream 1, and so on, round and
     /// round: for workers that are pinned to sockets in this order. At least 1.
     Blocks(usize),
 }

@@ -70,8 +70,8 @@ impl Dirty {
     }
 
     /// By a handler that has fenced: what was seen is durable if it was this thread's, which is
-    /// asked after the look. A writer that has moved to another thread meanwhile says so before it
-    /// leaves another block open.
+    /// asked after the look. A writer that has moved to another thread in the meantime says so
+    /// before it leaves another block open.
     pub(crate) fn clean_own(&self, is_owner: impl FnOnce() -> bool) {
         let seen = self.seen();
         if seen != 0 && is_owner() {

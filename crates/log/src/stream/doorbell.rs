@@ -3,12 +3,12 @@
 //! # Access protocol
 //!
 //! `state` says how deep the one sleeper sleeps. It announces its sleep, then looks once more for
-//! work, then waits. Whoever makes work (a larger `reserved`, a larger `wanted`) does so first and
-//! then looks at `state`. All four accesses are SeqCst, so one of the two sees the other (Dekker),
-//! and a worker that finds the sleeper awake pays one load of a line that rarely changes. Where
-//! what makes the work is stored with less than SeqCst, a SeqCst fence stands between that and the
-//! look at `state`, as one stands between the sleeper's two accesses (a watermark that advances has
-//! it).
+//! work, then waits. A thread that makes work (a larger `reserved`, a larger `wanted`) does so
+//! first and then looks at `state`. All four accesses are SeqCst, so one of the two sees the other
+//! (Dekker), and a worker that finds the sleeper awake pays one load of a line that rarely changes.
+//! Where what makes the work is stored with less than SeqCst, a SeqCst fence stands between that
+//! and the look at `state`, as one stands between the sleeper's two accesses (a watermark that
+//! advances has it).
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl Doorbell {
         Self { state: AtomicU32::new(AWAKE), lock: Mutex::new(()), changed: Condvar::new() }
     }
 
-    /// Wakes the sleeper if it sleeps for lack of work: for whoever made some.
+    /// Wakes the sleeper if it sleeps for lack of work: for the thread that made some.
     #[inline]
     pub(crate) fn ring_if_asleep(&self) {
         Self::in_single_order();
@@ -43,7 +43,7 @@ impl Doorbell {
         }
     }
 
-    /// Wakes the sleeper, also from a nap: for whoever waits for an answer.
+    /// Wakes the sleeper, also from a nap: for the thread that waits for an answer.
     #[inline]
     pub(crate) fn ring(&self) {
         Self::in_single_order();
@@ -66,7 +66,7 @@ impl Doorbell {
     }
 
     /// Sleeps for at most `length`, until somebody rings, unless `urgent` says that there is
-    /// something to do. With `light`, also whoever makes work ends the nap, most likely.
+    /// something to do. With `light`, also a thread that makes work ends the nap, most likely.
     pub(crate) fn nap(&self, length: Duration, light: bool, urgent: impl Fn() -> bool) {
         self.rest(if light { ASLEEP } else { NAPPING }, Some(length), urgent);
     }

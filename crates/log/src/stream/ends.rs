@@ -41,7 +41,7 @@ impl PartitionEnds {
         crosses
     }
 
-    /// The log was cut at `at`. Nobody notes or collects meanwhile.
+    /// The log was cut at `at`. Nobody notes or collects in the meantime.
     pub(crate) fn cut(&self, at: Stamp) {
         for slot in &self.slots {
             // Relaxed: the caller synchronises with those who note.

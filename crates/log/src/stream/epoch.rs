@@ -117,8 +117,9 @@ impl GroupCommit for Epochs {
         Some(if due { Duration::ZERO } else { self.length })
     }
 
-    /// Puts the last epoch that ended below `durable` on record, and returns where it did. Whoever
-    /// comes last (a logger, or the end of the epoch) does so for all; it is the distinguished one.
+    /// Puts the last epoch that ended below `durable` on record, and returns where it did. A thread
+    /// that comes last (a logger, or the end of the epoch) does so for all; it is the distinguished
+    /// one.
     fn tell(&self, durable: Stamp) -> Result<Stamp, LogFailure> {
         let mut progress = self.progress();
         progress.durable = progress.durable.max(durable);

@@ -4,12 +4,12 @@
 //! to its next commit, which will find the stores long done. Until then its *dgsn* is dirty: it
 //! holds the stamp of that block. The log is durable up to the minimum over all dirty stamps (and
 //! over what is not filled yet). A worker that does not come back soon, because it is idle or in a
-//! long transaction, is a straggler: whoever needs to know nudges it.
+//! long transaction, is a straggler: a thread that needs to know nudges it.
 //!
 //! | nudge | how |
 //! |---|---|
 //! | `signal` | the paper's: a signal to the thread; its handler fences and clears the flag |
-//! | `membarrier` | `membarrier(2)`: the kernel runs a barrier on every processor that runs one of our threads; whoever asked clears the flags |
+//! | `membarrier` | `membarrier(2)`: the kernel runs a barrier on every processor that runs one of our threads; a thread that asked clears the flags |
 //!
 //! Either drains what the straggler's processor holds back: interrupts and serialising instructions
 //! do (Intel SDM, volume 3A, section 11.3.1), and a thread that is not running has been switched
@@ -71,7 +71,7 @@ thread_local! {
 }
 
 impl Passive {
-    /// For a log of so many writers.
+    /// For a log of this many writers.
     pub(super) fn new(nudge: Nudge, writers: usize) -> io::Result<Self> {
         match nudge {
             Nudge::Membarrier => membarrier(Membarrier::Register)?,

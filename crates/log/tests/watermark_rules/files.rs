@@ -22,7 +22,7 @@ pub enum Kind {
 pub enum Mutant {
     /// The bound is published when the stamp is known.
     BoundAfterReserve,
-    /// Whoever looks how far the log is filled reads the bounds before `reserved`.
+    /// A thread that looks how far the log is filled reads the bounds before `reserved`.
     BoundsBeforeReserved,
     /// The bound is cleared before the block is there.
     ClearBeforeFill,
@@ -74,7 +74,7 @@ pub struct Files {
 }
 
 /// A block: its stamp, its stream, the life in which it was written, and whether its transaction
-/// goes on.
+/// continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Block {
     stamp: u8,
@@ -121,7 +121,7 @@ enum Phase {
 
 impl Phase {
     /// Whether what comes next need not be a step of its own: nobody else sees that it has come so
-    /// far, or the sooner it goes on the worse.
+    /// far, or the sooner it continues the worse.
     fn prepares(self, logger: usize) -> bool {
         match self {
             Self::Looking(..) | Self::Looked(_) | Self::Ending(_) | Self::WriteEpoch(_) | Self::Announce(_) => true,
@@ -586,7 +586,7 @@ impl Files {
         into.push(((step, 0), next));
     }
 
-    /// What is found when so many blocks of each stream, these notes, and this epoch are left;
+    /// What is found when this many blocks of each stream, these notes, and this epoch are left;
     /// where the log ends. `sync_failed` says that the process has ended because of that.
     fn recover(
         &self,
@@ -660,7 +660,7 @@ impl Files {
                 return Err(format!("half a transaction at the end, {end}"));
             }
         }
-        // It goes on from here.
+        // It continues from here.
         let mut truth = left.truth;
         truth[usize::from(end)..].fill(None);
         let mut files = left.files;

@@ -22,7 +22,7 @@
 //! | `close ..`, `exit` | `Log::close`, `Shared::end`, `Epochs::close`; the end of `GroupCommit::go` |
 //! | `settle`, `copy`, `leave open` | `Reservation::put_persistently`: `Passive::settle`, `LogBuffer::write`, `Passive::leave_open` |
 //! | `nudge ..`, `barrier`, `clean ..` | `Passive::nudge` by `membarrier`; `handler` is that by signal |
-//! | the crash | `store::settle`, or `recover_buffer`, and what goes on behind it |
+//! | the crash | `store::settle`, or `recover_buffer`, and what continues behind it |
 //!
 //! Left out: the ring's room, lengths of blocks, terms, replication. The loom models in
 //! `src/model.rs` have the orderings of single accesses, which are taken for sequentially

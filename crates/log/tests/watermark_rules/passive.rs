@@ -13,7 +13,7 @@ pub enum Mutant {
     /// The minimum is over the workers that are at work: one that has gone away after its block
     /// does not count.
     StragglersIgnored,
-    /// Whoever looks reads the slots first, then the bounds.
+    /// A thread that looks reads the slots first, then the bounds.
     SlotsBeforeBounds,
     /// A worker says that its block is not fenced after it has cleared its bound.
     OpenAfterClear,
@@ -80,7 +80,7 @@ pub struct Left {
     life: u8,
     begin: u8,
     reserved: u8,
-    /// Of which life the block of each stamp is that is durable.
+    /// For each stamp, the life of its block that is durable.
     fenced: [u8; MOST],
     /// And that was copied last.
     copied: [u8; MOST],

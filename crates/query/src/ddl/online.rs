@@ -42,7 +42,7 @@ impl Work<'_, '_, '_> {
             Ok(build) => build,
             Err(cause) => {
                 interrupted()?;
-                return Err(failed(cause, info, table).into());
+                return Err(self.schema().concerning(table, failed(cause, info, table)).into());
             }
         };
         let number = build.number();
@@ -61,7 +61,7 @@ impl Work<'_, '_, '_> {
             }
             Err(cause) => {
                 interrupted()?;
-                return Err(failed(cause, info, table).into());
+                return Err(self.schema().concerning(table, failed(cause, info, table)).into());
             }
         }
         // What is ready is newer than the snapshot.

@@ -136,6 +136,7 @@ impl Work<'_, '_, '_> {
             match asked.and_then(|()| look(record.row, record.rid)) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(error) => {
+                    let error = self.schema().concerning(&info.table, error);
                     failure = Some(error);
                     ControlFlow::Break(())
                 }
@@ -282,10 +283,11 @@ impl Work<'_, '_, '_> {
             batch.ends.push(batch.bytes.len());
             if batch.is_full() { batch.flush() } else { Ok(()) }
         })?;
-        batch.flush()?;
+        batch.flush().map_err(|error| self.schema().concerning(&target.table, error))?;
         for row in own {
             let inserted = self.ddl.transaction.insert(&target.rows, &row);
-            inserted.map(drop).map_err(|cause| not_copied(cause, target, &row))?;
+            let told = |cause| self.schema().concerning(&target.table, not_copied(cause, target, &row));
+            inserted.map(drop).map_err(told)?;
         }
         Ok(())
     }

@@ -30,7 +30,7 @@ use crate::{
     },
     error::{read_error, write_error},
     expression::{Environment, Expression, Source},
-    schema::{TableInfo, privilege},
+    schema::{Table, TableInfo, privilege},
 };
 
 /// Collects the rows of a query.
@@ -141,7 +141,7 @@ impl<'a> Run<'a, '_> {
                     let message =
                         "ON CONFLICT does not support deferrable unique constraints/exclusion constraints as arbiters";
                     let error = SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message);
-                    return Err(error.with_constraint(refused.clone()));
+                    return Err(self.concerning(&info.table, error.with_constraint(refused.clone())));
                 }
             }
             let violated = match inserted {
@@ -355,7 +355,8 @@ impl<'a> Run<'a, '_> {
                 let table = &info.table.name;
                 let message = format!("new row for relation \"{table}\" violates check constraint \"{name}\"");
                 let error = SqlError::new(SqlState::CHECK_VIOLATION, message);
-                return Err(self.with_failing(error, info, constraints, row).with_constraint(name.clone()));
+                let error = self.concerning(&info.table, error.with_constraint(name.clone()));
+                return Err(self.with_failing(error, info, constraints, row));
             }
         }
         Ok(())
@@ -367,7 +368,8 @@ impl<'a> Run<'a, '_> {
         let found = info.index_named(index).and_then(|number| info.table.indexes.get(number));
         let name = found.map_or(index, |found| &found.name);
         let message = format!("duplicate key value violates unique constraint \"{name}\"");
-        let mut error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).with_constraint(name.to_owned());
+        let error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).with_constraint(name.to_owned());
+        let mut error = self.concerning(&info.table, error);
         let number = found.and_then(|found| info.table.indexes.iter().position(|index| index.oid == found.oid));
         let may_see = |number| self.may_see(&info.table, info.columns_of(number));
         if let Some(found) = found.filter(|_| number.is_some_and(may_see)) {
@@ -394,8 +396,16 @@ impl<'a> Run<'a, '_> {
     fn null_in(&self, info: &TableInfo, column: usize, constraints: &Constraints, row: Source<'_>) -> SqlError {
         let (name, table) = (&info.table.columns[column].name, &info.table.name);
         let message = format!("null value in column \"{name}\" of relation \"{table}\" violates not-null constraint");
-        let error = SqlError::new(SqlState::NOT_NULL_VIOLATION, message);
-        self.with_failing(error, info, constraints, row).with_column(name.clone())
+        let error = SqlError::new(SqlState::NOT_NULL_VIOLATION, message).with_column(name.clone());
+        self.with_failing(self.concerning(&info.table, error), info, constraints, row)
+    }
+
+    /// Lets an error that names a column or a constraint say which table has it.
+    pub(super) fn concerning(&self, table: &Table, error: SqlError) -> SqlError {
+        match self.schema {
+            Some(schema) => schema.concerning(table, error),
+            None => error,
+        }
     }
 
     /// Shows a row that fails as PostgreSQL does: a role that may not read the whole table sees the

@@ -398,7 +398,8 @@ impl Run<'_, '_> {
         let message = format!("insert or update on table \"{table}\" violates foreign key constraint \"{name}\"");
         let shown = self.shown(info, &key.columns, wanted);
         let detail = format!("Key{shown} is not present in table \"{}\".", parent.table.name);
-        SqlError::new(SqlState::FOREIGN_KEY_VIOLATION, message).with_detail(detail).with_constraint(name.clone())
+        let error = SqlError::new(SqlState::FOREIGN_KEY_VIOLATION, message).with_detail(detail);
+        self.concerning(&info.table, error.with_constraint(name.clone()))
     }
 
     #[cold]
@@ -409,6 +410,7 @@ impl Run<'_, '_> {
         );
         let shown = self.shown(parent, &key.parent_columns, was);
         let detail = format!("Key{shown} is still referenced from table \"{other}\".");
-        SqlError::new(SqlState::FOREIGN_KEY_VIOLATION, message).with_detail(detail).with_constraint(name.clone())
+        let error = SqlError::new(SqlState::FOREIGN_KEY_VIOLATION, message).with_detail(detail);
+        self.concerning(&child.table, error.with_constraint(name.clone()))
     }
 }

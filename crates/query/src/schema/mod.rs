@@ -279,6 +279,14 @@ impl Schema {
         }
     }
 
+    /// Lets an error that names a column or a constraint say which table has it.
+    pub fn concerning(&self, table: &Table, error: SqlError) -> SqlError {
+        match error.column.is_some() || error.constraint.is_some() {
+            true => error.with_table(self.namespace_name(table.namespace).to_owned(), table.name.clone()),
+            false => error,
+        }
+    }
+
     /// The foreign keys that refer to a table: which table has them, and their numbers there.
     pub fn referring(&self, parent: Oid) -> &[(Oid, usize)] {
         self.referring.get(&parent).map_or(&[], Vec::as_slice)

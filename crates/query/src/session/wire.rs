@@ -201,6 +201,9 @@ pub fn report(error: SqlError) -> Report {
     if let Some(position) = fields.position {
         report = report.position(position);
     }
+    if let Some((schema, name)) = fields.table {
+        report = report.table(schema, name);
+    }
     if let Some(column) = fields.column {
         report = report.column(column);
     }

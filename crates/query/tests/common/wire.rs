@@ -43,6 +43,8 @@ pub enum Part {
     Failed {
         state: String,
         message: String,
+        /// What it concerns: its fields `s`, `t`, `c`, `d` and `n`.
+        concerns: Vec<(char, String)>,
     },
 }
 
@@ -103,7 +105,12 @@ impl fmt::Display for Answer {
                 Part::Done(tag) => write!(out, " {tag};")?,
                 Part::Empty => write!(out, " nothing;")?,
                 Part::Notified { channel, payload } => write!(out, " {channel} says {payload:?}")?,
-                Part::Failed { state, message } => write!(out, " error {state} {message}")?,
+                Part::Failed { state, message, concerns } => {
+                    write!(out, " error {state} {message}")?;
+                    for (field, name) in concerns {
+                        write!(out, " {field}={name}")?;
+                    }
+                }
             }
         }
         write!(out, " {}", self.status)
@@ -324,12 +331,13 @@ impl Body<'_> {
     }
 
     fn error(&mut self) -> Part {
-        let (mut state, mut message) = (String::new(), String::new());
+        let (mut state, mut message, mut concerns) = (String::new(), String::new(), Vec::new());
         loop {
             match self.take() {
-                [0_u8] => return Part::Failed { state, message },
+                [0_u8] => return Part::Failed { state, message, concerns },
                 [b'C'] => state = self.text(),
                 [b'M'] => message = self.text(),
+                [field @ (b's' | b't' | b'c' | b'd' | b'n')] => concerns.push((char::from(field), self.text())),
                 _ => drop(self.text()),
             }
         }

@@ -61,7 +61,7 @@ pub struct LogSettings {
     pub buffer_bytes: usize,
     /// How much log may be uncommitted when a transaction commits, from 65536 on. Beyond that the
     /// transaction waits until standbys, or this node's disk, have caught up; if it is cancelled
-    /// meanwhile, it is rolled back.
+    /// in the meantime, it is rolled back.
     ///
     /// Raise it for slow links to standbys; lower it to keep writers close to what is committed.
     #[arg(id = "log-uncommitted-bytes", long, value_name = "BYTES")]
