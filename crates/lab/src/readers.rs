@@ -46,7 +46,7 @@ use serde::{Deserialize, Serialize};
 /// The input of `tpcc/readers/start`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct StartReaders {
-    /// On so many threads; 0 ends those that run.
+    /// On how many threads; 0 ends those that run.
     pub(crate) threads: u16,
     /// The seed of what they ask for.
     pub(crate) seed: u64,

@@ -2,13 +2,21 @@
 
 use std::{
     fs,
-    io::Cursor,
+    io::{Cursor, Read},
     path::Path,
     process::{Command, Output},
 };
 
 fn freshet(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_freshet-lab")).args(arguments).output().expect("freshet starts")
+}
+
+/// The text of a compressed file.
+fn unpacked(directory: &Path, file: &str) -> String {
+    let packed = fs::read(directory.join(file)).unwrap_or_else(|cause| panic!("{file}: {cause}"));
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut text).unwrap();
+    text
 }
 
 /// Rows of CSV without quoted fields, each with as many fields as the header.
@@ -61,8 +69,15 @@ fn quick_for(seconds: &str, name: &str, directory: &Path, series: &[&str]) -> (S
     let output = freshet(&["experiment", name, "--quick", "--seconds", seconds, "--out", &directory_name]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
+    whole(directory, series)
+}
+
+/// Checks what an experiment has left; returns its summary and its report.
+fn whole(directory: &Path, series: &[&str]) -> (String, String) {
     let read = |file: &str| fs::read_to_string(directory.join(file)).unwrap_or_else(|cause| panic!("{file}: {cause}"));
-    let (data, summary, report) = (read("data.csv"), read("summary.csv"), read("report.md"));
+    // Sentences of the report may be broken anywhere.
+    let report = read("report.md").replace('\n', " ");
+    let (data, summary) = (unpacked(directory, "data.csv.gz"), read("summary.csv"));
     for wanted in series {
         for text in [&data, &summary] {
             assert!(column(&rows(text), "series").contains(wanted), "{wanted} is not in {text}");
@@ -76,6 +91,28 @@ fn quick_for(seconds: &str, name: &str, directory: &Path, series: &[&str]) -> (S
     let ink = pixels.chunks(3).filter(|pixel| *pixel != [255, 255, 255]).count();
     assert!(ink > 5_000 && ink < pixels.len() / 3, "{ink} pixels have ink");
     (summary, report)
+}
+
+/// The names that `experiment list` tells.
+fn listed() -> Vec<String> {
+    let list = String::from_utf8(freshet(&["experiment", "list"]).stdout).unwrap();
+    list.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+#[ignore = "takes 20 minutes: each experiment of each paper, quickly"]
+fn every_experiment_runs_to_its_end() {
+    let scratch = tempfile::tempdir().unwrap();
+    let names = listed();
+    let output = freshet(&["experiment", "all", "--quick", "--out", &scratch.path().to_string_lossy()]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(names.len() > 20 && said.matches("calibration").count() == 1, "{said}");
+    for name in names {
+        let (_, report) = whole(&scratch.path().join(&name), &[]);
+        let told = report.split("## Beside the paper").next().unwrap();
+        assert!(!told.contains("not measured") && !told.contains("NaN"), "{name}: {told}");
+    }
 }
 
 #[test]
@@ -108,7 +145,7 @@ fn freshness_is_measured_over_time_while_a_standby_reads() {
         assert!(utilization > 0.0 && utilization < 1.0, "{series}: {utilization}");
     }
     assert!(of("Logical/all", "utilization").is_nan());
-    let looks = fs::read_to_string(scratch.path().join("series.csv")).unwrap();
+    let looks = unpacked(scratch.path(), "series.csv.gz");
     for series in all {
         // A look each 20 ms for a second, on a machine that may be busy.
         let count = looks.lines().filter(|line| line.starts_with(&format!("1,{series},1,"))).count();
@@ -124,7 +161,7 @@ fn throughput_is_measured_over_time() {
     let rows = rows(&summary);
     assert!(column(&rows, "tps").iter().all(|tps| tps.parse::<f64>().unwrap() > 0.0), "{summary}");
     assert!(report.contains("LogSilo keeps") && report.contains("SiloR keeps"), "{report}");
-    let halves = fs::read_to_string(scratch.path().join("half_seconds.csv")).unwrap();
+    let halves = unpacked(scratch.path(), "half_seconds.csv.gz");
     assert!(halves.starts_with("round,series,workers,seconds,tps,latency_us,checkpointing\n"), "{halves}");
 }
 
@@ -133,12 +170,33 @@ fn what_does_not_exist_is_told() {
     let output = freshet(&["experiment", "query-fresh/figure99"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("there is no experiment \"query-fresh/figure99\""), "{said}");
-    let list = String::from_utf8(freshet(&["experiment", "list"]).stdout).unwrap();
-    for name in ["table1", "figure6", "figure7", "figure8", "figure9", "figure10", "figure11", "figure12", "bootstrap"]
-    {
-        assert!(list.contains(&format!("query-fresh/{name} ")), "{list}");
-    }
-    for name in ["figure1", "figure4", "figure5"] {
-        assert!(list.contains(&format!("silor/{name} ")), "{list}");
+    let of =
+        |paper: &str, figures: &[&str]| figures.iter().map(|figure| format!("{paper}/{figure}")).collect::<Vec<_>>();
+    let expected = [
+        of("query-fresh", &["table1", "figure6", "figure7", "figure8", "figure9", "figure10", "figure11", "figure12"]),
+        of("query-fresh", &["bootstrap"]),
+        of("silor", &["figure1", "figure2", "figure3", "figure4", "figure5", "figure6", "figure7", "recovery"]),
+        of("distributed-logging", &["figure1", "figure4", "figure5", "figure6", "figure7", "figure8"]),
+    ];
+    assert_eq!(listed(), expected.concat());
+}
+
+#[test]
+fn a_crash_shortly_before_a_checkpoint_is_recovered_from() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().to_string_lossy();
+    for what in [["--records", "20000"], ["--warehouses", "1"]] {
+        let mut arguments = vec!["bench", "restart", "--crash", "--json", "--seconds", "0", "--warmup", "0.5", "--dir"];
+        arguments.push(&directory);
+        arguments.extend(what);
+        let output = freshet(&arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let number = |pointer: &str| found.pointer(pointer).and_then(serde_json::Value::as_u64).unwrap();
+        // What was committed is there again: otherwise it would have failed.
+        let (written, complete) = (number("/crashed/written_bytes"), number("/crashed/complete_bytes"));
+        assert!(written as f64 >= complete as f64 * 0.95 && complete > 0, "{found}");
+        assert_eq!(number("/checkpoint/amount"), complete, "{found}");
+        assert!(number("/log/amount") > 0 && number("/crashed/committed") > 0, "{found}");
     }
 }

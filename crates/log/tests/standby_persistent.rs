@@ -7,7 +7,7 @@ mod stores;
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc, thread, time::Duration};
 
-use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
+use freshet_base::{Fid, NodeId, Rid, Stamp, Term, words::Registered};
 use freshet_log::{
     AcceptError, Block, BlockBuilder, BlockError, BlockKind, GroupCommitKind, Log, LogConfig, LogStore, Nudge,
     Persistence, ReceiveConfig, Receiver, RecordKind, SegmentStore,

@@ -21,11 +21,11 @@ use freshet_cluster::{
     term::{Living, TermHistory},
 };
 use freshet_fabric::tcp::Connection;
+use freshet_log::ReadError;
 
 use crate::{
     endpoint::{CallError, call, refuse},
     hop::hop,
-    log_access::LogReadError,
     standby::{SessionError, Standby},
     terms::BeginError,
     wire::{self, Ack, BatchNote, Continue, Hello, Kind, Peer, Purpose, Refusal, Reply, Welcome},
@@ -334,7 +334,7 @@ fn fetch(standby: &Standby, from: &str, term: Term, wanted: &Fetch) -> Result<()
 /// Blocks until everything received is persistent and replayed.
 fn finish(standby: &Standby, patience: Duration) -> Result<Stamp, PromoteError> {
     let shared = &standby.shared;
-    let end = shared.store.received();
+    let end = shared.log.received().get();
     let floor = shared.state().follower.floor();
     if end < floor {
         return Err(PromoteError::Local(format!(
@@ -342,16 +342,11 @@ fn finish(standby: &Standby, patience: Duration) -> Result<Stamp, PromoteError> 
         )));
     }
     let deadline = Instant::now() + patience;
-    let mut persisted = shared.store.persisted();
-    while persisted < end {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(PromoteError::Deadline(patience));
-        }
-        persisted =
-            shared.store.wait_persisted(persisted, left).map_err(|error| PromoteError::Local(error.to_string()))?;
+    let failed = |error: &dyn std::fmt::Display| PromoteError::Local(error.to_string());
+    if !shared.log.wait_persisted(end, Some(deadline)).map_err(|error| failed(&error))? {
+        return Err(PromoteError::Deadline(patience));
     }
-    shared.finish_replay(end).map_err(|error| PromoteError::Local(error.to_string()))?;
+    shared.finish_replay(end).map_err(|error| failed(&error))?;
     Ok(end)
 }
 
@@ -359,7 +354,7 @@ fn finish(standby: &Standby, patience: Duration) -> Result<Stamp, PromoteError> 
 /// ends then: between transactions.
 fn cut_half(standby: &Standby, end: Stamp) -> Result<Stamp, PromoteError> {
     let shared = &standby.shared;
-    let whole = shared.store.transaction_end(end);
+    let whole = shared.log.transaction_end(end);
     if whole < end {
         shared.cut(whole, false).map_err(PromoteError::Local)?;
     }
@@ -374,7 +369,7 @@ pub(crate) fn serve_log(
     partition: u64,
     hello: &Hello,
     log: &Continue,
-    read: impl Fn(Stamp, &mut [u8]) -> Result<(), LogReadError>,
+    read: impl Fn(Stamp, &mut [u8]) -> Result<(), ReadError>,
 ) {
     let agreed = match consider(host, hello.cluster, hello.node, Term(0), log) {
         Ok(agreed) => agreed,
@@ -441,7 +436,7 @@ fn next_piece(
     at: Stamp,
     upto: Stamp,
     partition: u64,
-    read: &impl Fn(Stamp, &mut [u8]) -> Result<(), LogReadError>,
+    read: &impl Fn(Stamp, &mut [u8]) -> Result<(), ReadError>,
 ) -> Result<Option<Vec<u32>>, String> {
     let room = upto.since(at) as usize;
     let mut length = room.min(PIECE);

@@ -238,7 +238,7 @@ impl Node {
     /// What the log of this node waits for, if it lacks room for its next segment, or descriptors.
     pub fn log_lack(&self) -> Option<freshet_log::Lack> {
         match &*self.composition() {
-            Composition::Standby(following) => following.log.log.lack(),
+            Composition::Standby(following) => following.log.lack(),
             _ => self.log().and_then(|log| log.lack()),
         }
     }
@@ -247,7 +247,7 @@ impl Node {
     /// in plain memory.
     pub fn persistent_medium(&self) -> Option<(PersistMedium, PersistMethod)> {
         match &*self.composition() {
-            Composition::Standby(following) => following.log.log.persistent_medium(),
+            Composition::Standby(following) => following.log.persistent_medium(),
             _ => self.log().and_then(|log| log.persistent_medium()),
         }
     }

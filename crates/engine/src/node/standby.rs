@@ -1,12 +1,12 @@
 //! The composition of a standby: receive, persist, ack, replay, visible.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use freshet_log::Log;
 use freshet_replication::{standby::Standby, takeover::Promoted};
 
 use super::{
     Node,
-    adapters::ReceivedLog,
     janitor::JanitorThread,
     reign::{Reign, Throne},
 };
@@ -14,17 +14,15 @@ use super::{
 /// A standby's parts.
 pub(super) struct Following {
     pub standby: Standby,
-    pub log: Arc<ReceivedLog>,
+    pub log: Arc<Log>,
     pub janitor: JanitorThread,
 }
 
 impl Following {
     /// Turns the standby's log into a primary's, and reigns.
     pub fn into_reign(self, node: &Node, promoted: &Promoted) -> Result<Reign, String> {
-        self.standby.stop();
-        let receiver = self.log.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let receiver = receiver.ok_or("its log was given away already")?;
-        let log = Arc::clone(&self.log.log);
+        let receiver = self.standby.into_receiver();
+        let log = self.log;
         log.promote(receiver, node.config.log_config(), promoted.term).map_err(|cause| cause.to_string())?;
         let own = node.address.as_str();
         let peers = promoted.peers.iter().map(|peer| peer.address.clone());
@@ -48,6 +46,6 @@ impl Following {
     pub fn stop(self) -> Result<(), String> {
         self.standby.stop();
         drop(self.janitor);
-        self.log.log.close().map_err(|cause| cause.to_string())
+        self.log.close().map_err(|cause| cause.to_string())
     }
 }

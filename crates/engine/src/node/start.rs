@@ -42,7 +42,7 @@ use thiserror::Error;
 
 use super::{
     Composition, Node, PromoteError, ReplayMode, Role, Shipping,
-    adapters::{LiveReplay, ReceivedLog},
+    adapters::LiveReplay,
     checkpoint::{self, Checkpointing},
     config::{Apply, NodeConfig, SettingError},
     ground::{BufferInUse, Ground},
@@ -362,8 +362,7 @@ impl Parts {
             end: AtomicU64::new(end.0),
         };
         let target = replaying.target(live).map_err(StartError::System)?;
-        let directory = ground.directory.as_ref().map(|directory| directory.path().to_owned());
-        let log = Arc::new(ReceivedLog::new(log, receiver, directory, config.log.buffer_bytes, floor));
+        let log = Arc::new(log);
         let starting = Starting {
             node: ground.id,
             credentials: ground.credentials.clone(),
@@ -380,9 +379,11 @@ impl Parts {
             fabric: config.fabric.standby()?,
             synchronous: !config.asynchronous,
             relay: config.relay()?,
+            saved_tails: ground.directory.as_ref().map(|directory| directory.path().to_owned()),
             ..StandbyConfig::default()
         };
-        let standby = Standby::start(starting, standby_config, Arc::clone(&log) as _, target, ground.terms.clone())
+        let filled = (Arc::clone(&log), receiver);
+        let standby = Standby::start(starting, standby_config, filled, target, ground.terms.clone())
             .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
         let visible = Arc::clone(standby.visible());
         source.limit_to(Arc::clone(&visible));

@@ -24,9 +24,9 @@ use std::{
 };
 
 use freshet_base::{Rid, Stamp, cpu::Meter};
-use freshet_log::{Block, RecordRef};
+use freshet_log::{Block, Log, RecordRef};
 use freshet_replay::{Announce, Redo, ReplayError as RedoError};
-use freshet_replication::standby::{PersistShare, ReplayError, ReplayTarget};
+use freshet_replication::standby::{ReplayError, ReplayTarget};
 use freshet_storage::{Content, Guard};
 use freshet_txn::{Core, ProcedureError, RETRIES, Transaction, Worker};
 
@@ -173,8 +173,8 @@ impl ReplayTarget for Executing {
         self.executors.execute(commands)
     }
 
-    fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], share: &PersistShare) -> Outcome {
-        self.live.persist(from, to, ends, share)
+    fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], log: &Arc<Log>) {
+        self.live.persist(from, to, ends, log);
     }
 
     fn cut(&self, at: Stamp) -> Outcome {

@@ -36,7 +36,7 @@ pub(crate) struct BackupOptions {
     /// How much of a processor the checkpointer may take, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 25)]
     checkpoint_cpu_percent: u32,
-    /// Where everything is kept meanwhile. [default: a fresh directory on /dev/shm, or where
+    /// Where everything is kept until the end. [default: a fresh directory on /dev/shm, or where
     /// temporary files go]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -97,7 +97,7 @@ fn overwrite(
 }
 
 fn measure(node: &Node, config: &NodeConfig, scratch: &Path, count: &AtomicU64) -> Result<(), Failure> {
-    println!("{:<26} {:>9} {:>12} {:>12} {:>22}", "", "seconds", "bytes", "bytes/s", "overwrites/s meanwhile");
+    println!("{:<26} {:>9} {:>12} {:>12} {:>22}", "", "seconds", "bytes", "bytes/s", "overwrites/s");
     let timed = |name: &str, action: &mut dyn FnMut() -> Result<u64, Failure>| -> Result<(), Failure> {
         let (begun, before) = (Instant::now(), count.load(Ordering::Relaxed));
         let amount = action()?;

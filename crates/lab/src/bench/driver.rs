@@ -23,6 +23,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::{
+    crash,
     options::Common,
     subject::{Measured, Subject},
 };
@@ -41,7 +42,7 @@ pub(crate) enum Went {
 pub(crate) struct Tally {
     /// Transactions that took effect.
     pub(crate) executed: u64,
-    /// Those that were found to be committed, of which some were executed before the measurement.
+    /// Those that were found to be committed; some were executed before the measurement.
     pub(crate) committed: u64,
     /// Those that were rolled back, by cause; most were run again.
     pub(crate) aborts: Aborts,
@@ -202,6 +203,14 @@ where
             false
         };
         wait(Duration::from_secs_f64(common.warmup));
+        if common.crash {
+            let failed = crash::at_a_checkpoint(subject, wait);
+            shared.phase.store(STOP, Ordering::Relaxed);
+            for thread in running {
+                thread.join().map_err(|_| Failure::new("a worker thread panicked"))??;
+            }
+            return Err(failed);
+        }
         let begun = subject.begin(common);
         shared.phase.store(MEASURE, Ordering::Relaxed);
         let halves = halves(shared, common, wait, || subject.checkpoints().0);

@@ -2,7 +2,7 @@
 //! costs the primary (Query Fresh, section 4.8).
 //!
 //! TPC-C is loaded, a checkpoint written, TPC-C runs for a while, so that there is log since the
-//! checkpoint; then a standby is started, in a process of its own, while TPC-C goes on.
+//! checkpoint; then a standby is started, in a process of its own, while TPC-C continues.
 
 use std::{
     collections::VecDeque,
@@ -48,9 +48,9 @@ struct Joined {
     serving_seconds: f64,
     /// Until it also shows everything that had been committed when it began to serve.
     joined_seconds: f64,
-    /// Transactions per second before, meanwhile, and afterwards, with the standby in step.
+    /// Transactions per second before, while it joins, and afterwards, with the standby in step.
     tps: Throughput,
-    /// Meanwhile / before.
+    /// The throughput while it joins / the throughput before.
     kept: f64,
 }
 
@@ -64,7 +64,7 @@ struct Phase {
 #[derive(Debug, Serialize)]
 struct Throughput {
     before: f64,
-    meanwhile: f64,
+    joining: f64,
     after: f64,
 }
 
@@ -163,7 +163,7 @@ fn measure(subject: &Subject, common: &Common, count: &AtomicU64) -> Result<Join
     let (_, before) = timed(&mut || pause(common.seconds))?;
     let mut serving_seconds = 0.0;
     let mut standby = None;
-    let (joined_seconds, meanwhile) = timed(&mut || {
+    let (joined_seconds, joining) = timed(&mut || {
         let begun = Instant::now();
         let joined = subject.join(common, "joining")?;
         serving_seconds = begun.elapsed().as_secs_f64();
@@ -179,8 +179,8 @@ fn measure(subject: &Subject, common: &Common, count: &AtomicU64) -> Result<Join
         indexes: Phase::of(&status, "indexes")?,
         serving_seconds,
         joined_seconds,
-        tps: Throughput { before, meanwhile, after },
-        kept: meanwhile / before.max(1e-9),
+        tps: Throughput { before, joining, after },
+        kept: joining / before.max(1e-9),
     })
 }
 
@@ -194,8 +194,8 @@ fn print(joined: &Joined) {
     line("indexes", format!("{} entries in {seconds:.2} s", units::grouped(*amount)));
     line("serves after", format!("{:.2} s", joined.serving_seconds));
     line("in step after", format!("{:.2} s", joined.joined_seconds));
-    let Throughput { before, meanwhile, after } = &joined.tps;
-    for (name, tps) in [("transactions/s before", before), ("meanwhile", meanwhile), ("afterwards", after)] {
+    let Throughput { before, joining, after } = &joined.tps;
+    for (name, tps) in [("transactions/s before", before), ("while it joins", joining), ("afterwards", after)] {
         line(name, format!("{}, {:.0} %", units::grouped(tps.round() as u64), tps / before.max(1e-9) * 100.0));
     }
 }

@@ -3,6 +3,7 @@
 
 mod backup;
 pub(crate) mod child;
+mod crash;
 mod driver;
 mod join;
 pub(crate) mod options;

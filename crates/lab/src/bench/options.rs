@@ -156,6 +156,10 @@ pub(crate) struct Common {
     /// The share of a processor that a checkpointer may use, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 25)]
     pub(crate) checkpoint_cpu_percent: u32,
+    /// Crash: end the process without stopping the node, after the warm-up and shortly before a
+    /// checkpoint is complete. For bench restart --crash.
+    #[arg(long, hide = true)]
+    pub(crate) crash: bool,
     /// How many uncommitted transactions a thread may have before it waits.
     #[arg(long, value_name = "N", default_value_t = 1 << 16, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) window: u32,
@@ -233,7 +237,8 @@ pub(crate) enum TpccMix {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct YcsbOptions {
     /// The number of records.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..1 << 40))]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..1 << 40))]
     pub(crate) records: u64,
     /// The workload: A, B, C, D, E, F or 70/30.
     #[arg(long, value_name = "MIX", default_value_t = Mix::SeventyThirty)]

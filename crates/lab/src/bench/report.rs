@@ -10,7 +10,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::{
-    driver::{Aborts, Half, Tally},
+    driver::{Aborts, Half, Latencies, Tally},
     options::Common,
     probe::Look,
     subject::Measured,
@@ -45,6 +45,9 @@ pub(crate) struct Report {
     pub(crate) log_bytes_per_txn: f64,
     /// Processor time for each transaction.
     pub(crate) cpu_us_per_txn: CpuPerTransaction,
+    /// The share of the measured time in which the threads that run transactions had a processor.
+    /// In the rest they waited: for room in the log, for their window, or for a processor.
+    pub(crate) worker_busy: f64,
     /// Standby read view / primary read view, looked at each 20 ms.
     pub(crate) freshness: Option<Freshness>,
     /// From acknowledged on the primary to visible on the standby.
@@ -155,6 +158,14 @@ pub(crate) struct Latency {
     pub(crate) max: f64,
 }
 
+impl Latency {
+    fn of(Latencies(histogram): &Latencies) -> Self {
+        let at = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1_000.0;
+        let (mean, max) = (histogram.mean() / 1_000.0, histogram.max() as f64 / 1_000.0);
+        Self { mean, p50: at(0.5), p95: at(0.95), p99: at(0.99), max }
+    }
+}
+
 /// Microseconds of processor time, by stage.
 #[derive(Debug, Serialize)]
 pub(crate) struct CpuPerTransaction {
@@ -251,8 +262,6 @@ impl Report {
         let seconds = measured.time.as_secs_f64();
         let transactions = tally.executed.max(1) as f64;
         let per_transaction = |time: Duration| time.as_secs_f64() * 1e6 / transactions;
-        let latency = &tally.latency.0;
-        let at = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1_000.0;
         Self {
             workload: workload.to_owned(),
             options: Options {
@@ -272,13 +281,7 @@ impl Report {
             executed: tally.executed,
             seconds,
             aborts: tally.aborts,
-            latency_us: Latency {
-                mean: latency.mean() / 1_000.0,
-                p50: at(0.5),
-                p95: at(0.95),
-                p99: at(0.99),
-                max: latency.max() as f64 / 1_000.0,
-            },
+            latency_us: Latency::of(&tally.latency),
             log_bytes_per_s: if measured.logged { measured.log_bytes as f64 / seconds } else { 0.0 },
             log_bytes_per_txn: if measured.logged { measured.log_bytes as f64 / transactions } else { 0.0 },
             cpu_us_per_txn: CpuPerTransaction {
@@ -287,6 +290,7 @@ impl Report {
                 ship: per_transaction(measured.log.ship_cpu),
                 replay: measured.replay_cpu.map(per_transaction),
             },
+            worker_busy: tally.cpu.as_secs_f64() / (seconds * f64::from(common.threads)).max(1e-9),
             freshness: measured.freshness.zip(measured.behind_bytes).map(|(spread, behind)| Freshness {
                 mean: spread.mean(),
                 p1: spread.percentile(1.0),
@@ -352,6 +356,7 @@ impl fmt::Display for Report {
             "CPU a transaction",
             format!("forward {forward:.2} us, log {log:.2} us (of that shipping {ship:.2} us){replay}"),
         )?;
+        line("workers had a CPU", format!("{:.1} % of the time", self.worker_busy * 100.0))?;
         if let Some(Freshness { mean, p1, min, behind_bytes_p50, behind_bytes_p99 }) = &self.freshness {
             line("freshness", format!("mean {:.3} %, p1 {:.3} %, min {:.3} %", mean * 100.0, p1 * 100.0, min * 100.0))?;
             let (p50, p99) = (bytes(*behind_bytes_p50 as u64), bytes(*behind_bytes_p99 as u64));

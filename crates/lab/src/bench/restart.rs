@@ -1,13 +1,14 @@
 //! `freshet-lab bench restart`: how fast a node comes back from its log.
 
 use std::{
+    path::Path,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
 use clap::Args;
 use freshet_base::{Isolation, cpu::process_time};
-use freshet_engine::{CheckpointKind, Node, NodeConfig};
+use freshet_engine::{CheckpointKind, GroupCommit, Node, NodeConfig};
 use freshet_workloads::{
     TableSet,
     random::Random,
@@ -23,7 +24,11 @@ use freshet_workloads::{
     },
 };
 
-use super::{report::Loading, subject};
+use super::{
+    crash::{self, Crashed},
+    report::Loading,
+    subject,
+};
 use freshet::{
     Failure,
     units::{bytes, now_micros},
@@ -42,6 +47,20 @@ pub(crate) struct RestartOptions {
     /// With records: how much log there is behind the checkpoint, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     log_bytes: u64,
+    /// Instead: YCSB 70/30 on the records, or TPC-C's full mix on the warehouses, runs while
+    /// checkpoints are written, and its process ends without stopping anything when one is nearly
+    /// complete: the most log that there can be to replay (SiloR, section 6.4).
+    #[arg(long)]
+    crash: bool,
+    /// With crash: threads that run transactions.
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=200))]
+    threads: u16,
+    /// With crash: how long they run at least, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = super::options::seconds)]
+    seconds: f64,
+    /// With crash: and that much longer.
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = super::options::seconds)]
+    warmup: f64,
     /// Streams of the log.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     log_streams: u8,
@@ -52,8 +71,8 @@ pub(crate) struct RestartOptions {
     /// Threads that replay.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     replay_threads: u16,
-    /// Where the log is kept meanwhile. [default: a fresh directory on /dev/shm, or where temporary
-    /// files go]
+    /// Where files are kept until the end. [default: a fresh directory on /dev/shm, or where
+    /// temporary files go]
     #[arg(long, value_name = "DIR")]
     dir: Option<std::path::PathBuf>,
     /// Print one JSON object instead of a line.
@@ -74,13 +93,7 @@ pub(crate) fn run(options: &RestartOptions) -> Result<ExitCode, Failure> {
     config.checkpoint.interval_s = 0;
     config.checkpoint.cpu_percent = 100;
     config.checkpoint.files = options.replay_threads.into();
-    let node = Node::start(config.clone(), |_| {})?;
-    match options.records {
-        Some(records) => fill_ycsb(&node, records, options)?,
-        None => fill_tpcc(&node, options)?,
-    }
-    node.stop().map_err(Failure::new)?;
-    drop(node);
+    let crashed = fill(options, scratch.path(), &mut config)?;
     if options.cold {
         rustix::fs::sync();
         std::fs::write("/proc/sys/vm/drop_caches", "3")?;
@@ -90,17 +103,56 @@ pub(crate) fn run(options: &RestartOptions) -> Result<ExitCode, Failure> {
     let node = Node::start(config, |_| {})?;
     let seconds = begun.elapsed().as_secs_f64();
     let cpu_seconds = (process_time() - worked).as_secs_f64();
-    let phases = node.restart_phases();
+    let (committed, current) = (crashed.map(|crashed| crashed.committed), node.database().core().snapshots.current());
+    if let Some(committed) = committed.filter(|committed| current < *committed) {
+        let wrong = format!("the log ends at {current}, and what is below {committed} was committed");
+        return Err(Failure::new(wrong));
+    }
+    tell(options, node.restart_phases(), seconds, cpu_seconds, crashed);
+    node.stop().map_err(Failure::new)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the log that is restarted from, in the configured directory, or in another one that the
+/// configuration gets.
+fn fill(options: &RestartOptions, scratch: &Path, config: &mut NodeConfig) -> Result<Option<Crashed>, Failure> {
+    if options.crash {
+        let (directory, crashed) = crash::run(&workload(options), scratch)?;
+        config.directory = directory;
+        config.log.group_commit = GroupCommit::Epoch;
+        return Ok(Some(crashed));
+    }
+    let node = Node::start(config.clone(), |_| {})?;
+    match options.records {
+        Some(records) => fill_ycsb(&node, records, options)?,
+        None => fill_tpcc(&node, options)?,
+    }
+    node.stop().map_err(Failure::new)?;
+    Ok(None)
+}
+
+/// Prints how the restart went: time and bytes of checkpoint and log, time and entries of indexes.
+fn tell(
+    options: &RestartOptions,
+    phases: [(Duration, u64); 3],
+    seconds: f64,
+    cpu_seconds: f64,
+    crashed: Option<Crashed>,
+) {
     let read = phases[0].1 + phases[1].1;
     if options.json {
-        let phase =
-            |(time, amount): (Duration, u64)| serde_json::json!({"seconds": time.as_secs_f64(), "amount": amount});
+        let per_gb = |seconds: f64, bytes: u64| seconds / (bytes as f64 / 1e9).max(1e-9);
+        let phase = |(time, amount): (Duration, u64)| {
+            let seconds = time.as_secs_f64();
+            serde_json::json!({"seconds": seconds, "amount": amount, "seconds_per_gb": per_gb(seconds, amount)})
+        };
         println!(
             "{}",
             serde_json::json!({
                 "seconds": seconds, "cpu_seconds": cpu_seconds, "bytes": read, "bytes_per_s": read as f64 / seconds,
+                "seconds_per_gb": per_gb(seconds, read),
                 "checkpoint": phase(phases[0]), "log": phase(phases[1]), "indexes": phase(phases[2]),
-                "replay_threads": options.replay_threads, "log_streams": options.log_streams,
+                "replay_threads": options.replay_threads, "log_streams": options.log_streams, "crashed": crashed,
             })
         );
     } else {
@@ -113,8 +165,20 @@ pub(crate) fn run(options: &RestartOptions) -> Result<ExitCode, Failure> {
         let rate = bytes((read as f64 / seconds) as u64);
         println!("all         {} in {seconds:.2} s: {rate}/s, {cpu_seconds:.2} s of processor time", bytes(read));
     }
-    node.stop().map_err(Failure::new)?;
-    Ok(ExitCode::SUCCESS)
+}
+
+/// The benchmark that ends by a crash, as arguments.
+fn workload(options: &RestartOptions) -> String {
+    let RestartOptions { threads, log_streams, seconds, warmup, .. } = options;
+    let what = match options.records {
+        Some(records) => format!("ycsb --mix 70/30 --records {records}"),
+        None => format!("tpcc --warehouses {}", options.warehouses),
+    };
+    format!(
+        "{what} --isolation serializable --threads {threads} --warmup {} --log-streams {log_streams} \
+         --log-group-commit epoch --checkpoint-interval-s 1",
+        seconds + warmup
+    )
 }
 
 /// Fills a log with the load of TPC-C.

@@ -68,6 +68,7 @@ pub(crate) const OF_TPCC: &[Column] = &[
     column("log_cpu_us_per_txn", "/cpu_us_per_txn/log"),
     column("ship_cpu_us_per_txn", "/cpu_us_per_txn/ship"),
     column("replay_cpu_us_per_txn", "/cpu_us_per_txn/replay"),
+    column("worker_busy", "/worker_busy"),
     column("freshness_mean", "/freshness/mean"),
     column("freshness_p1", "/freshness/p1"),
     column("freshness_min", "/freshness/min"),
@@ -90,7 +91,7 @@ pub(crate) const OF_JOIN: &[Column] = &[
     column("serving_s", "/serving_seconds"),
     column("joined_s", "/joined_seconds"),
     column("tps_before", "/tps/before"),
-    column("tps_meanwhile", "/tps/meanwhile"),
+    column("tps_joining", "/tps/joining"),
     column("tps_after", "/tps/after"),
     column("kept", "/kept"),
 ];

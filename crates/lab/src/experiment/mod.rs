@@ -13,8 +13,9 @@
 //! | [`plot`], [`raster`] | SVG and PNG |
 //! | [`report`] | the report, in Markdown |
 //! | [`machine`] | where it was measured |
-//! | [`query_fresh`], [`silor`] | the experiments of these papers |
+//! | [`query_fresh`], [`silor`], [`distributed_logging`] | the experiments of these papers |
 
+mod distributed_logging;
 mod frame;
 mod machine;
 mod plot;
@@ -30,22 +31,29 @@ mod tests;
 
 use std::{
     fs,
+    io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use clap::Args;
 
-use self::frame::{Experiment, Scale};
+use flate2::{Compression, GzBuilder};
 use freshet::Failure;
+
+use self::{
+    frame::{Experiment, Scale},
+    sweep::Course,
+};
 
 /// Options of `freshet-lab experiment`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ExperimentOptions {
-    /// list, all, or the name of an experiment such as query-fresh/table1.
+    /// list, all, a paper such as query-fresh, or the name of an experiment such as
+    /// query-fresh/table1.
     #[arg(value_name = "NAME")]
     name: String,
-    /// The directory for the results. With all: a directory for each experiment below it. [default:
+    /// The directory for the results. With several: a directory for each below it. [default:
     /// experiments/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -62,53 +70,67 @@ pub(crate) struct ExperimentOptions {
 
 /// All there are, in the order of `list`.
 fn all() -> Vec<Experiment> {
-    query_fresh::all().into_iter().chain(silor::all()).collect()
+    [query_fresh::all(), silor::all(), distributed_logging::all()].into_iter().flatten().collect()
 }
 
-/// Lists experiments, or runs one or all.
+/// Those that `name` means: all, those of a paper, or one.
+fn named(name: &str) -> Vec<Experiment> {
+    let of_paper = |experiment: &Experiment| experiment.name.split_once('/').is_some_and(|(paper, _)| paper == name);
+    all().into_iter().filter(|it| name == "all" || it.name == name || of_paper(it)).collect()
+}
+
+/// Lists experiments, or runs one or several, on one calibration.
 pub(crate) fn run(options: &ExperimentOptions) -> Result<ExitCode, Failure> {
-    let experiments = all();
-    match options.name.as_str() {
-        "list" => {
-            for Experiment { name, paper, place, shows, .. } in &experiments {
-                println!("{name:<26} {}, {place}: {shows}", paper.title);
-            }
+    if options.name == "list" {
+        for Experiment { name, paper, place, shows, .. } in &all() {
+            println!("{name:<28} {}, {place}: {shows}", paper.title);
         }
-        "all" => {
-            let base = options.out.clone().unwrap_or_else(|| PathBuf::from("experiments"));
-            for experiment in &experiments {
-                one(experiment, options, &base.join(experiment.name))?;
-            }
-        }
-        name => {
-            let Some(experiment) = experiments.iter().find(|experiment| experiment.name == name) else {
-                let names: Vec<&str> = experiments.iter().map(|experiment| experiment.name).collect();
-                return Err(Failure::new(format!(
-                    "there is no experiment {name:?}: there are list, all, {}",
-                    names.join(", ")
-                )));
-            };
-            let directory = options.out.clone().unwrap_or_else(|| Path::new("experiments").join(name));
-            one(experiment, options, &directory)?;
-        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let experiments = named(&options.name);
+    if experiments.is_empty() {
+        let names: Vec<&str> = all().iter().map(|experiment| experiment.name).collect();
+        let wrong = format!("there is no experiment {:?}: there are list, all, {}", options.name, names.join(", "));
+        return Err(Failure::new(wrong));
+    }
+    let mut scale = Scale::new(options.quick, options.rounds, options.seconds);
+    let mut course = Course::new(&experiments, &scale);
+    if experiments.iter().any(|experiment| experiment.calibrate) {
+        course.calibrate(&mut scale)?;
+    }
+    let base = options.out.clone();
+    for experiment in &experiments {
+        let directory = match &base {
+            Some(base) if experiment.name == options.name => base.clone(),
+            base => base.as_deref().unwrap_or(Path::new("experiments")).join(experiment.name),
+        };
+        one(experiment, scale, &mut course, &directory)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Compresses a text. The same text gives the same bytes: no time and no name are in them.
+///
+/// # Errors
+/// None that memory can have.
+fn gzip(text: &str) -> io::Result<Vec<u8>> {
+    let mut out = GzBuilder::new().write(Vec::new(), Compression::best());
+    out.write_all(text.as_bytes())?;
+    out.finish()
+}
+
 /// Runs one, and writes what it found.
-fn one(experiment: &Experiment, options: &ExperimentOptions, directory: &Path) -> Result<(), Failure> {
-    let cannot = |cause: std::io::Error| Failure::new(format!("cannot write to {}: {cause}", directory.display()));
+fn one(experiment: &Experiment, scale: Scale, course: &mut Course, directory: &Path) -> Result<(), Failure> {
+    let cannot = |cause: io::Error| Failure::new(format!("cannot write to {}: {cause}", directory.display()));
     fs::create_dir_all(directory).map_err(cannot)?;
     let write = |name: &str, bytes: &[u8]| fs::write(directory.join(name), bytes).map_err(cannot);
-    let scale = Scale::new(options.quick, options.rounds, options.seconds);
+    let compressed = |name: &str, text: &str| write(name, &gzip(text).map_err(cannot)?);
     // After each round: what was measured is not lost when a later run fails.
-    let results = sweep::run(experiment, scale, &mut |results| write("data.csv", table::data(results).as_bytes()))?;
+    let mut save = |results: &_| compressed("data.csv.gz", &table::data(results));
+    let results = sweep::run(experiment, scale, course, &mut save)?;
     write("summary.csv", table::summary(&results).as_bytes())?;
-    if let Some(series) = table::series(&results) {
-        write("series.csv", series.as_bytes())?;
-    }
-    if let Some(halves) = table::half_seconds(&results) {
-        write("half_seconds.csv", halves.as_bytes())?;
+    for (name, text) in table::over_time(&results) {
+        compressed(&format!("{name}.csv.gz"), &text)?;
     }
     let panels = (experiment.panels)(&results);
     let title = format!("{}: {}", experiment.name, experiment.shows);

@@ -88,6 +88,11 @@ fn exactly((x, y): (f64, f64)) -> Point {
     Point { x, y, low: y, high: y }
 }
 
+/// Places on an axis of names, with something for each.
+pub(crate) fn places_of<T>(things: impl IntoIterator<Item = T>) -> Vec<(f64, T)> {
+    (0..).map(f64::from).zip(things).collect()
+}
+
 /// Curves over the same axes.
 #[derive(Clone, Debug)]
 pub(crate) struct Panel {
@@ -193,7 +198,7 @@ fn text_style(size: u32, horizontal: HPos, vertical: VPos) -> TextStyle<'static>
 }
 
 /// Breaks a text into lines.
-fn lines(text: &str, letters: usize) -> Vec<String> {
+pub(crate) fn lines(text: &str, letters: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {

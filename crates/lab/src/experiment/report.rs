@@ -3,10 +3,12 @@
 use std::fmt::Write;
 
 use super::{
-    frame::{Beside, Experiment},
+    frame::{Beside, Experiment, Paper},
     machine,
+    plot::lines,
     results::Results,
     sweep::{CALIBRATION, command},
+    table,
 };
 use crate::bench::child::median;
 
@@ -28,6 +30,17 @@ pub(crate) fn percent(share: f64) -> String {
 /// Thousands per second.
 pub(crate) fn thousands(rate: f64) -> String {
     if rate.is_finite() { format!("{:.2} k/s", rate / 1e3) } else { "not measured".to_owned() }
+}
+
+/// How a number stands to another one: equal within `slack`.
+pub(crate) fn than(here: f64, there: f64, slack: f64) -> &'static str {
+    if here < there - slack {
+        "less than"
+    } else if here > there + slack {
+        "more than"
+    } else {
+        "about as much as"
+    }
 }
 
 /// `a, b and c`.
@@ -53,17 +66,25 @@ pub(crate) fn paragraph(experiment: &Experiment, results: &Results) -> String {
     (experiment.differs)(results).join(" ")
 }
 
+/// Adds a paragraph of lines that are at most 100 columns wide.
+fn wrap(out: &mut String, paragraph: &str) {
+    let _ = writeln!(out, "{}\n", lines(paragraph, 100).join("\n"));
+}
+
 /// Everything, as a file beside the plot.
 pub(crate) fn markdown(experiment: &Experiment, results: &Results) -> String {
     let scale = &results.scale;
-    let mut out = format!("# {}: {}\n\n", experiment.name, experiment.shows);
-    let _ = writeln!(
-        out,
-        "After {}, {} ({}).\n\n![The plot](plot.svg)\n\nFull marks: measured here, medians of {} round(s) of {} s with the range \
-         of the rounds. Hollow marks and dashed lines: stated by the paper, or Freshet's goal.\n",
-        experiment.paper.reference, experiment.place, experiment.paper.machine, scale.rounds, scale.seconds
+    let Paper { reference, machine: there, .. } = experiment.paper;
+    let mut out = format!("# {}\n\n", experiment.name);
+    wrap(&mut out, &format!("What it shows: {}. After {reference}, {} ({there}).", experiment.shows, experiment.place));
+    out.push_str("![The plot](plot.svg)\n\n");
+    let marks = format!(
+        "Full marks: measured here, medians of {} round(s) of {} s with the range of the rounds. Hollow marks and \
+         dashed lines: stated by the paper, or Freshet's goal, or a model where the legend says so.",
+        scale.rounds, scale.seconds
     );
-    let _ = writeln!(out, "{}\n", paragraph(experiment, results));
+    wrap(&mut out, &marks);
+    wrap(&mut out, &paragraph(experiment, results));
 
     out.push_str("## Beside the paper\n\n| what | stated | where | here |\n|---|---|---|---|\n");
     for Beside { what, stated, source, here } in (experiment.beside)(results) {
@@ -81,31 +102,27 @@ pub(crate) fn markdown(experiment: &Experiment, results: &Results) -> String {
         let _ = writeln!(out, "| {} | {} | {} |", run.series, run.x, cells.collect::<Vec<_>>().join(" | "));
     }
 
-    let _ = writeln!(out, "\n## Where and how\n\n{}.\n\n{}\n", machine::describe(), (experiment.scaled)(scale));
+    out.push_str("\n## Where and how\n\n");
+    wrap(&mut out, &format!("{}.", machine::describe()));
+    wrap(&mut out, &(experiment.scaled)(scale));
     if experiment.calibrate {
-        let _ = writeln!(
-            out,
-            "One thread without a standby logs {} MB/s here: `freshet-lab bench {CALIBRATION}{} {}`.\n",
-            short(scale.log_bytes_per_s / 1e6),
-            scale.alone(),
-            scale.time()
-        );
+        let rate = short(scale.log_bytes_per_s / 1e6);
+        let _ = writeln!(out, "One thread without a standby logs {rate} MB/s here:\n");
+        let _ = writeln!(out, "    freshet-lab bench {CALIBRATION}{} {}\n", scale.alone(), scale.time());
     }
     out.push_str("Every round runs all of these, every other round backwards:\n\n");
     for run in &results.runs {
-        let _ = writeln!(
-            out,
-            "- {}, {} {}: `freshet-lab bench {} --json`",
-            run.series,
-            results.x,
-            run.x,
-            command(run, scale)
-        );
+        let _ = writeln!(out, "    # {}, {} {}", run.series, results.x, run.x);
+        let _ = writeln!(out, "    freshet-lab bench {} --json", command(run, scale));
     }
-    out.push_str(
-        "\nEvery run is in `data.csv`, the medians are in `summary.csv`, and freshness over time, where it was asked for, is in \
-         `series.csv`.\n",
-    );
+    let mut files = "The medians are in `summary.csv`, every run is in `data.csv.gz` (`zcat data.csv.gz`).".to_owned();
+    for (name, _) in table::over_time(results) {
+        let _ = write!(files, " What runs told over time is in `{name}.csv.gz`.");
+    }
+    out.push('\n');
+    wrap(&mut out, &files);
+    out.truncate(out.trim_end().len());
+    out.push('\n');
     out
 }
 
@@ -120,5 +137,11 @@ mod tests {
         {
             assert_eq!(short(number), text);
         }
+    }
+
+    #[test]
+    fn numbers_within_the_slack_are_equal() {
+        let told = [0.89, 0.91, 1.09, 1.11].map(|here| than(here, 1.0, 0.1));
+        assert_eq!(told, ["less than", "about as much as", "about as much as", "more than"]);
     }
 }

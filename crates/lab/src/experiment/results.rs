@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     frame::{Column, Run, Scale},
-    plot::{Curve, Point},
+    plot::{Curve, Point, places_of},
 };
 use crate::bench::child::median;
 
@@ -58,6 +58,15 @@ impl Results {
                 Some(Point { x: run.x, y: median(samples)?, low, high })
             });
         Curve::measured(series, self.number(series), points.collect())
+    }
+
+    /// Several numbers of one run side by side, times a factor.
+    pub(crate) fn across(&self, label: &str, of: (&str, f64), color: usize, columns: &[&str], factor: f64) -> Curve {
+        let points = places_of(columns).into_iter().filter_map(|(place, column)| {
+            let curve = self.curve(of.0, column, factor);
+            Some(Point { x: place, ..*curve.points.iter().find(|point| (point.x - of.1).abs() < 1e-9)? })
+        });
+        Curve::measured(label, color, points.collect()).apart()
     }
 
     /// The same relative to one point, which is 1 before it is multiplied with the factor.

@@ -10,7 +10,7 @@ fn field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
-/// A number; empty when there is none.
+/// A number; empty when it is not told.
 fn number(number: Option<f64>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }
@@ -49,18 +49,18 @@ pub(crate) fn summary(results: &Results) -> String {
     out
 }
 
-/// Freshness over time, if a run has told it.
-pub(crate) fn series(results: &Results) -> Option<String> {
-    over_time(results, "freshness_series", &["seconds", "freshness", "behind_bytes"])
+/// What runs tell as lists: the names of the lists, and of the numbers of their elements.
+const OVER_TIME: [(&str, &str, &[&str]); 2] = [
+    ("series", "freshness_series", &["seconds", "freshness", "behind_bytes"]),
+    ("half_seconds", "half_seconds", &["seconds", "tps", "latency_us", "checkpointing"]),
+];
+
+/// What runs tell over time, as tables with a row for each moment; only the tables that have rows.
+pub(crate) fn over_time(results: &Results) -> impl Iterator<Item = (&'static str, String)> {
+    OVER_TIME.iter().filter_map(|(name, key, numbers)| Some((*name, moments(results, key, numbers)?)))
 }
 
-/// Throughput over time, if a run has told it.
-pub(crate) fn half_seconds(results: &Results) -> Option<String> {
-    over_time(results, "half_seconds", &["seconds", "tps", "latency_us", "checkpointing"])
-}
-
-/// What runs tell as a list, a row for each element.
-fn over_time(results: &Results, key: &str, names: &[&str]) -> Option<String> {
+fn moments(results: &Results, key: &str, names: &[&str]) -> Option<String> {
     let mut out = format!("round,series,{},{}\n", field(results.x), names.join(","));
     let mut some = false;
     for (run, found) in results.runs.iter().zip(&results.found) {

@@ -38,6 +38,7 @@ mod workers;
 mod writer;
 
 use std::{
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -53,6 +54,7 @@ use crate::{
     block::{MARK_BLOCK, term_block},
     buffer::{Flusher, RingMemory},
     core::{Core, LogFailure, LogReader, LogStatistics, ReadError},
+    inspect::save_tail,
     persist::{Medium, Method},
     segments::Lack,
     store::LogStore,
@@ -487,6 +489,12 @@ impl Log {
         self.shared.core.store.as_ref().expect("this log has a store")
     }
 
+    /// Whether there is one. Without, sinks hold what they have yet to read
+    /// ([`SinkHandle::release`]).
+    pub fn has_store(&self) -> bool {
+        self.shared.core.store.is_some()
+    }
+
     /// How many streams there are.
     pub fn streams(&self) -> usize {
         self.shared.streams.len()
@@ -693,6 +701,41 @@ impl Log {
         end
     }
 
+    /// Blocks until what was received is persistent up to `to`; false when `deadline` passes first.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when it never will be.
+    pub fn wait_persisted(&self, to: Stamp, deadline: Option<Instant>) -> Result<bool, ReceiveError> {
+        match self.durable_mark().wait(to, deadline) {
+            Ok(_) => Ok(true),
+            Err(WaitError::Deadline) => Ok(false),
+            Err(WaitError::Closed) => Err(self.failure().map_or(ReceiveError::Closed, ReceiveError::Failed)),
+        }
+    }
+
+    /// Saves what was received from `from` on, which is about to be cut, to a file in `directory`
+    /// that can be inspected, durably, and returns its name; none when nothing was. Blocks until it
+    /// is persistent.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]; nothing may be cut then.
+    pub fn save_tail(&self, directory: &Path, from: Stamp) -> Result<Option<PathBuf>, ReceiveError> {
+        let to = self.received().get();
+        if from >= to {
+            return Ok(None);
+        }
+        self.wait_persisted(to, None)?;
+        // It is saved from the segments.
+        self.wait_stored(to).map_err(|_| self.failure().map_or(ReceiveError::Closed, ReceiveError::Failed))?;
+        let path = (0..)
+            .map(|number: u32| directory.join(format!("tail-{:020}-{number}.saved", from.0)))
+            .find(|path| !path.exists())
+            .expect("some number is free");
+        let cluster = self.store().config().cluster;
+        save_tail(&path, cluster, self.store(), from, to).map_err(LogFailure::from)?;
+        Ok(Some(path))
+    }
+
     /// Whether those who replay persist too, by [`Log::persist_share`] and [`Log::note_persisted`],
     /// before they replay.
     pub fn persists_upon_replay(&self) -> bool {
@@ -725,9 +768,14 @@ impl Log {
         self.shared.release_room();
     }
 
+    /// The ring's size in bytes.
+    pub fn capacity(&self) -> u64 {
+        self.shared.core.buffer.capacity()
+    }
+
     /// Others may write up to here: the ring's size beyond what is both replayed and in the store.
     pub fn free_until(&self) -> Stamp {
-        self.shared.core.buffer.released().plus(self.shared.core.buffer.capacity())
+        self.shared.core.buffer.released().plus(self.capacity())
     }
 
     /// Lets somebody else write into the ring, and says up to where: as [`Log::free_until`], but at

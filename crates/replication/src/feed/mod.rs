@@ -26,6 +26,7 @@ use freshet_cluster::{
     flow::{Boundaries, FlowConfig},
 };
 use freshet_fabric::cpu::Meter;
+use freshet_log::{Batch, ReadError};
 
 pub(crate) use self::{
     join::{Joining, join, tell_refused},
@@ -33,7 +34,6 @@ pub(crate) use self::{
 };
 use crate::{
     clock::Clock,
-    log_access::LogReadError,
     primary::PrimaryFabric,
     status::{ObserverStatus, StandbyStatus},
     wire::{Peer, Peers, Refusal},
@@ -59,7 +59,7 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     fn feeds(&self) -> &Feeds;
 
     /// Fills `into` with the log from `at` on.
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError>;
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError>;
 
     /// The globally persistent stamp that standbys are told.
     fn global(&self) -> Stamp;
@@ -154,19 +154,14 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
         Ok(())
     }
 
-    /// A batch `[from, to)` can be read; ships it. Neither blocks nor copies the batch.
+    /// A batch can be read; ships it. Neither blocks nor copies the batch.
     ///
     /// # Panics
     /// When the batch does not follow the last one.
-    fn batch_ready(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) {
-        self.feeds().boundaries().push(from, to, partition_ends);
-        self.batch_noted(from, to);
-    }
-
-    /// The same, once its ends are in the boundaries.
-    fn batch_noted(&self, from: Stamp, to: Stamp) {
+    fn batch_ready(&self, batch: &Batch<'_>) {
+        self.feeds().boundaries().push(batch.from, batch.to, batch.partition_ends);
         for shipper in self.feeds().all() {
-            ship::batch_ready(self, &shipper, to.since(from));
+            ship::batch_ready(self, &shipper, batch.to.since(batch.from));
         }
     }
 

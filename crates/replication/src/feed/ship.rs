@@ -20,12 +20,12 @@ use freshet_fabric::{
     channel::{MAX_FRAME, Sender},
     tcp::{Closer, Counters, SendError},
 };
+use freshet_log::ReadError;
 
 use super::Feeder;
 use crate::{
     bell::Bell,
     hop::{NotABlock, hop},
-    log_access::LogReadError,
     wire::{self, BatchNote, Kind, Refusal},
 };
 
@@ -86,7 +86,7 @@ enum ShipError {
     #[error(transparent)]
     Send(#[from] SendError),
     #[error(transparent)]
-    Read(#[from] LogReadError),
+    Read(#[from] ReadError),
     #[error(transparent)]
     NotABlock(#[from] NotABlock),
     #[error(transparent)]
@@ -351,7 +351,7 @@ impl<F: Feeder> Ship<'_, F> {
         self.feeder.global()
     }
 
-    fn read(&mut self, from: Stamp, length: usize) -> Result<(), LogReadError> {
+    fn read(&mut self, from: Stamp, length: usize) -> Result<(), ReadError> {
         let piece = &mut self.line.piece;
         if piece.len() < length {
             piece.resize(length, 0);

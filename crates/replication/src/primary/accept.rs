@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use freshet_base::{Stamp, Term, sync::Arc};
+use freshet_base::{CommitGate, Stamp, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule::{self, Event},
     handshake::{Agreed, Host, check_comes_back, consider},
@@ -78,7 +78,7 @@ impl Service for PrimaryService {
                 }
                 // Fenced by now, but its log may be the most advanced.
                 let host = Host { term, end: log_end(shared), ..shared.host() };
-                let read = |at, into: &mut [u8]| shared.source.read(at, into);
+                let read = |at, into: &mut [u8]| shared.log.read(at, into);
                 shared.successor().fetching += 1;
                 serve_log(connection, &host, shared.config.partition, &hello, &log, read);
                 let mut successor = shared.successor();
@@ -132,13 +132,13 @@ fn consult(
         hear(shared, hello, term)?;
     }
     let set = shared.terms.get().set;
-    let committed = shared.commit.committed().get();
+    let committed = shared.commit.committed();
     Ok(LogState { history: shared.history.clone(), end: log_end(shared), set, synchronous: true, committed })
 }
 
 /// Whether the standby may join, and from where.
 fn agree(shared: &Shared, hello: &Hello, fence: Term, log: &Continue) -> Result<Agreed, Refusal> {
-    if let Err(commit_rule::Refusal::Fenced { by }) = shared.commit.admit() {
+    if let Some(commit_rule::Refusal::Fenced { by }) = shared.commit.refusal() {
         return Err(Refusal::Fenced { asked: shared.who.term, highest: by, holder: None, leader: None });
     }
     if !shared.terms.believes(fence) {

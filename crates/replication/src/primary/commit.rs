@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use freshet_base::{
-    NodeId, Stamp, WaitError, Watermark,
+    CommitGate, NodeId, OutcomeOpen, Stamp, WaitError, Watermark,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
@@ -11,25 +11,10 @@ use freshet_cluster::{
     commit_rule::{CommitRule, Event, Member, Refusal, RuleConfig, Standing},
     in_sync::InSyncSet,
 };
-use freshet_log::TransactionEnds;
+use freshet_log::{Log, TransactionEnds};
 
 use super::Reigning;
 use crate::{bell::Bell, clock::Clock};
-
-/// Why the wait for a commit ended without it. In every case the outcome is open: the transaction
-/// is in the log, and may yet become durable everywhere, or be lost at a take-over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CommitError {
-    /// The primary refuses commits, or is none any more.
-    #[error("the outcome of the transaction is open: {0}")]
-    Refused(Refusal),
-    /// Whoever waited gave up.
-    #[error("the outcome of the transaction is open: it was not durable everywhere before the deadline")]
-    Deadline,
-    /// The node stops.
-    #[error("the outcome of the transaction is open: the node stopped")]
-    Stopped,
-}
 
 /// What an event led to.
 pub(crate) struct Outcome {
@@ -39,12 +24,15 @@ pub(crate) struct Outcome {
     pub changed: bool,
 }
 
-/// The commit rule, shared.
+/// The commit rule, shared: what commits wait for. When the log fails, no commit holds any more.
 ///
 /// Waiting reads one watermark; the rule's mutex is taken a few times per batch, never per
 /// transaction.
 #[derive(Debug)]
 pub struct CommitStage {
+    log: Arc<Log>,
+    /// No more bytes of the log are to be uncommitted when a transaction begins to commit.
+    uncommitted: u64,
     rule: Mutex<CommitRule>,
     clock: Clock,
     /// Where transactions end. The rule knows blocks only.
@@ -63,7 +51,7 @@ pub struct CommitStage {
 }
 
 impl CommitStage {
-    pub(crate) fn new(config: RuleConfig, who: &Reigning, clock: Clock) -> Self {
+    pub(crate) fn new(config: RuleConfig, who: &Reigning, clock: Clock, log: Arc<Log>, uncommitted: u64) -> Self {
         let (start, now) = (who.start, clock.now());
         // Of the inherited log, the end may be on this node alone. Where commits count on nobody
         // else that is enough.
@@ -73,6 +61,8 @@ impl CommitStage {
             rule = rule.recorded(who.node, who.term, succession.clone(), now);
         }
         Self {
+            log,
+            uncommitted,
             rule: Mutex::new(rule),
             clock,
             ends: Mutex::new(TransactionEnds::new(start)),
@@ -172,7 +162,8 @@ impl CommitStage {
         transaction_ends.iter().for_each(|end| ends.enter(*end));
     }
 
-    pub(crate) fn stop(&self) {
+    /// Nothing is committed any more, and nobody waits any longer.
+    pub fn end(&self) {
         self.reached.close();
         self.committed.close();
         self.watch.ring();
@@ -188,14 +179,8 @@ impl CommitStage {
         (rule.standing(), rule.durable(), members)
     }
 
-    /// Up to here the client may be told "committed"; also the globally persistent stamp. It always
-    /// stands between transactions.
-    pub fn committed(&self) -> &Arc<Watermark> {
-        &self.committed
-    }
-
     /// Up to here the log is persistent wherever the safety level demands it, block by block: it
-    /// may stand within a transaction that is on its way. `committed` follows.
+    /// may stand within a transaction that is on its way. [`CommitGate::committed`] follows.
     pub fn reached(&self) -> &Arc<Watermark> {
         &self.reached
     }
@@ -205,32 +190,62 @@ impl CommitStage {
         self.rule().standing()
     }
 
-    /// Whether a writer may start. One atomic load while all is well.
-    ///
-    /// # Errors
-    /// [`Refusal`] while commits are refused, or this node is not the primary any more.
-    pub fn admit(&self) -> Result<(), Refusal> {
-        if self.refusing.load(Ordering::SeqCst) { self.rule().admit() } else { Ok(()) }
+    /// Why commits are refused, if they are, or if this node is not the primary any more. One
+    /// atomic load while all is well.
+    pub fn refusal(&self) -> Option<Refusal> {
+        if self.refusing.load(Ordering::SeqCst) { self.rule().admit().err() } else { None }
     }
 
-    /// Blocks until everything below `to` (the end of a block) is committed.
-    ///
-    /// # Errors
-    /// [`CommitError`]; the outcome is then open.
-    pub fn wait(&self, to: Stamp, deadline: Option<Instant>) -> Result<(), CommitError> {
-        let refused = || self.refusing.load(Ordering::SeqCst);
-        match self.committed.wait_unless(to, deadline, refused) {
+    fn log_failed(&self) -> Option<OutcomeOpen> {
+        self.log.failure().map(|failure| OutcomeOpen::LogFailed(failure.to_string()))
+    }
+}
+
+fn refused(refusal: Refusal) -> OutcomeOpen {
+    match refusal {
+        Refusal::Fenced { by } => OutcomeOpen::Fenced(by),
+        other => OutcomeOpen::Refused(other.to_string()),
+    }
+}
+
+impl CommitGate for CommitStage {
+    /// Also the globally persistent stamp. It always stands between transactions.
+    fn committed(&self) -> Stamp {
+        self.committed.get()
+    }
+
+    fn admit(&self) -> Result<(), String> {
+        self.refusal().map_or(Ok(()), |refusal| Err(refusal.to_string()))
+    }
+
+    fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
+        let until = Stamp(self.log.reserved().0.saturating_sub(self.uncommitted));
+        if self.committed() >= until {
+            return true;
+        }
+        // Some more than one transaction needs: a session that waits again for every transaction
+        // pays for each wake-up.
+        let until = until.plus(self.uncommitted / 64);
+        self.log.nudge(until);
+        self.wait(until, deadline) != Err(OutcomeOpen::Deadline)
+    }
+
+    fn wait(&self, until: Stamp, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
+        let refusing = || self.refusing.load(Ordering::SeqCst);
+        match self.committed.wait_unless(until, deadline, refusing) {
             Ok(_) => Ok(()),
-            Err(WaitError::Deadline) => Err(CommitError::Deadline),
-            Err(WaitError::Closed) => Err(self.admit().map_or_else(CommitError::Refused, |()| CommitError::Stopped)),
+            Err(WaitError::Deadline) => Err(OutcomeOpen::Deadline),
+            Err(WaitError::Closed) => Err(match self.refusal() {
+                Some(refusal) => refused(refusal),
+                None => self.log_failed().unwrap_or(OutcomeOpen::Stopped),
+            }),
         }
     }
 
-    /// What [`CommitStage::wait`] would say now; `None` while the wait would go on.
-    pub fn outcome(&self, to: Stamp) -> Option<Result<(), CommitError>> {
-        if self.committed.get() >= to {
+    fn outcome(&self, until: Stamp) -> Option<Result<(), OutcomeOpen>> {
+        if self.committed() >= until {
             return Some(Ok(()));
         }
-        self.admit().err().map(|refusal| Err(CommitError::Refused(refusal)))
+        self.refusal().map(refused).or_else(|| self.log_failed()).map(Err)
     }
 }

@@ -16,7 +16,7 @@ use std::{
 };
 
 use freshet_base::{
-    ClusterId, NodeId, Stamp, Term,
+    ClusterId, CommitGate, NodeId, Stamp, Term,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
@@ -28,16 +28,15 @@ use freshet_cluster::{
     term::TermHistory,
 };
 use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
-use freshet_log::{Batch, Sink};
+use freshet_log::{Batch, Log, ReadError, Sink, SinkHandle};
 use freshet_membership::Credentials;
 
-pub use self::commit::{CommitError, CommitStage};
+pub use self::commit::CommitStage;
 use crate::{
     bell::Bell,
     clock::Clock,
     endpoint::Service,
     feed::{FeedConfig, Feeder, Feeds, Shipper},
-    log_access::{LogReadError, LogSource},
     status::PrimaryStatus,
     terms::Terms,
     wire::{self, Peer, Peers, Refusal},
@@ -48,6 +47,9 @@ use crate::{
 pub struct PrimaryConfig {
     /// What a commit waits for.
     pub rule: RuleConfig,
+    /// No more bytes of the log than this are to be uncommitted when a transaction begins to
+    /// commit.
+    pub uncommitted: u64,
     /// Sizes and times of shipping.
     pub flow: FlowConfig,
     /// How long a standby may be silent, or take nothing in, before its connection is given up.
@@ -84,6 +86,7 @@ impl PrimaryConfig {
     pub fn new(rule: RuleConfig) -> Self {
         Self {
             rule,
+            uncommitted: u64::MAX,
             flow: FlowConfig::default(),
             patience: Duration::from_secs(5),
             partition: 64 << 10,
@@ -140,11 +143,11 @@ pub(crate) struct Shared {
     history: TermHistory,
     terms: Terms,
     clock: Clock,
-    source: Arc<dyn LogSource>,
+    log: Arc<Log>,
     feeds: Feeds,
     /// The newest batches: where each ends, and when it was handed over.
     handed_over: Mutex<VecDeque<(Stamp, Moment)>>,
-    commit: CommitStage,
+    commit: Arc<CommitStage>,
     peers: Mutex<Vec<Peer>>,
     announce: Bell,
     record: Mutex<Option<RecordSet>>,
@@ -178,6 +181,8 @@ const TAKES_OVER_FOR: Duration = Duration::from_secs(3);
 /// A reigning primary.
 pub struct Primary {
     shared: Arc<Shared>,
+    /// Its place at the log, until it stops.
+    sink: Mutex<Option<Arc<SinkHandle>>>,
 }
 
 impl std::fmt::Debug for Primary {
@@ -187,16 +192,16 @@ impl std::fmt::Debug for Primary {
 }
 
 impl Primary {
-    /// Begins to reign: `terms` has entered the term already. Everything below `who.start` is
-    /// readable from `source`; what of it is committed, `who.committed` says.
+    /// Begins to reign: `terms` has entered the term already. `log` ends at `who.start`, and is
+    /// shipped from now on; what of it is committed, `who.committed` says.
     ///
-    /// It is then attached to the log, and the endpoint's service is set to [`Primary::service`].
+    /// The endpoint's service is then set to [`Primary::service`].
     ///
     /// # Errors
     /// What the system says when a thread cannot be started.
-    pub fn start(who: Reigning, config: PrimaryConfig, source: Arc<dyn LogSource>, terms: Terms) -> io::Result<Self> {
+    pub fn start(who: Reigning, config: PrimaryConfig, log: Arc<Log>, terms: Terms) -> io::Result<Self> {
         let clock = Clock::start();
-        let commit = CommitStage::new(config.rule, &who, clock);
+        let commit = CommitStage::new(config.rule, &who, clock, Arc::clone(&log), config.uncommitted);
         let mut peers: Vec<Peer> =
             config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
         peers.retain(|peer| peer.address != who.address);
@@ -217,8 +222,8 @@ impl Primary {
             who,
             terms,
             clock,
-            source,
-            commit,
+            log,
+            commit: Arc::new(commit),
             peers: Mutex::new(peers),
             announce: Bell::default(),
             record: Mutex::new(None),
@@ -229,8 +234,12 @@ impl Primary {
             final_end: Mutex::new(None),
             successor: Mutex::default(),
         });
-        let primary = Self { shared };
+        let sink = Arc::new(shared.log.attach(Arc::clone(&shared) as _));
+        let primary = Self { shared, sink: Mutex::new(Some(Arc::clone(&sink))) };
         primary.shared.remember_peers();
+        if !primary.shared.log.has_store() {
+            primary.shared.spawn("log-hold".into(), move |shared| shared.hold(&sink))?;
+        }
         primary.shared.spawn("watch".into(), |shared| shared.watch())?;
         primary.shared.spawn("announce".into(), |shared| announce::run(&shared))?;
         Ok(primary)
@@ -244,8 +253,8 @@ impl Primary {
         self.shared.commit.look();
     }
 
-    /// The commit rule in force: who waits for a commit asks here.
-    pub fn commit(&self) -> &CommitStage {
+    /// What commits wait for.
+    pub fn commit(&self) -> &Arc<CommitStage> {
         &self.shared.commit
     }
 
@@ -295,29 +304,27 @@ impl Primary {
     /// Lets all connections and threads go. The commit rule remains and says no more.
     pub fn stop(&self) {
         self.shared.stop();
+        drop(self.sink.lock().expect("no code panics under this mutex").take());
     }
 }
 
 /// What the log persists is shipped while it does: a small batch is copied here, where that is all
 /// that shipping takes. Where the log is persistent, the commit rule is applied.
-impl Sink for Primary {
-    /// # Panics
-    /// When the batch does not follow the last one.
+impl Sink for Shared {
     fn batch(&self, batch: &Batch<'_>) {
-        self.shared.commit.enter_ends(batch.transaction_ends);
-        self.shared.feeds.boundaries().push(batch.from, batch.to, batch.partition_ends);
+        self.commit.enter_ends(batch.transaction_ends);
         {
-            let mut handed_over = self.shared.handed_over.lock().expect("no code panics under this mutex");
+            let mut handed_over = self.handed_over.lock().expect("no code panics under this mutex");
             if handed_over.len() == HANDED_OVER {
                 handed_over.pop_front();
             }
-            handed_over.push_back((batch.to, self.shared.clock.now()));
+            handed_over.push_back((batch.to, self.clock.now()));
         }
-        self.shared.batch_noted(batch.from, batch.to);
+        self.batch_ready(batch);
     }
 
     fn durable(&self, to: Stamp) {
-        self.shared.apply(Event::Durable(to));
+        self.apply(Event::Durable(to));
     }
 }
 
@@ -350,6 +357,17 @@ impl Shared {
         self.feeds.spawn(name, move || run(shared))
     }
 
+    /// The hold thread, where the log has no store: workers may not overwrite what standbys have
+    /// yet to be sent. What is committed has been sent to everyone that the safety level waits for.
+    fn hold(&self, sink: &SinkHandle) {
+        let mut at = Stamp::ZERO;
+        // Block by block, or a transaction that is longer than the buffer would never get there.
+        while let Ok(to) = self.commit.reached().wait(at.plus(1), None) {
+            sink.release(to);
+            at = to;
+        }
+    }
+
     /// For a restart, which has to find the others.
     fn remember_peers(&self) {
         let peers = self.peers.lock().expect("no code panics under this mutex").clone();
@@ -365,7 +383,7 @@ impl Shared {
             above: Vec::new(),
             history: self.history.clone(),
             end: self.feeds.boundaries().available(),
-            // A standby gives away half its buffer at once (`StandbyStore::grant`).
+            // A standby gives away half its buffer at once ([`Log::grant`]).
             needed_capacity: 2 * self.config.largest_block,
             keep_alive_ms: u32::try_from(self.config.flow.keep_alive.as_millis()).unwrap_or(u32::MAX),
         }
@@ -384,7 +402,7 @@ impl Shared {
     }
 
     fn is_fenced(&self) -> bool {
-        matches!(self.commit.admit(), Err(commit_rule::Refusal::Fenced { .. }))
+        matches!(self.commit.refusal(), Some(commit_rule::Refusal::Fenced { .. }))
     }
 
     fn fence(&self, by: Term) {
@@ -412,11 +430,9 @@ impl Shared {
                  until it is restarted, and reigns in a later term"
             );
         }
-        let before = self.commit.admit();
+        let was_fenced = self.is_fenced();
         self.apply(Event::Contested { term, yields });
-        if let (Ok(()) | Err(commit_rule::Refusal::TooFewStandbys { .. }), Err(commit_rule::Refusal::Fenced { .. })) =
-            (before, self.commit.admit())
-        {
+        if !was_fenced && self.is_fenced() {
             tracing::warn!(term = term.0, "this primary resigns, having committed nothing in its term");
             self.feeds.end();
         }
@@ -466,14 +482,14 @@ impl Shared {
 
     fn stop(&self) {
         self.feeds.begin_to_stop();
-        self.commit.stop();
+        self.commit.end();
         self.announce.ring();
         self.feeds.stop();
     }
 
     fn status(&self) -> PrimaryStatus {
         let (standing, durable, members) = self.commit.reading();
-        let committed = self.commit.committed().get();
+        let committed = self.commit.committed();
         let peers = self.peers.lock().expect("no code panics under this mutex").clone();
         let feeds = &self.feeds;
         let available = feeds.boundaries().available();
@@ -507,12 +523,12 @@ impl Feeder for Shared {
         &self.feeds
     }
 
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
-        self.source.read(at, into)
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError> {
+        self.log.read(at, into)
     }
 
     fn global(&self) -> Stamp {
-        self.commit.committed().get()
+        self.commit.committed()
     }
 
     fn newest(&self) -> (Stamp, Moment) {

@@ -3,7 +3,7 @@
 //! them is decided by [`freshet_cluster::relay::Relay`] (Query Fresh, section 4.4: a hierarchical
 //! architecture).
 //!
-//! A [`Session`] lasts as long as the log that this node receives just goes on: the term, whom it
+//! A [`Session`] is a sink of this node's log. It lasts as long as the log that this node receives just goes on: the term, whom it
 //! follows, and through whom, are the same, and nothing was cut. Then all feeds end, and those
 //! below agree anew. While this node merely looks for its lost upstream, those who are below stay,
 //! and nobody new is let in.
@@ -24,13 +24,13 @@ use freshet_cluster::{
     term::TermHistory,
 };
 use freshet_fabric::{Offer, tcp::Connection};
+use freshet_log::{Batch, ReadError, Sink, SinkHandle};
 
 use super::Shared;
 use crate::{
     bell::Bell,
     endpoint::refuse,
     feed::{FeedConfig, Feeder, Feeds, Joining, join},
-    log_access::LogReadError,
     primary::PrimaryFabric,
     status::RelayStatus,
     wire::{Continue, Hello, Peer, Peers, Refusal, Wait},
@@ -121,7 +121,7 @@ impl RelayStage {
             state.follower.pass_on(welcome, shared.clock.now());
             state.follower.downward().unwrap_or_default()
         };
-        let received = shared.store.received();
+        let received = shared.log.received().get();
         let mut above = welcome.above.clone();
         above.push(welcome.node);
         let config = &self.config;
@@ -141,8 +141,12 @@ impl RelayStage {
             down: AtomicU64::new(down.0),
             watch: Bell::default(),
             met: Mutex::default(),
+            sink: Mutex::new(None),
             shared: Arc::clone(shared),
         });
+        let sink = shared.log.attach(Arc::clone(&session) as _);
+        assert_eq!(sink.from(), received, "what was received before is read back");
+        *session.sink() = Some(sink);
         let watched = Arc::clone(&session);
         session.feeds.spawn("relay-watch".into(), move || watched.watch())?;
         *self.lock() = Some(session);
@@ -170,10 +174,24 @@ pub(super) struct Session {
     watch: Bell,
     /// Where those below are.
     met: Mutex<BTreeMap<NodeId, String>>,
+    /// This session's place at the log, until it ends.
+    sink: Mutex<Option<SinkHandle>>,
+}
+
+/// What is received is shipped while it is persisted here.
+impl Sink for Session {
+    fn batch(&self, batch: &Batch<'_>) {
+        self.batch_ready(batch);
+    }
 }
 
 impl Session {
+    fn sink(&self) -> MutexGuard<'_, Option<SinkHandle>> {
+        self.sink.lock().expect("no code panics under this mutex")
+    }
+
     fn end(&self) {
+        drop(self.sink().take());
         self.hang_up();
         self.watch.ring();
         self.feeds.stop();
@@ -271,8 +289,8 @@ impl Feeder for Session {
         &self.feeds
     }
 
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
-        self.shared.store.read(at, into)
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError> {
+        self.shared.log.read(at, into)
     }
 
     fn global(&self) -> Stamp {

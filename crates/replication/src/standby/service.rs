@@ -78,11 +78,11 @@ impl Service for StandbyService {
                     above: Vec::new(),
                     term,
                     history: shared.terms.get().history,
-                    end: shared.store.persisted(),
+                    end: shared.log.durable(),
                     needed_capacity: 0,
                     keep_alive_ms: 1000,
                 };
-                let read = |at, into: &mut [u8]| shared.store.read(at, into);
+                let read = |at, into: &mut [u8]| shared.log.read(at, into);
                 serve_log(connection, &host, 64 << 10, &hello, &log, read);
             }
         }

@@ -5,7 +5,6 @@ use freshet_cluster::flow::FlowConfig;
 
 use super::fixture::*;
 use crate::{
-    log_access::StandbyStore,
     primary::PrimaryConfig,
     standby::{ReplayMode, StandbyConfig},
     takeover::{PromoteOptions, promote},
@@ -32,7 +31,7 @@ fn acknowledgements_do_not_wait_for_pipelined_replay() {
 #[test]
 fn what_replay_persists_is_acknowledged_before_it_is_replayed() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
-    let log = MemoryLog::persisted_upon_replay(CAPACITY);
+    let log = TestLog::persisted_upon_replay(CAPACITY);
     let standby = StandbyNode::with(2, Some(primary.address()), StandbyConfig::default(), log);
     standby.joined();
     standby.tape.gate(Some(0));
@@ -47,7 +46,7 @@ fn what_replay_persists_is_acknowledged_before_it_is_replayed() {
     primary.commits(end);
     standby.shows(end);
     // Each byte once, in order: the parts of what is replayed next.
-    let shares = standby.log.shares();
+    let shares = standby.tape.shares();
     assert_eq!((shares[0].0, shares[shares.len() - 1].1), (0, end.0));
     assert!(shares.windows(2).all(|pair| pair[0].1 == pair[1].0), "{shares:?}");
 }
@@ -56,12 +55,12 @@ fn what_replay_persists_is_acknowledged_before_it_is_replayed() {
 fn synchronous_replay_is_on_the_commit_path() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let config = StandbyConfig { replay: ReplayMode::Synchronous, ..StandbyConfig::default() };
-    let log = MemoryLog::with_capacity(CAPACITY);
+    let log = TestLog::received(CAPACITY);
     let standby = StandbyNode::with(2, Some(primary.address()), config, log);
     standby.joined();
     standby.tape.gate(Some(0));
     let end = primary.write(&[64; 5]);
-    until("it is persistent there", || StandbyStore::persisted(&*standby.log) == end);
+    until("it is persistent there", || standby.log.persisted() == end);
     assert_eq!(primary.primary.commit().outcome(end), None);
     standby.tape.gate(None);
     primary.commits(end);
@@ -72,7 +71,7 @@ fn synchronous_replay_is_on_the_commit_path() {
 fn without_replay_the_log_flows_and_a_take_over_replays_all_of_it() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let config = StandbyConfig { replay: ReplayMode::None, ..StandbyConfig::default() };
-    let standby = StandbyNode::with(2, Some(primary.address()), config, MemoryLog::with_capacity(CAPACITY));
+    let standby = StandbyNode::with(2, Some(primary.address()), config, TestLog::received(CAPACITY));
     standby.joined();
     let mut end = Stamp(0);
     while end.0 < 5 * CAPACITY {

@@ -2,8 +2,8 @@
 //!
 //! The paper has eight machines of 16 cores; here primary and standbys share one. One worker is the
 //! primary's, on a processor of its own, and up to three standbys share the others. The paper's 16
-//! threads of a backup become four threads, of which one replays where it has four that do, so that
-//! three readers have 75 % of it. Its networks are slowed down as much as this log is slower.
+//! threads of a backup become four threads: one replays where it has four that do, and three
+//! readers have 75 % of it. Its networks are slowed down as much as this log is slower.
 
 mod bootstrap;
 mod end_to_end;
@@ -12,6 +12,7 @@ mod indirection;
 mod latency;
 mod persistence;
 mod policy;
+mod replay_threads;
 mod table1;
 
 use super::{
@@ -23,7 +24,8 @@ use super::{
 
 const PAPER: Paper = Paper {
     title: "Query Fresh",
-    reference: "Tianzheng Wang, Ryan Johnson, Ippokratis Pandis: Query Fresh: Log Shipping on Steroids, PVLDB 11(4), 2017",
+    reference: "Tianzheng Wang, Ryan Johnson, Ippokratis Pandis: Query Fresh: Log Shipping on Steroids, PVLDB \
+                11(4), 2017",
     machine: "8 nodes with 16 cores, 10 Gb/s Ethernet and 56 Gb/s InfiniBand",
 };
 
@@ -36,8 +38,8 @@ pub(super) fn all() -> Vec<Experiment> {
         table1::experiment(),
         end_to_end::experiment(),
         freshness::experiment(),
-        policy::figure_8(),
-        policy::figure_9(),
+        policy::experiment(),
+        replay_threads::experiment(),
         indirection::experiment(),
         latency::experiment(),
         persistence::experiment(),
@@ -53,7 +55,8 @@ fn tpcc(scale: &Scale) -> String {
 /// A standby of Query Fresh's: one-sided writes into memory that survives, acknowledged as they
 /// arrive (the ideal variant of section 4.2), pipelined replay into replay arrays. All standbys
 /// have a commit before it is acknowledged.
-const FRESH: &str = "--safety very-safe --fabric shm --standby-domain pmem --standby-persist-method eadr --replay pipelined --apply fresh";
+const FRESH: &str = "--safety very-safe --fabric shm --standby-domain pmem --standby-persist-method eadr \
+                     --replay pipelined --apply fresh";
 /// A standby's threads, where the paper has 16.
 const STANDBY_THREADS: u16 = 4;
 
@@ -63,7 +66,7 @@ const THREADS: &str = "A standby has one thread that replays and three that read
 
 const GOAL: &str = "Freshet's goal";
 
-/// A network of so many Gb/s there, as the option that limits what the primary sends here.
+/// A network of this many Gb/s there, as the option that limits what the primary sends here.
 fn network(scale: &Scale, gbit: f64) -> String {
     format!("--bandwidth-gbit {:.4}", gbit * scale.log_bytes_per_s / PAPER_LOG_RATE)
 }
@@ -126,7 +129,7 @@ fn replicated(scale: &Scale, count: u32, gbit: f64, options: &str) -> String {
     format!("{} {} {options} {}", tpcc(scale), standbys(scale, count), network(scale, gbit))
 }
 
-/// Threads of a standby: so many replay, the others read.
+/// Threads of a standby: how many replay; the others read.
 fn divided(replaying: u16) -> String {
     let readers = STANDBY_THREADS.saturating_sub(replaying);
     format!("--replay-threads {replaying} --standby-readers {readers}")
@@ -156,6 +159,22 @@ fn primary(results: &Results) -> Panel {
 fn readers(results: &Results) -> Panel {
     let curves = results.curves("standby_tps", 1e-3);
     Panel::over_numbers("All standbys together, read-only", "standbys", "k transactions/s", curves)
+}
+
+/// Why the primary does less at one point than at another: its worker waits, which is
+/// back-pressure, or a transaction takes more of its processor time, which is not.
+fn held_back(results: &Results, (series, x): (&str, f64), (than, there): (&str, f64)) -> String {
+    let ratio = |column: &str| results.at(series, x, column) / results.at(than, there, column);
+    let (busy, cost) = (results.at(series, x, "worker_busy"), ratio("forward_cpu_us_per_txn"));
+    let why = if ratio("worker_busy") <= 1.0 / cost {
+        "back-pressure, as in the paper"
+    } else {
+        "not the paper's back-pressure but costlier transactions"
+    };
+    format!(
+        "{why}; the worker waits {} of the time and needs {cost:.2} times the processor time for a transaction",
+        percent((1.0 - busy).max(0.0))
+    )
 }
 
 /// How much of the standbys' processors replay takes at one point: its time for a transaction, for

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        frame::{Beside, Experiment, OF_TPCC},
+        frame::{Beside, Experiment, OF_TPCC, Run, Scale},
         results::Results,
     },
     *,
@@ -41,88 +41,89 @@ pub(super) fn experiment() -> Experiment {
         x: "standbys",
         columns: OF_TPCC,
         calibrate: true,
-        sweep: |scale| {
-            let mut runs = Vec::new();
-            for count in scale.standbys() {
-                for (series, medium, replaying) in VARIANTS {
-                    let policy = "--safety very-safe --fabric shm --replay pipelined --apply fresh";
-                    let options = format!("{policy} {medium} {}", divided(replaying));
-                    runs.push(run(series, f64::from(count), replicated(scale, count, 56.0, &options)));
-                }
-            }
-            runs
-        },
+        sweep,
         scaled: |scale| {
             format!(
-                "{} Of a standby's {STANDBY_THREADS} threads one or two replay (the paper's 4 and 8 of 16), the others read. CLWB and CLFLUSH are \
-                 the processor's instructions where it has them; the memory behind is DRAM, as in the paper. No-NVRAM writes to files in \
-                 memory before it acknowledges. {}",
+                "{} Of a standby's {STANDBY_THREADS} threads one or two replay (the paper's 4 and 8 of 16), the others \
+                 read. CLWB and CLFLUSH are the processor's instructions where it has them; the memory behind is \
+                 DRAM, as in the paper. No-NVRAM writes to files in memory before it acknowledges. {}",
                 places(scale),
                 networks(scale)
             )
         },
         panels: |results| vec![primary(results), readers(results)],
-        beside: |results| {
-            let row = |series: &str, stated: &str| Beside {
-                what: format!("{series}, primary, of Ideal"),
-                stated: stated.to_owned(),
-                source: "section 4.10",
-                here: by_standbys(results, series, "tps"),
-            };
-            vec![
-                row("CLWB/1", "close to Ideal up to four backups, up to 9 % slower beyond"),
-                row("CLWB/2", "close to Ideal up to four backups, up to 9 % slower beyond"),
-                row("CLFLUSH/1", "as much as 42 % overhead (CLFLUSH/4)"),
-                row("CLFLUSH/2", "5 to 26 % overhead (CLFLUSH/8)"),
-                Beside {
-                    what: "CLFLUSH/1, readers, of CLWB/1's".to_owned(),
-                    stated: "higher, because readers see older versions".to_owned(),
-                    source: "section 4.10",
-                    here: percent(
-                        results.at("CLFLUSH/1", 1.0, "standby_tps") / results.at("CLWB/1", 1.0, "standby_tps"),
-                    ),
-                },
-            ]
-        },
-        differs: |results| {
-            let most = last(results, IDEAL);
-            let mut out = vec![format!(
-                "The ideal variant does {} with one standby and {} with {most}.",
-                thousands(results.at(IDEAL, 1.0, "tps")),
-                thousands(results.at(IDEAL, most, "tps"))
-            )];
-            for (series, low, words) in [
-                ("CLWB/1", 0.91, "at most 9 % slower"),
-                ("CLFLUSH/1", 0.58, "up to 42 % slower"),
-                ("CLFLUSH/2", 0.74, "5 to 26 % slower"),
-            ] {
-                let shares: Vec<f64> =
-                    results.xs(series).into_iter().map(|x| of_ideal(results, series, x, "tps")).collect();
-                let worst = shares.iter().copied().min_by(f64::total_cmp).unwrap_or(f64::NAN);
-                let verdict = if worst < low { "more than there" } else { "no more than there" };
-                out.push(format!(
-                    "{series} keeps at least {} of it ({words} in the paper): its delays cost {verdict}.",
-                    percent(worst)
-                ));
-            }
-            out.push(format!("No-NVRAM keeps {}.", by_standbys(results, DRAM, "tps")));
-            let reads: Vec<String> = VARIANTS
-                .iter()
-                .map(|(series, ..)| format!("{series} {}", percent(of_ideal(results, series, 1.0, "standby_tps"))))
-                .collect();
-            out.push(format!("Readers of one standby do, of the ideal variant's, {}.", list(&reads)));
-            let costs: Vec<String> = VARIANTS
-                .iter()
-                .map(|(series, ..)| format!("{series} {:.2} us", results.at(series, 1.0, "replay_cpu_us_per_txn")))
-                .collect();
-            out.push(format!("Replay with what it persists takes, for a transaction, {}.", list(&costs)));
-            out.push(format!(
-                "There is less to persist here than in the paper: one thread logs {} MB/s, its 16 log {:.0} times as much.",
-                short(results.scale.log_bytes_per_s / 1e6),
-                PAPER_LOG_RATE / results.scale.log_bytes_per_s
-            ));
-            out.push(noise(results));
-            out
-        },
+        beside,
+        differs,
     }
+}
+
+fn sweep(scale: &Scale) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for count in scale.standbys() {
+        for (series, medium, replaying) in VARIANTS {
+            let policy = "--safety very-safe --fabric shm --replay pipelined --apply fresh";
+            let options = format!("{policy} {medium} {}", divided(replaying));
+            runs.push(run(series, f64::from(count), replicated(scale, count, 56.0, &options)));
+        }
+    }
+    runs
+}
+
+fn beside(results: &Results) -> Vec<Beside> {
+    let row = |series: &str, stated: &str| Beside {
+        what: format!("{series}, primary, of Ideal"),
+        stated: stated.to_owned(),
+        source: "section 4.10",
+        here: by_standbys(results, series, "tps"),
+    };
+    vec![
+        row("CLWB/1", "close to Ideal up to four backups, up to 9 % slower beyond"),
+        row("CLWB/2", "close to Ideal up to four backups, up to 9 % slower beyond"),
+        row("CLFLUSH/1", "as much as 42 % overhead (CLFLUSH/4)"),
+        row("CLFLUSH/2", "5 to 26 % overhead (CLFLUSH/8)"),
+        Beside {
+            what: "CLFLUSH/1, readers, of CLWB/1's".to_owned(),
+            stated: "higher, because readers see older versions".to_owned(),
+            source: "section 4.10",
+            here: percent(results.at("CLFLUSH/1", 1.0, "standby_tps") / results.at("CLWB/1", 1.0, "standby_tps")),
+        },
+    ]
+}
+
+fn differs(results: &Results) -> Vec<String> {
+    let ideal = |x: f64| format!("{} with {x}", thousands(results.at(IDEAL, x, "tps")));
+    let rates: Vec<String> = results.xs(IDEAL).into_iter().map(ideal).collect();
+    let mut out = vec![format!("The ideal variant does, by standbys, {}.", list(&rates))];
+    for (series, low, words) in [
+        ("CLWB/1", 0.91, "at most 9 % slower"),
+        ("CLFLUSH/1", 0.58, "up to 42 % slower"),
+        ("CLFLUSH/2", 0.74, "5 to 26 % slower"),
+    ] {
+        let shares = results.xs(series).into_iter().map(|x| of_ideal(results, series, x, "tps"));
+        let worst = shares.min_by(f64::total_cmp).unwrap_or(f64::NAN);
+        let verdict = if worst < low { "more than there" } else { "no more than there" };
+        out.push(format!(
+            "{series} keeps at least {} of it ({words} in the paper): its delays cost {verdict}.",
+            percent(worst)
+        ));
+    }
+    out.push(format!("No-NVRAM keeps, by standbys, {}.", by_standbys(results, DRAM, "tps")));
+    let of_all = |told: &dyn Fn(&str) -> String| {
+        list(&VARIANTS.iter().map(|(series, ..)| format!("{series} {}", told(series))).collect::<Vec<_>>())
+    };
+    out.push(format!(
+        "Readers of one standby do, of the ideal variant's, {}.",
+        of_all(&|series| percent(of_ideal(results, series, 1.0, "standby_tps")))
+    ));
+    out.push(format!(
+        "Replay with what it persists takes, for a transaction, {}.",
+        of_all(&|series| format!("{:.2} us", results.at(series, 1.0, "replay_cpu_us_per_txn")))
+    ));
+    out.push(format!(
+        "There is less to persist here than in the paper: one thread logs {} MB/s, its 16 log {:.0} times as much.",
+        short(results.scale.log_bytes_per_s / 1e6),
+        PAPER_LOG_RATE / results.scale.log_bytes_per_s
+    ));
+    out.push(noise(results));
+    out
 }
