@@ -68,8 +68,8 @@ impl ScannedRange {
 }
 
 impl Transaction<'_> {
-    /// Validates what was read, for a transaction that has taken `stamp`.
-    pub(crate) fn certify(&self, stamp: Stamp) -> Result<(), CommitError> {
+    /// Certifies what was read, for a transaction that has taken `stamp`.
+    pub(crate) fn certify_reads(&self, stamp: Stamp) -> Result<(), CommitError> {
         let state = self.worker.state.borrow();
         let core = &self.worker.core;
         let context = self.context();

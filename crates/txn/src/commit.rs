@@ -49,7 +49,7 @@ impl Drop for Changing<'_> {
 }
 
 impl Transaction<'_> {
-    /// Commits: takes the stamp, validates if serializable, and puts the block into the log's
+    /// Commits: takes the stamp, certifies if serializable, and puts the block into the log's
     /// buffer. Then the transaction has taken effect on this node, and nothing else can undo it but
     /// the loss of the node; it is committed when the ticket resolves. Blocks while the log's
     /// buffer is full.
@@ -117,14 +117,14 @@ impl Transaction<'_> {
         writer.throttle()?;
         if plan.is_long() {
             // To find out later costs as much of the log as the transaction takes.
-            self.validate(primary.log.reserved())?;
+            self.certify(primary.log.reserved())?;
         }
         // Before the stamp: who sees this transaction active knows that its stamp will be larger.
         owners.committing(owner);
         let mut reservation = writer.reserve(plan.length())?;
         let stamp = reservation.stamp();
         owners.stamp(owner, stamp);
-        if let Err(error) = self.validate(stamp) {
+        if let Err(error) = self.certify(stamp) {
             // Its versions first: others wait for them to go.
             self.undo_all(rids);
             reservation.skip();
@@ -189,12 +189,12 @@ impl Transaction<'_> {
     }
 
     /// Whether the transaction may commit with this stamp, which it has taken.
-    pub(crate) fn validate(&self, stamp: Stamp) -> Result<(), CommitError> {
+    pub(crate) fn certify(&self, stamp: Stamp) -> Result<(), CommitError> {
         if self.worker.core.catalog.changes_begun() != self.worker.changes.get() {
             self.check_tables(stamp)?;
         }
         match self.isolation {
-            Isolation::Serializable => self.certify(stamp),
+            Isolation::Serializable => self.certify_reads(stamp),
             _ => Ok(()),
         }
     }
