@@ -4,7 +4,7 @@ use freshet_base::{Rid, Stamp};
 use freshet_log::{Block, RecordRef};
 use freshet_storage::{Catalog, Content, Guard};
 
-use crate::ReplayError;
+use crate::{ReplayError, Target};
 
 /// What one replay thread does with what the log says. All of it is idempotent, and in no order but
 /// that of [`Redo::cut`].
@@ -43,8 +43,8 @@ pub struct Announce;
 
 impl Redo for Announce {
     #[inline]
-    fn record(&mut self, _: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> Result<bool, ReplayError> {
-        Ok(content.replay_store(record.header.rid, record.address, record.header.is_first()))
+    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> Result<bool, ReplayError> {
+        Ok(self.store(guard, content, record))
     }
 
     fn cut(&mut self, _: &Guard<'_>, content: &Content, rid: Rid, address: Stamp, prev: Option<Stamp>) {

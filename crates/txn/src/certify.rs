@@ -74,7 +74,7 @@ impl Transaction<'_> {
             self.check_tables(stamp)?;
         }
         match self.isolation {
-            Isolation::Serializable => self.reads_the_same(stamp),
+            Isolation::Serializable => self.certify_reads(stamp),
             _ => Ok(()),
         }
     }
@@ -115,7 +115,7 @@ impl Transaction<'_> {
     }
 
     /// Whether what was read is the same at `stamp`, which it has taken.
-    fn reads_the_same(&self, stamp: Stamp) -> Result<(), CommitError> {
+    fn certify_reads(&self, stamp: Stamp) -> Result<(), CommitError> {
         let state = self.worker.state.borrow();
         let core = &self.worker.core;
         let context = self.context();

@@ -48,7 +48,7 @@ impl Drop for Changing<'_> {
 }
 
 impl Transaction<'_> {
-    /// Commits: takes the stamp, validates if serializable, and puts the block into the log's
+    /// Commits: takes the stamp, certifies if serializable, and puts the block into the log's
     /// buffer. Then the transaction has taken effect on this node, and nothing else can undo it but
     /// the loss of the node; it is committed when the ticket resolves. Blocks while the log's
     /// buffer is full.

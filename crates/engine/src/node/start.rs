@@ -365,7 +365,7 @@ impl Parts {
             messages: Arc::clone(&messages),
             end: AtomicU64::new(end.0),
         };
-        let target = replaying.target(live).map_err(StartError::System)?;
+        let target = replaying.target(live);
         let log = Arc::new(log);
         let starting = Starting {
             node: ground.id,

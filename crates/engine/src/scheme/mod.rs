@@ -36,8 +36,8 @@ pub(crate) trait Replaying {
     fn redo(&self, ground: &Ground) -> Box<dyn Redo>;
 
     /// What replays a range, when `live` does so record by record.
-    fn target(&self, live: LiveReplay) -> Result<Arc<dyn ReplayTarget>, String> {
-        Ok(Arc::new(live))
+    fn target(&self, live: LiveReplay) -> Arc<dyn ReplayTarget> {
+        Arc::new(live)
     }
 
     /// The node is composed. Its readers make versions of what lies below the read view.

@@ -10,12 +10,12 @@
 //!
 //! | field | moved by | means |
 //! |---|---|---|
-//! | `frontier` | `fetch_add` of workers (primary), `fetch_max` of the receiver (standby) | everything below was handed to somebody for writing |
+//! | `reserved` | `fetch_add` of workers (primary), `fetch_max` of the receiver (standby) | everything below was given to a writer |
 //! | `filled` | the group commit, or the receiver | everything below was written and may be read |
 //! | `released` | [`LogBuffer::release`] | everything below may be overwritten by the next lap |
 //! | `generation` | [`LogBuffer::cut`] | even: no cut under way; changes when what is above a stamp was taken back |
 //!
-//! `released <= filled <= frontier`; a cut takes `released` and `filled` back, the frontier stays.
+//! `released <= filled <= reserved`; a cut takes `released` and `filled` back, `reserved` stays.
 //!
 //! Writing. The range `[at, end)` is written once, by whom it was handed to, after it
 //! saw `end <= released + capacity`, and before `filled` covers it.
@@ -26,15 +26,15 @@
 //! ([`Flusher::done`], which needs the flusher mutably, as the loan does).
 //!
 //! Reading. Copy, fence A (acquire), then check that the range was not overwritten: the writer of
-//! the next lap at `x + capacity` moved `frontier` beyond `x + capacity` and saw `released > x`
+//! the next lap at `x + capacity` moved `reserved` beyond `x + capacity` and saw `released > x`
 //! before its fence W (release) and its stores. If the reader's copy saw one of those stores, W
 //! synchronises with A, and both values are visible to the check. So the copy is good when
-//! `released <= x` or `frontier <= x + capacity`.
+//! `released <= x` or `reserved <= x + capacity`.
 //!
 //! Remote writers. A standby's ring may be written by another process or a network card
-//! ([`crate::Log::grant`]). Such a writer knows no fences of ours, so the frontier moves up to
+//! ([`crate::Log::grant`]). Such a writer knows no fences of ours, so `reserved` moves up to
 //! where it may write *before* it is told so; whatever it stores comes after that message, in the
-//! order of the machine too: a store that a reader's copy saw was made after the frontier had
+//! order of the machine too: a store that a reader's copy saw was made after `reserved` had
 //! moved. It is the receiver who then says that a range is filled, when the writer has said that it
 //! is through. What is granted lies at most half the ring beyond what is filled, so that readers
 //! find the other half there.
@@ -76,10 +76,10 @@ pub enum RingRead {
 pub struct LogBuffer {
     memory: Memory,
     mask: u64,
-    frontier: CachePadded<AtomicU64>,
+    reserved: CachePadded<AtomicU64>,
     filled: CachePadded<AtomicU64>,
     generation: AtomicU64,
-    /// Below this the ring holds nothing, whatever the frontier says.
+    /// Below this the ring holds nothing, whatever `reserved` says.
     floor: AtomicU64,
     /// Where each flusher is: `released` never passes any of them.
     flushed: Box<[CachePadded<AtomicU64>]>,
@@ -118,7 +118,7 @@ impl LogBuffer {
         let ring = Self {
             memory,
             mask: capacity as u64 - 1,
-            frontier: CachePadded::new(AtomicU64::new(start.0)),
+            reserved: CachePadded::new(AtomicU64::new(start.0)),
             filled: CachePadded::new(AtomicU64::new(start.0)),
             generation: AtomicU64::new(0),
             // Nothing below was ever in this ring.
@@ -137,28 +137,28 @@ impl LogBuffer {
     /// Everything below was handed out for writing.
     #[inline]
     pub(crate) fn reserved(&self) -> &AtomicU64 {
-        &self.frontier
+        &self.reserved
     }
 
     /// Hands everything below `to` out for writing: the receiver's way.
     pub(crate) fn claim(&self, to: Stamp) {
         // AcqRel: like the workers' `fetch_add`; fence W follows before anything is written.
-        self.frontier.fetch_max(to.0, Ordering::AcqRel);
+        self.reserved.fetch_max(to.0, Ordering::AcqRel);
     }
 
     /// Everything below was handed out for writing.
     pub(crate) fn claimed(&self) -> Stamp {
-        Stamp(self.frontier.load(Ordering::Acquire))
+        Stamp(self.reserved.load(Ordering::Acquire))
     }
 
-    /// Sets the frontier back to `at`, where workers go on: some of what was claimed above never
+    /// Sets `reserved` back to `at`, where workers go on: some of what was claimed above never
     /// came. What that may have overwritten counts as overwritten for good. Nobody writes
     /// in the meantime.
     pub(crate) fn restart(&self, at: Stamp) {
-        let reached = self.frontier.load(Ordering::Acquire);
+        let reached = self.reserved.load(Ordering::Acquire);
         self.floor.fetch_max(reached.saturating_sub(self.capacity()), Ordering::AcqRel);
         // Release: pairs with the acquire in `read`.
-        self.frontier.store(at.0, Ordering::Release);
+        self.reserved.store(at.0, Ordering::Release);
     }
 
     /// Everything below is written and may be read. Acquire: pairs with the release in
@@ -212,7 +212,7 @@ impl LogBuffer {
         [(place, first), (0, length as usize - first)]
     }
 
-    /// Fence W of the module's protocol: the room that was seen and the frontier, before the
+    /// Fence W of the module's protocol: the room that was seen and `reserved`, before the
     /// stores. On the machines of today it is a promise to the compiler only.
     #[inline]
     fn before_writing(&self, end: u64) {
@@ -278,11 +278,11 @@ impl LogBuffer {
         fence(Ordering::Acquire);
         // Relaxed: ordered by fence A.
         let same = self.generation.load(Ordering::Relaxed) == generation;
-        // Acquire: pairs with the release in `restart`; a frontier that was set back comes with its
+        // Acquire: pairs with the release in `restart`; `reserved` that was set back comes with its
         // floor.
-        let frontier = self.frontier.load(Ordering::Acquire);
+        let reserved = self.reserved.load(Ordering::Acquire);
         let floor = self.floor.load(Ordering::Relaxed);
-        let kept = at.0 >= floor && frontier <= at.0.saturating_add(self.capacity());
+        let kept = at.0 >= floor && reserved <= at.0.saturating_add(self.capacity());
         if same && (self.released.get() <= at || kept) { RingRead::Copied } else { RingRead::Overwritten }
     }
 
@@ -313,7 +313,7 @@ impl LogBuffer {
     /// above `at` is zero then. No thread of this process writes in the meantime.
     pub(crate) fn renew(&self, at: Stamp) -> std::io::Result<()> {
         let Some(memory) = self.shared_memory().filter(RingMemory::is_lent) else { return Ok(()) };
-        // What is not released yet stays, however far the frontier was before a cut.
+        // What is not released yet stays, however far `reserved` was before a cut.
         let kept = at.since(self.released().min(at)).min(self.capacity());
         let (first, beyond) =
             (self.place(at) as u64, self.claimed().since(at.min(self.claimed())).min(self.capacity() - kept));
@@ -346,7 +346,7 @@ impl LogBuffer {
     }
 
     /// Takes back everything at or above `at`: readers of it find [`RingRead::Beyond`] from now on,
-    /// also those who are copying. The frontier stays where it was, since what it once overwrote
+    /// also those who are copying. `reserved` stays where it was, since what it once overwrote
     /// does not come back.
     ///
     /// # Panics
@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     fn put(ring: &LogBuffer, at: u64, bytes: &[u8]) {
-        ring.frontier.fetch_max(at + bytes.len() as u64, Ordering::SeqCst);
+        ring.reserved.fetch_max(at + bytes.len() as u64, Ordering::SeqCst);
         ring.write(Stamp(at), bytes);
         ring.fill_to(Stamp(at + bytes.len() as u64));
     }
