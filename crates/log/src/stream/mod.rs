@@ -361,6 +361,11 @@ impl Log {
         SinkHandle { shared: Arc::clone(&self.shared), seat, from }
     }
 
+    /// Below this, no sink needs the log any more.
+    pub fn needed_by_sinks(&self) -> Stamp {
+        self.shared.sinks().seats.iter().map(|seat| seat.sink.needed()).min().unwrap_or(Stamp::MAX)
+    }
+
     /// Whether stamps are all that this log makes: nothing is copied, nothing is kept.
     pub fn is_volatile(&self) -> bool {
         self.workers.get().is_some_and(|workers| workers.volatile)

@@ -281,6 +281,15 @@ impl Feeds {
         }
     }
 
+    /// No one of those who are fed needs the log below this any more.
+    pub fn needed(&self) -> Stamp {
+        let needed = self.all().into_iter().map(|shipper| {
+            let flow = shipper.flow();
+            flow.persisted().min(flow.shipped())
+        });
+        needed.min().unwrap_or(Stamp::MAX)
+    }
+
     /// Those who are fed and counted on by nobody.
     pub fn observers(&self) -> Vec<ObserverStatus> {
         let available = self.boundaries().available();

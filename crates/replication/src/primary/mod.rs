@@ -326,6 +326,10 @@ impl Sink for Shared {
     fn durable(&self, to: Stamp) {
         self.tell(Event::Durable(to));
     }
+
+    fn needed(&self) -> Stamp {
+        self.feeds.needed()
+    }
 }
 
 /// A commit waits until standbys show it ([`Primary::want_visible`]).

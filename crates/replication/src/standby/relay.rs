@@ -183,6 +183,10 @@ impl Sink for Session {
     fn batch(&self, batch: &Batch<'_>) {
         self.batch_ready(batch);
     }
+
+    fn needed(&self) -> Stamp {
+        self.feeds.needed()
+    }
 }
 
 impl Session {
@@ -256,15 +260,6 @@ impl Session {
             needed_capacity,
             keep_alive_ms: u32::try_from(self.feeds.config.flow.keep_alive.as_millis()).unwrap_or(u32::MAX),
         })
-    }
-
-    /// Nobody below needs anything of the log below this.
-    pub fn needed(&self) -> Stamp {
-        let needed = self.feeds.all().into_iter().map(|shipper| {
-            let flow = shipper.flow();
-            flow.persisted().min(flow.shipped())
-        });
-        needed.min().unwrap_or(Stamp::MAX)
     }
 
     pub fn status(&self, ack: RelayAck) -> RelayStatus {
