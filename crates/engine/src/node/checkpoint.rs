@@ -262,7 +262,7 @@ impl Checkpointing {
             File::open(&path).map_err(|cause| format!("cannot open {}: {cause}", path.display()))
         };
         let files = manifest.tables.iter().flat_map(|table| &table.files).map(open).collect::<Result<_, String>>()?;
-        Ok(OpenCheckpoint { start, manifest: manifest.encode(), files, hold: Box::new(()) })
+        Ok(OpenCheckpoint { end: manifest.end(), manifest: manifest.encode(), files, hold: Box::new(()) })
     }
 
     fn note(&self, manifest: &Manifest, took: Option<Duration>) {

@@ -335,17 +335,17 @@ impl Parts {
         executor: Option<Arc<dyn CommandExecutor>>,
     ) -> Result<Node, StartError> {
         let Self { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint } = self;
-        // Reigns that the log never reached are none of its history.
+        // Without the log up to there, the checkpoint is no state of the database.
+        let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
+        // Reigns that neither log nor checkpoint reached are none of its history.
         let state = ground.terms.get();
         if state.history != TermHistory::default() {
-            let adopted = ground.terms.adopt(ground.cluster, state.history.cut(end));
+            let adopted = ground.terms.adopt(ground.cluster, state.history.cut(end.max(floor)));
             adopted.map_err(|cause| StartError::System(cause.to_string()))?;
         }
         let open = |persistence| Log::receive_with(&config.receive_config(), persistence, end);
         let (log, receiver) = open_log(&config, &ground, open)?;
         source.open(log.reader());
-        // Without the log up to there, the checkpoint is no state of the database.
-        let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
         let replaying = scheme::replaying(&config, executor)?;
         let works_on = scheme::Ground {
             participants: Arc::clone(&participants),
