@@ -29,11 +29,16 @@ use freshet_replication::standby::{ReplayError, ReplayTarget};
 use freshet_storage::{Content, Guard};
 use freshet_txn::{Core, ProcedureError, RETRIES, Transaction, Worker};
 
+<<<<<<< HEAD
 use super::log::{Ground, Replaying};
 use crate::{
     node::{LiveReplay, StartError},
     source::LogSource,
 };
+=======
+use super::{Ground, Replaying};
+use crate::{node::LiveReplay, source::VersionSource};
+>>>>>>> main
 
 /// Executes stored procedures again, for a standby with [`Apply::Command`](crate::Apply::Command).
 pub trait CommandExecutor: Send + Sync {
@@ -152,7 +157,7 @@ impl Replaying for Commands {
         }))
     }
 
-    fn composed(&self, core: &Arc<Core>, source: &LogSource) {
+    fn composed(&self, core: &Arc<Core>, source: &VersionSource) {
         // Those who execute make versions beyond the read view; they are not taken back anyway.
         source.unlimited();
         let _ = self.core.set(Arc::clone(core));

@@ -8,8 +8,13 @@ use freshet_log::RecordRef;
 use freshet_replay::{Records, Redo, ReplayError};
 use freshet_storage::{Catalog, Content, Guard, Instantiated, Owners, Participants, ReadContext};
 
+<<<<<<< HEAD
 use super::log::{Ground, Replaying};
 use crate::source::LogSource;
+=======
+use super::{Ground, Replaying};
+use crate::source::VersionSource;
+>>>>>>> main
 
 /// Replay makes versions.
 pub(super) struct Full;
@@ -17,8 +22,14 @@ pub(super) struct Full;
 impl Replaying for Full {
     fn redo(&self, ground: &Ground<'_>) -> Box<dyn Redo> {
         Box::new(Instantiate {
+<<<<<<< HEAD
             participants: Arc::clone(ground.participants),
             source: Arc::clone(ground.source),
+=======
+            participants: Arc::clone(&ground.participants),
+            source: Arc::clone(&ground.source),
+            records: ground.records.clone(),
+>>>>>>> main
             floor: ground.floor,
             owners: Owners::new(0),
             superseded: VecDeque::new(),
@@ -31,7 +42,8 @@ impl Replaying for Full {
 /// One thread's share.
 struct Instantiate {
     participants: Arc<Participants>,
-    source: Arc<LogSource>,
+    source: Arc<VersionSource>,
+    records: Records,
     /// Below this readers see nothing.
     floor: Stamp,
     /// Of nobody: nobody writes here.
@@ -64,7 +76,7 @@ impl Redo for Instantiate {
             snapshot: self.visible.max(self.floor),
             me: None,
             owners: &self.owners,
-            source: &Records(&*self.source),
+            source: &self.records,
             horizon: self.horizon,
         };
         let made = content.instantiate(guard, header.kind, header.rid, address, row, &context);
