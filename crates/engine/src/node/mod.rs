@@ -50,7 +50,7 @@ pub use freshet_replication::{standby::ReplayMode, status::LinkStatus};
 pub(crate) use self::{
     adapters::LiveReplay,
     janitor::Janitor,
-    reign::Throne,
+    reign::ThisNode,
     start::{Parts, open_log},
 };
 use self::{checkpoint::Checkpointing, reign::Reign, standby::Following};
@@ -64,11 +64,7 @@ pub use self::{
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
 };
-<<<<<<< HEAD
-use crate::{Database, scheme::Scheme, source::LogSource};
-=======
-use crate::{Database, source::VersionSource};
->>>>>>> main
+use crate::{Database, scheme::Scheme, source::VersionSource};
 
 /// What a node is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,12 +117,8 @@ pub struct Node {
     cluster: ClusterId,
     address: String,
     database: Database,
-<<<<<<< HEAD
-    source: Arc<LogSource>,
-    scheme: Arc<dyn Scheme>,
-=======
     source: Arc<VersionSource>,
->>>>>>> main
+    scheme: Arc<dyn Scheme>,
     terms: Terms,
     /// Keeps the directory ours.
     _directory: Option<Arc<LogDirectory>>,

@@ -18,15 +18,11 @@ use freshet_replication::{
 use freshet_txn::{Core, Primary};
 
 use super::{config::NodeConfig, janitor::JanitorThread};
-<<<<<<< HEAD
 use crate::{
     Database,
     scheme::{OnPrimary, Scheme},
-    source::LogSource,
+    source::VersionSource,
 };
-=======
-use crate::{Database, source::VersionSource};
->>>>>>> main
 
 /// A primary's parts.
 pub(super) struct Reign {
@@ -38,11 +34,7 @@ pub(super) struct Reign {
 }
 
 /// What a reign needs to know of its node.
-<<<<<<< HEAD
-pub(crate) struct Throne<'n> {
-=======
-pub(super) struct ThisNode<'n> {
->>>>>>> main
+pub(crate) struct ThisNode<'n> {
     pub config: &'n NodeConfig,
     pub node: NodeId,
     pub credentials: &'n Credentials,
@@ -51,12 +43,8 @@ pub(super) struct ThisNode<'n> {
     pub terms: &'n Terms,
     pub endpoint: &'n Endpoint,
     pub core: &'n Arc<Core>,
-<<<<<<< HEAD
-    pub source: &'n LogSource,
-    pub scheme: &'n dyn Scheme,
-=======
     pub source: &'n VersionSource,
->>>>>>> main
+    pub scheme: &'n dyn Scheme,
     pub peers: Vec<String>,
     /// What of the log is known to be committed.
     pub committed: Stamp,
@@ -74,35 +62,9 @@ impl Reign {
         start: Stamp,
         janitor: JanitorThread,
     ) -> Result<Self, String> {
-<<<<<<< HEAD
-        let config = throne.config;
-        let OnPrimary { shipping, gate } = throne.scheme.on_primary(throne, &log, term, start)?;
-        let end = log.begin_term(throne.node).map_err(|cause| cause.to_string())?;
-=======
         let config = this.config;
-        let rule = config.rule().map_err(|cause| cause.to_string())?;
-        let shipping_config = PrimaryConfig {
-            uncommitted: config.log.uncommitted_bytes,
-            partition: config.log.partition_bytes,
-            largest_block: config.log.buffer_bytes as u64 / 2,
-            peers: this.peers.clone(),
-            fabric: config.fabric.primary().map_err(|cause| cause.to_string())?,
-            ..PrimaryConfig::new(rule)
-        };
-        let who = Reigning {
-            cluster: this.cluster,
-            node: this.node,
-            credentials: this.credentials.clone(),
-            address: this.address.to_owned(),
-            term,
-            start,
-            committed: this.committed,
-            succession: Some(this.succession.clone()),
-        };
-        let shipping = Shipping::start(who, shipping_config, Arc::clone(&log), this.terms.clone());
-        let shipping = Arc::new(shipping.map_err(|cause| format!("cannot start its threads: {cause}"))?);
+        let OnPrimary { shipping, gate } = this.scheme.on_primary(this, &log, term, start)?;
         let end = log.begin_term(this.node).map_err(|cause| cause.to_string())?;
->>>>>>> main
         log.nudge(end);
         let recorder = Arc::clone(&log);
         let mut writer = log.writer().map_err(|cause| cause.to_string())?;
@@ -117,12 +79,7 @@ impl Reign {
         let watch = move || watch(&noted, writer, &commit);
         let watch = std::thread::Builder::new().name("log-watch".into()).spawn(watch);
         let watch = watch.map_err(|cause| format!("cannot start a thread: {cause}"))?;
-<<<<<<< HEAD
-        throne.core.snapshots.reign(Primary { log: Arc::clone(&log), term, gate });
-=======
-        let gate = Arc::clone(shipping.commit()) as _;
         this.core.snapshots.reign(Primary { log: Arc::clone(&log), term, gate });
->>>>>>> main
         // What was being built on whoever reigned before. If that cannot be logged now, the next
         // building of an index sees to it.
         let _ = Database { core: Arc::clone(this.core) }.drop_unfinished_indexes();

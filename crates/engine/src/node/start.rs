@@ -26,11 +26,7 @@ use freshet_cluster::{
 use freshet_fabric::tcp::{ListenError, Listener};
 use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
-<<<<<<< HEAD
 use freshet_replay::{Announce, Deleted, Replay, Restore};
-=======
-use freshet_replay::{Announce, Deleted, Records, Replay, Restore};
->>>>>>> main
 use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint, call},
@@ -44,12 +40,7 @@ use freshet_txn::{Core, Messages, Snapshots};
 use thiserror::Error;
 
 use super::{
-<<<<<<< HEAD
-    Composition, Node, PromoteError, ReplayMode, Role, Shipping,
-=======
     Composition, Node, PromoteError, ReplayMode, Role,
-    adapters::LiveReplay,
->>>>>>> main
     checkpoint::{self, Checkpointing},
     config::{Apply, NodeConfig, SettingError},
     ground::{BufferInUse, Ground},
@@ -60,13 +51,8 @@ use super::{
 };
 use crate::{
     Database,
-<<<<<<< HEAD
     scheme::{self, OnStandby, Scheme, command::CommandExecutor},
-    source::LogSource,
-=======
-    scheme::{self, command::CommandExecutor},
     source::VersionSource,
->>>>>>> main
 };
 
 /// How long the primary may take to say which cluster it is of.
@@ -222,22 +208,13 @@ impl Node {
 }
 
 /// What both compositions are made of.
-<<<<<<< HEAD
 pub(crate) struct Parts {
     pub config: NodeConfig,
     pub ground: Ground,
     pub catalog: Arc<Catalog>,
     pub participants: Arc<Participants>,
-    pub source: Arc<LogSource>,
+    pub source: Arc<VersionSource>,
     scheme: Arc<dyn Scheme>,
-=======
-struct Parts {
-    config: NodeConfig,
-    ground: Ground,
-    catalog: Arc<Catalog>,
-    participants: Arc<Participants>,
-    source: Arc<VersionSource>,
->>>>>>> main
     endpoint: Endpoint,
     pub address: String,
     /// Where the log ends.
@@ -260,17 +237,9 @@ impl Parts {
         // Nothing cuts the log any more: what it says was dropped, nobody will see.
         catalog.clear_dropped(&participant.pin_without_snapshot(), Stamp::MAX);
         drop(participant);
-<<<<<<< HEAD
         let core = self.core(Arc::new(Watermark::new(*end)), Arc::default());
-        let throne = Throne {
-            config,
-=======
-        let visible = Arc::new(freshet_base::Watermark::new(end));
-        let core =
-            Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _, Arc::default());
         let this = ThisNode {
-            config: &config,
->>>>>>> main
+            config,
             node: ground.id,
             credentials: &ground.credentials,
             cluster: ground.cluster,
@@ -286,22 +255,20 @@ impl Parts {
             succession,
         };
         let janitor = JanitorThread::start(Arc::default(), &core, None).map_err(StartError::System)?;
-<<<<<<< HEAD
-        let reign = Reign::begin(&throne, log, term, *end, janitor).map_err(StartError::System)?;
-        let shipping = Arc::new(Mutex::new(Some(Arc::clone(&reign.shipping))));
-        self.node(core, None, Composition::Primary(reign), shipping)
+        let reign = Reign::begin(&this, log, term, *end, janitor).map_err(StartError::System)?;
+        self.node(core, None, Composition::Primary(reign))
+    }
+
+    /// Readers of a standby see nothing below this: without the log up to there, the checkpoint is
+    /// no state of the database.
+    pub(crate) fn floor(&self) -> Stamp {
+        self.checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end)
     }
 
     /// With the read view `visible`.
     fn core(&self, visible: Arc<Watermark>, messages: Arc<Messages>) -> Arc<Core> {
         let (participants, catalog) = (Arc::clone(&self.participants), Arc::clone(&self.catalog));
         Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&self.source) as _, messages)
-=======
-        let reign = Reign::begin(&this, log, term, end, janitor).map_err(StartError::System)?;
-        let composition = Composition::Primary(reign);
-        let replay = None;
-        Whole { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint }.node()
->>>>>>> main
     }
 
     /// Reigns as soon as enough others are heard and none of them lives under another reign; until
@@ -372,114 +339,41 @@ impl Parts {
     }
 
     /// Follows `leader`, or waits for a node that makes itself known.
-<<<<<<< HEAD
     fn follow(self, leader: Option<String>, deleted: Vec<Deleted>) -> Result<Node, StartError> {
-        // Reigns that the log never reached are none of its history.
+        // Reigns that neither log nor checkpoint reached are none of its history.
         let (terms, cluster) = (&self.ground.terms, self.ground.cluster);
         let state = terms.get();
         if state.history != TermHistory::default() {
-            let adopted = terms.adopt(cluster, state.history.cut(self.end));
+            let adopted = terms.adopt(cluster, state.history.cut(self.end.max(self.floor())));
             adopted.map_err(|cause| StartError::System(cause.to_string()))?;
         }
         let OnStandby { standby, log, replay, janitor, messages } = self.scheme.on_standby(&self, leader, deleted)?;
         let core = self.core(Arc::clone(standby.visible()), messages);
         self.scheme.composed(&core, &self.source);
-=======
-    fn follow(
-        self,
-        leader: Option<String>,
-        deleted: Vec<Deleted>,
-        executor: Option<Arc<dyn CommandExecutor>>,
-    ) -> Result<Node, StartError> {
-        let Self { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint } = self;
-        // Without the log up to there, the checkpoint is no state of the database.
-        let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
-        // Reigns that neither log nor checkpoint reached are none of its history.
-        let state = ground.terms.get();
-        if state.history != TermHistory::default() {
-            let adopted = ground.terms.adopt(ground.cluster, state.history.cut(end.max(floor)));
-            adopted.map_err(|cause| StartError::System(cause.to_string()))?;
-        }
-        let open = |persistence| Log::receive_with(&config.receive_config(), persistence, end);
-        let (log, receiver) = open_log(&config, &ground, open)?;
-        source.open(log.reader());
-        let replaying = scheme::replaying(&config, executor)?;
-        let works_on = scheme::Ground {
-            participants: Arc::clone(&participants),
-            source: Arc::clone(&source),
-            records: Records(log.reader()),
-            floor,
-        };
-        let redo = || replaying.redo(&works_on);
-        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &log.reader(), floor, &redo));
-        let janitor = Arc::new(Janitor::new(deleted));
-        let messages = Arc::new(Messages::starting(end));
-        let live = LiveReplay {
-            replay: Arc::clone(&replay),
-            janitor: Arc::clone(&janitor),
-            messages: Arc::clone(&messages),
-            end: AtomicU64::new(end.0),
-        };
-        let target = replaying.target(live);
-        let log = Arc::new(log);
-        let starting = Starting {
-            node: ground.id,
-            credentials: ground.credentials.clone(),
-            address: address.clone(),
-            leader,
-            replayed: end,
-            // Not known before the primary has said it: then readers see what is here.
-            global: Stamp::ZERO,
-            floor,
-        };
-        let standby_config = StandbyConfig {
-            replay: config.replay,
-            peers: ground.known(&config),
-            fabric: config.fabric.standby()?,
-            synchronous: !config.asynchronous,
-            relay: config.relay()?,
-            saved_tails: ground.directory.as_ref().map(|directory| directory.path().to_owned()),
-            ..StandbyConfig::default()
-        };
-        let filled = (Arc::clone(&log), receiver);
-        let standby = Standby::start(starting, standby_config, filled, target, ground.terms.clone())
-            .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
-        let visible = Arc::clone(standby.visible());
-        source.limit_to(Arc::clone(&visible));
-        let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _, messages);
-        replaying.composed(&core, &source);
->>>>>>> main
         let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(StartError::System)?;
         self.endpoint.set_service(Some(standby.service()));
         let composition = Composition::Standby(Following { standby, log, janitor });
-<<<<<<< HEAD
-        self.node(core, Some(replay), composition, Arc::default())
+        self.node(core, Some(replay), composition)
     }
 
     /// What a node of either kind is in the end.
-    fn node(
-        self,
-        core: Arc<Core>,
-        replay: Option<Arc<Replay>>,
-        composition: Composition,
-        shipping: Shipping,
-    ) -> Result<Node, StartError> {
+    fn node(self, core: Arc<Core>, replay: Option<Arc<Replay>>, composition: Composition) -> Result<Node, StartError> {
         let Self { config, ground, source, scheme, endpoint, address, torn, checkpoint, .. } = self;
         let mut checkpointing = None;
-        let relayed: Option<Relayed> = match &composition {
-            Composition::Standby(following) => Some(Box::new(following.standby.needed())),
-            _ => None,
+        let log = match &composition {
+            Composition::Primary(reign) => Some(&reign.log),
+            Composition::Standby(following) => Some(&following.log),
+            Composition::Failed | Composition::Stopped => None,
         };
         let (self_cluster, terms) = (ground.cluster, ground.terms.clone());
-        if let (Some(directory), Some(store)) = (&ground.directory, &ground.store) {
+        if let (Some(directory), Some(log)) = (&ground.directory, log) {
             let ground = checkpoint::Ground {
                 settings: Mutex::new(config.checkpoint.clone()),
                 directory: directory.path().to_owned(),
                 devices: config.checkpoint_devices(),
                 cluster: ground.cluster,
                 core: Arc::clone(&core),
-                store: store.clone(),
-                unneeded: Box::new(unneeded(Arc::clone(&shipping), relayed)),
+                log: Arc::clone(log),
             };
             let started = Checkpointing::start(ground, checkpoint.as_ref()).map_err(StartError::System)?;
             let door =
@@ -504,15 +398,10 @@ impl Parts {
             torn,
             passed_over: None,
             checkpointing,
-            shipping,
             returning: Mutex::new(None),
             restart: Default::default(),
             started: Instant::now(),
         })
-=======
-        let replay = Some(replay);
-        Whole { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint }.node()
->>>>>>> main
     }
 }
 
@@ -596,86 +485,6 @@ impl Returning {
         let thread = spawned.map_err(|cause| StartError::System(format!("cannot start a thread: {cause}")))?;
         *node.returning.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())
-    }
-}
-
-<<<<<<< HEAD
-/// How far those who follow a relay have got the log.
-type Relayed = Box<dyn Fn() -> Stamp + Send + Sync>;
-
-/// How far the connected standbys and observers of a primary, or a relay, have got the log; nobody
-/// else needs any.
-fn unneeded(shipping: Shipping, relayed: Option<Relayed>) -> impl Fn() -> Stamp {
-    move || {
-        let shipping = shipping.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(status) = shipping.map(|shipping| shipping.status()) else {
-            return relayed.as_ref().map_or(Stamp::MAX, |needed| needed());
-        };
-        let standbys = status.standbys.iter().filter(|standby| standby.connected);
-        let standbys = standbys.map(|standby| standby.acked.min(standby.shipped));
-        let observers = status.observers.iter().map(|observer| observer.acked.min(observer.shipped));
-        standbys.chain(observers).min().unwrap_or(Stamp::MAX)
-=======
-/// What a node of either kind is in the end.
-struct Whole {
-    config: NodeConfig,
-    ground: Ground,
-    core: Arc<Core>,
-    source: Arc<VersionSource>,
-    endpoint: Endpoint,
-    address: String,
-    torn: Option<freshet_log::Torn>,
-    replay: Option<Arc<Replay>>,
-    composition: Composition,
-    checkpoint: Option<Manifest>,
-}
-
-impl Whole {
-    fn node(self) -> Result<Node, StartError> {
-        let Self { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint } = self;
-        let mut checkpointing = None;
-        let log = match &composition {
-            Composition::Primary(reign) => Some(&reign.log),
-            Composition::Standby(following) => Some(&following.log),
-            Composition::Failed | Composition::Stopped => None,
-        };
-        let (self_cluster, terms) = (ground.cluster, ground.terms.clone());
-        if let (Some(directory), Some(log)) = (&ground.directory, log) {
-            let ground = checkpoint::Ground {
-                settings: Mutex::new(config.checkpoint.clone()),
-                directory: directory.path().to_owned(),
-                devices: config.checkpoint_devices(),
-                cluster: ground.cluster,
-                core: Arc::clone(&core),
-                log: Arc::clone(log),
-            };
-            let started = Checkpointing::start(ground, checkpoint.as_ref()).map_err(StartError::System)?;
-            let door =
-                CheckpointDoor { checkpointing: Arc::clone(&started), cluster: self_cluster, terms: terms.clone() };
-            endpoint.set_checkpoints(Some(Arc::new(door)));
-            checkpointing = Some(started);
-        }
-        Ok(Node {
-            id: ground.id,
-            credentials: ground.credentials,
-            cluster: ground.cluster,
-            terms: ground.terms,
-            _directory: ground.directory,
-            config,
-            address,
-            database: Database { core },
-            source,
-            replay,
-            endpoint,
-            composition: Mutex::new(composition),
-            torn,
-            passed_over: None,
-            checkpointing,
-            returning: Mutex::new(None),
-            restart: Default::default(),
-            started: Instant::now(),
-        })
->>>>>>> main
     }
 }
 

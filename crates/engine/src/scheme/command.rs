@@ -29,16 +29,11 @@ use freshet_replication::standby::{ReplayError, ReplayTarget};
 use freshet_storage::{Content, Guard};
 use freshet_txn::{Core, ProcedureError, RETRIES, Transaction, Worker};
 
-<<<<<<< HEAD
 use super::log::{Ground, Replaying};
 use crate::{
     node::{LiveReplay, StartError},
-    source::LogSource,
+    source::VersionSource,
 };
-=======
-use super::{Ground, Replaying};
-use crate::{node::LiveReplay, source::VersionSource};
->>>>>>> main
 
 /// Executes stored procedures again, for a standby with [`Apply::Command`](crate::Apply::Command).
 pub trait CommandExecutor: Send + Sync {

@@ -8,13 +8,8 @@ use freshet_log::RecordRef;
 use freshet_replay::{Records, Redo, ReplayError};
 use freshet_storage::{Catalog, Content, Guard, Instantiated, Owners, Participants, ReadContext};
 
-<<<<<<< HEAD
 use super::log::{Ground, Replaying};
-use crate::source::LogSource;
-=======
-use super::{Ground, Replaying};
 use crate::source::VersionSource;
->>>>>>> main
 
 /// Replay makes versions.
 pub(super) struct Full;
@@ -22,14 +17,9 @@ pub(super) struct Full;
 impl Replaying for Full {
     fn redo(&self, ground: &Ground<'_>) -> Box<dyn Redo> {
         Box::new(Instantiate {
-<<<<<<< HEAD
             participants: Arc::clone(ground.participants),
             source: Arc::clone(ground.source),
-=======
-            participants: Arc::clone(&ground.participants),
-            source: Arc::clone(&ground.source),
             records: ground.records.clone(),
->>>>>>> main
             floor: ground.floor,
             owners: Owners::new(0),
             superseded: VecDeque::new(),

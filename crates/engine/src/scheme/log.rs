@@ -5,8 +5,7 @@ use std::sync::{Arc, atomic::AtomicU64};
 
 use freshet_base::{CommitGate, Stamp, Term};
 use freshet_log::Log;
-use freshet_recovery::Manifest;
-use freshet_replay::{Deleted, LogBytes, Redo, Replay};
+use freshet_replay::{Deleted, Records, Redo, Replay};
 use freshet_replication::{
     primary::{Primary as Shipping, PrimaryConfig, Reigning},
     standby::{ReplayTarget, Standby, StandbyConfig, Starting},
@@ -16,14 +15,15 @@ use freshet_txn::{Core, Messages};
 
 use super::{OnPrimary, OnStandby, Scheme};
 use crate::{
-    node::{Janitor, LiveReplay, Parts, StartError, Throne, open_log},
-    source::LogSource,
+    node::{Janitor, LiveReplay, Parts, StartError, ThisNode, open_log},
+    source::VersionSource,
 };
 
 /// What replay works on.
 pub(crate) struct Ground<'p> {
     pub participants: &'p Arc<Participants>,
-    pub source: &'p Arc<LogSource>,
+    pub source: &'p Arc<VersionSource>,
+    pub records: Records,
     /// Below this there is a checkpoint, and readers see nothing.
     pub floor: Stamp,
 }
@@ -42,35 +42,35 @@ pub(crate) trait Replaying: Send + Sync {
     }
 
     /// As [`Scheme::composed`].
-    fn composed(&self, _core: &Arc<Core>, _source: &LogSource) {}
+    fn composed(&self, _core: &Arc<Core>, _source: &VersionSource) {}
 }
 
 /// The scheme.
 pub(crate) struct LogShipping<R>(pub R);
 
 impl<R: Replaying> Scheme for LogShipping<R> {
-    fn on_primary(&self, throne: &Throne<'_>, log: &Arc<Log>, term: Term, start: Stamp) -> Result<OnPrimary, String> {
-        let config = throne.config;
+    fn on_primary(&self, this: &ThisNode<'_>, log: &Arc<Log>, term: Term, start: Stamp) -> Result<OnPrimary, String> {
+        let config = this.config;
         let rule = config.rule().map_err(|cause| cause.to_string())?;
         let shipping_config = PrimaryConfig {
             uncommitted: config.log.uncommitted_bytes,
             partition: config.log.partition_bytes,
             largest_block: config.log.buffer_bytes as u64 / 2,
-            peers: throne.peers.clone(),
+            peers: this.peers.clone(),
             fabric: config.fabric.primary().map_err(|cause| cause.to_string())?,
             ..PrimaryConfig::new(rule)
         };
         let who = Reigning {
-            cluster: throne.cluster,
-            node: throne.node,
-            credentials: throne.credentials.clone(),
-            address: throne.address.to_owned(),
+            cluster: this.cluster,
+            node: this.node,
+            credentials: this.credentials.clone(),
+            address: this.address.to_owned(),
             term,
             start,
-            committed: throne.committed,
-            succession: Some(throne.succession.clone()),
+            committed: this.committed,
+            succession: Some(this.succession.clone()),
         };
-        let shipping = Shipping::start(who, shipping_config, Arc::clone(log), throne.terms.clone());
+        let shipping = Shipping::start(who, shipping_config, Arc::clone(log), this.terms.clone());
         let shipping = Arc::new(shipping.map_err(|cause| format!("cannot start its threads: {cause}"))?);
         let gate = Arc::clone(shipping.commit()) as Arc<dyn CommitGate>;
         Ok(OnPrimary { shipping, gate })
@@ -88,11 +88,9 @@ impl<R: Replaying> Scheme for LogShipping<R> {
         let (log, receiver) = open_log(config, ground, open)?;
         let log = Arc::new(log);
         source.open(log.reader());
-        // Without the log up to there, the checkpoint is no state of the database.
-        let floor = parts.checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
-        let bytes: Arc<dyn LogBytes> = Arc::clone(source) as _;
-        let redo = || self.0.redo(&Ground { participants, source, floor });
-        let replay = Arc::new(Replay::new(config.replay_threads, catalog, participants, &bytes, floor, &redo));
+        let (floor, reader) = (parts.floor(), log.reader());
+        let redo = || self.0.redo(&Ground { participants, source, records: Records(log.reader()), floor });
+        let replay = Arc::new(Replay::new(config.replay_threads, catalog, participants, &reader, floor, &redo));
         let janitor = Arc::new(Janitor::new(deleted));
         let messages = Arc::new(Messages::starting(end));
         let live = LiveReplay {
@@ -127,7 +125,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
         Ok(OnStandby { standby, log, replay, janitor, messages })
     }
 
-    fn composed(&self, core: &Arc<Core>, source: &LogSource) {
+    fn composed(&self, core: &Arc<Core>, source: &VersionSource) {
         self.0.composed(core, source);
     }
 }

@@ -10,19 +10,11 @@ mod log;
 
 use std::sync::Arc;
 
-<<<<<<< HEAD
 use freshet_base::{CommitGate, Stamp, Term};
 use freshet_log::Log;
 use freshet_replay::{Announce, Deleted, Redo, Replay};
 use freshet_replication::{primary::Primary as Shipping, standby::Standby};
 use freshet_txn::{Core, Messages};
-=======
-use freshet_base::Stamp;
-use freshet_replay::{Announce, Records, Redo};
-use freshet_replication::standby::ReplayTarget;
-use freshet_storage::Participants;
-use freshet_txn::Core;
->>>>>>> main
 
 use self::{
     command::{CommandExecutor, Commands},
@@ -30,9 +22,8 @@ use self::{
     log::{Ground, LogShipping, Replaying},
 };
 use crate::{
-<<<<<<< HEAD
-    node::{Apply, Janitor, NodeConfig, Parts, StartError, Throne},
-    source::LogSource,
+    node::{Apply, Janitor, NodeConfig, Parts, StartError, ThisNode},
+    source::VersionSource,
 };
 
 /// What a scheme puts on a primary.
@@ -41,19 +32,6 @@ pub(crate) struct OnPrimary {
     pub shipping: Arc<Shipping>,
     /// What commits wait for.
     pub gate: Arc<dyn CommitGate>,
-=======
-    node::{Apply, LiveReplay, NodeConfig, StartError},
-    source::VersionSource,
-};
-
-/// What replay works on.
-pub(crate) struct Ground {
-    pub participants: Arc<Participants>,
-    pub source: Arc<VersionSource>,
-    pub records: Records,
-    /// Below this there is a checkpoint, and readers see nothing.
-    pub floor: Stamp,
->>>>>>> main
 }
 
 /// What a scheme puts on a standby.
@@ -76,9 +54,8 @@ pub(crate) trait Scheme: Send + Sync {
     ///
     /// # Errors
     /// What the configuration or the system does not allow.
-    fn on_primary(&self, throne: &Throne<'_>, log: &Arc<Log>, term: Term, start: Stamp) -> Result<OnPrimary, String>;
+    fn on_primary(&self, this: &ThisNode<'_>, log: &Arc<Log>, term: Term, start: Stamp) -> Result<OnPrimary, String>;
 
-<<<<<<< HEAD
     /// This node follows `leader`, or waits for a node that makes itself known. `deleted` is what a
     /// restart has found deleted.
     ///
@@ -89,11 +66,7 @@ pub(crate) trait Scheme: Send + Sync {
 
     /// The standby is composed. Its readers make versions of what lies below the read view, unless
     /// `source` is told otherwise.
-    fn composed(&self, core: &Arc<Core>, source: &LogSource);
-=======
-    /// The node is composed. Its readers make versions of what lies below the read view.
-    fn composed(&self, _core: &Arc<Core>, _source: &VersionSource) {}
->>>>>>> main
+    fn composed(&self, core: &Arc<Core>, source: &VersionSource);
 }
 
 /// Replay announces where records lie, and readers make versions (Query Fresh, section 3.4).
