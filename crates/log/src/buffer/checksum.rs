@@ -80,8 +80,8 @@ mod instructions {
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let ahead = words.as_ptr().cast::<i8>().wrapping_add(AHEAD);
         for line in (0..words.len() * 8).step_by(64) {
-            // SAFETY: a hint: it reads no value, whether there is memory at the address or not.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(line)) };
+            // A hint: it reads no value, whether there is memory at the address or not.
+            _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(line));
         }
         let (mut crc, mut rest) = (u64::from(!crc), words);
         while rest.len() >= LEAST {
