@@ -9,11 +9,11 @@
 use std::sync::Arc;
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
-use freshet_log::{Block, BlockKind, RecordHeader, RecordRef};
+use freshet_log::{Block, BlockKind, LogReader, RecordHeader, RecordRef};
 use freshet_storage::{Catalog, Content, Guard, KeyBuffer, Known};
 
 use crate::{
-    LogBytes, Redo, ReplayError,
+    Redo, ReplayError,
     entries::{Entries, Spare},
 };
 
@@ -63,7 +63,7 @@ impl Found {
 /// One thread's means of replay.
 pub(crate) struct Applier {
     pub(crate) catalog: Arc<Catalog>,
-    pub(crate) log: Arc<dyn LogBytes>,
+    pub(crate) log: LogReader,
     checkpoint_end: Stamp,
     buffer: Vec<u8>,
     key: KeyBuffer,
@@ -72,12 +72,7 @@ pub(crate) struct Applier {
 }
 
 impl Applier {
-    pub(crate) fn new(
-        catalog: Arc<Catalog>,
-        log: Arc<dyn LogBytes>,
-        checkpoint_end: Stamp,
-        redo: Box<dyn Redo>,
-    ) -> Self {
+    pub(crate) fn new(catalog: Arc<Catalog>, log: LogReader, checkpoint_end: Stamp, redo: Box<dyn Redo>) -> Self {
         Self { catalog, log, checkpoint_end, buffer: Vec::new(), key: KeyBuffer::new(), spare: Spare::default(), redo }
     }
 
@@ -119,7 +114,7 @@ impl Applier {
         }
         let result = match self.log.read(from, &mut buffer[..length]) {
             Ok(()) => self.blocks(guard, from, &buffer[..length], entries, found),
-            Err(cause) => Err(ReplayError::Read { at: from, cause }),
+            Err(cause) => Err(ReplayError::Read { at: from, cause: cause.to_string() }),
         };
         self.buffer = buffer;
         result

@@ -27,7 +27,7 @@ use freshet_fabric::{
 };
 use freshet_membership::{Credentials, Enrolled, Enrolment, Identity, NewKey, Token};
 
-use crate::wire::{self, DecodeError, Hello, Kind, Purpose, Refusal, Reply};
+use crate::wire::{self, DecodeError, Hello, Join, Kind, Purpose, Refusal, Reply};
 
 /// The purpose of the socket for processes of this user.
 const LOCAL: &str = "node";
@@ -282,7 +282,7 @@ fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connecti
             if node == hello.node && !matches!(purpose, Purpose::Enrol(_) | Purpose::Passage { .. }) =>
         {
             match purpose {
-                Purpose::Join { passage: Some(number), .. } => {
+                Purpose::Join(Join { passage: Some(number), .. }) => {
                     let passage = shared.take_passage(*number);
                     Some((hello, passage.into_iter().fold(connection, Connection::beside)))
                 }

@@ -1,4 +1,4 @@
-//! What binds replication to the log and to replay.
+//! What binds replication to replay and to the control file.
 
 use std::{
     collections::BTreeSet,

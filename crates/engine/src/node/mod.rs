@@ -59,7 +59,7 @@ pub use self::{
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
 };
-use crate::{Database, source::LogSource};
+use crate::{Database, source::VersionSource};
 
 /// What a node is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub struct Node {
     cluster: ClusterId,
     address: String,
     database: Database,
-    source: Arc<LogSource>,
+    source: Arc<VersionSource>,
     terms: Terms,
     /// Keeps the directory ours.
     _directory: Option<Arc<LogDirectory>>,
@@ -124,7 +124,6 @@ pub struct Node {
     passed_over: Option<String>,
     /// Of a node with a directory.
     checkpointing: Option<Arc<Checkpointing>>,
-    shipping: Shipping,
     /// Of a node that was the primary, and follows no other: asks whether it is to be the primary
     /// again.
     returning: Mutex<Option<JoinHandle<()>>>,
@@ -133,9 +132,6 @@ pub struct Node {
     restart: [(std::time::Duration, u64); 3],
     started: Instant,
 }
-
-/// The shippers of a node that is a primary: they know what standbys still need of the log.
-type Shipping = Arc<Mutex<Option<Arc<Primary>>>>;
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -328,7 +324,6 @@ impl Node {
             unreachable!("it was a standby a moment ago, under the same lock")
         };
         let reign = following.into_reign(self, &promoted).map_err(PromoteError::Reign)?;
-        *self.shipping.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&reign.shipping));
         *composition = Composition::Primary(reign);
         Ok(Promotion { term: promoted.term, at: promoted.start })
     }

@@ -8,7 +8,6 @@ use std::{
 };
 
 use freshet_base::Stamp;
-use freshet_cluster::term::TermHistory;
 use freshet_log::Log;
 use freshet_replication::{
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
@@ -44,12 +43,6 @@ impl Observer {
     /// none: it is tried again.
     pub fn start(ground: &Ground, config: &NodeConfig, primary: &str, from: Stamp) -> Result<Self, StartError> {
         let store = ground.store.clone().expect("an observer has a store");
-        let state = ground.terms.get();
-        // Reigns that the log never reached are none of its history.
-        if state.history != TermHistory::default() {
-            let adopted = ground.terms.adopt(ground.cluster, state.history.cut(from));
-            adopted.map_err(|cause| StartError::System(cause.to_string()))?;
-        }
         let (log, receiver) = Log::receive(config.log.buffer_bytes, store, from)?;
         let log = Arc::new(log);
         let starting = Starting {

@@ -18,7 +18,7 @@ use freshet_replication::{
 use freshet_txn::{Core, Primary};
 
 use super::{config::NodeConfig, janitor::JanitorThread};
-use crate::{Database, source::LogSource};
+use crate::{Database, source::VersionSource};
 
 /// A primary's parts.
 pub(super) struct Reign {
@@ -30,7 +30,7 @@ pub(super) struct Reign {
 }
 
 /// What a reign needs to know of its node.
-pub(super) struct Throne<'n> {
+pub(super) struct ThisNode<'n> {
     pub config: &'n NodeConfig,
     pub node: NodeId,
     pub credentials: &'n Credentials,
@@ -39,7 +39,7 @@ pub(super) struct Throne<'n> {
     pub terms: &'n Terms,
     pub endpoint: &'n Endpoint,
     pub core: &'n Arc<Core>,
-    pub source: &'n LogSource,
+    pub source: &'n VersionSource,
     pub peers: Vec<String>,
     /// What of the log is known to be committed.
     pub committed: Stamp,
@@ -48,38 +48,38 @@ pub(super) struct Throne<'n> {
 }
 
 impl Reign {
-    /// Begins to reign in `term`, which `throne.terms` has entered, with a log that was opened at
+    /// Begins to reign in `term`, which `this.terms` has entered, with a log that was opened at
     /// `start`.
     pub fn begin(
-        throne: &Throne<'_>,
+        this: &ThisNode<'_>,
         log: Arc<Log>,
         term: Term,
         start: Stamp,
         janitor: JanitorThread,
     ) -> Result<Self, String> {
-        let config = throne.config;
+        let config = this.config;
         let rule = config.rule().map_err(|cause| cause.to_string())?;
         let shipping_config = PrimaryConfig {
             uncommitted: config.log.uncommitted_bytes,
             partition: config.log.partition_bytes,
             largest_block: config.log.buffer_bytes as u64 / 2,
-            peers: throne.peers.clone(),
+            peers: this.peers.clone(),
             fabric: config.fabric.primary().map_err(|cause| cause.to_string())?,
             ..PrimaryConfig::new(rule)
         };
         let who = Reigning {
-            cluster: throne.cluster,
-            node: throne.node,
-            credentials: throne.credentials.clone(),
-            address: throne.address.to_owned(),
+            cluster: this.cluster,
+            node: this.node,
+            credentials: this.credentials.clone(),
+            address: this.address.to_owned(),
             term,
             start,
-            committed: throne.committed,
-            succession: Some(throne.succession.clone()),
+            committed: this.committed,
+            succession: Some(this.succession.clone()),
         };
-        let shipping = Shipping::start(who, shipping_config, Arc::clone(&log), throne.terms.clone());
+        let shipping = Shipping::start(who, shipping_config, Arc::clone(&log), this.terms.clone());
         let shipping = Arc::new(shipping.map_err(|cause| format!("cannot start its threads: {cause}"))?);
-        let end = log.begin_term(throne.node).map_err(|cause| cause.to_string())?;
+        let end = log.begin_term(this.node).map_err(|cause| cause.to_string())?;
         log.nudge(end);
         let recorder = Arc::clone(&log);
         let mut writer = log.writer().map_err(|cause| cause.to_string())?;
@@ -88,18 +88,18 @@ impl Reign {
             recorder.nudge(end);
             Ok(end)
         });
-        throne.source.unlimited();
+        this.source.unlimited();
         let (commit, noted) = (Arc::clone(shipping.commit()), Arc::clone(&log));
         let writer = log.writer().map_err(|cause| cause.to_string())?;
         let watch = move || watch(&noted, writer, &commit);
         let watch = std::thread::Builder::new().name("log-watch".into()).spawn(watch);
         let watch = watch.map_err(|cause| format!("cannot start a thread: {cause}"))?;
         let gate = Arc::clone(shipping.commit()) as _;
-        throne.core.snapshots.reign(Primary { log: Arc::clone(&log), term, gate });
+        this.core.snapshots.reign(Primary { log: Arc::clone(&log), term, gate });
         // What was being built on whoever reigned before. If that cannot be logged now, the next
         // building of an index sees to it.
-        let _ = Database { core: Arc::clone(throne.core) }.drop_unfinished_indexes();
-        throne.endpoint.set_service(Some(shipping.service()));
+        let _ = Database { core: Arc::clone(this.core) }.drop_unfinished_indexes();
+        this.endpoint.set_service(Some(shipping.service()));
         tracing::info!(
             role = "primary",
             term = term.0,

@@ -8,7 +8,7 @@ use freshet_replication::{standby::Standby, takeover::Promoted};
 use super::{
     Node,
     janitor::JanitorThread,
-    reign::{Reign, Throne},
+    reign::{Reign, ThisNode},
 };
 
 /// A standby's parts.
@@ -26,7 +26,7 @@ impl Following {
         log.promote(receiver, node.config.log_config(), promoted.term).map_err(|cause| cause.to_string())?;
         let own = node.address.as_str();
         let peers = promoted.peers.iter().map(|peer| peer.address.clone());
-        let throne = Throne {
+        let this = ThisNode {
             config: &node.config,
             node: node.id,
             credentials: &node.credentials,
@@ -40,7 +40,7 @@ impl Following {
             committed: promoted.committed,
             succession: promoted.succession.clone(),
         };
-        Reign::begin(&throne, log, promoted.term, promoted.start, self.janitor)
+        Reign::begin(&this, log, promoted.term, promoted.start, self.janitor)
     }
 
     pub fn stop(self) -> Result<(), String> {

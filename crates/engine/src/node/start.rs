@@ -26,7 +26,7 @@ use freshet_cluster::{
 use freshet_fabric::tcp::{ListenError, Listener};
 use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
-use freshet_replay::{Announce, Deleted, LogBytes, Replay, Restore};
+use freshet_replay::{Announce, Deleted, Records, Replay, Restore};
 use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint, call},
@@ -41,20 +41,20 @@ use freshet_txn::{Core, Messages, Snapshots};
 use thiserror::Error;
 
 use super::{
-    Composition, Node, PromoteError, ReplayMode, Role, Shipping,
+    Composition, Node, PromoteError, ReplayMode, Role,
     adapters::LiveReplay,
     checkpoint::{self, Checkpointing},
     config::{Apply, NodeConfig, SettingError},
     ground::{BufferInUse, Ground},
     janitor::{Janitor, JanitorThread},
     join::CheckpointDoor,
-    reign::{Reign, Throne},
+    reign::{Reign, ThisNode},
     standby::Following,
 };
 use crate::{
     Database,
     scheme::{self, command::CommandExecutor},
-    source::LogSource,
+    source::VersionSource,
 };
 
 /// How long the primary may take to say which cluster it is of.
@@ -175,7 +175,7 @@ impl Node {
             };
             restored = Some(restart.run(&tell)?);
         }
-        let source = Arc::new(LogSource::default());
+        let source = Arc::new(VersionSource::default());
         let endpoint = Endpoint::open(ground.id, ground.credentials.clone(), &config.listen.to_string())?;
         let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
         let restart = restored.as_ref().map(|restored| restored.phases).unwrap_or_default();
@@ -213,7 +213,7 @@ struct Parts {
     ground: Ground,
     catalog: Arc<Catalog>,
     participants: Arc<Participants>,
-    source: Arc<LogSource>,
+    source: Arc<VersionSource>,
     endpoint: Endpoint,
     address: String,
     end: Stamp,
@@ -238,7 +238,7 @@ impl Parts {
         let visible = Arc::new(freshet_base::Watermark::new(end));
         let core =
             Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _, Arc::default());
-        let throne = Throne {
+        let this = ThisNode {
             config: &config,
             node: ground.id,
             credentials: &ground.credentials,
@@ -254,12 +254,10 @@ impl Parts {
             succession,
         };
         let janitor = JanitorThread::start(Arc::default(), &core, None).map_err(StartError::System)?;
-        let reign = Reign::begin(&throne, log, term, end, janitor).map_err(StartError::System)?;
-        let shipping = Arc::new(Mutex::new(Some(Arc::clone(&reign.shipping))));
+        let reign = Reign::begin(&this, log, term, end, janitor).map_err(StartError::System)?;
         let composition = Composition::Primary(reign);
         let replay = None;
-        Whole { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint, shipping }
-            .node()
+        Whole { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint }.node()
     }
 
     /// Reigns as soon as enough others are heard and none of them lives under another reign; until
@@ -337,22 +335,26 @@ impl Parts {
         executor: Option<Arc<dyn CommandExecutor>>,
     ) -> Result<Node, StartError> {
         let Self { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint } = self;
-        // Reigns that the log never reached are none of its history.
+        // Without the log up to there, the checkpoint is no state of the database.
+        let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
+        // Reigns that neither log nor checkpoint reached are none of its history.
         let state = ground.terms.get();
         if state.history != TermHistory::default() {
-            let adopted = ground.terms.adopt(ground.cluster, state.history.cut(end));
+            let adopted = ground.terms.adopt(ground.cluster, state.history.cut(end.max(floor)));
             adopted.map_err(|cause| StartError::System(cause.to_string()))?;
         }
         let open = |persistence| Log::receive_with(&config.receive_config(), persistence, end);
         let (log, receiver) = open_log(&config, &ground, open)?;
         source.open(log.reader());
-        let bytes: Arc<dyn LogBytes> = Arc::clone(&source) as _;
-        // Without the log up to there, the checkpoint is no state of the database.
-        let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
         let replaying = scheme::replaying(&config, executor)?;
-        let works_on = scheme::Ground { participants: Arc::clone(&participants), source: Arc::clone(&source), floor };
+        let works_on = scheme::Ground {
+            participants: Arc::clone(&participants),
+            source: Arc::clone(&source),
+            records: Records(log.reader()),
+            floor,
+        };
         let redo = || replaying.redo(&works_on);
-        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor, &redo));
+        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &log.reader(), floor, &redo));
         let janitor = Arc::new(Janitor::new(deleted));
         let messages = Arc::new(Messages::starting(end));
         let live = LiveReplay {
@@ -393,9 +395,7 @@ impl Parts {
         endpoint.set_service(Some(standby.service()));
         let composition = Composition::Standby(Following { standby, log, janitor });
         let replay = Some(replay);
-        let shipping = Arc::default();
-        Whole { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint, shipping }
-            .node()
+        Whole { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint }.node()
     }
 }
 
@@ -487,35 +487,33 @@ struct Whole {
     config: NodeConfig,
     ground: Ground,
     core: Arc<Core>,
-    source: Arc<LogSource>,
+    source: Arc<VersionSource>,
     endpoint: Endpoint,
     address: String,
     torn: Option<freshet_log::Torn>,
     replay: Option<Arc<Replay>>,
     composition: Composition,
     checkpoint: Option<Manifest>,
-    shipping: Shipping,
 }
 
 impl Whole {
     fn node(self) -> Result<Node, StartError> {
-        let Self { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint, shipping } =
-            self;
+        let Self { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint } = self;
         let mut checkpointing = None;
-        let relayed: Option<Relayed> = match &composition {
-            Composition::Standby(following) => Some(Box::new(following.standby.needed())),
-            _ => None,
+        let log = match &composition {
+            Composition::Primary(reign) => Some(&reign.log),
+            Composition::Standby(following) => Some(&following.log),
+            Composition::Failed | Composition::Stopped => None,
         };
         let (self_cluster, terms) = (ground.cluster, ground.terms.clone());
-        if let (Some(directory), Some(store)) = (&ground.directory, &ground.store) {
+        if let (Some(directory), Some(log)) = (&ground.directory, log) {
             let ground = checkpoint::Ground {
                 settings: Mutex::new(config.checkpoint.clone()),
                 directory: directory.path().to_owned(),
                 devices: config.checkpoint_devices(),
                 cluster: ground.cluster,
                 core: Arc::clone(&core),
-                store: store.clone(),
-                unneeded: Box::new(unneeded(Arc::clone(&shipping), relayed)),
+                log: Arc::clone(log),
             };
             let started = Checkpointing::start(ground, checkpoint.as_ref()).map_err(StartError::System)?;
             let door =
@@ -539,29 +537,10 @@ impl Whole {
             torn,
             passed_over: None,
             checkpointing,
-            shipping,
             returning: Mutex::new(None),
             restart: Default::default(),
             started: Instant::now(),
         })
-    }
-}
-
-/// How far those who follow a relay have got the log.
-type Relayed = Box<dyn Fn() -> Stamp + Send + Sync>;
-
-/// How far the connected standbys and observers of a primary, or a relay, have got the log; nobody
-/// else needs any.
-fn unneeded(shipping: Shipping, relayed: Option<Relayed>) -> impl Fn() -> Stamp {
-    move || {
-        let shipping = shipping.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(status) = shipping.map(|shipping| shipping.status()) else {
-            return relayed.as_ref().map_or(Stamp::MAX, |needed| needed());
-        };
-        let standbys = status.standbys.iter().filter(|standby| standby.connected);
-        let standbys = standbys.map(|standby| standby.acked.min(standby.shipped));
-        let observers = status.observers.iter().map(|observer| observer.acked.min(observer.shipped));
-        standbys.chain(observers).min().unwrap_or(Stamp::MAX)
     }
 }
 

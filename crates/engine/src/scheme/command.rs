@@ -30,7 +30,7 @@ use freshet_storage::{Content, Guard};
 use freshet_txn::{Core, ProcedureError, RETRIES, Transaction, Worker};
 
 use super::{Ground, Replaying};
-use crate::{node::LiveReplay, source::LogSource};
+use crate::{node::LiveReplay, source::VersionSource};
 
 /// Executes stored procedures again, for a standby with [`Apply::Command`](crate::Apply::Command).
 pub trait CommandExecutor: Send + Sync {
@@ -147,7 +147,7 @@ impl Replaying for Commands {
         })
     }
 
-    fn composed(&self, core: &Arc<Core>, source: &LogSource) {
+    fn composed(&self, core: &Arc<Core>, source: &VersionSource) {
         // Those who execute make versions beyond the read view; they are not taken back anyway.
         source.unlimited();
         let _ = self.core.set(Arc::clone(core));

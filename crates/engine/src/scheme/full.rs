@@ -9,7 +9,7 @@ use freshet_replay::{Records, Redo, ReplayError};
 use freshet_storage::{Catalog, Content, Guard, Instantiated, Owners, Participants, ReadContext};
 
 use super::{Ground, Replaying};
-use crate::source::LogSource;
+use crate::source::VersionSource;
 
 /// Replay makes versions.
 pub(super) struct Full;
@@ -19,6 +19,7 @@ impl Replaying for Full {
         Box::new(Instantiate {
             participants: Arc::clone(&ground.participants),
             source: Arc::clone(&ground.source),
+            records: ground.records.clone(),
             floor: ground.floor,
             owners: Owners::new(0),
             superseded: VecDeque::new(),
@@ -31,7 +32,8 @@ impl Replaying for Full {
 /// One thread's share.
 struct Instantiate {
     participants: Arc<Participants>,
-    source: Arc<LogSource>,
+    source: Arc<VersionSource>,
+    records: Records,
     /// Below this readers see nothing.
     floor: Stamp,
     /// Of nobody: nobody writes here.
@@ -64,7 +66,7 @@ impl Redo for Instantiate {
             snapshot: self.visible.max(self.floor),
             me: None,
             owners: &self.owners,
-            source: &Records(&*self.source),
+            source: &self.records,
             horizon: self.horizon,
         };
         let made = content.instantiate(guard, header.kind, header.rid, address, row, &context);

@@ -10,7 +10,7 @@ mod full;
 use std::sync::Arc;
 
 use freshet_base::Stamp;
-use freshet_replay::{Announce, Redo};
+use freshet_replay::{Announce, Records, Redo};
 use freshet_replication::standby::ReplayTarget;
 use freshet_storage::Participants;
 use freshet_txn::Core;
@@ -18,13 +18,14 @@ use freshet_txn::Core;
 use self::command::{CommandExecutor, Commands};
 use crate::{
     node::{Apply, LiveReplay, NodeConfig, StartError},
-    source::LogSource,
+    source::VersionSource,
 };
 
 /// What replay works on.
 pub(crate) struct Ground {
     pub participants: Arc<Participants>,
-    pub source: Arc<LogSource>,
+    pub source: Arc<VersionSource>,
+    pub records: Records,
     /// Below this there is a checkpoint, and readers see nothing.
     pub floor: Stamp,
 }
@@ -40,7 +41,7 @@ pub(crate) trait Replaying {
     }
 
     /// The node is composed. Its readers make versions of what lies below the read view.
-    fn composed(&self, _core: &Arc<Core>, _source: &LogSource) {}
+    fn composed(&self, _core: &Arc<Core>, _source: &VersionSource) {}
 }
 
 /// Replay announces where records lie, and readers make versions (Query Fresh, section 3.4).

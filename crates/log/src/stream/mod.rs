@@ -38,7 +38,6 @@ mod workers;
 mod writer;
 
 use std::{
-    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -54,7 +53,6 @@ use crate::{
     block::{MARK_BLOCK, term_block},
     buffer::{Flusher, RingMemory},
     core::{Core, LogFailure, LogReader, LogStatistics, ReadError},
-    inspect::save_tail,
     persist::{Medium, Method},
     segments::Lack,
     store::LogStore,
@@ -154,47 +152,6 @@ impl Shared {
         for bell in &self.bells {
             bell.ring();
         }
-    }
-
-    /// Everything below `to` is durable in all streams: tells it, as far as the kind of group
-    /// commit does.
-    fn tell(&self, kind: &dyn GroupCommit, to: Stamp) -> Result<(), LogFailure> {
-        let to = kind.tell(to)?;
-        if self.core.durable.get() < to {
-            self.core.durable.advance(to);
-            for seat in &self.sinks().seats {
-                seat.sink.durable(to);
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells the sinks what is filled, whatever stream it belongs to; the first to come does so for
-    /// all.
-    fn hand_out(&self, fill: &dyn Fill, ends: &mut Vec<Stamp>) {
-        let mut sinks = self.sinks();
-        let filled = self.core.buffer.filled();
-        let handed = sinks.handed;
-        if filled <= handed {
-            return;
-        }
-        if !sinks.seats.is_empty() {
-            fill.partition_ends(handed, filled, ends);
-            let mut transactions: Vec<Stamp> =
-                ends.iter().copied().filter(|end| fill.transaction_end(*end) == *end).collect();
-            let last = fill.transaction_end(filled);
-            if last > handed && transactions.last() != Some(&last) {
-                transactions.push(last);
-            }
-            let batch = Batch { from: handed, to: filled, partition_ends: ends, transaction_ends: &transactions };
-            for seat in &sinks.seats {
-                seat.sink.batch(&batch);
-            }
-            self.handed.store(filled.0, Ordering::Relaxed);
-        }
-        sinks.handed = filled;
-        drop(sinks);
-        fill.handed_out(filled.min(self.core.buffer.released()));
     }
 
     /// What was handed to sinks at `at` and above is taken back.
@@ -402,6 +359,11 @@ impl Log {
         self.shared.handed.store(from.0, Ordering::Relaxed);
         drop(sinks);
         SinkHandle { shared: Arc::clone(&self.shared), seat, from }
+    }
+
+    /// Below this, no sink needs the log any more.
+    pub fn needed_by_sinks(&self) -> Stamp {
+        self.shared.sinks().seats.iter().map(|seat| seat.sink.needed()).min().unwrap_or(Stamp::MAX)
     }
 
     /// Whether stamps are all that this log makes: nothing is copied, nothing is kept.
@@ -711,29 +673,6 @@ impl Log {
             Err(WaitError::Deadline) => Ok(false),
             Err(WaitError::Closed) => Err(self.failure().map_or(ReceiveError::Closed, ReceiveError::Failed)),
         }
-    }
-
-    /// Saves what was received from `from` on, which is about to be cut, to a file in `directory`
-    /// that can be inspected, durably, and returns its name; none when nothing was. Blocks until it
-    /// is persistent.
-    ///
-    /// # Errors
-    /// [`ReceiveError`]; nothing may be cut then.
-    pub fn save_tail(&self, directory: &Path, from: Stamp) -> Result<Option<PathBuf>, ReceiveError> {
-        let to = self.received().get();
-        if from >= to {
-            return Ok(None);
-        }
-        self.wait_persisted(to, None)?;
-        // It is saved from the segments.
-        self.wait_stored(to).map_err(|_| self.failure().map_or(ReceiveError::Closed, ReceiveError::Failed))?;
-        let path = (0..)
-            .map(|number: u32| directory.join(format!("tail-{:020}-{number}.saved", from.0)))
-            .find(|path| !path.exists())
-            .expect("some number is free");
-        let cluster = self.store().config().cluster;
-        save_tail(&path, cluster, self.store(), from, to).map_err(LogFailure::from)?;
-        Ok(Some(path))
     }
 
     /// Whether those who replay persist too, by [`Log::persist_share`] and [`Log::note_persisted`],

@@ -10,22 +10,20 @@ mod commit;
 mod tell;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
     io,
     time::{Duration, Instant},
 };
 
 use freshet_base::{
     ClusterId, CommitGate, NodeId, Stamp, Term,
-    sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
+    sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
-    Moment,
     commit_rule::{self, Event, RuleConfig},
     flow::FlowConfig,
-    handshake::Host,
+    handshake::Sender,
+    host::Guest,
     in_sync::Succession,
-    term::TermHistory,
 };
 use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
 use freshet_log::{Batch, Log, ReadError, Sink, SinkHandle};
@@ -36,7 +34,7 @@ use crate::{
     bell::Bell,
     clock::Clock,
     endpoint::Service,
-    feed::{FeedConfig, Feeder, Feeds, Shipper},
+    feed::{FeedConfig, Feeder, Feeds},
     status::PrimaryStatus,
     terms::Terms,
     wire::{self, Peer, Peers, Refusal},
@@ -98,9 +96,6 @@ impl PrimaryConfig {
     }
 }
 
-/// So many batches of the group commit are remembered with their times.
-const HANDED_OVER: usize = 1024;
-
 /// Who reigns.
 #[derive(Clone, Debug)]
 pub struct Reigning {
@@ -140,20 +135,13 @@ enum NotRecorded {
 pub(crate) struct Shared {
     config: PrimaryConfig,
     who: Reigning,
-    history: TermHistory,
     terms: Terms,
-    clock: Clock,
     log: Arc<Log>,
     feeds: Feeds,
-    /// The newest batches: where each ends, and when it was handed over.
-    handed_over: Mutex<VecDeque<(Stamp, Moment)>>,
     commit: Arc<CommitStage>,
     peers: Mutex<Vec<Peer>>,
     announce: Bell,
     record: Mutex<Option<RecordSet>>,
-    /// Where the newest record of an in-sync set ends; the largest stamp while one is being
-    /// written.
-    recorded: AtomicU64,
     /// Whether it was said that the term is contested.
     contested: AtomicBool,
     /// What was last said about the safety level and the standbys.
@@ -213,22 +201,27 @@ impl Primary {
             boundaries: config.boundaries,
             fabric: config.fabric.clone(),
         };
-        let start = who.start.0;
-        let shared = Arc::new(Shared {
-            feeds: Feeds::new(feed, who.term, who.start, clock, 1),
-            handed_over: Mutex::default(),
+        let sender = Sender {
+            cluster: who.cluster,
+            node: who.node,
+            term: who.term,
+            above: Vec::new(),
             history: terms.get().history,
+            end: who.start,
+            // A standby gives away half its buffer at once (`StandbyStore::grant`).
+            needed_capacity: 2 * config.largest_block,
+            keep_alive_ms: u32::try_from(config.flow.keep_alive.as_millis()).unwrap_or(u32::MAX),
+        };
+        let shared = Arc::new(Shared {
+            feeds: Feeds::new(feed, sender, clock),
             config,
             who,
             terms,
-            clock,
             log,
             commit: Arc::new(commit),
             peers: Mutex::new(peers),
             announce: Bell::default(),
             record: Mutex::new(None),
-            // What a restart or a take-over has found may have a record that no standby has noted.
-            recorded: AtomicU64::new(start),
             contested: AtomicBool::new(false),
             told: Mutex::default(),
             final_end: Mutex::new(None),
@@ -236,6 +229,8 @@ impl Primary {
         });
         let sink = Arc::new(shared.log.attach(Arc::clone(&shared) as _));
         let primary = Self { shared, sink: Mutex::new(Some(Arc::clone(&sink))) };
+        primary.shared.feeds.peers_changed();
+        primary.shared.committed(primary.shared.commit.committed());
         primary.shared.remember_peers();
         if !primary.shared.log.has_store() {
             primary.shared.spawn("log-hold".into(), move |shared| shared.hold(&sink))?;
@@ -313,18 +308,15 @@ impl Primary {
 impl Sink for Shared {
     fn batch(&self, batch: &Batch<'_>) {
         self.commit.enter_ends(batch.transaction_ends);
-        {
-            let mut handed_over = self.handed_over.lock().expect("no code panics under this mutex");
-            if handed_over.len() == HANDED_OVER {
-                handed_over.pop_front();
-            }
-            handed_over.push_back((batch.to, self.clock.now()));
-        }
         self.batch_ready(batch);
     }
 
     fn durable(&self, to: Stamp) {
-        self.apply(Event::Durable(to));
+        self.tell(Event::Durable(to));
+    }
+
+    fn needed(&self) -> Stamp {
+        self.feeds.state().host.needed()
     }
 }
 
@@ -344,10 +336,6 @@ impl Drop for Primary {
 }
 
 impl Shared {
-    fn shippers(&self) -> MutexGuard<'_, BTreeMap<NodeId, Arc<Shipper>>> {
-        self.feeds.shippers()
-    }
-
     fn stopping(&self) -> bool {
         self.feeds.stopping()
     }
@@ -374,33 +362,6 @@ impl Shared {
         self.terms.remember(&peers, &self.who.address);
     }
 
-    /// What this primary says of itself to those who want its log.
-    fn host(&self) -> Host {
-        Host {
-            cluster: self.who.cluster,
-            node: self.who.node,
-            term: self.who.term,
-            above: Vec::new(),
-            history: self.history.clone(),
-            end: self.feeds.boundaries().available(),
-            // A standby gives away half its buffer at once ([`Log::grant`]).
-            needed_capacity: 2 * self.config.largest_block,
-            keep_alive_ms: u32::try_from(self.config.flow.keep_alive.as_millis()).unwrap_or(u32::MAX),
-        }
-    }
-
-    /// Feeds the commit rule and carries out what it decides.
-    fn apply(&self, event: Event) {
-        let outcome = self.commit.apply(event);
-        if outcome.advanced {
-            self.global_advanced();
-        }
-        if outcome.changed {
-            self.feeds.note_places(&self.commit.places());
-            self.tell_changes();
-        }
-    }
-
     fn is_fenced(&self) -> bool {
         matches!(self.commit.refusal(), Some(commit_rule::Refusal::Fenced { .. }))
     }
@@ -411,7 +372,7 @@ impl Shared {
         }
         // Before anybody can find that the reign is over.
         self.successor().heard = Some(Instant::now());
-        self.apply(Event::Fenced { by });
+        self.tell(Event::Fenced { by });
         self.feeds.end();
     }
 
@@ -431,7 +392,7 @@ impl Shared {
             );
         }
         let was_fenced = self.is_fenced();
-        self.apply(Event::Contested { term, yields });
+        self.tell(Event::Contested { term, yields });
         if !was_fenced && self.is_fenced() {
             tracing::warn!(term = term.0, "this primary resigns, having committed nothing in its term");
             self.feeds.end();
@@ -442,7 +403,7 @@ impl Shared {
     fn watch(&self) {
         while !self.stopping() {
             self.commit.sleep_until_deadline();
-            self.apply(Event::Tick);
+            self.tell(Event::Tick);
             if let Err(why) = self.record_set() {
                 // Commits wait for a record that will not come.
                 let term = self.who.term.0;
@@ -469,10 +430,10 @@ impl Shared {
             let number = set.number;
             self.terms.note_set(set).map_err(|error| NotRecorded::Terms(error.to_string()))?;
             // Before it can be shipped.
-            self.recorded.store(u64::MAX, Ordering::SeqCst);
+            self.feeds.state().host.recorded(Stamp::MAX);
             let end = record(&bytes).map_err(NotRecorded::Log)?;
-            self.recorded.store(end.0, Ordering::SeqCst);
-            self.apply(Event::Written { number, end });
+            self.feeds.state().host.recorded(end);
+            self.tell(Event::Written { number, end });
         }
         if self.commit.set_took_effect() {
             self.terms.note_reigned(self.who.term).map_err(|error| NotRecorded::Terms(error.to_string()))?;
@@ -481,7 +442,7 @@ impl Shared {
     }
 
     fn stop(&self) {
-        self.feeds.begin_to_stop();
+        self.feeds.close();
         self.commit.end();
         self.announce.ring();
         self.feeds.stop();
@@ -490,9 +451,8 @@ impl Shared {
     fn status(&self) -> PrimaryStatus {
         let (standing, durable, members) = self.commit.reading();
         let committed = self.commit.committed();
-        let peers = self.peers.lock().expect("no code panics under this mutex").clone();
         let feeds = &self.feeds;
-        let available = feeds.boundaries().available();
+        let available = feeds.state().host.filled_to();
         PrimaryStatus {
             node: self.who.node,
             term: self.who.term,
@@ -501,7 +461,7 @@ impl Shared {
             available,
             durable,
             committed,
-            standbys: feeds.standbys(members, &peers, committed),
+            standbys: feeds.standbys(members, committed),
             observers: feeds.observers(),
             ship_cpu: feeds.ship_cpu.total(),
             ack_cpu: feeds.ack_cpu.total(),
@@ -527,28 +487,16 @@ impl Feeder for Shared {
         self.log.read(at, into)
     }
 
-    fn global(&self) -> Stamp {
-        self.commit.committed()
-    }
-
-    fn newest(&self) -> (Stamp, Moment) {
-        (self.feeds.boundaries().available(), self.clock.now())
-    }
-
-    /// If it is one of the newest.
-    fn handed_over(&self, from: Stamp) -> Option<Moment> {
-        let batches = self.handed_over.lock().expect("no code panics under this mutex");
-        let first = batches.partition_point(|batch| batch.0 <= from);
-        // Of the oldest it is not known where it began.
-        batches.get(first).filter(|_| first > 0 || from == self.who.start).map(|batch| batch.1)
-    }
-
-    fn noted_by_standbys(&self) -> Stamp {
-        Stamp(self.recorded.load(Ordering::SeqCst))
-    }
-
+    /// Feeds the commit rule and carries out what it decides.
     fn tell(&self, event: Event) {
-        self.apply(event);
+        let outcome = self.commit.apply(event);
+        if outcome.advanced {
+            self.committed(self.commit.committed());
+        }
+        if outcome.changed {
+            self.feeds.note_places(&self.commit.places());
+            self.tell_changes();
+        }
     }
 
     fn fenced(&self, by: Term) {
@@ -559,8 +507,8 @@ impl Feeder for Shared {
         self.announce.ring();
     }
 
-    fn make_place(&self, address: &str, joined: &Event) -> Result<(), Refusal> {
-        accept::make_place(self, address, joined)
+    fn make_place(&self, address: &str, guest: &Guest) -> Result<(), Refusal> {
+        accept::make_place(self, address, guest)
     }
 
     fn met(&self, node: NodeId, address: &str) {
@@ -572,11 +520,9 @@ impl Feeder for Shared {
         if !peers.contains(&peer) {
             peers.retain(|known| known.node != Some(node) && known.address != address);
             peers.push(peer);
-            self.feeds.peers_version.fetch_add(1, Ordering::SeqCst);
             drop(peers);
             self.remember_peers();
-            // Whoever takes over must know of everybody, and no batch may come for long.
-            self.shippers().values().for_each(|shipper| shipper.bell.ring());
+            self.feeds.peers_changed();
         }
     }
 

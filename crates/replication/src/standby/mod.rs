@@ -248,13 +248,6 @@ impl Standby {
         self.shared.status()
     }
 
-    /// Says below which stamp those who follow this node need nothing of its log any more; cheap,
-    /// and does not keep the standby.
-    pub fn needed(&self) -> impl Fn() -> Stamp + Send + Sync + 'static {
-        let shared = Arc::downgrade(&self.shared);
-        move || shared.upgrade().and_then(|shared| shared.relaying()).map_or(Stamp::MAX, |session| session.needed())
-    }
-
     /// Lets the connection and all threads go. What was received stays, and may be promoted or
     /// followed from later.
     pub fn stop(&self) {

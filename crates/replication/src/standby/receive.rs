@@ -35,7 +35,7 @@ use freshet_log::{self as log, AcceptError};
 use super::{Shared, ack::AckSender};
 use crate::{
     endpoint::{CallError, ask, passage},
-    wire::{self, BatchNote, Continue, DecodeError, Kind, Peers, Purpose, Refusal, Reply},
+    wire::{self, BatchNote, Continue, DecodeError, Join, Kind, Peers, Purpose, Refusal, Reply},
 };
 
 /// Why a connection to a primary, or the attempt at one, ended.
@@ -141,7 +141,7 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
         FabricKind::Shm => passage(&shared.hello(Purpose::Identify), leader, shared.config.patience)?,
         _ => None,
     };
-    let purpose = Purpose::Join {
+    let purpose = Purpose::Join(Join {
         fence: terms.fence.highest(),
         log: Continue { persisted: shared.state().follower.to_acknowledge(), ..shared.continuation() },
         member: shared.config.member,
@@ -150,7 +150,7 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
         appliance: fabric.appliance,
         passage: passage.as_ref().map(|(number, _)| *number),
         bare: fabric.config.bare,
-    };
+    });
     let (answer, mut connection) = introduce(shared, leader, connection, purpose, terms.fence.highest())?;
     let wire::Welcome { log: welcome, offer, bare } = answer;
     let Some(offer) = offer else {
@@ -212,6 +212,10 @@ fn may_enter(shared: &Shared, welcome: &Welcome, terms: &TermState) -> Result<En
             let at_primary = state.peers.iter().find(|peer| peer.node == Some(primary));
             SessionError::Counted { primary: at_primary.map(|peer| peer.address.clone()) }
         }
+        NotEntered::Checkpoint { at, floor } => SessionError::Local(format!(
+            "the cluster's log is another from {at} on, and this node's checkpoint holds what was before up to {floor}: \
+             empty its directory and let it join again"
+        )),
     })
 }
 
@@ -443,14 +447,14 @@ impl Session<'_> {
             AcceptError::Receive(error) => error.into(),
             damaged => violation(damaged.to_string()),
         })?;
-        if let Some(handed_over) = note.handed_over.filter(|_| self.shared.config.fabric.kind == FabricKind::Shm) {
-            self.shared.state().passage.arrived(to, handed_over);
+        if let Some(filled_at) = note.filled_at.filter(|_| self.shared.config.fabric.kind == FabricKind::Shm) {
+            self.shared.state().passage.arrived(to, filled_at);
         }
         Ok(accepted.plain)
     }
 }
 
-/// Puts bytes into the log buffer where the log goes on, or behind.
+/// Puts bytes into the log buffer at the end of the log, or behind.
 fn write(shared: &Shared, at: Stamp, bytes: &[u8]) -> Result<(), SessionError> {
     shared.receive(|receiver| {
         receiver.writable(at, bytes.len() as u64)?.copy_from(bytes);

@@ -41,7 +41,7 @@ pub fn blocks(at: Stamp, lengths: &[usize]) -> (Vec<u8>, Vec<Stamp>) {
     part(at, lengths, true)
 }
 
-/// The same of a transaction that goes on behind them, unless they are the last.
+/// The same of a transaction that continues behind them, unless they are the last.
 fn part(at: Stamp, lengths: &[usize], is_last: bool) -> (Vec<u8>, Vec<Stamp>) {
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
     let mut builder = BlockBuilder::new();
@@ -335,7 +335,7 @@ impl PrimaryNode {
 
     /// Begins a transaction with these parts.
     pub fn long(&self, parts: Vec<Vec<usize>>) -> Long {
-        let ((next, goes_on), (says, durable)) = (mpsc::channel(), mpsc::channel());
+        let ((next, more), (says, durable)) = (mpsc::channel(), mpsc::channel());
         let log = Arc::clone(&self.log.log);
         let (begins, begun) = mpsc::channel();
         std::thread::spawn(move || {
@@ -345,7 +345,7 @@ impl PrimaryNode {
             begins.send((reservation.stamp(), reservation.end())).unwrap();
             for (number, lengths) in parts.iter().enumerate() {
                 // Without a word it is left half-done.
-                let Ok(()) = goes_on.recv() else { return };
+                let Ok(()) = more.recv() else { return };
                 let (bytes, ends) = part(reservation.at(), lengths, number + 1 == parts.len());
                 reservation.put(&bytes).unwrap();
                 let to = *ends.last().unwrap();

@@ -17,7 +17,7 @@ use crate::{
     standby::StandbyConfig,
     status::{Lag, LinkStatus},
     terms::{Terms, VolatileTerms},
-    wire::{self, Ack, Continue, Hello, Kind, Purpose, Refusal, Reply, Welcome},
+    wire::{self, Ack, Continue, Hello, Join, Kind, Purpose, Refusal, Reply, Welcome},
 };
 
 /// A greeting that asks to join, and the memory that it offers.
@@ -26,7 +26,8 @@ pub fn joining(log: Continue) -> (Purpose, Side) {
     let side = Side::new(FabricKind::Tcp, FabricConfig::default(), Some(ring)).unwrap();
     let offer = side.offer().clone();
     let (member, synchronous, appliance, bare) = (true, true, false, false);
-    let purpose = Purpose::Join { fence: Term(0), log, member, synchronous, offer, appliance, passage: None, bare };
+    let purpose =
+        Purpose::Join(Join { fence: Term(0), log, member, synchronous, offer, appliance, passage: None, bare });
     (purpose, side)
 }
 

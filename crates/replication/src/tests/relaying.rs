@@ -17,7 +17,7 @@ use crate::{
     standby::{RelayConfig, StandbyConfig},
     status::{Lag, LinkStatus, RelayStatus},
     takeover::{PromoteOptions, promote},
-    wire::{Continue, Purpose, Refusal, Wait},
+    wire::{Continue, Join, Purpose, Refusal, Wait},
 };
 
 /// A relay that is meant to have one standby, and waits for it, unless told otherwise, longer than
@@ -313,7 +313,7 @@ fn a_relay_says_whom_it_does_not_feed() {
     relay.shows(end);
     let asks = |node: u64, synchronous: bool, log: Continue| {
         let (mut join, _side) = joining(log);
-        let Purpose::Join { synchronous: says, .. } = &mut join else { unreachable!() };
+        let Purpose::Join(Join { synchronous: says, .. }) = &mut join else { unreachable!() };
         *says = synchronous;
         match call(&relay.address(), &hello(node, join), Term(0), PATIENCE) {
             Err(CallError::Refused { refusal, .. }) => refusal,

@@ -22,7 +22,7 @@ use crate::{
     standby::{RelayConfig, ReplayMode, StandbyConfig, StandbyFabric},
     takeover::{PromoteError, PromoteOptions, Promoted, promote},
     terms::{Terms, VolatileTerms},
-    wire::{self, BatchNote, Hello, Kind, Purpose, Refusal, Reply, Welcome},
+    wire::{self, BatchNote, Hello, Join, Kind, Purpose, Refusal, Reply, Welcome},
 };
 
 /// Makes a promoted standby the primary, as the engine does.
@@ -276,7 +276,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     }
     connection.receiver().receive().unwrap();
     let hello: Hello = wire::decode_first("greeting", connection.receiver().immediate()).unwrap();
-    let Purpose::Join { offer, .. } = hello.purpose else { panic!("{hello:?}") };
+    let Purpose::Join(Join { offer, .. }) = hello.purpose else { panic!("{hello:?}") };
     let side = Side::new(offer.kind(), FabricConfig::default(), None).unwrap();
     let log = handshake::Welcome {
         above: Vec::new(),
@@ -304,7 +304,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
 fn place(sender: &mut Sender, at: Stamp) -> Stamp {
     let (bytes, ends) = blocks(at, &[64]);
     let (global, time, end) = (Stamp(0), Moment(1), ends[0]);
-    let note = BatchNote { global, time, end, handed_over: None, in_sync: true, tell_visible: false, ends: vec![64] };
+    let note = BatchNote { global, time, end, filled_at: None, in_sync: true, tell_visible: false, ends: vec![64] };
     sender.place(at.0, &bytes).unwrap();
     sender.send(Kind::Batch as u8, Term(3), at.0, 64, &wire::encode(&note)).unwrap();
     end
@@ -411,7 +411,7 @@ fn what_a_primary_cannot_know_it_does_not_acknowledge() {
 fn ship_in(term: Term, sender: &mut Sender, receiver: &mut Receiver) -> (Stamp, Option<Refusal>) {
     let (bytes, ends) = blocks(Stamp(0), &[64]);
     let (global, time, end) = (Stamp(0), Moment(1), ends[0]);
-    let note = BatchNote { global, time, end, handed_over: None, in_sync: true, tell_visible: false, ends: vec![64] };
+    let note = BatchNote { global, time, end, filled_at: None, in_sync: true, tell_visible: false, ends: vec![64] };
     let _ = sender.place(0, &bytes);
     let _ = sender.send(Kind::Batch as u8, term, 0, 64, &wire::encode(&note));
     let mut acked = Stamp(0);
