@@ -7,8 +7,8 @@
 //!                                        └─▶ replayed  ─▶ visible
 //! ```
 //!
-//! [`Follower`] is told by [`Event`]s what has happened, and answers what has to be done. Whoever
-//! drives it has the log, the tables, and the connections. The law of the watermarks is asserted
+//! [`Follower`] is told by [`Event`]s what has happened, and answers what has to be done. Its
+//! driver has the log, the tables, and the connections. The law of the watermarks is asserted
 //! after each event: `visible <= replayed <= received`, `persisted <= received`.
 //!
 //! Readers see the last end of a transaction at or below min(replayed, own persisted, globally
