@@ -493,6 +493,11 @@ impl Follower {
         self.queue.next(limit, piece)
     }
 
+    /// Appends the ends of blocks that wait for replay, behind what was taken.
+    pub fn waiting(&self, ends: &mut Vec<Stamp>) {
+        self.queue.waiting(ends);
+    }
+
     /// A piece could not be replayed: nothing is replayed any more.
     pub fn replay_failed(&mut self) {
         self.queue.fail();

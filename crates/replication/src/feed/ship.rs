@@ -343,7 +343,7 @@ impl<F: Feeder> Ship<'_, F> {
         let Note { global, end, time, filled_at, in_sync } = note;
         let tell_visible = self.feeder.feeds().visible_wanted.load(Ordering::SeqCst) > 0;
         let ends = std::mem::take(&mut self.line.ends);
-        BatchNote { global, time, end, filled_at: filled_at, in_sync, tell_visible, ends }
+        BatchNote { global, time, end, filled_at, in_sync, tell_visible, ends }
     }
 
     /// Says that a batch is in its place, or sends it as `packed` bytes along with that.

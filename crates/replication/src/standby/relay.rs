@@ -4,9 +4,9 @@
 //! architecture).
 //!
 //! A [`Session`] is a sink of this node's log. It lasts as long as that log just continues: the
-//! term, whom this node follows, and through whom, are the same, and nothing was cut. Then all feeds
-//! end, and those below agree anew. While this node merely looks for its lost upstream, those who
-//! are below stay, and nobody new is let in.
+//! term, whom this node follows, and through whom, are the same, and nothing was cut. Then all
+//! feeds end, and those below agree anew. While this node merely looks for its lost upstream, those
+//! who are below stay, and nobody new is let in.
 
 use std::{collections::BTreeMap, time::Duration};
 

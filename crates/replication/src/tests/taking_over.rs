@@ -461,7 +461,10 @@ fn half_a_transaction_is_left_behind() {
         let end = primary.write(&[64; 4]);
         primary.commits(end);
         let long = primary.long(vec![vec![96, 200, 64]; parts + 1]);
-        let half = (0..parts).map(|_| long.put()).last().unwrap();
+        let mut half = end;
+        for _ in 0..parts {
+            half = long.put();
+        }
         until("they have it", || [&a, &b].iter().all(|node| node.log.persisted() == half));
         until("it is persistent at all places that count", || primary.primary.commit().reached().get() == half);
         assert_eq!(primary.primary.commit().committed(), end);
