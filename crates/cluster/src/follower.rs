@@ -7,8 +7,8 @@
 //!                                        └─▶ replayed  ─▶ visible
 //! ```
 //!
-//! [`Follower`] is told by [`Event`]s what has happened, and answers what has to be done. Whoever
-//! drives it has the log, the tables, and the connections. The law of the watermarks is asserted
+//! [`Follower`] is told by [`Event`]s what has happened, and answers what has to be done. Its
+//! driver has the log, the tables, and the connections. The law of the watermarks is asserted
 //! after each event: `visible <= replayed <= received`, `persisted <= received`.
 //!
 //! Readers see the last end of a transaction at or below min(replayed, own persisted, globally
@@ -491,6 +491,11 @@ impl Follower {
     /// it begins. [`Event::Replayed`] follows, or [`Follower::replay_failed`].
     pub fn next_piece(&mut self, limit: u64, piece: &mut Vec<Stamp>) -> Option<Stamp> {
         self.queue.next(limit, piece)
+    }
+
+    /// Appends the ends of blocks that wait for replay, behind what was taken.
+    pub fn waiting(&self, ends: &mut Vec<Stamp>) {
+        self.queue.waiting(ends);
     }
 
     /// A piece could not be replayed: nothing is replayed any more.

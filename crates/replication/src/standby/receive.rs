@@ -30,7 +30,7 @@ use freshet_fabric::{
     frame::Header,
     tcp::{self, Connection, ReceiveError},
 };
-use freshet_log::{self as log, AcceptError};
+use freshet_log::{self as log, AcceptError, Accepted};
 
 use super::{Shared, ack::AckSender};
 use crate::{
@@ -443,10 +443,7 @@ impl Session<'_> {
             }
             write(self.shared, from, &self.unpacked)?;
         }
-        let accepted = self.shared.receive(|receiver| receiver.accept(to)).map_err(|error| match error {
-            AcceptError::Receive(error) => error.into(),
-            damaged => violation(damaged.to_string()),
-        })?;
+        let accepted = accept(self.shared, to)?;
         if let Some(filled_at) = note.filled_at.filter(|_| self.shared.config.fabric.kind == FabricKind::Shm) {
             self.shared.state().passage.arrived(to, filled_at);
         }
@@ -459,6 +456,14 @@ fn write(shared: &Shared, at: Stamp, bytes: &[u8]) -> Result<(), SessionError> {
     shared.receive(|receiver| {
         receiver.writable(at, bytes.len() as u64)?.copy_from(bytes);
         Ok(())
+    })
+}
+
+/// Makes everything below `to` part of the log: whole blocks, that were put there.
+fn accept(shared: &Shared, to: Stamp) -> Result<Accepted, SessionError> {
+    shared.receive(|receiver| receiver.accept(to)).map_err(|error| match error {
+        AcceptError::Receive(error) => error.into(),
+        damaged => violation(damaged.to_string()),
     })
 }
 
@@ -510,10 +515,7 @@ fn fetched(
         at = at.plus(piece.len() as u64);
     }
     receiver.payload_done()?;
-    shared.receive(|receiver| {
-        receiver.received_to(to);
-        Ok::<_, log::ReceiveError>(())
-    })?;
+    accept(shared, to)?;
     let ends: Vec<_> = note.ends.iter().map(|end| from.plus(u64::from(*end))).collect();
     shared.accepted(&ends, None, &mut Vec::new());
     shared.acknowledge(false);
