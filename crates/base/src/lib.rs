@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod cpu;
+mod gate;
 mod ids;
 pub mod panics;
 pub mod private;
@@ -16,6 +17,7 @@ pub mod value_ring;
 mod watermark;
 pub mod words;
 
+pub use gate::{CommitGate, OutcomeOpen};
 pub use ids::{ClusterId, Fid, NodeId, RecordKind, Rid, Stamp, Term};
 pub use row_lock::RowLock;
 pub use run_directory::run_directory;

@@ -3,8 +3,8 @@
 //! Everything is about positions in the one virtual log:
 //!
 //! ```text
-//!   acked <= sent <= available          what the group commit has handed over
-//!            sent <= may_send_until     the credit: ready-to-receive, Query Fresh section 3.2
+//!   acked <= shipped <= filled             what can be read
+//!            shipped <= may_send_until   the credit: ready-to-receive, Query Fresh section 3.2
 //! ```
 //!
 //! The standby's log buffer is a ring. It grants credit up to the oldest byte that it still needs
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::Moment;
 
 /// Ends of blocks in the newest stretch of the log: batch ends and partition ends.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Boundaries {
     ends: VecDeque<Stamp>,
     limit: usize,
@@ -43,14 +43,14 @@ impl Boundaries {
         Self { ends: VecDeque::new(), limit: limit.max(1), from: start }
     }
 
-    /// A batch `[from, to)` was handed over. `partition_ends` ascend within it; its own end need
+    /// A batch `[from, to)` was filled. `partition_ends` ascend within it; its own end need
     /// not be among them.
     ///
     /// # Panics
     /// When the batch does not begin where the last one ended: the group commit hands over the log
     /// without gaps.
     pub fn push(&mut self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) {
-        assert_eq!(from, self.available(), "batches follow one another");
+        assert_eq!(from, self.filled(), "batches follow one another");
         let mut last = from;
         for end in partition_ends.iter().copied().chain([to]) {
             if end > last && end <= to {
@@ -64,7 +64,7 @@ impl Boundaries {
     }
 
     /// The end of the newest batch.
-    pub fn available(&self) -> Stamp {
+    pub fn filled(&self) -> Stamp {
         self.ends.back().copied().unwrap_or(self.from)
     }
 
@@ -128,6 +128,8 @@ pub enum Next {
         /// Neither read nor send beyond this.
         upto: Stamp,
     },
+    /// Send who is in the cluster ([`crate::host::Host::peers_changed`]).
+    SendPeers,
     /// Send the globally persistent stamp by itself.
     SendWatermark,
     /// Send a keep-alive, which the standby answers.
@@ -143,12 +145,12 @@ pub enum Next {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlowError {
     /// It claims to hold what it was never sent.
-    #[error("the standby acknowledged the log up to {acked}, but it was sent only up to {sent}")]
+    #[error("the standby acknowledged the log up to {acked}, but it was sent only up to {shipped}")]
     AckedTooMuch {
         /// Its claim.
         acked: Stamp,
-        /// What it was sent.
-        sent: Stamp,
+        /// What was shipped to it.
+        shipped: Stamp,
     },
 }
 
@@ -156,7 +158,7 @@ pub enum FlowError {
 #[derive(Clone, Debug)]
 pub struct Flow {
     config: FlowConfig,
-    sent: Stamp,
+    shipped: Stamp,
     acked: Stamp,
     may_send_until: Stamp,
     told: Stamp,
@@ -170,7 +172,7 @@ impl Flow {
     pub fn new(config: FlowConfig, from: Stamp, may_send_until: Stamp, now: Moment) -> Self {
         Self {
             config,
-            sent: from,
+            shipped: from,
             acked: Stamp::ZERO,
             may_send_until,
             told: Stamp::ZERO,
@@ -181,20 +183,20 @@ impl Flow {
 
     /// Decides. `global` is the globally persistent stamp.
     pub fn next(&self, boundaries: &Boundaries, global: Stamp, now: Moment) -> Next {
-        let available = boundaries.available();
-        check(&[("acked", self.acked), ("shipped", self.sent), ("filled", available)]);
-        if self.sent < available && self.short_of.is_none_or(|credit| self.may_send_until > credit) {
-            let upto = available.min(self.may_send_until);
-            if self.sent < boundaries.known_from() {
-                if upto > self.sent {
-                    return Next::SendOld { from: self.sent, upto: upto.min(boundaries.known_from()) };
+        let filled = boundaries.filled();
+        check(&[("acked", self.acked), ("shipped", self.shipped), ("filled", filled)]);
+        if self.shipped < filled && self.short_of.is_none_or(|credit| self.may_send_until > credit) {
+            let upto = filled.min(self.may_send_until);
+            if self.shipped < boundaries.known_from() {
+                if upto > self.shipped {
+                    return Next::SendOld { from: self.shipped, upto: upto.min(boundaries.known_from()) };
                 }
             } else if let Some(to) = self.live_end(boundaries, upto) {
-                return Next::SendLive { from: self.sent, to };
-            } else if upto > self.sent && self.acked >= self.sent {
+                return Next::SendLive { from: self.shipped, to };
+            } else if upto > self.shipped && self.acked >= self.shipped {
                 // The next known end lies beyond all the room that there may ever be, and the
                 // standby has nothing to do.
-                return Next::SendOld { from: self.sent, upto };
+                return Next::SendOld { from: self.shipped, upto };
             }
         }
         let silent = now.since(self.last_frame);
@@ -206,7 +208,7 @@ impl Flow {
         }
         // As long as something sent is not yet known to be committed, look again after the delay;
         // whoever drives this need not be woken by every advance.
-        let outstanding = self.told < self.sent.min(available) || global > self.told;
+        let outstanding = self.told < self.shipped.min(filled) || global > self.told;
         let pause = if outstanding && silent < self.config.watermark_delay {
             self.config.watermark_delay
         } else {
@@ -218,14 +220,17 @@ impl Flow {
     /// The largest known boundary that fits into the credit and the frame; the very next one,
     /// however long, if only the frame is too small for it.
     fn live_end(&self, boundaries: &Boundaries, upto: Stamp) -> Option<Stamp> {
-        let frame_end = upto.min(self.sent.plus(self.config.frame));
-        boundaries.between(self.sent, frame_end).next_back().or_else(|| boundaries.between(self.sent, upto).next())
+        let frame_end = upto.min(self.shipped.plus(self.config.frame));
+        boundaries
+            .between(self.shipped, frame_end)
+            .next_back()
+            .or_else(|| boundaries.between(self.shipped, upto).next())
     }
 
     /// Blocks up to `to` were sent, together with the globally persistent stamp `global`.
     pub fn sent(&mut self, to: Stamp, global: Stamp, now: Moment) {
-        assert!(to >= self.sent && to <= self.may_send_until, "sending keeps within the credit");
-        self.sent = to;
+        assert!(to >= self.shipped && to <= self.may_send_until, "sending keeps within the credit");
+        self.shipped = to;
         self.short_of = None;
         self.said(global, now);
     }
@@ -242,54 +247,43 @@ impl Flow {
         self.short_of = Some(upto);
     }
 
-    /// The standby says what it holds and how far it has room. Returns whether the room grew.
+    /// The standby says what it holds and how far it has room.
     ///
     /// # Errors
     /// [`FlowError`] when it claims more than it can have; the connection is then to be dropped.
-    pub fn acked(&mut self, persisted: Stamp, may_send_until: Stamp) -> Result<bool, FlowError> {
-        if persisted > self.sent {
-            return Err(FlowError::AckedTooMuch { acked: persisted, sent: self.sent });
+    pub fn acked(&mut self, persisted: Stamp, may_send_until: Stamp) -> Result<(), FlowError> {
+        if persisted > self.shipped {
+            return Err(FlowError::AckedTooMuch { acked: persisted, shipped: self.shipped });
         }
         self.acked = self.acked.max(persisted);
-        let grew = may_send_until > self.may_send_until;
         self.may_send_until = self.may_send_until.max(may_send_until);
-        Ok(grew)
+        Ok(())
     }
 
     /// Whether it is fed live.
     pub fn mode(&self, boundaries: &Boundaries) -> Mode {
-        if self.sent < boundaries.known_from() { Mode::CatchUp } else { Mode::Live }
+        if self.shipped < boundaries.known_from() { Mode::CatchUp } else { Mode::Live }
     }
 
     /// Whether bytes wait only for credit.
     pub fn waits_for_credit(&self, boundaries: &Boundaries) -> bool {
-        self.sent < boundaries.available()
+        self.shipped < boundaries.filled()
             && (self.short_of.is_some() || self.live_end(boundaries, self.may_send_until).is_none())
     }
 
     /// Sent so far.
     pub fn shipped(&self) -> Stamp {
-        self.sent
+        self.shipped
     }
 
     /// Persistent there.
-    pub fn persisted(&self) -> Stamp {
+    pub fn acked_to(&self) -> Stamp {
         self.acked
     }
 
     /// The globally persistent stamp that the standby was last told.
     pub fn told(&self) -> Stamp {
         self.told
-    }
-
-    /// When the last frame was sent.
-    pub fn last_frame(&self) -> Moment {
-        self.last_frame
-    }
-
-    /// How far it has room.
-    pub fn credit(&self) -> Stamp {
-        self.may_send_until
     }
 }
 
@@ -312,7 +306,7 @@ mod tests {
         flow.sent(Stamp(40), Stamp(0), MS(0));
         assert!(flow.waits_for_credit(&ends));
         assert!(matches!(flow.next(&ends, Stamp(0), MS(0)), Next::Wait { .. }));
-        assert_eq!(flow.acked(Stamp(40), Stamp(104)), Ok(true));
+        assert_eq!(flow.acked(Stamp(40), Stamp(104)), Ok(()));
         assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(40), to: Stamp(90) });
     }
 
@@ -353,7 +347,7 @@ mod tests {
         assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendOld { from: Stamp(0), upto: Stamp(100) });
         flow.credit_too_small(Stamp(100));
         assert!(matches!(flow.next(&ends, Stamp(0), MS(0)), Next::Wait { .. }));
-        assert_eq!(flow.acked(Stamp(0), Stamp(600)), Ok(true));
+        assert_eq!(flow.acked(Stamp(0), Stamp(600)), Ok(()));
         // The credit grew between the decision and the attempt: the attempt speaks of the old
         // credit.
         flow.credit_too_small(Stamp(100));
@@ -378,7 +372,7 @@ mod tests {
         let mut flow = Flow::new(config(), Stamp(10), Stamp(1000), MS(0));
         assert_eq!(
             flow.acked(Stamp(11), Stamp(1000)),
-            Err(FlowError::AckedTooMuch { acked: Stamp(11), sent: Stamp(10) })
+            Err(FlowError::AckedTooMuch { acked: Stamp(11), shipped: Stamp(10) })
         );
     }
 }

@@ -7,8 +7,8 @@
 //!                                        └─▶ replayed  ─▶ visible
 //! ```
 //!
-//! [`Follower`] is told by [`Event`]s what has happened, and answers what has to be done. Whoever
-//! drives it has the log, the tables, and the connections. The law of the watermarks is asserted
+//! [`Follower`] is told by [`Event`]s what has happened, and answers what has to be done. Its
+//! driver has the log, the tables, and the connections. The law of the watermarks is asserted
 //! after each event: `visible <= replayed <= received`, `persisted <= received`.
 //!
 //! Readers see the last end of a transaction at or below min(replayed, own persisted, globally
@@ -29,7 +29,7 @@ use crate::{
     handshake::{Refusal, Welcome, check_welcome},
     in_sync::InSyncSet,
     relay::{Relay, RelayAck},
-    term::{Fence, Living, TermState},
+    term::{Agreement, Fence, Living, TermState},
 };
 
 /// When a standby replays what it receives, and when it acknowledges it (Query Fresh, sections 3.2
@@ -173,6 +173,13 @@ pub enum NotEntered {
     /// The sender is a relay, and commits may count on this node, or it has come upon that relay by
     /// itself: it has to follow this primary.
     Counted(NodeId),
+    /// The checkpoint with which this node began holds something of another log.
+    Checkpoint {
+        /// From here on that log is another.
+        at: Stamp,
+        /// Where the checkpoint ends.
+        floor: Stamp,
+    },
 }
 
 /// The log has to be cut below what readers have seen.
@@ -203,11 +210,6 @@ struct Passing {
     rule: Relay,
     term: Term,
     above: Vec<NodeId>,
-}
-
-/// Through whom the log comes, from the primary on.
-fn path(welcome: &Welcome) -> Vec<NodeId> {
-    welcome.above.iter().copied().chain([welcome.node]).collect()
 }
 
 /// A standby's state.
@@ -276,6 +278,14 @@ impl Follower {
             Some(primary) if sought || state.may_wait_for(self.me) => return Err(NotEntered::Counted(primary)),
             Some(primary) => primary,
         };
+        // Up to where the sender's reigns make what the checkpoint has seen, however far its log
+        // reaches now.
+        let checkpoint = welcome.history.agreement(Stamp::MAX, &state.history, self.floor);
+        if let Agreement::Upto(at) = checkpoint
+            && at < self.floor
+        {
+            return Err(NotEntered::Checkpoint { at, floor: self.floor });
+        }
         let cut = Some(welcome.cut_at).filter(|cut_at| *cut_at < self.received);
         Ok(Entry { primary, cut })
     }
@@ -344,7 +354,7 @@ impl Follower {
     /// Whether those below this relay just continue under `welcome`: the term, and the way that the
     /// log takes, are what they were, and nothing was cut. Else they have to agree again.
     pub fn continues(&self, welcome: &Welcome) -> bool {
-        let same = |passing: &Passing| passing.term == welcome.term && passing.above == path(welcome);
+        let same = |passing: &Passing| passing.term == welcome.term && passing.above == welcome.path();
         self.passing.as_ref().is_some_and(same)
     }
 
@@ -356,7 +366,7 @@ impl Follower {
         if self.global_is_told {
             rule.heard_global(self.global);
         }
-        self.passing = Some(Passing { rule, term: welcome.term, above: path(welcome) });
+        self.passing = Some(Passing { rule, term: welcome.term, above: welcome.path() });
     }
 
     /// The connection is over.
@@ -481,6 +491,11 @@ impl Follower {
     /// it begins. [`Event::Replayed`] follows, or [`Follower::replay_failed`].
     pub fn next_piece(&mut self, limit: u64, piece: &mut Vec<Stamp>) -> Option<Stamp> {
         self.queue.next(limit, piece)
+    }
+
+    /// Appends the ends of blocks that wait for replay, behind what was taken.
+    pub fn waiting(&self, ends: &mut Vec<Stamp>) {
+        self.queue.waiting(ends);
     }
 
     /// A piece could not be replayed: nothing is replayed any more.

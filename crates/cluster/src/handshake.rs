@@ -20,7 +20,7 @@ pub struct Continue {
     pub may_send_until: Stamp,
 }
 
-/// How a log goes on.
+/// How a log continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The cluster; an empty standby adopts it.
@@ -42,6 +42,13 @@ pub struct Welcome {
     pub keep_alive_ms: u32,
 }
 
+impl Welcome {
+    /// Through whom the log comes, from the primary on.
+    pub fn path(&self) -> Vec<NodeId> {
+        self.above.iter().copied().chain([self.node]).collect()
+    }
+}
+
 /// Why a connection is refused or ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
@@ -52,13 +59,13 @@ pub enum Refusal {
         node: NodeId,
         /// Its cluster.
         theirs: ClusterId,
-        /// The cluster of whoever connected.
+        /// The cluster of the node that connected.
         ours: ClusterId,
     },
     /// A later term is in force.
     #[error("term {asked} is over: term {highest} is in force{}", at(.leader))]
     Fenced {
-        /// The term of whoever is refused.
+        /// The term of the node that is refused.
         asked: Term,
         /// The term in force.
         highest: Term,
@@ -93,7 +100,7 @@ pub enum Refusal {
     SameTermTwice {
         /// That term.
         term: Term,
-        /// In the log of whoever refuses.
+        /// In the log of the node that refuses.
         here: Stamp,
         /// In the other.
         there: Stamp,
@@ -131,7 +138,7 @@ pub enum Refusal {
         /// Who asked.
         above: NodeId,
     },
-    /// A relay cannot say yet how a log goes on: come again.
+    /// A relay cannot say yet how a log continues: come again.
     #[error("{node} cannot be followed yet: {why}")]
     Later {
         /// Who refuses.
@@ -220,7 +227,7 @@ fn at(leader: &Option<String>) -> String {
 
 /// The side that has the log.
 #[derive(Clone, Debug)]
-pub struct Host {
+pub struct Sender {
     /// Its cluster.
     pub cluster: ClusterId,
     /// Itself.
@@ -250,53 +257,56 @@ pub struct Agreed {
     pub may_send_until: Stamp,
 }
 
-/// Decides whether the node that introduces itself may continue its log from this host's.
+/// Decides whether the node that introduces itself may continue its log from this sender's.
 ///
 /// # Errors
-/// [`Refusal`], to be sent to it. [`Refusal::Fenced`] with a term above the host's means that the
-/// host itself is of the past.
+/// [`Refusal`], to be sent to it. [`Refusal::Fenced`] with a term above the sender's means that the
+/// sender itself is of the past.
 pub fn consider(
-    host: &Host,
+    sender: &Sender,
     cluster: Option<ClusterId>,
     node: NodeId,
     fence: Term,
     log: &Continue,
 ) -> Result<Agreed, Refusal> {
-    check_cluster(host.node, Some(host.cluster), cluster)?;
-    if node == host.node {
+    check_cluster(sender.node, Some(sender.cluster), cluster)?;
+    if node == sender.node {
         return Err(Refusal::Myself { node });
     }
-    if host.above.contains(&node) {
-        return Err(Refusal::Circle { node: host.node, above: node });
+    if sender.above.contains(&node) {
+        return Err(Refusal::Circle { node: sender.node, above: node });
     }
-    if fence > host.term {
-        return Err(Refusal::Fenced { asked: host.term, highest: fence, holder: None, leader: None });
+    if fence > sender.term {
+        return Err(Refusal::Fenced { asked: sender.term, highest: fence, holder: None, leader: None });
     }
-    if log.capacity < host.needed_capacity {
-        return Err(Refusal::BufferTooSmall { capacity: log.capacity, needed: host.needed_capacity });
+    if log.capacity < sender.needed_capacity {
+        return Err(Refusal::BufferTooSmall { capacity: log.capacity, needed: sender.needed_capacity });
     }
     if log.persisted > log.received {
         return Err(Refusal::Violation("more of a log is persistent than there is".into()));
     }
-    let cut_at = agree(&host.history, host.end, &log.history, log.received)?;
-    if !host.above.is_empty() && cut_at == host.end && log.received > cut_at {
+    let cut_at = agree(&sender.history, sender.end, &log.history, log.received)?;
+    if !sender.above.is_empty() && cut_at == sender.end && log.received > cut_at {
         // That a relay is merely behind is no reason to forget anything: it may be committed, and
         // readers may have seen it.
-        return Err(Refusal::Later { node: host.node, why: Wait::Behind { end: host.end, received: log.received } });
+        return Err(Refusal::Later {
+            node: sender.node,
+            why: Wait::Behind { end: sender.end, received: log.received },
+        });
     }
     let room = cut_at.0.saturating_add(log.capacity);
     Ok(Agreed {
         persisted: log.persisted.min(cut_at),
         may_send_until: Stamp(log.may_send_until.0.min(room)),
         welcome: Welcome {
-            cluster: host.cluster,
-            node: host.node,
-            above: host.above.clone(),
-            term: host.term,
-            history: host.history.clone(),
+            cluster: sender.cluster,
+            node: sender.node,
+            above: sender.above.clone(),
+            term: sender.term,
+            history: sender.history.clone(),
             cut_at,
-            end: host.end,
-            keep_alive_ms: host.keep_alive_ms,
+            end: sender.end,
+            keep_alive_ms: sender.keep_alive_ms,
         },
     })
 }
@@ -375,8 +385,8 @@ mod tests {
         reigns.try_into().unwrap()
     }
 
-    fn host() -> Host {
-        Host {
+    fn sender() -> Sender {
+        Sender {
             cluster: ClusterId(7),
             node: NodeId(1),
             above: Vec::new(),
@@ -400,7 +410,7 @@ mod tests {
 
     #[test]
     fn an_empty_standby_adopts_the_cluster_and_starts_at_zero() {
-        let agreed = consider(&host(), None, NodeId(2), Term(0), &log(&[], 0)).unwrap();
+        let agreed = consider(&sender(), None, NodeId(2), Term(0), &log(&[], 0)).unwrap();
         assert_eq!((agreed.welcome.cut_at, agreed.welcome.cluster), (Stamp(0), ClusterId(7)));
         check_welcome(&agreed.welcome, None, &TermHistory::default(), Stamp(0)).unwrap();
     }
@@ -408,7 +418,7 @@ mod tests {
     #[test]
     fn an_old_primary_cuts_what_was_never_acknowledged() {
         let old = log(&[(1, 0)], 640);
-        let agreed = consider(&host(), Some(ClusterId(7)), NodeId(2), Term(1), &old).unwrap();
+        let agreed = consider(&sender(), Some(ClusterId(7)), NodeId(2), Term(1), &old).unwrap();
         assert_eq!((agreed.welcome.cut_at, agreed.persisted), (Stamp(500), Stamp(500)));
         assert_eq!(agreed.may_send_until, Stamp(1500), "the ring has less room once the log is shorter");
         check_welcome(&agreed.welcome, Some(ClusterId(7)), &old.history, Stamp(640)).unwrap();
@@ -422,7 +432,7 @@ mod tests {
     #[test]
     fn strangers_are_refused_with_a_reason() {
         let refusal = |cluster, node, fence, log: &Continue| {
-            consider(&host(), cluster, NodeId(node), Term(fence), log).unwrap_err().to_string()
+            consider(&sender(), cluster, NodeId(node), Term(fence), log).unwrap_err().to_string()
         };
         let good = log(&[(1, 0)], 100);
         let text = refusal(Some(ClusterId(8)), 2, 1, &good);

@@ -8,7 +8,8 @@
 //! | [`commit_rule`] | up to where the client may be told "committed", and who is waited for |
 //! | [`in_sync`] | who knows which standbys hold everything that is committed |
 //! | [`relay`] | what a standby that ships on to others acknowledges, and what these may show |
-//! | [`flow`] | what a primary sends to one standby next |
+//! | [`host`] | who is fed with the log, and what each of them counts for |
+//! | [`flow`] | what is shipped to one of them next |
 //! | [`follower`] | what a standby accepts, acknowledges, replays and shows |
 //! | [`term`] | whose word counts, and where a log must be cut |
 //! | [`handshake`] | which log may continue another, and from where |
@@ -19,6 +20,7 @@ pub mod commit_rule;
 pub mod flow;
 pub mod follower;
 pub mod handshake;
+pub mod host;
 pub mod in_sync;
 mod moment;
 pub mod relay;

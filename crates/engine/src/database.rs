@@ -13,7 +13,7 @@ use freshet_txn::{
 };
 use thiserror::Error;
 
-use crate::source::LogSource;
+use crate::source::VersionSource;
 
 /// How often a wait looks whether anybody wants to wait any more.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -66,7 +66,7 @@ impl Database {
             Participants::new(workers),
             Arc::new(Catalog::new()),
             Snapshots::standby(visible),
-            Arc::new(LogSource::default()),
+            Arc::new(VersionSource::default()),
             Arc::default(),
         );
         core.snapshots.reign(Primary { log: Arc::new(log), term: Term(1), gate: Arc::new(OpenGate) });

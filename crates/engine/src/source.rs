@@ -10,11 +10,8 @@ use std::{
 
 use freshet_base::{Fid, Rid, Stamp, Watermark};
 use freshet_log::{LogReader, RecordHeader, block::RECORD_HEADER};
-use freshet_replay::LogBytes;
+use freshet_replay::Records;
 use freshet_storage::{LoadError, Loaded, RecordSource};
-
-/// Bytes that are read at once: most records whole.
-const GUESS: usize = 512;
 
 /// How much a thread reads ahead when its records lie one behind the other, as in the first scan of
 /// a table that was loaded.
@@ -69,30 +66,30 @@ impl ReadAhead {
 
 /// The log as a source of versions.
 #[derive(Debug)]
-pub(crate) struct LogSource {
+pub(crate) struct VersionSource {
     /// No other in this process has it.
     number: u64,
     /// Set when the log is open; nothing is in the log only before.
-    reader: OnceLock<LogReader>,
+    records: OnceLock<Records>,
     /// On a standby: its read view. Above it, a take-over could cut what was replayed.
     visible: OnceLock<Arc<Watermark>>,
     /// Set when this node becomes primary: then nothing is cut any more while it lives.
     reigns: OnceLock<()>,
 }
 
-impl Default for LogSource {
+impl Default for VersionSource {
     fn default() -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         // Relaxed: only that no two are the same matters.
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        Self { number, reader: OnceLock::new(), visible: OnceLock::new(), reigns: OnceLock::new() }
+        Self { number, records: OnceLock::new(), visible: OnceLock::new(), reigns: OnceLock::new() }
     }
 }
 
-impl LogSource {
+impl VersionSource {
     /// The log is open.
     pub(crate) fn open(&self, reader: LogReader) {
-        assert!(self.reader.set(reader).is_ok(), "a node opens its log once");
+        assert!(self.records.set(Records(reader)).is_ok(), "a node opens its log once");
     }
 
     /// This node is a standby with this read view.
@@ -110,31 +107,20 @@ impl LogSource {
         let _ = self.reigns.set(());
     }
 
-    /// How far the log is filled.
-    pub(crate) fn filled(&self) -> Stamp {
-        self.reader.get().map_or(Stamp::ZERO, LogReader::filled)
-    }
-
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LoadError> {
-        let reader = self.reader.get().ok_or_else(|| LoadError::Log("the log is not open".into()))?;
-        reader.read(at, into).map_err(|cause| LoadError::Log(cause.to_string()))
-    }
-}
-
-impl LogSource {
     /// Loads a record from what the thread has read ahead; reads on where its records lie one
     /// behind the other. Only what no cut can take back is kept: what lies below the limit.
     fn load_ahead(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Option<Loaded> {
         READ_AHEAD.with_borrow_mut(|ahead| {
             ahead.note(self.number, address);
             if ahead.record(address).is_none() {
-                let end = self.limit().min(self.filled()).min(address.plus(AHEAD as u64));
+                let log = &self.records.get()?.0;
+                let end = self.limit().min(log.filled()).min(address.plus(AHEAD as u64));
                 if ahead.run < RUN || end <= address {
                     return None;
                 }
                 ahead.from = address;
                 ahead.bytes.resize(end.since(address) as usize, 0);
-                if self.read(address, &mut ahead.bytes).is_err() {
+                if log.read(address, &mut ahead.bytes).is_err() {
                     ahead.bytes.clear();
                     return None;
                 }
@@ -148,34 +134,17 @@ impl LogSource {
     }
 }
 
-impl RecordSource for LogSource {
+impl RecordSource for VersionSource {
     fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
         if let Some(loaded) = self.load_ahead(address, fid, rid, row) {
             return Ok(loaded);
         }
-        let mut bytes = [0; GUESS];
-        // The record may be the log's last: then there are fewer bytes behind it.
-        let filled = self.filled();
-        let have = (filled.since(address) as usize).min(GUESS);
-        if have < RECORD_HEADER {
-            return Err(LoadError::Mismatch { address });
-        }
-        self.read(address, &mut bytes[..have])?;
-        let header = RecordHeader::decode(&bytes[..have]).map_err(|_| LoadError::Mismatch { address })?;
-        let length = header.length as usize;
-        let end = address.plus((RECORD_HEADER + length) as u64);
-        if header.fid != fid || header.rid != rid || end > filled {
-            return Err(LoadError::Mismatch { address });
-        }
-        let begun = length.min(have - RECORD_HEADER);
-        row.extend_from_slice(&bytes[RECORD_HEADER..RECORD_HEADER + begun]);
-        if begun < length {
-            let from = row.len();
-            row.resize(from + length - begun, 0);
-            self.read(address.plus((RECORD_HEADER + begun) as u64), &mut row[from..])?;
-        }
+        let records = self.records.get().ok_or_else(|| LoadError::Log("the log is not open".into()))?;
+        let begun = row.len();
+        let loaded = records.load(address, fid, rid, row)?;
+        let end = address.plus((RECORD_HEADER + row.len() - begun) as u64);
         READ_AHEAD.with_borrow_mut(|ahead| ahead.end = end);
-        Ok(Loaded { kind: header.kind, prev: header.prev })
+        Ok(loaded)
     }
 
     fn limit(&self) -> Stamp {
@@ -183,11 +152,5 @@ impl RecordSource for LogSource {
             (None, Some(visible)) => visible.get(),
             _ => Stamp::MAX,
         }
-    }
-}
-
-impl LogBytes for LogSource {
-    fn read(&self, at: Stamp, buffer: &mut [u8]) -> Result<(), String> {
-        self.read(at, buffer).map_err(|cause| cause.to_string())
     }
 }

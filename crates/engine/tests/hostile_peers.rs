@@ -21,7 +21,7 @@ use freshet_fabric::{FabricConfig, FabricKind, channel::Side, memory::SharedMemo
 use freshet_membership::{Credentials, Enrolment, NewKey, Token};
 use freshet_replication::{
     endpoint::{self, CallError},
-    wire::{self, Ack, Continue, Hello, Kind, Purpose, Refusal, Reply},
+    wire::{self, Ack, Continue, Hello, Join, Kind, Purpose, Refusal, Reply},
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -125,7 +125,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
             secret: random.of(&[None, Some([7; 16])]),
         }),
         6 => Purpose::Passage { number: random.next() },
-        _ => Purpose::Join {
+        _ => Purpose::Join(Join {
             fence: term(random, victim),
             log: continues(random, victim),
             // A member is believed about itself: one that says it holds everything would be
@@ -136,7 +136,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
             appliance: false,
             passage: None,
             bare: random.below(2) == 0,
-        },
+        }),
     };
     Hello { cluster, node, address: random.of(&["", "127.0.0.1:1", "nowhere"]).to_owned(), purpose }
 }
@@ -275,7 +275,7 @@ fn what_strangers_and_liars_say_has_no_effect() {
             assert!(
                 is_refused
                     || !changes && !others
-                    || matches!(hello.purpose, Purpose::Identify | Purpose::Checkpoint { .. } | Purpose::Join { .. }),
+                    || matches!(hello.purpose, Purpose::Identify | Purpose::Checkpoint { .. } | Purpose::Join(_)),
                 "round {round}: {hello:?} was answered {reply:?}"
             );
         }

@@ -97,7 +97,7 @@ fn a_primary_that_was_succeeded_does_not_reign_again() {
     let alone = || NodeConfig { restart_timeout_s: 0, ..of_three(&directories[0]) };
     for _ in 0..3 {
         let why = refused(alone());
-        assert!(why.contains("1 of the 2 nodes answered") && why.contains("force-reign"), "{why}");
+        assert!(why.contains("only 1 of 2 required nodes answered") && why.contains("force-reign"), "{why}");
     }
     // One of those who know: it is a standby from then on, also if it is started again, whether
     // anybody reigns or not.

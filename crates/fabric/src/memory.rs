@@ -11,20 +11,9 @@ use std::{
 };
 
 use freshet_base::sync::{AtomicU32, AtomicU64};
+pub use freshet_base::words::Registered;
 use rustix::fs::SealFlags;
 use serde::{Deserialize, Serialize};
-
-/// Memory that can be registered with a fabric.
-pub trait Registered: Send + Sync + fmt::Debug {
-    /// The memory. It stays at its place as long as this value lives.
-    fn words(&self) -> &[AtomicU64];
-
-    /// The file that it is a mapping of, if it is one of a file that other processes of this
-    /// machine may map too, and where in the file it begins, in bytes.
-    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
-        None
-    }
-}
 
 /// A registered piece of memory.
 pub type Region = Arc<dyn Registered>;

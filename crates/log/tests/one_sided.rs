@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
+use freshet_base::{ClusterId, Fid, Rid, Stamp, Term, words::Registered};
 use freshet_log::{
     AcceptError, Block, BlockBuilder, BlockError, BlockKind, Log, LogConfig, LogStore, ReadError, Receiver, RecordKind,
     StoreConfig,

@@ -16,6 +16,7 @@ use freshet_log::{
     find_tail,
     inspect::{Finding, Inspection, save_tail},
     medium::{Medium, MediumFile, MemoryMedium},
+    segments::Note,
 };
 
 const SIZE: u64 = 8192;
@@ -42,7 +43,7 @@ fn fill(store: &SegmentStore, end: u64) -> u64 {
         at += 208;
     }
     store.sync().unwrap();
-    store.note_durable(Stamp(at)).unwrap();
+    store.note(Note::alone(Stamp(at))).unwrap();
     at
 }
 
@@ -413,7 +414,7 @@ fn only_what_is_durable_in_segments_is_removed() {
     let log = LogStore::from(store.clone());
     assert_eq!(log.remove_below(Stamp(9 * SIZE)).unwrap(), 2);
     store.sync().unwrap();
-    store.note_durable(Stamp(at)).unwrap();
+    store.note(Note::alone(Stamp(at))).unwrap();
     assert_eq!(log.remove_below(Stamp(9 * SIZE)).unwrap(), 2);
     assert_eq!(find_tail(&store, Stamp(at), Stamp(at)).unwrap().end, Stamp(at));
 }

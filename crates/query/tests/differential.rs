@@ -3,8 +3,8 @@
 //! Each file `differential/*.sql` is run in a schema of its own, on Freshet and on a PostgreSQL
 //! that the test starts, as simple queries. Both must say the same: names of columns, oids of their
 //! types, rows as text, command tags, the state of the transaction, the SQLSTATE of an error, and
-//! the table, column and constraint that it concerns. The order of rows counts where the statement has an ORDER BY outside of
-//! all parentheses, or fetches from a cursor.
+//! the table, column and constraint that it concerns. The order of rows counts where the statement
+//! has an ORDER BY outside of all parentheses, or fetches from a cursor.
 //!
 //! A statement ends with `;` at the end of a line. Statements within a line are one query. Lines
 //! after COPY … FROM STDIN are its data, up to `\.`. Between statements, `--` begins a comment.

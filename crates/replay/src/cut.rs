@@ -46,7 +46,7 @@ impl Replay {
     }
 
     fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReplayError> {
-        self.log.read(at, into).map_err(|cause| ReplayError::Read { at, cause })
+        self.log.read(at, into).map_err(|cause| ReplayError::Read { at, cause: cause.to_string() })
     }
 
     fn cut_stretch(&self, guard: &Guard<'_>, redo: &mut dyn Redo, at: Stamp, end: Stamp) -> Result<(), ReplayError> {

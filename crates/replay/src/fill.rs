@@ -9,31 +9,53 @@
 use std::ops::{Bound, ControlFlow};
 
 use freshet_base::{Fid, Rid, Stamp};
-use freshet_log::{RecordHeader, block::RECORD_HEADER};
+use freshet_log::{LogReader, RecordHeader, block::RECORD_HEADER};
 use freshet_storage::{
     Catalog, Index, KeyBuffer, LoadError, Loaded, Participant, RecordSource, Table,
     index::{Direction, ScanBuffer},
 };
 
-use crate::{LogBytes, ReplayError};
+use crate::ReplayError;
 
 /// Records per pin, so that memory can be freed in between.
 const AT_ONCE: usize = 256;
 
-/// The log's bytes as a source of versions.
-pub struct Records<'l>(pub &'l dyn LogBytes);
+/// Bytes that are read at once: most records whole.
+const GUESS: usize = 512;
 
-impl RecordSource for Records<'_> {
+/// All of the log as a source of versions.
+#[derive(Clone, Debug)]
+pub struct Records(pub LogReader);
+
+impl Records {
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LoadError> {
+        self.0.read(at, into).map_err(|cause| LoadError::Log(cause.to_string()))
+    }
+}
+
+impl RecordSource for Records {
     fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
-        let mut head = [0; RECORD_HEADER];
-        self.0.read(address, &mut head).map_err(LoadError::Log)?;
-        let header = RecordHeader::decode(&head).map_err(|_| LoadError::Mismatch { address })?;
-        if header.fid != fid || header.rid != rid || header.length as usize > Table::MAX_ROW {
+        let mut bytes = [0; GUESS];
+        // The record may be the log's last: then there are fewer bytes behind it.
+        let filled = self.0.filled();
+        let have = (filled.since(address) as usize).min(GUESS);
+        if have < RECORD_HEADER {
             return Err(LoadError::Mismatch { address });
         }
-        let from = row.len();
-        row.resize(from + header.length as usize, 0);
-        self.0.read(address.plus(RECORD_HEADER as u64), &mut row[from..]).map_err(LoadError::Log)?;
+        self.read(address, &mut bytes[..have])?;
+        let header = RecordHeader::decode(&bytes[..have]).map_err(|_| LoadError::Mismatch { address })?;
+        let length = header.length as usize;
+        let end = address.plus((RECORD_HEADER + length) as u64);
+        if header.fid != fid || header.rid != rid || end > filled {
+            return Err(LoadError::Mismatch { address });
+        }
+        let begun = length.min(have - RECORD_HEADER);
+        row.extend_from_slice(&bytes[RECORD_HEADER..RECORD_HEADER + begun]);
+        if begun < length {
+            let from = row.len();
+            row.resize(from + length - begun, 0);
+            self.read(address.plus((RECORD_HEADER + begun) as u64), &mut row[from..])?;
+        }
         Ok(Loaded { kind: header.kind, prev: header.prev })
     }
 

@@ -31,15 +31,6 @@ pub use self::{
     restore::{Collector, Restoration, Restore, Target},
 };
 
-/// The bytes of the log.
-pub trait LogBytes: Send + Sync {
-    /// Fills `buffer` with the log's bytes from `at` on. May block on the disk.
-    ///
-    /// # Errors
-    /// Says what failed, and where.
-    fn read(&self, at: Stamp, buffer: &mut [u8]) -> Result<(), String>;
-}
-
 /// Why a range was not replayed. Nothing above what the caller had already made visible can be seen
 /// by readers, but parts of the range may have been replayed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

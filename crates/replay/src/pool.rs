@@ -11,10 +11,11 @@ use std::{
 };
 
 use freshet_base::{Stamp, cpu::Meter};
+use freshet_log::LogReader;
 use freshet_storage::{Catalog, Participant, Participants};
 
 use crate::{
-    LogBytes, Redo, ReplayError,
+    Redo, ReplayError,
     apply::{Applier, Deleted, Found},
     fill::{Records, fill_all},
 };
@@ -70,7 +71,7 @@ pub struct Replay {
     messages: Mutex<Vec<(Stamp, Box<[u8]>)>>,
     prompt: bool,
     pub(crate) catalog: Arc<Catalog>,
-    pub(crate) log: Arc<dyn LogBytes>,
+    pub(crate) log: LogReader,
 }
 
 pub(crate) struct Lead {
@@ -126,12 +127,12 @@ impl Replay {
         threads: usize,
         catalog: &Arc<Catalog>,
         participants: &Arc<Participants>,
-        log: &Arc<dyn LogBytes>,
+        log: &LogReader,
         checkpoint_end: Stamp,
         redo: &dyn Fn() -> Box<dyn Redo>,
     ) -> Self {
         let threads = threads.max(1);
-        let applier = || Applier::new(Arc::clone(catalog), Arc::clone(log), checkpoint_end, redo());
+        let applier = || Applier::new(Arc::clone(catalog), log.clone(), checkpoint_end, redo());
         let cpu = Arc::new(Meter::default());
         let helpers = (1..threads)
             .map(|number| {
@@ -166,7 +167,7 @@ impl Replay {
             deleted: Mutex::new(Vec::new()),
             messages: Mutex::default(),
             catalog: Arc::clone(catalog),
-            log: Arc::clone(log),
+            log: log.clone(),
         }
     }
 
@@ -197,7 +198,7 @@ impl Replay {
         applier.finish(&guard, &mut found)?;
         drop(guard);
         if self.catalog.take_unfilled() {
-            fill_all(&self.catalog, participant, &Records(&*self.log))?;
+            fill_all(&self.catalog, participant, &Records(self.log.clone()))?;
         }
         self.records.fetch_add(found.records, Relaxed);
         self.bytes.fetch_add(found.bytes, Relaxed);
@@ -288,24 +289,18 @@ impl Drop for Replay {
 mod tests {
     use std::collections::HashSet;
 
+    use freshet_log::{Log, Persistence};
+
     use super::*;
     use crate::Announce;
-
-    struct NoLog;
-
-    impl LogBytes for NoLog {
-        fn read(&self, at: Stamp, _: &mut [u8]) -> Result<(), String> {
-            Err(format!("nothing is read to persist it, and yet {at} was"))
-        }
-    }
 
     /// Each thread persists what it would replay, and all is done when the call returns.
     #[test]
     fn the_work_of_persisting_is_divided_as_replay_is() {
         let participants = Participants::new(8);
-        let log: Arc<dyn LogBytes> = Arc::new(NoLog);
-        let replay =
-            Replay::new(3, &Arc::new(Catalog::new()), &participants, &log, Stamp::ZERO, &|| Box::new(Announce));
+        let (log, _receiver) = Log::receive(4096, Persistence::None, Stamp::ZERO).unwrap();
+        let (catalog, log) = (Arc::new(Catalog::new()), log.reader());
+        let replay = Replay::new(3, &catalog, &participants, &log, Stamp::ZERO, &|| Box::new(Announce));
         let shares = Arc::new(Mutex::new(Vec::new()));
         let share: PersistShare = {
             let shares = Arc::clone(&shares);

@@ -5,54 +5,30 @@
 //! BARE=1 for the log without TLS; FABRIC=shm SPIN=50 for shared memory, where a waiting thread
 //! spins for 50 µs before it sleeps).
 
-use std::{
-    os::fd::BorrowedFd,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use freshet_base::{
-    ClusterId, Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term,
-    sync::{Arc, AtomicU64, Mutex},
-};
+use freshet_base::{ClusterId, CommitGate, Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule::RuleConfig,
     term::{TermHistory, TermState},
 };
-use freshet_fabric::{
-    FabricConfig, FabricKind,
-    memory::{Region, Registered},
-};
+use freshet_fabric::{FabricConfig, FabricKind};
 use freshet_log::{
-    Batch, BlockBuilder, BlockKind, Log, LogConfig, LogReader, LogStore, Persistence, ReceiveConfig, Receiver,
-    RingMemory, Sink, StoreConfig, Writer,
+    BlockBuilder, BlockKind, Log, LogConfig, LogStore, Persistence, ReceiveConfig, StoreConfig, Writer,
     block::{BLOCK_HEADER, RECORD_HEADER},
 };
 use freshet_membership::{Credentials, Enrolment, NewKey};
 use freshet_replication::{
     endpoint::Endpoint,
-    log_access::{AcceptError, LogReadError, LogSource, OnMembers, StandbyStore, StoreError},
     primary::{Primary, PrimaryConfig, PrimaryFabric, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{Terms, VolatileTerms},
 };
 
-const RING: u64 = 64 << 20;
+const RING: usize = 64 << 20;
 
 /// Blocks are this long, about as those of TPC-C.
 const BLOCK: usize = 1536;
-
-/// What is shipped: real blocks, out of a log that keeps nothing but its ring.
-struct Shipped {
-    log: Log,
-    reader: LogReader,
-}
-
-impl LogSource for Shipped {
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
-        self.reader.read(at, into).map_err(|cause| LogReadError::Failed { at, why: cause.to_string() })
-    }
-}
 
 /// Fills a log, as a worker does.
 struct Filler<'l> {
@@ -66,112 +42,22 @@ impl<'l> Filler<'l> {
         Self { log, writer: log.writer().expect("there is a place"), builder: BlockBuilder::new() }
     }
 
-    /// Fills in about `bytes`; returns where the blocks end.
-    fn fill(&mut self, bytes: u64) -> Vec<Stamp> {
+    /// Fills in about `bytes`, and asks for them to be persisted; returns where they end.
+    fn fill(&mut self, bytes: u64) -> Stamp {
         let row = [7; BLOCK - BLOCK_HEADER - RECORD_HEADER];
-        let count = (bytes as usize / BLOCK).max(1);
-        let ends = (0..count).map(|_| {
+        let mut end = Stamp::ZERO;
+        for _ in 0..(bytes as usize / BLOCK).max(1) {
             self.builder.begin();
             self.builder.push(None, Fid(1), Rid(1), RecordKind::Update, &row).expect("it is one record");
             self.builder.seal_records();
             self.writer.throttle().expect("the log takes it");
             let reservation = self.writer.reserve(BLOCK as u64).expect("the log takes it");
-            let (at, end) = (reservation.stamp(), reservation.end());
+            let at = reservation.stamp();
+            end = reservation.end();
             reservation.fill(self.builder.finish(at, Term(1), BlockKind::Redo)).expect("the log takes it");
-            end
-        });
-        let ends = ends.collect();
-        self.log.filled();
-        ends
-    }
-}
-
-/// The standby's log, as a node has it: checked, persisted (in memory), and read back.
-struct Received {
-    log: Log,
-    receiver: Mutex<Receiver>,
-}
-
-#[derive(Debug)]
-struct RingWords(RingMemory);
-
-impl Registered for RingWords {
-    fn words(&self) -> &[AtomicU64] {
-        self.0.words()
-    }
-
-    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
-        self.0.file()
-    }
-}
-
-impl Received {
-    fn new() -> Arc<Self> {
-        let store = LogStore::in_memory(StoreConfig { cluster: ClusterId(1), segment_size: 64 << 20 });
-        let config = ReceiveConfig { capacity: RING as usize, partition: 64 << 10, ..ReceiveConfig::default() };
-        let (log, receiver) = Log::receive_with(&config, store, Stamp(0)).expect("there is memory");
-        Arc::new(Self { log, receiver: Mutex::new(receiver) })
-    }
-}
-
-fn failed(why: impl std::fmt::Display) -> StoreError {
-    StoreError { why: why.to_string() }
-}
-
-impl StandbyStore for Received {
-    fn on_members(&self, _: OnMembers) {}
-
-    fn received(&self) -> Stamp {
-        self.log.received().get()
-    }
-    fn persisted(&self) -> Stamp {
-        self.log.durable_mark().get()
-    }
-    fn capacity(&self) -> u64 {
-        RING
-    }
-    fn free_until(&self) -> Stamp {
-        self.log.free_until()
-    }
-    fn region(&self) -> Result<Region, StoreError> {
-        Ok(Arc::new(RingWords(self.log.shared_memory())))
-    }
-    fn revoke(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-    fn grant(&self) -> Stamp {
-        self.log.grant()
-    }
-    fn accept(&self, to: Stamp) -> Result<bool, AcceptError> {
-        let accepted = self.receiver.lock().unwrap().accept(to);
-        accepted.map(|accepted| accepted.plain).map_err(|cause| AcceptError::Damaged(cause.to_string()))
-    }
-    fn write(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
-        let mut receiver = self.receiver.lock().unwrap();
-        receiver.writable(at, bytes.len() as u64).map_err(failed)?.copy_from(bytes);
-        Ok(())
-    }
-    fn transaction_end(&self, at: Stamp) -> Stamp {
-        self.log.transaction_end(at)
-    }
-    fn mark_received(&self, to: Stamp) {
-        self.receiver.lock().unwrap().received_to(to);
-    }
-    fn mark_replayed(&self, to: Stamp) {
-        self.log.note_replayed(to);
-    }
-    fn wait_persisted(&self, beyond: Stamp, patience: Duration) -> Result<Stamp, StoreError> {
-        let _ = self.log.durable_mark().wait(beyond.plus(1), Some(Instant::now() + patience));
-        Ok(self.log.durable_mark().get())
-    }
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
-        self.log.read(at, into).map_err(|cause| LogReadError::Failed { at, why: cause.to_string() })
-    }
-    fn save_tail(&self, _: Stamp) -> Result<Option<PathBuf>, StoreError> {
-        Ok(None)
-    }
-    fn cut(&self, at: Stamp) -> Result<(), StoreError> {
-        self.receiver.lock().unwrap().cut(at).map_err(failed)
+        }
+        self.log.nudge(end);
+        end
     }
 }
 
@@ -220,11 +106,9 @@ fn main() {
     let fabric = PrimaryFabric { kind, config, ..PrimaryFabric::default() };
     let config =
         PrimaryConfig { largest_block: 1 << 20, fabric, ..PrimaryConfig::new(RuleConfig::new(Safety::VerySafe, 1)) };
-    let log_config = LogConfig { capacity: RING as usize, ..LogConfig::default() };
-    let log = Log::open(log_config, Persistence::None, Stamp(0), Term(1)).expect("there is memory");
-    let shipped = Arc::new(Shipped { reader: log.reader(), log });
-    let mut filler = Filler::new(&shipped.log);
-    let primary = Primary::start(who, config, Arc::clone(&shipped) as _, terms).expect("threads can be started");
+    let log_config = LogConfig { capacity: RING, ..LogConfig::default() };
+    let log = Arc::new(Log::open(log_config, Persistence::None, Stamp(0), Term(1)).expect("there is memory"));
+    let primary = Primary::start(who, config, Arc::clone(&log), terms).expect("threads can be started");
     at_primary.set_service(Some(primary.service()));
     let starting = Starting {
         node: NodeId(2),
@@ -240,21 +124,22 @@ fn main() {
     let config = FabricConfig { spin, bare, ..FabricConfig::default() };
     let fabric = StandbyFabric { kind, config, ..StandbyFabric::default() };
     let standby_config = StandbyConfig { fabric, ..StandbyConfig::default() };
-    let standby = Standby::start(starting, standby_config, Received::new(), Arc::new(NoReplay), terms)
-        .expect("threads can be started");
+    // As a node has it: checked, persisted (in memory), and read back.
+    let store = LogStore::in_memory(StoreConfig { cluster, segment_size: 64 << 20 });
+    let received = ReceiveConfig { capacity: RING, partition: 64 << 10, ..ReceiveConfig::default() };
+    let (received, receiver) = Log::receive_with(&received, store, Stamp(0)).expect("there is memory");
+    let received = (Arc::new(received), receiver);
+    let standby =
+        Standby::start(starting, standby_config, received, Arc::new(NoReplay), terms).expect("threads can be started");
     standby.wait_joined(Instant::now() + Duration::from_secs(5)).expect("it joins");
 
+    let mut filler = Filler::new(&log);
     let began = Instant::now();
     let mut at = Stamp(0);
     while at.0 < total {
-        let ends = filler.fill(batch);
-        let to = *ends.last().expect("there is a block");
-        let ends: Vec<Stamp> = ends.into_iter().step_by((64 << 10) / BLOCK).collect();
-        primary.batch(&Batch { from: at, to, partition_ends: &ends, transaction_ends: &[to] });
-        primary.durable(to);
-        at = to;
+        at = filler.fill(batch);
         // Never further ahead than the ring.
-        let behind = Stamp(at.0.saturating_sub(RING / 2));
+        let behind = Stamp(at.0.saturating_sub(RING as u64 / 2));
         primary.commit().wait(behind, None).expect("commits go on");
     }
     primary.commit().wait(at, None).expect("commits go on");
@@ -274,14 +159,11 @@ fn main() {
     let rounds = 2000;
     let began = Instant::now();
     for _ in 0..rounds {
-        let to = filler.fill(1)[0];
-        primary.batch(&Batch { from: at, to, partition_ends: &[], transaction_ends: &[to] });
-        primary.durable(to);
-        primary.commit().wait(to, None).expect("commits go on");
-        at = to;
+        at = filler.fill(1);
+        primary.commit().wait(at, None).expect("commits go on");
     }
     println!(
-        "{:>10} {:8.1} us from hand-over to commit",
+        "{:>10} {:8.1} us from filled to commit",
         "alone",
         began.elapsed().as_secs_f64() * 1e6 / f64::from(rounds)
     );

@@ -39,8 +39,8 @@ pub(crate) struct PieceNote {
 
 /// A checkpoint, opened so that its files stay even if they are removed meanwhile.
 pub struct OpenCheckpoint {
-    /// Where it begins.
-    pub start: Stamp,
+    /// Where it ends.
+    pub end: Stamp,
     /// The manifest's bytes.
     pub manifest: Vec<u8>,
     /// Its files, in the manifest's order.
@@ -51,7 +51,7 @@ pub struct OpenCheckpoint {
 
 impl std::fmt::Debug for OpenCheckpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "OpenCheckpoint({}, {} files)", self.start, self.files.len())
+        write!(f, "OpenCheckpoint(to {}, {} files)", self.end, self.files.len())
     }
 }
 
@@ -112,8 +112,8 @@ pub fn serve(
 
 fn send(mut connection: Connection, open: OpenCheckpoint, history: TermHistory) {
     let term = Term(0);
-    // History that the receiver's log will not have is none of its own.
-    let reply = Reply::Checkpoint { history: history.cut(open.start), files: open.files.len() as u32 };
+    // History of which the receiver will hold nothing is none of its own.
+    let reply = Reply::Checkpoint { history: history.cut(open.end), files: open.files.len() as u32 };
     if connection.sender().send(Kind::Reply as u8, term, &wire::encode_first(&reply)).is_err() {
         return;
     }

@@ -56,12 +56,12 @@ mod tests {
 
     #[test]
     fn whole_blocks_and_partition_ends_are_found() {
-        let (bytes, ends) = blocks(Stamp(1000), &[64, 40, 400, 48]);
-        assert_eq!(ends.last(), Some(&Stamp(1552)));
+        let (bytes, ends) = blocks(Stamp(1000), &[64, 72, 400, 80]);
+        assert_eq!(ends.last(), Some(&Stamp(1616)));
         let hops = hop(&bytes, Stamp(1000), 512).unwrap();
-        assert_eq!(hops, Hops { whole: 552, next: None, ends: vec![64, 552] });
+        assert_eq!(hops, Hops { whole: 616, next: None, ends: vec![64, 536, 616] });
         let hops = hop(&bytes[..500], Stamp(1000), 512).unwrap();
-        assert_eq!(hops, Hops { whole: 104, next: Some(400), ends: vec![64, 104] });
+        assert_eq!(hops, Hops { whole: 136, next: Some(400), ends: vec![64, 136] });
         assert_eq!(hop(&bytes[..20], Stamp(1000), 512).unwrap().whole, 0);
         assert!(hop(&bytes, Stamp(1008), 512).is_err());
         assert!(hop(&[0; 64], Stamp(0), 512).is_err());

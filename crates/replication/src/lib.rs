@@ -33,7 +33,6 @@ mod clock;
 pub mod endpoint;
 mod feed;
 mod hop;
-pub mod log_access;
 pub mod primary;
 pub mod restart;
 pub mod standby;

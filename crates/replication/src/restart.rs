@@ -69,7 +69,7 @@ impl Threshold {
 
 impl Service for Threshold {
     fn serve(&self, hello: Hello, connection: Connection) {
-        if matches!(hello.purpose, Purpose::Join { .. }) && !hello.address.is_empty() {
+        if matches!(hello.purpose, Purpose::Join(_)) && !hello.address.is_empty() {
             let mut knocked = self.knocked.lock().expect("no code panics under this mutex");
             knocked.insert(hello.node, hello.address.clone());
         }

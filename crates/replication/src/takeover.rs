@@ -15,17 +15,17 @@ use std::{
 use freshet_base::{NodeId, Safety, Stamp, Term};
 use freshet_cluster::{
     Moment,
-    handshake::{Host, consider},
+    handshake::{Sender, consider},
     in_sync::Succession,
     take_over::{Answer, Fetch, Inheritance, Level, Question, Rules, Step, Stopped, TakeOver},
     term::{Living, TermHistory},
 };
 use freshet_fabric::tcp::Connection;
+use freshet_log::ReadError;
 
 use crate::{
     endpoint::{CallError, call, refuse},
     hop::hop,
-    log_access::LogReadError,
     standby::{SessionError, Standby},
     terms::BeginError,
     wire::{self, Ack, BatchNote, Continue, Hello, Kind, Peer, Purpose, Refusal, Reply, Welcome},
@@ -334,7 +334,7 @@ fn fetch(standby: &Standby, from: &str, term: Term, wanted: &Fetch) -> Result<()
 /// Blocks until everything received is persistent and replayed.
 fn finish(standby: &Standby, patience: Duration) -> Result<Stamp, PromoteError> {
     let shared = &standby.shared;
-    let end = shared.store.received();
+    let end = shared.log.received().get();
     let floor = shared.state().follower.floor();
     if end < floor {
         return Err(PromoteError::Local(format!(
@@ -342,16 +342,11 @@ fn finish(standby: &Standby, patience: Duration) -> Result<Stamp, PromoteError> 
         )));
     }
     let deadline = Instant::now() + patience;
-    let mut persisted = shared.store.persisted();
-    while persisted < end {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(PromoteError::Deadline(patience));
-        }
-        persisted =
-            shared.store.wait_persisted(persisted, left).map_err(|error| PromoteError::Local(error.to_string()))?;
+    let failed = |error: &dyn std::fmt::Display| PromoteError::Local(error.to_string());
+    if !shared.log.wait_persisted(end, Some(deadline)).map_err(|error| failed(&error))? {
+        return Err(PromoteError::Deadline(patience));
     }
-    shared.finish_replay(end).map_err(|error| PromoteError::Local(error.to_string()))?;
+    shared.finish_replay(end).map_err(|error| failed(&error))?;
     Ok(end)
 }
 
@@ -359,7 +354,7 @@ fn finish(standby: &Standby, patience: Duration) -> Result<Stamp, PromoteError> 
 /// ends then: between transactions.
 fn cut_half(standby: &Standby, end: Stamp) -> Result<Stamp, PromoteError> {
     let shared = &standby.shared;
-    let whole = shared.store.transaction_end(end);
+    let whole = shared.log.transaction_end(end);
     if whole < end {
         shared.cut(whole, false).map_err(PromoteError::Local)?;
     }
@@ -370,32 +365,32 @@ fn cut_half(standby: &Standby, end: Stamp) -> Result<Stamp, PromoteError> {
 /// piece at a time: the next follows when the candidate has acknowledged the last.
 pub(crate) fn serve_log(
     mut connection: Connection,
-    host: &Host,
+    from: &Sender,
     partition: u64,
     hello: &Hello,
     log: &Continue,
-    read: impl Fn(Stamp, &mut [u8]) -> Result<(), LogReadError>,
+    read: impl Fn(Stamp, &mut [u8]) -> Result<(), ReadError>,
 ) {
-    let agreed = match consider(host, hello.cluster, hello.node, Term(0), log) {
+    let agreed = match consider(from, hello.cluster, hello.node, Term(0), log) {
         Ok(agreed) => agreed,
         Err(refusal) => return refuse(connection, refusal),
     };
     let cut_at = agreed.welcome.cut_at;
     let welcome = Welcome { log: agreed.welcome, offer: None, bare: false };
     let welcome = wire::encode_first(&Reply::Welcome(welcome));
-    if connection.sender().send(Kind::Reply as u8, host.term, &welcome).is_err() {
+    if connection.sender().send(Kind::Reply as u8, from.term, &welcome).is_err() {
         return;
     }
     let (mut sender, mut receiver) = connection.split();
     let mut at = cut_at;
     let mut room = agreed.may_send_until;
     let mut piece = vec![0; PIECE];
-    while at < host.end {
+    while at < from.end {
         if room > at {
-            match next_piece(&mut piece, at, host.end.min(room), partition, &read) {
+            match next_piece(&mut piece, at, from.end.min(room), partition, &read) {
                 Err(why) => {
                     // If it cannot be told, it will notice.
-                    let _ = sender.send(Kind::Goodbye as u8, host.term, &wire::encode(&Refusal::Failed(why)));
+                    let _ = sender.send(Kind::Goodbye as u8, from.term, &wire::encode(&Refusal::Failed(why)));
                     return;
                 }
                 Ok(None) => {}
@@ -404,15 +399,15 @@ pub(crate) fn serve_log(
                     let note = BatchNote {
                         global: Stamp::ZERO,
                         time: Moment::default(),
-                        end: host.end,
-                        handed_over: None,
+                        end: from.end,
+                        filled_at: None,
                         in_sync: true,
                         tell_visible: false,
                         ends,
                     };
                     let payload = [&piece[..length], &[]];
                     let immediate = wire::encode(&note);
-                    if sender.write_with_imm(Kind::Batch as u8, host.term, at.0, payload, &immediate).is_err() {
+                    if sender.write_with_imm(Kind::Batch as u8, from.term, at.0, payload, &immediate).is_err() {
                         return;
                     }
                     at = at.plus(length as u64);
@@ -441,7 +436,7 @@ fn next_piece(
     at: Stamp,
     upto: Stamp,
     partition: u64,
-    read: &impl Fn(Stamp, &mut [u8]) -> Result<(), LogReadError>,
+    read: &impl Fn(Stamp, &mut [u8]) -> Result<(), ReadError>,
 ) -> Result<Option<Vec<u32>>, String> {
     let room = upto.since(at) as usize;
     let mut length = room.min(PIECE);

@@ -2,6 +2,8 @@
 //! will happen.
 
 mod fixture;
+#[path = "../../log/tests/gate/mod.rs"]
+mod gate;
 mod joining;
 mod relaying;
 mod replaying;

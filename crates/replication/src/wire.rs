@@ -4,7 +4,7 @@
 //! two versions can at least say so to one another.
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
-use freshet_cluster::{Moment, handshake, take_over::LogState, term::TermHistory};
+use freshet_cluster::{Moment, handshake, host::Asking, take_over::LogState, term::TermHistory};
 pub use freshet_cluster::{
     follower::Ack,
     handshake::{Continue, Refusal, Wait},
@@ -87,30 +87,42 @@ pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hell
     }
 }
 
+/// A standby that wants to follow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// The latest term it has heard of.
+    pub fence: Term,
+    /// Its log.
+    pub log: Continue,
+    /// Whether commits may count on it. What it holds is of no use to an observer's cluster yet: an
+    /// archive, or a node whose checkpoint is still on its way.
+    pub member: bool,
+    /// Whether commits may wait for it, if it is a member.
+    pub synchronous: bool,
+    /// Its log buffer and its mailbox: the log is written there.
+    pub offer: Offer,
+    /// What has arrived in its log buffer is persistent: the primary reads back what it wrote, and
+    /// waits for no acknowledgement.
+    pub appliance: bool,
+    /// Under this number it has opened a [`Purpose::Passage`] before.
+    pub passage: Option<u64>,
+    /// Whether it agrees to get the log without TLS.
+    pub bare: bool,
+}
+
+impl Join {
+    /// What a host has to know of the node that says `hello`.
+    pub(crate) fn asking(&self, hello: &Hello) -> Asking<'_> {
+        let counted = self.member && self.synchronous;
+        Asking { cluster: hello.cluster, node: hello.node, fence: self.fence, log: &self.log, counted }
+    }
+}
+
 /// What a connection is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     /// A standby wants to follow.
-    Join {
-        /// The latest term it has heard of.
-        fence: Term,
-        /// Its log.
-        log: Continue,
-        /// Whether commits may count on it. What it holds is of no use to an observer's cluster
-        /// yet: an archive, or a node whose checkpoint is still on its way.
-        member: bool,
-        /// Whether commits may wait for it, if it is a member.
-        synchronous: bool,
-        /// Its log buffer and its mailbox: the log is written there.
-        offer: Offer,
-        /// What has arrived in its log buffer is persistent: the primary reads back what it wrote,
-        /// and waits for no acknowledgement.
-        appliance: bool,
-        /// Under this number it has opened a [`Purpose::Passage`] before.
-        passage: Option<u64>,
-        /// Whether it agrees to get the log without TLS.
-        bare: bool,
-    },
+    Join(Join),
     /// A candidate wants to have the log as far as it goes.
     Fetch {
         /// The candidate's term.
@@ -170,7 +182,7 @@ pub enum Reply {
     Cluster(ClusterId),
     /// To Checkpoint: its files follow.
     Checkpoint {
-        /// The sender's terms, up to where the checkpoint begins.
+        /// The sender's terms, up to where the checkpoint ends.
         history: TermHistory,
         /// How many files there are, beside the manifest.
         files: u32,
@@ -210,7 +222,7 @@ pub struct BatchNote {
     pub end: Stamp,
     /// When the first of the group commit's batches in this one was handed over; nothing for old
     /// log and without blocks.
-    pub handed_over: Option<Moment>,
+    pub filled_at: Option<Moment>,
     /// Whether the standby is in the in-sync set.
     pub in_sync: bool,
     /// Whether commits of the primary wait until the standby shows them: it is to say so at once.

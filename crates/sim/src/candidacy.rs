@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use freshet_base::{Stamp, Term};
 use freshet_cluster::{
     commit_rule::Event,
-    handshake::{Agreed, Continue, Host, Welcome, consider},
+    handshake::{Agreed, Continue, Welcome, consider},
     in_sync::Succession,
     take_over::{Answer, Inheritance, Level, Question, Rules, Step, Stopped, TakeOver},
     term::{Living, Verdict},
@@ -17,7 +17,7 @@ use crate::{
     net::{ConnectionId, Message},
     node::Candidate,
     scenario::Broken,
-    world::{CLUSTER, What, World},
+    world::{CLUSTER, Own, World},
 };
 
 /// How long a peer may take to answer, in microseconds.
@@ -72,9 +72,8 @@ impl World {
         self.nodes[node].candidate = Some(candidate);
         if self.scenario.appliance && !self.is_settled(node) {
             // What counts for a primary is this log's before others are compared with it.
-            let life = self.nodes[node].life;
             self.flush(node)?;
-            self.after(500, What::Fetched { node, life, round: 0 });
+            self.later(node, 500, Own::Fetched(0));
             return Ok(());
         }
         self.consult(node)
@@ -93,14 +92,14 @@ impl World {
         candidate.fence = state.disk.terms.fence;
         let question = candidate.take_over.question(mine);
         candidate.round += 1;
-        let (round, life) = (candidate.round, state.life);
+        let round = candidate.round;
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
             let id = self.connect(node, other, Message::Consult { question });
             if let Some(candidate) = &mut self.nodes[node].candidate {
                 candidate.asked.push_back(id);
             }
         }
-        self.after(PATIENCE, What::Round { node, life, round });
+        self.later(node, PATIENCE, Own::Round(round));
         Ok(())
     }
 
@@ -209,7 +208,6 @@ impl World {
     pub(crate) fn give_up(&mut self, node: usize) {
         let Some(candidate) = self.nodes[node].candidate.take() else { return };
         let pause = self.dice.between(5000, 30_000);
-        let life = self.nodes[node].life;
         for id in candidate.asked.iter().copied().chain(candidate.fetching.map(|(id, _)| id)) {
             self.hang_up(id, node);
         }
@@ -217,7 +215,7 @@ impl World {
             self.nodes[node].leader = Some(leader);
         }
         if self.nodes[node].returns {
-            self.after(pause, What::Restart { node, life });
+            self.later(node, pause, Own::Restart);
         }
         self.reconnect(node);
     }
@@ -256,9 +254,9 @@ impl World {
     fn finish(&mut self, node: usize, term: Term) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
         if state.disk.synced < state.disk.log.end() {
-            let (life, round) = (state.life, state.candidate.as_ref().map_or(0, |candidate| candidate.round));
+            let round = state.candidate.as_ref().map_or(0, |candidate| candidate.round);
             self.flush(node)?;
-            self.after(700, What::Round { node, life, round });
+            self.later(node, 700, Own::Round(round));
             return Ok(());
         }
         let Some(candidate) = &state.candidate else { return Ok(()) };
@@ -294,20 +292,11 @@ impl World {
             return Ok(());
         }
         let end = Stamp(state.disk.synced);
-        let host = Host {
-            cluster: CLUSTER,
-            node: state.id,
-            above: Vec::new(),
-            term,
-            history: state.disk.terms.history.cut(end),
-            end,
-            needed_capacity: 0,
-            keep_alive_ms: 10,
-        };
-        let Ok(Agreed { welcome, .. }) = consider(&host, Some(CLUSTER), name, Term(0), log) else {
+        let sender = self.sender(node, term, Vec::new(), end);
+        let Ok(Agreed { welcome, .. }) = consider(&sender, Some(CLUSTER), name, Term(0), log) else {
             return crate::Property::Logs.violated(format!("nodes {node} and {from} have one reign twice"));
         };
-        let blocks = state.disk.log.between(welcome.cut_at.0, end.0).to_vec();
+        let blocks = self.nodes[node].disk.log.between(welcome.cut_at.0, end.0).to_vec();
         self.send(id, node, Message::Fetched { welcome, blocks });
         Ok(())
     }
@@ -341,11 +330,10 @@ impl World {
         self.take_in_all(node, blocks)?;
         self.flush(node)?;
         // It counts once it is persistent.
-        let (life, pause) = (self.nodes[node].life, 1500);
         if let Some(candidate) = &mut self.nodes[node].candidate {
             candidate.round += 1;
             let round = candidate.round;
-            self.after(pause, What::Fetched { node, life, round });
+            self.later(node, 1500, Own::Fetched(round));
         }
         Ok(())
     }
@@ -357,9 +345,8 @@ impl World {
             return Ok(());
         }
         if state.disk.synced < state.disk.log.end() {
-            let life = state.life;
             self.flush(node)?;
-            self.after(1000, What::Fetched { node, life, round });
+            self.later(node, 1000, Own::Fetched(round));
             return Ok(());
         }
         self.consult(node)

@@ -58,7 +58,7 @@ impl World {
                 disk.log.push(block.clone());
             }
             (disk.synced, disk.sure, disk.floor) = (start, start, end);
-            disk.terms.adopt(crate::world::CLUSTER, theirs.disk.terms.history.cut(Stamp(start)));
+            disk.terms.adopt(crate::world::CLUSTER, theirs.disk.terms.history.cut(Stamp(end)));
         }
         self.nodes[node].disk = disk;
     }

@@ -3,9 +3,10 @@
 use freshet_base::{NodeId, Stamp, Term};
 use freshet_cluster::{
     commit_rule::{CommitRule, Event},
-    flow::{Boundaries, Flow, Next},
+    flow::{FlowError, Next},
     follower::{self, Ack},
-    handshake::{Continue, Host, Refusal, consider},
+    handshake::{Continue, Refusal, Sender},
+    host::{Acked, Asking, Guest, Host, Note},
     take_over::Inheritance,
     term::Verdict,
 };
@@ -14,9 +15,9 @@ use crate::{
     checks::Violation,
     log::Block,
     net::{ConnectionId, Message},
-    node::{Feed, Feeding, Reign, Role},
+    node::{Reign, Role},
     scenario::Broken,
-    world::{CLUSTER, Crash, What, World},
+    world::{CLUSTER, Crash, Own, What, World},
 };
 
 impl World {
@@ -36,15 +37,13 @@ impl World {
         let rule = CommitRule::new(rule, end, now).known_committed(known).recorded(state.id, term, succession, now);
         let acknowledged = state.disk.log.transaction_end(known.0);
         state.role = Role::Primary(Box::new(Reign { term, rule, acknowledged }));
-        state.feeding = None;
         state.follower.passes_nothing();
         state.follower.closed();
         state.candidate = None;
         state.returns = false;
-        state.feeding = Some(Feeding::new(term, Vec::new(), end));
         state.ticks = None;
-        state.recorded = end.0;
-        let life = state.life;
+        self.begin_to_feed(node, term, Vec::new());
+        self.committed(node, acknowledged);
         self.note(|| format!("node {node} begins to reign in {term} at {end}"));
         self.report.reigns += 1;
         self.report.takeovers += u64::from(self.checks.last_reign() != Some(self.nodes[node].id));
@@ -52,7 +51,7 @@ impl World {
         let block = self.block(node, term, 48, true, None);
         let digest = self.nodes[node].disk.log.push(block.clone());
         self.check_block(node, &block, digest)?;
-        self.after(500, What::Announce { node, life });
+        self.later(node, 500, Own::Announce);
         self.tell_rule(node, Event::Tick)?;
         self.flush(node)
     }
@@ -72,16 +71,15 @@ impl World {
         let quick = self.dice.between(40, longest);
         let pause = quick * state.disk.slowness;
         state.flushing = true;
-        let (life, cuts) = (state.life, state.cuts);
-        self.after(pause, What::Flushed { node, life, cuts, to });
+        let cuts = state.cuts;
+        self.later(node, pause, Own::Flushed { cuts, to });
         let state = &mut self.nodes[node];
-        if let (Role::Primary(_), Some(feeding)) = (&state.role, &mut state.feeding) {
-            let shipped = feeding.boundaries.available();
-            if Stamp(to) > shipped {
-                let ends: Vec<Stamp> =
-                    state.disk.log.between(shipped.0, to).iter().map(|block| Stamp(block.end())).collect();
-                feeding.boundaries.push(shipped, Stamp(to), &ends);
-                self.pump(node);
+        if let (Role::Primary(_), Some(host)) = (&state.role, &mut state.host) {
+            let filled = host.filled_to();
+            if Stamp(to) > filled {
+                let blocks = state.disk.log.between(filled.0, to).iter();
+                let ends: Vec<Stamp> = blocks.map(|block| Stamp(block.end())).collect();
+                self.filled(node, filled, &ends);
                 if self.scenario.broken == Broken::CommitBeforePersist {
                     self.tell_rule(node, Event::Durable(Stamp(to)))?;
                 }
@@ -122,6 +120,32 @@ impl World {
         self.flush(node)
     }
 
+    /// `node` speaks for its log, which ends at `end`.
+    pub(crate) fn sender(&self, node: usize, term: Term, above: Vec<NodeId>, end: Stamp) -> Sender {
+        let state = &self.nodes[node];
+        let history = state.disk.terms.history.clone();
+        Sender { cluster: CLUSTER, node: state.id, above, term, history, end, needed_capacity: 0, keep_alive_ms: 10 }
+    }
+
+    /// `node` feeds others with its log from its end on.
+    pub(crate) fn begin_to_feed(&mut self, node: usize, term: Term, above: Vec<NodeId>) {
+        let end = Stamp(self.nodes[node].disk.log.end());
+        let mut host = Host::new(self.sender(node, term, above, end), self.flow(), 24);
+        if host.sender().above.is_empty() || self.nodes[node].follower.level().is_some() {
+            host.peers_changed();
+        }
+        self.nodes[node].host = Some(host);
+    }
+
+    /// The log of `node` has grown from `from` on, by blocks with these ends.
+    pub(crate) fn filled(&mut self, node: usize, from: Stamp, ends: &[Stamp]) {
+        let now = self.clock(node);
+        if let (Some(host), Some(to)) = (&mut self.nodes[node].host, ends.last()) {
+            host.filled(from, *to, ends, now);
+            self.pump(node);
+        }
+    }
+
     /// `from` wants to follow `node`.
     pub(crate) fn joins(
         &mut self,
@@ -129,79 +153,74 @@ impl World {
         from: usize,
         id: ConnectionId,
         fence: Term,
-        log: Continue,
+        log: &Continue,
         synchronous: bool,
     ) -> Result<(), Violation> {
-        let (flow, now, name) = (self.flow(), self.clock(node), self.nodes[from].id);
+        let (now, name, appliance) = (self.clock(node), self.nodes[from].id, self.scenario.appliance);
         let reigns = self.nodes[node].reigns();
+        let terms = self.known_terms(node);
+        let counted = synchronous && self.scenario.broken != Broken::RelayNotLeft;
         let state = &mut self.nodes[node];
         let follows = state.link.as_ref().is_some_and(|link| link.term.is_some());
-        // Commits may wait for it: it has to answer to the primary itself.
-        let counted = synchronous || state.disk.terms.may_wait_for(name);
-        let counted = counted && self.scenario.broken != Broken::RelayNotLeft;
-        let serves = (reigns || follows && !counted) && state.candidate.is_none();
-        let (highest, leader) = (state.disk.terms.fence.highest(), state.leader);
-        let Some(feeding) = state.feeding.as_mut().filter(|_| serves) else {
-            self.send(id, node, Message::Refused { highest, leader: leader.filter(|_| !reigns) });
-            return Ok(());
-        };
-        let host = Host {
-            cluster: CLUSTER,
-            node: state.id,
-            above: feeding.above.clone(),
-            term: feeding.term,
-            history: state.disk.terms.history.clone(),
-            end: feeding.boundaries.available(),
-            needed_capacity: 0,
-            keep_alive_ms: 10,
-        };
-        let agreed = match consider(&host, Some(CLUSTER), name, fence, &log) {
-            Ok(agreed) => agreed,
-            Err(Refusal::SameTermTwice { .. }) => {
+        let serves = (reigns || follows) && state.candidate.is_none();
+        let (highest, leader) = (state.disk.terms.fence.highest(), state.leader.filter(|_| !reigns));
+        let asking = Asking { cluster: Some(CLUSTER), node: name, fence, log, counted };
+        let agreed = state.host.as_ref().filter(|_| serves).map(|host| host.agree(&asking, &terms));
+        let (agreed, host) = match (agreed, &mut state.host) {
+            (Some(Ok(agreed)), Some(host)) => (agreed, host),
+            (Some(Err(Refusal::SameTermTwice { .. })), _) => {
                 return crate::Property::Logs.violated(format!("nodes {node} and {from} cannot be reconciled"));
             }
-            Err(refusal) => {
-                self.send(id, node, Message::Refused { highest: highest.max(fence), leader: None });
-                let fenced = matches!(refusal, Refusal::Fenced { .. }) && reigns;
+            (refused, _) => {
+                self.send(id, node, Message::Refused { highest: highest.max(fence), leader });
+                let fenced = matches!(refused, Some(Err(Refusal::Fenced { .. }))) && reigns;
                 return if fenced { self.tell_rule(node, Event::Fenced { by: fence }) } else { Ok(()) };
             }
         };
-        let before: Vec<ConnectionId> =
-            feeding.feeds.iter().filter(|(_, feed)| feed.node == from).map(|(id, _)| *id).collect();
-        for old in before {
+        let guest = Guest {
+            node: name,
+            member: true,
+            // Who follows a relay is that relay's standby, as good as any.
+            synchronous: synchronous || !reigns,
+            appliance,
+            from: agreed.welcome.cut_at,
+            persisted: agreed.persisted,
+            replayed: Stamp::ZERO,
+        };
+        let joined = host.join(id, guest, now).unwrap_or_default();
+        if let Some(old) = joined.replaced {
             self.hang_up(old, node);
-            self.left(node, old)?;
         }
-        // Who follows a relay is that relay's standby, as good as any.
-        let synchronous = synchronous || !reigns;
-        let cut_at = agreed.welcome.cut_at;
-        // No room before the standby has said so: it may have to cut its log first.
-        let flow = Flow::new(flow, cut_at, cut_at, now);
         self.send(id, node, Message::Welcome { welcome: agreed.welcome });
-        let Some(feeding) = &mut self.nodes[node].feeding else { return Ok(()) };
-        feeding.feeds.insert(id, Feed { node: from, flow });
-        let persisted = agreed.persisted;
-        self.tell_rule(node, Event::Joined { standby: name, persisted, synchronous })?;
+        for event in joined.events.into_iter().flatten() {
+            self.tell_rule(node, event)?;
+        }
         self.pump(node);
         Ok(())
     }
 
-    /// Sends everybody what the flow says.
+    /// Sends everybody what the host says.
     pub(crate) fn pump(&mut self, node: usize) {
         let (now, ahead) = (self.clock(node), self.nodes[node].ahead);
-        let mut outgoing: Vec<(ConnectionId, Message)> = Vec::new();
         let state = &mut self.nodes[node];
-        let global = match &state.role {
-            Role::Primary(reign) => Some(Stamp(reign.acknowledged)),
-            Role::Standby => state.follower.downward(),
-        };
-        let Some(global) = global else { return };
-        let Some(Feeding { term, boundaries, feeds, wakes, .. }) = &mut state.feeding else { return };
+        let Some(host) = &mut state.host else { return };
+        let (term, log) = (host.sender().term, &state.disk.log);
+        let mut outgoing: Vec<(ConnectionId, Message)> = Vec::new();
         let mut wake = u64::MAX;
-        for (id, feed) in feeds.iter_mut() {
-            loop {
-                let blocks: Vec<Block> = match feed.flow.next(boundaries, global, now) {
-                    Next::SendLive { from, to } => state.disk.log.between(from.0, to.0).to_vec(),
+        for id in host.feeds().map(|(id, _)| id).collect::<Vec<_>>() {
+            while let Some(next) = host.next(id, now) {
+                let blocks: Vec<Block> = match next {
+                    Next::Wait { until } => {
+                        wake = wake.min(until.0.max(now.0 + 1) - ahead);
+                        break;
+                    }
+                    Next::SendPeers => {
+                        host.told_peers(id);
+                        outgoing.push((id, Message::Peers));
+                        continue;
+                    }
+                    Next::SendWatermark | Next::SendKeepAlive => Vec::new(),
+                    Next::SendLive { from, to } => log.between(from.0, to.0).to_vec(),
                     Next::SendOld { from, upto } => {
                         self.report.old += 1;
                         let mut length = 0;
@@ -209,66 +228,80 @@ impl World {
                             length += block.length;
                             length <= 1500 || length == block.length
                         };
-                        state.disk.log.between(from.0, upto.0).iter().take_while(fits).cloned().collect()
-                    }
-                    Next::SendWatermark | Next::SendKeepAlive => {
-                        feed.flow.said(global, now);
-                        outgoing.push((*id, Message::Watermark { term: *term, global: global.0 }));
-                        continue;
-                    }
-                    Next::Wait { until } => {
-                        wake = wake.min(until.0.max(now.0 + 1) - ahead);
-                        break;
+                        let blocks: Vec<Block> = log.between(from.0, upto.0).iter().take_while(fits).cloned().collect();
+                        if blocks.is_empty() {
+                            host.credit_too_small(id, upto);
+                            continue;
+                        }
+                        blocks
                     }
                 };
-                match (blocks.last().map(Block::end), feed.flow.next(boundaries, global, now)) {
-                    (None, Next::SendOld { upto, .. }) => feed.flow.credit_too_small(upto),
-                    (None, _) => break,
-                    (Some(to), _) => {
-                        feed.flow.sent(Stamp(to), global, now);
-                        outgoing.push((*id, Message::Batch { term: *term, blocks, global: global.0 }));
-                    }
-                }
+                let to = blocks.last().map(|block| Stamp(block.end()));
+                let Some(Note { global, .. }) = host.shipped(id, to, now) else { break };
+                outgoing.push((id, Message::Batch { term, blocks, global: global.0 }));
             }
         }
-        let life = state.life;
-        let earlier = wake < wakes.unwrap_or(u64::MAX);
-        if earlier {
-            *wakes = Some(wake);
-            self.at(wake, What::Pump { node, life });
+        if wake < state.wakes.unwrap_or(u64::MAX) {
+            state.wakes = Some(wake);
+            let life = state.life;
+            self.at(wake, What::Of { node, life, what: Own::Pump });
         }
         for (id, message) in outgoing {
             self.send(id, node, message);
         }
     }
 
-    /// Somebody who is fed says what it holds.
-    pub(crate) fn acked(&mut self, node: usize, id: ConnectionId, ack: Ack) -> Result<(), Violation> {
-        let Ack { persisted, may_send_until: credit, .. } = ack;
-        let Some(feeding) = &mut self.nodes[node].feeding else { return Ok(()) };
-        let Some(feed) = feeding.feeds.get_mut(&id) else { return Ok(()) };
-        let from = feed.node;
-        if let Err(error) = feed.flow.acked(persisted, credit) {
-            return crate::Property::Logs.violated(format!("node {from} to node {node}: {error}"));
+    /// Those who are fed hear of it when their feeds next look; some are told at once.
+    pub(crate) fn committed(&mut self, node: usize, to: u64) {
+        let now = self.clock(node);
+        let Some(host) = &mut self.nodes[node].host else { return };
+        let term = host.sender().term;
+        for id in host.committed(Stamp(to), now) {
+            let note = self.nodes[node].host.as_mut().and_then(|host| host.shipped(id, None, now));
+            if let Some(Note { global, .. }) = note {
+                self.send(id, node, Message::Batch { term, blocks: Vec::new(), global: global.0 });
+            }
         }
-        let standby = self.nodes[from].id;
-        self.tell_rule(node, Event::Acked { standby, persisted })?;
         self.pump(node);
-        Ok(())
+    }
+
+    /// Somebody who is fed says what it holds.
+    pub(crate) fn acked(&mut self, node: usize, id: ConnectionId, ack: &Ack) -> Result<(), Violation> {
+        let acked = self.nodes[node].host.as_mut().map(|host| host.acked(id, ack));
+        self.heard(node, id, acked)
+    }
+
+    pub(crate) fn heard(
+        &mut self,
+        node: usize,
+        id: ConnectionId,
+        acked: Option<Result<Acked, FlowError>>,
+    ) -> Result<(), Violation> {
+        match acked {
+            Some(Err(error)) => {
+                let from = self.peer(id, node);
+                crate::Property::Logs.violated(format!("node {from} to node {node}: {error}"))
+            }
+            Some(Ok(Acked { event: Some(event), .. })) => {
+                self.tell_rule(node, event)?;
+                self.pump(node);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A feed is over.
     pub(crate) fn left(&mut self, node: usize, id: ConnectionId) -> Result<(), Violation> {
-        let Some(feeding) = &mut self.nodes[node].feeding else { return Ok(()) };
-        let Some(feed) = feeding.feeds.remove(&id) else { return Ok(()) };
-        let standby = self.nodes[feed.node].id;
-        self.tell_rule(node, Event::Left { standby })
+        let left = self.nodes[node].host.as_mut().and_then(|host| host.leave(id));
+        left.map_or(Ok(()), |event| self.tell_rule(node, event))
     }
 
     /// Everybody who is fed has to look for somebody else.
     pub(crate) fn end_feeds(&mut self, node: usize) {
-        let Some(feeding) = &mut self.nodes[node].feeding else { return };
-        for id in std::mem::take(&mut feeding.feeds).into_keys() {
+        self.nodes[node].follower.passes_nothing();
+        let Some(host) = self.nodes[node].host.take() else { return };
+        for (id, _) in host.feeds() {
             self.hang_up(id, node);
         }
     }
@@ -278,26 +311,14 @@ impl World {
         if !self.nodes[node].reigns() {
             return;
         }
-        let (term, life) = (self.nodes[node].reign().expect("it reigns").term, self.nodes[node].life);
-        let fed: Vec<usize> =
-            self.nodes[node].feeding.iter().flat_map(|feeding| feeding.feeds.values().map(|feed| feed.node)).collect();
-        for other in (0..self.nodes.len()).filter(|other| *other != node && !fed.contains(other)) {
-            self.connect(node, other, Message::Announce { term });
+        let term = self.nodes[node].reign().expect("it reigns").term;
+        for other in (0..self.nodes.len()).filter(|other| *other != node) {
+            let fed = |host: &Host| host.feed_of(self.nodes[other].id).is_some();
+            if !self.nodes[node].host.as_ref().is_some_and(fed) {
+                self.connect(node, other, Message::Announce { term });
+            }
         }
         let pause = self.dice.between(8000, 16_000);
-        self.after(pause, What::Announce { node, life });
-    }
-}
-
-impl Feeding {
-    /// Nobody yet, of a log that ends at `end`.
-    pub(crate) fn new(term: Term, above: Vec<NodeId>, end: Stamp) -> Self {
-        Self {
-            term,
-            above,
-            boundaries: Boundaries::new(end, 24),
-            feeds: std::collections::BTreeMap::new(),
-            wakes: None,
-        }
+        self.later(node, pause, Own::Announce);
     }
 }

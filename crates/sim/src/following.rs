@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use freshet_base::{Stamp, Term};
 use freshet_cluster::{
     commit_rule,
-    follower::{self, Ack, Decision, Entry},
+    follower::{self, Ack, Decision, Entry, NotEntered},
     handshake::{Continue, Welcome},
     take_over::Answer,
     term::{TermState, Verdict},
@@ -16,9 +16,9 @@ use crate::{
     checks::Violation,
     log::Block,
     net::{ConnectionId, Message},
-    node::{Disk, Feeding, Link, Node},
+    node::{Disk, Link, Node},
     scenario::Broken,
-    world::{RING, What, World},
+    world::{Own, RING, World},
 };
 
 /// No piece that is replayed is longer, unless a block is.
@@ -47,6 +47,23 @@ impl World {
         self.nodes[node].link = Some(Link { connection, term: None });
     }
 
+    /// What `node` remembers of terms.
+    pub(crate) fn known_terms(&self, node: usize) -> TermState {
+        let state = self.nodes[node].disk.terms.clone();
+        if self.scenario.broken == Broken::RelayNotLeft { TermState { set: None, ..state } } else { state }
+    }
+
+    /// The primary says, perhaps through a relay, who is in the cluster and what it promises.
+    pub(crate) fn told_peers(&mut self, node: usize, id: ConnectionId) {
+        let state = &mut self.nodes[node];
+        if state.link.as_ref().is_some_and(|link| link.connection == id) {
+            state.follower.told_level(self.scenario.synchronous as u32, self.scenario.safety);
+            if let Some(host) = &mut state.host {
+                host.peers_changed();
+            }
+        }
+    }
+
     /// How this node's log would continue.
     pub(crate) fn continuation(&self, node: usize) -> Continue {
         let state = &self.nodes[node];
@@ -63,10 +80,8 @@ impl World {
     /// Later.
     pub(crate) fn reconnect(&mut self, node: usize) {
         let pause = self.dice.between(500, 8000);
-        let state = &mut self.nodes[node];
-        let life = state.life;
-        if !std::mem::replace(&mut state.reconnects, true) {
-            self.after(pause, What::Reconnect { node, life });
+        if !std::mem::replace(&mut self.nodes[node].reconnects, true) {
+            self.later(node, pause, Own::Reconnect);
         }
     }
 
@@ -94,11 +109,16 @@ impl World {
             self.hang_up(id, node);
             return Ok(());
         }
-        let mut terms = state.disk.terms.clone();
-        if self.scenario.broken == Broken::RelayNotLeft {
-            terms.set = None;
-        }
-        let Ok(entry) = state.follower.welcomed(welcome, &terms, false) else { return self.unlink(node) };
+        let terms = self.known_terms(node);
+        let state = &mut self.nodes[node];
+        let entry = match state.follower.welcomed(welcome, &terms, false) {
+            Ok(entry) => entry,
+            Err(NotEntered::Checkpoint { .. }) if !self.scenario.strong() => return self.wipe(node),
+            Err(why @ NotEntered::Checkpoint { .. }) => {
+                return crate::Property::Logs.violated(format!("node {node}: {why:?}"));
+            }
+            Err(_) => return self.unlink(node),
+        };
         if let Verdict::Refused { .. } = state.disk.terms.fence.hear(welcome.term, entry.primary) {
             return self.unlink(node);
         }
@@ -116,12 +136,12 @@ impl World {
         // What it had beyond is cut off, so there is room.
         self.net.connections[id].file = Some(state.memory.file);
         if state.follows.relay.is_some() && !continues {
-            state.follower.passes_nothing();
             state.follower.pass_on(welcome, now);
-            let above = welcome.above.iter().copied().chain([welcome.node]).collect();
-            state.feeding = Some(Feeding::new(welcome.term, above, Stamp(state.disk.log.end())));
+            let down = state.follower.downward().unwrap_or_default();
+            self.begin_to_feed(node, welcome.term, welcome.path());
+            self.committed(node, down.0);
         }
-        state.follower.linked(welcome);
+        self.nodes[node].follower.linked(welcome);
         self.watch(node);
         self.acknowledge(node, true);
         self.flush(node)
@@ -131,14 +151,6 @@ impl World {
     /// readers have seen what would have to be cut.
     pub(crate) fn enter(&mut self, node: usize, welcome: &Welcome, entry: Entry) -> Result<bool, Violation> {
         if let Some(at) = entry.cut {
-            let disk = &self.nodes[node].disk;
-            if at.0 < disk.floor.min(disk.log.end()) {
-                // Its checkpoint holds something of the log that is not.
-                if self.scenario.strong() {
-                    return crate::Property::Logs.violated(format!("a checkpoint of node {node} is cut at {at}"));
-                }
-                return Ok(false);
-            }
             if self.nodes[node].visible > at.0 {
                 self.check_seen(node, at.0)?;
                 return Ok(false);
@@ -214,8 +226,8 @@ impl World {
             self.check_view(node, shown)?;
             self.nodes[node].visible = shown;
         }
-        if decision.down.is_some() || decision.places {
-            self.pump(node);
+        if let Some(down) = decision.down {
+            self.committed(node, down.0);
         }
         self.watch(node);
         Ok(())
@@ -239,7 +251,6 @@ impl World {
         if !state.follower.takes(term, &state.disk.terms.fence) && broken != Broken::OldTermAccepted {
             return self.unlink(node);
         }
-        state.follower.told_level(self.scenario.synchronous as u32, self.scenario.safety);
         let silent = blocks.is_empty();
         // First what is committed, which rides on it: what is then replayed may be seen at once.
         self.told(node, follower::Event::Told(Stamp(global)))?;
@@ -280,11 +291,10 @@ impl World {
             let digest = self.nodes[node].disk.log.push(block.clone());
             self.check_block(node, &block, digest)?;
         }
-        let Some(to) = ends.last().copied() else { return Ok(follows) };
-        if let Some(feeding) = self.nodes[node].feeding.as_mut() {
-            feeding.boundaries.push(Stamp(from), to, &ends);
-            self.pump(node);
+        if ends.is_empty() {
+            return Ok(follows);
         }
+        self.filled(node, Stamp(from), &ends);
         self.told(node, follower::Event::Accepted(&ends))?;
         self.replay(node);
         Ok(follows)
@@ -328,10 +338,10 @@ impl World {
         }
         let to = piece.last().expect("a piece has an end").0;
         state.replaying = Some(to);
-        let (life, cuts) = (state.life, state.cuts);
+        let cuts = state.cuts;
         let slow = if self.dice.one_in(25) { 40 } else { 1 };
         let pause = self.dice.between(20, 250) * slow;
-        self.after(pause, What::Replayed { node, life, cuts, to });
+        self.later(node, pause, Own::Replayed { cuts, to });
     }
 
     pub(crate) fn replayed(&mut self, node: usize, cuts: u32, to: u64) -> Result<(), Violation> {

@@ -8,7 +8,7 @@
 //! | `world` | the clock, the faults, the clients, the operator |
 //! | `net` | connections: delays, losses, partitions |
 //! | `node`, `log` | what a crash leaves of a node; logs as sequences of blocks that have contents |
-//! | `feeding`, `following`, `candidacy` | the runners: primary and relay, standby, take-over and restart |
+//! | `feeding`, `following`, `candidacy` | the drivers: primary and relay, standby, take-over and restart |
 //! | `disks` | disks that are lost and replaced; beginning with a checkpoint |
 //! | `one_sided` | memory into which another node writes, and processes that stand still |
 //! | [`checks`] | the properties, a file each |

@@ -12,7 +12,7 @@ use freshet_cluster::{
 
 use crate::{
     log::Block,
-    world::{What, World},
+    world::{Own, What, World},
 };
 
 pub(crate) type ConnectionId = usize;
@@ -29,15 +29,14 @@ pub(crate) enum Message {
     Welcome {
         welcome: Welcome,
     },
+    /// Blocks, or none, and how far everything is globally persistent.
     Batch {
         term: Term,
         blocks: Vec<Block>,
         global: u64,
     },
-    Watermark {
-        term: Term,
-        global: u64,
-    },
+    /// Who is in the cluster, and what it promises.
+    Peers,
     Ack {
         ack: Ack,
     },
@@ -113,7 +112,7 @@ impl World {
             self.send(id, from, first);
         } else {
             let after = self.dice.between(100, 5000);
-            self.after(after, What::Lost { connection: id, node: from, life: lives[0] });
+            self.after(after, What::Of { node: from, life: lives[0], what: Own::Lost(id) });
         }
         id
     }
@@ -134,7 +133,7 @@ impl World {
             // The sender waits for it to be taken in, and gives the connection up in the end.
             if !std::mem::replace(&mut self.net.connections[id].stalled[to], true) {
                 let pause = self.dice.between(5000, 60_000);
-                self.after(pause, What::Silent { connection: id });
+                self.after(pause, What::Silent(id));
             }
             return;
         }
@@ -154,7 +153,7 @@ impl World {
         let (ends, lives) = (connection.ends, connection.lives);
         for side in 0..2 {
             let after = self.dice.between(10, 30_000);
-            self.after(after, What::Lost { connection: id, node: ends[side], life: lives[side] });
+            self.after(after, What::Of { node: ends[side], life: lives[side], what: Own::Lost(id) });
         }
     }
 
@@ -167,7 +166,7 @@ impl World {
         let other = usize::from(connection.ends[0] == by);
         let (node, life) = (connection.ends[other], connection.lives[other]);
         let after = self.dice.between(10, 3000);
-        self.after(after, What::Lost { connection: id, node, life });
+        self.after(after, What::Of { node, life, what: Own::Lost(id) });
     }
 
     /// The node at the other end.
@@ -192,14 +191,13 @@ impl World {
             };
         }
         match message {
-            Message::Join { fence, log, synchronous } => self.joins(to, from, id, fence, log, synchronous)?,
+            Message::Join { fence, log, synchronous } => self.joins(to, from, id, fence, &log, synchronous)?,
             Message::Welcome { welcome } => self.welcomed(to, id, &welcome)?,
             Message::Batch { term, blocks, global } if self.scenario.mapped => self.land(to, id, term, blocks, global),
-            Message::Watermark { term, global } if self.scenario.mapped => self.land(to, id, term, Vec::new(), global),
             Message::Batch { term, blocks, global } => self.batch(to, id, term, blocks, global)?,
-            Message::Watermark { term, global } => self.batch(to, id, term, Vec::new(), global)?,
+            Message::Peers => self.told_peers(to, id),
             Message::ReadBack { to: read } => self.read_back(to, id, read)?,
-            Message::Ack { ack } => self.acked(to, id, ack)?,
+            Message::Ack { ack } => self.acked(to, id, &ack)?,
             Message::Consult { question } => self.consulted(to, from, id, question)?,
             Message::Answer { answer } => self.answered(to, id, answer)?,
             Message::Fetch { term, log } => self.fetched_from(to, from, id, term, &log)?,

@@ -1,13 +1,13 @@
 //! What a node is made of: what a crash leaves, and what it does not.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use freshet_base::{NodeId, Stamp, Term};
 use freshet_cluster::{
     Moment,
     commit_rule::CommitRule,
-    flow::{Boundaries, Flow},
     follower::{Begun, Follower, FollowerConfig},
+    host::Host,
     take_over::{Fetch, LogState, TakeOver},
     term::{Fence, Living, TermState},
 };
@@ -43,12 +43,13 @@ pub(crate) struct Node {
     pub replaying: Option<u64>,
     /// What its readers see.
     pub visible: u64,
-    pub feeding: Option<Feeding>,
+    /// If others are fed from this node's log.
+    pub host: Option<Host>,
+    /// When it looks whether something is to be sent.
+    pub wakes: Option<u64>,
     pub candidate: Option<Candidate>,
     pub ticks: Option<u64>,
     pub memory: Memory,
-    /// Of a primary: where its newest record of an in-sync set ends.
-    pub recorded: u64,
 }
 
 /// What survives a crash; of the log, what was synced, and what else the crash leaves.
@@ -92,21 +93,6 @@ pub(crate) struct Link {
     pub connection: ConnectionId,
     /// The term of the sender, once it said welcome.
     pub term: Option<Term>,
-}
-
-/// Who is fed from this node's log.
-pub(crate) struct Feeding {
-    pub term: Term,
-    /// Whose log this node's is, if it is a relay.
-    pub above: Vec<NodeId>,
-    pub boundaries: Boundaries,
-    pub feeds: BTreeMap<ConnectionId, Feed>,
-    pub wakes: Option<u64>,
-}
-
-pub(crate) struct Feed {
-    pub node: usize,
-    pub flow: Flow,
 }
 
 /// A take-over, or a restart, in preparation.
@@ -158,11 +144,11 @@ impl Node {
             follower: Follower::new(NodeId(index as u64), follows, Begun::default()),
             replaying: None,
             visible: 0,
-            feeding: None,
+            host: None,
+            wakes: None,
             candidate: None,
             ticks: None,
             memory: Memory::default(),
-            recorded: 0,
         }
     }
 

@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 
 use freshet_base::{Stamp, Term};
 use freshet_cluster::{
-    commit_rule::Event,
     in_sync::InSyncSet,
     take_over::{Answer, LogState},
 };
@@ -18,7 +17,7 @@ use crate::{
     net::{ConnectionId, Message},
     node::Node,
     scenario::Broken,
-    world::{What, World},
+    world::{Own, What, World},
 };
 
 /// The memory of one node in which others write.
@@ -94,9 +93,8 @@ impl World {
         }
         let read_back = blocks.last().map(Block::end).filter(|_| self.scenario.appliance);
         state.memory.landed.push_back(Landed { connection: id, term, blocks, global });
-        let life = state.life;
         let pause = if self.dice.one_in(10) { self.dice.between(500, 6000) } else { self.dice.between(1, 60) };
-        self.after(pause, What::Take { node, life });
+        self.later(node, pause, Own::Take);
         if let Some(to) = read_back {
             self.send(id, node, Message::ReadBack { to });
         }
@@ -128,20 +126,8 @@ impl World {
     /// The primary hears that its bytes have arrived: that is all the acknowledgement that it
     /// takes, but for what a standby has to take note of.
     pub(crate) fn read_back(&mut self, node: usize, id: ConnectionId, to: u64) -> Result<(), Violation> {
-        let state = &mut self.nodes[node];
-        let recorded = state.recorded;
-        let Some(feed) = state.feeding.as_mut().and_then(|feeding| feeding.feeds.get_mut(&id)) else { return Ok(()) };
-        if feed.flow.persisted().0 < recorded {
-            return Ok(());
-        }
-        let from = feed.node;
-        if let Err(error) = feed.flow.acked(Stamp(to), Stamp::ZERO) {
-            return crate::Property::Logs.violated(format!("node {from} to node {node}, read back: {error}"));
-        }
-        let standby = self.nodes[from].id;
-        self.tell_rule(node, Event::Acked { standby, persisted: Stamp(to) })?;
-        self.pump(node);
-        Ok(())
+        let acked = self.nodes[node].host.as_mut().map(|host| host.read_back(id, Stamp(to)));
+        self.heard(node, id, acked)
     }
 
     /// Answers a candidate: at once, unless something that counts for a primary is not persistent
@@ -179,8 +165,7 @@ impl World {
             return;
         }
         let pause = self.dice.between(3000, 150_000);
-        let life = self.nodes[node].life;
-        self.after(pause, What::Continue { node, life });
+        self.later(node, pause, Own::Continue);
         for id in 0..self.net.connections.len() {
             let connection = &self.net.connections[id];
             if connection.open && connection.ends.contains(&node) && self.dice.one_in(2) {
@@ -220,21 +205,11 @@ impl World {
                 let joining = self.nodes[node].link.as_ref().is_some_and(|link| link.term.is_none());
                 match message {
                     // Memory is written by the one who writes, whether anybody else runs or not.
-                    Message::Batch { .. } | Message::Watermark { .. } if self.scenario.mapped && !joining => from,
+                    Message::Batch { .. } if self.scenario.mapped && !joining => from,
                     _ => node,
                 }
             }
-            What::Lost { node, .. }
-            | What::Flushed { node, .. }
-            | What::Replayed { node, .. }
-            | What::Tick { node, .. }
-            | What::Pump { node, .. }
-            | What::Reconnect { node, .. }
-            | What::Announce { node, .. }
-            | What::Round { node, .. }
-            | What::Fetched { node, .. }
-            | What::Restart { node, .. }
-            | What::Take { node, .. } => *node,
+            What::Of { node, what, .. } if !matches!(what, Own::Continue) => *node,
             _ => return Some(what),
         };
         let memory = &mut self.nodes[node].memory;

@@ -49,82 +49,45 @@ pub(crate) enum What {
         to: usize,
         message: Message,
     },
-    Lost {
-        connection: ConnectionId,
+    /// In this life of a node.
+    Of {
         node: usize,
         life: u32,
+        what: Own,
     },
+    Start(usize),
+    Room(usize),
+    Heal(usize, usize),
+    Hear(usize, usize),
+    /// What was said on a connection did not arrive, and it is given up.
+    Silent(ConnectionId),
+    Client,
+    Fault,
+    Operator,
+}
+
+/// What happens to a node while it lives.
+#[derive(Debug)]
+pub(crate) enum Own {
+    Lost(ConnectionId),
+    /// The log up to `to`, unless it was cut since.
     Flushed {
-        node: usize,
-        life: u32,
         cuts: u32,
         to: u64,
     },
     Replayed {
-        node: usize,
-        life: u32,
         cuts: u32,
         to: u64,
     },
-    Tick {
-        node: usize,
-        life: u32,
-    },
-    Pump {
-        node: usize,
-        life: u32,
-    },
-    Reconnect {
-        node: usize,
-        life: u32,
-    },
-    Announce {
-        node: usize,
-        life: u32,
-    },
-    Round {
-        node: usize,
-        life: u32,
-        round: u32,
-    },
-    Fetched {
-        node: usize,
-        life: u32,
-        round: u32,
-    },
-    Restart {
-        node: usize,
-        life: u32,
-    },
-    Start {
-        node: usize,
-    },
-    Room {
-        node: usize,
-    },
-    Take {
-        node: usize,
-        life: u32,
-    },
-    Continue {
-        node: usize,
-        life: u32,
-    },
-    Heal {
-        a: usize,
-        b: usize,
-    },
-    Hear {
-        from: usize,
-        to: usize,
-    },
-    /// What was said on a connection did not arrive, and it is given up.
-    Silent {
-        connection: ConnectionId,
-    },
-    Client,
-    Fault,
-    Operator,
+    Tick,
+    Pump,
+    Reconnect,
+    Announce,
+    Round(u32),
+    Fetched(u32),
+    Restart,
+    Take,
+    Continue,
 }
 
 /// How a node ends.
@@ -230,6 +193,12 @@ impl World {
         self.at(self.now.0 + pause, what);
     }
 
+    /// The same for a node, if it lives until then.
+    pub fn later(&mut self, node: usize, pause: u64, what: Own) {
+        let life = self.nodes[node].life;
+        self.after(pause, What::Of { node, life, what });
+    }
+
     /// Something happens.
     pub fn note(&mut self, what: impl FnOnce() -> String) {
         if self.scenario.trace || self.trace.is_some() {
@@ -253,9 +222,8 @@ impl World {
         let state = &mut self.nodes[node];
         state.ahead += jump;
         state.ticks = None;
-        let life = state.life;
-        self.after(1, What::Tick { node, life });
-        self.after(1, What::Pump { node, life });
+        self.later(node, 1, Own::Tick);
+        self.later(node, 1, Own::Pump);
     }
 
     /// How many nodes have a voice: the primary and its synchronous standbys.
@@ -300,7 +268,7 @@ impl World {
             // Some join late, and have to catch up.
             let late = if self.dice.one_in(4) { self.scenario.chaos / 2 } else { 3000 };
             let at = self.dice.below(late);
-            self.at(at, What::Start { node });
+            self.at(at, What::Start(node));
         }
         self.at(0, What::Client);
         self.at(5000, What::Fault);
@@ -342,61 +310,30 @@ impl World {
         Ok(done(self))
     }
 
-    fn alive(&self, node: usize, life: u32) -> bool {
-        self.nodes[node].up && self.nodes[node].life == life
-    }
-
     fn happens(&mut self, what: What) -> Result<(), Violation> {
         let Some(what) = self.unless_stopped(what) else { return Ok(()) };
         self.note(|| format!("{what:?}"));
         match what {
             What::Deliver { connection, to, message } => self.deliver(connection, to, message),
-            What::Lost { connection, node, life } if self.alive(node, life) => self.lost(node, connection),
-            What::Flushed { node, life, cuts, to } if self.alive(node, life) => self.flushed(node, cuts, to),
-            What::Replayed { node, life, cuts, to } if self.alive(node, life) => self.replayed(node, cuts, to),
-            What::Tick { node, life } if self.alive(node, life) => {
-                self.nodes[node].ticks = None;
-                self.ticked(node)
+            What::Of { node, life, what } if self.nodes[node].up && self.nodes[node].life == life => {
+                self.happens_to(node, what)
             }
-            What::Pump { node, life } if self.alive(node, life) => {
-                if let Some(feeding) = &mut self.nodes[node].feeding {
-                    feeding.wakes = None;
-                }
-                self.pump(node);
-                Ok(())
-            }
-            What::Reconnect { node, life } if self.alive(node, life) => {
-                self.nodes[node].reconnects = false;
-                self.follow(node);
-                Ok(())
-            }
-            What::Announce { node, life } if self.alive(node, life) => {
-                self.announce(node);
-                Ok(())
-            }
-            What::Round { node, life, round } if self.alive(node, life) => self.round_over(node, round),
-            What::Fetched { node, life, round } if self.alive(node, life) => self.after_fetch(node, round),
-            What::Restart { node, life } if self.alive(node, life) => self.restart(node),
-            What::Take { node, life } if self.alive(node, life) => self.take(node),
-            What::Continue { node, life } if self.alive(node, life) => {
-                self.go_on(node);
-                Ok(())
-            }
-            What::Start { node } => self.start(node),
-            What::Room { node } => {
+            What::Of { .. } => Ok(()),
+            What::Start(node) => self.start(node),
+            What::Room(node) => {
                 self.nodes[node].disk.full = false;
                 self.nodes[node].disk.slowness = 1;
                 self.flush(node)
             }
-            What::Heal { a, b } => {
+            What::Heal(a, b) => {
                 self.net.parted.remove(&(a, b));
                 Ok(())
             }
-            What::Hear { from, to } => {
+            What::Hear(from, to) => {
                 self.net.deaf.remove(&(from, to));
                 Ok(())
             }
-            What::Silent { connection } => {
+            What::Silent(connection) => {
                 self.lose(connection);
                 Ok(())
             }
@@ -406,8 +343,34 @@ impl World {
                 Ok(())
             }
             What::Operator => self.operator(),
-            _ => Ok(()),
         }
+    }
+
+    fn happens_to(&mut self, node: usize, what: Own) -> Result<(), Violation> {
+        match what {
+            Own::Lost(connection) => return self.lost(node, connection),
+            Own::Flushed { cuts, to } => return self.flushed(node, cuts, to),
+            Own::Replayed { cuts, to } => return self.replayed(node, cuts, to),
+            Own::Tick => {
+                self.nodes[node].ticks = None;
+                return self.tell_rule(node, Event::Tick);
+            }
+            Own::Pump => {
+                self.nodes[node].wakes = None;
+                self.pump(node);
+            }
+            Own::Reconnect => {
+                self.nodes[node].reconnects = false;
+                self.follow(node);
+            }
+            Own::Announce => self.announce(node),
+            Own::Round(round) => return self.round_over(node, round),
+            Own::Fetched(round) => return self.after_fetch(node, round),
+            Own::Restart => return self.restart(node),
+            Own::Take => return self.take(node),
+            Own::Continue => self.go_on(node),
+        }
+        Ok(())
     }
 
     /// A transaction at every node that takes itself for the primary.
@@ -463,12 +426,12 @@ impl World {
             5 | 6 => {
                 self.nodes[node].disk.slowness = self.dice.between(5, 80);
                 let until = self.dice.between(2000, 60_000);
-                self.after(until, What::Room { node });
+                self.after(until, What::Room(node));
             }
             7 => {
                 self.nodes[node].disk.full = true;
                 let until = self.dice.between(2000, 100_000);
-                self.after(until, What::Room { node });
+                self.after(until, What::Room(node));
             }
             8 => self.nodes[node].disk.failing = true,
             _ => {
@@ -486,7 +449,7 @@ impl World {
     fn part_one_way(&mut self, from: usize, to: usize) {
         if from != to && self.net.deaf.insert((from, to)) {
             let until = self.dice.between(3000, 120_000);
-            self.after(until, What::Hear { from, to });
+            self.after(until, What::Hear(from, to));
         }
     }
 
@@ -502,7 +465,7 @@ impl World {
             }
         }
         let until = self.dice.between(3000, 120_000);
-        self.after(until, What::Heal { a, b });
+        self.after(until, What::Heal(a, b));
     }
 
     /// The node is gone at once: its process has died, or its machine has lost power.
@@ -581,7 +544,8 @@ impl World {
         state.replaying = None;
         state.reconnects = false;
         state.link = None;
-        state.feeding = None;
+        state.host = None;
+        state.wakes = None;
         state.candidate = None;
         state.ticks = None;
         state.memory = Memory { file: state.memory.file + 1, ..Memory::default() };
@@ -593,7 +557,7 @@ impl World {
             }
         }
         let pause = self.dice.between(1000, 120_000);
-        self.after(pause, What::Start { node });
+        self.after(pause, What::Start(node));
     }
 
     fn start(&mut self, node: usize) -> Result<(), Violation> {
@@ -706,11 +670,10 @@ impl World {
             self.nodes[node].disk.full = false;
             self.nodes[node].disk.failing = false;
             self.nodes[node].disk.slowness = 1;
-            self.after(1, What::Room { node });
-            let life = self.nodes[node].life;
-            self.after(1, What::Continue { node, life });
+            self.after(1, What::Room(node));
+            self.later(node, 1, Own::Continue);
             if !self.nodes[node].up {
-                self.after(1000, What::Start { node });
+                self.after(1000, What::Start(node));
             }
         }
     }
@@ -727,12 +690,8 @@ impl World {
         if state.ticks.is_none_or(|ticks| ticks > at) {
             state.ticks = Some(at);
             let life = state.life;
-            self.at(at, What::Tick { node, life });
+            self.at(at, What::Of { node, life, what: Own::Tick });
         }
-    }
-
-    fn ticked(&mut self, node: usize) -> Result<(), Violation> {
-        self.tell_rule(node, Event::Tick)
     }
 
     /// Feeds the commit rule of a primary, or of a relay, and carries out what it decides.
@@ -756,8 +715,7 @@ impl World {
             self.report.acknowledged +=
                 state.disk.log.between(before, whole).iter().filter(|block| block.last).count() as u64;
             state.reign_mut().expect("it was a moment ago").acknowledged = whole;
-            // The feeds tell the standbys when they next look.
-            self.pump(node);
+            self.committed(node, whole);
         }
         if fenced {
             self.end_feeds(node);
@@ -782,7 +740,9 @@ impl World {
         self.report.sets += 1;
         let block = self.block(node, term, 64, true, Some(set));
         let end = Stamp(block.end());
-        self.nodes[node].recorded = end.0;
+        if let Some(host) = &mut self.nodes[node].host {
+            host.recorded(end);
+        }
         let digest = self.nodes[node].disk.log.push(block.clone());
         self.check_block(node, &block, digest)?;
         self.tell_rule(node, Event::Written { number, end })?;

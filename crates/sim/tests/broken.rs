@@ -214,6 +214,6 @@ fn a_level_that_is_taken_for_one_safe_after_a_restart() {
 /// A node was asked, and has lost its disk since.
 #[test]
 fn a_log_that_is_not_what_was_described() {
-    let scenario = Scenario { asynchronous: 1, ..Scenario::new(Safety::VerySafe, 2) };
-    println!("{}", caught(Broken::FetchUnchecked, scenario, &[Property::Views, Property::Acknowledged], 4000));
+    let scenario = Scenario { asynchronous: 2, ..Scenario::new(Safety::Quorum(2), 2) };
+    println!("{}", caught(Broken::FetchUnchecked, scenario, &[Property::Views, Property::Acknowledged], 1000));
 }

@@ -14,8 +14,8 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use freshet_base::{Fid, Stamp};
-use freshet_storage::{LeafSet, index::ScanBuffer};
+use freshet_base::{Fid, Isolation, Stamp};
+use freshet_storage::{Catalog, LeafSet, ReadContext, Visible, index::ScanBuffer};
 
 use crate::{CommitError, Transaction, transaction::Direction};
 
@@ -68,8 +68,54 @@ impl ScannedRange {
 }
 
 impl Transaction<'_> {
-    /// Validates what was read, for a transaction that has taken `stamp`.
+    /// Whether the transaction may commit with this stamp, which it has taken.
     pub(crate) fn certify(&self, stamp: Stamp) -> Result<(), CommitError> {
+        if self.worker.core.catalog.changes_begun() != self.worker.changes.get() {
+            self.check_tables(stamp)?;
+        }
+        match self.isolation {
+            Isolation::Serializable => self.certify_reads(stamp),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tables are being changed: are all there, at `stamp`, that this transaction has written to,
+    /// and have they no more indexes than it has entered that into?
+    #[cold]
+    fn check_tables(&self, stamp: Stamp) -> Result<(), CommitError> {
+        let state = self.worker.state.borrow();
+        let catalog = &self.worker.core.catalog;
+        let content = self.worker.core.content(self.guard(), Fid::CATALOG).expect("nobody drops the catalog");
+        let context = ReadContext { snapshot: stamp, ..self.context() };
+        let mut fids: Vec<(Fid, usize)> = state.writes.iter().map(|write| (write.fid, write.indexes)).collect();
+        if self.isolation == Isolation::Serializable {
+            // That they were there is something that it has read.
+            let read = state.reads.iter().map(|(fid, _)| *fid).chain(state.ranges.iter().map(ScannedRange::fid));
+            fids.extend(read.map(|fid| (fid, usize::MAX)));
+        }
+        fids.sort_unstable();
+        // Of each table, who knew the fewest.
+        fids.dedup_by_key(|(fid, _)| *fid);
+        for (fid, indexes) in fids {
+            let Some(rid) = Catalog::rid_of(fid) else { continue };
+            let name = || catalog.get(self.guard(), fid).map_or_else(String::new, |table| table.name().to_owned());
+            // Waits for a change that has a smaller stamp, and is not decided. One's own is no
+            // obstacle.
+            match content.read(self.guard(), rid, &context)? {
+                Some(Visible { row: None, stamp: Some(_) }) => return Err(CommitError::Dropped(name())),
+                Some(Visible { row: Some(row), stamp: Some(_) })
+                    if Catalog::definition_in(row).is_ok_and(|definition| definition.indexes.len() > indexes) =>
+                {
+                    return Err(CommitError::Altered(name()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what was read is the same at `stamp`, which it has taken.
+    fn certify_reads(&self, stamp: Stamp) -> Result<(), CommitError> {
         let state = self.worker.state.borrow();
         let core = &self.worker.core;
         let context = self.context();

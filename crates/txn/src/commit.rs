@@ -8,14 +8,13 @@
 //! 5. Decide, and give the versions their stamps.
 //! 6. Put the blocks into the log.
 
-use freshet_base::{Fid, Isolation, RecordKind, Stamp, panics};
+use freshet_base::{Fid, RecordKind, Stamp, panics};
 use freshet_log::{BlockBuilder, ReserveError, Writer};
 
-use freshet_storage::{Catalog, Visible};
+use freshet_storage::Catalog;
 
 use crate::{
     CommitError, Ticket, Transaction,
-    certify::ScannedRange,
     garbage::Garbage,
     plan::{Plan, Record},
     snapshots::Primary,
@@ -49,7 +48,7 @@ impl Drop for Changing<'_> {
 }
 
 impl Transaction<'_> {
-    /// Commits: takes the stamp, validates if serializable, and puts the block into the log's
+    /// Commits: takes the stamp, certifies if serializable, and puts the block into the log's
     /// buffer. Then the transaction has taken effect on this node, and nothing else can undo it but
     /// the loss of the node; it is committed when the ticket resolves. Blocks while the log's
     /// buffer is full.
@@ -117,14 +116,14 @@ impl Transaction<'_> {
         writer.throttle()?;
         if plan.is_long() {
             // To find out later costs as much of the log as the transaction takes.
-            self.validate(primary.log.reserved())?;
+            self.certify(primary.log.reserved())?;
         }
         // Before the stamp: who sees this transaction active knows that its stamp will be larger.
         owners.committing(owner);
         let mut reservation = writer.reserve(plan.length())?;
         let stamp = reservation.stamp();
         owners.stamp(owner, stamp);
-        if let Err(error) = self.validate(stamp) {
+        if let Err(error) = self.certify(stamp) {
             // Its versions first: others wait for them to go.
             self.undo_all(rids);
             reservation.skip();
@@ -134,7 +133,8 @@ impl Transaction<'_> {
         let ticket = Ticket { stamp: Some(stamp), until: reservation.end() };
         // Messages are there before the block is, and so before it can be committed.
         let messages = self.enter_messages(stamp, &plan, builder);
-        // Whoever meets a version wants its final stamp, and should not have to wait for the log.
+        // A thread that meets a version wants its final stamp, and should not have to wait for the
+        // log.
         let records = self.publish(stamp, &plan, builder);
         // When the log has failed, it takes nothing more from anybody, and the ticket tells.
         let _ = plan.put(primary, builder, &records, &messages, &mut reservation);
@@ -156,8 +156,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Gives every version its final stamp: its record's address in the log. Returns those of which
-    /// the log is yet to be built.
+    /// Gives every version its final stamp: its record's address in the log. Returns those whose
+    /// log is yet to be built.
     pub(crate) fn publish(&self, stamp: Stamp, plan: &Plan, builder: &BlockBuilder) -> Vec<Record<'_>> {
         let mut garbage = self.worker.core.garbage.of(self.worker.place());
         let mut state = self.worker.state.borrow_mut();
@@ -186,51 +186,5 @@ impl Transaction<'_> {
             let entered = catalog.replay(self.guard(), kind, rid, row, address);
             entered.expect("the row was checked before it was inserted");
         }
-    }
-
-    /// Whether the transaction may commit with this stamp, which it has taken.
-    pub(crate) fn validate(&self, stamp: Stamp) -> Result<(), CommitError> {
-        if self.worker.core.catalog.changes_begun() != self.worker.changes.get() {
-            self.check_tables(stamp)?;
-        }
-        match self.isolation {
-            Isolation::Serializable => self.certify(stamp),
-            _ => Ok(()),
-        }
-    }
-
-    /// Tables are being changed: are all there, at `stamp`, that this transaction has written to,
-    /// and have they no more indexes than it has entered that into?
-    #[cold]
-    fn check_tables(&self, stamp: Stamp) -> Result<(), CommitError> {
-        let state = self.worker.state.borrow();
-        let catalog = &self.worker.core.catalog;
-        let content = self.worker.core.content(self.guard(), Fid::CATALOG).expect("nobody drops the catalog");
-        let context = freshet_storage::ReadContext { snapshot: stamp, ..self.context() };
-        let mut fids: Vec<(Fid, usize)> = state.writes.iter().map(|write| (write.fid, write.indexes)).collect();
-        if self.isolation == Isolation::Serializable {
-            // That they were there is something that it has read.
-            let read = state.reads.iter().map(|(fid, _)| *fid).chain(state.ranges.iter().map(ScannedRange::fid));
-            fids.extend(read.map(|fid| (fid, usize::MAX)));
-        }
-        fids.sort_unstable();
-        // Of each table, who knew the fewest.
-        fids.dedup_by_key(|(fid, _)| *fid);
-        for (fid, indexes) in fids {
-            let Some(rid) = Catalog::rid_of(fid) else { continue };
-            let name = || catalog.get(self.guard(), fid).map_or_else(String::new, |table| table.name().to_owned());
-            // Waits for a change that has a smaller stamp, and is not decided. One's own is no
-            // obstacle.
-            match content.read(self.guard(), rid, &context)? {
-                Some(Visible { row: None, stamp: Some(_) }) => return Err(CommitError::Dropped(name())),
-                Some(Visible { row: Some(row), stamp: Some(_) })
-                    if Catalog::definition_in(row).is_ok_and(|definition| definition.indexes.len() > indexes) =>
-                {
-                    return Err(CommitError::Altered(name()));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 }

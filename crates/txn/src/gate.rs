@@ -1,8 +1,9 @@
 //! The last step of the commit path: the client is told, once the commit rule holds.
 
-use std::{fmt, time::Instant};
+use std::time::Instant;
 
-use freshet_base::{Stamp, Term};
+use freshet_base::Stamp;
+pub use freshet_base::{CommitGate, OutcomeOpen};
 
 /// What [`Transaction::commit`](crate::Transaction::commit) returns: the transaction has taken
 /// effect on this node, and is committed once [`CommitGate::wait`] says so.
@@ -13,67 +14,6 @@ pub struct Ticket {
     pub stamp: Option<Stamp>,
     /// Everything below this must be persistent first: its own block and what it has read.
     pub until: Stamp,
-}
-
-/// The client stopped waiting, or was stopped: whether the transaction will survive is open. It is
-/// neither "committed" nor "rolled back".
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OutcomeOpen {
-    /// The deadline passed first.
-    Deadline,
-    /// The safety level cannot be kept, and the node refuses rather than waits.
-    Refused(String),
-    /// Another primary reigns.
-    Fenced(Term),
-    /// The log cannot be written.
-    LogFailed(String),
-    /// The node stopped.
-    Stopped,
-}
-
-impl fmt::Display for OutcomeOpen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Deadline => f.write_str("stopped waiting for the commit"),
-            Self::Refused(why) => write!(f, "the safety level cannot be kept: {why}"),
-            Self::Fenced(term) => write!(f, "another node is the primary since term {term}"),
-            Self::LogFailed(why) => write!(f, "the log cannot be written: {why}"),
-            Self::Stopped => f.write_str("the node stopped"),
-        }?;
-        f.write_str("; the outcome of the transaction is open: look for its effects before you repeat it")
-    }
-}
-
-impl std::error::Error for OutcomeOpen {}
-
-/// Where a primary's commits are let through.
-pub trait CommitGate: Send + Sync {
-    /// Below this, everything is persistent wherever the safety level demands it. Cheap; never goes
-    /// back.
-    fn committed(&self) -> Stamp;
-
-    /// Whether a transaction that wants to write may take its stamp. Cheap while all is well.
-    ///
-    /// # Errors
-    /// Why not; it is rolled back then.
-    fn admit(&self) -> Result<(), String>;
-
-    /// Blocks while as much of the log is uncommitted as the node allows, so that those who write
-    /// go no faster than those who commit: standbys, or this node's disk. `false` when that lasts
-    /// beyond `deadline`. When the reign ends, that is no reason to wait; [`CommitGate::admit`]
-    /// says so. Cheap while there is room.
-    fn wait_for_room(&self, _deadline: Option<Instant>) -> bool {
-        true
-    }
-
-    /// Blocks until everything below `until` is committed.
-    ///
-    /// # Errors
-    /// [`OutcomeOpen`] when the wait ends without that.
-    fn wait(&self, until: Stamp, deadline: Option<Instant>) -> Result<(), OutcomeOpen>;
-
-    /// What [`CommitGate::wait`] would say now; `None` while it would go on waiting. Cheap.
-    fn outcome(&self, until: Stamp) -> Option<Result<(), OutcomeOpen>>;
 }
 
 /// The gate of a volatile database: nothing has to become persistent anywhere.

@@ -119,7 +119,7 @@ impl<'w> Transaction<'w> {
     }
 
     pub(crate) fn begin_again(worker: &'w Worker, stamp: Stamp) -> Self {
-        // Who executes again is not validated again.
+        // Who executes again is not certified again.
         Self::begin_with(worker, Isolation::Snapshot, None, None, || stamp)
     }
 
@@ -142,12 +142,12 @@ impl<'w> Transaction<'w> {
     /// Takes a newer snapshot: what has committed since is visible from now on, as READ COMMITTED
     /// wants it for each statement. Records that were found before must not be looked at any more:
     /// their ids may be others'. What was read before stays as it was read. Not for serializable
-    /// transactions, which are validated against one snapshot.
+    /// transactions, which are certified against one snapshot.
     ///
     /// # Panics
     /// When the transaction is serializable and may write.
     pub fn refresh(&self) {
-        assert!(!self.validates(), "a serializable transaction has one snapshot");
+        assert!(!self.is_certified(), "a serializable transaction has one snapshot");
         let snapshots = &self.worker.core.snapshots;
         let before = self.snapshot.get();
         if self.held.get() {
@@ -168,13 +168,13 @@ impl<'w> Transaction<'w> {
     /// Does something with a snapshot of this moment: as READ COMMITTED wants it for a row that has
     /// been changed while a statement waited for it. The transaction's own snapshot stays announced
     /// and is in force again afterwards, so that whatever it has found can be looked at, and
-    /// followed ([`Transaction::follow`]). Not for serializable transactions, which are validated
+    /// followed ([`Transaction::follow`]). Not for serializable transactions, which are certified
     /// against one snapshot.
     ///
     /// # Panics
     /// When the transaction is serializable and may write.
     pub fn at_present<T>(&self, act: impl FnOnce() -> T) -> T {
-        assert!(!self.validates(), "a serializable transaction has one snapshot");
+        assert!(!self.is_certified(), "a serializable transaction has one snapshot");
         let before = self.snapshot.replace(self.worker.core.snapshots.current());
         let done = act();
         self.snapshot.set(before);
@@ -285,7 +285,7 @@ impl<'w> Transaction<'w> {
     }
 
     #[inline]
-    fn validates(&self) -> bool {
+    fn is_certified(&self) -> bool {
         self.isolation == Isolation::Serializable && self.read_only.is_none()
     }
 
@@ -322,7 +322,7 @@ impl<'w> Transaction<'w> {
     #[inline]
     fn read_in(&self, content: &Content, rid: Rid) -> Result<Option<Record<'_>>, ReadError> {
         let visible = content.read(&self.guard, rid, &self.context())?;
-        if self.validates() {
+        if self.is_certified() {
             self.worker.state.borrow_mut().reads.push((content.fid(), rid));
         }
         let Some(visible) = visible else { return Ok(None) };
@@ -368,7 +368,7 @@ impl<'w> Transaction<'w> {
                 self.read_in(content, rid).map(|record| record.filter(|record| definition.matches(record.row, key)));
             if matches!(result, Ok(None)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        if self.validates() {
+        if self.is_certified() {
             let leaves = &self.worker.leaves;
             let first = leaves.len();
             let _ = leaves.get(&self.guard, content.fid(), index, key, visit);
@@ -409,7 +409,7 @@ impl<'w> Transaction<'w> {
         let content = self.content(table)?;
         let scanned = self.index(content, index)?;
         let definition = scanned.definition();
-        let validates = self.validates();
+        let certified = self.is_certified();
         let mut buffer = self.worker.state.borrow_mut().buffers.pop().unwrap_or_default();
         let mut result = Ok(());
         let mut last = None;
@@ -422,12 +422,12 @@ impl<'w> Transaction<'w> {
                     ControlFlow::Break(())
                 }
             };
-            if validates && flow.is_break() {
+            if certified && flow.is_break() {
                 last = Some(key.to_vec());
             }
             flow
         };
-        if validates {
+        if certified {
             let leaves = &self.worker.leaves;
             let first = leaves.len();
             let _ = leaves.scan(&self.guard, table.fid(), index, range, direction, &mut buffer, visit);
@@ -584,13 +584,13 @@ impl<'w> Transaction<'w> {
             Some(Newest::Committed(stamp)) => {
                 // That the record is there is something that the transaction has read.
                 self.saw(stamp);
-                if self.validates() {
+                if self.is_certified() {
                     self.worker.state.borrow_mut().reads.push((content.fid(), other));
                 }
                 Err(violation())
             }
             // A serializable transaction must not know of it.
-            Some(Newest::CommittedSince(_)) if self.validates() => Err(self.contested(content, other, None)),
+            Some(Newest::CommittedSince(_)) if self.is_certified() => Err(self.contested(content, other, None)),
             Some(Newest::CommittedSince(stamp)) => {
                 self.saw(Some(stamp));
                 Err(violation())
@@ -609,7 +609,7 @@ impl<'w> Transaction<'w> {
     /// Serializable only: remembers that `row`'s keys in the indexes whose numbers are `entered`
     /// were free, as far as they are unique, of a row that has been entered there and no longer is.
     fn note_free_keys(&self, content: &Content, row: &[u8], entered: impl Fn(usize) -> bool) -> Result<(), ReadError> {
-        if self.validates() {
+        if self.is_certified() {
             let mut buffer = KeyBuffer::new();
             let indexes = content.indexes(&self.guard).kept();
             // In one that is not ready, nobody reads.
@@ -811,7 +811,7 @@ impl<'w> Transaction<'w> {
             } else if own.inserted && row.is_none() {
                 // Nobody else ever sees this record.
                 self.leave_indexes(content, rid, own.installed.row(), |_| true);
-                vanished = self.validates().then(|| own.installed.row().to_vec());
+                vanished = self.is_certified().then(|| own.installed.row().to_vec());
             }
             content.replace(&self.guard, &mut own.installed, owner, change);
             drop(state);
@@ -874,7 +874,7 @@ impl<'w> Transaction<'w> {
     }
 
     /// Finds the record with this key in a unique index, and locks it, so that a serializable
-    /// transaction need not be validated for having found it. Returns none when the transaction
+    /// transaction need not be certified for having found it. Returns none when the transaction
     /// sees no such record.
     ///
     /// # Errors

@@ -121,7 +121,7 @@ impl Worker {
     }
 
     /// Begins a transaction that only reads: its snapshot is a state between two commits, so it is
-    /// serializable without validation.
+    /// serializable without certification.
     ///
     /// # Panics
     /// When this worker has one already.

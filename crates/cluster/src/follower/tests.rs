@@ -202,3 +202,22 @@ fn the_law_is_asserted() {
     let mut it = Bench::new(config(ReplayMode::Pipelined));
     let _ = (it.accept(&[100]), it.tell(Event::Persisted(Stamp(200))));
 }
+
+#[test]
+fn a_checkpoint_of_another_log_is_not_continued() {
+    // The log of term 1 up to 100, and what a checkpoint has seen of it up to 300.
+    let begun = Begun { received: Stamp(100), persisted: Stamp(100), floor: Stamp(300), ..Begun::default() };
+    let it = Follower::new(ME, config(ReplayMode::Pipelined), begun);
+    let state = TermState::of(ClusterId(7), TermHistory::first(Term(1), NodeId(1)));
+    assert!(it.welcomed(&welcome(1, 100, 500), &state, false).is_ok());
+    assert!(it.welcomed(&welcome(1, 100, 200), &state, false).is_ok(), "the checkpoint is ahead of a relay");
+    let entered = |start: u64, end: u64| {
+        let mut history = TermHistory::first(Term(1), NodeId(1));
+        history.begin(Term(2), Stamp(start), NodeId(1)).unwrap();
+        it.welcomed(&Welcome { history, ..welcome(2, 100, end) }, &state, false)
+    };
+    let checkpoint = |at| Err(NotEntered::Checkpoint { at: Stamp(at), floor: Stamp(300) });
+    assert_eq!((entered(200, 500), entered(299, 500)), (checkpoint(200), checkpoint(299)));
+    assert_eq!(entered(200, 200), checkpoint(200), "the new primary has written nothing yet");
+    assert!(entered(300, 500).is_ok());
+}

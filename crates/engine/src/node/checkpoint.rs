@@ -31,7 +31,7 @@ use std::{
 };
 
 use freshet_base::{ClusterId, Rid, Stamp, cpu::thread_time};
-use freshet_log::LogStore;
+use freshet_log::Log;
 use freshet_recovery::{
     CheckpointError, Manifest,
     checkpoint::{CheckpointFile, CheckpointTable, TableWriter, folder},
@@ -120,9 +120,7 @@ pub(super) struct Ground {
     pub devices: Vec<PathBuf>,
     pub cluster: ClusterId,
     pub core: Arc<Core>,
-    pub store: LogStore,
-    /// Log below this stamp is needed by no standby.
-    pub unneeded: Box<dyn Fn() -> Stamp + Send + Sync>,
+    pub log: Arc<Log>,
 }
 
 #[derive(Default)]
@@ -264,7 +262,7 @@ impl Checkpointing {
             File::open(&path).map_err(|cause| format!("cannot open {}: {cause}", path.display()))
         };
         let files = manifest.tables.iter().flat_map(|table| &table.files).map(open).collect::<Result<_, String>>()?;
-        Ok(OpenCheckpoint { start, manifest: manifest.encode(), files, hold: Box::new(()) })
+        Ok(OpenCheckpoint { end: manifest.end(), manifest: manifest.encode(), files, hold: Box::new(()) })
     }
 
     fn note(&self, manifest: &Manifest, took: Option<Duration>) {
@@ -497,12 +495,12 @@ impl Checkpointing {
         let ground = &self.ground;
         let keep: Vec<Stamp> = std::iter::once(manifest.start()).chain(self.held()).collect();
         Manifest::remove_others(&ground.directory, &ground.devices, &keep).map_err(|cause| cause.to_string())?;
-        let begin = ground.store.extent().map_or(Stamp::ZERO, |(begin, _)| begin);
+        let begin = ground.log.store().extent().map_or(Stamp::ZERO, |(begin, _)| begin);
         // Standbys that are connected get all that they need; for others some of the log is kept.
         let kept = Stamp(manifest.end().0.saturating_sub(self.settings().keep_log_bytes));
         let held = self.held().into_iter().min().unwrap_or(Stamp::MAX);
-        let unneeded = manifest.start().min((ground.unneeded)()).min(kept.max(begin)).min(held);
-        ground.store.remove_below(unneeded).map_err(|cause| cause.to_string())?;
+        let unneeded = manifest.start().min(ground.log.needed_by_sinks()).min(kept.max(begin)).min(held);
+        ground.log.store().remove_below(unneeded).map_err(|cause| cause.to_string())?;
         Ok(())
     }
 }

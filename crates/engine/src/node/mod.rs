@@ -47,7 +47,12 @@ use thiserror::Error;
 
 pub use freshet_replication::{standby::ReplayMode, status::LinkStatus};
 
-pub(crate) use self::adapters::LiveReplay;
+pub(crate) use self::{
+    adapters::LiveReplay,
+    janitor::Janitor,
+    reign::ThisNode,
+    start::{Parts, open_log},
+};
 use self::{checkpoint::Checkpointing, reign::Reign, standby::Following};
 pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
@@ -59,7 +64,7 @@ pub use self::{
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
 };
-use crate::{Database, source::LogSource};
+use crate::{Database, scheme::Scheme, source::VersionSource};
 
 /// What a node is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +117,8 @@ pub struct Node {
     cluster: ClusterId,
     address: String,
     database: Database,
-    source: Arc<LogSource>,
+    source: Arc<VersionSource>,
+    scheme: Arc<dyn Scheme>,
     terms: Terms,
     /// Keeps the directory ours.
     _directory: Option<Arc<LogDirectory>>,
@@ -124,7 +130,6 @@ pub struct Node {
     passed_over: Option<String>,
     /// Of a node with a directory.
     checkpointing: Option<Arc<Checkpointing>>,
-    shipping: Shipping,
     /// Of a node that was the primary, and follows no other: asks whether it is to be the primary
     /// again.
     returning: Mutex<Option<JoinHandle<()>>>,
@@ -133,9 +138,6 @@ pub struct Node {
     restart: [(std::time::Duration, u64); 3],
     started: Instant,
 }
-
-/// The shippers of a node that is a primary: they know what standbys still need of the log.
-type Shipping = Arc<Mutex<Option<Arc<Primary>>>>;
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -238,7 +240,7 @@ impl Node {
     /// What the log of this node waits for, if it lacks room for its next segment, or descriptors.
     pub fn log_lack(&self) -> Option<freshet_log::Lack> {
         match &*self.composition() {
-            Composition::Standby(following) => following.log.log.lack(),
+            Composition::Standby(following) => following.log.lack(),
             _ => self.log().and_then(|log| log.lack()),
         }
     }
@@ -247,7 +249,7 @@ impl Node {
     /// in plain memory.
     pub fn persistent_medium(&self) -> Option<(PersistMedium, PersistMethod)> {
         match &*self.composition() {
-            Composition::Standby(following) => following.log.log.persistent_medium(),
+            Composition::Standby(following) => following.log.persistent_medium(),
             _ => self.log().and_then(|log| log.persistent_medium()),
         }
     }
@@ -328,7 +330,6 @@ impl Node {
             unreachable!("it was a standby a moment ago, under the same lock")
         };
         let reign = following.into_reign(self, &promoted).map_err(PromoteError::Reign)?;
-        *self.shipping.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&reign.shipping));
         *composition = Composition::Primary(reign);
         Ok(Promotion { term: promoted.term, at: promoted.start })
     }

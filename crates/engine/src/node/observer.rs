@@ -3,20 +3,18 @@
 //! removing log too early.
 
 use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
 use freshet_base::Stamp;
-use freshet_cluster::term::TermHistory;
 use freshet_log::Log;
 use freshet_replication::{
-    log_access::StandbyStore,
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     status::{LinkStatus, OwnStatus},
 };
 
-use super::{adapters::ReceivedLog, config::NodeConfig, ground::Ground, start::StartError};
+use super::{config::NodeConfig, ground::Ground, start::StartError};
 
 /// What is received need only be kept.
 struct NoReplay;
@@ -34,7 +32,7 @@ impl ReplayTarget for NoReplay {
 /// Receives and persists the log, and acknowledges it, but no commit counts on it.
 pub(super) struct Observer {
     standby: Standby,
-    log: Arc<ReceivedLog>,
+    log: Arc<Log>,
 }
 
 impl Observer {
@@ -45,15 +43,8 @@ impl Observer {
     /// none: it is tried again.
     pub fn start(ground: &Ground, config: &NodeConfig, primary: &str, from: Stamp) -> Result<Self, StartError> {
         let store = ground.store.clone().expect("an observer has a store");
-        let state = ground.terms.get();
-        // Reigns that the log never reached are none of its history.
-        if state.history != TermHistory::default() {
-            let adopted = ground.terms.adopt(ground.cluster, state.history.cut(from));
-            adopted.map_err(|cause| StartError::System(cause.to_string()))?;
-        }
         let (log, receiver) = Log::receive(config.log.buffer_bytes, store, from)?;
-        let directory = ground.directory.as_ref().map(|directory| directory.path().to_owned());
-        let log = Arc::new(ReceivedLog::new(log, receiver, directory, config.log.buffer_bytes, Stamp::ZERO));
+        let log = Arc::new(log);
         let starting = Starting {
             node: ground.id,
             credentials: ground.credentials.clone(),
@@ -68,10 +59,11 @@ impl Observer {
             member: false,
             peers: config.peers.clone(),
             fabric: StandbyFabric { appliance: false, ..fabric },
+            saved_tails: ground.directory.as_ref().map(|directory| directory.path().to_owned()),
             ..StandbyConfig::default()
         };
-        let (kept, target) = (Arc::clone(&log), Arc::new(NoReplay));
-        let standby = Standby::start(starting, settings, kept, target, ground.terms.clone())
+        let filled = (Arc::clone(&log), receiver);
+        let standby = Standby::start(starting, settings, filled, Arc::new(NoReplay), ground.terms.clone())
             .map_err(|cause| StartError::System(format!("cannot start a standby's threads: {cause}")))?;
         Ok(Self { standby, log })
     }
@@ -87,8 +79,8 @@ impl Observer {
     /// Why it never will be.
     pub fn wait_persisted(&self, to: Stamp) -> Result<(), String> {
         loop {
-            let reached = self.log.wait_persisted(Stamp(to.0.saturating_sub(1)), Duration::from_millis(100));
-            if reached.map_err(|cause| cause.to_string())? >= to {
+            let soon = Instant::now() + Duration::from_millis(100);
+            if self.log.wait_persisted(to, Some(soon)).map_err(|cause| cause.to_string())? {
                 return Ok(());
             }
             if let LinkStatus::Failed { why } = self.standby.status().link {
@@ -102,14 +94,10 @@ impl Observer {
     /// # Errors
     /// What went wrong with the log, now or before.
     pub fn stop(self) -> Result<Stamp, String> {
-        self.standby.stop();
-        let receiver = self.log.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(mut receiver) = receiver {
-            // Half a transaction is none; the rest would come only if this went on.
-            let whole = self.log.log.transaction_end(receiver.received());
-            receiver.cut(whole).map_err(|cause| cause.to_string())?;
-        }
-        self.log.log.close().map_err(|cause| cause.to_string())?;
-        Ok(self.log.log.received().get())
+        let mut receiver = self.standby.into_receiver();
+        // Half a transaction is none; the rest would come only if this went on.
+        receiver.cut(self.log.transaction_end(receiver.received())).map_err(|cause| cause.to_string())?;
+        self.log.close().map_err(|cause| cause.to_string())?;
+        Ok(self.log.received().get())
     }
 }

@@ -1,34 +1,32 @@
 //! The composition of a standby: receive, persist, ack, replay, visible.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use freshet_log::Log;
 use freshet_replication::{standby::Standby, takeover::Promoted};
 
 use super::{
     Node,
-    adapters::ReceivedLog,
     janitor::JanitorThread,
-    reign::{Reign, Throne},
+    reign::{Reign, ThisNode},
 };
 
 /// A standby's parts.
 pub(super) struct Following {
     pub standby: Standby,
-    pub log: Arc<ReceivedLog>,
+    pub log: Arc<Log>,
     pub janitor: JanitorThread,
 }
 
 impl Following {
     /// Turns the standby's log into a primary's, and reigns.
     pub fn into_reign(self, node: &Node, promoted: &Promoted) -> Result<Reign, String> {
-        self.standby.stop();
-        let receiver = self.log.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let receiver = receiver.ok_or("its log was given away already")?;
-        let log = Arc::clone(&self.log.log);
+        let receiver = self.standby.into_receiver();
+        let log = self.log;
         log.promote(receiver, node.config.log_config(), promoted.term).map_err(|cause| cause.to_string())?;
         let own = node.address.as_str();
         let peers = promoted.peers.iter().map(|peer| peer.address.clone());
-        let throne = Throne {
+        let this = ThisNode {
             config: &node.config,
             node: node.id,
             credentials: &node.credentials,
@@ -38,16 +36,17 @@ impl Following {
             endpoint: &node.endpoint,
             core: node.database.core(),
             source: &node.source,
+            scheme: &*node.scheme,
             peers: peers.chain(node.config.peers.iter().cloned()).filter(|peer| peer != own).collect(),
             committed: promoted.committed,
             succession: promoted.succession.clone(),
         };
-        Reign::begin(&throne, log, promoted.term, promoted.start, self.janitor)
+        Reign::begin(&this, log, promoted.term, promoted.start, self.janitor)
     }
 
     pub fn stop(self) -> Result<(), String> {
         self.standby.stop();
         drop(self.janitor);
-        self.log.log.close().map_err(|cause| cause.to_string())
+        self.log.close().map_err(|cause| cause.to_string())
     }
 }

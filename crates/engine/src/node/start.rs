@@ -14,11 +14,11 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, Term};
+use freshet_base::{Stamp, Term, Watermark};
 use freshet_cluster::{
     take_over::{Candidacy, LogState, Plan},
     term::{TermHistory, may_come_back},
@@ -26,12 +26,11 @@ use freshet_cluster::{
 use freshet_fabric::tcp::{ListenError, Listener};
 use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
-use freshet_replay::{Announce, Deleted, LogBytes, Replay, Restore};
+use freshet_replay::{Announce, Deleted, Replay, Restore};
 use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint, call},
     restart::{Threshold, who_reigns},
-    standby::{Standby, StandbyConfig, Starting},
     takeover::{PromoteError as TakeOverError, PromoteOptions},
     terms::BeginError,
     wire::{Hello, Peer, Purpose, Refusal},
@@ -41,20 +40,19 @@ use freshet_txn::{Core, Messages, Snapshots};
 use thiserror::Error;
 
 use super::{
-    Composition, Node, PromoteError, ReplayMode, Role, Shipping,
-    adapters::{LiveReplay, ReceivedLog},
+    Composition, Node, PromoteError, ReplayMode, Role,
     checkpoint::{self, Checkpointing},
     config::{Apply, NodeConfig, SettingError},
     ground::{BufferInUse, Ground},
-    janitor::{Janitor, JanitorThread},
+    janitor::JanitorThread,
     join::CheckpointDoor,
-    reign::{Reign, Throne},
+    reign::{Reign, ThisNode},
     standby::Following,
 };
 use crate::{
     Database,
-    scheme::{self, command::CommandExecutor},
-    source::LogSource,
+    scheme::{self, OnStandby, Scheme, command::CommandExecutor},
+    source::VersionSource,
 };
 
 /// How long the primary may take to say which cluster it is of.
@@ -175,7 +173,7 @@ impl Node {
             };
             restored = Some(restart.run(&tell)?);
         }
-        let source = Arc::new(LogSource::default());
+        let source = Arc::new(VersionSource::default());
         let endpoint = Endpoint::open(ground.id, ground.credentials.clone(), &config.listen.to_string())?;
         let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
         let restart = restored.as_ref().map(|restored| restored.phases).unwrap_or_default();
@@ -187,14 +185,16 @@ impl Node {
             }
             None => (Arc::new(Catalog::new()), Vec::new(), None),
         };
-        let parts = Parts { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint };
+        let scheme = scheme::of(&config, executor);
+        let parts =
+            Parts { config, ground, catalog, participants, source, scheme, endpoint, address, end, torn, checkpoint };
         let (mut node, returning) = match course {
             Course::Follow(leader) => {
-                let node = parts.follow(leader, deleted, executor)?;
+                let node = parts.follow(leader, deleted)?;
                 node.look_around();
                 (node, None)
             }
-            Course::ComeBack => parts.come_back(deleted, executor, &tell)?,
+            Course::ComeBack => parts.come_back(deleted, &tell)?,
             Course::Reign => (parts.reign()?, None),
         };
         (node.restart, node.passed_over) = (restart, passed_over);
@@ -208,58 +208,67 @@ impl Node {
 }
 
 /// What both compositions are made of.
-struct Parts {
-    config: NodeConfig,
-    ground: Ground,
-    catalog: Arc<Catalog>,
-    participants: Arc<Participants>,
-    source: Arc<LogSource>,
+pub(crate) struct Parts {
+    pub config: NodeConfig,
+    pub ground: Ground,
+    pub catalog: Arc<Catalog>,
+    pub participants: Arc<Participants>,
+    pub source: Arc<VersionSource>,
+    scheme: Arc<dyn Scheme>,
     endpoint: Endpoint,
-    address: String,
-    end: Stamp,
+    pub address: String,
+    /// Where the log ends.
+    pub end: Stamp,
     torn: Option<freshet_log::Torn>,
-    checkpoint: Option<Manifest>,
+    pub checkpoint: Option<Manifest>,
 }
 
 impl Parts {
     fn reign(self) -> Result<Node, StartError> {
-        let Self { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint } = self;
+        let Self { config, ground, catalog, participants, source, end, .. } = &self;
         let state = ground.terms.get();
         let term = state.fence.highest().max(state.history.last_term()).next();
-        let succession = alone(&ground, end).succession(config.force_reign);
-        ground.terms.begin(term, ground.id, end, end)?;
-        let open = |persistence| Log::open(config.log_config(), persistence, end, term);
-        let log = Arc::new(open_log(&config, &ground, open)?);
+        let succession = alone(ground, *end).succession(config.force_reign);
+        ground.terms.begin(term, ground.id, *end, *end)?;
+        let open = |persistence| Log::open(config.log_config(), persistence, *end, term);
+        let log = Arc::new(open_log(config, ground, open)?);
         source.open(log.reader());
         let participant = participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
         // Nothing cuts the log any more: what it says was dropped, nobody will see.
         catalog.clear_dropped(&participant.pin_without_snapshot(), Stamp::MAX);
         drop(participant);
-        let visible = Arc::new(freshet_base::Watermark::new(end));
-        let core =
-            Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _, Arc::default());
-        let throne = Throne {
-            config: &config,
+        let core = self.core(Arc::new(Watermark::new(*end)), Arc::default());
+        let this = ThisNode {
+            config,
             node: ground.id,
             credentials: &ground.credentials,
             cluster: ground.cluster,
-            address: &address,
+            address: &self.address,
             terms: &ground.terms,
-            endpoint: &endpoint,
+            endpoint: &self.endpoint,
             core: &core,
-            source: &source,
-            peers: ground.known(&config),
+            source,
+            scheme: &*self.scheme,
+            peers: ground.known(config),
             // How far the others are is not noted anywhere.
             committed: Stamp::ZERO,
             succession,
         };
         let janitor = JanitorThread::start(Arc::default(), &core, None).map_err(StartError::System)?;
-        let reign = Reign::begin(&throne, log, term, end, janitor).map_err(StartError::System)?;
-        let shipping = Arc::new(Mutex::new(Some(Arc::clone(&reign.shipping))));
-        let composition = Composition::Primary(reign);
-        let replay = None;
-        Whole { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint, shipping }
-            .node()
+        let reign = Reign::begin(&this, log, term, *end, janitor).map_err(StartError::System)?;
+        self.node(core, None, Composition::Primary(reign))
+    }
+
+    /// Readers of a standby see nothing below this: without the log up to there, the checkpoint is
+    /// no state of the database.
+    pub(crate) fn floor(&self) -> Stamp {
+        self.checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end)
+    }
+
+    /// With the read view `visible`.
+    fn core(&self, visible: Arc<Watermark>, messages: Arc<Messages>) -> Arc<Core> {
+        let (participants, catalog) = (Arc::clone(&self.participants), Arc::clone(&self.catalog));
+        Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&self.source) as _, messages)
     }
 
     /// Reigns as soon as enough others are heard and none of them lives under another reign; until
@@ -269,7 +278,6 @@ impl Parts {
     fn come_back(
         mut self,
         deleted: Vec<Deleted>,
-        executor: Option<Arc<dyn CommandExecutor>>,
         tell: &impl Fn(Phase),
     ) -> Result<(Node, Option<Returning>), StartError> {
         let join = self.config.join.clone();
@@ -277,6 +285,7 @@ impl Parts {
             // What a standby's configuration may say beside is not meant for this.
             self.config =
                 NodeConfig { apply: Apply::Fresh, replay: ReplayMode::Pipelined, asynchronous: false, ..self.config };
+            self.scheme = scheme::of(&self.config, None);
         }
         let deadline = Instant::now() + Duration::from_secs(self.config.restart_timeout_s);
         let known: Vec<_> =
@@ -290,7 +299,7 @@ impl Parts {
             asks: join.is_some(),
             ..PromoteOptions::default()
         };
-        let node = self.follow(None, deleted, executor)?;
+        let node = self.follow(None, deleted)?;
         let Some(threshold) = node.stand_on_threshold() else {
             return Err(StartError::System("a node that has just started does not follow".into()));
         };
@@ -330,76 +339,74 @@ impl Parts {
     }
 
     /// Follows `leader`, or waits for a node that makes itself known.
-    fn follow(
-        self,
-        leader: Option<String>,
-        deleted: Vec<Deleted>,
-        executor: Option<Arc<dyn CommandExecutor>>,
-    ) -> Result<Node, StartError> {
-        let Self { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint } = self;
-        // Reigns that the log never reached are none of its history.
-        let state = ground.terms.get();
+    fn follow(self, leader: Option<String>, deleted: Vec<Deleted>) -> Result<Node, StartError> {
+        // Reigns that neither log nor checkpoint reached are none of its history.
+        let (terms, cluster) = (&self.ground.terms, self.ground.cluster);
+        let state = terms.get();
         if state.history != TermHistory::default() {
-            let adopted = ground.terms.adopt(ground.cluster, state.history.cut(end));
+            let adopted = terms.adopt(cluster, state.history.cut(self.end.max(self.floor())));
             adopted.map_err(|cause| StartError::System(cause.to_string()))?;
         }
-        let open = |persistence| Log::receive_with(&config.receive_config(), persistence, end);
-        let (log, receiver) = open_log(&config, &ground, open)?;
-        source.open(log.reader());
-        let bytes: Arc<dyn LogBytes> = Arc::clone(&source) as _;
-        // Without the log up to there, the checkpoint is no state of the database.
-        let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
-        let replaying = scheme::replaying(&config, executor)?;
-        let works_on = scheme::Ground { participants: Arc::clone(&participants), source: Arc::clone(&source), floor };
-        let redo = || replaying.redo(&works_on);
-        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor, &redo));
-        let janitor = Arc::new(Janitor::new(deleted));
-        let messages = Arc::new(Messages::starting(end));
-        let live = LiveReplay {
-            replay: Arc::clone(&replay),
-            janitor: Arc::clone(&janitor),
-            messages: Arc::clone(&messages),
-            end: AtomicU64::new(end.0),
-        };
-        let target = replaying.target(live).map_err(StartError::System)?;
-        let directory = ground.directory.as_ref().map(|directory| directory.path().to_owned());
-        let log = Arc::new(ReceivedLog::new(log, receiver, directory, config.log.buffer_bytes, floor));
-        let starting = Starting {
-            node: ground.id,
-            credentials: ground.credentials.clone(),
-            address: address.clone(),
-            leader,
-            replayed: end,
-            // Not known before the primary has said it: then readers see what is here.
-            global: Stamp::ZERO,
-            floor,
-        };
-        let standby_config = StandbyConfig {
-            replay: config.replay,
-            peers: ground.known(&config),
-            fabric: config.fabric.standby()?,
-            synchronous: !config.asynchronous,
-            relay: config.relay()?,
-            ..StandbyConfig::default()
-        };
-        let standby = Standby::start(starting, standby_config, Arc::clone(&log) as _, target, ground.terms.clone())
-            .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
-        let visible = Arc::clone(standby.visible());
-        source.limit_to(Arc::clone(&visible));
-        let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _, messages);
-        replaying.composed(&core, &source);
+        let OnStandby { standby, log, replay, janitor, messages } = self.scheme.on_standby(&self, leader, deleted)?;
+        let core = self.core(Arc::clone(standby.visible()), messages);
+        self.scheme.composed(&core, &self.source);
         let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(StartError::System)?;
-        endpoint.set_service(Some(standby.service()));
+        self.endpoint.set_service(Some(standby.service()));
         let composition = Composition::Standby(Following { standby, log, janitor });
-        let replay = Some(replay);
-        let shipping = Arc::default();
-        Whole { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint, shipping }
-            .node()
+        self.node(core, Some(replay), composition)
+    }
+
+    /// What a node of either kind is in the end.
+    fn node(self, core: Arc<Core>, replay: Option<Arc<Replay>>, composition: Composition) -> Result<Node, StartError> {
+        let Self { config, ground, source, scheme, endpoint, address, torn, checkpoint, .. } = self;
+        let mut checkpointing = None;
+        let log = match &composition {
+            Composition::Primary(reign) => Some(&reign.log),
+            Composition::Standby(following) => Some(&following.log),
+            Composition::Failed | Composition::Stopped => None,
+        };
+        let (self_cluster, terms) = (ground.cluster, ground.terms.clone());
+        if let (Some(directory), Some(log)) = (&ground.directory, log) {
+            let ground = checkpoint::Ground {
+                settings: Mutex::new(config.checkpoint.clone()),
+                directory: directory.path().to_owned(),
+                devices: config.checkpoint_devices(),
+                cluster: ground.cluster,
+                core: Arc::clone(&core),
+                log: Arc::clone(log),
+            };
+            let started = Checkpointing::start(ground, checkpoint.as_ref()).map_err(StartError::System)?;
+            let door =
+                CheckpointDoor { checkpointing: Arc::clone(&started), cluster: self_cluster, terms: terms.clone() };
+            endpoint.set_checkpoints(Some(Arc::new(door)));
+            checkpointing = Some(started);
+        }
+        Ok(Node {
+            id: ground.id,
+            credentials: ground.credentials,
+            cluster: ground.cluster,
+            terms: ground.terms,
+            _directory: ground.directory,
+            config,
+            address,
+            database: Database { core },
+            source,
+            scheme,
+            replay,
+            endpoint,
+            composition: Mutex::new(composition),
+            torn,
+            passed_over: None,
+            checkpointing,
+            returning: Mutex::new(None),
+            restart: Default::default(),
+            started: Instant::now(),
+        })
     }
 }
 
 /// Opens the log. Before anything is in it, the ground knows where it may be.
-fn open_log<T>(
+pub(crate) fn open_log<T>(
     config: &NodeConfig,
     ground: &Ground,
     open: impl FnOnce(Persistence) -> Result<T, LogOpenError>,
@@ -478,89 +485,6 @@ impl Returning {
         let thread = spawned.map_err(|cause| StartError::System(format!("cannot start a thread: {cause}")))?;
         *node.returning.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())
-    }
-}
-
-/// What a node of either kind is in the end.
-struct Whole {
-    config: NodeConfig,
-    ground: Ground,
-    core: Arc<Core>,
-    source: Arc<LogSource>,
-    endpoint: Endpoint,
-    address: String,
-    torn: Option<freshet_log::Torn>,
-    replay: Option<Arc<Replay>>,
-    composition: Composition,
-    checkpoint: Option<Manifest>,
-    shipping: Shipping,
-}
-
-impl Whole {
-    fn node(self) -> Result<Node, StartError> {
-        let Self { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint, shipping } =
-            self;
-        let mut checkpointing = None;
-        let relayed: Option<Relayed> = match &composition {
-            Composition::Standby(following) => Some(Box::new(following.standby.needed())),
-            _ => None,
-        };
-        let (self_cluster, terms) = (ground.cluster, ground.terms.clone());
-        if let (Some(directory), Some(store)) = (&ground.directory, &ground.store) {
-            let ground = checkpoint::Ground {
-                settings: Mutex::new(config.checkpoint.clone()),
-                directory: directory.path().to_owned(),
-                devices: config.checkpoint_devices(),
-                cluster: ground.cluster,
-                core: Arc::clone(&core),
-                store: store.clone(),
-                unneeded: Box::new(unneeded(Arc::clone(&shipping), relayed)),
-            };
-            let started = Checkpointing::start(ground, checkpoint.as_ref()).map_err(StartError::System)?;
-            let door =
-                CheckpointDoor { checkpointing: Arc::clone(&started), cluster: self_cluster, terms: terms.clone() };
-            endpoint.set_checkpoints(Some(Arc::new(door)));
-            checkpointing = Some(started);
-        }
-        Ok(Node {
-            id: ground.id,
-            credentials: ground.credentials,
-            cluster: ground.cluster,
-            terms: ground.terms,
-            _directory: ground.directory,
-            config,
-            address,
-            database: Database { core },
-            source,
-            replay,
-            endpoint,
-            composition: Mutex::new(composition),
-            torn,
-            passed_over: None,
-            checkpointing,
-            shipping,
-            returning: Mutex::new(None),
-            restart: Default::default(),
-            started: Instant::now(),
-        })
-    }
-}
-
-/// How far those who follow a relay have got the log.
-type Relayed = Box<dyn Fn() -> Stamp + Send + Sync>;
-
-/// How far the connected standbys and observers of a primary, or a relay, have got the log; nobody
-/// else needs any.
-fn unneeded(shipping: Shipping, relayed: Option<Relayed>) -> impl Fn() -> Stamp {
-    move || {
-        let shipping = shipping.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(status) = shipping.map(|shipping| shipping.status()) else {
-            return relayed.as_ref().map_or(Stamp::MAX, |needed| needed());
-        };
-        let standbys = status.standbys.iter().filter(|standby| standby.connected);
-        let standbys = standbys.map(|standby| standby.acked.min(standby.shipped));
-        let observers = status.observers.iter().map(|observer| observer.acked.min(observer.shipped));
-        standbys.chain(observers).min().unwrap_or(Stamp::MAX)
     }
 }
 

@@ -18,20 +18,22 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
-        mpsc::{Receiver, Sender, channel},
     },
-    thread::JoinHandle,
+    thread,
 };
 
-use freshet_base::{Rid, Stamp, cpu::Meter};
-use freshet_log::{Block, RecordRef};
+use freshet_base::{Rid, Stamp};
+use freshet_log::{Block, Log, PlacedRecord};
 use freshet_replay::{Announce, Redo, ReplayError as RedoError};
-use freshet_replication::standby::{PersistShare, ReplayError, ReplayTarget};
+use freshet_replication::standby::{ReplayError, ReplayTarget};
 use freshet_storage::{Content, Guard};
 use freshet_txn::{Core, ProcedureError, RETRIES, Transaction, Worker};
 
-use super::{Ground, Replaying};
-use crate::{node::LiveReplay, source::LogSource};
+use super::log::{Ground, Replaying};
+use crate::{
+    node::{LiveReplay, StartError},
+    source::VersionSource,
+};
 
 /// Executes stored procedures again, for a standby with [`Apply::Command`](crate::Apply::Command).
 pub trait CommandExecutor: Send + Sync {
@@ -97,7 +99,7 @@ struct Collect {
 }
 
 impl Redo for Collect {
-    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> Result<bool, RedoError> {
+    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: &PlacedRecord<'_>) -> Result<bool, RedoError> {
         // Relaxed: it is looked at when all threads are through.
         if self.found.last_record.load(Relaxed) < record.address.0 {
             self.found.last_record.fetch_max(record.address.0, Relaxed);
@@ -119,29 +121,38 @@ impl Redo for Collect {
 /// Replay executes commands.
 pub(super) struct Commands {
     threads: usize,
-    executor: Arc<dyn CommandExecutor>,
+    /// Not needed by a node that never follows.
+    executor: Option<Arc<dyn CommandExecutor>>,
     found: Arc<Found>,
     /// Comes when the node is composed; commands wait for it.
     core: Arc<OnceLock<Arc<Core>>>,
 }
 
 impl Commands {
-    pub fn new(threads: usize, executor: Arc<dyn CommandExecutor>) -> Self {
-        Self { threads, executor, found: Arc::default(), core: Arc::default() }
+    pub fn new(threads: usize, executor: Option<Arc<dyn CommandExecutor>>) -> Self {
+        Self { threads: threads.max(1), executor, found: Arc::default(), core: Arc::default() }
     }
 }
 
 impl Replaying for Commands {
-    fn redo(&self, _: &Ground) -> Box<dyn Redo> {
+    fn redo(&self, _: &Ground<'_>) -> Box<dyn Redo> {
         Box::new(Collect { announce: Announce, found: Arc::clone(&self.found) })
     }
 
-    fn target(&self, live: LiveReplay) -> Result<Arc<dyn ReplayTarget>, String> {
-        let executors = Executors::start(self.threads, &self.executor, &self.core, live.replay.meter())?;
-        Ok(Arc::new(Executing { live, found: Arc::clone(&self.found), first: OnceLock::new(), executors }))
+    fn target(&self, live: LiveReplay) -> Result<Arc<dyn ReplayTarget>, StartError> {
+        let lacks = || StartError::Config("apply = \"command\": no executor of commands was given".into());
+        Ok(Arc::new(Executing {
+            live,
+            threads: self.threads,
+            executor: self.executor.clone().ok_or_else(lacks)?,
+            found: Arc::clone(&self.found),
+            core: Arc::clone(&self.core),
+            first: OnceLock::new(),
+            workers: Mutex::default(),
+        }))
     }
 
-    fn composed(&self, core: &Arc<Core>, source: &LogSource) {
+    fn composed(&self, core: &Arc<Core>, source: &VersionSource) {
         // Those who execute make versions beyond the read view; they are not taken back anyway.
         source.unlimited();
         let _ = self.core.set(Arc::clone(core));
@@ -151,30 +162,52 @@ impl Replaying for Commands {
 /// Replays, and then executes.
 struct Executing {
     live: LiveReplay,
+    threads: usize,
+    executor: Arc<dyn CommandExecutor>,
     found: Arc<Found>,
+    core: Arc<OnceLock<Arc<Core>>>,
     /// The first command there was.
     first: OnceLock<Stamp>,
-    executors: Executors,
+    /// One for each thread, made when they are needed.
+    workers: Mutex<Vec<Worker>>,
 }
+
+type Outcome = Result<(), ReplayError>;
 
 impl ReplayTarget for Executing {
     fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Outcome {
         self.live.replay(from, to, partition_ends)?;
         let mut commands = std::mem::take(&mut *self.found.commands());
         commands.sort_unstable_by_key(|command| command.stamp);
-        if let Some(command) = commands.first() {
-            let _ = self.first.set(command.stamp);
+        let Some(last) = commands.last() else { return self.check_order() };
+        let at = last.stamp;
+        let _ = self.first.set(commands[0].stamp);
+        self.check_order()?;
+        let mut shares: Vec<Vec<Command>> = (0..self.threads).map(|_| Vec::new()).collect();
+        for command in commands {
+            shares[(command.partition % self.threads as u64) as usize].push(command);
         }
-        let last = Stamp(self.found.last_record.load(Relaxed));
-        if self.first.get().is_some_and(|first| last > *first) {
-            let why = "the log holds records behind commands, which cannot be executed again beside one another";
-            return Err(ReplayError { at: last, why: why.into() });
+        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        while workers.len() < self.threads {
+            workers.push(Worker::new(self.core.wait()).map_err(|cause| failed(at, &cause))?);
         }
-        self.executors.execute(commands)
+        let run = |worker: &mut Worker, share: Vec<Command>| {
+            let mut stint = self.live.replay.meter().begin();
+            let outcome = share.iter().try_for_each(|command| self.execute(worker, command));
+            stint.note();
+            outcome
+        };
+        thread::scope(|scope| {
+            let run = &run;
+            let threads = workers.iter_mut().zip(shares).map(|(worker, share)| scope.spawn(move || run(worker, share)));
+            let threads: Vec<_> = threads.collect();
+            let ended = |_| Err(failed(at, &"a thread has panicked"));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).fold(Ok(()), Result::and)
+        })
     }
 
-    fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], share: &PersistShare) -> Outcome {
-        self.live.persist(from, to, ends, share)
+    fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], log: &Arc<Log>) {
+        self.live.persist(from, to, ends, log);
     }
 
     fn cut(&self, at: Stamp) -> Outcome {
@@ -186,116 +219,38 @@ impl ReplayTarget for Executing {
     }
 }
 
-type Outcome = Result<(), ReplayError>;
-
-struct Thread {
-    jobs: Option<Sender<Vec<Command>>>,
-    outcomes: Mutex<Receiver<Outcome>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// The threads that execute commands.
-struct Executors {
-    threads: Vec<Thread>,
-}
-
-impl Executors {
-    fn start(
-        count: usize,
-        executor: &Arc<dyn CommandExecutor>,
-        core: &Arc<OnceLock<Arc<Core>>>,
-        meter: &Arc<Meter>,
-    ) -> Result<Self, String> {
-        let thread = |number: usize| {
-            let (jobs, inbox) = channel();
-            let (outbox, outcomes) = channel();
-            let (executor, core, meter) = (Arc::clone(executor), Arc::clone(core), Arc::clone(meter));
-            let thread = std::thread::Builder::new()
-                .name(format!("execute-{number}"))
-                .spawn(move || run(&*executor, &core, &meter, inbox, &outbox))
-                .map_err(|cause| format!("cannot start a thread: {cause}"))?;
-            Ok(Thread { jobs: Some(jobs), outcomes: Mutex::new(outcomes), thread: Some(thread) })
-        };
-        Ok(Self { threads: (0..count.max(1)).map(thread).collect::<Result<_, String>>()? })
-    }
-
-    /// Executes commands, which are in the order of their stamps; returns when all are done.
-    pub fn execute(&self, commands: Vec<Command>) -> Outcome {
-        let Some(at) = commands.first().map(|command| command.stamp) else { return Ok(()) };
-        let mut shares: Vec<Vec<Command>> = self.threads.iter().map(|_| Vec::new()).collect();
-        let count = shares.len() as u64;
-        for command in commands {
-            shares[(command.partition % count) as usize].push(command);
-        }
-        let ended = || ReplayError { at, why: "a thread that executes commands has ended".into() };
-        for (thread, share) in self.threads.iter().zip(shares) {
-            thread.jobs.as_ref().ok_or_else(ended)?.send(share).map_err(|_| ended())?;
-        }
-        let outcome = |thread: &Thread| {
-            thread.outcomes.lock().unwrap_or_else(PoisonError::into_inner).recv().unwrap_or_else(|_| Err(ended()))
-        };
-        // All are waited for, whatever becomes of the first.
-        let outcomes: Vec<Outcome> = self.threads.iter().map(outcome).collect();
-        outcomes.into_iter().collect()
-    }
-}
-
-impl Drop for Executors {
-    fn drop(&mut self) {
-        for thread in &mut self.threads {
-            thread.jobs = None;
-            if let Some(thread) = thread.thread.take() {
-                // A panic there was reported already.
-                let _ = thread.join();
-            }
-        }
-    }
-}
-
-fn run(
-    executor: &dyn CommandExecutor,
-    core: &OnceLock<Arc<Core>>,
-    meter: &Meter,
-    inbox: Receiver<Vec<Command>>,
-    outbox: &Sender<Outcome>,
-) {
-    let mut worker: Option<Worker> = None;
-    let mut stint = meter.begin();
-    for commands in inbox {
-        let outcome = commands.iter().try_for_each(|command| {
-            if worker.is_none() {
-                let made = Worker::new(core.wait());
-                worker = Some(made.map_err(|cause| failed(command.stamp, &cause))?);
-            }
-            worker.as_ref().map_or(Ok(()), |worker| execute(executor, worker, command))
-        });
-        stint.note();
-        if outbox.send(outcome).is_err() {
-            break;
-        }
-    }
-}
-
 fn failed(at: Stamp, cause: &dyn std::fmt::Display) -> ReplayError {
     ReplayError { at, why: format!("a command cannot be executed again: {cause}") }
 }
 
-fn execute(executor: &dyn CommandExecutor, worker: &Worker, command: &Command) -> Outcome {
-    let mut tries = 0;
-    loop {
-        let transaction = worker.begin_again(command.stamp);
-        match executor.execute(&transaction, command.procedure, &command.inputs) {
-            Ok(()) => {
-                transaction.commit_again(command.length);
-                return Ok(());
-            }
-            Err(cause) => {
-                transaction.roll_back();
-                tries += 1;
-                if !cause.is_retryable() || tries == RETRIES {
-                    return Err(failed(command.stamp, &cause));
+impl Executing {
+    /// Fails when there are records behind commands.
+    fn check_order(&self) -> Outcome {
+        let last = Stamp(self.found.last_record.load(Relaxed));
+        if self.first.get().is_none_or(|first| last < *first) {
+            return Ok(());
+        }
+        let why = "the log holds records behind commands, which cannot be executed again beside one another";
+        Err(ReplayError { at: last, why: why.into() })
+    }
+
+    fn execute(&self, worker: &Worker, command: &Command) -> Outcome {
+        let mut tries = 0;
+        loop {
+            let transaction = worker.begin_again(command.stamp);
+            match self.executor.execute(&transaction, command.procedure, &command.inputs) {
+                Ok(()) => {
+                    transaction.commit_again(command.length);
+                    return Ok(());
                 }
-                std::thread::yield_now();
+                Err(cause) => {
+                    transaction.roll_back();
+                    tries += 1;
+                    if !cause.is_retryable() || tries == RETRIES {
+                        return Err(failed(command.stamp, &cause));
+                    }
+                    thread::yield_now();
+                }
             }
         }
     }

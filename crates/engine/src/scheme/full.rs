@@ -4,26 +4,28 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use freshet_base::{Fid, Rid, Stamp};
-use freshet_log::RecordRef;
+use freshet_log::PlacedRecord;
 use freshet_replay::{Records, Redo, ReplayError};
 use freshet_storage::{Catalog, Content, Guard, Instantiated, Owners, Participants, ReadContext};
 
-use super::{Ground, Replaying};
-use crate::source::LogSource;
+use super::log::{Ground, Replaying};
+use crate::source::VersionSource;
 
 /// Replay makes versions.
 pub(super) struct Full;
 
 impl Replaying for Full {
-    fn redo(&self, ground: &Ground) -> Box<dyn Redo> {
+    fn redo(&self, ground: &Ground<'_>) -> Box<dyn Redo> {
         Box::new(Instantiate {
-            participants: Arc::clone(&ground.participants),
-            source: Arc::clone(&ground.source),
+            participants: Arc::clone(ground.participants),
+            source: Arc::clone(ground.source),
+            records: ground.records.clone(),
             floor: ground.floor,
             owners: Owners::new(0),
             superseded: VecDeque::new(),
             visible: Stamp::ZERO,
             horizon: Stamp::ZERO,
+            row: Vec::new(),
         })
     }
 }
@@ -31,7 +33,8 @@ impl Replaying for Full {
 /// One thread's share.
 struct Instantiate {
     participants: Arc<Participants>,
-    source: Arc<LogSource>,
+    source: Arc<VersionSource>,
+    records: Records,
     /// Below this readers see nothing.
     floor: Stamp,
     /// Of nobody: nobody writes here.
@@ -43,6 +46,7 @@ struct Instantiate {
     /// what is replayed now.
     visible: Stamp,
     horizon: Stamp,
+    row: Vec<u8>,
 }
 
 impl Redo for Instantiate {
@@ -57,17 +61,17 @@ impl Redo for Instantiate {
         }
     }
 
-    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> Result<bool, ReplayError> {
-        let RecordRef { address, header, row } = record;
+    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: &PlacedRecord<'_>) -> Result<bool, ReplayError> {
+        let PlacedRecord { address, header, .. } = *record;
         let context = ReadContext {
             // What lies below the floor, the log may not hold any more.
             snapshot: self.visible.max(self.floor),
             me: None,
             owners: &self.owners,
-            source: &Records(&*self.source),
+            source: &self.records,
             horizon: self.horizon,
         };
-        let made = content.instantiate(guard, header.kind, header.rid, address, row, &context);
+        let made = content.instantiate(guard, header.kind, header.rid, address, record.row(&mut self.row), &context);
         match made.map_err(|cause| ReplayError::Read { at: address, cause: cause.to_string() })? {
             Instantiated::First | Instantiated::Known => {}
             Instantiated::Beside(stamp) => self.superseded.push_back((stamp, content.fid(), header.rid)),

@@ -10,12 +10,12 @@
 //!
 //! | field | moved by | means |
 //! |---|---|---|
-//! | `frontier` | `fetch_add` of workers (primary), `fetch_max` of the receiver (standby) | everything below was handed to somebody for writing |
+//! | `reserved` | `fetch_add` of workers (primary), `fetch_max` of the receiver (standby) | everything below was given to a writer |
 //! | `filled` | the group commit, or the receiver | everything below was written and may be read |
 //! | `released` | [`LogBuffer::release`] | everything below may be overwritten by the next lap |
 //! | `generation` | [`LogBuffer::cut`] | even: no cut under way; changes when what is above a stamp was taken back |
 //!
-//! `released <= filled <= frontier`; a cut takes `released` and `filled` back, the frontier stays.
+//! `released <= filled <= reserved`; a cut takes `released` and `filled` back, `reserved` stays.
 //!
 //! Writing. The range `[at, end)` is written once, by whom it was handed to, after it
 //! saw `end <= released + capacity`, and before `filled` covers it.
@@ -25,20 +25,24 @@
 //! passes it, and `released` is clamped to what every flusher said it is done with
 //! ([`Flusher::done`], which needs the flusher mutably, as the loan does).
 //!
+//! Replaying. What was received is read in place by those who replay it ([`LogBuffer::kept`]):
+//! `released` is clamped to `replayed`, too, which only they move, when they are done.
+//!
 //! Reading. Copy, fence A (acquire), then check that the range was not overwritten: the writer of
-//! the next lap at `x + capacity` moved `frontier` beyond `x + capacity` and saw `released > x`
+//! the next lap at `x + capacity` moved `reserved` beyond `x + capacity` and saw `released > x`
 //! before its fence W (release) and its stores. If the reader's copy saw one of those stores, W
 //! synchronises with A, and both values are visible to the check. So the copy is good when
-//! `released <= x` or `frontier <= x + capacity`.
+//! `released <= x` or `reserved <= x + capacity`.
 //!
 //! Remote writers. A standby's ring may be written by another process or a network card
-//! ([`crate::Log::grant`]). Such a writer knows no fences of ours, so the frontier moves up to
+//! ([`crate::Log::grant`]). Such a writer knows no fences of ours, so `reserved` moves up to
 //! where it may write *before* it is told so; whatever it stores comes after that message, in the
-//! order of the machine too: a store that a reader's copy saw was made after the frontier had
+//! order of the machine too: a store that a reader's copy saw was made after `reserved` had
 //! moved. It is the receiver who then says that a range is filled, when the writer has said that it
 //! is through. What is granted lies at most half the ring beyond what is filled, so that readers
 //! find the other half there.
 
+mod checksum;
 #[cfg(not(loom))]
 mod mapped;
 mod memory;
@@ -55,7 +59,6 @@ use crate::block::BLOCK_HEADER;
 #[cfg(not(loom))]
 pub(crate) use mapped::Mapped;
 pub(crate) use memory::Memory;
-pub use memory::RawPiece;
 pub use shared::RingMemory;
 pub(crate) use shared::copy_words;
 
@@ -76,13 +79,15 @@ pub enum RingRead {
 pub struct LogBuffer {
     memory: Memory,
     mask: u64,
-    frontier: CachePadded<AtomicU64>,
+    reserved: CachePadded<AtomicU64>,
     filled: CachePadded<AtomicU64>,
     generation: AtomicU64,
-    /// Below this the ring holds nothing, whatever the frontier says.
+    /// Below this the ring holds nothing, whatever `reserved` says.
     floor: AtomicU64,
     /// Where each flusher is: `released` never passes any of them.
     flushed: Box<[CachePadded<AtomicU64>]>,
+    /// Everything above waits for replay; no limit where nobody replays.
+    replayed: AtomicU64,
     released: Watermark,
 }
 
@@ -118,12 +123,13 @@ impl LogBuffer {
         let ring = Self {
             memory,
             mask: capacity as u64 - 1,
-            frontier: CachePadded::new(AtomicU64::new(start.0)),
+            reserved: CachePadded::new(AtomicU64::new(start.0)),
             filled: CachePadded::new(AtomicU64::new(start.0)),
             generation: AtomicU64::new(0),
             // Nothing below was ever in this ring.
             floor: AtomicU64::new(start.0),
             flushed: (0..flushers).map(|_| CachePadded::new(AtomicU64::new(start.0))).collect(),
+            replayed: AtomicU64::new(Stamp::MAX.0),
             released: Watermark::new(start),
         };
         (ring, (0..flushers).map(|stream| Flusher { stream, runs: Vec::new(), gathered: Vec::new() }).collect())
@@ -137,28 +143,28 @@ impl LogBuffer {
     /// Everything below was handed out for writing.
     #[inline]
     pub(crate) fn reserved(&self) -> &AtomicU64 {
-        &self.frontier
+        &self.reserved
     }
 
     /// Hands everything below `to` out for writing: the receiver's way.
     pub(crate) fn claim(&self, to: Stamp) {
         // AcqRel: like the workers' `fetch_add`; fence W follows before anything is written.
-        self.frontier.fetch_max(to.0, Ordering::AcqRel);
+        self.reserved.fetch_max(to.0, Ordering::AcqRel);
     }
 
     /// Everything below was handed out for writing.
     pub(crate) fn claimed(&self) -> Stamp {
-        Stamp(self.frontier.load(Ordering::Acquire))
+        Stamp(self.reserved.load(Ordering::Acquire))
     }
 
-    /// Sets the frontier back to `at`, where workers go on: some of what was claimed above never
+    /// Sets `reserved` back to `at`, where workers go on: some of what was claimed above never
     /// came. What that may have overwritten counts as overwritten for good. Nobody writes
     /// in the meantime.
     pub(crate) fn restart(&self, at: Stamp) {
-        let reached = self.frontier.load(Ordering::Acquire);
+        let reached = self.reserved.load(Ordering::Acquire);
         self.floor.fetch_max(reached.saturating_sub(self.capacity()), Ordering::AcqRel);
         // Release: pairs with the acquire in `read`.
-        self.frontier.store(at.0, Ordering::Release);
+        self.reserved.store(at.0, Ordering::Release);
     }
 
     /// Everything below is written and may be read. Acquire: pairs with the release in
@@ -189,13 +195,32 @@ impl LogBuffer {
         self.filled.fetch_max(to.0, Ordering::Release);
     }
 
-    /// Lets the next lap overwrite everything below `to`, and below what every flusher is done
-    /// with.
+    /// Lets the next lap overwrite everything below `to`, and below what every flusher, and those
+    /// who replay, are done with.
     pub(crate) fn release(&self, to: Stamp) {
-        // Acquire: pairs with the release in `Flusher::done`, so the flushers' reads come before
-        // the overwriting.
+        // Acquire: pairs with the releases in `Flusher::done` and `note_replayed`, so their reads
+        // come before the overwriting.
+        let replayed = self.replayed.load(Ordering::Acquire);
         let flushed = self.flushed.iter().map(|flushed| flushed.load(Ordering::Acquire));
-        self.released.advance(Stamp(flushed.fold(to.0, u64::min)));
+        self.released.advance(Stamp(flushed.fold(to.0.min(replayed), u64::min)));
+    }
+
+    /// Those who replay begin at `at`, or nobody does at the largest stamp. Nobody releases
+    /// meanwhile.
+    pub(crate) fn replay_from(&self, at: Stamp) {
+        self.replayed.store(at.0, Ordering::SeqCst);
+    }
+
+    /// Those who replay are done with everything below `to`.
+    pub(crate) fn note_replayed(&self, to: Stamp) {
+        // Release half: pairs with the acquire in `release`.
+        self.replayed.fetch_max(to.0, Ordering::AcqRel);
+    }
+
+    /// Whether `[from, to)` is filled, and stays so until replay is done with it: for those who
+    /// replay, who alone move that.
+    pub(crate) fn kept(&self, from: Stamp, to: Stamp) -> bool {
+        self.replayed.load(Ordering::Acquire) <= from.0 && to <= self.filled()
     }
 
     #[inline]
@@ -212,7 +237,7 @@ impl LogBuffer {
         [(place, first), (0, length as usize - first)]
     }
 
-    /// Fence W of the module's protocol: the room that was seen and the frontier, before the
+    /// Fence W of the module's protocol: the room that was seen and `reserved`, before the
     /// stores. On the machines of today it is a promise to the compiler only.
     #[inline]
     fn before_writing(&self, end: u64) {
@@ -249,13 +274,6 @@ impl LogBuffer {
         }
     }
 
-    /// The memory of `[at, at + length)` for a writer outside; conditions as for
-    /// [`LogBuffer::write`].
-    pub(crate) fn raw(&self, at: Stamp, length: u64) -> [RawPiece; 2] {
-        self.before_writing(at.0 + length);
-        self.pieces(at, length).map(|(place, length)| self.memory.raw(place, length))
-    }
-
     /// Copies `[at, at + into.len())` out, if it was all filled and none of it overwritten
     /// in the meantime.
     pub fn read(&self, at: Stamp, into: &mut [u8]) -> RingRead {
@@ -278,11 +296,11 @@ impl LogBuffer {
         fence(Ordering::Acquire);
         // Relaxed: ordered by fence A.
         let same = self.generation.load(Ordering::Relaxed) == generation;
-        // Acquire: pairs with the release in `restart`; a frontier that was set back comes with its
+        // Acquire: pairs with the release in `restart`; `reserved` that was set back comes with its
         // floor.
-        let frontier = self.frontier.load(Ordering::Acquire);
+        let reserved = self.reserved.load(Ordering::Acquire);
         let floor = self.floor.load(Ordering::Relaxed);
-        let kept = at.0 >= floor && frontier <= at.0.saturating_add(self.capacity());
+        let kept = at.0 >= floor && reserved <= at.0.saturating_add(self.capacity());
         if same && (self.released.get() <= at || kept) { RingRead::Copied } else { RingRead::Overwritten }
     }
 
@@ -304,6 +322,12 @@ impl LogBuffer {
         }
     }
 
+    /// The checksum of what lies at `at`, as [`LogBuffer::own_bytes`] finds it; both are multiples
+    /// of eight.
+    pub(crate) fn own_checksum(&self, at: Stamp, length: u64) -> u32 {
+        self.pieces(at, length).iter().fold(0, |crc, (place, length)| self.memory.checksum(crc, *place, *length))
+    }
+
     /// The memory as others can map it, if they can.
     pub(crate) fn shared_memory(&self) -> Option<RingMemory> {
         self.memory.as_shared()
@@ -313,7 +337,7 @@ impl LogBuffer {
     /// above `at` is zero then. No thread of this process writes in the meantime.
     pub(crate) fn renew(&self, at: Stamp) -> std::io::Result<()> {
         let Some(memory) = self.shared_memory().filter(RingMemory::is_lent) else { return Ok(()) };
-        // What is not released yet stays, however far the frontier was before a cut.
+        // What is not released yet stays, however far `reserved` was before a cut.
         let kept = at.since(self.released().min(at)).min(self.capacity());
         let (first, beyond) =
             (self.place(at) as u64, self.claimed().since(at.min(self.claimed())).min(self.capacity() - kept));
@@ -346,7 +370,7 @@ impl LogBuffer {
     }
 
     /// Takes back everything at or above `at`: readers of it find [`RingRead::Beyond`] from now on,
-    /// also those who are copying. The frontier stays where it was, since what it once overwrote
+    /// also those who are copying. `reserved` stays where it was, since what it once overwrote
     /// does not come back.
     ///
     /// # Panics
@@ -357,6 +381,9 @@ impl LogBuffer {
         self.filled.fetch_min(at.0, Ordering::AcqRel);
         for flushed in &self.flushed {
             flushed.fetch_min(at.0, Ordering::AcqRel);
+        }
+        if self.replayed.load(Ordering::Acquire) != Stamp::MAX.0 {
+            self.replayed.fetch_min(at.0, Ordering::AcqRel);
         }
         // What comes in place of the cut bytes is not written out yet, so it may not be
         // overwritten.
@@ -396,7 +423,7 @@ mod tests {
     use super::*;
 
     fn put(ring: &LogBuffer, at: u64, bytes: &[u8]) {
-        ring.frontier.fetch_max(at + bytes.len() as u64, Ordering::SeqCst);
+        ring.reserved.fetch_max(at + bytes.len() as u64, Ordering::SeqCst);
         ring.write(Stamp(at), bytes);
         ring.fill_to(Stamp(at + bytes.len() as u64));
     }

@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use freshet_base::{private, sync::AtomicU64};
+use freshet_base::{private, sync::AtomicU64, words::Registered};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use super::mapped::Mapped;
@@ -112,26 +112,6 @@ impl RingMemory {
         Self(Inner::Persistent(Arc::clone(buffer)))
     }
 
-    /// Its words, from the ring's first byte on.
-    #[inline]
-    pub fn words(&self) -> &[AtomicU64] {
-        match &self.0 {
-            Inner::Shared(memory) => memory.words(),
-            Inner::Persistent(buffer) => buffer.words(),
-        }
-    }
-
-    /// The file in which it is, and at which offset in bytes, for others to map: from now on
-    /// another process may write there unseen, until the memory is
-    /// [renewed](crate::Receiver::renew). The descriptor's number stays the same then, and names
-    /// the new file.
-    pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
-        Some(match &self.0 {
-            Inner::Shared(memory) => (memory.mapped.lend(), 0),
-            Inner::Persistent(buffer) => (buffer.lend(), PersistentBuffer::RING as u64),
-        })
-    }
-
     /// Whether it is persistent memory, or stands for that.
     pub fn is_persistent(&self) -> bool {
         matches!(self.0, Inner::Persistent(_))
@@ -152,5 +132,26 @@ impl RingMemory {
             Inner::Shared(memory) => memory.renew(keep),
             Inner::Persistent(buffer) => buffer.renew(keep),
         }
+    }
+}
+
+impl Registered for RingMemory {
+    /// From the ring's first byte on.
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        match &self.0 {
+            Inner::Shared(memory) => memory.words(),
+            Inner::Persistent(buffer) => buffer.words(),
+        }
+    }
+
+    /// From now on another process may write there unseen, until the memory is
+    /// [renewed](crate::Receiver::renew). The descriptor's number stays the same then, and names
+    /// the new file.
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        Some(match &self.0 {
+            Inner::Shared(memory) => (memory.mapped.lend(), 0),
+            Inner::Persistent(buffer) => (buffer.lend(), PersistentBuffer::RING as u64),
+        })
     }
 }

@@ -11,6 +11,7 @@ use std::{
 use freshet_base::{ClusterId, Stamp, private};
 
 use crate::{
+    Log, LogFailure, ReceiveError,
     scan::{CHUNK, LogSource},
     segments::{
         StoreError,
@@ -48,6 +49,31 @@ pub fn save_tail(
     fs::rename(&unfinished, path).map_err(|error| failed("rename", error))?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| failed("sync", error))
+}
+
+impl Log {
+    /// Saves what was received from `from` on, which is about to be cut, to a file in `directory`
+    /// that can be inspected, durably, and returns its name; none when nothing was. Blocks until it
+    /// is persistent.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]; nothing may be cut then.
+    pub fn save_tail(&self, directory: &Path, from: Stamp) -> Result<Option<PathBuf>, ReceiveError> {
+        let to = self.received().get();
+        if from >= to {
+            return Ok(None);
+        }
+        self.wait_persisted(to, None)?;
+        // It is saved from the segments.
+        self.wait_stored(to).map_err(|_| self.failure().map_or(ReceiveError::Closed, ReceiveError::Failed))?;
+        let path = (0..)
+            .map(|number: u32| directory.join(format!("tail-{:020}-{number}.saved", from.0)))
+            .find(|path| !path.exists())
+            .expect("some number is free");
+        let cluster = self.store().config().cluster;
+        save_tail(&path, cluster, self.store(), from, to).map_err(LogFailure::from)?;
+        Ok(Some(path))
+    }
 }
 
 /// A file that [`save_tail`] wrote.

@@ -32,7 +32,7 @@ use crate::medium::MediumFile;
 /// How far one stream is durable, and where in it the others have to be compared with it after a
 /// crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
+pub struct Note {
     /// Everything below this position of the stream is durable.
     pub(crate) position: Stamp,
     /// All blocks of the stream with smaller stamps lie below `position`.
@@ -45,7 +45,7 @@ pub(crate) struct Note {
 
 impl Note {
     /// The note of a log with one stream.
-    pub(crate) const fn alone(to: Stamp) -> Self {
+    pub const fn alone(to: Stamp) -> Self {
         Self { position: to, bound: to, anchor: to, anchor_position: to }
     }
 

@@ -33,7 +33,7 @@ use crate::medium::{FileMedium, Medium, MediumFile, MemoryMedium};
 pub use error::StoreError;
 use header::{FileHeader, FileKind, HeaderError, SEGMENT_HEADER, USED};
 use mark::Mark;
-pub(crate) use mark::Note;
+pub use mark::Note;
 pub(crate) use persistent_epoch::{PersistentEpoch, PersistentEpochFile, look_at_epoch};
 pub use room::Lack;
 pub(crate) use room::is_out_of_descriptors;
@@ -395,17 +395,12 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// Notes that everything below `to` is durable, without a sync unless a segment became full.
+    /// Notes how far the stream is durable, without a sync unless a segment became full. An anchor
+    /// that was noted stays until there is a higher one.
     ///
     /// # Errors
     /// [`StoreError`] when it cannot be written; the store takes nothing more then.
-    pub fn note_durable(&self, to: Stamp) -> Result<(), StoreError> {
-        self.note(Note::alone(to))
-    }
-
-    /// The same for one stream of several. An anchor that was noted stays until there is a higher
-    /// one.
-    pub(crate) fn note(&self, note: Note) -> Result<(), StoreError> {
+    pub fn note(&self, note: Note) -> Result<(), StoreError> {
         self.check()?;
         let sync = std::mem::take(&mut lock(&self.shared.append).rotated);
         let change = |noted: Note| {

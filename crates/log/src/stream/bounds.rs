@@ -2,7 +2,7 @@
 //!
 //! # Access protocol
 //!
-//! `reserved` (the ring's frontier) is moved by `fetch_add` only. Each writer owns one slot and is
+//! `reserved` of the ring is moved by `fetch_add` only. Each writer owns one slot and is
 //! the only one who stores its `bound`; the group commit reads all of them.
 //!
 //! A bound is a promise: "nothing of mine below this is still to come". A writer

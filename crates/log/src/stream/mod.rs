@@ -92,8 +92,6 @@ pub(crate) struct Shared {
     stored: Watermark,
     /// Somebody waits until the store has everything below.
     wanted_stored: AtomicU64,
-    /// The ring keeps everything above for replay; no limit where nobody replays.
-    replayed: AtomicU64,
     sinks: Mutex<Sinks>,
     /// What the sinks have heard of; all there will ever be as long as no sink is attached.
     handed: AtomicU64,
@@ -112,7 +110,7 @@ impl Stream {
 }
 
 impl Shared {
-    fn new(core: Arc<Core>, flushers: Vec<Flusher>, start: Stamp, replayed: Stamp) -> Self {
+    fn new(core: Arc<Core>, flushers: Vec<Flusher>, start: Stamp) -> Self {
         let stream = |flusher| Stream { flusher: Mutex::new(flusher), done: AtomicU64::new(start.0) };
         Self {
             closing: AtomicBool::new(false),
@@ -122,7 +120,6 @@ impl Shared {
             received: Watermark::new(start),
             stored: Watermark::new(start),
             wanted_stored: AtomicU64::new(0),
-            replayed: AtomicU64::new(replayed.0),
             sinks: Mutex::new(Sinks::new(start)),
             handed: AtomicU64::new(u64::MAX),
             core,
@@ -154,47 +151,6 @@ impl Shared {
         }
     }
 
-    /// Everything below `to` is durable in all streams: tells it, as far as the kind of group
-    /// commit does.
-    fn tell(&self, kind: &dyn GroupCommit, to: Stamp) -> Result<(), LogFailure> {
-        let to = kind.tell(to)?;
-        if self.core.durable.get() < to {
-            self.core.durable.advance(to);
-            for seat in &self.sinks().seats {
-                seat.sink.durable(to);
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells the sinks what is filled, whatever stream it belongs to; the first to come does so for
-    /// all.
-    fn hand_out(&self, fill: &dyn Fill, ends: &mut Vec<Stamp>) {
-        let mut sinks = self.sinks();
-        let filled = self.core.buffer.filled();
-        let handed = sinks.handed;
-        if filled <= handed {
-            return;
-        }
-        if !sinks.seats.is_empty() {
-            fill.partition_ends(handed, filled, ends);
-            let mut transactions: Vec<Stamp> =
-                ends.iter().copied().filter(|end| fill.transaction_end(*end) == *end).collect();
-            let last = fill.transaction_end(filled);
-            if last > handed && transactions.last() != Some(&last) {
-                transactions.push(last);
-            }
-            let batch = Batch { from: handed, to: filled, partition_ends: ends, transaction_ends: &transactions };
-            for seat in &sinks.seats {
-                seat.sink.batch(&batch);
-            }
-            self.handed.store(filled.0, Ordering::Relaxed);
-        }
-        sinks.handed = filled;
-        drop(sinks);
-        fill.handed_out(filled.min(self.core.buffer.released()));
-    }
-
     /// What was handed to sinks at `at` and above is taken back.
     fn cut_sinks(&self, at: Stamp) {
         let mut sinks = self.sinks();
@@ -214,14 +170,14 @@ impl Shared {
         to.saturating_sub(self.handed.load(Ordering::Relaxed))
     }
 
-    /// Gives room back: what the streams' flushers and persistent memory are done with, what was
-    /// replayed where that counts, and, where they can read from nowhere else, what no sink needs.
+    /// Gives room back: what the streams' flushers, those who replay, and persistent memory are done
+    /// with, and, where they can read from nowhere else, what no sink needs.
     fn release_room(&self) {
-        // Acquire: pairs with the release half in `Log::note_replayed`, and with the sinks'
-        // `release`; the reads come before the room is given up.
-        let mut limit = self.core.pmem.free_until().0.min(self.replayed.load(Ordering::Acquire));
+        let mut limit = self.core.pmem.free_until().0;
         if self.core.store.is_none() {
             let sinks = self.sinks();
+            // Acquire: pairs with the sinks' `release`; their reads come before the room is given
+            // up.
             limit = sinks.seats.iter().map(|seat| seat.hold.load(Ordering::Acquire)).fold(limit, u64::min);
         }
         self.core.buffer.release(Stamp(limit));
@@ -269,7 +225,7 @@ impl Log {
     ) -> Result<Self, LogOpenError> {
         config.check()?;
         let (core, flushers) = Core::open(persistence.into(), config.capacity, None, start, start)?;
-        let log = Self::on(Arc::new(Shared::new(core, flushers, start, Stamp::MAX)), None);
+        let log = Self::on(Arc::new(Shared::new(core, flushers, start)), None);
         log.begin(config, start, term)?;
         Ok(log)
     }
@@ -278,7 +234,7 @@ impl Log {
     /// or copied. It counts as durable as far as stamps were taken.
     pub fn volatile(writers: usize, start: Stamp, term: Term) -> Self {
         let (core, flushers) = Core::of_memory(4096, start);
-        let log = Self::on(Arc::new(Shared::new(core, flushers, start, Stamp::MAX)), None);
+        let log = Self::on(Arc::new(Shared::new(core, flushers, start)), None);
         let workers = Workers::volatile(Arc::clone(&log.shared), writers, start, term);
         let _ = log.workers.set(Arc::new(workers));
         log
@@ -324,14 +280,16 @@ impl Log {
             // anything about it.
             store.stream(0).end_epochs()?;
         }
+        core.buffer.replay_from(start);
         let in_pmem = core.pmem.is_there();
-        let shared = Shared::new(core, flushers, start, start);
+        let shared = Shared::new(core, flushers, start);
         let kind: Arc<dyn GroupCommit> =
             if in_pmem { Arc::new(Destaging::received(config.capacity as u64)) } else { Arc::new(AtOnce) };
         let shared = Arc::new(shared);
         let received = Received::new(config, Arc::clone(&shared), kind, whole);
         let log = Self::on(shared, Some(Arc::clone(&received)));
-        log.start_threads(Arc::clone(&received) as _, in_pmem && !config.upon_replay)?;
+        let at_once = log.shared.core.pmem.is_at_once();
+        log.start_threads(Arc::clone(&received) as _, in_pmem && !received.upon_replay && !at_once)?;
         Ok((log, Receiver::new(received)))
     }
 
@@ -400,6 +358,11 @@ impl Log {
         self.shared.handed.store(from.0, Ordering::Relaxed);
         drop(sinks);
         SinkHandle { shared: Arc::clone(&self.shared), seat, from }
+    }
+
+    /// Below this, no sink needs the log any more.
+    pub fn needed_by_sinks(&self) -> Stamp {
+        self.shared.sinks().seats.iter().map(|seat| seat.sink.needed()).min().unwrap_or(Stamp::MAX)
     }
 
     /// Whether stamps are all that this log makes: nothing is copied, nothing is kept.
@@ -485,6 +448,12 @@ impl Log {
     /// When the log has no store.
     pub fn store(&self) -> &LogStore {
         self.shared.core.store.as_ref().expect("this log has a store")
+    }
+
+    /// Whether there is one. Without, sinks hold what they have yet to read
+    /// ([`SinkHandle::release`]).
+    pub fn has_store(&self) -> bool {
+        self.shared.core.store.is_some()
     }
 
     /// How many streams there are.
@@ -693,6 +662,18 @@ impl Log {
         end
     }
 
+    /// Blocks until what was received is persistent up to `to`; false when `deadline` passes first.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when it never will be.
+    pub fn wait_persisted(&self, to: Stamp, deadline: Option<Instant>) -> Result<bool, ReceiveError> {
+        match self.durable_mark().wait(to, deadline) {
+            Ok(_) => Ok(true),
+            Err(WaitError::Deadline) => Ok(false),
+            Err(WaitError::Closed) => Err(self.failure().map_or(ReceiveError::Closed, ReceiveError::Failed)),
+        }
+    }
+
     /// Whether those who replay persist too, by [`Log::persist_share`] and [`Log::note_persisted`],
     /// before they replay.
     pub fn persists_upon_replay(&self) -> bool {
@@ -720,14 +701,18 @@ impl Log {
 
     /// Says that replay is done with everything below `to`.
     pub fn note_replayed(&self, to: Stamp) {
-        // AcqRel: pairs with the acquire in `release_room`.
-        self.shared.replayed.fetch_max(to.0, Ordering::AcqRel);
+        self.shared.core.buffer.note_replayed(to);
         self.shared.release_room();
+    }
+
+    /// The ring's size in bytes.
+    pub fn capacity(&self) -> u64 {
+        self.shared.core.buffer.capacity()
     }
 
     /// Others may write up to here: the ring's size beyond what is both replayed and in the store.
     pub fn free_until(&self) -> Stamp {
-        self.shared.core.buffer.released().plus(self.shared.core.buffer.capacity())
+        self.shared.core.buffer.released().plus(self.capacity())
     }
 
     /// Lets somebody else write into the ring, and says up to where: as [`Log::free_until`], but at
@@ -774,7 +759,7 @@ impl Log {
         // What came and never counted must not continue what is written now.
         core.pmem.take_back(end, core.buffer.claimed());
         core.buffer.restart(end);
-        self.shared.replayed.store(Stamp::MAX.0, Ordering::SeqCst);
+        core.buffer.replay_from(Stamp::MAX);
         self.shared.release_room();
         self.shared.closing.store(false, Ordering::SeqCst);
         if let Some(store) = &core.store {

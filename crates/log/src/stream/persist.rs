@@ -26,12 +26,13 @@ use std::{
 use freshet_base::{Stamp, check};
 
 use super::{
-    Shared,
+    Batch, Shared,
     group_commit::{Found, GroupCommit},
 };
 use crate::{
     buffer::{Flusher, Run},
     core::LogFailure,
+    segments::Note,
     store::LogStore,
 };
 
@@ -198,38 +199,84 @@ impl Persist<'_> {
     }
 }
 
+/// What one flush has put into the store.
+struct Flushed {
+    bytes: u64,
+    /// The blocks of all streams are durable there below this, the end of one.
+    durable: Stamp,
+    /// What a restart is to find.
+    note: Option<Note>,
+}
+
 impl Shared {
+    /// Tells the sinks what is filled, whatever stream it belongs to; the first to come does so for
+    /// all.
+    pub(super) fn hand_out(&self, fill: &dyn Fill, ends: &mut Vec<Stamp>) {
+        let mut sinks = self.sinks();
+        let filled = self.core.buffer.filled();
+        let handed = sinks.handed;
+        if filled <= handed {
+            return;
+        }
+        if !sinks.seats.is_empty() {
+            fill.partition_ends(handed, filled, ends);
+            let mut transactions: Vec<Stamp> =
+                ends.iter().copied().filter(|end| fill.transaction_end(*end) == *end).collect();
+            let last = fill.transaction_end(filled);
+            if last > handed && transactions.last() != Some(&last) {
+                transactions.push(last);
+            }
+            let batch = Batch { from: handed, to: filled, partition_ends: ends, transaction_ends: &transactions };
+            for seat in &sinks.seats {
+                seat.sink.batch(&batch);
+            }
+            self.handed.store(filled.0, Ordering::Relaxed);
+        }
+        sinks.handed = filled;
+        drop(sinks);
+        fill.handed_out(filled.min(self.core.buffer.released()));
+    }
+
     /// Puts a stream's share of everything below `to` into the store, and tells what is durable
     /// then; without a store it is so at once. After an error nothing can be said.
     pub(super) fn flush(&self, fill: &dyn Fill, flusher: &mut Flusher, to: Stamp) -> Result<(), LogFailure> {
-        let done = &self.streams[flusher.stream()].done;
+        let stream = flusher.stream();
+        let done = &self.streams[stream].done;
         let from = Stamp(done.load(Ordering::SeqCst));
         if from >= to {
             return Ok(());
         }
         check(&[("durable", to), ("filled", self.core.buffer.filled()), ("reserved", fill.reserved())]);
-        let bytes = match &self.core.store {
+        let Flushed { bytes, durable, note } = match &self.core.store {
             None => {
                 flusher.done(&self.core.buffer, to);
-                self.note_durable(fill, to)?;
-                to.since(from)
+                Flushed { bytes: to.since(from), durable: to, note: None }
             }
             Some(store) if store.alone().is_some() => self.flush_alone(fill, store, flusher, (from, to))?,
-            Some(store) => self.flush_share(fill, store, flusher, to)?,
+            Some(store) => self.flush_share(store, flusher, to)?,
         };
+        // Durably, before the room is given back: a restart looks in persistent memory for what the
+        // store does not have.
+        self.core.pmem.stored(durable);
+        self.release_room();
+        self.tell(fill.kind(), durable)?;
+        self.stored.advance(durable);
+        if let (Some(store), Some(note)) = (&self.core.store, note) {
+            store.stream(stream).note(note)?;
+        }
         self.core.count_batch(bytes);
         done.store(to.0, Ordering::SeqCst);
         Ok(())
     }
 
-    /// The only stream's share is everything, and lies in one piece. Returns how many bytes it has.
+    /// The only stream's share is everything, and lies in one piece.
     fn flush_alone(
         &self,
         fill: &dyn Fill,
         store: &LogStore,
         flusher: &mut Flusher,
         (from, to): (Stamp, Stamp),
-    ) -> Result<u64, LogFailure> {
+    ) -> Result<Flushed, LogFailure> {
         let segments = store.stream(0);
         let mut at = from;
         while at < to {
@@ -241,24 +288,15 @@ impl Shared {
             self.sync(store, 0)?;
             at = end;
         }
-        // Not before: a piece may end within a block.
-        self.note_durable(fill, to)?;
-        // Where a restart begins to look for the log's end.
+        // A piece may end within a block; where a restart begins to look for the log's end is
+        // between transactions.
         let whole = fill.transaction_end(to);
-        if whole > segments.noted().bound {
-            segments.note_durable(whole)?;
-        }
-        Ok(to.since(from))
+        let note = (whole > segments.noted().bound).then(|| Note::alone(whole));
+        Ok(Flushed { bytes: to.since(from), durable: to, note })
     }
 
-    /// One stream of several: its blocks are gathered. Returns how many bytes they have.
-    fn flush_share(
-        &self,
-        fill: &dyn Fill,
-        store: &LogStore,
-        flusher: &mut Flusher,
-        to: Stamp,
-    ) -> Result<u64, LogFailure> {
+    /// One stream of several: its blocks are gathered.
+    fn flush_share(&self, store: &LogStore, flusher: &mut Flusher, to: Stamp) -> Result<Flushed, LogFailure> {
         let (core, stream) = (&self.core, flusher.stream());
         let segments = store.stream(stream);
         let (mut runs, mut gathered) = flusher.take_scratch();
@@ -300,12 +338,8 @@ impl Shared {
             self.sync(store, stream)?;
         }
         let (durable, note) = core.runs.durable(stream, segments.end(), bytes > 0);
-        self.note_durable(fill, durable)?;
-        if let Some(note) = note {
-            segments.note(note)?;
-        }
         flusher.give_scratch(runs, gathered);
-        Ok(bytes)
+        Ok(Flushed { bytes, durable, note })
     }
 
     fn sync(&self, store: &LogStore, stream: usize) -> Result<(), LogFailure> {
@@ -315,14 +349,16 @@ impl Shared {
         Ok(())
     }
 
-    /// All streams are durable in the store below `to`, the end of a block.
-    fn note_durable(&self, fill: &dyn Fill, to: Stamp) -> Result<(), LogFailure> {
-        // Durably, before the room is given back: a restart looks in persistent memory for what the
-        // store does not have.
-        self.core.pmem.stored(to);
-        self.release_room();
-        self.tell(fill.kind(), to)?;
-        self.stored.advance(to);
+    /// Everything below `to` is durable in all streams: tells it, as far as the kind of group
+    /// commit does.
+    pub(super) fn tell(&self, kind: &dyn GroupCommit, to: Stamp) -> Result<(), LogFailure> {
+        let to = kind.tell(to)?;
+        if self.core.durable.get() < to {
+            self.core.durable.advance(to);
+            for seat in &self.sinks().seats {
+                seat.sink.durable(to);
+            }
+        }
         Ok(())
     }
 

@@ -40,6 +40,13 @@ pub trait Sink: Send + Sync {
         let _ = to;
     }
 
+    /// Below this, the sink needs nothing of the log any more, be it in the ring or in the store;
+    /// [`SinkHandle::release`] is for a ring without one. Cheap. Called under the same rules as
+    /// [`Sink::batch`].
+    fn needed(&self) -> Stamp {
+        Stamp::MAX
+    }
+
     /// What was received at `at` and above is taken back, and other batches may follow from there.
     /// Called under the same rules as [`Sink::batch`].
     fn cut(&self, at: Stamp) {

@@ -1,8 +1,8 @@
 //! Ack: one thread per standby hears what is persistent there, from the status words that the
 //! standby writes here.
 
-use freshet_base::sync::{Arc, Ordering};
-use freshet_cluster::{commit_rule::Event, flow::FlowError};
+use freshet_base::sync::Arc;
+use freshet_cluster::flow::FlowError;
 use freshet_fabric::{
     channel::{Arrival, Receiver},
     tcp::ReceiveError,
@@ -47,20 +47,9 @@ fn hear<F: Feeder>(feeder: &F, shipper: &Shipper, receiver: &mut Receiver) -> Re
         None => Err(ReceiveError::Silent { peer: receiver.peer(), patience }.into()),
         Some(Arrival::Status) => {
             let ack = wire::ack_of_words(receiver.status());
-            shipper.visible.store(ack.visible.0, Ordering::Relaxed);
-            shipper.replayed.store(ack.replayed.0, Ordering::Relaxed);
-            let waited = {
-                let boundaries = feeder.feeds().boundaries();
-                let mut flow = shipper.flow();
-                // Before the room has grown: who waits for it sleeps.
-                let waited = flow.waits_for_credit(&boundaries);
-                flow.acked(ack.persisted, ack.may_send_until)?;
-                waited
-            };
-            if shipper.member && !shipper.ended() {
-                feeder.tell(Event::Acked { standby: shipper.node, persisted: ack.persisted });
-            }
-            if waited {
+            let acked = feeder.feeds().state().host.acked(shipper.id, &ack)?;
+            acked.event.into_iter().for_each(|event| feeder.tell(event));
+            if acked.wake {
                 shipper.bell.ring();
             }
             Ok(())

@@ -1,30 +1,14 @@
 //! Join: how one who may follow becomes one who is fed.
 
-use freshet_base::{
-    Stamp,
-    sync::{Arc, Ordering},
-};
-use freshet_cluster::{commit_rule::Event, flow::Flow, handshake::Agreed};
-use freshet_fabric::{FabricKind, Offer, OpenError, channel::Side, tcp::Connection};
+use freshet_base::sync::{Arc, Ordering};
+use freshet_cluster::{handshake::Agreed, host::Guest};
+use freshet_fabric::{FabricKind, OpenError, channel::Side, tcp::Connection};
 
 use super::{Feeder, Shipper, ack, ship};
 use crate::{
     endpoint::refuse,
-    wire::{self, Hello, Kind, Refusal, Reply, Welcome},
+    wire::{self, Hello, Join, Kind, Refusal, Reply, Welcome},
 };
-
-/// A standby that may join.
-pub(crate) struct Joining {
-    pub member: bool,
-    pub synchronous: bool,
-    pub appliance: bool,
-    pub offer: Offer,
-    /// It agrees to leave TLS.
-    pub bare: bool,
-    /// It has room up to there, which tells how far it has replayed.
-    pub replayed: Stamp,
-    pub agreed: Agreed,
-}
 
 /// A node that wants the log, or to speak for the cluster, is refused.
 pub(crate) fn tell_refused(hello: &Hello, refusal: &Refusal) {
@@ -32,8 +16,8 @@ pub(crate) fn tell_refused(hello: &Hello, refusal: &Refusal) {
 }
 
 /// Counts the standby, welcomes it, and starts its two threads.
-pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, joining: Joining, mut connection: Connection) {
-    let Joining { member, synchronous, appliance, offer, bare, replayed, agreed } = joining;
+pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agreed: Agreed, mut connection: Connection) {
+    let Join { member, synchronous, appliance, ref offer, .. } = *join;
     let feeds = feeder.feeds();
     if let Err(error) = connection.set_patience(Some(feeds.config.patience)) {
         return refuse(connection, Refusal::Failed(error.to_string()));
@@ -44,24 +28,22 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, joining: Joining, 
         let why = OpenError::OtherFabric { ours: fabric.kind, theirs: offer.kind() };
         return refuse(connection, Refusal::Failed(why.to_string()));
     }
-    let bare = bare && fabric.config.bare && offer.kind() == FabricKind::Tcp;
+    let bare = join.bare && fabric.config.bare && offer.kind() == FabricKind::Tcp;
     let side = match Side::new(offer.kind(), fabric.config.clone(), None) {
         Ok(side) => side,
         Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
     };
-    let now = feeds.clock.now();
-    // No room before the standby has said so: it may have to cut its log first, and what is written
-    // there is in its memory at once.
-    let flow = Flow::new(feeds.config.flow, agreed.welcome.cut_at, agreed.welcome.cut_at, now);
-    let shipper = Arc::new(Shipper::new(hello.node, member, appliance, flow, closer));
-    let joined = Event::Joined { standby: hello.node, persisted: agreed.persisted, synchronous };
-    if let Err(refusal) = feeder.came(&shipper, &hello.address, joined) {
+    let id = feeds.ids.fetch_add(1, Ordering::SeqCst);
+    let (node, from, persisted) = (hello.node, agreed.welcome.cut_at, agreed.persisted);
+    let shipper = Arc::new(Shipper::new(id, node, member, closer));
+    // It has room up to there, which tells how far it has replayed.
+    let replayed = join.log.may_send_until;
+    let guest = Guest { node, member, synchronous, appliance, from, persisted, replayed };
+    if let Err(refusal) = feeder.came(&shipper, guest, &hello.address) {
         tell_refused(hello, &refusal);
         return refuse(connection, refusal);
     }
     feeder.met(hello.node, &hello.address);
-    shipper.replayed.store(replayed.min(agreed.welcome.cut_at).0, Ordering::Relaxed);
-    let cut_at = agreed.welcome.cut_at;
     // The standby is counted before it is told so.
     let welcome = Welcome { log: agreed.welcome, offer: Some(side.offer().clone()), bare };
     let welcome = wire::encode_first(&Reply::Welcome(welcome));
@@ -71,16 +53,16 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, joining: Joining, 
     if bare {
         connection = connection.bare();
     }
-    let (sender, receiver) = match side.connect(&offer, connection, fabric.limit.clone(), feeds.config.patience) {
+    let (sender, receiver) = match side.connect(offer, connection, fabric.limit.clone(), feeds.config.patience) {
         Ok(halves) => halves,
         Err(error) => return feeder.lost(&shipper, error.to_string()),
     };
-    shipper.begin(sender);
+    shipper.begin(sender, feeds);
     tracing::info!(
         standby = %hello.node,
         address = hello.address,
         term = feeds.term.0,
-        stamp = cut_at.0,
+        stamp = from.0,
         member,
         synchronous,
         "a standby is connected"
@@ -93,8 +75,5 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, joining: Joining, 
         .and_then(|()| feeds.spawn(format!("ack-{short:04x}"), move || ack::run(&hearing, &acks, receiver)));
     if let Err(error) = spawned {
         feeder.lost(&shipper, error.to_string());
-    }
-    if feeds.stopping() {
-        shipper.end();
     }
 }

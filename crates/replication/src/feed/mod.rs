@@ -1,9 +1,9 @@
 //! Feed: what a primary does for its standbys, and a relay for those below it: lets them join,
 //! ships the log to them, and hears what they hold.
 //!
-//! Threads: one `ship` and one `ack` per standby. Who feeds is a [`Feeder`]: it has the log, says
-//! what is globally persistent, and hears what becomes of its standbys; [`Feeds`] is what all of
-//! them need.
+//! [`Host`] decides; here are the connections and the threads, one `ship` and one `ack` per standby.
+//! Who feeds is a [`Feeder`]: it has the log, and hears what becomes of its standbys; [`Feeds`] is
+//! what all of them need.
 
 mod ack;
 mod join;
@@ -18,25 +18,26 @@ use std::{
 
 use freshet_base::{
     NodeId, Stamp, Term,
-    sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering},
+    sync::{Arc, AtomicU64, AtomicUsize, Mutex, MutexGuard},
 };
 use freshet_cluster::{
-    Moment,
     commit_rule::{Event, Member, Place},
-    flow::{Boundaries, FlowConfig},
+    flow::FlowConfig,
+    handshake::Sender,
+    host::{FeedId, Guest, Host},
 };
 use freshet_fabric::cpu::Meter;
+use freshet_log::{Batch, ReadError};
 
 pub(crate) use self::{
-    join::{Joining, join, tell_refused},
+    join::{join, tell_refused},
     ship::Shipper,
 };
 use crate::{
     clock::Clock,
-    log_access::LogReadError,
     primary::PrimaryFabric,
     status::{ObserverStatus, StandbyStatus},
-    wire::{Peer, Peers, Refusal},
+    wire::{Peers, Refusal},
 };
 
 /// How standbys are fed.
@@ -59,23 +60,7 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     fn feeds(&self) -> &Feeds;
 
     /// Fills `into` with the log from `at` on.
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError>;
-
-    /// The globally persistent stamp that standbys are told.
-    fn global(&self) -> Stamp;
-
-    /// How far the primary's log reaches, and when, by the primary's clock, that was so.
-    fn newest(&self) -> (Stamp, Moment);
-
-    /// When the batch was handed over in which the log goes on at `from`, if that is known.
-    fn handed_over(&self, from: Stamp) -> Option<Moment>;
-
-    /// The end of the newest block in the log that standbys have to take note of before they
-    /// acknowledge it; the largest stamp while that is not known. Before a standby has said that it
-    /// holds that block, nothing that was only read back counts.
-    fn noted_by_standbys(&self) -> Stamp {
-        Stamp::ZERO
-    }
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError>;
 
     /// A member joined, acknowledged, or left.
     fn tell(&self, event: Event);
@@ -92,89 +77,97 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     /// Everyone in the cluster.
     fn peers_message(&self) -> Peers;
 
-    /// A connection ended; `why` is kept for `status`.
-    fn lost(&self, shipper: &Arc<Shipper>, why: String) {
-        let feeds = self.feeds();
-        // Before the other thread is ended: its end has no reason of its own.
-        if let Some(why) = shipper.first_reason(why) {
-            if !feeds.stopping() {
-                let (standby, member) = (shipper.node, shipper.member);
-                tracing::warn!(%standby, member, term = feeds.term.0, cause = why, "the connection to a standby is lost");
-            }
-            feeds.losses.lock().expect("no code panics under this mutex").insert(shipper.node, why);
-        }
-        shipper.end();
-        let _order = feeds.comings.lock().expect("no code panics under this mutex");
-        let is_last = {
-            let mut shippers = feeds.shippers();
-            // A newer connection may have taken its place.
-            let is_last = shippers.get(&shipper.node).is_some_and(|current| Arc::ptr_eq(current, shipper));
-            if is_last {
-                shippers.remove(&shipper.node);
-            }
-            is_last
-        };
-        if is_last && shipper.member {
-            self.tell(Event::Left { standby: shipper.node });
-            self.missed();
-        }
-    }
-
-    /// A member, of which `joined` tells, comes from `address`: sees to it that it can be counted.
+    /// A member comes from `address`: sees to it that it can be counted.
     ///
     /// # Errors
     /// A [`Refusal`] when it cannot.
-    fn make_place(&self, address: &str, joined: &Event) -> Result<(), Refusal> {
-        let _ = (address, joined);
+    fn make_place(&self, address: &str, guest: &Guest) -> Result<(), Refusal> {
+        let _ = (address, guest);
         Ok(())
     }
 
     /// A connection was made; it takes the place of an earlier one of the same node. The rule is
-    /// told with `joined` that a member has come.
+    /// told that a member has come.
     ///
     /// # Errors
     /// As for [`Feeder::make_place`]; then nothing has changed.
-    fn came(&self, shipper: &Arc<Shipper>, address: &str, joined: Event) -> Result<(), Refusal> {
+    fn came(&self, shipper: &Arc<Shipper>, guest: Guest, address: &str) -> Result<(), Refusal> {
         let feeds = self.feeds();
         let _order = feeds.comings.lock().expect("no code panics under this mutex");
-        if shipper.member {
-            self.make_place(address, &joined)?;
+        if guest.member {
+            self.make_place(address, &guest)?;
         }
-        let before = feeds.shippers().insert(shipper.node, Arc::clone(shipper));
+        let (joined, before) = {
+            let mut state = feeds.state();
+            let joined = state.host.join(shipper.id, guest, feeds.clock.now());
+            let joined = joined.ok_or_else(|| Refusal::Superseded("this node ends its feeds".into()))?;
+            state.shippers.insert(shipper.id, Arc::clone(shipper));
+            if !address.is_empty() {
+                state.addresses.insert(guest.node, address.to_owned());
+            }
+            let before = joined.replaced.and_then(|before| state.shippers.remove(&before));
+            if before.is_some() {
+                state.losses.insert(guest.node, "a newer connection of the same node took its place".into());
+            }
+            (joined, before)
+        };
         if let Some(before) = before {
             // The old one is dead, whether it knows or not.
             before.end();
-            if before.member {
-                self.tell(Event::Left { standby: shipper.node });
-            }
         }
-        if shipper.member {
-            self.tell(joined);
-        }
+        joined.events.into_iter().flatten().for_each(|event| self.tell(event));
         Ok(())
     }
 
-    /// A batch `[from, to)` can be read; ships it. Neither blocks nor copies the batch.
+    /// A connection ended; `why` is kept for `status`, unless the reason was known before.
+    fn lost(&self, shipper: &Shipper, why: String) {
+        let feeds = self.feeds();
+        // A node that has come back must not be taken for gone because its old connection ends late.
+        let order = feeds.comings.lock().expect("no code panics under this mutex");
+        let (is_last, left) = {
+            let mut state = feeds.state();
+            let is_last = state.shippers.remove(&shipper.id).is_some();
+            if is_last {
+                let why = shipper.reason.get().cloned().unwrap_or(why);
+                if !state.host.is_closed() {
+                    let (standby, member, term) = (shipper.node, shipper.member, feeds.term.0);
+                    tracing::warn!(%standby, member, term, cause = why, "the connection to a standby is lost");
+                }
+                state.losses.insert(shipper.node, why);
+            }
+            (is_last, state.host.leave(shipper.id))
+        };
+        shipper.end();
+        left.into_iter().for_each(|event| self.tell(event));
+        drop(order);
+        if is_last && shipper.member {
+            self.missed();
+        }
+    }
+
+    /// A batch can be read; ships it. Neither blocks nor copies the batch.
     ///
     /// # Panics
     /// When the batch does not follow the last one.
-    fn batch_ready(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) {
-        self.feeds().boundaries().push(from, to, partition_ends);
-        self.batch_noted(from, to);
+    fn batch_ready(&self, batch: &Batch<'_>) {
+        let (feeds, Batch { from, to, .. }) = (self.feeds(), *batch);
+        let shippers = {
+            let mut state = feeds.state();
+            state.host.filled(from, to, batch.partition_ends, feeds.clock.now());
+            state.all()
+        };
+        shippers.iter().for_each(|shipper| ship::batch_ready(self, shipper, to.since(from)));
     }
 
-    /// The same, once its ends are in the boundaries.
-    fn batch_noted(&self, from: Stamp, to: Stamp) {
-        for shipper in self.feeds().all() {
-            ship::batch_ready(self, &shipper, to.since(from));
-        }
-    }
-
-    /// The globally persistent stamp has moved.
-    fn global_advanced(&self) {
-        for shipper in self.feeds().all() {
-            ship::global_advanced(self, &shipper);
-        }
+    /// This is globally persistent.
+    fn committed(&self, to: Stamp) {
+        let feeds = self.feeds();
+        let shippers: Vec<_> = {
+            let mut state = feeds.state();
+            let at_once = state.host.committed(to, feeds.clock.now());
+            at_once.iter().filter_map(|id| state.shippers.get(id).cloned()).collect()
+        };
+        shippers.iter().for_each(|shipper| ship::committed(self, shipper));
     }
 }
 
@@ -183,17 +176,14 @@ pub(crate) struct Feeds {
     pub config: FeedConfig,
     pub term: Term,
     pub clock: Clock,
-    boundaries: Mutex<Boundaries>,
-    shippers: Mutex<BTreeMap<NodeId, Arc<Shipper>>>,
+    state: Mutex<State>,
     /// Held while a connection comes or goes, so that the rule hears of it in the same order as
-    /// `shippers`: a node that has come back must not be taken for gone because its old connection
-    /// ends late.
+    /// the host.
     comings: Mutex<()>,
-    losses: Mutex<BTreeMap<NodeId, String>>,
-    pub peers_version: AtomicU64,
+    /// Counts connections.
+    ids: AtomicUsize,
     /// How many commits wait until standbys show them.
     pub visible_wanted: AtomicUsize,
-    stopping: AtomicBool,
     pub ship_cpu: Meter,
     pub ack_cpu: Meter,
     /// Of that, what compression took; and how many bytes it saved.
@@ -205,20 +195,39 @@ pub(crate) struct Feeds {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// What all threads that feed share. No log and no connection is waited for under its mutex.
+pub(crate) struct State {
+    pub host: Host,
+    shippers: BTreeMap<FeedId, Arc<Shipper>>,
+    /// Where those were reached who came.
+    addresses: BTreeMap<NodeId, String>,
+    /// Why their last connections ended.
+    losses: BTreeMap<NodeId, String>,
+}
+
+impl State {
+    /// Everyone who is connected.
+    fn all(&self) -> Vec<Arc<Shipper>> {
+        self.shippers.values().cloned().collect()
+    }
+}
+
 impl Feeds {
-    /// Nobody yet, of a log that ends at `start`.
-    pub fn new(config: FeedConfig, term: Term, start: Stamp, clock: Clock, peers_version: u64) -> Self {
+    /// Nobody yet, of the log that ends where `sender` says.
+    pub fn new(config: FeedConfig, sender: Sender, clock: Clock) -> Self {
         Self {
-            boundaries: Mutex::new(Boundaries::new(start, config.boundaries)),
+            term: sender.term,
+            state: Mutex::new(State {
+                host: Host::new(sender, config.flow, config.boundaries),
+                shippers: BTreeMap::new(),
+                addresses: BTreeMap::new(),
+                losses: BTreeMap::new(),
+            }),
             config,
-            term,
             clock,
-            shippers: Mutex::default(),
             comings: Mutex::default(),
-            losses: Mutex::default(),
-            peers_version: AtomicU64::new(peers_version),
+            ids: AtomicUsize::new(0),
             visible_wanted: AtomicUsize::new(0),
-            stopping: AtomicBool::new(false),
             ship_cpu: Meter::default(),
             ack_cpu: Meter::default(),
             pack_cpu: Meter::default(),
@@ -229,29 +238,28 @@ impl Feeds {
         }
     }
 
-    pub fn boundaries(&self) -> MutexGuard<'_, Boundaries> {
-        self.boundaries.lock().expect("no code panics under this mutex except for a batch out of order")
-    }
-
-    pub fn shippers(&self) -> MutexGuard<'_, BTreeMap<NodeId, Arc<Shipper>>> {
-        self.shippers.lock().expect("no code panics under this mutex")
-    }
-
-    /// Everyone who is connected.
-    pub fn all(&self) -> Vec<Arc<Shipper>> {
-        self.shippers().values().cloned().collect()
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("the host panics only on a bug of its own")
     }
 
     pub fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+        self.state().host.is_closed()
     }
 
     /// Notes which members are in sync, for them to be told.
     pub fn note_places(&self, places: &BTreeMap<NodeId, Member>) {
-        for (node, shipper) in self.shippers().iter() {
-            let in_sync = places.get(node).is_some_and(|member| member.place == Place::InSync);
-            shipper.in_sync.store(in_sync, Ordering::SeqCst);
-        }
+        self.state().host.placed(places.iter().map(|(node, member)| (*node, member)));
+    }
+
+    /// Others than before are in the cluster. Whoever takes over must know of everybody, and no
+    /// batch may come for long.
+    pub fn peers_changed(&self) {
+        let shippers = {
+            let mut state = self.state();
+            state.host.peers_changed();
+            state.all()
+        };
+        shippers.iter().for_each(|shipper| shipper.bell.ring());
     }
 
     /// Starts a thread that [`Feeds::stop`] waits for.
@@ -263,19 +271,20 @@ impl Feeds {
         Ok(())
     }
 
-    /// From now on nobody is let in for long.
-    pub fn begin_to_stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
+    /// From now on nobody is let in.
+    pub fn close(&self) {
+        self.state().host.close();
     }
 
     /// Ends all connections.
     pub fn end(&self) {
-        self.all().iter().for_each(|shipper| shipper.end());
+        let shippers = self.state().all();
+        shippers.iter().for_each(|shipper| shipper.end());
     }
 
     /// Ends all connections, and waits for all threads.
     pub fn stop(&self) {
-        self.begin_to_stop();
+        self.close();
         self.end();
         let threads = std::mem::take(&mut *self.threads.lock().expect("no code panics under this mutex"));
         for thread in threads {
@@ -288,46 +297,43 @@ impl Feeds {
 
     /// Those who are fed and counted on by nobody.
     pub fn observers(&self) -> Vec<ObserverStatus> {
-        let available = self.boundaries().available();
-        let observers = self.all().into_iter().filter(|shipper| !shipper.member).map(|shipper| {
-            let (shipped, acked) = {
-                let flow = shipper.flow();
-                (flow.shipped(), flow.persisted())
-            };
-            let (node, sent_bytes) = (shipper.node, shipper.sent_bytes());
-            ObserverStatus { node, shipped, acked, ack_lag_bytes: available.since(acked.min(available)), sent_bytes }
+        let state = self.state();
+        let filled = state.host.filled_to();
+        let observers = state.host.feeds().filter(|(_, feed)| !feed.member).map(|(id, feed)| {
+            let sent_bytes = state.shippers.get(&id).map_or(0, |shipper| shipper.sent_bytes());
+            let (node, shipped, acked) = (feed.node, feed.shipped(), feed.acked());
+            ObserverStatus { node, shipped, acked, ack_lag_bytes: filled.since(acked.min(filled)), sent_bytes }
         });
         observers.collect()
     }
 
     /// The members, as the rule and their connections see them; `global` is what they may show.
-    pub fn standbys(&self, members: BTreeMap<NodeId, Member>, peers: &[Peer], global: Stamp) -> Vec<StandbyStatus> {
-        let shippers = self.shippers().clone();
-        let losses = self.losses.lock().expect("no code panics under this mutex").clone();
-        let boundaries = self.boundaries();
-        let available = boundaries.available();
+    pub fn standbys(&self, members: BTreeMap<NodeId, Member>, global: Stamp) -> Vec<StandbyStatus> {
+        let state = self.state();
+        let filled = state.host.filled_to();
         let standbys = members.into_iter().map(|(node, member)| {
-            let shipper = shippers.get(&node);
-            let flow = shipper.map(|shipper| shipper.flow().clone());
-            let shipped = flow.as_ref().map_or(member.acked, |flow| flow.shipped());
-            let visible = shipper.map_or(Stamp::ZERO, |shipper| Stamp(shipper.visible.load(Ordering::Relaxed)));
+            let feed = state.host.feed_of(node);
+            let shipper = feed.and_then(|(id, _)| state.shippers.get(&id));
+            let feed = feed.map(|(_, feed)| feed);
+            let shipped = feed.map_or(member.acked, |feed| feed.shipped());
+            let visible = feed.map_or(Stamp::ZERO, |feed| feed.visible);
             StandbyStatus {
                 node,
-                address: peers.iter().find(|p| p.node == Some(node)).map_or(String::new(), |p| p.address.clone()),
+                address: state.addresses.get(&node).cloned().unwrap_or_default(),
                 connected: member.connected,
                 synchronous: member.synchronous,
                 place: member.place,
                 in_sync: member.place == Place::InSync && member.connected,
-                mode: flow.as_ref().map(|flow| flow.mode(&boundaries)),
+                mode: feed.map(|feed| state.host.mode(feed)),
                 shipped,
                 acked: member.acked,
-                replayed: shipper.map_or(Stamp::ZERO, |shipper| Stamp(shipper.replayed.load(Ordering::Relaxed))),
+                replayed: feed.map_or(Stamp::ZERO, |feed| feed.replayed),
                 visible,
-                ship_lag_bytes: available.since(shipped),
-                ack_lag_bytes: available.since(member.acked),
+                ship_lag_bytes: filled.since(shipped),
+                ack_lag_bytes: filled.since(member.acked),
                 visible_lag_bytes: global.since(visible),
                 sent_bytes: shipper.map_or(0, |shipper| shipper.sent_bytes()),
-                last_loss: losses.get(&node).cloned(),
+                last_loss: state.losses.get(&node).cloned(),
             }
         });
         standbys.collect()

@@ -6,26 +6,26 @@
 //! on the way of a commit. Whoever does it holds the line meanwhile, and the order of the log stays
 //! what the flow says.
 
-use std::sync::MutexGuard;
+use std::sync::OnceLock;
 
 use freshet_base::{
     NodeId, Stamp,
-    sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering},
+    sync::{Arc, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
-    commit_rule::Event,
-    flow::{Flow, FlowError, Mode, Next},
+    flow::{FlowError, Next},
+    host::{FeedId, Note},
 };
 use freshet_fabric::{
     channel::{MAX_FRAME, Sender},
     tcp::{Closer, Counters, SendError},
 };
+use freshet_log::ReadError;
 
-use super::Feeder;
+use super::{Feeder, Feeds};
 use crate::{
     bell::Bell,
     hop::{NotABlock, hop},
-    log_access::LogReadError,
     wire::{self, BatchNote, Kind, Refusal},
 };
 
@@ -39,28 +39,23 @@ const WORTH_PACKING: usize = 256;
 
 /// One standby's connection, shared by its two threads and whoever feeds it.
 pub(crate) struct Shipper {
+    pub id: FeedId,
     pub node: NodeId,
-    /// Whether commits may count on it.
     pub member: bool,
-    /// What arrives there is persistent: reading it back is all the acknowledgement that it takes.
-    pub appliance: bool,
-    pub flow: Mutex<Flow>,
     /// Rung when there may be something to send.
     pub bell: Bell,
-    /// The ship thread sleeps and wants to hear of `committed`.
-    pub wants_watermark: AtomicBool,
-    /// Whether the commit rule counts on it.
-    pub in_sync: AtomicBool,
-    pub replayed: AtomicU64,
-    pub visible: AtomicU64,
+    /// Why it ends, where that was known before it did.
+    pub reason: OnceLock<String>,
+    closer: Closer,
+    /// As soon as it is connected.
+    sending: OnceLock<Sending>,
+}
+
+struct Sending {
     line: Mutex<Option<Line>>,
     /// Sending takes no longer than copying.
-    is_prompt: AtomicBool,
-    counters: Mutex<Option<Arc<Counters>>>,
-    closer: Closer,
-    ended: AtomicBool,
-    /// Why it ended: what was noticed first.
-    reason: Mutex<Reason>,
+    is_prompt: bool,
+    counters: Arc<Counters>,
 }
 
 /// The sending half of a connection, and what is used from batch to batch.
@@ -69,15 +64,6 @@ struct Line {
     piece: Vec<u8>,
     packed: Vec<u8>,
     ends: Vec<u32>,
-    peers: u64,
-}
-
-#[derive(Default)]
-enum Reason {
-    #[default]
-    Unknown,
-    Known(String),
-    Told,
 }
 
 /// Why shipping ended.
@@ -86,7 +72,7 @@ enum ShipError {
     #[error(transparent)]
     Send(#[from] SendError),
     #[error(transparent)]
-    Read(#[from] LogReadError),
+    Read(#[from] ReadError),
     #[error(transparent)]
     NotABlock(#[from] NotABlock),
     #[error(transparent)]
@@ -94,157 +80,114 @@ enum ShipError {
 }
 
 impl Shipper {
-    pub fn new(node: NodeId, member: bool, appliance: bool, flow: Flow, closer: Closer) -> Self {
-        Self {
-            node,
-            member,
-            appliance,
-            flow: Mutex::new(flow),
-            bell: Bell::default(),
-            wants_watermark: AtomicBool::new(false),
-            in_sync: AtomicBool::new(false),
-            replayed: AtomicU64::new(0),
-            visible: AtomicU64::new(0),
-            line: Mutex::new(None),
-            is_prompt: AtomicBool::new(false),
-            counters: Mutex::new(None),
-            closer,
-            ended: AtomicBool::new(false),
-            reason: Mutex::default(),
-        }
+    pub fn new(id: FeedId, node: NodeId, member: bool, closer: Closer) -> Self {
+        let (reason, sending) = (OnceLock::new(), OnceLock::new());
+        Self { id, node, member, bell: Bell::default(), reason, closer, sending }
     }
 
     /// It is connected.
-    pub fn begin(&self, sender: Sender) {
-        *self.counters.lock().expect("no code panics under this mutex") = Some(sender.counters());
-        self.is_prompt.store(sender.is_prompt(), Ordering::SeqCst);
-        let line = Line { sender, piece: vec![0; PIECE], packed: Vec::new(), ends: Vec::new(), peers: 0 };
-        *self.line.lock().expect("no code panics under this mutex") = Some(line);
+    pub fn begin(&self, sender: Sender, feeds: &Feeds) {
+        let (is_prompt, counters) = (sender.is_prompt(), sender.counters());
+        let line = Line { sender, piece: vec![0; PIECE], packed: Vec::new(), ends: Vec::new() };
+        let sending = Sending { line: Mutex::new(Some(line)), is_prompt, counters };
+        if self.sending.set(sending).is_ok() && is_prompt {
+            feeds.state().host.is_prompt(self.id);
+        }
     }
 
     /// Bytes sent over the connection.
     pub fn sent_bytes(&self) -> u64 {
-        let counters = self.counters.lock().expect("no code panics under this mutex");
-        counters.as_ref().map_or(0, |counters| counters.read().sent_bytes)
-    }
-
-    pub fn flow(&self) -> MutexGuard<'_, Flow> {
-        self.flow.lock().expect("no code panics under this mutex except on a bug of the flow")
+        self.sending.get().map_or(0, |sending| sending.counters.read().sent_bytes)
     }
 
     /// Ends the connection and both threads.
     pub fn end(&self) {
-        self.ended.store(true, Ordering::SeqCst);
         self.closer.close();
         self.bell.ring();
     }
 
-    /// One of the two threads has ended because of `why`; the first reason known is returned, once.
-    pub fn first_reason(&self, why: String) -> Option<String> {
-        let mut reason = self.reason.lock().expect("no code panics under this mutex");
-        match std::mem::replace(&mut *reason, Reason::Told) {
-            Reason::Unknown => Some(why),
-            Reason::Known(why) => Some(why),
-            Reason::Told => None,
-        }
+    fn line(&self) -> Option<MutexGuard<'_, Option<Line>>> {
+        Some(self.sending.get()?.line.lock().expect("no code panics under this mutex"))
     }
 
-    pub fn ended(&self) -> bool {
-        self.ended.load(Ordering::SeqCst)
+    /// Does `what` with the line at once where sending is prompt and nothing else is being sent. It
+    /// says whether it has done what there was to do; otherwise the ship thread looks. Never blocks.
+    fn at_once<F: Feeder>(&self, feeder: &F, what: impl FnOnce(&mut Ship<'_, F>) -> bool) {
+        if let Some(sending) = self.sending.get().filter(|sending| sending.is_prompt)
+            && let Ok(mut line) = sending.line.try_lock()
+            && let Some(line) = line.as_mut()
+        {
+            let _stint = feeder.feeds().ship_cpu.begin();
+            if what(&mut Ship { feeder, shipper: self, line }) {
+                return;
+            }
+        }
+        self.bell.ring();
     }
 }
 
-/// A batch was handed over: writes it at once if that takes no time, or rings for the ship thread.
-/// Never blocks.
+/// A batch was filled: writes it at once if that takes no time. Nothing but the newest batch, and
+/// only if nothing is in its way; whatever goes wrong, the ship thread will meet too.
 pub(super) fn batch_ready<F: Feeder>(feeder: &F, shipper: &Shipper, length: u64) {
-    if length <= SMALL
-        && shipper.is_prompt.load(Ordering::SeqCst)
-        && !shipper.ended()
-        && let Ok(mut line) = shipper.line.try_lock()
-        && let Some(line) = line.as_mut()
-    {
-        let _stint = feeder.feeds().ship_cpu.begin();
-        let mut ship = Ship { feeder, shipper, line };
-        // Nothing but the newest batch, and only if nothing is in its way; whatever goes wrong, the
-        // ship thread will meet too.
-        if let next @ Next::SendLive { from, to } = ship.next()
-            && to.since(from) <= SMALL
-            && ship.line.sender.has_room(to.since(from))
-            && ship.carry_out(next).is_ok()
-        {
-            // Relaxed: a count without data behind it.
-            feeder.feeds().prompt.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
+    if length > SMALL {
+        return shipper.bell.ring();
     }
-    shipper.bell.ring();
+    shipper.at_once(feeder, |ship| match ship.next() {
+        Some(next @ Next::SendLive { from, to }) => {
+            let small = to.since(from) <= SMALL && ship.line.sender.has_room(to.since(from));
+            let done = small && ship.carry_out(next).is_ok();
+            // Relaxed: a count without data behind it.
+            feeder.feeds().prompt.fetch_add(u64::from(done), Ordering::Relaxed);
+            done
+        }
+        _ => false,
+    });
 }
 
 /// `committed` has moved: whoever reads on the standby may see more (Query Fresh, section 3.4.3:
-/// "the persistent LSN is updated by the primary"). It rides on the next batch, or is written at
-/// once where that takes no time. Never blocks.
-pub(super) fn global_advanced<F: Feeder>(feeder: &F, shipper: &Shipper) {
-    if shipper.wants_watermark.load(Ordering::SeqCst) {
-        return shipper.bell.ring();
-    }
-    if !shipper.is_prompt.load(Ordering::SeqCst) || shipper.ended() {
-        return;
-    }
-    match shipper.line.try_lock() {
-        Ok(mut line) => {
-            let Some(line) = line.as_mut() else { return };
-            if !line.sender.has_room(0) {
-                return shipper.bell.ring();
-            }
-            let _stint = feeder.feeds().ship_cpu.begin();
-            let mut ship = Ship { feeder, shipper, line };
-            // An error is met by the ship thread too.
-            if shipper.flow().told() < ship.global() && ship.carry_out(Next::SendWatermark).is_err() {
-                shipper.bell.ring();
-            }
-        }
-        // Whoever has it may have looked at `committed` before it moved.
-        Err(_) => shipper.bell.ring(),
-    }
+/// "the persistent LSN is updated by the primary").
+pub(super) fn committed<F: Feeder>(feeder: &F, shipper: &Shipper) {
+    shipper.at_once(feeder, |ship| ship.line.sender.has_room(0) && ship.carry_out(Next::SendWatermark).is_ok());
 }
 
 /// The ship thread.
 pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>) {
     let outcome = ship(&**feeder, shipper);
-    if let Err(ShipError::Read(error)) = &outcome {
+    let mut line = shipper.line();
+    if let (Err(ShipError::Read(error)), Some(Some(line))) = (&outcome, line.as_deref_mut()) {
         // Where no store keeps the old log, whoever fell out of the buffer cannot be helped: tell
         // it why, and let it hang up, which the ack thread will hear.
-        let refusal = Refusal::LogGone { from: shipper.flow().shipped(), why: error.to_string() };
+        let refusal = Ship { feeder: &**feeder, shipper, line }.log_gone(error);
         tracing::warn!(standby = %shipper.node, cause = %refusal, "a standby cannot be sent the log that it needs");
-        let mut line = shipper.line.lock().expect("no code panics under this mutex");
-        let message = wire::encode(&refusal);
-        let told = line.as_mut().map(|it| it.sender.send(Kind::Goodbye as u8, feeder.feeds().term, 0, 0, &message));
-        if matches!(told, Some(Ok(()))) {
-            shipper.ended.store(true, Ordering::SeqCst);
-            *shipper.reason.lock().expect("no code panics under this mutex") = Reason::Known(refusal.to_string());
-            // What was sent still arrives.
-            *line = None;
-            return;
+        let term = feeder.feeds().term;
+        if line.sender.send(Kind::Goodbye as u8, term, 0, 0, &wire::encode(&refusal)).is_ok() {
+            let _ = shipper.reason.set(refusal.to_string());
         }
     }
-    feeder
-        .lost(shipper, outcome.err().map_or_else(|| "the connection was ended here".into(), |error| error.to_string()));
-    *shipper.line.lock().expect("no code panics under this mutex") = None;
+    // What was sent still arrives.
+    if let Some(line) = line.as_deref_mut() {
+        *line = None;
+    }
+    drop(line);
+    if shipper.reason.get().is_none() {
+        let why = outcome.err().map_or_else(|| "the connection was ended here".into(), |error| error.to_string());
+        feeder.lost(shipper, why);
+    }
 }
 
 fn ship<F: Feeder>(feeder: &F, shipper: &Shipper) -> Result<(), ShipError> {
     let mut stint = feeder.feeds().ship_cpu.begin();
     let mut behind = false;
-    while !shipper.ended() && !feeder.feeds().stopping() {
+    loop {
         let until = {
-            let mut line = shipper.line.lock().expect("no code panics under this mutex");
+            let Some(mut line) = shipper.line() else { return Ok(()) };
             let Some(line) = line.as_mut() else { return Ok(()) };
             let mut ship = Ship { feeder, shipper, line };
-            ship.tell_peers()?;
-            let next = ship.next();
-            if behind != matches!(next, Next::SendOld { .. }) && (!behind || ship.is_live()) {
-                behind = !behind;
-                ship.say(behind);
+            let Some(next) = ship.next() else { return Ok(()) };
+            match next {
+                Next::SendOld { from, .. } if !behind => ship.say(from, &mut behind),
+                Next::SendLive { from, .. } if behind => ship.say(from, &mut behind),
+                _ => {}
             }
             match next {
                 Next::Wait { until } => until,
@@ -255,29 +198,8 @@ fn ship<F: Feeder>(feeder: &F, shipper: &Shipper) -> Result<(), ShipError> {
             }
         };
         stint.note();
-        sleep(feeder, shipper, until);
+        shipper.bell.sleep(Some(feeder.feeds().clock.instant(until)));
     }
-    Ok(())
-}
-
-/// Until there is something to do, or that moment.
-fn sleep<F: Feeder>(feeder: &F, shipper: &Shipper, until: freshet_cluster::Moment) {
-    // First the wish, then the look: either this look sees the newest `committed`, or whoever
-    // moves it sees the wish (both SeqCst).
-    let wish = {
-        let flow = shipper.flow();
-        let silent = feeder.feeds().clock.now().since(flow.last_frame());
-        flow.told() < flow.shipped() && silent >= feeder.feeds().config.flow.watermark_delay
-    };
-    shipper.wants_watermark.store(wish, Ordering::SeqCst);
-    let next = {
-        let boundaries = feeder.feeds().boundaries();
-        shipper.flow().next(&boundaries, feeder.global(), feeder.feeds().clock.now())
-    };
-    if let Next::Wait { until: again } = next {
-        shipper.bell.sleep(Some(feeder.feeds().clock.instant(until.min(again))));
-    }
-    shipper.wants_watermark.store(false, Ordering::SeqCst);
 }
 
 /// Whoever has the line.
@@ -288,31 +210,34 @@ struct Ship<'a, F> {
 }
 
 impl<F: Feeder> Ship<'_, F> {
-    /// Asks the flow, and takes down the ends of blocks while the boundaries are at hand.
-    fn next(&mut self) -> Next {
-        let boundaries = self.feeder.feeds().boundaries();
-        let next = self.shipper.flow().next(&boundaries, self.global(), self.feeder.feeds().clock.now());
-        if let Next::SendLive { from, to } = next {
+    /// Asks the host, and takes down the ends of blocks while they are at hand.
+    fn next(&mut self) -> Option<Next> {
+        let feeds = self.feeder.feeds();
+        let state = feeds.state();
+        let next = state.host.next(self.shipper.id, feeds.clock.now());
+        if let Some(Next::SendLive { from, to }) = next {
             self.line.ends.clear();
-            self.line.ends.extend(boundaries.between(from, to).map(|end| end.since(from) as u32));
+            self.line.ends.extend(state.host.ends(from, to).map(|end| end.since(from) as u32));
         }
         next
     }
 
-    fn is_live(&self) -> bool {
-        let boundaries = self.feeder.feeds().boundaries();
-        self.shipper.flow().mode(&boundaries) == Mode::Live
-    }
-
     /// The standby needs log that is no longer in the buffer, or has caught up.
-    fn say(&self, behind: bool) {
-        let (standby, stamp) = (self.shipper.node, self.shipper.flow().shipped().0);
-        let behind_bytes = self.feeder.feeds().boundaries().available().0.saturating_sub(stamp);
-        if behind {
+    fn say(&self, from: Stamp, behind: &mut bool) {
+        *behind = !*behind;
+        let (standby, stamp) = (self.shipper.node, from.0);
+        let behind_bytes = self.feeder.feeds().state().host.filled_to().since(from);
+        if *behind {
             tracing::info!(%standby, stamp, behind_bytes, "a standby is behind: it is sent older log");
         } else {
             tracing::info!(%standby, stamp, behind_bytes, "a standby has caught up with the log");
         }
+    }
+
+    fn log_gone(&self, error: &ReadError) -> Refusal {
+        let mut state = self.feeder.feeds().state();
+        let from = state.host.give_up(self.shipper.id);
+        Refusal::LogGone { from, why: error.to_string() }
     }
 
     fn carry_out(&mut self, next: Next) -> Result<(), ShipError> {
@@ -338,20 +263,24 @@ impl<F: Feeder> Ship<'_, F> {
             Next::SendOld { from, upto } => self.send_old(from, upto),
             Next::SendWatermark | Next::SendKeepAlive => {
                 self.line.ends.clear();
-                let note = self.note();
-                self.shipper.flow().said(note.global, self.feeder.feeds().clock.now());
-                let message = wire::encode(&note);
-                Ok(self.line.sender.send(Kind::Watermark as u8, self.feeder.feeds().term, 0, 0, &message)?)
+                let Some(note) = self.shipped(None) else { return Ok(()) };
+                let note = self.batch_note(note);
+                self.say_alone(Kind::Watermark, &wire::encode(&note))
+            }
+            Next::SendPeers => {
+                let feeds = self.feeder.feeds();
+                feeds.state().host.told_peers(self.shipper.id);
+                self.say_alone(Kind::Peers, &wire::encode(&self.feeder.peers_message()))
             }
             Next::Wait { .. } => Ok(()),
         }
     }
 
-    fn global(&self) -> Stamp {
-        self.feeder.global()
+    fn say_alone(&mut self, kind: Kind, message: &[u8]) -> Result<(), ShipError> {
+        Ok(self.line.sender.send(kind as u8, self.feeder.feeds().term, 0, 0, message)?)
     }
 
-    fn read(&mut self, from: Stamp, length: usize) -> Result<(), LogReadError> {
+    fn read(&mut self, from: Stamp, length: usize) -> Result<(), ReadError> {
         let piece = &mut self.line.piece;
         if piece.len() < length {
             piece.resize(length, 0);
@@ -373,7 +302,7 @@ impl<F: Feeder> Ship<'_, F> {
             }
         };
         if hops.whole == 0 {
-            self.shipper.flow().credit_too_small(upto);
+            self.feeder.feeds().state().host.credit_too_small(self.shipper.id, upto);
             return Ok(());
         }
         self.line.ends = hops.ends;
@@ -404,59 +333,41 @@ impl<F: Feeder> Ship<'_, F> {
         self.tell(from, length, None)
     }
 
-    fn note(&mut self) -> BatchNote {
-        let (end, time) = self.feeder.newest();
-        BatchNote {
-            global: self.global(),
-            time,
-            end,
-            handed_over: None,
-            in_sync: self.shipper.in_sync.load(Ordering::SeqCst),
-            tell_visible: self.feeder.feeds().visible_wanted.load(Ordering::SeqCst) > 0,
-            ends: std::mem::take(&mut self.line.ends),
-        }
+    /// Blocks up to `to` are about to be on their way, or a word alone.
+    fn shipped(&self, to: Option<Stamp>) -> Option<Note> {
+        let feeds = self.feeder.feeds();
+        feeds.state().host.shipped(self.shipper.id, to, feeds.clock.now())
+    }
+
+    fn batch_note(&mut self, note: Note) -> BatchNote {
+        let Note { global, end, time, filled_at, in_sync } = note;
+        let tell_visible = self.feeder.feeds().visible_wanted.load(Ordering::SeqCst) > 0;
+        let ends = std::mem::take(&mut self.line.ends);
+        BatchNote { global, time, end, filled_at, in_sync, tell_visible, ends }
     }
 
     /// Says that a batch is in its place, or sends it as `packed` bytes along with that.
     fn tell(&mut self, from: Stamp, length: usize, packed: Option<usize>) -> Result<(), ShipError> {
-        let note = BatchNote { handed_over: self.feeder.handed_over(from), ..self.note() };
         let to = from.plus(length as u64);
-        // Counted before it is on its way: the acknowledgement may be quicker than this thread.
-        self.shipper.flow().sent(to, note.global, self.feeder.feeds().clock.now());
+        let Some(note) = self.shipped(Some(to)) else { return Ok(()) };
+        let note = self.batch_note(note);
         // It was copied out of the buffer.
         let message = wire::encode(&note);
-        let (line, term) = (&mut *self.line, self.feeder.feeds().term);
+        let (feeds, line) = (self.feeder.feeds(), &mut *self.line);
         line.ends = note.ends;
+        let (kind, term) = (Kind::Batch as u8, feeds.term);
         match packed {
-            None => line.sender.send(Kind::Batch as u8, term, from.0, length as u32, &message)?,
+            None => line.sender.send(kind, term, from.0, length as u32, &message)?,
             Some(packed) => {
                 let packed = &line.packed[..packed];
-                line.sender.send_inline(Kind::Batch as u8, term, from.0, length as u32, &message, packed)?;
+                line.sender.send_inline(kind, term, from.0, length as u32, &message, packed)?;
             }
         }
-        if self.shipper.appliance && packed.is_none() && self.counts_unasked() {
-            let line = &mut *self.line;
+        let id = self.shipper.id;
+        if packed.is_none() && feeds.state().host.counts_read_back(id) {
             line.sender.read_back(to.0)?;
-            self.shipper.flow().acked(to, Stamp::ZERO)?;
-            if self.shipper.member && !self.shipper.ended() {
-                self.feeder.tell(Event::Acked { standby: self.shipper.node, persisted: to });
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether what was read back counts without a word of the standby: not before it has said so
-    /// of all that it has to take note of.
-    fn counts_unasked(&self) -> bool {
-        self.shipper.flow().persisted() >= self.feeder.noted_by_standbys()
-    }
-
-    fn tell_peers(&mut self) -> Result<(), ShipError> {
-        let version = self.feeder.feeds().peers_version.load(Ordering::SeqCst);
-        if version != self.line.peers {
-            self.line.peers = version;
-            let message = wire::encode(&self.feeder.peers_message());
-            self.line.sender.send(Kind::Peers as u8, self.feeder.feeds().term, 0, 0, &message)?;
+            let acked = feeds.state().host.read_back(id, to)?;
+            acked.event.into_iter().for_each(|event| self.feeder.tell(event));
         }
         Ok(())
     }

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use freshet_base::{Stamp, Term, sync::Arc};
+use freshet_base::{CommitGate, Stamp, Term, sync::Arc};
 use freshet_cluster::{
-    commit_rule::{self, Event},
-    handshake::{Agreed, Host, check_comes_back, consider},
+    commit_rule,
+    handshake::{Agreed, Sender, check_comes_back},
+    host::Guest,
     take_over::LogState,
     term::{Living, Verdict},
 };
@@ -14,9 +15,9 @@ use freshet_fabric::tcp::Connection;
 use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
-    feed::{Joining, join, tell_refused},
+    feed::{join, tell_refused},
     takeover::serve_log,
-    wire::{Continue, Hello, Purpose, Refusal, Reply, check_hello},
+    wire::{Hello, Join, Purpose, Refusal, Reply, check_hello},
 };
 
 pub(super) struct PrimaryService(pub Arc<Shared>);
@@ -32,26 +33,13 @@ impl Service for PrimaryService {
             return refuse(connection, refusal);
         }
         match hello.purpose.clone() {
-            Purpose::Join { fence, log, member, synchronous, offer, appliance, bare, .. } => {
-                match agree(shared, &hello, fence, &log) {
-                    Ok(agreed) => {
-                        let joining = Joining {
-                            member,
-                            synchronous,
-                            appliance,
-                            offer,
-                            bare,
-                            replayed: log.may_send_until,
-                            agreed,
-                        };
-                        join(shared, &hello, joining, connection);
-                    }
-                    Err(refusal) => {
-                        tell_refused(&hello, &refusal);
-                        refuse(connection, refusal);
-                    }
+            Purpose::Join(joins) => match agree(shared, &hello, &joins) {
+                Ok(agreed) => join(shared, &hello, &joins, agreed, connection),
+                Err(refusal) => {
+                    tell_refused(&hello, &refusal);
+                    refuse(connection, refusal);
                 }
-            }
+            },
             Purpose::Consult { term, binding, comes_back } => {
                 let reply = consult(shared, &hello, term, binding, comes_back)
                     .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.who.node, log });
@@ -77,10 +65,10 @@ impl Service for PrimaryService {
                     return refuse(connection, refusal);
                 }
                 // Fenced by now, but its log may be the most advanced.
-                let host = Host { term, end: log_end(shared), ..shared.host() };
-                let read = |at, into: &mut [u8]| shared.source.read(at, into);
+                let sender = Sender { term, end: log_end(shared), ..shared.feeds.state().host.sender().clone() };
+                let read = |at, into: &mut [u8]| shared.log.read(at, into);
                 shared.successor().fetching += 1;
-                serve_log(connection, &host, shared.config.partition, &hello, &log, read);
+                serve_log(connection, &sender, shared.config.partition, &hello, &log, read);
                 let mut successor = shared.successor();
                 successor.fetching -= 1;
                 successor.heard = Some(Instant::now());
@@ -95,11 +83,7 @@ impl Service for PrimaryService {
 fn log_end(shared: &Shared) -> Stamp {
     let fenced = shared.is_fenced();
     let durable = shared.commit.reading().1;
-    if fenced {
-        *shared.final_end.lock().expect("no code panics under this mutex").get_or_insert(durable)
-    } else {
-        durable
-    }
+    if fenced { *shared.successor().end.get_or_insert(durable) } else { durable }
 }
 
 /// Somebody else speaks for a term; a later one ends this reign before it is answered.
@@ -132,19 +116,16 @@ fn consult(
         hear(shared, hello, term)?;
     }
     let set = shared.terms.get().set;
-    let committed = shared.commit.committed().get();
-    Ok(LogState { history: shared.history.clone(), end: log_end(shared), set, synchronous: true, committed })
+    let (history, committed) = (shared.feeds.state().host.sender().history.clone(), shared.commit.committed());
+    Ok(LogState { history, end: log_end(shared), set, synchronous: true, committed })
 }
 
 /// Whether the standby may join, and from where.
-fn agree(shared: &Shared, hello: &Hello, fence: Term, log: &Continue) -> Result<Agreed, Refusal> {
-    if let Err(commit_rule::Refusal::Fenced { by }) = shared.commit.admit() {
+fn agree(shared: &Shared, hello: &Hello, join: &Join) -> Result<Agreed, Refusal> {
+    if let Some(commit_rule::Refusal::Fenced { by }) = shared.commit.refusal() {
         return Err(Refusal::Fenced { asked: shared.who.term, highest: by, holder: None, leader: None });
     }
-    if !shared.terms.believes(fence) {
-        return Err(Refusal::Leap { asked: fence, highest: shared.terms.get().fence.highest() });
-    }
-    let agreed = consider(&shared.host(), hello.cluster, hello.node, fence, log);
+    let agreed = shared.feeds.state().host.agree(&join.asking(hello), &shared.terms.get());
     if let Err(Refusal::Fenced { highest, .. }) = &agreed {
         // The standby has heard of a later term than this one.
         shared.fence(*highest);
@@ -155,14 +136,13 @@ fn agree(shared: &Shared, hello: &Hello, fence: Term, log: &Continue) -> Result<
 /// Quorum and very safe count on a number of nodes: were there more, those whom a take-over hears
 /// could all lack what the others have acknowledged. Whoever is away counts as well, since it may
 /// come back; but a node at the address of one that is away is in its place.
-pub(super) fn make_place(shared: &Shared, address: &str, joined: &Event) -> Result<(), Refusal> {
-    let Event::Joined { standby, synchronous: true, .. } = *joined else { return Ok(()) };
+pub(super) fn make_place(shared: &Shared, address: &str, guest: &Guest) -> Result<(), Refusal> {
     let rule = &shared.config.rule;
-    if !rule.counts_standbys() || rule.counts_on_nobody() {
+    if !guest.synchronous || !rule.counts_standbys() || rule.counts_on_nobody() {
         return Ok(());
     }
     let mut others = shared.commit.places();
-    others.retain(|node, member| *node != standby && member.synchronous);
+    others.retain(|node, member| *node != guest.node && member.synchronous);
     if others.len() < rule.standbys as usize {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use freshet_base::{
-    NodeId, Stamp, WaitError, Watermark,
+    CommitGate, NodeId, OutcomeOpen, Stamp, WaitError, Watermark,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
@@ -11,25 +11,10 @@ use freshet_cluster::{
     commit_rule::{CommitRule, Event, Member, Refusal, RuleConfig, Standing},
     in_sync::InSyncSet,
 };
-use freshet_log::TransactionEnds;
+use freshet_log::{Log, TransactionEnds};
 
 use super::Reigning;
 use crate::{bell::Bell, clock::Clock};
-
-/// Why the wait for a commit ended without it. In every case the outcome is open: the transaction
-/// is in the log, and may yet become durable everywhere, or be lost at a take-over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CommitError {
-    /// The primary refuses commits, or is none any more.
-    #[error("the outcome of the transaction is open: {0}")]
-    Refused(Refusal),
-    /// Whoever waited gave up.
-    #[error("the outcome of the transaction is open: it was not durable everywhere before the deadline")]
-    Deadline,
-    /// The node stops.
-    #[error("the outcome of the transaction is open: the node stopped")]
-    Stopped,
-}
 
 /// What an event led to.
 pub(crate) struct Outcome {
@@ -39,16 +24,17 @@ pub(crate) struct Outcome {
     pub changed: bool,
 }
 
-/// The commit rule, shared.
+/// The commit rule, shared: what commits wait for. When the log fails, no commit holds any more.
 ///
 /// Waiting reads one watermark; the rule's mutex is taken a few times per batch, never per
 /// transaction.
 #[derive(Debug)]
 pub struct CommitStage {
-    rule: Mutex<CommitRule>,
+    log: Arc<Log>,
+    /// No more bytes of the log are to be uncommitted when a transaction begins to commit.
+    uncommitted: u64,
+    state: Mutex<State>,
     clock: Clock,
-    /// Where transactions end. The rule knows blocks only.
-    ends: Mutex<TransactionEnds>,
     /// What the rule says.
     reached: Arc<Watermark>,
     /// The last end of a transaction at or below that.
@@ -62,8 +48,15 @@ pub struct CommitStage {
     watched: AtomicU64,
 }
 
+#[derive(Debug)]
+struct State {
+    rule: CommitRule,
+    /// Where transactions end. The rule knows blocks only.
+    ends: TransactionEnds,
+}
+
 impl CommitStage {
-    pub(crate) fn new(config: RuleConfig, who: &Reigning, clock: Clock) -> Self {
+    pub(crate) fn new(config: RuleConfig, who: &Reigning, clock: Clock, log: Arc<Log>, uncommitted: u64) -> Self {
         let (start, now) = (who.start, clock.now());
         // Of the inherited log, the end may be on this node alone. Where commits count on nobody
         // else that is enough.
@@ -73,9 +66,10 @@ impl CommitStage {
             rule = rule.recorded(who.node, who.term, succession.clone(), now);
         }
         Self {
-            rule: Mutex::new(rule),
+            log,
+            uncommitted,
+            state: Mutex::new(State { rule, ends: TransactionEnds::new(start) }),
             clock,
-            ends: Mutex::new(TransactionEnds::new(start)),
             reached: Arc::new(Watermark::new(known)),
             committed: Arc::new(Watermark::new(known)),
             refusing: AtomicBool::new(false),
@@ -85,15 +79,19 @@ impl CommitStage {
         }
     }
 
-    fn rule(&self) -> MutexGuard<'_, CommitRule> {
-        self.rule.lock().expect("the rule panics only on a bug of its own")
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("the rule panics only on a bug of its own")
     }
 
     pub(crate) fn apply(&self, event: Event) -> Outcome {
-        let (decision, refusal, deadline, effective) = {
-            let mut rule = self.rule();
+        let (decision, whole, refusal, deadline, effective) = {
+            let State { rule, ends } = &mut *self.state();
             let decision = rule.apply(event, self.clock.now());
-            (decision, rule.admit().err(), rule.next_deadline(), rule.set_took_effect())
+            // Below where the reign began no ends are known; nothing there is committed before
+            // something of the reign is.
+            let whole = ends.below(decision.committed);
+            ends.forget(whole);
+            (decision, whole, rule.admit().err(), rule.next_deadline(), rule.set_took_effect())
         };
         if effective && !self.effective.swap(true, Ordering::Relaxed) {
             // That is noted, for a restart.
@@ -101,14 +99,6 @@ impl CommitStage {
         }
         let was_refusing = self.refusing.swap(refusal.is_some(), Ordering::SeqCst);
         self.reached.advance(decision.committed);
-        let whole = {
-            let mut ends = self.ends();
-            // Below where the reign began no ends are known; nothing there is committed before
-            // something of the reign is.
-            let whole = ends.below(decision.committed);
-            ends.forget(whole);
-            whole
-        };
         let advanced = self.committed.advance(whole);
         if refusal.is_some() && !was_refusing {
             // Those who wait look at `refusing` again.
@@ -127,14 +117,14 @@ impl CommitStage {
 
     /// A standby is gone for good: its acknowledgements count no more.
     pub(crate) fn forget(&self, standby: NodeId) {
-        let _ = self.rule().forget(standby, self.clock.now());
+        let _ = self.state().rule.forget(standby, self.clock.now());
     }
 
     /// For the watch thread: sleeps until time alone can change something, or that may have become
     /// sooner.
     pub(crate) fn sleep_until_deadline(&self) {
         let (deadline, timeout) = {
-            let rule = self.rule();
+            let rule = &self.state().rule;
             (rule.next_deadline(), rule.config().standby_timeout)
         };
         // Deadlines come and go with every batch; whoever wakes once per time-out need not be told
@@ -142,7 +132,7 @@ impl CommitStage {
         let until = deadline.unwrap_or(Moment(u64::MAX)).min(self.clock.now().after(timeout));
         self.watched.store(until.0, Ordering::SeqCst);
         // An event between the reading and the store rang nobody.
-        let sooner = self.rule().next_deadline().is_some_and(|deadline| deadline < until);
+        let sooner = self.state().rule.next_deadline().is_some_and(|deadline| deadline < until);
         if !sooner {
             self.watch.sleep(Some(self.clock.instant(until)));
         }
@@ -155,82 +145,103 @@ impl CommitStage {
 
     /// The in-sync set that has to be recorded.
     pub(crate) fn set_to_write(&self) -> Option<InSyncSet> {
-        self.rule().to_write().cloned()
+        self.state().rule.to_write().cloned()
     }
 
     pub(crate) fn set_took_effect(&self) -> bool {
-        self.rule().set_took_effect()
-    }
-
-    fn ends(&self) -> MutexGuard<'_, TransactionEnds> {
-        self.ends.lock().expect("no code panics under this mutex")
+        self.state().rule.set_took_effect()
     }
 
     /// Transactions end there, in what is about to be flushed.
     pub(crate) fn enter_ends(&self, transaction_ends: &[Stamp]) {
-        let mut ends = self.ends();
+        let ends = &mut self.state().ends;
         transaction_ends.iter().for_each(|end| ends.enter(*end));
     }
 
-    pub(crate) fn stop(&self) {
+    /// Nothing is committed any more, and nobody waits any longer.
+    pub fn end(&self) {
         self.reached.close();
         self.committed.close();
         self.watch.ring();
     }
 
     pub(crate) fn places(&self) -> BTreeMap<NodeId, Member> {
-        self.rule().members().map(|(node, member)| (node, *member)).collect()
+        self.state().rule.members().map(|(node, member)| (node, *member)).collect()
     }
 
     pub(crate) fn reading(&self) -> (Standing, Stamp, BTreeMap<NodeId, Member>) {
-        let rule = self.rule();
+        let rule = &self.state().rule;
         let members = rule.members().map(|(node, member)| (node, *member)).collect();
         (rule.standing(), rule.durable(), members)
     }
 
-    /// Up to here the client may be told "committed"; also the globally persistent stamp. It always
-    /// stands between transactions.
-    pub fn committed(&self) -> &Arc<Watermark> {
-        &self.committed
-    }
-
     /// Up to here the log is persistent wherever the safety level demands it, block by block: it
-    /// may stand within a transaction that is on its way. `committed` follows.
+    /// may stand within a transaction that is on its way. [`CommitGate::committed`] follows.
     pub fn reached(&self) -> &Arc<Watermark> {
         &self.reached
     }
 
     /// How the promise of the safety level stands.
     pub fn standing(&self) -> Standing {
-        self.rule().standing()
+        self.state().rule.standing()
     }
 
-    /// Whether a writer may start. One atomic load while all is well.
-    ///
-    /// # Errors
-    /// [`Refusal`] while commits are refused, or this node is not the primary any more.
-    pub fn admit(&self) -> Result<(), Refusal> {
-        if self.refusing.load(Ordering::SeqCst) { self.rule().admit() } else { Ok(()) }
+    /// Why commits are refused, if they are, or if this node is not the primary any more. One
+    /// atomic load while all is well.
+    pub fn refusal(&self) -> Option<Refusal> {
+        if self.refusing.load(Ordering::SeqCst) { self.state().rule.admit().err() } else { None }
     }
 
-    /// Blocks until everything below `to` (the end of a block) is committed.
-    ///
-    /// # Errors
-    /// [`CommitError`]; the outcome is then open.
-    pub fn wait(&self, to: Stamp, deadline: Option<Instant>) -> Result<(), CommitError> {
-        let refused = || self.refusing.load(Ordering::SeqCst);
-        match self.committed.wait_unless(to, deadline, refused) {
+    fn log_failed(&self) -> Option<OutcomeOpen> {
+        self.log.failure().map(|failure| OutcomeOpen::LogFailed(failure.to_string()))
+    }
+}
+
+fn refused(refusal: Refusal) -> OutcomeOpen {
+    match refusal {
+        Refusal::Fenced { by } => OutcomeOpen::Fenced(by),
+        other => OutcomeOpen::Refused(other.to_string()),
+    }
+}
+
+impl CommitGate for CommitStage {
+    /// Also the globally persistent stamp. It always stands between transactions.
+    fn committed(&self) -> Stamp {
+        self.committed.get()
+    }
+
+    fn admit(&self) -> Result<(), String> {
+        self.refusal().map_or(Ok(()), |refusal| Err(refusal.to_string()))
+    }
+
+    fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
+        let until = Stamp(self.log.reserved().0.saturating_sub(self.uncommitted));
+        if self.committed() >= until {
+            return true;
+        }
+        // Some more than one transaction needs: a session that waits again for every transaction
+        // pays for each wake-up.
+        let until = until.plus(self.uncommitted / 64);
+        self.log.nudge(until);
+        self.wait(until, deadline) != Err(OutcomeOpen::Deadline)
+    }
+
+    fn wait(&self, until: Stamp, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
+        let refusing = || self.refusing.load(Ordering::SeqCst);
+        match self.committed.wait_unless(until, deadline, refusing) {
             Ok(_) => Ok(()),
-            Err(WaitError::Deadline) => Err(CommitError::Deadline),
-            Err(WaitError::Closed) => Err(self.admit().map_or_else(CommitError::Refused, |()| CommitError::Stopped)),
+            Err(WaitError::Deadline) => Err(OutcomeOpen::Deadline),
+            Err(WaitError::Closed) => Err(match self.refusal() {
+                Some(refusal) => refused(refusal),
+                None => self.log_failed().unwrap_or(OutcomeOpen::Stopped),
+            }),
         }
     }
 
-    /// What [`CommitStage::wait`] would say now; `None` while the wait would go on.
-    pub fn outcome(&self, to: Stamp) -> Option<Result<(), CommitError>> {
-        if self.committed.get() >= to {
+    fn outcome(&self, until: Stamp) -> Option<Result<(), OutcomeOpen>> {
+        if self.committed() >= until {
             return Some(Ok(()));
         }
-        self.admit().err().map(|refusal| Err(CommitError::Refused(refusal)))
+        self.refusal().map(refused).or_else(|| self.log_failed()).map(Err)
     }
 }

@@ -10,34 +10,31 @@ mod commit;
 mod tell;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
     io,
     time::{Duration, Instant},
 };
 
 use freshet_base::{
-    ClusterId, NodeId, Stamp, Term,
-    sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
+    ClusterId, CommitGate, NodeId, Stamp, Term,
+    sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
-    Moment,
     commit_rule::{self, Event, RuleConfig},
     flow::FlowConfig,
-    handshake::Host,
+    handshake::Sender,
+    host::Guest,
     in_sync::Succession,
-    term::TermHistory,
 };
 use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
-use freshet_log::{Batch, Sink};
+use freshet_log::{Batch, Log, ReadError, Sink, SinkHandle};
 use freshet_membership::Credentials;
 
-pub use self::commit::{CommitError, CommitStage};
+pub use self::commit::CommitStage;
 use crate::{
     bell::Bell,
     clock::Clock,
     endpoint::Service,
-    feed::{FeedConfig, Feeder, Feeds, Shipper},
-    log_access::{LogReadError, LogSource},
+    feed::{FeedConfig, Feeder, Feeds},
     status::PrimaryStatus,
     terms::Terms,
     wire::{self, Peer, Peers, Refusal},
@@ -48,6 +45,9 @@ use crate::{
 pub struct PrimaryConfig {
     /// What a commit waits for.
     pub rule: RuleConfig,
+    /// No more bytes of the log than this are to be uncommitted when a transaction begins to
+    /// commit.
+    pub uncommitted: u64,
     /// Sizes and times of shipping.
     pub flow: FlowConfig,
     /// How long a standby may be silent, or take nothing in, before its connection is given up.
@@ -84,6 +84,7 @@ impl PrimaryConfig {
     pub fn new(rule: RuleConfig) -> Self {
         Self {
             rule,
+            uncommitted: u64::MAX,
             flow: FlowConfig::default(),
             patience: Duration::from_secs(5),
             partition: 64 << 10,
@@ -94,9 +95,6 @@ impl PrimaryConfig {
         }
     }
 }
-
-/// So many batches of the group commit are remembered with their times.
-const HANDED_OVER: usize = 1024;
 
 /// Who reigns.
 #[derive(Clone, Debug)]
@@ -137,26 +135,17 @@ enum NotRecorded {
 pub(crate) struct Shared {
     config: PrimaryConfig,
     who: Reigning,
-    history: TermHistory,
     terms: Terms,
-    clock: Clock,
-    source: Arc<dyn LogSource>,
+    log: Arc<Log>,
     feeds: Feeds,
-    /// The newest batches: where each ends, and when it was handed over.
-    handed_over: Mutex<VecDeque<(Stamp, Moment)>>,
-    commit: CommitStage,
+    commit: Arc<CommitStage>,
     peers: Mutex<Vec<Peer>>,
     announce: Bell,
     record: Mutex<Option<RecordSet>>,
-    /// Where the newest record of an in-sync set ends; the largest stamp while one is being
-    /// written.
-    recorded: AtomicU64,
     /// Whether it was said that the term is contested.
     contested: AtomicBool,
     /// What was last said about the safety level and the standbys.
     told: Mutex<tell::Told>,
-    /// Where the log of this reign, which is over, ends for those who take over.
-    final_end: Mutex<Option<Stamp>>,
     successor: Mutex<Successor>,
 }
 
@@ -169,6 +158,8 @@ struct Successor {
     fetching: u32,
     /// It reigns.
     reigns: bool,
+    /// Where the log of this reign, which is over, ends for those who take over.
+    end: Option<Stamp>,
 }
 
 /// Who takes over and has not been heard for so long has given up, or knows all that it needs from
@@ -178,6 +169,8 @@ const TAKES_OVER_FOR: Duration = Duration::from_secs(3);
 /// A reigning primary.
 pub struct Primary {
     shared: Arc<Shared>,
+    /// Its place at the log, until it stops.
+    sink: Mutex<Option<Arc<SinkHandle>>>,
 }
 
 impl std::fmt::Debug for Primary {
@@ -187,16 +180,16 @@ impl std::fmt::Debug for Primary {
 }
 
 impl Primary {
-    /// Begins to reign: `terms` has entered the term already. Everything below `who.start` is
-    /// readable from `source`; what of it is committed, `who.committed` says.
+    /// Begins to reign: `terms` has entered the term already. `log` ends at `who.start`, and is
+    /// shipped from now on; what of it is committed, `who.committed` says.
     ///
-    /// It is then attached to the log, and the endpoint's service is set to [`Primary::service`].
+    /// The endpoint's service is then set to [`Primary::service`].
     ///
     /// # Errors
     /// What the system says when a thread cannot be started.
-    pub fn start(who: Reigning, config: PrimaryConfig, source: Arc<dyn LogSource>, terms: Terms) -> io::Result<Self> {
+    pub fn start(who: Reigning, config: PrimaryConfig, log: Arc<Log>, terms: Terms) -> io::Result<Self> {
         let clock = Clock::start();
-        let commit = CommitStage::new(config.rule, &who, clock);
+        let commit = CommitStage::new(config.rule, &who, clock, Arc::clone(&log), config.uncommitted);
         let mut peers: Vec<Peer> =
             config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
         peers.retain(|peer| peer.address != who.address);
@@ -208,29 +201,39 @@ impl Primary {
             boundaries: config.boundaries,
             fabric: config.fabric.clone(),
         };
-        let start = who.start.0;
-        let shared = Arc::new(Shared {
-            feeds: Feeds::new(feed, who.term, who.start, clock, 1),
-            handed_over: Mutex::default(),
+        let sender = Sender {
+            cluster: who.cluster,
+            node: who.node,
+            term: who.term,
+            above: Vec::new(),
             history: terms.get().history,
+            end: who.start,
+            // A standby gives away half its buffer at once (`StandbyStore::grant`).
+            needed_capacity: 2 * config.largest_block,
+            keep_alive_ms: u32::try_from(config.flow.keep_alive.as_millis()).unwrap_or(u32::MAX),
+        };
+        let shared = Arc::new(Shared {
+            feeds: Feeds::new(feed, sender, clock),
             config,
             who,
             terms,
-            clock,
-            source,
-            commit,
+            log,
+            commit: Arc::new(commit),
             peers: Mutex::new(peers),
             announce: Bell::default(),
             record: Mutex::new(None),
-            // What a restart or a take-over has found may have a record that no standby has noted.
-            recorded: AtomicU64::new(start),
             contested: AtomicBool::new(false),
             told: Mutex::default(),
-            final_end: Mutex::new(None),
             successor: Mutex::default(),
         });
-        let primary = Self { shared };
+        let sink = Arc::new(shared.log.attach(Arc::clone(&shared) as _));
+        let primary = Self { shared, sink: Mutex::new(Some(Arc::clone(&sink))) };
+        primary.shared.feeds.peers_changed();
+        primary.shared.committed(primary.shared.commit.committed());
         primary.shared.remember_peers();
+        if !primary.shared.log.has_store() {
+            primary.shared.spawn("log-hold".into(), move |shared| shared.hold(&sink))?;
+        }
         primary.shared.spawn("watch".into(), |shared| shared.watch())?;
         primary.shared.spawn("announce".into(), |shared| announce::run(&shared))?;
         Ok(primary)
@@ -244,8 +247,8 @@ impl Primary {
         self.shared.commit.look();
     }
 
-    /// The commit rule in force: who waits for a commit asks here.
-    pub fn commit(&self) -> &CommitStage {
+    /// What commits wait for.
+    pub fn commit(&self) -> &Arc<CommitStage> {
         &self.shared.commit
     }
 
@@ -295,29 +298,24 @@ impl Primary {
     /// Lets all connections and threads go. The commit rule remains and says no more.
     pub fn stop(&self) {
         self.shared.stop();
+        drop(self.sink.lock().expect("no code panics under this mutex").take());
     }
 }
 
 /// What the log persists is shipped while it does: a small batch is copied here, where that is all
 /// that shipping takes. Where the log is persistent, the commit rule is applied.
-impl Sink for Primary {
-    /// # Panics
-    /// When the batch does not follow the last one.
+impl Sink for Shared {
     fn batch(&self, batch: &Batch<'_>) {
-        self.shared.commit.enter_ends(batch.transaction_ends);
-        self.shared.feeds.boundaries().push(batch.from, batch.to, batch.partition_ends);
-        {
-            let mut handed_over = self.shared.handed_over.lock().expect("no code panics under this mutex");
-            if handed_over.len() == HANDED_OVER {
-                handed_over.pop_front();
-            }
-            handed_over.push_back((batch.to, self.shared.clock.now()));
-        }
-        self.shared.batch_noted(batch.from, batch.to);
+        self.commit.enter_ends(batch.transaction_ends);
+        self.batch_ready(batch);
     }
 
     fn durable(&self, to: Stamp) {
-        self.shared.apply(Event::Durable(to));
+        self.tell(Event::Durable(to));
+    }
+
+    fn needed(&self) -> Stamp {
+        self.feeds.state().host.needed()
     }
 }
 
@@ -337,10 +335,6 @@ impl Drop for Primary {
 }
 
 impl Shared {
-    fn shippers(&self) -> MutexGuard<'_, BTreeMap<NodeId, Arc<Shipper>>> {
-        self.feeds.shippers()
-    }
-
     fn stopping(&self) -> bool {
         self.feeds.stopping()
     }
@@ -350,41 +344,25 @@ impl Shared {
         self.feeds.spawn(name, move || run(shared))
     }
 
+    /// The hold thread, where the log has no store: workers may not overwrite what standbys have
+    /// yet to be sent. What is committed has been sent to everyone that the safety level waits for.
+    fn hold(&self, sink: &SinkHandle) {
+        let mut at = Stamp::ZERO;
+        // Block by block, or a transaction that is longer than the buffer would never get there.
+        while let Ok(to) = self.commit.reached().wait(at.plus(1), None) {
+            sink.release(to);
+            at = to;
+        }
+    }
+
     /// For a restart, which has to find the others.
     fn remember_peers(&self) {
         let peers = self.peers.lock().expect("no code panics under this mutex").clone();
         self.terms.remember(&peers, &self.who.address);
     }
 
-    /// What this primary says of itself to those who want its log.
-    fn host(&self) -> Host {
-        Host {
-            cluster: self.who.cluster,
-            node: self.who.node,
-            term: self.who.term,
-            above: Vec::new(),
-            history: self.history.clone(),
-            end: self.feeds.boundaries().available(),
-            // A standby gives away half its buffer at once (`StandbyStore::grant`).
-            needed_capacity: 2 * self.config.largest_block,
-            keep_alive_ms: u32::try_from(self.config.flow.keep_alive.as_millis()).unwrap_or(u32::MAX),
-        }
-    }
-
-    /// Feeds the commit rule and carries out what it decides.
-    fn apply(&self, event: Event) {
-        let outcome = self.commit.apply(event);
-        if outcome.advanced {
-            self.global_advanced();
-        }
-        if outcome.changed {
-            self.feeds.note_places(&self.commit.places());
-            self.tell_changes();
-        }
-    }
-
     fn is_fenced(&self) -> bool {
-        matches!(self.commit.admit(), Err(commit_rule::Refusal::Fenced { .. }))
+        matches!(self.commit.refusal(), Some(commit_rule::Refusal::Fenced { .. }))
     }
 
     fn fence(&self, by: Term) {
@@ -393,7 +371,7 @@ impl Shared {
         }
         // Before anybody can find that the reign is over.
         self.successor().heard = Some(Instant::now());
-        self.apply(Event::Fenced { by });
+        self.tell(Event::Fenced { by });
         self.feeds.end();
     }
 
@@ -412,11 +390,9 @@ impl Shared {
                  until it is restarted, and reigns in a later term"
             );
         }
-        let before = self.commit.admit();
-        self.apply(Event::Contested { term, yields });
-        if let (Ok(()) | Err(commit_rule::Refusal::TooFewStandbys { .. }), Err(commit_rule::Refusal::Fenced { .. })) =
-            (before, self.commit.admit())
-        {
+        let was_fenced = self.is_fenced();
+        self.tell(Event::Contested { term, yields });
+        if !was_fenced && self.is_fenced() {
             tracing::warn!(term = term.0, "this primary resigns, having committed nothing in its term");
             self.feeds.end();
         }
@@ -426,7 +402,7 @@ impl Shared {
     fn watch(&self) {
         while !self.stopping() {
             self.commit.sleep_until_deadline();
-            self.apply(Event::Tick);
+            self.tell(Event::Tick);
             if let Err(why) = self.record_set() {
                 // Commits wait for a record that will not come.
                 let term = self.who.term.0;
@@ -453,10 +429,10 @@ impl Shared {
             let number = set.number;
             self.terms.note_set(set).map_err(|error| NotRecorded::Terms(error.to_string()))?;
             // Before it can be shipped.
-            self.recorded.store(u64::MAX, Ordering::SeqCst);
+            self.feeds.state().host.recorded(Stamp::MAX);
             let end = record(&bytes).map_err(NotRecorded::Log)?;
-            self.recorded.store(end.0, Ordering::SeqCst);
-            self.apply(Event::Written { number, end });
+            self.feeds.state().host.recorded(end);
+            self.tell(Event::Written { number, end });
         }
         if self.commit.set_took_effect() {
             self.terms.note_reigned(self.who.term).map_err(|error| NotRecorded::Terms(error.to_string()))?;
@@ -465,18 +441,17 @@ impl Shared {
     }
 
     fn stop(&self) {
-        self.feeds.begin_to_stop();
-        self.commit.stop();
+        self.feeds.close();
+        self.commit.end();
         self.announce.ring();
         self.feeds.stop();
     }
 
     fn status(&self) -> PrimaryStatus {
         let (standing, durable, members) = self.commit.reading();
-        let committed = self.commit.committed().get();
-        let peers = self.peers.lock().expect("no code panics under this mutex").clone();
+        let committed = self.commit.committed();
         let feeds = &self.feeds;
-        let available = feeds.boundaries().available();
+        let available = feeds.state().host.filled_to();
         PrimaryStatus {
             node: self.who.node,
             term: self.who.term,
@@ -485,7 +460,7 @@ impl Shared {
             available,
             durable,
             committed,
-            standbys: feeds.standbys(members, &peers, committed),
+            standbys: feeds.standbys(members, committed),
             observers: feeds.observers(),
             ship_cpu: feeds.ship_cpu.total(),
             ack_cpu: feeds.ack_cpu.total(),
@@ -507,32 +482,20 @@ impl Feeder for Shared {
         &self.feeds
     }
 
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
-        self.source.read(at, into)
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError> {
+        self.log.read(at, into)
     }
 
-    fn global(&self) -> Stamp {
-        self.commit.committed().get()
-    }
-
-    fn newest(&self) -> (Stamp, Moment) {
-        (self.feeds.boundaries().available(), self.clock.now())
-    }
-
-    /// If it is one of the newest.
-    fn handed_over(&self, from: Stamp) -> Option<Moment> {
-        let batches = self.handed_over.lock().expect("no code panics under this mutex");
-        let first = batches.partition_point(|batch| batch.0 <= from);
-        // Of the oldest it is not known where it began.
-        batches.get(first).filter(|_| first > 0 || from == self.who.start).map(|batch| batch.1)
-    }
-
-    fn noted_by_standbys(&self) -> Stamp {
-        Stamp(self.recorded.load(Ordering::SeqCst))
-    }
-
+    /// Feeds the commit rule and carries out what it decides.
     fn tell(&self, event: Event) {
-        self.apply(event);
+        let outcome = self.commit.apply(event);
+        if outcome.advanced {
+            self.committed(self.commit.committed());
+        }
+        if outcome.changed {
+            self.feeds.note_places(&self.commit.places());
+            self.tell_changes();
+        }
     }
 
     fn fenced(&self, by: Term) {
@@ -543,8 +506,8 @@ impl Feeder for Shared {
         self.announce.ring();
     }
 
-    fn make_place(&self, address: &str, joined: &Event) -> Result<(), Refusal> {
-        accept::make_place(self, address, joined)
+    fn make_place(&self, address: &str, guest: &Guest) -> Result<(), Refusal> {
+        accept::make_place(self, address, guest)
     }
 
     fn met(&self, node: NodeId, address: &str) {
@@ -556,11 +519,9 @@ impl Feeder for Shared {
         if !peers.contains(&peer) {
             peers.retain(|known| known.node != Some(node) && known.address != address);
             peers.push(peer);
-            self.feeds.peers_version.fetch_add(1, Ordering::SeqCst);
             drop(peers);
             self.remember_peers();
-            // Whoever takes over must know of everybody, and no batch may come for long.
-            self.shippers().values().for_each(|shipper| shipper.bell.ring());
+            self.feeds.peers_changed();
         }
     }
 

@@ -4,13 +4,20 @@
 //! section 3.1: `persisted`; section 3.2: ready to receive). To a node from which the log is only
 //! fetched it is sent as a frame.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use freshet_base::{Term, sync::Mutex};
+use freshet_base::{
+    Term,
+    sync::{Arc, Mutex},
+};
 use freshet_cluster::follower::{Ack, Decision};
 use freshet_fabric::{channel, tcp};
 
+use super::Shared;
 use crate::wire::{self, Kind, Refusal};
+
+/// How long the end of the ack thread may take when nothing is persisted.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The primary has this long to read why a connection ends.
 const FAREWELL: Duration = Duration::from_millis(200);
@@ -64,5 +71,24 @@ impl AckStage {
             };
         }
         decision
+    }
+}
+
+/// The ack thread: waits until more of the log is persistent, and has the primary told at once.
+pub(super) fn run(shared: &Arc<Shared>) {
+    let mut stint = shared.ack_cpu.begin();
+    let mut seen = shared.log.durable();
+    while !shared.stopping() {
+        match shared.log.wait_persisted(seen.plus(1), Some(Instant::now() + PATIENCE)) {
+            Ok(true) => {
+                // Looked up first: what becomes persistent after it is another turn's.
+                seen = shared.log.durable();
+                shared.acknowledge(false);
+                stint.note();
+            }
+            // Less than before, if the log was cut.
+            Ok(false) => seen = seen.min(shared.log.durable()),
+            Err(error) => return shared.follow.fail(error.to_string()),
+        }
     }
 }

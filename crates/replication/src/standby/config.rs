@@ -1,13 +1,14 @@
 //! A standby's parameters.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use freshet_base::sync::Arc;
 use freshet_cluster::follower::{Begun, Follower, FollowerConfig, RelayRules, ReplayMode};
 use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
 
+use freshet_log::Log;
+
 use super::{RelayConfig, Starting};
-use crate::log_access::StandbyStore;
 
 /// How a primary reaches its standby's memory, which is for the standby to say.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +47,8 @@ pub struct StandbyConfig {
     pub synchronous: bool,
     /// How it feeds standbys of its own, if it is a relay.
     pub relay: Option<RelayConfig>,
+    /// The directory in which the end of the log is saved before it is cut; none to save nothing.
+    pub saved_tails: Option<PathBuf>,
 }
 
 impl Default for StandbyConfig {
@@ -60,16 +63,17 @@ impl Default for StandbyConfig {
             member: true,
             synchronous: true,
             relay: None,
+            saved_tails: None,
         }
     }
 }
 
 impl StandbyConfig {
     /// What decides for a standby with these parameters.
-    pub(super) fn follower(&self, starting: &Starting, store: &dyn StandbyStore) -> Follower {
+    pub(super) fn follower(&self, starting: &Starting, log: &Log) -> Follower {
         let begun = Begun {
-            received: store.received(),
-            persisted: store.persisted(),
+            received: log.received().get(),
+            persisted: log.durable(),
             replayed: starting.replayed,
             global: starting.global,
             floor: starting.floor,
@@ -79,7 +83,7 @@ impl StandbyConfig {
             standbys: relay.standbys,
             standby_timeout: relay.standby_timeout,
         });
-        let (replay, capacity, patience) = (self.replay, store.capacity(), self.patience);
+        let (replay, capacity, patience) = (self.replay, log.capacity(), self.patience);
         Follower::new(starting.node, FollowerConfig { replay, capacity, patience, relay }, begun)
     }
 

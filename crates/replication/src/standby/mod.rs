@@ -1,16 +1,16 @@
 //! The standby's side: receive, persist, ack, replay, visible.
 //!
 //! Threads: `receive` follows the primary, takes what that has written into the log buffer, and
-//! reconnects for ever; `ack` waits for the log's flusher and tells the primary; `replay` hands
-//! batches to the [`ReplayTarget`]. The flusher itself belongs to the log. What to do is decided by
-//! [`Follower`]: the threads tell it what has happened, and carry out what it says.
+//! reconnects for ever; `ack` waits until the log is persistent and tells the primary; `replay`
+//! hands batches to the [`ReplayTarget`]. Persisting is the log's own work (`log-persist-N`). What
+//! to do is decided by [`Follower`]: the threads tell it what has happened, and carry out what it
+//! says.
 
 mod ack;
 mod config;
 mod follow;
 mod lag;
 mod passage;
-mod persist;
 mod receive;
 mod relay;
 mod replay;
@@ -35,22 +35,20 @@ use freshet_cluster::{
     term::{Living, TermState},
 };
 use freshet_fabric::{FabricKind, cpu::Meter};
+use freshet_log::{Log, ReceiveError, Receiver};
 use freshet_membership::Credentials;
 
-use self::{
-    ack::AckStage, follow::Follow, lag::LagMeter, passage::PassageMeter, relay::RelayStage, replay::ReplayStage,
-};
+use self::{ack::AckStage, follow::Follow, lag::LagMeter, passage::PassageMeter, relay::RelayStage};
 pub use self::{
     config::{StandbyConfig, StandbyFabric},
     follow::JoinError,
     receive::SessionError,
     relay::RelayConfig,
-    replay::{PersistShare, ReplayError, ReplayTarget},
+    replay::{ReplayError, ReplayTarget},
 };
 use crate::{
     clock::Clock,
     endpoint::Service,
-    log_access::StandbyStore,
     status::OwnStatus,
     terms::Terms,
     wire::{Continue, Hello, Peer, Peers, Purpose, Refusal},
@@ -63,12 +61,15 @@ pub(crate) struct Shared {
     /// Where other nodes reach this one.
     pub address: String,
     pub config: StandbyConfig,
-    pub store: Arc<dyn StandbyStore>,
+    pub log: Arc<Log>,
+    /// Fills the log; none once that is another's work. Used by the receiving thread, and by a
+    /// take-over while that rests.
+    pub receiver: Mutex<Option<Receiver>>,
     pub terms: Terms,
     pub clock: Clock,
     follow: Follow,
     acks: AckStage,
-    replay: ReplayStage,
+    target: Arc<dyn ReplayTarget>,
     relay: Option<RelayStage>,
     /// Up to here readers see everything; moves with the follower's, under the same mutex.
     visible: Arc<Watermark>,
@@ -131,7 +132,8 @@ pub struct Starting {
 }
 
 impl Standby {
-    /// Starts to follow. `store` holds the log as it was recovered, `terms` what it says of itself.
+    /// Starts to follow. `log` is the log as it was recovered, which `receiver` fills; `terms` is
+    /// what it says of itself.
     ///
     /// # Errors
     /// What the system says when a thread cannot be started. [`io::ErrorKind::InvalidInput`] when
@@ -140,25 +142,21 @@ impl Standby {
     pub fn start(
         starting: Starting,
         config: StandbyConfig,
-        store: Arc<dyn StandbyStore>,
+        (log, receiver): (Arc<Log>, Receiver),
         target: Arc<dyn ReplayTarget>,
         terms: Terms,
     ) -> io::Result<Self> {
         config.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         let peers = config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
-        store.mark_replayed(starting.replayed);
-        let share: PersistShare = {
-            let store = Arc::clone(&store);
-            Arc::new(move |from, to| store.persist_share(from, to))
-        };
-        let follower = config.follower(&starting, &*store);
+        log.note_replayed(starting.replayed);
+        let follower = config.follower(&starting, &log);
         let shared = Arc::new(Shared {
             node: starting.node,
             credentials: starting.credentials,
             address: starting.address,
             follow: Follow::new(starting.leader),
             acks: AckStage::default(),
-            replay: ReplayStage { target, share },
+            target,
             relay: config.relay.clone().map(RelayStage::new),
             visible: Arc::new(Watermark::new(follower.visible())),
             state: Mutex::new(State {
@@ -179,20 +177,21 @@ impl Standby {
             hearing: Mutex::default(),
             clock: Clock::start(),
             config,
-            store,
+            log,
+            receiver: Mutex::new(Some(receiver)),
             terms,
         });
         shared.keep_no_room();
         let (terms, noting) = (shared.terms.clone(), Arc::downgrade(&shared));
-        shared.store.on_members(Box::new(move |bytes| {
+        shared.log.on_members(move |bytes| {
             let noted = note_set(&terms, bytes);
             if let Some(shared) = noting.upgrade() {
                 shared.noted(noted);
             }
-        }));
+        });
         let standby = Self { shared, threads: Mutex::default() };
         standby.spawn("receive", follow::run)?;
-        standby.spawn("ack", persist::run)?;
+        standby.spawn("ack", ack::run)?;
         standby.spawn("replay", replay::run)?;
         Ok(standby)
     }
@@ -249,13 +248,6 @@ impl Standby {
         self.shared.status()
     }
 
-    /// Says below which stamp those who follow this node need nothing of its log any more; cheap,
-    /// and does not keep the standby.
-    pub fn needed(&self) -> impl Fn() -> Stamp + Send + Sync + 'static {
-        let shared = Arc::downgrade(&self.shared);
-        move || shared.upgrade().and_then(|shared| shared.relaying()).map_or(Stamp::MAX, |session| session.needed())
-    }
-
     /// Lets the connection and all threads go. What was received stays, and may be promoted or
     /// followed from later.
     pub fn stop(&self) {
@@ -268,6 +260,12 @@ impl Standby {
             // A panic there was reported already.
             let _ = thread.join();
         }
+    }
+
+    /// Stops, and gives the log back to be filled by workers, or cut.
+    pub fn into_receiver(self) -> Receiver {
+        self.stop();
+        self.shared.receiver().take().expect("it is given back once")
     }
 }
 
@@ -311,6 +309,15 @@ impl Shared {
         self.state.lock().expect("no code panics under this mutex but for a bug of its own")
     }
 
+    fn receiver(&self) -> MutexGuard<'_, Option<Receiver>> {
+        self.receiver.lock().expect("no code panics under this mutex but for a bug of the log")
+    }
+
+    /// Has the log's receiver do something.
+    fn receive<T, E: From<ReceiveError>>(&self, act: impl FnOnce(&mut Receiver) -> Result<T, E>) -> Result<T, E> {
+        self.receiver().as_mut().map_or(Err(ReceiveError::Closed.into()), act)
+    }
+
     /// Waits until a piece is replayed.
     fn wait<'s>(&self, mut state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
         state.waiting += 1;
@@ -323,7 +330,7 @@ impl Shared {
     /// [`Shared::carry_out`] does the rest, without the mutex.
     fn tell(&self, state: &mut State, event: Event<'_>) -> Decision {
         let now = self.clock.now();
-        let decision = state.follower.apply(event, now, |at| self.store.transaction_end(at));
+        let decision = state.follower.apply(event, now, |at| self.log.transaction_end(at));
         if let Some(visible) = decision.show {
             self.visible.advance(visible);
             if self.config.fabric.kind == FabricKind::Shm {
@@ -351,7 +358,7 @@ impl Shared {
     /// Acknowledges if there is something new, and the connection still counts.
     fn acknowledge(&self, anyway: bool) {
         let decision = self.acks.say(|one_sided| {
-            let credit = if one_sided { self.store.grant() } else { self.store.free_until() };
+            let credit = if one_sided { self.log.grant() } else { self.log.free_until() };
             let mut state = self.state();
             let decision = self.note_persisted(&mut state);
             let ack = state.follower.ack(credit, self.clock.now(), anyway, |term| self.terms.admits(term));
@@ -362,7 +369,7 @@ impl Shared {
 
     /// Looks how far the log is persistent. The log may be ahead of what was accepted here.
     fn note_persisted(&self, state: &mut State) -> Decision {
-        let to = self.store.persisted().min(state.follower.received());
+        let to = self.log.durable().min(state.follower.received());
         if to > state.follower.persisted() { self.tell(state, Event::Persisted(to)) } else { Decision::default() }
     }
 
@@ -440,13 +447,13 @@ impl Shared {
 
     /// How this log would go on.
     pub(crate) fn continuation(&self) -> Continue {
-        let received = self.store.received();
+        let received = self.log.received().get();
         Continue {
             history: self.terms.get().history,
             received,
-            persisted: self.store.persisted().min(received),
-            capacity: self.store.capacity(),
-            may_send_until: self.store.free_until(),
+            persisted: self.log.durable().min(received),
+            capacity: self.log.capacity(),
+            may_send_until: self.log.free_until(),
         }
     }
 
@@ -460,16 +467,12 @@ impl Shared {
         if !self.config.fabric.appliance {
             return Ok(());
         }
-        let received = self.store.received();
-        let mut persisted = self.store.persisted();
-        while persisted < received {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(format!(
-                    "the log is persistent here up to {persisted}, and was received up to {received}: ask again"
-                ));
-            }
-            persisted = self.store.wait_persisted(persisted, left).map_err(|error| error.to_string())?;
+        let received = self.log.received().get();
+        if !self.log.wait_persisted(received, Some(deadline)).map_err(|error| error.to_string())? {
+            let persisted = self.log.durable();
+            return Err(format!(
+                "the log is persistent here up to {persisted}, and was received up to {received}: ask again"
+            ));
         }
         Ok(())
     }
@@ -500,11 +503,23 @@ impl Shared {
                  acknowledged commits were lost at a take-over; start this standby with an empty directory"
             )
         };
-        self.state().follower.may_cut(at).map_err(seen)?;
-        let saved = if save { self.store.save_tail(at).map_err(|error| error.to_string())? } else { None };
+        let failed = |error: ReceiveError| error.to_string();
+        let floor = {
+            let state = self.state();
+            state.follower.may_cut(at).map_err(seen)?;
+            state.follower.floor()
+        };
+        if at < floor.min(self.log.received().get()) {
+            return Err(format!(
+                "the cluster's log is another from {at} on, and this node's checkpoint holds what was before up to \
+                 {floor}: empty its directory and let it join again"
+            ));
+        }
+        let directory = self.config.saved_tails.as_ref().filter(|_| save);
+        let saved = directory.map(|directory| self.log.save_tail(directory, at)).transpose().map_err(failed)?;
         {
             let mut state = self.state();
-            state.saved_tails.extend(saved);
+            state.saved_tails.extend(saved.flatten());
             state.follower.hold(at).map_err(seen)?;
             while state.follower.is_replaying() {
                 state = self.wait(state);
@@ -514,8 +529,8 @@ impl Shared {
             }
         }
         // Replay first: it reads the log, and must not meet the cut.
-        let outcome = match self.replay.target.cut(at) {
-            Ok(()) => self.store.cut(at).map_err(|error| error.to_string()),
+        let outcome = match self.target.cut(at) {
+            Ok(()) => self.receive(|receiver| Ok(receiver.cut(at)?)).map_err(failed),
             Err(failure) => {
                 let why = failure.to_string();
                 self.replay_failed(&mut self.state(), failure);
@@ -539,13 +554,13 @@ impl Shared {
     /// Without replay, what is persistent gives its room back. A cut of the log takes this back.
     fn keep_no_room(&self) {
         if self.config.replay == ReplayMode::None {
-            self.store.mark_replayed(Stamp::MAX);
+            self.log.note_replayed(Stamp::MAX);
         }
     }
 
     fn status(&self) -> OwnStatus {
         let now = self.clock.now();
-        let (received, persisted) = (self.store.received(), self.store.persisted());
+        let (received, persisted) = (self.log.received().get(), self.log.durable());
         let relay = self.relaying().zip(self.relay_config()).map(|(session, config)| session.status(config.ack));
         let state = self.state();
         let (follower, lag) = (&state.follower, &state.lag);

@@ -25,16 +25,16 @@ pub(super) struct PassageMeter {
 
 impl PassageMeter {
     /// A batch has arrived that ends at `end`.
-    pub fn arrived(&mut self, end: Stamp, handed_over: Moment) {
+    pub fn arrived(&mut self, end: Stamp, filled_at: Moment) {
         if self.waiting.len() < WAITING && self.waiting.back().is_none_or(|last| last.0 < end) {
-            self.waiting.push_back((end, handed_over));
+            self.waiting.push_back((end, filled_at));
         }
     }
 
     /// Readers see up to `visible`.
     pub fn visible(&mut self, visible: Stamp, now: Moment) {
-        while let Some((_, handed_over)) = self.waiting.pop_front_if(|batch| batch.0 <= visible) {
-            let took = u32::try_from(now.since(handed_over).as_micros()).unwrap_or(u32::MAX);
+        while let Some((_, filled_at)) = self.waiting.pop_front_if(|batch| batch.0 <= visible) {
+            let took = u32::try_from(now.since(filled_at).as_micros()).unwrap_or(u32::MAX);
             if self.samples.len() < SAMPLES {
                 self.samples.push(took);
             } else {

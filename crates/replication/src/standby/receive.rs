@@ -30,13 +30,12 @@ use freshet_fabric::{
     frame::Header,
     tcp::{self, Connection, ReceiveError},
 };
+use freshet_log::{self as log, AcceptError, Accepted};
 
 use super::{Shared, ack::AckSender};
 use crate::{
     endpoint::{CallError, ask, passage},
-    feed::Feeder,
-    log_access::{AcceptError, StoreError},
-    wire::{self, BatchNote, Continue, DecodeError, Kind, Peers, Purpose, Refusal, Reply},
+    wire::{self, BatchNote, Continue, DecodeError, Join, Kind, Peers, Purpose, Refusal, Reply},
 };
 
 /// Why a connection to a primary, or the attempt at one, ended.
@@ -91,8 +90,8 @@ impl SessionError {
     }
 }
 
-impl From<StoreError> for SessionError {
-    fn from(error: StoreError) -> Self {
+impl From<log::ReceiveError> for SessionError {
+    fn from(error: log::ReceiveError) -> Self {
         Self::Local(error.to_string())
     }
 }
@@ -114,22 +113,35 @@ fn live(shared: &Arc<Shared>, leader: &str, order: u64) -> Result<Infallible, Se
     let outcome = offered(shared, leader, connection);
     // The connection has been revoked, but the other side may have mapped the memory, and may
     // continue to write there.
-    shared.store.revoke()?;
+    revoke(shared)?;
     shared.follow.revoked();
     outcome
+}
+
+/// Takes this node's memory back from those to whom it was offered: when this returns, nothing that
+/// they write can become part of its log. Costs nothing when no other process could have mapped it.
+fn revoke(shared: &Shared) -> Result<(), SessionError> {
+    // A log whose receiver was given back is promoted, which takes the memory back as well.
+    let renewed = shared.receiver().as_mut().map_or(Ok(()), log::Receiver::renew);
+    renewed.map_err(|cause| {
+        SessionError::Local(format!(
+            "the log buffer cannot be moved to other memory, and a primary of before may still write there: {cause}; \
+             see that there is room for another one, and restart this node"
+        ))
+    })
 }
 
 /// What is written into this node's memory by its primary.
 fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result<Infallible, SessionError> {
     let fabric = &shared.config.fabric;
     let terms = shared.terms.get();
-    let ring = shared.store.region()?;
+    let ring = Arc::new(shared.log.shared_memory());
     let side = Side::new(fabric.kind, fabric.config.clone(), Some(ring))?;
     let passage = match fabric.kind {
         FabricKind::Shm => passage(&shared.hello(Purpose::Identify), leader, shared.config.patience)?,
         _ => None,
     };
-    let purpose = Purpose::Join {
+    let purpose = Purpose::Join(Join {
         fence: terms.fence.highest(),
         log: Continue { persisted: shared.state().follower.to_acknowledge(), ..shared.continuation() },
         member: shared.config.member,
@@ -138,7 +150,7 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
         appliance: fabric.appliance,
         passage: passage.as_ref().map(|(number, _)| *number),
         bare: fabric.config.bare,
-    };
+    });
     let (answer, mut connection) = introduce(shared, leader, connection, purpose, terms.fence.highest())?;
     let wire::Welcome { log: welcome, offer, bare } = answer;
     let Some(offer) = offer else {
@@ -200,6 +212,10 @@ fn may_enter(shared: &Shared, welcome: &Welcome, terms: &TermState) -> Result<En
             let at_primary = state.peers.iter().find(|peer| peer.node == Some(primary));
             SessionError::Counted { primary: at_primary.map(|peer| peer.address.clone()) }
         }
+        NotEntered::Checkpoint { at, floor } => SessionError::Local(format!(
+            "the cluster's log is another from {at} on, and this node's checkpoint holds what was before up to {floor}: \
+             empty its directory and let it join again"
+        )),
     })
 }
 
@@ -225,7 +241,7 @@ pub(crate) fn fetch(
     let mut scratch = vec![0; SCRATCH];
     // The other node may have made more of its log persistent since it said where that ends: then
     // it sends that, too.
-    while shared.store.received() < wanted.upto {
+    while shared.log.received().get() < wanted.upto {
         fetched(shared, &mut receiver, welcome.term, &mut scratch, welcome.end)?;
     }
     Ok(())
@@ -406,20 +422,16 @@ impl Session<'_> {
 
     /// A batch is part of the log only once its blocks were found whole.
     fn batch(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
-        let from = self.shared.store.received();
+        let from = self.shared.log.received().get();
         let plain = self.accept(header, note, from)?;
         self.ends.clear();
         self.ends.extend(note.ends.iter().map(|end| from.plus(u64::from(*end))));
-        if let Some(session) = self.shared.relaying() {
-            session.batch_ready(from, from.plus(u64::from(header.payload)), &self.ends);
-        }
         self.shared.accepted(&self.ends, plain.then_some(header.payload), &mut self.piece);
         Ok(())
     }
 
     /// Makes a batch part of the log. Returns whether all of it are rows and marks.
     fn accept(&mut self, header: &Header, note: &BatchNote, from: Stamp) -> Result<bool, SessionError> {
-        let store = &self.shared.store;
         check_batch(header, note, from)?;
         let to = from.plus(u64::from(header.payload));
         if !self.receiver.inline().is_empty() {
@@ -429,17 +441,30 @@ impl Session<'_> {
             if unpacked.as_ref().ok() != Some(&(header.payload as usize)) {
                 return Err(violation(format!("the batch at {from} cannot be decompressed: {unpacked:?}")));
             }
-            store.write(from, &self.unpacked)?;
+            write(self.shared, from, &self.unpacked)?;
         }
-        let plain = store.accept(to).map_err(|error| match error {
-            AcceptError::Damaged(why) => violation(why),
-            AcceptError::Store(error) => error.into(),
-        })?;
-        if let Some(handed_over) = note.handed_over.filter(|_| self.shared.config.fabric.kind == FabricKind::Shm) {
-            self.shared.state().passage.arrived(to, handed_over);
+        let accepted = accept(self.shared, to)?;
+        if let Some(filled_at) = note.filled_at.filter(|_| self.shared.config.fabric.kind == FabricKind::Shm) {
+            self.shared.state().passage.arrived(to, filled_at);
         }
-        Ok(plain)
+        Ok(accepted.plain)
     }
+}
+
+/// Puts bytes into the log buffer at the end of the log, or behind.
+fn write(shared: &Shared, at: Stamp, bytes: &[u8]) -> Result<(), SessionError> {
+    shared.receive(|receiver| {
+        receiver.writable(at, bytes.len() as u64)?.copy_from(bytes);
+        Ok(())
+    })
+}
+
+/// Makes everything below `to` part of the log: whole blocks, that were put there.
+fn accept(shared: &Shared, to: Stamp) -> Result<Accepted, SessionError> {
+    shared.receive(|receiver| receiver.accept(to)).map_err(|error| match error {
+        AcceptError::Receive(error) => error.into(),
+        damaged => violation(damaged.to_string()),
+    })
 }
 
 fn check_batch(header: &Header, note: &BatchNote, from: Stamp) -> Result<(), SessionError> {
@@ -473,10 +498,9 @@ fn fetched(
         _ => return Err(violation(format!("a frame of kind {} was not expected", header.kind))),
     }
     let note: BatchNote = wire::decode("batch", receiver.immediate())?;
-    let store = &shared.store;
-    let from = store.received();
+    let from = shared.log.received().get();
     check_batch(&header, &note, from)?;
-    let (to, room) = (from.plus(u64::from(header.payload)), store.free_until());
+    let (to, room) = (from.plus(u64::from(header.payload)), shared.log.free_until());
     if to > room {
         return Err(violation(format!("a batch ends at {to}, there is room up to {room}")));
     }
@@ -487,11 +511,11 @@ fn fetched(
     while at < to {
         let piece = &mut scratch[..(to.since(at) as usize).min(SCRATCH)];
         receiver.payload_into(piece)?;
-        store.write(at, piece)?;
+        write(shared, at, piece)?;
         at = at.plus(piece.len() as u64);
     }
     receiver.payload_done()?;
-    store.mark_received(to);
+    accept(shared, to)?;
     let ends: Vec<_> = note.ends.iter().map(|end| from.plus(u64::from(*end))).collect();
     shared.accepted(&ends, None, &mut Vec::new());
     shared.acknowledge(false);

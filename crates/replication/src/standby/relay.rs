@@ -3,37 +3,36 @@
 //! them is decided by [`freshet_cluster::relay::Relay`] (Query Fresh, section 4.4: a hierarchical
 //! architecture).
 //!
-//! A [`Session`] lasts as long as the log that this node receives just goes on: the term, whom it
-//! follows, and through whom, are the same, and nothing was cut. Then all feeds end, and those
-//! below agree anew. While this node merely looks for its lost upstream, those who are below stay,
-//! and nobody new is let in.
+//! A [`Session`] is a sink of this node's log. It lasts as long as that log just continues: the
+//! term, whom this node follows, and through whom, are the same, and nothing was cut. Then all
+//! feeds end, and those below agree anew. While this node merely looks for its lost upstream, those
+//! who are below stay, and nobody new is let in.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use freshet_base::{
     NodeId, Safety, Stamp, Term,
-    sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering},
+    sync::{Arc, Mutex, MutexGuard},
 };
 use freshet_cluster::{
     Moment,
     commit_rule::{Event, Member},
     flow::FlowConfig,
     follower::{self, Decision},
-    handshake::{Agreed, Host, Welcome, consider},
+    handshake::{Agreed, Sender, Welcome},
     relay::RelayAck,
-    term::TermHistory,
 };
-use freshet_fabric::{Offer, tcp::Connection};
+use freshet_fabric::tcp::Connection;
+use freshet_log::{Batch, ReadError, Sink, SinkHandle};
 
 use super::Shared;
 use crate::{
     bell::Bell,
     endpoint::refuse,
-    feed::{FeedConfig, Feeder, Feeds, Joining, join},
-    log_access::LogReadError,
+    feed::{FeedConfig, Feeder, Feeds, join},
     primary::PrimaryFabric,
     status::RelayStatus,
-    wire::{Continue, Hello, Peer, Peers, Refusal, Wait},
+    wire::{Hello, Join, Peer, Peers, Refusal, Wait},
 };
 
 /// How a standby feeds standbys of its own.
@@ -121,10 +120,17 @@ impl RelayStage {
             state.follower.pass_on(welcome, shared.clock.now());
             state.follower.downward().unwrap_or_default()
         };
-        let received = shared.store.received();
-        let mut above = welcome.above.clone();
-        above.push(welcome.node);
-        let config = &self.config;
+        let (config, received) = (&self.config, shared.log.received().get());
+        let sender = Sender {
+            cluster: welcome.cluster,
+            node: shared.node,
+            above: welcome.path(),
+            term: welcome.term,
+            history: welcome.history.clone(),
+            end: received,
+            needed_capacity: 2 * config.largest_block,
+            keep_alive_ms: u32::try_from(config.flow.keep_alive.as_millis()).unwrap_or(u32::MAX),
+        };
         let feed = FeedConfig {
             flow: config.flow,
             patience: config.patience,
@@ -132,29 +138,25 @@ impl RelayStage {
             boundaries: config.boundaries,
             fabric: config.fabric.clone(),
         };
-        let peers = u64::from(shared.promised_safety().is_some());
         let session = Arc::new(Session {
-            feeds: Feeds::new(feed, welcome.term, received, shared.clock, peers),
-            above,
-            history: welcome.history.clone(),
-            newest: Mutex::new(None),
-            down: AtomicU64::new(down.0),
+            feeds: Feeds::new(feed, sender, shared.clock),
+            above: welcome.path(),
             watch: Bell::default(),
-            met: Mutex::default(),
+            sink: Mutex::new(None),
             shared: Arc::clone(shared),
         });
+        session.committed(down);
+        if shared.promised_safety().is_some() {
+            session.heard_peers();
+        }
+        let sink = shared.log.attach(Arc::clone(&session) as _);
+        assert_eq!(sink.from(), received, "what was received before is read back");
+        *session.sink() = Some(sink);
         let watched = Arc::clone(&session);
         session.feeds.spawn("relay-watch".into(), move || watched.watch())?;
         *self.lock() = Some(session);
         Ok(())
     }
-}
-
-/// What the primary's log said last of itself.
-struct Newest {
-    end: Stamp,
-    /// By the primary's clock, and by this node's.
-    time: (Moment, Moment),
 }
 
 /// The feeding of those below, while the log just goes on.
@@ -163,17 +165,29 @@ pub(super) struct Session {
     feeds: Feeds,
     /// Through whom the log comes, from the primary on.
     above: Vec<NodeId>,
-    history: TermHistory,
-    newest: Mutex<Option<Newest>>,
-    /// What those below are told to be globally persistent.
-    down: AtomicU64,
     watch: Bell,
-    /// Where those below are.
-    met: Mutex<BTreeMap<NodeId, String>>,
+    /// This session's place at the log, until it ends.
+    sink: Mutex<Option<SinkHandle>>,
+}
+
+/// What is received is shipped while it is persisted here.
+impl Sink for Session {
+    fn batch(&self, batch: &Batch<'_>) {
+        self.batch_ready(batch);
+    }
+
+    fn needed(&self) -> Stamp {
+        self.feeds.state().host.needed()
+    }
 }
 
 impl Session {
+    fn sink(&self) -> MutexGuard<'_, Option<SinkHandle>> {
+        self.sink.lock().expect("no code panics under this mutex")
+    }
+
     fn end(&self) {
+        drop(self.sink().take());
         self.hang_up();
         self.watch.ring();
         self.feeds.stop();
@@ -181,21 +195,18 @@ impl Session {
 
     /// Nothing is sent to anybody below any more. Does not wait.
     pub fn hang_up(&self) {
-        self.feeds.begin_to_stop();
-        for shipper in self.feeds.all() {
-            shipper.end();
-        }
+        self.feeds.close();
+        self.feeds.end();
     }
 
     /// What the primary, or the relay above, said.
     pub fn heard(&self, end: Stamp, time: Moment) {
-        let time = (time, self.feeds.clock.now());
-        *self.newest.lock().expect("no code panics under this mutex") = Some(Newest { end, time });
+        self.feeds.state().host.heard(end, time, self.feeds.clock.now());
     }
 
     /// Others than before are in the cluster.
     pub fn heard_peers(&self) {
-        self.feeds.peers_version.fetch_add(1, Ordering::SeqCst);
+        self.feeds.peers_changed();
     }
 
     /// Tells those below what the follower has decided.
@@ -203,10 +214,8 @@ impl Session {
         if decision.places {
             self.feeds.note_places(&self.members());
         }
-        if let Some(down) = decision.down
-            && self.down.fetch_max(down.0, Ordering::SeqCst) < down.0
-        {
-            self.global_advanced();
+        if let Some(down) = decision.down {
+            self.committed(down);
         }
     }
 
@@ -226,39 +235,17 @@ impl Session {
         }
     }
 
-    fn host(&self, needed_capacity: u64) -> Option<Host> {
-        let end = self.feeds.boundaries().available();
-        Some(Host {
-            cluster: self.shared.terms.get().cluster?,
-            node: self.shared.node,
-            above: self.above.clone(),
-            term: self.feeds.term,
-            history: self.history.clone(),
-            end,
-            needed_capacity,
-            keep_alive_ms: u32::try_from(self.feeds.config.flow.keep_alive.as_millis()).unwrap_or(u32::MAX),
-        })
-    }
-
-    /// Nobody below needs anything of the log below this.
-    pub fn needed(&self) -> Stamp {
-        let needed = self.feeds.all().into_iter().map(|shipper| {
-            let flow = shipper.flow();
-            flow.persisted().min(flow.shipped())
-        });
-        needed.min().unwrap_or(Stamp::MAX)
-    }
-
     pub fn status(&self, ack: RelayAck) -> RelayStatus {
-        let (upward, downward) = (self.shared.state().follower.to_acknowledge(), self.global());
-        let met = self.met.lock().expect("no code panics under this mutex").clone();
-        let peers: Vec<_> = met.into_iter().map(|(node, address)| Peer { node: Some(node), address }).collect();
+        let (upward, downward) = {
+            let state = self.shared.state();
+            (state.follower.to_acknowledge(), state.follower.downward().unwrap_or_default())
+        };
         RelayStatus {
             ack,
             through: self.above.clone(),
             upward,
             downward,
-            standbys: self.feeds.standbys(self.members(), &peers, downward),
+            standbys: self.feeds.standbys(self.members(), downward),
             observers: self.feeds.observers(),
             ship_cpu: self.feeds.ship_cpu.total(),
             ack_cpu: self.feeds.ack_cpu.total(),
@@ -271,25 +258,8 @@ impl Feeder for Session {
         &self.feeds
     }
 
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
-        self.shared.store.read(at, into)
-    }
-
-    fn global(&self) -> Stamp {
-        Stamp(self.down.load(Ordering::SeqCst))
-    }
-
-    fn newest(&self) -> (Stamp, Moment) {
-        let newest = self.newest.lock().expect("no code panics under this mutex");
-        newest.as_ref().map_or((Stamp::ZERO, Moment::default()), |newest| {
-            let (time, heard) = newest.time;
-            (newest.end, time.after(self.feeds.clock.now().since(heard)))
-        })
-    }
-
-    /// By the primary's clock, which is not known here to be comparable with anybody's below.
-    fn handed_over(&self, _: Stamp) -> Option<Moment> {
-        None
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError> {
+        self.shared.log.read(at, into)
     }
 
     fn tell(&self, event: Event) {
@@ -311,10 +281,8 @@ impl Feeder for Session {
     /// It knows where this node is.
     fn missed(&self) {}
 
-    /// For `status`: who is below has no voice in a take-over, so nobody else need know.
-    fn met(&self, node: NodeId, address: &str) {
-        self.met.lock().expect("no code panics under this mutex").insert(node, address.to_owned());
-    }
+    /// Who is below has no voice in a take-over, so nobody else need know.
+    fn met(&self, _: NodeId, _: &str) {}
 
     fn peers_message(&self) -> Peers {
         let (standbys, safety) = self.shared.promised_safety().unwrap_or((0, Safety::OneSafe));
@@ -326,54 +294,28 @@ impl Feeder for Session {
     }
 }
 
-/// Somebody who wants to follow this node.
-pub(super) struct Asking {
-    pub fence: Term,
-    pub log: Continue,
-    pub member: bool,
-    pub synchronous: bool,
-    pub offer: Offer,
-    pub appliance: bool,
-    pub bare: bool,
-}
-
 /// Feeds `hello`'s node from now on, or says why not.
-pub(super) fn serve(shared: &Arc<Shared>, hello: &Hello, asking: Asking, connection: Connection) {
-    match agree(shared, hello, &asking) {
+pub(super) fn serve(shared: &Arc<Shared>, hello: &Hello, joins: Join, connection: Connection) {
+    match agree(shared, hello, &joins) {
         Err(refusal) => refuse(connection, refusal),
-        Ok((session, agreed)) => {
-            let joining = Joining {
-                member: asking.member,
-                // Who follows a relay is that relay's standby, as good as any.
-                synchronous: true,
-                appliance: asking.appliance,
-                offer: asking.offer,
-                bare: asking.bare,
-                replayed: asking.log.may_send_until,
-                agreed,
-            };
-            join(&session, hello, joining, connection);
-        }
+        // Who follows a relay is that relay's standby, as good as any.
+        Ok((session, agreed)) => join(&session, hello, &Join { synchronous: true, ..joins }, agreed, connection),
     }
 }
 
-fn agree(shared: &Arc<Shared>, hello: &Hello, asking: &Asking) -> Result<(Arc<Session>, Agreed), Refusal> {
+fn agree(shared: &Arc<Shared>, hello: &Hello, joins: &Join) -> Result<(Arc<Session>, Agreed), Refusal> {
     let elsewhere = || Refusal::NotPrimary { node: shared.node, leader: shared.primary_address() };
-    let Some(stage) = &shared.relay else { return Err(elsewhere()) };
-    let state = shared.terms.get();
-    // Commits count on it, or may: it has to answer to the primary itself, until it is on record
-    // that they do not.
-    let counted = asking.member && asking.synchronous;
-    if counted || state.set.is_some_and(|set| set.may_have(hello.node)) {
-        return Err(elsewhere());
-    }
     let lost = || Refusal::Later { node: shared.node, why: Wait::Lost };
-    let session = stage.session().ok_or_else(lost)?;
+    let Some(stage) = &shared.relay else { return Err(elsewhere()) };
+    let (asking, state) = (joins.asking(hello), shared.terms.get());
+    let Some(session) = stage.session() else {
+        return Err(if asking.is_counted(&state) { elsewhere() } else { lost() });
+    };
+    let agreed = session.feeds.state().host.agree(&asking, &state);
+    let agreed = agreed.map_err(|refusal| match refusal {
+        Refusal::NotPrimary { .. } => elsewhere(),
+        refusal => refusal,
+    })?;
     let follows = shared.follow.following().is_some() && shared.follow.following() == session.above.last().copied();
-    if !follows || session.feeds.stopping() || state.fence.highest() > session.feeds.term {
-        return Err(lost());
-    }
-    let host = session.host(2 * stage.config.largest_block).ok_or_else(lost)?;
-    let agreed = consider(&host, hello.cluster, hello.node, asking.fence, &asking.log)?;
-    Ok((session, agreed))
+    if follows { Ok((session, agreed)) } else { Err(lost()) }
 }

@@ -3,6 +3,7 @@
 
 use freshet_base::{Stamp, sync::Arc};
 use freshet_cluster::follower::Event;
+use freshet_log::Log;
 
 use super::{Shared, State};
 
@@ -16,10 +17,6 @@ pub struct ReplayError {
     pub why: String,
 }
 
-/// Makes a part of what was received durable ([`crate::log_access::StandbyStore::persist_share`]);
-/// for any thread.
-pub type PersistShare = Arc<dyn Fn(Stamp, Stamp) + Send + Sync>;
-
 /// What replays the log into tables.
 pub trait ReplayTarget: Send + Sync {
     /// Replays all blocks in `[from, to)`; both are ends of blocks. `partition_ends` are ends of
@@ -30,23 +27,12 @@ pub trait ReplayTarget: Send + Sync {
     /// [`ReplayError`], after which nothing is replayed any more.
     fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError>;
 
-    /// Makes `[from, to)` durable, by `share`, which does so for a part; the parts are those that
-    /// [`ReplayTarget::replay`], which is called next with the same bounds, divides among the same
-    /// threads (persist-upon-replay; Query Fresh, section 3.1). When it returns, all is durable.
-    /// Only called where the log leaves that to replay.
-    ///
-    /// # Errors
-    /// [`ReplayError`], after which nothing is replayed any more.
-    fn persist(
-        &self,
-        from: Stamp,
-        to: Stamp,
-        partition_ends: &[Stamp],
-        share: &PersistShare,
-    ) -> Result<(), ReplayError> {
+    /// Makes `[from, to)` of `log` durable, by [`Log::persist_share`] for each part; the threads
+    /// that replay divide the parts among themselves (persist-upon-replay; Query Fresh, section
+    /// 3.1). When it returns, all is durable. Only called where the log leaves that to replay.
+    fn persist(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp], log: &Arc<Log>) {
         let _ = partition_ends;
-        share(from, to);
-        Ok(())
+        log.persist_share(from, to);
     }
 
     /// Whether replaying a short range of rows takes no longer than looking at them: then the
@@ -65,12 +51,6 @@ pub trait ReplayTarget: Send + Sync {
 
 /// A batch up to this size, in bytes, may be replayed by the receiving thread.
 const SHORT: u32 = 64 << 10;
-
-pub(super) struct ReplayStage {
-    pub target: Arc<dyn ReplayTarget>,
-    /// Makes a part of the log durable.
-    pub share: PersistShare,
-}
 
 impl Shared {
     /// Has everything up to `to` replayed, and blocks until it is.
@@ -102,16 +82,14 @@ impl Shared {
         }
     }
 
-    /// Replays a piece that was taken. With persist-upon-replay, the threads that will replay it
-    /// make it durable first, each its part; when all have, the primary hears of it, and replay is
-    /// off its commit path (Query Fresh, sections 3.1, 3.2 and 3.4.2).
+    /// Replays a piece that was taken.
     fn replay_piece(&self, from: Stamp, piece: &[Stamp]) {
         let to = *piece.last().expect("a piece has an end");
-        let outcome = self.persist_piece(from, to, piece).and_then(|()| self.replay.target.replay(from, to, piece));
+        let outcome = self.persist_received(piece).and_then(|()| self.target.replay(from, to, piece));
         match outcome {
             Ok(()) => {
                 // Before a cut that follows, which waits for this piece.
-                self.store.mark_replayed(to);
+                self.log.note_replayed(to);
                 let decision = {
                     let mut state = self.state();
                     let decision = self.tell(&mut state, Event::Replayed(to));
@@ -138,14 +116,22 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn persist_piece(&self, from: Stamp, to: Stamp, piece: &[Stamp]) -> Result<(), ReplayError> {
-        // Some of it may be, after a restart.
-        if !self.store.persists_upon_replay() || to <= self.store.persisted() {
+    /// With persist-upon-replay, the threads that replay make all that was received durable before
+    /// they replay any more of it, each its parts; when all have, the primary hears of it, and
+    /// replay is off its commit path (Query Fresh, sections 3.1, 3.2 and 3.4.2).
+    fn persist_received(&self, piece: &[Stamp]) -> Result<(), ReplayError> {
+        if !self.log.persists_upon_replay() {
             return Ok(());
         }
-        self.replay.target.persist(from, to, piece, &self.replay.share)?;
-        self.store.note_persisted(to).map_err(|error| ReplayError { at: from, why: error.why })?;
-        self.acknowledge(false);
+        let mut ends = piece.to_vec();
+        self.state().follower.waiting(&mut ends);
+        let (from, to) = (self.log.durable(), *ends.last().expect("a piece has an end"));
+        // It may be already, after a restart, or with the piece before.
+        if from < to {
+            self.target.persist(from, to, &ends, &self.log);
+            self.log.note_persisted(to).map_err(|error| ReplayError { at: from, why: error.to_string() })?;
+            self.acknowledge(false);
+        }
         Ok(())
     }
 
@@ -153,7 +139,7 @@ impl Shared {
     /// When that is short, and nothing else is being replayed or waits for it, the receiving thread
     /// replays it at once: no other has to wake up for it.
     pub(super) fn accepted(&self, ends: &[Stamp], plain: Option<u32>, piece: &mut Vec<Stamp>) {
-        let at_once = plain.is_some_and(|length| length <= SHORT) && self.replay.target.is_prompt();
+        let at_once = plain.is_some_and(|length| length <= SHORT) && self.target.is_prompt();
         let (decision, from) = {
             let mut state = self.state();
             let decision = self.tell(&mut state, Event::Accepted(ends));
@@ -169,6 +155,8 @@ impl Shared {
         };
         self.carry_out(decision);
         if let Some(from) = from {
+            // What is persistent as soon as it is received; replay is not on the commit's path.
+            self.acknowledge(false);
             let mut stint = self.replay_cpu.begin();
             self.replay_piece(from, piece);
             stint.note();

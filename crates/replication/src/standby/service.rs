@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use freshet_base::{Term, sync::Arc};
 use freshet_cluster::{
-    handshake::{Host, check_comes_back},
+    handshake::{Sender, check_comes_back},
     take_over::LogState,
     term::Verdict,
 };
@@ -27,10 +27,7 @@ impl Service for StandbyService {
             return refuse(connection, refusal);
         }
         match hello.purpose.clone() {
-            Purpose::Join { fence, log, member, synchronous, offer, appliance, bare, .. } => {
-                let asking = relay::Asking { fence, log, member, synchronous, offer, appliance, bare };
-                relay::serve(shared, &hello, asking, connection);
-            }
+            Purpose::Join(join) => relay::serve(shared, &hello, join, connection),
             Purpose::Consult { term, binding, comes_back } => {
                 let reply = consult(shared, &hello, term, binding, comes_back)
                     .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.node, log });
@@ -72,18 +69,18 @@ impl Service for StandbyService {
                 if let Err(refusal) = hear(shared, &hello, term) {
                     return refuse(connection, refusal);
                 }
-                let host = Host {
+                let sender = Sender {
                     cluster,
                     node: shared.node,
                     above: Vec::new(),
                     term,
                     history: shared.terms.get().history,
-                    end: shared.store.persisted(),
+                    end: shared.log.durable(),
                     needed_capacity: 0,
                     keep_alive_ms: 1000,
                 };
-                let read = |at, into: &mut [u8]| shared.store.read(at, into);
-                serve_log(connection, &host, 64 << 10, &hello, &log, read);
+                let read = |at, into: &mut [u8]| shared.log.read(at, into);
+                serve_log(connection, &sender, 64 << 10, &hello, &log, read);
             }
         }
     }

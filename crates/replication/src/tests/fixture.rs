@@ -1,31 +1,31 @@
 use std::{
-    path::PathBuf,
-    sync::LazyLock,
+    fs,
+    ops::Deref,
+    sync::{LazyLock, mpsc},
     time::{Duration, Instant},
 };
 
+pub use freshet_base::CommitGate;
 use freshet_base::{
-    ClusterId, NodeId, Safety, Stamp, Term,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
-    words,
+    ClusterId, Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term,
+    sync::{Arc, Condvar, Mutex},
 };
 use freshet_cluster::{
     commit_rule::RuleConfig,
     in_sync::{InSyncSet, Succession},
     term::{TermHistory, TermState},
 };
-use freshet_fabric::{
-    FabricKind,
-    memory::{Region, Registered, SharedMemory},
-    tcp::Connection,
+use freshet_fabric::{FabricKind, tcp::Connection};
+use freshet_log::{
+    BlockBuilder, BlockKind, Log, LogConfig, Persistence, ReceiveConfig, Receiver, SegmentStore, StoreConfig, Writer,
+    persist::{Method, PersistenceConfig},
 };
-use freshet_log::BlockHeader;
-use freshet_log::{Batch, Sink};
 use freshet_membership::{Credentials, Enrolment, NewKey};
+use tempfile::TempDir;
 
+use super::gate;
 use crate::{
     endpoint::{CallError, Endpoint},
-    log_access::{AcceptError, LogReadError, LogSource, OnMembers, StandbyStore, StoreError},
     primary::{Primary, PrimaryConfig, PrimaryFabric, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{Terms, VolatileTerms},
@@ -36,16 +36,23 @@ pub const CLUSTER: ClusterId = ClusterId(0xC0FFEE);
 /// Longer than anything takes; a test that waits this long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Blocks of these lengths, from `at` on, and where they end.
+/// Blocks of these lengths, at least 64 each, from `at` on, and where they end.
 pub fn blocks(at: Stamp, lengths: &[usize]) -> (Vec<u8>, Vec<Stamp>) {
+    part(at, lengths, true)
+}
+
+/// The same of a transaction that continues behind them, unless they are the last.
+fn part(at: Stamp, lengths: &[usize], is_last: bool) -> (Vec<u8>, Vec<Stamp>) {
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
-    for length in lengths {
+    let mut builder = BlockBuilder::new();
+    for (number, length) in lengths.iter().enumerate() {
         let stamp = at.plus(bytes.len() as u64);
-        let start = bytes.len();
-        bytes.resize(start + length, (stamp.0 / 8 % 251) as u8);
-        bytes[start..start + 4].copy_from_slice(&(*length as u32).to_le_bytes());
-        bytes[start + 8..start + 16].copy_from_slice(&stamp.0.to_le_bytes());
-        (bytes[start + 30], bytes[start + 31]) = (1, freshet_log::block::FORMAT);
+        builder.begin();
+        let row = vec![(stamp.0 / 8 % 251) as u8; length - 64];
+        builder.push(None, Fid(1), Rid(stamp.0), RecordKind::Insert, &row).unwrap();
+        assert_eq!(builder.seal_records(), *length as u64);
+        let ends_here = is_last && (number + 1 == lengths.len());
+        bytes.extend_from_slice(builder.finish_part(stamp, Term(1), BlockKind::Redo, ends_here));
         ends.push(stamp.plus(*length as u64));
     }
     (bytes, ends)
@@ -61,294 +68,107 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A log in memory, for both sides.
-#[derive(Default)]
-pub struct MemoryLog {
-    state: Mutex<State>,
-    changed: Condvar,
+/// A log whose segments are in memory, and can be told to be slow.
+pub struct TestLog {
+    pub log: Arc<Log>,
+    disk: Arc<gate::Gate>,
+    /// While no standby has it.
+    receiver: Mutex<Option<Receiver>>,
+    /// Of a log in persistent memory, and of tails.
+    directory: TempDir,
 }
 
-#[derive(Default)]
-struct State {
-    bytes: Vec<u8>,
-    /// Where a primary writes; another one for each.
-    ring: Option<Arc<SharedMemory>>,
-    granted: u64,
-    received: u64,
-    persisted: u64,
-    replayed: u64,
-    capacity: u64,
-    oldest: u64,
-    /// Nothing beyond this is persisted.
-    gate: Option<u64>,
-    /// The receiving thread waits before it takes anything.
-    held: bool,
-    highest_claim: u64,
-    saved: Vec<(u64, Vec<u8>)>,
-    /// Replay persists, and these were the shares so far.
-    shares: Option<Vec<(u64, u64)>>,
-    on_members: Option<OnMembers>,
+fn log_config() -> LogConfig {
+    LogConfig { capacity: 1 << 16, partition: 512, writers: 4, ..LogConfig::default() }
 }
 
-impl MemoryLog {
-    pub fn with_capacity(capacity: u64) -> Arc<Self> {
-        let log = Self::default();
-        log.lock().capacity = capacity;
-        Arc::new(log)
+impl TestLog {
+    fn new(open: impl FnOnce(SegmentStore, &TempDir) -> (Log, Option<Receiver>)) -> Arc<Self> {
+        let (disk, directory) = (Arc::new(gate::Gate::default()), tempfile::tempdir().unwrap());
+        let config = StoreConfig { cluster: CLUSTER, segment_size: 1 << 20 };
+        let (log, receiver) = open(SegmentStore::open(Arc::clone(&disk) as _, config).unwrap(), &directory);
+        Arc::new(Self { log: Arc::new(log), disk, receiver: Mutex::new(receiver), directory })
+    }
+
+    /// One that a primary fills in `term`.
+    pub fn filled(term: Term) -> Arc<Self> {
+        Self::new(|store, _| (Log::open(log_config(), store, Stamp(0), term).unwrap(), None))
+    }
+
+    /// The same, without a store.
+    pub fn in_ring(capacity: usize) -> Arc<Self> {
+        let config = LogConfig { capacity, ..log_config() };
+        Self::new(|_, _| (Log::open(config, Persistence::None, Stamp(0), Term(1)).unwrap(), None))
+    }
+
+    /// A standby's.
+    pub fn received(capacity: u64) -> Arc<Self> {
+        Self::new(|store, _| Self::receive(capacity, false, store.into()))
     }
 
     /// One that is persisted by those who replay.
-    pub fn persisted_upon_replay(capacity: u64) -> Arc<Self> {
-        let log = Self::with_capacity(capacity);
-        log.lock().shares = Some(Vec::new());
-        log
+    pub fn persisted_upon_replay(capacity: u64, method: Method) -> Arc<Self> {
+        Self::new(|store, directory| {
+            let (path, owner) = (directory.path().join("buffer"), NodeId(7));
+            let memory =
+                PersistenceConfig { path, owner, method, delay: Duration::ZERO, delay_per_kib: Duration::ZERO };
+            Self::receive(capacity, true, Persistence::Pmem(store.into(), memory))
+        })
     }
 
-    /// As if a block had arrived that records a set.
-    pub fn record(&self, set: &InSyncSet) {
-        // Not under the mutex: the standby asks its log.
-        let note = self.lock().on_members.take().expect("a standby wants to hear");
-        note(&wire::encode(set));
-        self.lock().on_members = Some(note);
+    fn receive(capacity: u64, upon_replay: bool, persistence: Persistence) -> (Log, Option<Receiver>) {
+        let config =
+            ReceiveConfig { capacity: capacity as usize, partition: 512, upon_replay, ..ReceiveConfig::default() };
+        let (log, receiver) = Log::receive_with(&config, persistence, Stamp(0)).unwrap();
+        (log, Some(receiver))
     }
 
-    /// What was persisted, share by share.
-    pub fn shares(&self) -> Vec<(u64, u64)> {
-        self.lock().shares.clone().unwrap_or_default()
+    /// While a standby's log rests: puts blocks at its end.
+    pub fn append(&self, blocks: &[u8]) {
+        self.receiver.lock().unwrap().as_mut().unwrap().append(blocks).unwrap();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+    /// Has a primary fill it in `term`.
+    pub fn promote(&self, term: Term) {
+        let receiver = self.receiver.lock().unwrap().take().unwrap();
+        self.log.promote(receiver, log_config(), term).unwrap();
+    }
+
+    /// Where it ends.
+    pub fn end(&self) -> Stamp {
+        self.log.filled()
+    }
+
+    pub fn persisted(&self) -> Stamp {
+        self.log.durable()
     }
 
     pub fn bytes(&self) -> Vec<u8> {
-        let state = self.lock();
-        state.bytes[..state.received as usize].to_vec()
+        let mut bytes = vec![0; self.end().0 as usize];
+        self.log.read(Stamp(0), &mut bytes).unwrap();
+        bytes
     }
 
-    /// Nothing beyond `gate` becomes persistent from now on.
-    pub fn gate(&self, gate: Option<u64>) {
-        let mut state = self.lock();
-        state.gate = gate;
-        state.persist();
-        self.changed.notify_all();
+    /// Whether nothing becomes persistent from now on.
+    pub fn stall(&self, stalls: bool) {
+        self.disk.set(if stalls { gate::State::Held } else { gate::State::Open });
     }
 
-    /// Whether the receiving thread has to wait before it takes anything.
-    pub fn hold(&self, held: bool) {
-        self.lock().held = held;
-        self.changed.notify_all();
-    }
-
-    pub fn drop_below(&self, oldest: u64) {
-        self.lock().oldest = oldest;
-    }
-
+    /// The tails that were saved: where each begins, and its file's bytes.
     pub fn saved(&self) -> Vec<(u64, Vec<u8>)> {
-        self.lock().saved.clone()
-    }
-
-    /// As a primary's log.
-    fn append(&self, bytes: &[u8]) {
-        let mut state = self.lock();
-        state.bytes.extend_from_slice(bytes);
-        state.received = state.bytes.len() as u64;
-        state.persisted = state.received;
+        let files = fs::read_dir(self.directory.path()).unwrap().map(|file| file.unwrap());
+        let saved = files.filter_map(|file| {
+            let name = file.file_name().into_string().unwrap();
+            let start = name.strip_prefix("tail-")?.split('-').next().unwrap().parse().unwrap();
+            Some((start, fs::read(file.path()).unwrap()))
+        });
+        saved.collect()
     }
 }
 
-impl State {
-    fn persist(&mut self) {
-        if self.shares.is_some() {
-            return;
-        }
-        self.persisted = self.persisted.max(self.received.min(self.gate.unwrap_or(u64::MAX)));
-    }
-
-    fn free(&self) -> u64 {
-        self.persisted.min(self.replayed) + self.capacity
-    }
-}
-
-impl LogSource for MemoryLog {
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
-        let state = self.lock();
-        if at.0 < state.oldest {
-            return Err(LogReadError::Gone { at, oldest: Stamp(state.oldest) });
-        }
-        let range = state.bytes.get(at.0 as usize..at.0 as usize + into.len());
-        into.copy_from_slice(range.expect("only what was handed over is read"));
-        Ok(())
-    }
-}
-
-impl StandbyStore for MemoryLog {
-    fn revoke(&self) -> Result<(), StoreError> {
-        // Nothing from there is accepted any more.
-        self.lock().ring = None;
-        Ok(())
-    }
-
-    fn region(&self) -> Result<Region, StoreError> {
-        let mut state = self.lock();
-        let ring = Arc::new(SharedMemory::new(state.capacity as usize, false).unwrap());
-        state.ring = Some(Arc::clone(&ring));
-        Ok(ring)
-    }
-
-    fn grant(&self) -> Stamp {
-        let mut state = self.lock();
-        state.granted = state.granted.max(state.free());
-        Stamp(state.free())
-    }
-
-    fn accept(&self, to: Stamp) -> Result<bool, AcceptError> {
-        let mut state = self.lock();
-        while state.held {
-            state = self.changed.wait(state).unwrap();
-        }
-        assert!(to.0 <= state.granted, "the ring was overrun: {to} beyond {}", state.granted);
-        let from = state.received;
-        let mut bytes = vec![0; (to.0 - from) as usize];
-        let ring = Arc::clone(state.ring.as_ref().expect("a primary has one"));
-        let at = from % state.capacity;
-        let (head, tail) = bytes.split_at_mut(((state.capacity - at) as usize).min((to.0 - from) as usize));
-        words::load(ring.words(), at as usize, head);
-        words::load(ring.words(), 0, tail);
-        let mut checked = 0;
-        while checked < bytes.len() {
-            let damaged = || AcceptError::Damaged(format!("no block of this test at {}", from + checked as u64));
-            let header = BlockHeader::peek(&bytes[checked..]).map_err(|_| damaged())?;
-            let end = checked + header.length as usize;
-            let (mut good, _) = blocks(Stamp(from + checked as u64), &[header.length as usize]);
-            good[30] = bytes[checked + 30];
-            if bytes.get(checked..end) != Some(&good[..]) {
-                return Err(damaged());
-            }
-            checked = end;
-        }
-        state.bytes.truncate(from as usize);
-        state.bytes.extend_from_slice(&bytes);
-        state.received = to.0;
-        state.persist();
-        self.changed.notify_all();
-        Ok(true)
-    }
-
-    fn received(&self) -> Stamp {
-        Stamp(self.lock().received)
-    }
-
-    fn persisted(&self) -> Stamp {
-        Stamp(self.lock().persisted)
-    }
-
-    fn capacity(&self) -> u64 {
-        self.lock().capacity
-    }
-
-    fn free_until(&self) -> Stamp {
-        Stamp(self.lock().free())
-    }
-
-    fn write(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
-        let mut state = self.lock();
-        let end = at.0 + bytes.len() as u64;
-        assert!(end <= state.free(), "the ring was overrun: {end} beyond {}", state.free());
-        if let Some(ring) = state.ring.clone() {
-            for (offset, byte) in bytes.iter().enumerate() {
-                words::store(ring.words(), ((at.0 + offset as u64) % state.capacity) as usize, &[*byte]);
-            }
-        }
-        state.highest_claim = state.highest_claim.max(end);
-        if state.bytes.len() < end as usize {
-            state.bytes.resize(end as usize, 0);
-        }
-        state.bytes[at.0 as usize..end as usize].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn transaction_end(&self, at: Stamp) -> Stamp {
-        let state = self.lock();
-        let (mut here, mut whole) = (0, 0);
-        while let Ok(header) = BlockHeader::peek(&state.bytes[here as usize..state.received as usize]) {
-            here += u64::from(header.length);
-            if here > at.0 {
-                break;
-            }
-            if !header.continued {
-                whole = here;
-            }
-        }
-        Stamp(whole)
-    }
-
-    fn mark_received(&self, to: Stamp) {
-        let mut state = self.lock();
-        state.received = to.0;
-        state.persist();
-        self.changed.notify_all();
-    }
-
-    fn on_members(&self, note: OnMembers) {
-        self.lock().on_members = Some(note);
-    }
-
-    fn mark_replayed(&self, to: Stamp) {
-        self.lock().replayed = to.0;
-    }
-
-    fn persists_upon_replay(&self) -> bool {
-        self.lock().shares.is_some()
-    }
-
-    fn persist_share(&self, from: Stamp, to: Stamp) {
-        let mut state = self.lock();
-        assert!(to.0 <= state.received, "only what was received is persisted");
-        state.shares.as_mut().expect("replay persists").push((from.0, to.0));
-    }
-
-    fn note_persisted(&self, to: Stamp) -> Result<(), StoreError> {
-        let mut state = self.lock();
-        let reached = state.shares.iter().flatten().map(|share| share.1).max();
-        assert!(reached >= Some(to.0), "{to} is said to be persistent, the shares end at {reached:?}");
-        state.persisted = state.persisted.max(to.0);
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    fn wait_persisted(&self, beyond: Stamp, patience: Duration) -> Result<Stamp, StoreError> {
-        let deadline = Instant::now() + patience;
-        let mut state = self.lock();
-        while state.persisted <= beyond.0 {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            state = self.changed.wait_timeout(state, left).unwrap().0;
-        }
-        Ok(Stamp(state.persisted))
-    }
-
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
-        LogSource::read(self, at, into)
-    }
-
-    fn save_tail(&self, from: Stamp) -> Result<Option<PathBuf>, StoreError> {
-        let mut state = self.lock();
-        let tail = state.bytes[from.0 as usize..state.received as usize].to_vec();
-        state.saved.push((from.0, tail));
-        Ok(Some(PathBuf::from(format!("tail-{from}"))))
-    }
-
-    fn cut(&self, at: Stamp) -> Result<(), StoreError> {
-        let mut state = self.lock();
-        state.received = state.received.min(at.0);
-        state.persisted = state.persisted.min(at.0);
-        state.replayed = state.replayed.min(at.0);
-        let end = state.received as usize;
-        state.bytes.truncate(end);
-        Ok(())
+impl Drop for TestLog {
+    fn drop(&mut self) {
+        self.stall(false);
     }
 }
 
@@ -365,6 +185,8 @@ struct TapeState {
     gate: Option<u64>,
     cuts: Vec<u64>,
     calls: Vec<(u64, Vec<u64>)>,
+    /// What replay has persisted, share by share.
+    shares: Vec<(u64, u64)>,
 }
 
 impl Tape {
@@ -384,6 +206,10 @@ impl Tape {
     pub fn calls(&self) -> Vec<(u64, Vec<u64>)> {
         self.state.lock().unwrap().calls.clone()
     }
+
+    pub fn shares(&self) -> Vec<(u64, u64)> {
+        self.state.lock().unwrap().shares.clone()
+    }
 }
 
 impl ReplayTarget for Tape {
@@ -400,6 +226,11 @@ impl ReplayTarget for Tape {
         Ok(())
     }
 
+    fn persist(&self, from: Stamp, to: Stamp, _: &[Stamp], log: &Arc<Log>) {
+        log.persist_share(from, to);
+        self.state.lock().unwrap().shares.push((from.0, to.0));
+    }
+
     fn cut(&self, at: Stamp) -> Result<(), ReplayError> {
         let mut state = self.state.lock().unwrap();
         state.upto = state.upto.min(at.0);
@@ -411,8 +242,9 @@ impl ReplayTarget for Tape {
 pub struct PrimaryNode {
     pub endpoint: Endpoint,
     pub primary: Primary,
-    pub log: Arc<MemoryLog>,
+    pub log: Arc<TestLog>,
     pub terms: Terms,
+    writer: Mutex<Writer>,
 }
 
 pub fn rule(safety: Safety, standbys: u32) -> RuleConfig {
@@ -429,12 +261,16 @@ pub fn config(rule: RuleConfig) -> PrimaryConfig {
 impl PrimaryNode {
     /// A primary in its first term.
     pub fn first(config: PrimaryConfig) -> Self {
-        let endpoint = open(1);
-        let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1))), Arc::new(VolatileTerms));
-        Self::reign(endpoint, NodeId(1), config, Arc::new(MemoryLog::default()), terms)
+        Self::first_on(TestLog::filled(Term(1)), config)
     }
 
-    pub fn reign(endpoint: Endpoint, node: NodeId, config: PrimaryConfig, log: Arc<MemoryLog>, terms: Terms) -> Self {
+    pub fn first_on(log: Arc<TestLog>, config: PrimaryConfig) -> Self {
+        let endpoint = open(1);
+        let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1))), Arc::new(VolatileTerms));
+        Self::reign(endpoint, NodeId(1), config, log, terms)
+    }
+
+    pub fn reign(endpoint: Endpoint, node: NodeId, config: PrimaryConfig, log: Arc<TestLog>, terms: Terms) -> Self {
         Self::succeed(endpoint, node, config, log, terms, Stamp::ZERO)
     }
 
@@ -443,7 +279,7 @@ impl PrimaryNode {
         endpoint: Endpoint,
         node: NodeId,
         config: PrimaryConfig,
-        log: Arc<MemoryLog>,
+        log: Arc<TestLog>,
         terms: Terms,
         committed: Stamp,
     ) -> Self {
@@ -455,7 +291,7 @@ impl PrimaryNode {
         endpoint: Endpoint,
         node: NodeId,
         config: PrimaryConfig,
-        log: Arc<MemoryLog>,
+        log: Arc<TestLog>,
         terms: Terms,
         (committed, succession): (Stamp, Option<Succession>),
     ) -> Self {
@@ -465,63 +301,66 @@ impl PrimaryNode {
             credentials: credentials(node),
             address: endpoint.address().to_string(),
             term: terms.get().history.last_term(),
-            start: Stamp(log.lock().received),
+            start: log.end(),
             committed,
             succession,
         };
-        let primary = Primary::start(who, config, Arc::clone(&log) as Arc<dyn LogSource>, terms.clone()).unwrap();
+        let primary = Primary::start(who, config, Arc::clone(&log.log), terms.clone()).unwrap();
         endpoint.set_service(Some(primary.service()));
-        Self { endpoint, primary, log, terms }
+        let writer = Mutex::new(log.log.writer().unwrap());
+        Self { endpoint, primary, log, terms, writer }
     }
 
     pub fn address(&self) -> String {
         self.endpoint.address().to_string()
     }
 
-    pub fn end(&self) -> Stamp {
-        StandbyStore::received(&*self.log)
-    }
-
-    /// Appends blocks of these lengths as one batch, not yet durable here.
+    /// Appends blocks of these lengths, which are shipped.
     pub fn ship(&self, lengths: &[usize]) -> Stamp {
-        self.ship_blocks(lengths, None)
+        let mut writer = self.writer.lock().unwrap();
+        let reservation = writer.reserve(lengths.iter().sum::<usize>() as u64).unwrap();
+        let end = reservation.end();
+        let (bytes, _) = blocks(reservation.stamp(), lengths);
+        reservation.fill(&bytes).unwrap();
+        self.log.log.nudge(end);
+        end
     }
 
-    /// Appends a part of a long transaction as a batch, and makes it durable here.
-    pub fn write_part(&self, lengths: &[usize], is_last: bool) -> Stamp {
-        let to = self.ship_blocks(lengths, Some(is_last));
-        self.primary.durable(to);
-        to
-    }
-
-    fn ship_blocks(&self, lengths: &[usize], part: Option<bool>) -> Stamp {
-        let from = self.end();
-        let (mut bytes, ends) = blocks(from, lengths);
-        let to = *ends.last().unwrap();
-        if let Some(is_last) = part {
-            let last = ends.len() - 1;
-            let starts = std::iter::once(from).chain(ends.iter().copied());
-            for (number, at) in starts.take(ends.len()).enumerate() {
-                let continued = !(is_last && number == last);
-                bytes[at.since(from) as usize + 30] |= if continued { 1 << 4 } else { 0 };
-            }
-        }
-        self.log.append(&bytes);
-        let partition_ends: Vec<_> = ends.iter().copied().filter(|end| end.0 % 3 == 0).collect();
-        let transaction_ends = match part {
-            None => ends.iter().copied().filter(|end| end.0 % 5 == 0 || *end == to).collect(),
-            Some(true) => vec![to],
-            Some(false) => Vec::new(),
-        };
-        self.primary.batch(&Batch { from, to, partition_ends: &partition_ends, transaction_ends: &transaction_ends });
-        to
-    }
-
-    /// Appends a batch and makes it durable here.
+    /// Appends blocks and waits until they are durable here.
     pub fn write(&self, lengths: &[usize]) -> Stamp {
         let to = self.ship(lengths);
-        self.primary.durable(to);
+        self.log.log.wait_durable(to, None).unwrap();
         to
+    }
+
+    /// Begins a transaction with these parts.
+    pub fn long(&self, parts: Vec<Vec<usize>>) -> Long {
+        let ((next, more), (says, durable)) = (mpsc::channel(), mpsc::channel());
+        let log = Arc::clone(&self.log.log);
+        let (begins, begun) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut writer = log.writer().unwrap();
+            let length = parts.iter().flatten().sum::<usize>();
+            let mut reservation = writer.reserve(length as u64).unwrap();
+            begins.send((reservation.stamp(), reservation.end())).unwrap();
+            for (number, lengths) in parts.iter().enumerate() {
+                // Without a word it is left half-done.
+                let Ok(()) = more.recv() else { return };
+                let (bytes, ends) = part(reservation.at(), lengths, number + 1 == parts.len());
+                reservation.put(&bytes).unwrap();
+                let to = *ends.last().unwrap();
+                log.wait_durable(to, None).unwrap();
+                says.send(to).unwrap();
+            }
+        });
+        let (start, end) = begun.recv().unwrap();
+        Long { next, durable, start, end }
+    }
+
+    /// Records a set, as if the rule had asked for it.
+    pub fn record(&self, set: &InSyncSet) {
+        let end = self.writer.lock().unwrap().note_members(&wire::encode(set)).unwrap();
+        self.log.log.wait_durable(end, None).unwrap();
     }
 
     #[track_caller]
@@ -533,20 +372,54 @@ impl PrimaryNode {
     }
 }
 
-/// A test that fails while replay is held up ends all the same.
-pub struct Opener(Arc<Tape>);
+/// A long transaction on its way.
+pub struct Long {
+    next: mpsc::Sender<()>,
+    durable: mpsc::Receiver<Stamp>,
+    pub start: Stamp,
+    pub end: Stamp,
+}
+
+impl Long {
+    /// Appends the next part, and makes it durable here.
+    pub fn put(&self) -> Stamp {
+        self.next.send(()).unwrap();
+        self.durable.recv().unwrap()
+    }
+}
+
+/// A test that fails while replay or the disk is held up ends all the same.
+pub struct Opener(Arc<Tape>, Arc<TestLog>);
 
 impl Drop for Opener {
     fn drop(&mut self) {
         self.0.gate(None);
+        self.1.stall(false);
+    }
+}
+
+/// A standby that gives its log back when it ends.
+pub struct Following(Option<Standby>, Arc<TestLog>);
+
+impl Deref for Following {
+    type Target = Standby;
+
+    fn deref(&self) -> &Standby {
+        self.0.as_ref().unwrap()
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        *self.1.receiver.lock().unwrap() = self.0.take().map(Standby::into_receiver);
     }
 }
 
 pub struct StandbyNode {
     pub _opener: Opener,
     pub endpoint: Endpoint,
-    pub standby: Standby,
-    pub log: Arc<MemoryLog>,
+    pub standby: Following,
+    pub log: Arc<TestLog>,
     pub tape: Arc<Tape>,
     pub terms: Terms,
 }
@@ -563,10 +436,10 @@ pub fn over(kind: FabricKind) -> StandbyConfig {
 
 impl StandbyNode {
     pub fn empty(node: u64, leader: &str) -> Self {
-        Self::with(node, Some(leader.to_owned()), StandbyConfig::default(), MemoryLog::with_capacity(CAPACITY))
+        Self::with(node, Some(leader.to_owned()), StandbyConfig::default(), TestLog::received(CAPACITY))
     }
 
-    pub fn with(node: u64, leader: Option<String>, config: StandbyConfig, log: Arc<MemoryLog>) -> Self {
+    pub fn with(node: u64, leader: Option<String>, config: StandbyConfig, log: Arc<TestLog>) -> Self {
         let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
         Self::resume(NodeId(node), leader, config, log, terms)
     }
@@ -575,7 +448,7 @@ impl StandbyNode {
         node: NodeId,
         leader: Option<String>,
         config: StandbyConfig,
-        log: Arc<MemoryLog>,
+        log: Arc<TestLog>,
         terms: Terms,
     ) -> Self {
         Self::at(open(node.0), node, leader, config, log, terms)
@@ -586,12 +459,13 @@ impl StandbyNode {
         node: NodeId,
         leader: Option<String>,
         config: StandbyConfig,
-        log: Arc<MemoryLog>,
+        log: Arc<TestLog>,
         terms: Terms,
     ) -> Self {
-        let config = StandbyConfig { back_off: (Duration::from_millis(1), Duration::from_millis(20)), ..config };
+        let back_off = (Duration::from_millis(1), Duration::from_millis(20));
+        let config = StandbyConfig { back_off, saved_tails: Some(log.directory.path().to_owned()), ..config };
         let tape = Arc::new(Tape::default());
-        let replayed = StandbyStore::received(&*log);
+        let replayed = log.end();
         tape.state.lock().unwrap().upto = replayed.0;
         let starting = Starting {
             node,
@@ -602,11 +476,13 @@ impl StandbyNode {
             global: Stamp::ZERO,
             floor: Stamp::ZERO,
         };
-        let store = Arc::clone(&log) as Arc<dyn StandbyStore>;
         let target = Arc::clone(&tape) as Arc<dyn ReplayTarget>;
-        let standby = Standby::start(starting, config, store, target, terms.clone()).unwrap();
+        let receiver = log.receiver.lock().unwrap().take().expect("no other standby has it");
+        let standby =
+            Standby::start(starting, config, (Arc::clone(&log.log), receiver), target, terms.clone()).unwrap();
         endpoint.set_service(Some(standby.service()));
-        Self { _opener: Opener(Arc::clone(&tape)), endpoint, standby, log, tape, terms }
+        let standby = Following(Some(standby), Arc::clone(&log));
+        Self { _opener: Opener(Arc::clone(&tape), Arc::clone(&log)), endpoint, standby, log, tape, terms }
     }
 
     pub fn address(&self) -> String {

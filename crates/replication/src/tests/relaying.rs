@@ -5,7 +5,6 @@ use std::time::Duration;
 use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{commit_rule::Place, in_sync::InSyncSet, relay::RelayAck, term::TermHistory};
 use freshet_fabric::FabricKind;
-use freshet_log::Sink;
 
 use super::{
     fixture::*,
@@ -14,12 +13,11 @@ use super::{
 };
 use crate::{
     endpoint::CallError,
-    log_access::StandbyStore,
     primary::PrimaryFabric,
     standby::{RelayConfig, StandbyConfig},
     status::{Lag, LinkStatus, RelayStatus},
     takeover::{PromoteOptions, promote},
-    wire::{Continue, Purpose, Refusal, Wait},
+    wire::{Continue, Join, Purpose, Refusal, Wait},
 };
 
 /// A relay that is meant to have one standby, and waits for it, unless told otherwise, longer than
@@ -41,7 +39,7 @@ fn relay(leader: &str, kind: FabricKind, ack: RelayAck) -> StandbyNode {
 }
 
 fn relay_within(leader: &str, kind: FabricKind, ack: RelayAck, timeout: Duration) -> StandbyNode {
-    let log = MemoryLog::with_capacity(CAPACITY);
+    let log = TestLog::received(CAPACITY);
     StandbyNode::with(2, Some(leader.to_owned()), relaying(kind, ack, timeout), log)
 }
 
@@ -50,7 +48,7 @@ fn below(kind: FabricKind) -> StandbyConfig {
 }
 
 fn leaf(leader: &str, kind: FabricKind) -> StandbyNode {
-    StandbyNode::with(4, Some(leader.to_owned()), below(kind), MemoryLog::with_capacity(CAPACITY))
+    StandbyNode::with(4, Some(leader.to_owned()), below(kind), TestLog::received(CAPACITY))
 }
 
 fn passes_on(relay: &StandbyNode) -> RelayStatus {
@@ -72,17 +70,18 @@ fn a_leaf_gets_everything_and_shows_what_is_globally_persistent() {
         relay.joined();
         let leaf = leaf(&relay.address(), fabric);
         for _ in 0..200 {
-            primary.write(&[48, 72]);
+            primary.write(&[64, 72]);
         }
         leaf.joined();
         let end = primary.write(&[64]);
         primary.commits(end);
         leaf.shows(end);
         // Persistent at the leaf, and not at the primary: nobody shows it.
+        primary.log.stall(true);
         let next = primary.ship(&[64; 3]);
-        until("the leaf holds it", || StandbyStore::persisted(&*leaf.log) == next);
+        until("the leaf holds it", || leaf.log.persisted() == next);
         assert_eq!((relay.standby.visible().get(), leaf.standby.visible().get()), (end, end));
-        primary.primary.durable(next);
+        primary.log.stall(false);
         leaf.shows(next);
         assert!(leaf.log.bytes() == primary.log.bytes());
         assert_eq!(leaf.terms.get(), relay.terms.get(), "terms pass through");
@@ -104,7 +103,7 @@ fn a_chain_of_relays_passes_the_log_on() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let first = relay(&primary.address(), FabricKind::Tcp, RelayAck::Downstream);
     let config = StandbyConfig { synchronous: false, ..relaying(FabricKind::Shm, RelayAck::Downstream, PATIENCE * 2) };
-    let second = StandbyNode::with(3, Some(first.address()), config, MemoryLog::with_capacity(CAPACITY));
+    let second = StandbyNode::with(3, Some(first.address()), config, TestLog::received(CAPACITY));
     let leaf = leaf(&second.address(), FabricKind::Tcp);
     let end = primary.write(&[64; 20]);
     primary.commits(end);
@@ -159,7 +158,7 @@ fn a_cut_goes_down_to_the_leaf() {
         let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 2)));
         let relay = relay(&primary.address(), fabric, RelayAck::Own);
         let leaf = leaf(&relay.address(), fabric);
-        let log = MemoryLog::with_capacity(CAPACITY);
+        let log = TestLog::received(CAPACITY);
         let heir = StandbyNode::with(3, Some(primary.address()), over(fabric), log);
         let end = primary.write(&[64; 4]);
         primary.commits(end);
@@ -169,7 +168,7 @@ fn a_cut_goes_down_to_the_leaf() {
         drop(heir);
         // Without it nothing commits any more.
         let tail = primary.write(&[96; 5]);
-        until("the leaf has the tail", || StandbyStore::persisted(&*leaf.log) == tail);
+        until("the leaf has the tail", || leaf.log.persisted() == tail);
         drop(primary);
         let heir = StandbyNode::resume(NodeId(3), None, over(fabric), log, terms);
         let options = PromoteOptions { force: true, ..PromoteOptions::default() };
@@ -211,21 +210,19 @@ fn commits_wait_for_the_leaf_when_the_relay_acknowledges_for_it() {
         relay.joined();
         // Before its standby has come for the first time, too.
         let end = primary.write(&[64; 4]);
-        until("the relay holds it", || StandbyStore::persisted(&*relay.log) == end);
+        until("the relay holds it", || relay.log.persisted() == end);
         assert_eq!(primary.primary.commit().outcome(end), None);
         let leaf = leaf(&relay.address(), fabric);
         primary.commits(end);
         leaf.shows(end);
         until("it is in sync", || is_in_sync(&relay));
-        leaf.log.gate(Some(end.0));
+        leaf.log.stall(true);
         let next = primary.write(&[64; 4]);
-        until("both have it", || {
-            StandbyStore::persisted(&*relay.log) == next && StandbyStore::received(&*leaf.log) == next
-        });
+        until("both have it", || relay.log.persisted() == next && leaf.log.end() == next);
         assert_eq!(primary.primary.commit().outcome(next), None);
         assert_eq!(primary.primary.status().standbys[0].acked, end);
         assert_eq!(relay.standby.visible().get(), end);
-        leaf.log.gate(None);
+        leaf.log.stall(false);
         primary.commits(next);
         leaf.shows(next);
     }
@@ -250,11 +247,11 @@ fn a_leaf_that_commits_may_wait_for_answers_to_the_primary_itself() {
             floor: 0,
             before: Vec::new(),
         };
-        leaf.log.record(&set(1, &[1, 2]));
+        primary.record(&set(1, &[1, 2]));
         let end = primary.write(&[64; 4]);
         leaf.shows(end);
         assert!(follows(2), "others do not matter");
-        leaf.log.record(&set(2, &[1, 2, 4]));
+        primary.record(&set(2, &[1, 2, 4]));
         until("it follows the primary", || follows(1));
         let end = primary.write(&[64; 4]);
         leaf.shows(end);
@@ -270,12 +267,12 @@ fn a_leaf_that_stalls_is_not_waited_for_for_ever() {
     let end = primary.write(&[64; 4]);
     leaf.shows(end);
     until("it is in sync", || is_in_sync(&relay));
-    leaf.log.gate(Some(end.0));
+    leaf.log.stall(true);
     let end = primary.write(&[64; 4]);
     primary.commits(end);
     assert_eq!(passes_on(&relay).standbys[0].place, Place::Behind);
     assert!(leaf.standby.visible().get() < end);
-    leaf.log.gate(None);
+    leaf.log.stall(false);
     until("it is back", || is_in_sync(&relay));
     leaf.shows(end);
 }
@@ -294,7 +291,7 @@ fn a_leaf_that_is_ahead_is_told_to_come_again() {
         end = primary.write(&[96]);
     }
     leaf.shows(end);
-    assert!(StandbyStore::received(&*relay.log) < end);
+    assert!(relay.log.end() < end);
     leaf.standby.follow(&relay.address());
     let behind = |link| matches!(link, LinkStatus::Connecting { last_failure: Some(why), .. } if why.contains("cannot be followed yet: its log ends"));
     until("it is told", || behind(leaf.standby.status().link));
@@ -316,7 +313,7 @@ fn a_relay_says_whom_it_does_not_feed() {
     relay.shows(end);
     let asks = |node: u64, synchronous: bool, log: Continue| {
         let (mut join, _side) = joining(log);
-        let Purpose::Join { synchronous: says, .. } = &mut join else { unreachable!() };
+        let Purpose::Join(Join { synchronous: says, .. }) = &mut join else { unreachable!() };
         *says = synchronous;
         match call(&relay.address(), &hello(node, join), Term(0), PATIENCE) {
             Err(CallError::Refused { refusal, .. }) => refusal,
@@ -346,9 +343,9 @@ fn a_relay_says_whom_it_does_not_feed() {
 fn two_relays_do_not_follow_one_another() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 2)));
     let own = || StandbyConfig { synchronous: false, ..relaying(FabricKind::Tcp, RelayAck::Own, PATIENCE * 2) };
-    let one = StandbyNode::with(2, Some(primary.address()), own(), MemoryLog::with_capacity(CAPACITY));
+    let one = StandbyNode::with(2, Some(primary.address()), own(), TestLog::received(CAPACITY));
     one.joined();
-    let two = StandbyNode::with(3, Some(one.address()), own(), MemoryLog::with_capacity(CAPACITY));
+    let two = StandbyNode::with(3, Some(one.address()), own(), TestLog::received(CAPACITY));
     let end = primary.write(&[64]);
     two.shows(end);
     one.standby.follow(&two.address());

@@ -6,7 +6,7 @@ use freshet_base::{Safety, Stamp};
 use freshet_fabric::FabricKind;
 
 use super::fixture::*;
-use crate::{log_access::StandbyStore, primary::PrimaryConfig};
+use crate::primary::PrimaryConfig;
 
 struct Dice(u64);
 
@@ -32,12 +32,16 @@ fn nothing_is_told_or_shown_that_is_not_persistent_enough() {
     }
 }
 
+fn lengths(dice: &mut Dice) -> Vec<usize> {
+    (0..1 + dice.below(6)).map(|_| 64 + 8 * dice.below(116) as usize).collect()
+}
+
 fn storm(mut dice: Dice, safety: Safety, fabric: FabricKind, compress: bool) {
     let mut config = PrimaryConfig { boundaries: 8, ..config(rule(safety, 2)) };
     config.fabric.compress = compress;
     let primary = PrimaryNode::first(config);
     let standby = |node| {
-        let log = MemoryLog::with_capacity(4096);
+        let log = TestLog::received(4096);
         StandbyNode::with(node, Some(primary.address()), over(fabric), log)
     };
     let standbys = [standby(2), standby(3)];
@@ -48,38 +52,40 @@ fn storm(mut dice: Dice, safety: Safety, fabric: FabricKind, compress: bool) {
     let mut told = Stamp(0);
     // Where long transactions begin and end; the last one may be on its way.
     let mut long: Vec<(Stamp, Stamp)> = Vec::new();
-    let mut parts = 0;
+    let mut under_way: Option<(Long, u64)> = None;
     for _ in 0..600 {
         let one = &standbys[dice.below(2) as usize];
-        let here = StandbyStore::received(&*one.log).0;
+        let here = one.log.end().0;
         match dice.below(12) {
             0..=5 => {
-                let lengths: Vec<usize> = (0..1 + dice.below(6)).map(|_| 32 + 8 * dice.below(120) as usize).collect();
-                if parts == 0 && dice.below(8) == 0 {
+                if under_way.is_none() && dice.below(8) == 0 {
                     // Longer than a standby's ring, most of them.
-                    parts = 1 + dice.below(12);
-                    long.push((primary.end(), Stamp(u64::MAX)));
+                    let count = 1 + dice.below(12);
+                    let parts = (0..count).map(|_| lengths(&mut dice)).collect();
+                    let begun = primary.long(parts);
+                    long.push((begun.start, begun.end));
+                    under_way = Some((begun, count));
                 }
-                if parts > 0 {
-                    parts -= 1;
-                    let end = primary.write_part(&lengths, parts == 0);
-                    if parts == 0 {
-                        long.last_mut().unwrap().1 = end;
+                match under_way.take() {
+                    Some((begun, count)) => {
+                        begun.put();
+                        under_way = (count > 1).then_some((begun, count - 1));
                     }
-                } else {
-                    primary.write(&lengths);
+                    None => {
+                        primary.write(&lengths(&mut dice));
+                    }
                 }
             }
             // The connection is lost; it comes back at once.
             6 => one.standby.follow(&primary.address()),
-            7 => one.log.gate(Some(here)),
-            8 => one.log.gate(None),
+            7 => one.log.stall(true),
+            8 => one.log.stall(false),
             9 => one.tape.gate(Some(here)),
             _ => one.tape.gate(None),
         }
         // The promise first, then the truth, which only grows.
-        let committed = primary.primary.commit().committed().get();
-        let held = |node: &StandbyNode| StandbyStore::persisted(&*node.log);
+        let committed = primary.primary.commit().committed();
+        let held = |node: &StandbyNode| node.log.persisted();
         assert!(committed >= told, "committed went back");
         told = committed;
         let whole = |at: Stamp| long.iter().all(|(start, end)| at <= *start || *end <= at);
@@ -87,21 +93,20 @@ fn storm(mut dice: Dice, safety: Safety, fabric: FabricKind, compress: bool) {
         assert!(standbys.iter().filter(|node| held(node) >= committed).count() >= needed, "{committed} under {safety}");
         for node in &standbys {
             let visible = node.standby.visible().get();
-            assert!(
-                visible <= held(node) && visible <= primary.primary.commit().committed().get(),
-                "{visible} is shown"
-            );
+            assert!(visible <= held(node) && visible <= primary.primary.commit().committed(), "{visible} is shown");
             assert!(whole(visible), "{visible} is shown, within a transaction");
         }
     }
     for node in &standbys {
-        node.log.gate(None);
+        node.log.stall(false);
         node.tape.gate(None);
     }
-    if parts > 0 {
-        primary.write_part(&[64, 32], true);
+    if let Some((begun, count)) = under_way {
+        for _ in 0..count {
+            begun.put();
+        }
     }
-    let end = primary.end();
+    let end = primary.log.end();
     if let Err(error) = primary.primary.commit().wait(end, Some(std::time::Instant::now() + PATIENCE)) {
         let theirs = standbys.each_ref().map(|node| node.standby.status());
         let status = primary.primary.status();

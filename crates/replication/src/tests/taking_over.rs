@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
+use freshet_base::{NodeId, OutcomeOpen, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{
     Moment,
     commit_rule::{RuleConfig, Standing},
@@ -18,20 +18,20 @@ use freshet_fabric::{
 
 use super::fixture::*;
 use crate::{
-    log_access::StandbyStore,
-    primary::{CommitError, PrimaryConfig},
+    primary::PrimaryConfig,
     standby::{RelayConfig, ReplayMode, StandbyConfig, StandbyFabric},
     takeover::{PromoteError, PromoteOptions, Promoted, promote},
     terms::{Terms, VolatileTerms},
-    wire::{self, BatchNote, Hello, Kind, Purpose, Refusal, Reply, Welcome},
+    wire::{self, BatchNote, Hello, Join, Kind, Purpose, Refusal, Reply, Welcome},
 };
 
 /// Makes a promoted standby the primary, as the engine does.
 pub fn crown(node: StandbyNode, promoted: &Promoted, config: PrimaryConfig) -> PrimaryNode {
     let StandbyNode { endpoint, standby, log, terms, .. } = node;
     endpoint.set_service(None);
-    standby.stop();
-    let name = NodeId(standby.status().node.0);
+    let name = standby.status().node;
+    drop(standby);
+    log.promote(promoted.term);
     let peers = promoted.peers.iter().map(|peer| peer.address.clone()).collect();
     PrimaryNode::succeed(endpoint, name, PrimaryConfig { peers, ..config }, log, terms, promoted.committed)
 }
@@ -69,7 +69,7 @@ fn what_only_another_standby_holds_is_fetched() {
     let (primary, a, b) = trio(Safety::Quorum(2));
     let first = primary.write(&[64; 4]);
     primary.commits(first);
-    until("both have it", || StandbyStore::persisted(&*a.log) == first && StandbyStore::persisted(&*b.log) == first);
+    until("both have it", || a.log.persisted() == first && b.log.persisted() == first);
     // The network parts a from the primary; b acknowledges on.
     a.endpoint.set_service(None);
     a.standby.follow("127.0.0.1:1");
@@ -90,21 +90,21 @@ fn the_end_of_an_inherited_log_is_not_taken_for_committed() {
     let end = primary.write(&[64; 4]);
     primary.commits(end);
     a.shows(end);
-    b.log.gate(Some(end.0));
+    b.log.stall(true);
     let tail = primary.write(&[128; 3]);
-    until("one of them has it", || StandbyStore::persisted(&*a.log) == tail);
+    until("one of them has it", || a.log.persisted() == tail);
     assert_eq!(primary.primary.commit().outcome(tail), None);
     drop(primary);
     let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
     assert_eq!((promoted.start, promoted.committed), (tail, end));
     let primary = crown(a, &promoted, config(rule(Safety::VerySafe, 2)));
-    b.log.gate(None);
-    until("the other has it too", || StandbyStore::persisted(&*b.log) == tail);
+    b.log.stall(false);
+    until("the other has it too", || b.log.persisted() == tail);
     let more = primary.write(&[64]);
-    until("and what was written since", || StandbyStore::persisted(&*b.log) == more);
+    until("and what was written since", || b.log.persisted() == more);
     let of_b = |standby: &crate::status::StandbyStatus| standby.node == NodeId(3) && standby.acked == more;
     until("its word counts", || primary.primary.status().standbys.iter().any(of_b));
-    assert_eq!((primary.primary.commit().committed().get(), b.standby.visible().get()), (end, end));
+    assert_eq!((primary.primary.commit().committed(), b.standby.visible().get()), (end, end));
     assert_eq!(primary.primary.commit().outcome(tail), None);
     // With the second standby all of it is committed, at once.
     let third = StandbyNode::empty(4, &primary.address());
@@ -120,7 +120,7 @@ fn of_term_two(node: u64, peer: &str, timeout: Duration) -> PrimaryNode {
     let rule = RuleConfig { standby_timeout: timeout, ..rule(Safety::Quorum(2), 2) };
     let config = PrimaryConfig { peers: vec![peer.to_owned()], ..config(rule) };
     let endpoint = open(node);
-    PrimaryNode::reign(endpoint, NodeId(node), config, Arc::new(MemoryLog::default()), terms)
+    PrimaryNode::reign(endpoint, NodeId(node), config, TestLog::filled(Term(2)), terms)
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_partitioned_old_primary_is_refused_and_rejoins_without_its_tail() {
     let (old, a, b) = trio(Safety::Quorum(2));
     let end = old.write(&[64; 4]);
     old.commits(end);
-    until("both have it", || StandbyStore::persisted(&*a.log) == end && StandbyStore::persisted(&*b.log) == end);
+    until("both have it", || a.log.persisted() == end && b.log.persisted() == end);
     // Partitioned: nobody reaches the old primary at its address, and its connections are cut.
     old.endpoint.set_service(None);
     a.standby.follow("127.0.0.1:1");
@@ -190,19 +190,19 @@ fn a_partitioned_old_primary_is_refused_and_rejoins_without_its_tail() {
     assert!(refused.contains("term 1 is over: term 2 is in force"), "{refused}");
     old.endpoint.set_service(Some(old.primary.service()));
     until("it hears of the new term", || matches!(old.primary.commit().standing(), Standing::Fenced { by: Term(2) }));
-    assert!(matches!(old.primary.commit().outcome(lost), Some(Err(CommitError::Refused(_)))));
+    assert!(matches!(old.primary.commit().outcome(lost), Some(Err(OutcomeOpen::Fenced(_)))));
     // It comes back as a standby.
-    let PrimaryNode { endpoint, primary, log, terms } = old;
+    let PrimaryNode { endpoint, primary, log: written, terms, .. } = old;
     drop((endpoint, primary));
-    let tail = log.bytes()[end.0 as usize..].to_vec();
-    let capacity = MemoryLog::with_capacity(CAPACITY);
-    capacity.write(Stamp(0), &log.bytes()).unwrap();
-    capacity.mark_received(lost);
-    let again = StandbyNode::resume(NodeId(1), Some(new.address()), StandbyConfig::default(), capacity, terms);
+    let tail = &written.bytes()[end.0 as usize..lost.0 as usize];
+    let log = TestLog::received(CAPACITY);
+    log.append(&written.bytes());
+    let again = StandbyNode::resume(NodeId(1), Some(new.address()), StandbyConfig::default(), log, terms);
     again.joined();
     again.shows(fresh);
     assert!(again.log.bytes() == new.log.bytes());
-    assert_eq!(again.log.saved(), vec![(end.0, tail)]);
+    let saved = again.log.saved();
+    assert!(matches!(&saved[..], [(at, bytes)] if *at == end.0 && bytes.ends_with(tail)), "{saved:?}");
     assert_eq!(again.tape.cuts(), vec![end.0]);
     assert_eq!(again.standby.status().saved_tails.len(), 1);
 }
@@ -242,7 +242,7 @@ fn a_standby_that_was_put_out_does_not_take_over_by_itself() {
     }));
     let standby = StandbyNode::empty(2, &primary.address());
     standby.joined();
-    standby.log.gate(Some(0));
+    standby.log.stall(true);
     let end = primary.write(&[64; 4]);
     primary.commits(end);
     until("it was told", || standby.standby.status().in_sync == Some(false));
@@ -262,7 +262,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     let leader = listener.address().unwrap();
     let local = LocalListener::bind("node", leader).unwrap();
     let kind = config.fabric.kind;
-    let standby = StandbyNode::with(2, Some(leader.to_string()), config, MemoryLog::with_capacity(CAPACITY));
+    let standby = StandbyNode::with(2, Some(leader.to_string()), config, TestLog::received(CAPACITY));
     let deadline = std::time::Instant::now() + PATIENCE;
     let server = credentials(NodeId(1)).server();
     let connection = listener.accept().unwrap().unwrap();
@@ -276,7 +276,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     }
     connection.receiver().receive().unwrap();
     let hello: Hello = wire::decode_first("greeting", connection.receiver().immediate()).unwrap();
-    let Purpose::Join { offer, .. } = hello.purpose else { panic!("{hello:?}") };
+    let Purpose::Join(Join { offer, .. }) = hello.purpose else { panic!("{hello:?}") };
     let side = Side::new(offer.kind(), FabricConfig::default(), None).unwrap();
     let log = handshake::Welcome {
         above: Vec::new(),
@@ -304,7 +304,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
 fn place(sender: &mut Sender, at: Stamp) -> Stamp {
     let (bytes, ends) = blocks(at, &[64]);
     let (global, time, end) = (Stamp(0), Moment(1), ends[0]);
-    let note = BatchNote { global, time, end, handed_over: None, in_sync: true, tell_visible: false, ends: vec![64] };
+    let note = BatchNote { global, time, end, filled_at: None, in_sync: true, tell_visible: false, ends: vec![64] };
     sender.place(at.0, &bytes).unwrap();
     sender.send(Kind::Batch as u8, Term(3), at.0, 64, &wire::encode(&note)).unwrap();
     end
@@ -320,16 +320,16 @@ fn appliance(kind: FabricKind) -> StandbyConfig {
 fn what_was_read_back_is_in_the_answer_to_a_candidate() {
     for kind in FABRICS {
         let (standby, mut sender, mut receiver) = impostor_for(appliance(kind));
-        standby.log.gate(Some(0));
+        standby.log.stall(true);
         // Over TCP the receiving thread answers reads; this one is only there to hear that.
         let listening = std::thread::spawn(move || while receiver.next(PATIENCE).is_ok() {});
         let first = place(&mut sender, Stamp(0));
         sender.read_back(first.0).unwrap();
-        until("it is received", || StandbyStore::received(&*standby.log) == first);
-        let mut counts = first;
+        until("it is received", || standby.log.end() == first);
+        let (mut counts, mut taking_in) = (first, None);
         if kind == FabricKind::Shm {
             // The other side is not asked.
-            standby.log.hold(true);
+            taking_in = Some(standby.standby.shared.receiver.lock().unwrap());
             for _ in 0..2 {
                 counts = place(&mut sender, counts);
                 sender.read_back(counts.0).unwrap();
@@ -344,17 +344,17 @@ fn what_was_read_back_is_in_the_answer_to_a_candidate() {
         let address = standby.address();
         let asked = std::thread::spawn(move || call(&address, &consult, Term(4), PATIENCE));
         until("it has promised", || standby.terms.get().fence.highest() == Term(4));
-        standby.log.hold(false);
-        until("all that was read back is received", || StandbyStore::received(&*standby.log) == counts);
+        drop(taking_in);
+        until("all that was read back is received", || standby.log.end() == counts);
         assert!(!asked.is_finished(), "{kind}: it is not persistent yet");
-        standby.log.gate(None);
+        standby.log.stall(false);
         let (reply, _) = asked.join().unwrap().unwrap();
         let Reply::Log { log, .. } = reply else { panic!("{reply:?}") };
         assert_eq!(log.end, counts, "{kind}");
         let (bytes, _) = blocks(counts, &[64]);
         let late = sender.place(counts.0, &bytes).and_then(|()| sender.read_back(counts.0 + 64));
         assert!(late.is_err(), "{kind}: a primary of before reads back what nobody will take");
-        assert_eq!((StandbyStore::received(&*standby.log), StandbyStore::persisted(&*standby.log)), (counts, counts));
+        assert_eq!((standby.log.end(), standby.log.persisted()), (counts, counts));
         drop(standby);
         listening.join().unwrap();
     }
@@ -374,11 +374,11 @@ fn what_a_primary_cannot_know_it_does_not_acknowledge() {
     let endpoint = open(1);
     let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1))), Arc::new(VolatileTerms));
     let (rule, sets) = (config(rule(Safety::TwoSafe, 1)), (Stamp(0), Some(Succession::New(1))));
-    let primary = PrimaryNode::start(endpoint, NodeId(1), rule, Arc::new(MemoryLog::default()), terms, sets);
-    let log = MemoryLog::with_capacity(CAPACITY);
+    let primary = PrimaryNode::start(endpoint, NodeId(1), rule, TestLog::filled(Term(1)), terms, sets);
+    let log = TestLog::received(CAPACITY);
     let standby = StandbyNode::with(2, Some(primary.address()), appliance(FabricKind::Shm), log);
     standby.joined();
-    standby.log.gate(Some(0));
+    standby.log.stall(true);
     let read_back = primary.write(&[64; 4]);
     let acked = || primary.primary.status().standbys.first().map_or(Stamp(0), |standby| standby.acked);
     until("reading back is enough", || acked() == read_back);
@@ -396,13 +396,13 @@ fn what_a_primary_cannot_know_it_does_not_acknowledge() {
     assert_eq!(to, end);
     drop(held);
     let to = primary.write(&[64]);
-    until("it is received", || StandbyStore::received(&*standby.log) == to);
+    until("it is received", || standby.log.end() == to);
     assert_eq!(acked(), read_back);
-    standby.log.gate(None);
+    standby.log.stall(false);
     until("the standby says so", || acked() == to);
     // While another set is being recorded, nothing counts that is only read back.
     until("no set is left to be recorded", || primary.primary.commit().set_to_write().is_none());
-    standby.log.gate(Some(to.0));
+    standby.log.stall(true);
     let more = primary.write(&[64]);
     until("reading back is enough again", || acked() == more);
 }
@@ -411,7 +411,7 @@ fn what_a_primary_cannot_know_it_does_not_acknowledge() {
 fn ship_in(term: Term, sender: &mut Sender, receiver: &mut Receiver) -> (Stamp, Option<Refusal>) {
     let (bytes, ends) = blocks(Stamp(0), &[64]);
     let (global, time, end) = (Stamp(0), Moment(1), ends[0]);
-    let note = BatchNote { global, time, end, handed_over: None, in_sync: true, tell_visible: false, ends: vec![64] };
+    let note = BatchNote { global, time, end, filled_at: None, in_sync: true, tell_visible: false, ends: vec![64] };
     let _ = sender.place(0, &bytes);
     let _ = sender.send(Kind::Batch as u8, term, 0, 64, &wire::encode(&note));
     let mut acked = Stamp(0);
@@ -460,18 +460,19 @@ fn half_a_transaction_is_left_behind() {
         let (primary, a, b) = trio(Safety::Quorum(2));
         let end = primary.write(&[64; 4]);
         primary.commits(end);
+        let long = primary.long(vec![vec![96, 200, 64]; parts + 1]);
         let mut half = end;
         for _ in 0..parts {
-            half = primary.write_part(&[96, 200, 64], false);
+            half = long.put();
         }
-        until("they have it", || [&a, &b].iter().all(|node| StandbyStore::persisted(&*node.log) == half));
+        until("they have it", || [&a, &b].iter().all(|node| node.log.persisted() == half));
         until("it is persistent at all places that count", || primary.primary.commit().reached().get() == half);
-        assert_eq!(primary.primary.commit().committed().get(), end);
+        assert_eq!(primary.primary.commit().committed(), end);
         drop(primary);
         a.shows(end);
         assert_eq!(a.standby.visible().get(), end);
         let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
-        assert_eq!((promoted.start, StandbyStore::received(&*a.log)), (end, end));
+        assert_eq!((promoted.start, a.log.end()), (end, end));
         assert_eq!(a.tape.cuts(), [end.0]);
         let primary = crown(a, &promoted, config(rule(Safety::Quorum(2), 2)));
         // As long as what was left behind: it must not be taken for that.

@@ -1,11 +1,9 @@
 use std::time::{Duration, Instant};
 
-use freshet_base::{Safety, Stamp, Term};
+use freshet_base::{OutcomeOpen, Safety, Stamp, Term};
 use freshet_cluster::commit_rule::{Place, Refusal, RuleConfig, Standing, WhenMissing};
-use freshet_log::Sink;
 
 use super::fixture::*;
-use crate::primary::CommitError;
 
 #[test]
 fn two_safe_goes_on_without_a_standby_that_stalls_and_takes_it_back() {
@@ -17,12 +15,12 @@ fn two_safe_goes_on_without_a_standby_that_stalls_and_takes_it_back() {
     primary.commits(end);
     until("in sync", || primary.primary.commit().standing() == Standing::Safe);
     // It receives, and persists nothing more.
-    standby.log.gate(Some(end.0));
+    standby.log.stall(true);
     let end = primary.write(&[64; 4]);
     primary.commits(end);
     assert!(matches!(primary.primary.commit().standing(), Standing::Degraded { in_sync: 0, .. }));
     assert!(standby.standby.visible().get() < end, "what is not persistent there is not shown there");
-    standby.log.gate(None);
+    standby.log.stall(false);
     until("it is back", || primary.primary.commit().standing() == Standing::Safe);
     assert_eq!(primary.primary.status().standbys[0].place, Place::InSync);
     standby.shows(end);
@@ -40,8 +38,9 @@ fn very_safe_refuses_after_its_patience_and_says_that_the_outcome_is_open() {
     one.joined();
     let end = primary.write(&[64]);
     let error = primary.primary.commit().wait(end, Some(Instant::now() + PATIENCE)).unwrap_err();
-    assert!(matches!(error, CommitError::Refused(Refusal::TooFewStandbys { needed: 2, in_sync: 1, .. })), "{error:?}");
     assert!(error.to_string().contains("outcome of the transaction is open"), "{error}");
+    let refusal = primary.primary.commit().refusal();
+    assert!(matches!(refusal, Some(Refusal::TooFewStandbys { needed: 2, in_sync: 1, .. })), "{refusal:?}");
     assert!(primary.primary.commit().admit().is_err(), "new writers are told before they start");
     let two = StandbyNode::empty(3, &primary.address());
     primary_commits_again(&primary, end);
@@ -60,11 +59,12 @@ fn a_commit_waits_for_the_slower_of_disk_and_standby() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let standby = StandbyNode::empty(2, &primary.address());
     standby.joined();
+    primary.log.stall(true);
     let end = primary.ship(&[64; 3]);
     until("the standby holds it", || primary.primary.status().standbys[0].acked == end);
     assert_eq!(primary.primary.commit().outcome(end), None, "not durable here");
     assert_eq!(standby.standby.visible().get(), Stamp(0), "not shown before it is committed");
-    primary.primary.durable(end);
+    primary.log.stall(false);
     primary.commits(end);
     standby.shows(end);
 }
@@ -74,14 +74,14 @@ fn giving_up_is_told_apart_from_refusal() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let end = primary.write(&[64]);
     let wait = |deadline| primary.primary.commit().wait(end, deadline);
-    assert_eq!(wait(Some(Instant::now())), Err(CommitError::Deadline));
+    assert_eq!(wait(Some(Instant::now())), Err(OutcomeOpen::Deadline));
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| wait(None));
         primary.primary.fence(Term(9));
-        assert_eq!(waiting.join().unwrap(), Err(CommitError::Refused(Refusal::Fenced { by: Term(9) })));
+        assert_eq!(waiting.join().unwrap(), Err(OutcomeOpen::Fenced(Term(9))));
     });
     primary.primary.stop();
-    assert_eq!(wait(None), Err(CommitError::Refused(Refusal::Fenced { by: Term(9) })));
+    assert_eq!(wait(None), Err(OutcomeOpen::Fenced(Term(9))));
 }
 
 #[test]
@@ -91,6 +91,6 @@ fn a_stopped_primary_leaves_nobody_waiting() {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| primary.primary.commit().wait(end, None));
         primary.primary.stop();
-        assert_eq!(waiting.join().unwrap(), Err(CommitError::Stopped));
+        assert_eq!(waiting.join().unwrap(), Err(OutcomeOpen::Stopped));
     });
 }

@@ -51,18 +51,10 @@ fn describe(node: &crate::node::Node) -> String {
             node.candidate.is_some()
         ),
     };
-    let feeds: Vec<String> = node
-        .feeding
-        .iter()
-        .flat_map(|feeding| {
-            let fed =
-                |feed: &crate::node::Feed| format!("{} by {:?} of {:?}", feed.node, feed.flow, feeding.boundaries);
-            feeding.feeds.values().map(fed)
-        })
-        .collect();
     format!(
-        "  node {}: {role}; feeds {feeds:?}; log {} synced {} replayed {} global {} visible {} fence {:?} set {:?}",
+        "  node {}: {role}; feeds {:?}; log {} synced {} replayed {} global {} visible {} fence {:?} set {:?}",
         node.id.0,
+        node.host,
         node.disk.log.end(),
         node.disk.synced,
         node.follower.replayed(),

@@ -52,6 +52,10 @@ pub struct Installed {
     prev: Option<Stamp>,
 }
 
+// SAFETY: versions belong to no thread; the thread that has this is the only one that changes or
+// frees the version, under a guard of its own.
+unsafe impl Send for Installed {}
+
 impl Installed {
     /// Which record.
     pub fn rid(&self) -> Rid {

@@ -1,0 +1,438 @@
+//! Host: what the node decides that has the log and feeds it to others: a primary, or a relay.
+//!
+//! ```text
+//!   agree ─▶ join ─▶ next ─▶ shipped ─▶ acked ─▶ leave
+//!                     ▲
+//!       filled, committed, peers_changed
+//! ```
+//!
+//! [`Host`] is told what has happened. Its driver has the log and the connections, and asks for
+//! each feed what to do next ([`Host::next`]). What the commit rule has to hear, a primary's own or
+//! a relay's ([`crate::relay`]), is returned as a [`commit_rule::Event`]; the driver passes it on
+//! in the order in which it was returned.
+//!
+//! A node has one feed at most: a newer connection takes the place of an older one, of which
+//! nothing counts any more. With the appliance method (Query Fresh, section 2.3) the host
+//! acknowledges for a standby what it has read back there. It does not before the standby has said
+//! that it holds the newest record of an in-sync set: the standby has to note that before it is
+//! acknowledged.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use freshet_base::{ClusterId, NodeId, Stamp, Term};
+
+use crate::{
+    Moment,
+    commit_rule::{Event, Member, Place},
+    flow::{Boundaries, Flow, FlowConfig, FlowError, Mode, Next},
+    follower::Ack,
+    handshake::{Agreed, Continue, Refusal, Sender, Wait, consider},
+    term::TermState,
+};
+
+/// This number of batches are remembered with the times at which they were filled.
+const BATCHES: usize = 1024;
+
+/// A connection to a node that is fed. The driver counts them.
+pub type FeedId = usize;
+
+/// A node that wants to be fed.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking<'a> {
+    /// Its cluster, if it has one.
+    pub cluster: Option<ClusterId>,
+    /// Itself.
+    pub node: NodeId,
+    /// The latest term that it has heard of.
+    pub fence: Term,
+    /// Its log.
+    pub log: &'a Continue,
+    /// Whether commits may wait for it.
+    pub counted: bool,
+}
+
+impl Asking<'_> {
+    /// Whether the node has to follow the primary itself: commits wait for it, or may.
+    pub fn is_counted(&self, state: &TermState) -> bool {
+        self.counted || state.may_wait_for(self.node)
+    }
+}
+
+/// A node that is fed from now on.
+#[derive(Clone, Copy, Debug)]
+pub struct Guest {
+    /// Itself.
+    pub node: NodeId,
+    /// Whether the commit rule hears of it.
+    pub member: bool,
+    /// Whether commits may wait for it, if it is a member.
+    pub synchronous: bool,
+    /// What has arrived there is persistent.
+    pub appliance: bool,
+    /// Its log is this one up to here, and continues from here.
+    pub from: Stamp,
+    /// Persistent there.
+    pub persisted: Stamp,
+    /// Replayed there, as far as is known.
+    pub replayed: Stamp,
+}
+
+/// What a connection that was made leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Joined {
+    /// This older connection of the same node is over.
+    pub replaced: Option<FeedId>,
+    /// What the commit rule has to hear, in this order.
+    pub events: [Option<Event>; 2],
+}
+
+/// What an acknowledgement leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Acked {
+    /// What the commit rule has to hear.
+    pub event: Option<Event>,
+    /// There may be something to send, where it waited for room.
+    pub wake: bool,
+}
+
+/// What goes along with a batch, or alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// This is globally persistent.
+    pub global: Stamp,
+    /// The primary's log reaches up to here.
+    pub end: Stamp,
+    /// When that was so, by the primary's clock.
+    pub time: Moment,
+    /// When the batch was filled, by the same clock, where that is known.
+    pub filled_at: Option<Moment>,
+    /// Whether the commit rule counts on the node.
+    pub in_sync: bool,
+}
+
+/// One feed.
+#[derive(Clone, Debug)]
+pub struct Feed {
+    /// Whom it feeds.
+    pub node: NodeId,
+    /// Whether the commit rule hears of it.
+    pub member: bool,
+    /// Replayed there.
+    pub replayed: Stamp,
+    /// Readers there see up to here.
+    pub visible: Stamp,
+    flow: Flow,
+    appliance: bool,
+    in_sync: bool,
+    /// Writing takes no longer than copying.
+    prompt: bool,
+    /// Nothing more is sent.
+    given_up: bool,
+    /// Which list of peers it was sent.
+    peers: u64,
+}
+
+impl Feed {
+    /// Shipped.
+    pub fn shipped(&self) -> Stamp {
+        self.flow.shipped()
+    }
+
+    /// Persistent there.
+    pub fn acked(&self) -> Stamp {
+        self.flow.acked_to()
+    }
+}
+
+/// A node's feeds, during one term.
+#[derive(Clone, Debug)]
+pub struct Host {
+    sender: Sender,
+    flow: FlowConfig,
+    boundaries: Boundaries,
+    /// Where the newest batches end, and when each was filled. Not of a relay: its clock is not the
+    /// primary's.
+    batches: VecDeque<(Stamp, Moment)>,
+    feeds: BTreeMap<FeedId, Feed>,
+    global: Stamp,
+    /// Where the newest record of an in-sync set ends.
+    recorded: Stamp,
+    /// Of a relay: how far the primary's log reached, when by its clock, and when that was heard.
+    heard: Option<(Stamp, Moment, Moment)>,
+    /// Counts lists of peers; zero while there is none.
+    peers: u64,
+    closed: bool,
+}
+
+impl Host {
+    /// No feeds yet, of the log that ends at `sender.end`. At most `boundaries` ends of blocks are
+    /// remembered for live shipping.
+    pub fn new(sender: Sender, flow: FlowConfig, boundaries: usize) -> Self {
+        Self {
+            boundaries: Boundaries::new(sender.end, boundaries),
+            batches: VecDeque::from([(sender.end, Moment::default())]),
+            flow,
+            feeds: BTreeMap::new(),
+            global: Stamp::ZERO,
+            // What a restart or a take-over has found may have a record that no standby has noted.
+            recorded: if sender.above.is_empty() { sender.end } else { Stamp::ZERO },
+            heard: None,
+            peers: 0,
+            closed: false,
+            sender,
+        }
+    }
+
+    /// How this node introduces itself to those who want the log.
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    fn relays(&self) -> bool {
+        !self.sender.above.is_empty()
+    }
+
+    /// Whether a node may be fed, and from where on. `state` is what this node remembers of terms.
+    /// A relay feeds no node for which commits may wait: that has to answer to the primary itself,
+    /// until it is on record that they do not.
+    ///
+    /// # Errors
+    /// [`Refusal`], to be sent to it; [`Refusal::Fenced`] as for [`consider`].
+    pub fn agree(&self, asking: &Asking<'_>, state: &TermState) -> Result<Agreed, Refusal> {
+        let Asking { cluster, node, fence, log, .. } = *asking;
+        let me = self.sender.node;
+        if self.relays() {
+            if asking.is_counted(state) {
+                return Err(Refusal::NotPrimary { node: me, leader: None });
+            }
+            if self.closed || state.fence.highest() > self.sender.term {
+                return Err(Refusal::Later { node: me, why: Wait::Lost });
+            }
+        }
+        if !state.fence.believes(fence) {
+            return Err(Refusal::Leap { asked: fence, highest: state.fence.highest() });
+        }
+        consider(&self.sender, cluster, node, fence, log)
+    }
+
+    /// A connection was made; `None` if this host is closed.
+    pub fn join(&mut self, id: FeedId, guest: Guest, now: Moment) -> Option<Joined> {
+        if self.closed {
+            return None;
+        }
+        let Guest { node, member, synchronous, appliance, from, persisted, replayed } = guest;
+        let replaced = self.feeds.iter().find(|(_, feed)| feed.node == node).map(|(id, _)| *id);
+        let left = replaced.and_then(|old| self.leave(old));
+        // There is no room before the standby has said so: it may have to cut its log first, and
+        // what is written there is in its memory at once.
+        let flow = Flow::new(self.flow, from, from, now);
+        let feed = Feed {
+            node,
+            member,
+            replayed: replayed.min(from),
+            visible: Stamp::ZERO,
+            flow,
+            appliance,
+            in_sync: false,
+            prompt: false,
+            given_up: false,
+            peers: 0,
+        };
+        self.feeds.insert(id, feed);
+        let joined = member.then_some(Event::Joined { standby: node, persisted, synchronous });
+        Some(Joined { replaced, events: [left, joined] })
+    }
+
+    /// Writing to this feed takes no longer than copying: it is told at once what is committed.
+    pub fn is_prompt(&mut self, id: FeedId) {
+        self.feeds.entry(id).and_modify(|feed| feed.prompt = true);
+    }
+
+    /// A connection is over. Says what the commit rule has to hear, if this was the node's present
+    /// one.
+    pub fn leave(&mut self, id: FeedId) -> Option<Event> {
+        let feed = self.feeds.remove(&id)?;
+        feed.member.then_some(Event::Left { standby: feed.node })
+    }
+
+    /// The log that this feed needs is not there any more: nothing more is sent. Returns where that
+    /// begins.
+    pub fn give_up(&mut self, id: FeedId) -> Stamp {
+        let Some(feed) = self.feeds.get_mut(&id) else { return Stamp::ZERO };
+        feed.given_up = true;
+        feed.shipped()
+    }
+
+    /// No node is fed any more.
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// A batch `[from, to)` can be read. `partition_ends` are ends of blocks in it, ascending.
+    ///
+    /// # Panics
+    /// When the batch does not begin where the last one ended.
+    pub fn filled(&mut self, from: Stamp, to: Stamp, partition_ends: &[Stamp], now: Moment) {
+        self.boundaries.push(from, to, partition_ends);
+        self.sender.end = to;
+        if !self.relays() {
+            if self.batches.len() == BATCHES {
+                self.batches.pop_front();
+            }
+            self.batches.push_back((to, now));
+        }
+    }
+
+    /// This is globally persistent. Returns the feeds that are to be told so by themselves
+    /// ([`Next::SendWatermark`]): where that takes no time, or nothing was sent for a while. The
+    /// others hear of it with the next batch, or when [`Next::Wait`] says.
+    pub fn committed(&mut self, to: Stamp, now: Moment) -> Vec<FeedId> {
+        if to <= self.global {
+            return Vec::new();
+        }
+        self.global = to;
+        let at_once = |feed: &Feed| {
+            let next = feed.flow.next(&self.boundaries, to, now);
+            feed.prompt && feed.flow.told() < to || next == Next::SendWatermark
+        };
+        self.feeds.iter().filter(|(_, feed)| at_once(feed)).map(|(id, _)| *id).collect()
+    }
+
+    /// Of a relay: the primary's log reaches up to `end`, at `time` by the primary's clock.
+    pub fn heard(&mut self, end: Stamp, time: Moment, now: Moment) {
+        self.heard = Some((end, time, now));
+    }
+
+    /// A record of an in-sync set is being written (the largest stamp), or ends at `end`.
+    pub fn recorded(&mut self, end: Stamp) {
+        self.recorded = end;
+    }
+
+    /// Others than before are in the cluster, which those who are fed have to know.
+    pub fn peers_changed(&mut self) {
+        self.peers += 1;
+    }
+
+    /// The places of standbys with respect to the in-sync set.
+    pub fn placed<'m>(&mut self, members: impl Iterator<Item = (NodeId, &'m Member)>) {
+        let in_sync: Vec<_> =
+            members.filter(|(_, member)| member.place == Place::InSync).map(|(node, _)| node).collect();
+        self.feeds.values_mut().for_each(|feed| feed.in_sync = in_sync.contains(&feed.node));
+    }
+
+    /// What to do next for this feed; `None` when it is over.
+    pub fn next(&self, id: FeedId, now: Moment) -> Option<Next> {
+        let feed = self.feeds.get(&id).filter(|feed| !feed.given_up && !self.closed)?;
+        if feed.peers < self.peers {
+            return Some(Next::SendPeers);
+        }
+        Some(feed.flow.next(&self.boundaries, self.global, now))
+    }
+
+    /// The known ends of blocks in `(from, to]`.
+    pub fn ends(&self, from: Stamp, to: Stamp) -> impl Iterator<Item = Stamp> + '_ {
+        self.boundaries.between(from, to)
+    }
+
+    /// [`Next::SendPeers`] is being carried out.
+    pub fn told_peers(&mut self, id: FeedId) {
+        let peers = self.peers;
+        self.feeds.entry(id).and_modify(|feed| feed.peers = peers);
+    }
+
+    /// [`Next::SendOld`] found that the first block alone does not fit below `upto`.
+    pub fn credit_too_small(&mut self, id: FeedId, upto: Stamp) {
+        self.feeds.entry(id).and_modify(|feed| feed.flow.credit_too_small(upto));
+    }
+
+    /// Blocks up to `to` are about to be on their way, or a word without blocks: says what goes
+    /// along. To be told before they are: the acknowledgement may be quicker. `None` when the feed
+    /// is over.
+    pub fn shipped(&mut self, id: FeedId, to: Option<Stamp>, now: Moment) -> Option<Note> {
+        let (end, time) = match self.heard {
+            Some((end, time, heard)) => (end, time.after(now.since(heard))),
+            None if self.relays() => (Stamp::ZERO, Moment::default()),
+            None => (self.filled_to(), now),
+        };
+        let feed = self.feeds.get_mut(&id)?;
+        let from = feed.flow.shipped();
+        match to {
+            Some(to) => feed.flow.sent(to, self.global, now),
+            None => feed.flow.said(self.global, now),
+        }
+        let first = self.batches.partition_point(|batch| batch.0 <= from);
+        // Of the oldest it is not known where it began.
+        let filled_at = self.batches.get(first).filter(|_| first > 0 && to.is_some()).map(|batch| batch.1);
+        Some(Note { global: self.global, end, time, filled_at, in_sync: feed.in_sync })
+    }
+
+    /// Whether what is read back counts for this feed, without a word of the standby.
+    pub fn counts_read_back(&self, id: FeedId) -> bool {
+        self.feeds.get(&id).is_some_and(|feed| feed.appliance && feed.acked() >= self.recorded)
+    }
+
+    /// What was shipped up to `to` was read back.
+    ///
+    /// # Errors
+    /// [`FlowError`] when that is more than was shipped.
+    pub fn read_back(&mut self, id: FeedId, to: Stamp) -> Result<Acked, FlowError> {
+        if !self.counts_read_back(id) {
+            return Ok(Acked::default());
+        }
+        let Some(feed) = self.feeds.get(&id) else { return Ok(Acked::default()) };
+        let Feed { replayed, visible, .. } = *feed;
+        self.acked(id, &Ack { persisted: to, may_send_until: Stamp::ZERO, replayed, visible })
+    }
+
+    /// A standby says what it holds, and how far it has room. Of a connection that is over nothing
+    /// counts.
+    ///
+    /// # Errors
+    /// [`FlowError`] when it claims more than it can have; the connection is then to be dropped.
+    pub fn acked(&mut self, id: FeedId, ack: &Ack) -> Result<Acked, FlowError> {
+        let Some(feed) = self.feeds.get_mut(&id) else { return Ok(Acked::default()) };
+        // Before the room has grown: who waits for it sleeps.
+        let wake = feed.flow.waits_for_credit(&self.boundaries);
+        feed.flow.acked(ack.persisted, ack.may_send_until)?;
+        (feed.visible, feed.replayed) = (ack.visible, ack.replayed);
+        let acked = Event::Acked { standby: feed.node, persisted: ack.persisted };
+        Ok(Acked { event: feed.member.then_some(acked), wake })
+    }
+
+    /// The feeds.
+    pub fn feeds(&self) -> impl Iterator<Item = (FeedId, &Feed)> {
+        self.feeds.iter().map(|(id, feed)| (*id, feed))
+    }
+
+    /// The present feed of a node.
+    pub fn feed_of(&self, node: NodeId) -> Option<(FeedId, &Feed)> {
+        self.feeds().find(|(_, feed)| feed.node == node)
+    }
+
+    /// How a feed is fed.
+    pub fn mode(&self, feed: &Feed) -> Mode {
+        feed.flow.mode(&self.boundaries)
+    }
+
+    /// The log can be read up to here.
+    pub fn filled_to(&self) -> Stamp {
+        self.boundaries.filled()
+    }
+
+    /// Below this, no node that is fed needs anything of the log; the largest stamp if there is
+    /// none.
+    pub fn needed(&self) -> Stamp {
+        let needed = self.feeds.values().map(|feed| feed.acked().min(feed.shipped()));
+        needed.min().unwrap_or(Stamp::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+use std::time::Duration;
+
+use freshet_base::{ClusterId, Safety};
+
+use super::*;
+use crate::{commit_rule::CommitRule, commit_rule::RuleConfig, in_sync::InSyncSet, term::TermHistory};
+
+const A: NodeId = NodeId(1);
+const B: NodeId = NodeId(2);
+const C: NodeId = NodeId(3);
+
+fn ms(ms: u64) -> Moment {
+    Moment(ms * 1000)
+}
+
+fn sender(above: &[NodeId]) -> Sender {
+    Sender {
+        cluster: ClusterId(7),
+        node: A,
+        above: above.to_vec(),
+        term: Term(3),
+        history: TermHistory::first(Term(3), above.first().copied().unwrap_or(A)),
+        end: Stamp(100),
+        needed_capacity: 10,
+        keep_alive_ms: 50,
+    }
+}
+
+fn host_of(above: &[NodeId]) -> Host {
+    let flow =
+        FlowConfig { frame: 100, watermark_delay: Duration::from_millis(1), keep_alive: Duration::from_millis(50) };
+    Host::new(sender(above), flow, 16)
+}
+
+fn guest(node: NodeId) -> Guest {
+    let (from, persisted, replayed) = (Stamp(100), Stamp(90), Stamp(500));
+    Guest { node, member: true, synchronous: true, appliance: false, from, persisted, replayed }
+}
+
+fn ack(persisted: u64, may_send_until: u64) -> Ack {
+    let (persisted, may_send_until) = (Stamp(persisted), Stamp(may_send_until));
+    Ack { persisted, may_send_until, replayed: Stamp(80), visible: Stamp(70) }
+}
+
+fn left(standby: NodeId) -> Option<Event> {
+    Some(Event::Left { standby })
+}
+
+/// A host with one feed, number 1, which has room and was shipped everything up to 130.
+fn shipped(appliance: bool) -> Host {
+    let mut host = host_of(&[]);
+    let _ = host.join(1, Guest { appliance, ..guest(B) }, ms(0)).unwrap();
+    let _ = host.acked(1, &ack(90, 1000)).unwrap();
+    host.filled(Stamp(100), Stamp(130), &[], ms(3));
+    assert_eq!(host.next(1, ms(4)), Some(Next::SendLive { from: Stamp(100), to: Stamp(130) }));
+    let note = host.shipped(1, Some(Stamp(130)), ms(4)).unwrap();
+    let expected = Note { global: Stamp(0), end: Stamp(130), time: ms(4), filled_at: Some(ms(3)), in_sync: false };
+    assert_eq!(note, expected);
+    host
+}
+
+#[test]
+fn a_feed_has_no_room_before_the_standby_says_so() {
+    let mut host = host_of(&[]);
+    let joined = host.join(1, guest(B), ms(0)).unwrap();
+    let event = Event::Joined { standby: B, persisted: Stamp(90), synchronous: true };
+    assert_eq!(joined, Joined { replaced: None, events: [None, Some(event)] });
+    assert_eq!(host.feeds().next().unwrap().1.replayed, Stamp(100), "not beyond where the logs part");
+    host.filled(Stamp(100), Stamp(130), &[], ms(0));
+    assert!(matches!(host.next(1, ms(0)), Some(Next::Wait { .. })));
+    let acked = host.acked(1, &ack(90, 200)).unwrap();
+    assert!(acked.wake);
+    assert!(matches!(host.next(1, ms(0)), Some(Next::SendLive { .. })));
+    assert!(!host.acked(1, &ack(90, 210)).unwrap().wake, "it did not wait for room");
+}
+
+#[test]
+fn a_newer_connection_takes_the_place_of_an_older_one() {
+    let mut host = shipped(false);
+    let again = host.join(2, guest(B), ms(5)).unwrap();
+    assert_eq!((again.replaced, again.events[0]), (Some(1), left(B)));
+    assert_eq!(host.acked(1, &ack(130, 2000)), Ok(Acked::default()), "nothing of the older one counts");
+    assert_eq!((host.next(1, ms(5)), host.leave(1)), (None, None), "its end is no end of the newer one");
+    assert_eq!(host.join(3, guest(C), ms(5)).unwrap().replaced, None);
+    assert_eq!((host.leave(2), host.leave(2)), (left(B), None));
+}
+
+#[test]
+fn the_rule_hears_of_members_only() {
+    let mut host = host_of(&[]);
+    let observer = Guest { member: false, ..guest(B) };
+    assert_eq!(host.join(1, observer, ms(0)).unwrap(), Joined::default());
+    assert_eq!(host.acked(1, &ack(100, 200)).unwrap().event, None);
+    assert_eq!(host.leave(1), None);
+}
+
+#[test]
+fn more_than_was_shipped_cannot_be_acknowledged() {
+    let mut host = shipped(false);
+    assert!(host.acked(1, &ack(131, 1000)).is_err());
+    let acked = host.acked(1, &ack(130, 1000)).unwrap();
+    assert_eq!(acked.event, Some(Event::Acked { standby: B, persisted: Stamp(130) }));
+}
+
+#[test]
+fn what_is_read_back_counts_when_the_standby_has_noted_the_newest_set() {
+    let mut host = shipped(true);
+    assert!(!host.counts_read_back(1), "it was not told of what the restart has found");
+    assert_eq!(host.read_back(1, Stamp(130)), Ok(Acked::default()));
+    let _ = host.acked(1, &ack(100, 1000)).unwrap();
+    let event = Some(Event::Acked { standby: B, persisted: Stamp(130) });
+    assert_eq!(host.read_back(1, Stamp(130)).unwrap().event, event);
+    host.recorded(Stamp::MAX);
+    assert!(!host.counts_read_back(1));
+    host.recorded(Stamp(131));
+    assert!(!host.counts_read_back(1));
+    host.recorded(Stamp(130));
+    assert!(host.counts_read_back(1));
+    assert!(!shipped(false).counts_read_back(1), "only with the appliance method");
+}
+
+#[test]
+fn committed_is_told_at_once_where_nothing_else_was_sent_for_a_while() {
+    let mut host = shipped(false);
+    assert_eq!(host.committed(Stamp(130), ms(4)), [], "it rides on the next batch");
+    assert_eq!(host.committed(Stamp(130), ms(9)), [], "it has not moved");
+    assert!(matches!(host.next(1, ms(4)), Some(Next::Wait { until }) if until == ms(5)));
+    assert_eq!(host.next(1, ms(5)), Some(Next::SendWatermark));
+    assert_eq!(host.shipped(1, None, ms(5)).unwrap().global, Stamp(130));
+    assert_eq!(host.committed(Stamp(140), ms(6)), [1]);
+    let mut host = shipped(false);
+    host.is_prompt(1);
+    assert_eq!(host.committed(Stamp(130), ms(4)), [1], "it takes no time");
+}
+
+#[test]
+fn who_is_in_the_cluster_is_told_before_all_else() {
+    let mut host = shipped(false);
+    host.peers_changed();
+    host.filled(Stamp(130), Stamp(140), &[], ms(5));
+    assert_eq!(host.next(1, ms(5)), Some(Next::SendPeers));
+    host.told_peers(1);
+    assert!(matches!(host.next(1, ms(5)), Some(Next::SendLive { .. })));
+}
+
+#[test]
+fn nothing_is_sent_to_a_feed_that_is_given_up_or_by_a_host_that_is_closed() {
+    let mut host = shipped(false);
+    host.filled(Stamp(130), Stamp(140), &[], ms(5));
+    assert_eq!(host.give_up(1), Stamp(130));
+    assert_eq!(host.next(1, ms(5)), None);
+    assert_eq!(host.leave(1), left(B), "until then the node is there");
+    let mut host = shipped(false);
+    host.filled(Stamp(130), Stamp(140), &[], ms(5));
+    host.close();
+    assert_eq!((host.next(1, ms(5)), host.join(2, guest(C), ms(5))), (None, None));
+}
+
+#[test]
+fn those_in_sync_are_told_so() {
+    let mut rule = CommitRule::new(RuleConfig::new(Safety::VerySafe, 1), Stamp(100), ms(0));
+    let mut host = shipped(false);
+    let _ = rule.apply(Event::Joined { standby: B, persisted: Stamp(100), synchronous: true }, ms(0));
+    host.placed(rule.members());
+    assert!(host.shipped(1, None, ms(6)).unwrap().in_sync);
+    let _ = rule.apply(Event::Joined { standby: B, persisted: Stamp(0), synchronous: false }, ms(0));
+    host.placed(rule.members());
+    assert!(!host.shipped(1, None, ms(6)).unwrap().in_sync);
+}
+
+#[test]
+fn a_relay_passes_the_primarys_clock_on() {
+    let mut host = host_of(&[C]);
+    let _ = host.join(1, guest(B), ms(0)).unwrap();
+    host.filled(Stamp(100), Stamp(130), &[], ms(1));
+    let _ = host.acked(1, &ack(100, 1000)).unwrap();
+    let note = host.shipped(1, Some(Stamp(130)), ms(1)).unwrap();
+    assert_eq!((note.end, note.time, note.filled_at), (Stamp(0), Moment(0), None));
+    host.heard(Stamp(900), ms(5000), ms(2));
+    let note = host.shipped(1, None, ms(5)).unwrap();
+    assert_eq!((note.end, note.time, note.filled_at), (Stamp(900), ms(5003), None));
+}
+
+#[test]
+fn the_log_is_needed_from_the_slowest_feed_on() {
+    let mut host = shipped(false);
+    assert_eq!(host.needed(), Stamp(90));
+    let _ = host.acked(1, &ack(120, 1000)).unwrap();
+    assert_eq!(host.needed(), Stamp(120));
+    let _ = host.leave(1);
+    assert_eq!(host.needed(), Stamp::MAX);
+}
+
+#[test]
+fn a_relay_feeds_no_node_that_has_to_follow_the_primary() {
+    let log = Continue {
+        history: TermHistory::default(),
+        received: Stamp(0),
+        persisted: Stamp(0),
+        capacity: 100,
+        may_send_until: Stamp(100),
+    };
+    let asking = Asking { cluster: None, node: B, fence: Term(3), log: &log, counted: false };
+    let counted = Asking { counted: true, ..asking };
+    let state = TermState::of(ClusterId(7), TermHistory::first(Term(3), C));
+    let set = InSyncSet { term: Term(3), number: 1, members: [C, B].into(), floor: 0, before: Vec::new() };
+    let on_record = TermState { set: Some(set), ..state.clone() };
+    let relay = host_of(&[C]);
+    let not_primary = Err(Refusal::NotPrimary { node: A, leader: None });
+    assert!(relay.agree(&asking, &state).is_ok());
+    assert_eq!(relay.agree(&counted, &state), not_primary);
+    assert_eq!(relay.agree(&asking, &on_record), not_primary);
+    assert!(host_of(&[]).agree(&counted, &on_record).is_ok(), "the primary does");
+
+    let later = Err(Refusal::Later { node: A, why: Wait::Lost });
+    let mut risen = state.clone();
+    let _ = risen.fence.hear(Term(4), B);
+    assert_eq!(relay.agree(&asking, &risen), later, "its primary is of the past");
+    let mut closed = relay.clone();
+    closed.close();
+    assert_eq!(closed.agree(&asking, &state), later);
+
+    let leap = Asking { fence: Term(u32::MAX), ..asking };
+    assert_eq!(relay.agree(&leap, &state), Err(Refusal::Leap { asked: Term(u32::MAX), highest: Term(3) }));
+}
