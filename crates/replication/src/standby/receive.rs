@@ -24,7 +24,7 @@ use freshet_cluster::{
     term::{TermState, Verdict},
 };
 use freshet_fabric::{
-    FabricKind, OpenError,
+    OpenError,
     channel::{Arrival, Receiver, Side},
     cpu::Stint,
     frame::Header,
@@ -137,9 +137,10 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
     let terms = shared.terms.get();
     let ring = Arc::new(shared.log.shared_memory());
     let side = Side::new(fabric.kind, fabric.config.clone(), Some(ring))?;
-    let passage = match fabric.kind {
-        FabricKind::Shm => passage(&shared.hello(Purpose::Identify), leader, shared.config.patience)?,
-        _ => None,
+    let passage = if fabric.kind.is_local() {
+        passage(&shared.hello(Purpose::Identify), leader, shared.config.patience)?
+    } else {
+        None
     };
     let purpose = Purpose::Join(Join {
         fence: terms.fence.highest(),
@@ -444,7 +445,7 @@ impl Session<'_> {
             write(self.shared, from, &self.unpacked)?;
         }
         let accepted = accept(self.shared, to)?;
-        if let Some(filled_at) = note.filled_at.filter(|_| self.shared.config.fabric.kind == FabricKind::Shm) {
+        if let Some(filled_at) = note.filled_at.filter(|_| self.shared.config.fabric.kind.is_local()) {
             self.shared.state().passage.arrived(to, filled_at);
         }
         Ok(accepted.plain)
