@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, Term};
+use freshet_base::{Stamp, Term, Watermark};
 use freshet_cluster::{
     take_over::{Candidacy, LogState, Plan},
     term::{TermHistory, may_come_back},
@@ -223,41 +223,38 @@ struct Parts {
 
 impl Parts {
     fn reign(self) -> Result<Node, StartError> {
-        let Self { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint } = self;
+        let Self { config, ground, source, end, .. } = &self;
         let state = ground.terms.get();
         let term = state.fence.highest().max(state.history.last_term()).next();
-        let succession = alone(&ground, end).succession(config.force_reign);
-        ground.terms.begin(term, ground.id, end, end)?;
-        let open = |persistence| Log::open(config.log_config(), persistence, end, term);
-        let log = Arc::new(open_log(&config, &ground, open)?);
+        let succession = alone(ground, *end).succession(config.force_reign);
+        ground.terms.begin(term, ground.id, *end, *end)?;
+        let open = |persistence| Log::open(config.log_config(), persistence, *end, term);
+        let log = Arc::new(open_log(config, ground, open)?);
         source.open(log.reader());
-        let participant = participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
+        let participant = self.participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
         // Nothing cuts the log any more: what it says was dropped, nobody will see.
-        catalog.clear_dropped(&participant.pin_without_snapshot(), Stamp::MAX);
+        self.catalog.clear_dropped(&participant.pin_without_snapshot(), Stamp::MAX);
         drop(participant);
-        let visible = Arc::new(freshet_base::Watermark::new(end));
-        let core =
-            Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _, Arc::default());
+        let visible = Arc::new(Watermark::new(*end));
+        let core = self.core(visible, Arc::default());
         let this = ThisNode {
-            config: &config,
+            config,
             node: ground.id,
             credentials: &ground.credentials,
             cluster: ground.cluster,
-            address: &address,
+            address: &self.address,
             terms: &ground.terms,
-            endpoint: &endpoint,
+            endpoint: &self.endpoint,
             core: &core,
-            source: &source,
-            peers: ground.known(&config),
+            source,
+            peers: ground.known(config),
             // How far the others are is not noted anywhere.
             committed: Stamp::ZERO,
             succession,
         };
         let janitor = JanitorThread::start(Arc::default(), &core, None).map_err(StartError::System)?;
-        let reign = Reign::begin(&this, log, term, end, janitor).map_err(StartError::System)?;
-        let composition = Composition::Primary(reign);
-        let replay = None;
-        Whole { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint }.node()
+        let reign = Reign::begin(&this, log, term, *end, janitor).map_err(StartError::System)?;
+        self.node(core, None, Composition::Primary(reign))
     }
 
     /// Reigns as soon as enough others are heard and none of them lives under another reign; until
@@ -334,29 +331,29 @@ impl Parts {
         deleted: Vec<Deleted>,
         executor: Option<Arc<dyn CommandExecutor>>,
     ) -> Result<Node, StartError> {
-        let Self { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint } = self;
+        let Self { config, ground, catalog, participants, source, end, .. } = &self;
         // Without the log up to there, the checkpoint is no state of the database.
-        let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
+        let floor = self.checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
         // Reigns that neither log nor checkpoint reached are none of its history.
         let state = ground.terms.get();
         if state.history != TermHistory::default() {
-            let adopted = ground.terms.adopt(ground.cluster, state.history.cut(end.max(floor)));
+            let adopted = ground.terms.adopt(ground.cluster, state.history.cut(floor.max(*end)));
             adopted.map_err(|cause| StartError::System(cause.to_string()))?;
         }
-        let open = |persistence| Log::receive_with(&config.receive_config(), persistence, end);
-        let (log, receiver) = open_log(&config, &ground, open)?;
+        let open = |persistence| Log::receive_with(&config.receive_config(), persistence, *end);
+        let (log, receiver) = open_log(config, ground, open)?;
         source.open(log.reader());
-        let replaying = scheme::replaying(&config, executor)?;
+        let replaying = scheme::replaying(config, executor)?;
         let works_on = scheme::Ground {
-            participants: Arc::clone(&participants),
-            source: Arc::clone(&source),
+            participants: Arc::clone(participants),
+            source: Arc::clone(source),
             records: Records(log.reader()),
             floor,
         };
         let redo = || replaying.redo(&works_on);
-        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &log.reader(), floor, &redo));
+        let replay = Arc::new(Replay::new(config.replay_threads, catalog, participants, &log.reader(), floor, &redo));
         let janitor = Arc::new(Janitor::new(deleted));
-        let messages = Arc::new(Messages::starting(end));
+        let messages = Arc::new(Messages::starting(*end));
         let live = LiveReplay {
             replay: Arc::clone(&replay),
             janitor: Arc::clone(&janitor),
@@ -368,16 +365,16 @@ impl Parts {
         let starting = Starting {
             node: ground.id,
             credentials: ground.credentials.clone(),
-            address: address.clone(),
+            address: self.address.clone(),
             leader,
-            replayed: end,
+            replayed: *end,
             // Not known before the primary has said it: then readers see what is here.
             global: Stamp::ZERO,
             floor,
         };
         let standby_config = StandbyConfig {
             replay: config.replay,
-            peers: ground.known(&config),
+            peers: ground.known(config),
             fabric: config.fabric.standby()?,
             synchronous: !config.asynchronous,
             relay: config.relay()?,
@@ -389,13 +386,64 @@ impl Parts {
             .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
         let visible = Arc::clone(standby.visible());
         source.limit_to(Arc::clone(&visible));
-        let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _, messages);
-        replaying.composed(&core, &source);
+        let core = self.core(visible, messages);
+        replaying.composed(&core, source);
         let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(StartError::System)?;
-        endpoint.set_service(Some(standby.service()));
-        let composition = Composition::Standby(Following { standby, log, janitor });
-        let replay = Some(replay);
-        Whole { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint }.node()
+        self.endpoint.set_service(Some(standby.service()));
+        self.node(core, Some(replay), Composition::Standby(Following { standby, log, janitor }))
+    }
+
+    /// The database, whose readers see everything up to `visible`.
+    fn core(&self, visible: Arc<Watermark>, messages: Arc<Messages>) -> Arc<Core> {
+        let (participants, catalog) = (Arc::clone(&self.participants), Arc::clone(&self.catalog));
+        Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&self.source) as _, messages)
+    }
+
+    /// The node, composed.
+    fn node(self, core: Arc<Core>, replay: Option<Arc<Replay>>, composition: Composition) -> Result<Node, StartError> {
+        let Self { config, ground, source, endpoint, address, torn, checkpoint, .. } = self;
+        let mut checkpointing = None;
+        let log = match &composition {
+            Composition::Primary(reign) => Some(&reign.log),
+            Composition::Standby(following) => Some(&following.log),
+            Composition::Failed | Composition::Stopped => None,
+        };
+        let (self_cluster, terms) = (ground.cluster, ground.terms.clone());
+        if let (Some(directory), Some(log)) = (&ground.directory, log) {
+            let ground = checkpoint::Ground {
+                settings: Mutex::new(config.checkpoint.clone()),
+                directory: directory.path().to_owned(),
+                devices: config.checkpoint_devices(),
+                cluster: ground.cluster,
+                core: Arc::clone(&core),
+                log: Arc::clone(log),
+            };
+            let started = Checkpointing::start(ground, checkpoint.as_ref()).map_err(StartError::System)?;
+            let door =
+                CheckpointDoor { checkpointing: Arc::clone(&started), cluster: self_cluster, terms: terms.clone() };
+            endpoint.set_checkpoints(Some(Arc::new(door)));
+            checkpointing = Some(started);
+        }
+        Ok(Node {
+            id: ground.id,
+            credentials: ground.credentials,
+            cluster: ground.cluster,
+            terms: ground.terms,
+            _directory: ground.directory,
+            config,
+            address,
+            database: Database { core },
+            source,
+            replay,
+            endpoint,
+            composition: Mutex::new(composition),
+            torn,
+            passed_over: None,
+            checkpointing,
+            returning: Mutex::new(None),
+            restart: Default::default(),
+            started: Instant::now(),
+        })
     }
 }
 
@@ -479,68 +527,6 @@ impl Returning {
         let thread = spawned.map_err(|cause| StartError::System(format!("cannot start a thread: {cause}")))?;
         *node.returning.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())
-    }
-}
-
-/// What a node of either kind is in the end.
-struct Whole {
-    config: NodeConfig,
-    ground: Ground,
-    core: Arc<Core>,
-    source: Arc<VersionSource>,
-    endpoint: Endpoint,
-    address: String,
-    torn: Option<freshet_log::Torn>,
-    replay: Option<Arc<Replay>>,
-    composition: Composition,
-    checkpoint: Option<Manifest>,
-}
-
-impl Whole {
-    fn node(self) -> Result<Node, StartError> {
-        let Self { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint } = self;
-        let mut checkpointing = None;
-        let log = match &composition {
-            Composition::Primary(reign) => Some(&reign.log),
-            Composition::Standby(following) => Some(&following.log),
-            Composition::Failed | Composition::Stopped => None,
-        };
-        let (self_cluster, terms) = (ground.cluster, ground.terms.clone());
-        if let (Some(directory), Some(log)) = (&ground.directory, log) {
-            let ground = checkpoint::Ground {
-                settings: Mutex::new(config.checkpoint.clone()),
-                directory: directory.path().to_owned(),
-                devices: config.checkpoint_devices(),
-                cluster: ground.cluster,
-                core: Arc::clone(&core),
-                log: Arc::clone(log),
-            };
-            let started = Checkpointing::start(ground, checkpoint.as_ref()).map_err(StartError::System)?;
-            let door =
-                CheckpointDoor { checkpointing: Arc::clone(&started), cluster: self_cluster, terms: terms.clone() };
-            endpoint.set_checkpoints(Some(Arc::new(door)));
-            checkpointing = Some(started);
-        }
-        Ok(Node {
-            id: ground.id,
-            credentials: ground.credentials,
-            cluster: ground.cluster,
-            terms: ground.terms,
-            _directory: ground.directory,
-            config,
-            address,
-            database: Database { core },
-            source,
-            replay,
-            endpoint,
-            composition: Mutex::new(composition),
-            torn,
-            passed_over: None,
-            checkpointing,
-            returning: Mutex::new(None),
-            restart: Default::default(),
-            started: Instant::now(),
-        })
     }
 }
 

@@ -221,6 +221,8 @@ fn commits_wait_for_the_leaf_when_the_relay_acknowledges_for_it() {
         until("both have it", || relay.log.persisted() == next && leaf.log.end() == next);
         assert_eq!(primary.primary.commit().outcome(next), None);
         assert_eq!(primary.primary.status().standbys[0].acked, end);
+        // What the leaf does not hold may have to be read back.
+        assert_eq!((primary.log.log.needed_by_sinks(), relay.log.log.needed_by_sinks()), (end, end));
         assert_eq!(relay.standby.visible().get(), end);
         leaf.log.stall(false);
         primary.commits(next);
