@@ -25,11 +25,11 @@ use super::janitor::Janitor;
 /// Replay, for the standby's coordinator.
 pub(crate) struct LiveReplay {
     pub replay: Arc<Replay>,
-    pub(super) janitor: Arc<Janitor>,
+    pub janitor: Arc<Janitor>,
     /// Where what transactions carry is entered.
-    pub(super) messages: Arc<Messages>,
+    pub messages: Arc<Messages>,
     /// How far was replayed, or begun.
-    pub(super) end: AtomicU64,
+    pub end: AtomicU64,
 }
 
 impl LiveReplay {

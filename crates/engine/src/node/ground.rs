@@ -26,7 +26,7 @@ use super::{
 };
 
 /// What lies on disk, or nothing.
-pub(super) struct Ground {
+pub(crate) struct Ground {
     pub directory: Option<Arc<LogDirectory>>,
     pub store: Option<LogStore>,
     pub id: NodeId,

@@ -32,7 +32,7 @@ pub(super) fn clear_dropped(core: &Core, participant: &Participant) {
 
 /// Deleted records that readers may still see.
 #[derive(Debug, Default)]
-pub(super) struct Janitor {
+pub(crate) struct Janitor {
     waiting: Mutex<VecDeque<Deleted>>,
     stopping: AtomicBool,
 }

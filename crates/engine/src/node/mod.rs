@@ -47,7 +47,12 @@ use thiserror::Error;
 
 pub use freshet_replication::{standby::ReplayMode, status::LinkStatus};
 
-pub(crate) use self::adapters::LiveReplay;
+pub(crate) use self::{
+    adapters::LiveReplay,
+    janitor::Janitor,
+    reign::ThisNode,
+    start::{Parts, open_log},
+};
 use self::{checkpoint::Checkpointing, reign::Reign, standby::Following};
 pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
@@ -59,7 +64,7 @@ pub use self::{
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
 };
-use crate::{Database, source::VersionSource};
+use crate::{Database, scheme::Scheme, source::VersionSource};
 
 /// What a node is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +118,7 @@ pub struct Node {
     address: String,
     database: Database,
     source: Arc<VersionSource>,
+    scheme: Arc<dyn Scheme>,
     terms: Terms,
     /// Keeps the directory ours.
     _directory: Option<Arc<LogDirectory>>,

@@ -12,13 +12,17 @@ use freshet_log::{Log, Writer};
 use freshet_membership::Credentials;
 use freshet_replication::{
     endpoint::Endpoint,
-    primary::{CommitStage, Primary as Shipping, PrimaryConfig, Reigning},
+    primary::{CommitStage, Primary as Shipping},
     terms::Terms,
 };
 use freshet_txn::{Core, Primary};
 
 use super::{config::NodeConfig, janitor::JanitorThread};
-use crate::{Database, source::VersionSource};
+use crate::{
+    Database,
+    scheme::{OnPrimary, Scheme},
+    source::VersionSource,
+};
 
 /// A primary's parts.
 pub(super) struct Reign {
@@ -30,7 +34,7 @@ pub(super) struct Reign {
 }
 
 /// What a reign needs to know of its node.
-pub(super) struct ThisNode<'n> {
+pub(crate) struct ThisNode<'n> {
     pub config: &'n NodeConfig,
     pub node: NodeId,
     pub credentials: &'n Credentials,
@@ -40,6 +44,7 @@ pub(super) struct ThisNode<'n> {
     pub endpoint: &'n Endpoint,
     pub core: &'n Arc<Core>,
     pub source: &'n VersionSource,
+    pub scheme: &'n dyn Scheme,
     pub peers: Vec<String>,
     /// What of the log is known to be committed.
     pub committed: Stamp,
@@ -58,27 +63,7 @@ impl Reign {
         janitor: JanitorThread,
     ) -> Result<Self, String> {
         let config = this.config;
-        let rule = config.rule().map_err(|cause| cause.to_string())?;
-        let shipping_config = PrimaryConfig {
-            uncommitted: config.log.uncommitted_bytes,
-            partition: config.log.partition_bytes,
-            largest_block: config.log.buffer_bytes as u64 / 2,
-            peers: this.peers.clone(),
-            fabric: config.fabric.primary().map_err(|cause| cause.to_string())?,
-            ..PrimaryConfig::new(rule)
-        };
-        let who = Reigning {
-            cluster: this.cluster,
-            node: this.node,
-            credentials: this.credentials.clone(),
-            address: this.address.to_owned(),
-            term,
-            start,
-            committed: this.committed,
-            succession: Some(this.succession.clone()),
-        };
-        let shipping = Shipping::start(who, shipping_config, Arc::clone(&log), this.terms.clone());
-        let shipping = Arc::new(shipping.map_err(|cause| format!("cannot start its threads: {cause}"))?);
+        let OnPrimary { shipping, gate } = this.scheme.on_primary(this, &log, term, start)?;
         let end = log.begin_term(this.node).map_err(|cause| cause.to_string())?;
         log.nudge(end);
         let recorder = Arc::clone(&log);
@@ -94,7 +79,6 @@ impl Reign {
         let watch = move || watch(&noted, writer, &commit);
         let watch = std::thread::Builder::new().name("log-watch".into()).spawn(watch);
         let watch = watch.map_err(|cause| format!("cannot start a thread: {cause}"))?;
-        let gate = Arc::clone(shipping.commit()) as _;
         this.core.snapshots.reign(Primary { log: Arc::clone(&log), term, gate });
         // What was being built on whoever reigned before. If that cannot be logged now, the next
         // building of an index sees to it.

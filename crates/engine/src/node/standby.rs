@@ -36,6 +36,7 @@ impl Following {
             endpoint: &node.endpoint,
             core: node.database.core(),
             source: &node.source,
+            scheme: &*node.scheme,
             peers: peers.chain(node.config.peers.iter().cloned()).filter(|peer| peer != own).collect(),
             committed: promoted.committed,
             succession: promoted.succession.clone(),

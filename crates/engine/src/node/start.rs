@@ -14,7 +14,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -26,12 +26,11 @@ use freshet_cluster::{
 use freshet_fabric::tcp::{ListenError, Listener};
 use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
-use freshet_replay::{Announce, Deleted, Records, Replay, Restore};
+use freshet_replay::{Announce, Deleted, Replay, Restore};
 use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint, call},
     restart::{Threshold, who_reigns},
-    standby::{Standby, StandbyConfig, Starting},
     takeover::{PromoteError as TakeOverError, PromoteOptions},
     terms::BeginError,
     wire::{Hello, Peer, Purpose, Refusal},
@@ -42,18 +41,17 @@ use thiserror::Error;
 
 use super::{
     Composition, Node, PromoteError, ReplayMode, Role,
-    adapters::LiveReplay,
     checkpoint::{self, Checkpointing},
     config::{Apply, NodeConfig, SettingError},
     ground::{BufferInUse, Ground},
-    janitor::{Janitor, JanitorThread},
+    janitor::JanitorThread,
     join::CheckpointDoor,
     reign::{Reign, ThisNode},
     standby::Following,
 };
 use crate::{
     Database,
-    scheme::{self, command::CommandExecutor},
+    scheme::{self, OnStandby, Scheme, command::CommandExecutor},
     source::VersionSource,
 };
 
@@ -187,14 +185,16 @@ impl Node {
             }
             None => (Arc::new(Catalog::new()), Vec::new(), None),
         };
-        let parts = Parts { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint };
+        let scheme = scheme::of(&config, executor);
+        let parts =
+            Parts { config, ground, catalog, participants, source, scheme, endpoint, address, end, torn, checkpoint };
         let (mut node, returning) = match course {
             Course::Follow(leader) => {
-                let node = parts.follow(leader, deleted, executor)?;
+                let node = parts.follow(leader, deleted)?;
                 node.look_around();
                 (node, None)
             }
-            Course::ComeBack => parts.come_back(deleted, executor, &tell)?,
+            Course::ComeBack => parts.come_back(deleted, &tell)?,
             Course::Reign => (parts.reign()?, None),
         };
         (node.restart, node.passed_over) = (restart, passed_over);
@@ -208,22 +208,24 @@ impl Node {
 }
 
 /// What both compositions are made of.
-struct Parts {
-    config: NodeConfig,
-    ground: Ground,
-    catalog: Arc<Catalog>,
-    participants: Arc<Participants>,
-    source: Arc<VersionSource>,
+pub(crate) struct Parts {
+    pub config: NodeConfig,
+    pub ground: Ground,
+    pub catalog: Arc<Catalog>,
+    pub participants: Arc<Participants>,
+    pub source: Arc<VersionSource>,
+    scheme: Arc<dyn Scheme>,
     endpoint: Endpoint,
-    address: String,
-    end: Stamp,
+    pub address: String,
+    /// Where the log ends.
+    pub end: Stamp,
     torn: Option<freshet_log::Torn>,
-    checkpoint: Option<Manifest>,
+    pub checkpoint: Option<Manifest>,
 }
 
 impl Parts {
     fn reign(self) -> Result<Node, StartError> {
-        let Self { config, ground, source, end, .. } = &self;
+        let Self { config, ground, catalog, participants, source, end, .. } = &self;
         let state = ground.terms.get();
         let term = state.fence.highest().max(state.history.last_term()).next();
         let succession = alone(ground, *end).succession(config.force_reign);
@@ -231,12 +233,11 @@ impl Parts {
         let open = |persistence| Log::open(config.log_config(), persistence, *end, term);
         let log = Arc::new(open_log(config, ground, open)?);
         source.open(log.reader());
-        let participant = self.participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
+        let participant = participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
         // Nothing cuts the log any more: what it says was dropped, nobody will see.
-        self.catalog.clear_dropped(&participant.pin_without_snapshot(), Stamp::MAX);
+        catalog.clear_dropped(&participant.pin_without_snapshot(), Stamp::MAX);
         drop(participant);
-        let visible = Arc::new(Watermark::new(*end));
-        let core = self.core(visible, Arc::default());
+        let core = self.core(Arc::new(Watermark::new(*end)), Arc::default());
         let this = ThisNode {
             config,
             node: ground.id,
@@ -247,6 +248,7 @@ impl Parts {
             endpoint: &self.endpoint,
             core: &core,
             source,
+            scheme: &*self.scheme,
             peers: ground.known(config),
             // How far the others are is not noted anywhere.
             committed: Stamp::ZERO,
@@ -257,6 +259,18 @@ impl Parts {
         self.node(core, None, Composition::Primary(reign))
     }
 
+    /// Readers of a standby see nothing below this: without the log up to there, the checkpoint is
+    /// no state of the database.
+    pub(crate) fn floor(&self) -> Stamp {
+        self.checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end)
+    }
+
+    /// With the read view `visible`.
+    fn core(&self, visible: Arc<Watermark>, messages: Arc<Messages>) -> Arc<Core> {
+        let (participants, catalog) = (Arc::clone(&self.participants), Arc::clone(&self.catalog));
+        Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&self.source) as _, messages)
+    }
+
     /// Reigns as soon as enough others are heard and none of them lives under another reign; until
     /// then it is a standby that follows no other node. If one of them does, or has continued
     /// without this node, it becomes a standby. The second value returned says how it continues as
@@ -264,7 +278,6 @@ impl Parts {
     fn come_back(
         mut self,
         deleted: Vec<Deleted>,
-        executor: Option<Arc<dyn CommandExecutor>>,
         tell: &impl Fn(Phase),
     ) -> Result<(Node, Option<Returning>), StartError> {
         let join = self.config.join.clone();
@@ -272,6 +285,7 @@ impl Parts {
             // What a standby's configuration may say beside is not meant for this.
             self.config =
                 NodeConfig { apply: Apply::Fresh, replay: ReplayMode::Pipelined, asynchronous: false, ..self.config };
+            self.scheme = scheme::of(&self.config, None);
         }
         let deadline = Instant::now() + Duration::from_secs(self.config.restart_timeout_s);
         let known: Vec<_> =
@@ -285,7 +299,7 @@ impl Parts {
             asks: join.is_some(),
             ..PromoteOptions::default()
         };
-        let node = self.follow(None, deleted, executor)?;
+        let node = self.follow(None, deleted)?;
         let Some(threshold) = node.stand_on_threshold() else {
             return Err(StartError::System("a node that has just started does not follow".into()));
         };
@@ -325,83 +339,26 @@ impl Parts {
     }
 
     /// Follows `leader`, or waits for a node that makes itself known.
-    fn follow(
-        self,
-        leader: Option<String>,
-        deleted: Vec<Deleted>,
-        executor: Option<Arc<dyn CommandExecutor>>,
-    ) -> Result<Node, StartError> {
-        let Self { config, ground, catalog, participants, source, end, .. } = &self;
-        // Without the log up to there, the checkpoint is no state of the database.
-        let floor = self.checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
+    fn follow(self, leader: Option<String>, deleted: Vec<Deleted>) -> Result<Node, StartError> {
         // Reigns that neither log nor checkpoint reached are none of its history.
-        let state = ground.terms.get();
+        let (terms, cluster) = (&self.ground.terms, self.ground.cluster);
+        let state = terms.get();
         if state.history != TermHistory::default() {
-            let adopted = ground.terms.adopt(ground.cluster, state.history.cut(floor.max(*end)));
+            let adopted = terms.adopt(cluster, state.history.cut(self.end.max(self.floor())));
             adopted.map_err(|cause| StartError::System(cause.to_string()))?;
         }
-        let open = |persistence| Log::receive_with(&config.receive_config(), persistence, *end);
-        let (log, receiver) = open_log(config, ground, open)?;
-        source.open(log.reader());
-        let replaying = scheme::replaying(config, executor)?;
-        let works_on = scheme::Ground {
-            participants: Arc::clone(participants),
-            source: Arc::clone(source),
-            records: Records(log.reader()),
-            floor,
-        };
-        let redo = || replaying.redo(&works_on);
-        let replay = Arc::new(Replay::new(config.replay_threads, catalog, participants, &log.reader(), floor, &redo));
-        let janitor = Arc::new(Janitor::new(deleted));
-        let messages = Arc::new(Messages::starting(*end));
-        let live = LiveReplay {
-            replay: Arc::clone(&replay),
-            janitor: Arc::clone(&janitor),
-            messages: Arc::clone(&messages),
-            end: AtomicU64::new(end.0),
-        };
-        let target = replaying.target(live);
-        let log = Arc::new(log);
-        let starting = Starting {
-            node: ground.id,
-            credentials: ground.credentials.clone(),
-            address: self.address.clone(),
-            leader,
-            replayed: *end,
-            // Not known before the primary has said it: then readers see what is here.
-            global: Stamp::ZERO,
-            floor,
-        };
-        let standby_config = StandbyConfig {
-            replay: config.replay,
-            peers: ground.known(config),
-            fabric: config.fabric.standby()?,
-            synchronous: !config.asynchronous,
-            relay: config.relay()?,
-            saved_tails: ground.directory.as_ref().map(|directory| directory.path().to_owned()),
-            ..StandbyConfig::default()
-        };
-        let filled = (Arc::clone(&log), receiver);
-        let standby = Standby::start(starting, standby_config, filled, target, ground.terms.clone())
-            .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
-        let visible = Arc::clone(standby.visible());
-        source.limit_to(Arc::clone(&visible));
-        let core = self.core(visible, messages);
-        replaying.composed(&core, source);
+        let OnStandby { standby, log, replay, janitor, messages } = self.scheme.on_standby(&self, leader, deleted)?;
+        let core = self.core(Arc::clone(standby.visible()), messages);
+        self.scheme.composed(&core, &self.source);
         let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(StartError::System)?;
         self.endpoint.set_service(Some(standby.service()));
-        self.node(core, Some(replay), Composition::Standby(Following { standby, log, janitor }))
+        let composition = Composition::Standby(Following { standby, log, janitor });
+        self.node(core, Some(replay), composition)
     }
 
-    /// The database, whose readers see everything up to `visible`.
-    fn core(&self, visible: Arc<Watermark>, messages: Arc<Messages>) -> Arc<Core> {
-        let (participants, catalog) = (Arc::clone(&self.participants), Arc::clone(&self.catalog));
-        Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&self.source) as _, messages)
-    }
-
-    /// The node, composed.
+    /// What a node of either kind is in the end.
     fn node(self, core: Arc<Core>, replay: Option<Arc<Replay>>, composition: Composition) -> Result<Node, StartError> {
-        let Self { config, ground, source, endpoint, address, torn, checkpoint, .. } = self;
+        let Self { config, ground, source, scheme, endpoint, address, torn, checkpoint, .. } = self;
         let mut checkpointing = None;
         let log = match &composition {
             Composition::Primary(reign) => Some(&reign.log),
@@ -434,6 +391,7 @@ impl Parts {
             address,
             database: Database { core },
             source,
+            scheme,
             replay,
             endpoint,
             composition: Mutex::new(composition),
@@ -448,7 +406,7 @@ impl Parts {
 }
 
 /// Opens the log. Before anything is in it, the ground knows where it may be.
-fn open_log<T>(
+pub(crate) fn open_log<T>(
     config: &NodeConfig,
     ground: &Ground,
     open: impl FnOnce(Persistence) -> Result<T, LogOpenError>,

@@ -29,8 +29,11 @@ use freshet_replication::standby::{ReplayError, ReplayTarget};
 use freshet_storage::{Content, Guard};
 use freshet_txn::{Core, ProcedureError, RETRIES, Transaction, Worker};
 
-use super::{Ground, Replaying};
-use crate::{node::LiveReplay, source::VersionSource};
+use super::log::{Ground, Replaying};
+use crate::{
+    node::{LiveReplay, StartError},
+    source::VersionSource,
+};
 
 /// Executes stored procedures again, for a standby with [`Apply::Command`](crate::Apply::Command).
 pub trait CommandExecutor: Send + Sync {
@@ -118,33 +121,35 @@ impl Redo for Collect {
 /// Replay executes commands.
 pub(super) struct Commands {
     threads: usize,
-    executor: Arc<dyn CommandExecutor>,
+    /// Not needed by a node that never follows.
+    executor: Option<Arc<dyn CommandExecutor>>,
     found: Arc<Found>,
     /// Comes when the node is composed; commands wait for it.
     core: Arc<OnceLock<Arc<Core>>>,
 }
 
 impl Commands {
-    pub fn new(threads: usize, executor: Arc<dyn CommandExecutor>) -> Self {
+    pub fn new(threads: usize, executor: Option<Arc<dyn CommandExecutor>>) -> Self {
         Self { threads: threads.max(1), executor, found: Arc::default(), core: Arc::default() }
     }
 }
 
 impl Replaying for Commands {
-    fn redo(&self, _: &Ground) -> Box<dyn Redo> {
+    fn redo(&self, _: &Ground<'_>) -> Box<dyn Redo> {
         Box::new(Collect { announce: Announce, found: Arc::clone(&self.found) })
     }
 
-    fn target(&self, live: LiveReplay) -> Arc<dyn ReplayTarget> {
-        Arc::new(Executing {
+    fn target(&self, live: LiveReplay) -> Result<Arc<dyn ReplayTarget>, StartError> {
+        let lacks = || StartError::Config("apply = \"command\": no executor of commands was given".into());
+        Ok(Arc::new(Executing {
             live,
             threads: self.threads,
-            executor: Arc::clone(&self.executor),
+            executor: self.executor.clone().ok_or_else(lacks)?,
             found: Arc::clone(&self.found),
             core: Arc::clone(&self.core),
             first: OnceLock::new(),
             workers: Mutex::default(),
-        })
+        }))
     }
 
     fn composed(&self, core: &Arc<Core>, source: &VersionSource) {

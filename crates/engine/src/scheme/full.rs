@@ -8,17 +8,17 @@ use freshet_log::RecordRef;
 use freshet_replay::{Records, Redo, ReplayError};
 use freshet_storage::{Catalog, Content, Guard, Instantiated, Owners, Participants, ReadContext};
 
-use super::{Ground, Replaying};
+use super::log::{Ground, Replaying};
 use crate::source::VersionSource;
 
 /// Replay makes versions.
 pub(super) struct Full;
 
 impl Replaying for Full {
-    fn redo(&self, ground: &Ground) -> Box<dyn Redo> {
+    fn redo(&self, ground: &Ground<'_>) -> Box<dyn Redo> {
         Box::new(Instantiate {
-            participants: Arc::clone(&ground.participants),
-            source: Arc::clone(&ground.source),
+            participants: Arc::clone(ground.participants),
+            source: Arc::clone(ground.source),
             records: ground.records.clone(),
             floor: ground.floor,
             owners: Owners::new(0),

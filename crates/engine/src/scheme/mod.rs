@@ -1,69 +1,88 @@
 //! Replication schemes: what a primary puts on its log, and what a standby does with what it
-//! receives (design, section 8).
+//! receives (design, section 8). A node has one [`Scheme`], and asks it once in each role.
 //!
-//! Standbys receive the log itself (Query Fresh). Baselines for figures differ from that in how a
-//! standby replays, and in nothing else: each is a [`Replaying`] ([`full`], [`command`]).
+//! The first is [`log::LogShipping`]. Baselines for figures differ from it in how a standby
+//! replays, and in nothing else: each is a [`Replaying`] of that scheme ([`full`], [`command`]).
 
 pub(crate) mod command;
 mod full;
+mod log;
 
 use std::sync::Arc;
 
-use freshet_base::Stamp;
-use freshet_replay::{Announce, Records, Redo};
-use freshet_replication::standby::ReplayTarget;
-use freshet_storage::Participants;
-use freshet_txn::Core;
+use freshet_base::{CommitGate, Stamp, Term};
+use freshet_log::Log;
+use freshet_replay::{Announce, Deleted, Redo, Replay};
+use freshet_replication::{primary::Primary as Shipping, standby::Standby};
+use freshet_txn::{Core, Messages};
 
-use self::command::{CommandExecutor, Commands};
+use self::{
+    command::{CommandExecutor, Commands},
+    full::Full,
+    log::{Ground, LogShipping, Replaying},
+};
 use crate::{
-    node::{Apply, LiveReplay, NodeConfig, StartError},
+    node::{Apply, Janitor, NodeConfig, Parts, StartError, ThisNode},
     source::VersionSource,
 };
 
-/// What replay works on.
-pub(crate) struct Ground {
-    pub participants: Arc<Participants>,
-    pub source: Arc<VersionSource>,
-    pub records: Records,
-    /// Below this there is a checkpoint, and readers see nothing.
-    pub floor: Stamp,
+/// What a scheme puts on a primary.
+pub(crate) struct OnPrimary {
+    /// A sink of its log, which feeds standbys.
+    pub shipping: Arc<Shipping>,
+    /// What commits wait for.
+    pub gate: Arc<dyn CommitGate>,
 }
 
-/// How a standby that receives the log replays it.
-pub(crate) trait Replaying {
-    /// What one replay thread does to records.
-    fn redo(&self, ground: &Ground) -> Box<dyn Redo>;
+/// What a scheme puts on a standby.
+pub(crate) struct OnStandby {
+    /// What receives and acknowledges; it has the read view.
+    pub standby: Standby,
+    /// What it receives into.
+    pub log: Arc<Log>,
+    /// What replays it.
+    pub replay: Arc<Replay>,
+    /// What clears away records whose deletion was replayed.
+    pub janitor: Arc<Janitor>,
+    /// Where replay enters what transactions carry.
+    pub messages: Arc<Messages>,
+}
 
-    /// What replays a range, when `live` does so record by record.
-    fn target(&self, live: LiveReplay) -> Arc<dyn ReplayTarget> {
-        Arc::new(live)
-    }
+/// A replication scheme.
+pub(crate) trait Scheme: Send + Sync {
+    /// This node reigns in `term`, with a log that was opened at `start`, and is empty there.
+    ///
+    /// # Errors
+    /// What the configuration or the system does not allow.
+    fn on_primary(&self, this: &ThisNode<'_>, log: &Arc<Log>, term: Term, start: Stamp) -> Result<OnPrimary, String>;
 
-    /// The node is composed. Its readers make versions of what lies below the read view.
-    fn composed(&self, _core: &Arc<Core>, _source: &VersionSource) {}
+    /// This node follows `leader`, or waits for a node that makes itself known. `deleted` is what a
+    /// restart has found deleted.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    fn on_standby(&self, parts: &Parts, leader: Option<String>, deleted: Vec<Deleted>)
+    -> Result<OnStandby, StartError>;
+
+    /// The standby is composed. Its readers make versions of what lies below the read view, unless
+    /// `source` is told otherwise.
+    fn composed(&self, core: &Arc<Core>, source: &VersionSource);
 }
 
 /// Replay announces where records lie, and readers make versions (Query Fresh, section 3.4).
 struct Fresh;
 
 impl Replaying for Fresh {
-    fn redo(&self, _: &Ground) -> Box<dyn Redo> {
+    fn redo(&self, _: &Ground<'_>) -> Box<dyn Redo> {
         Box::new(Announce)
     }
 }
 
-/// How a node is configured to replay.
-pub(crate) fn replaying(
-    config: &NodeConfig,
-    executor: Option<Arc<dyn CommandExecutor>>,
-) -> Result<Box<dyn Replaying>, StartError> {
-    Ok(match (config.apply, executor) {
-        (Apply::Fresh, _) => Box::new(Fresh),
-        (Apply::Full, _) => Box::new(full::Full),
-        (Apply::Command, Some(executor)) => Box::new(Commands::new(config.replay_threads, executor)),
-        (Apply::Command, None) => {
-            return Err(StartError::Config("apply = \"command\": no executor of commands was given".into()));
-        }
-    })
+/// The scheme of a node that is configured so.
+pub(crate) fn of(config: &NodeConfig, executor: Option<Arc<dyn CommandExecutor>>) -> Arc<dyn Scheme> {
+    match config.apply {
+        Apply::Fresh => Arc::new(LogShipping(Fresh)),
+        Apply::Full => Arc::new(LogShipping(Full)),
+        Apply::Command => Arc::new(LogShipping(Commands::new(config.replay_threads, executor))),
+    }
 }

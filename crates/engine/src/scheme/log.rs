@@ -1,0 +1,131 @@
+//! Standbys receive the log itself (Query Fresh, section 3): the primary ships it, a standby
+//! persists, acknowledges and replays it.
+
+use std::sync::{Arc, atomic::AtomicU64};
+
+use freshet_base::{CommitGate, Stamp, Term};
+use freshet_log::Log;
+use freshet_replay::{Deleted, Records, Redo, Replay};
+use freshet_replication::{
+    primary::{Primary as Shipping, PrimaryConfig, Reigning},
+    standby::{ReplayTarget, Standby, StandbyConfig, Starting},
+};
+use freshet_storage::Participants;
+use freshet_txn::{Core, Messages};
+
+use super::{OnPrimary, OnStandby, Scheme};
+use crate::{
+    node::{Janitor, LiveReplay, Parts, StartError, ThisNode, open_log},
+    source::VersionSource,
+};
+
+/// What replay works on.
+pub(crate) struct Ground<'p> {
+    pub participants: &'p Arc<Participants>,
+    pub source: &'p Arc<VersionSource>,
+    pub records: Records,
+    /// Below this there is a checkpoint, and readers see nothing.
+    pub floor: Stamp,
+}
+
+/// How a standby that receives the log replays it: where baselines differ.
+pub(crate) trait Replaying: Send + Sync {
+    /// What one replay thread does to records.
+    fn redo(&self, ground: &Ground<'_>) -> Box<dyn Redo>;
+
+    /// What replays a range, when `live` does so record by record.
+    ///
+    /// # Errors
+    /// What is missing for that.
+    fn target(&self, live: LiveReplay) -> Result<Arc<dyn ReplayTarget>, StartError> {
+        Ok(Arc::new(live))
+    }
+
+    /// As [`Scheme::composed`].
+    fn composed(&self, _core: &Arc<Core>, _source: &VersionSource) {}
+}
+
+/// The scheme.
+pub(crate) struct LogShipping<R>(pub R);
+
+impl<R: Replaying> Scheme for LogShipping<R> {
+    fn on_primary(&self, this: &ThisNode<'_>, log: &Arc<Log>, term: Term, start: Stamp) -> Result<OnPrimary, String> {
+        let config = this.config;
+        let rule = config.rule().map_err(|cause| cause.to_string())?;
+        let shipping_config = PrimaryConfig {
+            uncommitted: config.log.uncommitted_bytes,
+            partition: config.log.partition_bytes,
+            largest_block: config.log.buffer_bytes as u64 / 2,
+            peers: this.peers.clone(),
+            fabric: config.fabric.primary().map_err(|cause| cause.to_string())?,
+            ..PrimaryConfig::new(rule)
+        };
+        let who = Reigning {
+            cluster: this.cluster,
+            node: this.node,
+            credentials: this.credentials.clone(),
+            address: this.address.to_owned(),
+            term,
+            start,
+            committed: this.committed,
+            succession: Some(this.succession.clone()),
+        };
+        let shipping = Shipping::start(who, shipping_config, Arc::clone(log), this.terms.clone());
+        let shipping = Arc::new(shipping.map_err(|cause| format!("cannot start its threads: {cause}"))?);
+        let gate = Arc::clone(shipping.commit()) as Arc<dyn CommitGate>;
+        Ok(OnPrimary { shipping, gate })
+    }
+
+    fn on_standby(
+        &self,
+        parts: &Parts,
+        leader: Option<String>,
+        deleted: Vec<Deleted>,
+    ) -> Result<OnStandby, StartError> {
+        let Parts { config, ground, catalog, participants, source, end, .. } = parts;
+        let end = *end;
+        let open = |persistence| Log::receive_with(&config.receive_config(), persistence, end);
+        let (log, receiver) = open_log(config, ground, open)?;
+        let log = Arc::new(log);
+        source.open(log.reader());
+        let (floor, reader) = (parts.floor(), log.reader());
+        let redo = || self.0.redo(&Ground { participants, source, records: Records(log.reader()), floor });
+        let replay = Arc::new(Replay::new(config.replay_threads, catalog, participants, &reader, floor, &redo));
+        let janitor = Arc::new(Janitor::new(deleted));
+        let messages = Arc::new(Messages::starting(end));
+        let live = LiveReplay {
+            replay: Arc::clone(&replay),
+            janitor: Arc::clone(&janitor),
+            messages: Arc::clone(&messages),
+            end: AtomicU64::new(end.0),
+        };
+        let starting = Starting {
+            node: ground.id,
+            credentials: ground.credentials.clone(),
+            address: parts.address.clone(),
+            leader,
+            replayed: end,
+            // Not known before the primary has said it: then readers see what is here.
+            global: Stamp::ZERO,
+            floor,
+        };
+        let standby_config = StandbyConfig {
+            replay: config.replay,
+            peers: ground.known(config),
+            fabric: config.fabric.standby()?,
+            synchronous: !config.asynchronous,
+            relay: config.relay()?,
+            saved_tails: ground.directory.as_ref().map(|directory| directory.path().to_owned()),
+            ..StandbyConfig::default()
+        };
+        let (filled, terms) = ((Arc::clone(&log), receiver), ground.terms.clone());
+        let standby = Standby::start(starting, standby_config, filled, self.0.target(live)?, terms)
+            .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
+        source.limit_to(Arc::clone(standby.visible()));
+        Ok(OnStandby { standby, log, replay, janitor, messages })
+    }
+
+    fn composed(&self, core: &Arc<Core>, source: &VersionSource) {
+        self.0.composed(core, source);
+    }
+}
