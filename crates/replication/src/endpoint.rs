@@ -18,7 +18,7 @@ use std::{
 use freshet_base::{
     NodeId, Term,
     strangers::Strangers,
-    sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering},
+    sync::{Arc, AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering},
 };
 use freshet_fabric::{
     local::{self, LocalListener},
@@ -64,13 +64,18 @@ struct Shared {
     node: NodeId,
     credentials: Credentials,
     closed: AtomicBool,
-    /// Sockets for descriptors, by the number under which a node will join.
-    passages: Mutex<VecDeque<(u64, UnixStream)>>,
-    service: Mutex<Option<Arc<dyn Service>>>,
-    /// Whoever asks for a checkpoint is answered whatever the node's role.
-    checkpoints: Mutex<Option<Arc<dyn Service>>>,
+    state: Mutex<State>,
     strangers: Arc<Strangers<Closer>>,
     guests: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    /// Sockets for descriptors, by the number under which a node will join.
+    passages: VecDeque<(u64, UnixStream)>,
+    service: Option<Arc<dyn Service>>,
+    /// A node that asks for a checkpoint is answered whatever this node's role.
+    checkpoints: Option<Arc<dyn Service>>,
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -95,9 +100,7 @@ impl Endpoint {
             node,
             credentials,
             closed: AtomicBool::new(false),
-            passages: Mutex::default(),
-            service: Mutex::new(None),
-            checkpoints: Mutex::new(None),
+            state: Mutex::default(),
             strangers: Strangers::new(STRANGERS, FAIR),
             guests: AtomicUsize::new(0),
         });
@@ -121,14 +124,14 @@ impl Endpoint {
     /// From now on `service` answers; without one, everybody is told that this node has no role at
     /// present.
     pub fn set_service(&self, service: Option<Arc<dyn Service>>) {
-        *self.shared.service.lock().expect("no code panics under this mutex") = service;
+        self.shared.state().service = service;
     }
 }
 
 impl Endpoint {
     /// From now on `service` answers those who want a checkpoint, whatever role this node has.
     pub fn set_checkpoints(&self, service: Option<Arc<dyn Service>>) {
-        *self.shared.checkpoints.lock().expect("no code panics under this mutex") = service;
+        self.shared.state().checkpoints = service;
     }
 }
 
@@ -217,8 +220,10 @@ fn serve(shared: &Shared, hello: Hello, connection: Connection) {
         );
     }
     let wants_checkpoint = matches!(hello.purpose, Purpose::Checkpoint { .. });
-    let service = if wants_checkpoint { &shared.checkpoints } else { &shared.service };
-    let service = service.lock().expect("no code panics under this mutex").clone();
+    let service = {
+        let state = shared.state();
+        if wants_checkpoint { state.checkpoints.clone() } else { state.service.clone() }
+    };
     match service {
         None if wants_checkpoint => answer(connection, Term(0), &Reply::NoCheckpoint),
         Some(service) => service.serve(hello, connection),
@@ -333,8 +338,12 @@ fn certify(credentials: &Credentials, newcomer: &Enrolment, same_user: bool, pee
 }
 
 impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics under this mutex")
+    }
+
     fn keep_passage(&self, number: u64, passage: UnixStream) {
-        let mut passages = self.passages.lock().expect("no code panics under this mutex");
+        let passages = &mut self.state().passages;
         if passages.len() >= PASSAGES {
             passages.pop_front();
         }
@@ -342,7 +351,7 @@ impl Shared {
     }
 
     fn take_passage(&self, number: u64) -> Option<UnixStream> {
-        let mut passages = self.passages.lock().expect("no code panics under this mutex");
+        let passages = &mut self.state().passages;
         let place = passages.iter().position(|(other, _)| *other == number)?;
         passages.remove(place).map(|(_, passage)| passage)
     }

@@ -47,9 +47,14 @@ impl TermStore for VolatileTerms {
 /// A node's terms: one per node, shared by its roles. Every change is durable before it is visible.
 #[derive(Clone)]
 pub struct Terms {
-    state: Arc<Mutex<TermState>>,
-    remembered: Arc<Mutex<BTreeSet<String>>>,
+    kept: Arc<Mutex<Kept>>,
     store: Arc<dyn TermStore>,
+}
+
+struct Kept {
+    state: TermState,
+    /// Where other nodes were reached last.
+    remembered: BTreeSet<String>,
 }
 
 impl std::fmt::Debug for Terms {
@@ -99,17 +104,17 @@ fn tell(old: &TermState, new: &TermState) {
 impl Terms {
     /// Wraps what was read from `store` when the node started.
     pub fn new(state: TermState, store: Arc<dyn TermStore>) -> Self {
-        Self { state: Arc::new(Mutex::new(state)), remembered: Arc::default(), store }
+        Self { kept: Arc::new(Mutex::new(Kept { state, remembered: BTreeSet::new() })), store }
     }
 
-    fn lock(&self) -> MutexGuard<'_, TermState> {
-        self.state.lock().expect("no code panics under this mutex")
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().expect("no code panics under this mutex")
     }
 
     /// Others were reached there; `own` is the address of this node.
     pub(crate) fn remember(&self, peers: &[Peer], own: &str) {
         let addresses: BTreeSet<_> = peers.iter().map(|peer| peer.address.clone()).filter(|at| at != own).collect();
-        let mut remembered = self.remembered.lock().expect("no code panics under this mutex");
+        let remembered = &mut self.lock().remembered;
         // A node that knows no other has not been told yet.
         if !addresses.is_empty() && *remembered != addresses {
             self.store.remember(&addresses);
@@ -119,12 +124,12 @@ impl Terms {
 
     /// As things stand.
     pub fn get(&self) -> TermState {
-        self.lock().clone()
+        self.lock().state.clone()
     }
 
     /// Whether a frame of `term` may be taken in. Cheap.
     pub fn admits(&self, term: Term) -> bool {
-        self.lock().fence.admits(term)
+        self.lock().state.fence.admits(term)
     }
 
     /// `node` speaks as the primary, or as a candidate, of `term`. A fence that rises is durable
@@ -147,7 +152,7 @@ impl Terms {
 
     /// Whether an honest node can have reached `term`, as far as this one knows.
     pub fn believes(&self, term: Term) -> bool {
-        self.lock().fence.believes(term)
+        self.lock().state.fence.believes(term)
     }
 
     /// The log was cut at `end` and goes on with the log of the primary whose history this is.
@@ -195,12 +200,12 @@ impl Terms {
     }
 
     fn change<T, E: From<TermStoreError>>(&self, change: impl FnOnce(&mut TermState) -> Result<T, E>) -> Result<T, E> {
-        let mut state = self.lock();
+        let state = &mut self.lock().state;
         let mut next = state.clone();
         let result = change(&mut next)?;
         if next != *state {
             self.store.save(&next)?;
-            tell(&state, &next);
+            tell(state, &next);
             *state = next;
         }
         Ok(result)

@@ -83,11 +83,7 @@ impl Service for PrimaryService {
 fn log_end(shared: &Shared) -> Stamp {
     let fenced = shared.is_fenced();
     let durable = shared.commit.reading().1;
-    if fenced {
-        *shared.final_end.lock().expect("no code panics under this mutex").get_or_insert(durable)
-    } else {
-        durable
-    }
+    if fenced { *shared.successor().end.get_or_insert(durable) } else { durable }
 }
 
 /// Somebody else speaks for a term; a later one ends this reign before it is answered.

@@ -33,10 +33,8 @@ pub struct CommitStage {
     log: Arc<Log>,
     /// No more bytes of the log are to be uncommitted when a transaction begins to commit.
     uncommitted: u64,
-    rule: Mutex<CommitRule>,
+    state: Mutex<State>,
     clock: Clock,
-    /// Where transactions end. The rule knows blocks only.
-    ends: Mutex<TransactionEnds>,
     /// What the rule says.
     reached: Arc<Watermark>,
     /// The last end of a transaction at or below that.
@@ -48,6 +46,13 @@ pub struct CommitStage {
     watch: Bell,
     /// The watch sleeps until this moment.
     watched: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    rule: CommitRule,
+    /// Where transactions end. The rule knows blocks only.
+    ends: TransactionEnds,
 }
 
 impl CommitStage {
@@ -63,9 +68,8 @@ impl CommitStage {
         Self {
             log,
             uncommitted,
-            rule: Mutex::new(rule),
+            state: Mutex::new(State { rule, ends: TransactionEnds::new(start) }),
             clock,
-            ends: Mutex::new(TransactionEnds::new(start)),
             reached: Arc::new(Watermark::new(known)),
             committed: Arc::new(Watermark::new(known)),
             refusing: AtomicBool::new(false),
@@ -75,15 +79,19 @@ impl CommitStage {
         }
     }
 
-    fn rule(&self) -> MutexGuard<'_, CommitRule> {
-        self.rule.lock().expect("the rule panics only on a bug of its own")
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("the rule panics only on a bug of its own")
     }
 
     pub(crate) fn apply(&self, event: Event) -> Outcome {
-        let (decision, refusal, deadline, effective) = {
-            let mut rule = self.rule();
+        let (decision, whole, refusal, deadline, effective) = {
+            let State { rule, ends } = &mut *self.state();
             let decision = rule.apply(event, self.clock.now());
-            (decision, rule.admit().err(), rule.next_deadline(), rule.set_took_effect())
+            // Below where the reign began no ends are known; nothing there is committed before
+            // something of the reign is.
+            let whole = ends.below(decision.committed);
+            ends.forget(whole);
+            (decision, whole, rule.admit().err(), rule.next_deadline(), rule.set_took_effect())
         };
         if effective && !self.effective.swap(true, Ordering::Relaxed) {
             // That is noted, for a restart.
@@ -91,14 +99,6 @@ impl CommitStage {
         }
         let was_refusing = self.refusing.swap(refusal.is_some(), Ordering::SeqCst);
         self.reached.advance(decision.committed);
-        let whole = {
-            let mut ends = self.ends();
-            // Below where the reign began no ends are known; nothing there is committed before
-            // something of the reign is.
-            let whole = ends.below(decision.committed);
-            ends.forget(whole);
-            whole
-        };
         let advanced = self.committed.advance(whole);
         if refusal.is_some() && !was_refusing {
             // Those who wait look at `refusing` again.
@@ -117,14 +117,14 @@ impl CommitStage {
 
     /// A standby is gone for good: its acknowledgements count no more.
     pub(crate) fn forget(&self, standby: NodeId) {
-        let _ = self.rule().forget(standby, self.clock.now());
+        let _ = self.state().rule.forget(standby, self.clock.now());
     }
 
     /// For the watch thread: sleeps until time alone can change something, or that may have become
     /// sooner.
     pub(crate) fn sleep_until_deadline(&self) {
         let (deadline, timeout) = {
-            let rule = self.rule();
+            let rule = &self.state().rule;
             (rule.next_deadline(), rule.config().standby_timeout)
         };
         // Deadlines come and go with every batch; whoever wakes once per time-out need not be told
@@ -132,7 +132,7 @@ impl CommitStage {
         let until = deadline.unwrap_or(Moment(u64::MAX)).min(self.clock.now().after(timeout));
         self.watched.store(until.0, Ordering::SeqCst);
         // An event between the reading and the store rang nobody.
-        let sooner = self.rule().next_deadline().is_some_and(|deadline| deadline < until);
+        let sooner = self.state().rule.next_deadline().is_some_and(|deadline| deadline < until);
         if !sooner {
             self.watch.sleep(Some(self.clock.instant(until)));
         }
@@ -145,20 +145,16 @@ impl CommitStage {
 
     /// The in-sync set that has to be recorded.
     pub(crate) fn set_to_write(&self) -> Option<InSyncSet> {
-        self.rule().to_write().cloned()
+        self.state().rule.to_write().cloned()
     }
 
     pub(crate) fn set_took_effect(&self) -> bool {
-        self.rule().set_took_effect()
-    }
-
-    fn ends(&self) -> MutexGuard<'_, TransactionEnds> {
-        self.ends.lock().expect("no code panics under this mutex")
+        self.state().rule.set_took_effect()
     }
 
     /// Transactions end there, in what is about to be flushed.
     pub(crate) fn enter_ends(&self, transaction_ends: &[Stamp]) {
-        let mut ends = self.ends();
+        let ends = &mut self.state().ends;
         transaction_ends.iter().for_each(|end| ends.enter(*end));
     }
 
@@ -170,11 +166,11 @@ impl CommitStage {
     }
 
     pub(crate) fn places(&self) -> BTreeMap<NodeId, Member> {
-        self.rule().members().map(|(node, member)| (node, *member)).collect()
+        self.state().rule.members().map(|(node, member)| (node, *member)).collect()
     }
 
     pub(crate) fn reading(&self) -> (Standing, Stamp, BTreeMap<NodeId, Member>) {
-        let rule = self.rule();
+        let rule = &self.state().rule;
         let members = rule.members().map(|(node, member)| (node, *member)).collect();
         (rule.standing(), rule.durable(), members)
     }
@@ -187,13 +183,13 @@ impl CommitStage {
 
     /// How the promise of the safety level stands.
     pub fn standing(&self) -> Standing {
-        self.rule().standing()
+        self.state().rule.standing()
     }
 
     /// Why commits are refused, if they are, or if this node is not the primary any more. One
     /// atomic load while all is well.
     pub fn refusal(&self) -> Option<Refusal> {
-        if self.refusing.load(Ordering::SeqCst) { self.rule().admit().err() } else { None }
+        if self.refusing.load(Ordering::SeqCst) { self.state().rule.admit().err() } else { None }
     }
 
     fn log_failed(&self) -> Option<OutcomeOpen> {

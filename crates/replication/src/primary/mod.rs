@@ -146,8 +146,6 @@ pub(crate) struct Shared {
     contested: AtomicBool,
     /// What was last said about the safety level and the standbys.
     told: Mutex<tell::Told>,
-    /// Where the log of this reign, which is over, ends for those who take over.
-    final_end: Mutex<Option<Stamp>>,
     successor: Mutex<Successor>,
 }
 
@@ -160,6 +158,8 @@ struct Successor {
     fetching: u32,
     /// It reigns.
     reigns: bool,
+    /// Where the log of this reign, which is over, ends for those who take over.
+    end: Option<Stamp>,
 }
 
 /// Who takes over and has not been heard for so long has given up, or knows all that it needs from
@@ -224,7 +224,6 @@ impl Primary {
             record: Mutex::new(None),
             contested: AtomicBool::new(false),
             told: Mutex::default(),
-            final_end: Mutex::new(None),
             successor: Mutex::default(),
         });
         let sink = Arc::new(shared.log.attach(Arc::clone(&shared) as _));
