@@ -11,7 +11,7 @@
 //! | quorum(k) | min(`durable`, the (k-1)-th largest `acked`): the primary is one of the k |
 //!
 //! `acked` of a standby that went away still counts under very safe and quorum: what is
-//! persistent there stays so. When it returns it says anew what it holds.
+//! persistent there stays so. When it returns it says again what it holds.
 //!
 //! # The in-sync set
 //!
@@ -42,7 +42,7 @@
 //! quorum.
 //!
 //! Under 2-safe a primary that starts, and above all one that has just taken over, gives its
-//! configured standbys `standby_timeout` to come in before it goes on without them.
+//! configured standbys `standby_timeout` to come in before it continues without them.
 //!
 //! # What standbys may show
 //!
@@ -111,9 +111,9 @@ pub enum Event {
     },
     /// Somebody has promised this reign's term to another node. At most one of two reigns in one
     /// term can commit anything, unless commits count on nobody or a take-over was forced. So this
-    /// one ends if it has committed nothing, after `standby_timeout` at the latest; else it goes
-    /// on, and those who have promised themselves to the other follow when it reigns in a later
-    /// term, after a restart.
+    /// one ends if it has committed nothing, after `standby_timeout` at the latest; else it
+    /// continues, and those who have promised themselves to the other follow when it reigns in a
+    /// later term, after a restart.
     Contested {
         /// The term of both.
         term: Term,
@@ -582,8 +582,8 @@ impl CommitRule {
     }
 
     /// The in-sync set that has to be put into the log next, as a block that everybody gets. Tell
-    /// by [`Event::Written`] where it ends; whoever feeds [`Event::Durable`] must have noted the
-    /// set before.
+    /// by [`Event::Written`] where it ends; the driver that feeds [`Event::Durable`] must have
+    /// noted the set before.
     pub fn to_write(&self) -> Option<&InSyncSet> {
         if self.fenced.is_some() { None } else { self.sets.as_ref().and_then(Sets::to_write) }
     }

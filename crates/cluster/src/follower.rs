@@ -7,8 +7,8 @@
 //!                                        └─▶ replayed  ─▶ visible
 //! ```
 //!
-//! [`Follower`] is told by [`Event`]s what has happened, and answers what has to be done. Whoever
-//! drives it has the log, the tables, and the connections. The law of the watermarks is asserted
+//! [`Follower`] is told by [`Event`]s what has happened, and answers what has to be done. Its
+//! driver has the log, the tables, and the connections. The law of the watermarks is asserted
 //! after each event: `visible <= replayed <= received`, `persisted <= received`.
 //!
 //! Readers see the last end of a transaction at or below min(replayed, own persisted, globally
@@ -50,6 +50,33 @@ pub enum ReplayMode {
     /// buffer is given back when it is persistent. A take-over replays everything first, from the
     /// log's files where it is not in the buffer any more, and so does a restart.
     None,
+}
+
+impl ReplayMode {
+    /// Replay is handed what lies below this without being asked to. Below `floor` there is nothing
+    /// that readers could see.
+    fn hands_out(self, floor: Stamp) -> Stamp {
+        match self {
+            Self::Pipelined | Self::Synchronous => Stamp::MAX,
+            Self::None => floor,
+        }
+    }
+
+    /// What commits may count on.
+    fn acknowledges(self, persisted: Stamp, replayed: Stamp) -> Stamp {
+        match self {
+            Self::Pipelined | Self::None => persisted,
+            Self::Synchronous => persisted.min(replayed),
+        }
+    }
+
+    /// Replay needs nothing in the log buffer below this any more.
+    pub fn releases(self, replayed: Stamp) -> Stamp {
+        match self {
+            Self::Pipelined | Self::Synchronous => replayed,
+            Self::None => Stamp::MAX,
+        }
+    }
 }
 
 impl std::str::FromStr for ReplayMode {
@@ -237,11 +264,6 @@ impl Follower {
     /// The standby `me`.
     pub fn new(me: NodeId, config: FollowerConfig, begun: Begun) -> Self {
         let Begun { received, persisted, replayed, global, floor } = begun;
-        let until = match config.replay {
-            ReplayMode::Pipelined | ReplayMode::Synchronous => Stamp::MAX,
-            // Below the floor there is nothing that readers could see.
-            ReplayMode::None => floor,
-        };
         let global = global.min(persisted);
         let first = Some(replayed.min(global)).filter(|first| *first >= floor);
         Self {
@@ -249,7 +271,7 @@ impl Follower {
             config,
             received,
             persisted,
-            queue: Queue::new(replayed, received, until),
+            queue: Queue::new(replayed, received, config.replay.hands_out(floor)),
             global,
             global_is_told: false,
             floor,
@@ -445,14 +467,8 @@ impl Follower {
     /// What commits may count on here: persistent, replayed if that is synchronous, and persistent
     /// below if this relay acknowledges for its standbys too.
     pub fn to_acknowledge(&self) -> Stamp {
-        let mut acked = self.persisted;
-        if let Some(passing) = &self.passing {
-            acked = acked.min(passing.rule.upward());
-        }
-        if self.config.replay == ReplayMode::Synchronous {
-            acked = acked.min(self.replayed());
-        }
-        acked
+        let own = self.config.replay.acknowledges(self.persisted, self.replayed());
+        self.passing.as_ref().map_or(own, |passing| own.min(passing.rule.upward()))
     }
 
     /// What to acknowledge now, if more is persistent than the primary knows, or visible and it
@@ -491,6 +507,11 @@ impl Follower {
     /// it begins. [`Event::Replayed`] follows, or [`Follower::replay_failed`].
     pub fn next_piece(&mut self, limit: u64, piece: &mut Vec<Stamp>) -> Option<Stamp> {
         self.queue.next(limit, piece)
+    }
+
+    /// Appends the ends of blocks that wait for replay, behind what was taken.
+    pub fn waiting(&self, ends: &mut Vec<Stamp>) {
+        self.queue.waiting(ends);
     }
 
     /// A piece could not be replayed: nothing is replayed any more.
@@ -603,8 +624,7 @@ impl Follower {
 
     /// Where the log buffer has room up to.
     pub fn free_until(&self) -> Stamp {
-        let replayed = if self.config.replay == ReplayMode::None { Stamp::MAX } else { self.replayed() };
-        self.persisted.min(replayed).plus(self.config.capacity)
+        self.persisted.min(self.config.replay.releases(self.replayed())).plus(self.config.capacity)
     }
 }
 #[cfg(test)]

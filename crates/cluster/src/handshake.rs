@@ -20,7 +20,7 @@ pub struct Continue {
     pub may_send_until: Stamp,
 }
 
-/// How a log goes on.
+/// How a log continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The cluster; an empty standby adopts it.
@@ -59,13 +59,13 @@ pub enum Refusal {
         node: NodeId,
         /// Its cluster.
         theirs: ClusterId,
-        /// The cluster of whoever connected.
+        /// The cluster of the node that connected.
         ours: ClusterId,
     },
     /// A later term is in force.
     #[error("term {asked} is over: term {highest} is in force{}", at(.primary))]
     Fenced {
-        /// The term of whoever is refused.
+        /// The term of the node that is refused.
         asked: Term,
         /// The term in force.
         highest: Term,
@@ -100,7 +100,7 @@ pub enum Refusal {
     SameTermTwice {
         /// That term.
         term: Term,
-        /// In the log of whoever refuses.
+        /// In the log of the node that refuses.
         here: Stamp,
         /// In the other.
         there: Stamp,
@@ -138,7 +138,7 @@ pub enum Refusal {
         /// Who asked.
         above: NodeId,
     },
-    /// A relay cannot say yet how a log goes on: come again.
+    /// A relay cannot say yet how a log continues: come again.
     #[error("{node} cannot be followed yet: {why}")]
     Later {
         /// Who refuses.

@@ -6,15 +6,16 @@
 //!       filled, committed, peers_changed
 //! ```
 //!
-//! [`Host`] is told what has happened. Its driver has the log and the connections, and asks for each
-//! feed what to do next ([`Host::next`]). What the commit rule has to hear, a primary's own or a
-//! relay's ([`crate::relay`]), is returned as a [`commit_rule::Event`]; the driver passes it on in the
-//! order in which it was returned.
+//! [`Host`] is told what has happened. Its driver has the log and the connections, and asks for
+//! each feed what to do next ([`Host::next`]). What the commit rule has to hear, a primary's own or
+//! a relay's ([`crate::relay`]), is returned as a [`commit_rule::Event`]; the driver passes it on
+//! in the order in which it was returned.
 //!
-//! A node has one feed at most: a newer connection takes the place of an older one, of which nothing
-//! counts any more. With the appliance method (Query Fresh, section 2.3) the host acknowledges for a
-//! standby what it has read back there. It does not before the standby has said that it holds the
-//! newest record of an in-sync set: the standby has to note that before it is acknowledged.
+//! A node has one feed at most: a newer connection takes the place of an older one, of which
+//! nothing counts any more. With the appliance method (Query Fresh, section 2.3) the host
+//! acknowledges for a standby what it has read back there. It does not before the standby has said
+//! that it holds the newest record of an in-sync set: the standby has to note that before it is
+//! acknowledged.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -193,8 +194,8 @@ impl Host {
         !self.sender.above.is_empty()
     }
 
-    /// Whether a node may be fed, and from where on. `state` is what this node remembers of terms. A
-    /// relay feeds no node for which commits may wait: that has to answer to the primary itself,
+    /// Whether a node may be fed, and from where on. `state` is what this node remembers of terms.
+    /// A relay feeds no node for which commits may wait: that has to answer to the primary itself,
     /// until it is on record that they do not.
     ///
     /// # Errors
@@ -352,8 +353,8 @@ impl Host {
     }
 
     /// Blocks up to `to` are about to be on their way, or a word without blocks: says what goes
-    /// along. To be told before they are: the acknowledgement may be quicker. `None` when the feed is
-    /// over.
+    /// along. To be told before they are: the acknowledgement may be quicker. `None` when the feed
+    /// is over.
     pub fn shipped(&mut self, id: FeedId, to: Option<Stamp>, now: Moment) -> Option<Note> {
         let (end, time) = match self.heard {
             Some((end, time, heard)) => (end, time.after(now.since(heard))),
@@ -425,7 +426,8 @@ impl Host {
         self.boundaries.filled()
     }
 
-    /// Below this, no node that is fed needs anything of the log; the largest stamp if there is none.
+    /// Below this, no node that is fed needs anything of the log; the largest stamp if there is
+    /// none.
     pub fn needed(&self) -> Stamp {
         let needed = self.feeds.values().map(|feed| feed.acked().min(feed.shipped()));
         needed.min().unwrap_or(Stamp::MAX)

@@ -12,16 +12,16 @@
 //! - every other member of the new set has acknowledged the log up to the block's end, and with it
 //!   the block. A member notes the set durably before it acknowledges.
 //!
-//! Whoever is put out need not hold it; that is the point. From when a set is written until a later
-//! one is in effect, a commit waits for all of its members; so whichever set a candidate finds to
-//! be the newest, all its members hold everything that is committed.
+//! A standby that is put out need not hold it; that is the point. From when a set is written until
+//! a later one is in effect, a commit waits for all of its members; so whichever set a candidate
+//! finds to be the newest, all its members hold everything that is committed.
 //!
 //! # What a candidate can know
 //!
 //! Between the two nobody but the primary can tell whether the new set is in effect, or still the
-//! one before. So each record names the sets, [`InSyncSet::before`], of which one may have been in
-//! effect when it was written; and when a set has taken effect the primary writes another record
-//! that says so, with the same members and nothing before.
+//! one before. So each record names the sets, [`InSyncSet::before`], that may have been in effect
+//! (one of them) when it was written; and when a set has taken effect the primary writes another
+//! record that says so, with the same members and nothing before.
 //!
 //! A set is only written if it has at least min(|M|, `floor` + 1) members in common with every set
 //! M that may be in effect then; across take-overs, too. So a candidate that hears more members of
@@ -31,12 +31,12 @@
 //! > A record is known to be the newest when nobody who is heard knows a later one, and of each set M that it names at least
 //! > max(1, |M| - `floor`) members are heard, the candidate included if it is one.
 //!
-//! With floor 0 the primary goes on alone when all standbys are gone (2-safe by its definition:
+//! With floor 0 the primary continues alone when all standbys are gone (2-safe by its definition:
 //! Query Fresh, section 2.1). Then *every* member must be heard, the old primary included: a
-//! standby that lost contact cannot tell a primary that died from one that has put it out and goes
-//! on. It must not take over unless an operator, who can tell, forces it. With floor 1 and one
-//! standby, the primary waits for it rather than go on alone, and the standby needs nobody. With
-//! floor 1 and two standbys, either of them may fail, and the other two go on.
+//! standby that lost contact cannot tell a primary that died from one that has put it out and
+//! continues. It must not take over unless an operator, who can tell, forces it. With floor 1 and
+//! one standby, the primary waits for it rather than go on alone, and the standby needs nobody.
+//! With floor 1 and two standbys, either of them may fail, and the other two go on.
 //!
 //! One shorter way exists: with floor 0, once a set of its reign is in effect, the primary is a
 //! member of every later one, until somebody else reigns, who would have had to hear it and raise
@@ -63,7 +63,7 @@ pub struct InSyncSet {
     pub members: BTreeSet<NodeId>,
     /// No later set has fewer standbys than this, unless this one has.
     pub floor: u32,
-    /// Sets of which one may be in effect as long as this one is not.
+    /// Sets, one of them possibly in effect as long as this one is not.
     pub before: Vec<BTreeSet<NodeId>>,
 }
 
@@ -83,7 +83,7 @@ impl InSyncSet {
         self.possible().any(|members| members.contains(&node))
     }
 
-    /// Of that possible set of which most members are lacking: how many were heard, and how many it
+    /// Of the possible set that lacks most members: how many were heard, and how many it
     /// takes to know that this record is the newest.
     pub fn heard(&self, heard: impl Fn(NodeId) -> bool) -> (usize, usize) {
         let of = |set: &BTreeSet<NodeId>| {
@@ -149,7 +149,8 @@ mod tests {
         InSyncSet { term: Term(1), number: 1, members, floor, before: Vec::new() }
     }
 
-    /// Exhaustively, among four nodes: whoever hears enough members of a set hears of the next.
+    /// Exhaustively, among four nodes: a candidate that hears enough members of a set hears of the
+    /// next.
     #[test]
     fn enough_members_of_a_set_have_met_its_successor() {
         let subset = |mask: u64| (0..4).filter(|node| mask >> node & 1 == 1).collect::<Vec<_>>();

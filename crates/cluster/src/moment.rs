@@ -2,8 +2,8 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// A point in time: microseconds since an origin that whoever drives a state
-/// machine chooses once. Only differences mean anything; it never runs backwards.
+/// A point in time: microseconds since an origin that the driver of a
+/// state machine chooses once. Only differences mean anything; it never runs backwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Moment(pub u64);

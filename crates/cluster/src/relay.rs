@@ -71,7 +71,7 @@ pub struct Relay {
     downstream: CommitRule,
 }
 
-/// Of so many stamps that were heard and are beyond what is persistent each one is remembered.
+/// This many stamps that were heard and are beyond what is persistent are remembered one by one.
 const AHEAD: usize = 1024;
 
 impl Relay {

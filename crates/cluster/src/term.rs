@@ -3,7 +3,7 @@
 //! A term is the reign of one primary. (term, stamp) identifies a block within a history, which
 //! rests on three rules:
 //!
-//! 1. Whoever begins to reign does so in a term that is new to everyone it has heard, also the node
+//! 1. A node begins to reign in a term that is new to everyone it has heard, also the node
 //!    that reigned last and only restarted: what it lost in the crash may live on in a standby, and
 //!    must not share a name with what it writes now. Two nodes that do not hear one another may
 //!    choose the same term. At most one of them can commit anything, and a term together with the
@@ -11,7 +11,7 @@
 //!    stamp, its term, and whose that was in the history of its log.
 //! 2. A node enters a term only after it has cut its log where its copy and the primary's part
 //!    ([`TermHistory::agreement`]).
-//! 3. Whoever has heard of a term accepts nothing of an earlier one ([`Fence`]). The fence is
+//! 3. A node that has heard of a term accepts nothing of an earlier one ([`Fence`]). The fence is
 //!    persistent, and an answer to a candidate raises it first, so that a quorum which has been
 //!    consulted is lost to the old primary.
 

@@ -13,6 +13,7 @@ use std::{
 use freshet_base::{Stamp, Watermark};
 
 use crate::{
+    block::Blocks,
     buffer::{Flusher, LogBuffer, Memory, RingRead},
     persist::buffer::PersistentBuffer,
     runs::Runs,
@@ -313,6 +314,23 @@ impl LogReader {
     /// [`ReadError`]; `into` is undefined then.
     pub fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError> {
         self.core.read(at, into)
+    }
+
+    /// The blocks of `[from, to)`, for those who replay them, until they have said that they are
+    /// done ([`crate::Log::note_replayed`]): where they lie in the ring, if all of it was received
+    /// and waits for replay, so that it stays there; else read into `buffer`, and verified as they
+    /// come.
+    ///
+    /// # Errors
+    /// As for [`LogReader::read`].
+    pub fn blocks<'l>(&'l self, from: Stamp, to: Stamp, buffer: &'l mut Vec<u8>) -> Result<Blocks<'l>, ReadError> {
+        let ring = &self.core.buffer;
+        if ring.kept(from, to) {
+            return Ok(Blocks::in_ring(ring, from, to));
+        }
+        buffer.resize(usize::try_from(to.since(from)).expect("a part is smaller than the address space"), 0);
+        self.read(from, buffer)?;
+        Ok(Blocks::in_bytes(buffer, from))
     }
 
     /// How far the log is known to be filled: where reading ends.

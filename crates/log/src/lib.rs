@@ -59,7 +59,10 @@ mod stream {
 
 #[cfg(not(loom))]
 pub use crate::{
-    block::{Block, BlockBuilder, BlockError, BlockHeader, BlockKind, RecordHeader, RecordKind, RecordRef},
+    block::{
+        Block, BlockBuilder, BlockError, BlockHeader, BlockKind, Blocks, PlacedRecord, RecordHeader, RecordKind,
+        RecordRef,
+    },
     buffer::RingMemory,
     control::{Control, ControlError, LogDirectory, LogPlace, check_devices},
     core::{LogFailure, LogReader, LogStatistics, ReadError},

@@ -9,8 +9,8 @@ use std::{
 
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
-    Batch, Block, BlockBuilder, BlockKind, Log, LogConfig, LogStore, ReadError, ReceiveConfig, ReceiveError,
-    RecordKind, Sink, StoreConfig, find_tail,
+    Batch, Block, BlockBuilder, BlockError, BlockKind, Blocks, Log, LogConfig, LogStore, ReadError, ReceiveConfig,
+    ReceiveError, RecordKind, Sink, StoreConfig, find_tail,
 };
 
 const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
@@ -87,7 +87,7 @@ fn a_stream_of_bytes_becomes_a_log() {
             let mut bytes = [0; BATCH as usize];
             standby.read_exact(&mut bytes).unwrap();
             assert_eq!(place.copy_from(&bytes), bytes.len());
-            receiver.received_to(end);
+            receiver.accept(end).unwrap();
             at = end;
         }
         log.durable_mark().wait(END, None).unwrap();
@@ -103,7 +103,58 @@ fn receive(receiver: &mut freshet_log::Receiver, bytes: &[u8]) {
     for piece in bytes.chunks(37) {
         assert_eq!(place.copy_from(piece), piece.len());
     }
-    receiver.received_to(at.plus(bytes.len() as u64));
+    receiver.accept(at.plus(bytes.len() as u64)).unwrap();
+}
+
+/// What replay reads in the ring is what is read from it, around its end too, and it stays there
+/// until replay says that it is done.
+#[test]
+fn what_waits_for_replay_is_read_where_it_lies() {
+    let (log, mut receiver) = Log::receive(RING, LogStore::in_memory(CONFIG), Stamp(0)).unwrap();
+    let reader = log.reader();
+    let mut at = Stamp(0);
+    while at < Stamp(5 * RING as u64) {
+        let to = at.plus(70 * 208);
+        receiver.wait_room(to).unwrap();
+        receive(&mut receiver, &batch(at, 70, 1));
+        let mut bytes = vec![0; to.since(at) as usize];
+        reader.read(at, &mut bytes).unwrap();
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        let mut pairs = 0;
+        let mut buffer = Vec::new();
+        let kept = reader.blocks(at, to, &mut buffer).unwrap();
+        assert!(kept.are_in_ring());
+        for (kept, read) in kept.zip(Blocks::in_bytes(&bytes, at)) {
+            let (kept, read) = (kept.unwrap(), read.unwrap());
+            assert_eq!((kept.header(), kept.records().count()), (read.header(), 1));
+            assert_eq!(kept.whole(&mut one).unwrap().bytes(), read.whole(&mut other).unwrap().bytes());
+            for (kept, read) in kept.records().zip(read.records()) {
+                let (kept, read) = (kept.unwrap(), read.unwrap());
+                assert_eq!((kept.address, kept.header), (read.address, read.header));
+                assert_eq!(kept.row(&mut one), read.row(&mut other));
+                pairs += 1;
+            }
+        }
+        assert_eq!(pairs, 70);
+        assert!(reader.blocks(at, to.plus(8), &mut buffer).is_err(), "that has not arrived");
+        log.durable_mark().wait(to, None).unwrap();
+        assert_eq!(log.free_until(), at.plus(RING as u64), "it is kept");
+        log.note_replayed(to);
+        let read = reader.blocks(at, to, &mut buffer).unwrap();
+        assert!(!read.are_in_ring(), "it may be overwritten now");
+        assert_eq!(read.filter(Result::is_ok).count(), 70);
+        at = to;
+    }
+    log.close().unwrap();
+}
+
+#[test]
+fn what_is_no_block_ends_what_is_read() {
+    let mut bytes = batch(Stamp(0), 3, 1);
+    bytes[208 + 40] ^= 1;
+    let found: Vec<_> = Blocks::in_bytes(&bytes, Stamp(0)).collect();
+    assert_eq!(found.len(), 2);
+    assert!(found[0].is_ok() && matches!(found[1], Err((Stamp(208), BlockError::Checksum { .. }))));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::{
 
 use freshet_base::{ClusterId, Fid, NodeId, Stamp, Term};
 use freshet_log::{
-    Block, Control, ControlError, Log, LogDirectory, LogFailure, LogOpenError, ReceiveError, StoreError, TailError,
+    AcceptError, Block, Control, ControlError, Log, LogDirectory, LogFailure, LogOpenError, StoreError, TailError,
     block::{BLOCK_HEADER, BlockError, BlockHeader},
     control::read_control,
     reading::{Durable, read_durable},
@@ -110,7 +110,7 @@ pub enum PointInTimeError {
     Open(#[from] LogOpenError),
     /// The new log.
     #[error(transparent)]
-    Receive(#[from] ReceiveError),
+    Receive(#[from] AcceptError),
     /// The new log.
     #[error(transparent)]
     Failed(#[from] LogFailure),
@@ -355,7 +355,7 @@ impl PointInTime {
         let mut piece = Vec::with_capacity(PIECE);
         let mut append = |piece: &mut Vec<u8>| -> Result<(), PointInTimeError> {
             let to = receiver.received().plus(piece.len() as u64);
-            receiver.wait_room(to)?;
+            receiver.wait_room(to).map_err(AcceptError::from)?;
             receiver.append(piece)?;
             log.note_replayed(to);
             piece.clear();

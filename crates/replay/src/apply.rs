@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
-use freshet_log::{Block, BlockKind, LogReader, RecordHeader, RecordRef};
+use freshet_log::{Block, BlockError, BlockKind, Blocks, LogReader, PlacedRecord, RecordHeader, RecordRef};
 use freshet_storage::{Catalog, Content, Guard, KeyBuffer, Known};
 
 use crate::{
@@ -20,6 +20,9 @@ use crate::{
 /// About how many bytes of keys are sorted together. Nodes of indexes that are given up stay that
 /// long.
 const AT_ONCE: usize = 4 << 20;
+/// So many records are looked at before the first of them is replayed: what that needs comes into
+/// the cache meanwhile.
+const AHEAD: usize = 32;
 
 /// A record that ended at `tombstone`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +68,10 @@ pub(crate) struct Applier {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) log: LogReader,
     checkpoint_end: Stamp,
+    /// For what has to be read.
     buffer: Vec<u8>,
+    /// For a row, or a whole block.
+    row: Vec<u8>,
     key: KeyBuffer,
     spare: Spare,
     pub(crate) redo: Box<dyn Redo>,
@@ -73,7 +79,16 @@ pub(crate) struct Applier {
 
 impl Applier {
     pub(crate) fn new(catalog: Arc<Catalog>, log: LogReader, checkpoint_end: Stamp, redo: Box<dyn Redo>) -> Self {
-        Self { catalog, log, checkpoint_end, buffer: Vec::new(), key: KeyBuffer::new(), spare: Spare::default(), redo }
+        Self {
+            catalog,
+            log,
+            checkpoint_end,
+            buffer: Vec::new(),
+            row: Vec::new(),
+            key: KeyBuffer::new(),
+            spare: Spare::default(),
+            redo,
+        }
     }
 
     /// Replays `parts`, which begin and end at block boundaries, until they have given
@@ -107,89 +122,103 @@ impl Applier {
         found: &mut Found,
     ) -> Result<(), ReplayError> {
         self.redo.begin(guard, &self.catalog);
-        let length = usize::try_from(to.since(from)).expect("parts are smaller than the address space");
-        let mut buffer = std::mem::take(&mut self.buffer);
-        if buffer.len() < length {
-            buffer.resize(length, 0);
-        }
-        let result = match self.log.read(from, &mut buffer[..length]) {
-            Ok(()) => self.blocks(guard, from, &buffer[..length], entries, found),
+        let (log, mut buffer) = (self.log.clone(), std::mem::take(&mut self.buffer));
+        let result = match log.blocks(from, to, &mut buffer) {
+            Ok(blocks) => self.blocks(guard, blocks, entries, found),
             Err(cause) => Err(ReplayError::Read { at: from, cause: cause.to_string() }),
         };
         self.buffer = buffer;
+        found.bytes += to.since(from);
         result
     }
 
     fn blocks<'g>(
         &mut self,
         guard: &'g Guard<'_>,
-        from: Stamp,
-        bytes: &[u8],
+        blocks: Blocks<'_>,
         entries: &mut Entries<'g>,
         found: &mut Found,
     ) -> Result<(), ReplayError> {
-        let mut at = 0;
-        while at < bytes.len() {
-            let stamp = from.plus(at as u64);
-            let block = Block::parse(&bytes[at..], stamp).map_err(|cause| ReplayError::Block { at: stamp, cause })?;
-            if block.header().kind == BlockKind::Schema {
-                enter_tables(&self.catalog, guard, &block)?;
+        let mut coming = Vec::with_capacity(AHEAD);
+        for block in blocks {
+            let block = block.map_err(invalid)?;
+            match block.header().kind {
+                BlockKind::Inputs => {
+                    self.redo.inputs(&block.whole(&mut self.row).map_err(invalid)?)?;
+                    continue;
+                }
+                BlockKind::Schema => {
+                    enter_tables(&self.catalog, guard, &block.whole(&mut self.row).map_err(invalid)?)?;
+                }
+                _ => {}
             }
-            if block.header().kind == BlockKind::Inputs {
-                self.redo.inputs(&block)?;
-            } else {
-                block.records().try_for_each(|record| self.record(guard, record, entries, found))?;
+            for record in block.records() {
+                let record = record.map_err(invalid)?;
+                found.records += 1;
+                let Some(content) = self.content(guard, &record, found) else { continue };
+                self.redo.expect(content, record.header.rid);
+                coming.push((content, record));
+                if coming.len() == AHEAD {
+                    coming
+                        .drain(..)
+                        .try_for_each(|(content, record)| self.record(guard, content, &record, entries, found))?;
+                }
             }
-            at += block.bytes().len();
         }
-        found.bytes += bytes.len() as u64;
-        Ok(())
+        coming.into_iter().try_for_each(|(content, record)| self.record(guard, content, &record, entries, found))
+    }
+
+    /// The table of a record; none when it is gone, and nothing in it is of interest, or when the
+    /// record is kept for later.
+    #[inline]
+    fn content<'g>(
+        &mut self,
+        guard: &'g Guard<'_>,
+        record: &PlacedRecord<'_>,
+        found: &mut Found,
+    ) -> Option<&'g Content> {
+        let PlacedRecord { address, header, .. } = *record;
+        match self.catalog.known(guard, header.fid) {
+            Known::Table(table) => return table.content(guard),
+            Known::Dropped => {}
+            Known::Messages => found.messages.push((address, record.row(&mut self.row).into())),
+            Known::Unknown => {
+                found.deferred.push(Deferred { header, address, row: record.row(&mut self.row).to_vec() });
+            }
+        }
+        None
     }
 
     #[inline]
     fn record<'g>(
         &mut self,
         guard: &'g Guard<'_>,
-        record: RecordRef<'_>,
+        content: &Content,
+        record: &PlacedRecord<'_>,
         entries: &mut Entries<'g>,
         found: &mut Found,
     ) -> Result<(), ReplayError> {
-        let header = &record.header;
-        found.records += 1;
-        let content = match self.catalog.known(guard, header.fid) {
-            Known::Table(table) => table.content(guard),
-            Known::Dropped => None,
-            Known::Messages => {
-                found.messages.push((record.address, record.row.into()));
-                return Ok(());
-            }
-            Known::Unknown => {
-                let RecordRef { address, row, .. } = record;
-                found.deferred.push(Deferred { header: *header, address, row: row.to_vec() });
-                return Ok(());
-            }
-        };
-        self.known(guard, content, record, entries, found)
-    }
-
-    /// A record of a table that is known; without `content` it is gone, and nothing in it is of
-    /// interest.
-    #[inline]
-    fn known<'g>(
-        &mut self,
-        guard: &'g Guard<'_>,
-        content: Option<&Content>,
-        record: RecordRef<'_>,
-        entries: &mut Entries<'g>,
-        found: &mut Found,
-    ) -> Result<(), ReplayError> {
-        let Some(content) = content else { return Ok(()) };
-        let RecordHeader { kind, fid, rid, .. } = record.header;
+        let PlacedRecord { address, header: RecordHeader { kind, fid, rid, length, .. }, .. } = *record;
         if kind == RecordKind::Delete {
-            found.deleted.push(Deleted { fid, rid, tombstone: record.address });
+            found.deleted.push(Deleted { fid, rid, tombstone: address });
         }
-        let entering = self.entering(kind, record.address);
-        apply(content, guard, &mut self.key, entries, entering, record, &mut *self.redo)
+        let enters = self.entering(kind, address) == RecordKind::Insert;
+        let row = if enters { record.row(&mut self.row) } else { &[] };
+        let indexes = content.indexes(guard);
+        // What a record does to no index is not looked at.
+        let fits = if enters { indexes.may_have(row) } else { indexes.may_have_length(length as usize) };
+        // The word before the index entries: whoever finds the entry finds the record.
+        if !(fits && self.redo.record(guard, content, record)?) {
+            return Err(ReplayError::Foreign { at: address, fid, rid });
+        }
+        if enters {
+            for (_, index) in indexes.iter() {
+                if let Some(key) = index.key_of(row, &mut self.key) {
+                    entries.push(index, key, rid);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What a record is as far as indexes are concerned.
@@ -208,8 +237,9 @@ impl Applier {
                     return Err(ReplayError::Foreign { at: address, fid: header.fid, rid: header.rid });
                 }
             };
-            let record = RecordRef { address, header, row: &row };
-            self.known(guard, content, record, &mut entries, found)?;
+            if let Some(content) = content {
+                self.record(guard, content, &PlacedRecord::of(address, header, &row), &mut entries, found)?;
+            }
         }
         self.spare = entries.enter(guard);
         Ok(())
@@ -226,30 +256,6 @@ pub(crate) fn enter_tables(catalog: &Catalog, guard: &Guard<'_>, block: &Block<'
     Ok(())
 }
 
-/// `entering` is what the record is as far as indexes are concerned.
-#[inline]
-fn apply<'g>(
-    content: &Content,
-    guard: &'g Guard<'_>,
-    key: &mut KeyBuffer,
-    entries: &mut Entries<'g>,
-    entering: RecordKind,
-    record: RecordRef<'_>,
-    redo: &mut dyn Redo,
-) -> Result<(), ReplayError> {
-    let RecordRef { address, header, row } = record;
-    let rid = header.rid;
-    let indexes = content.indexes(guard);
-    // The word before the index entries: whoever finds the entry finds the record.
-    if !(indexes.may_have(row) && redo.record(guard, content, record)?) {
-        return Err(ReplayError::Foreign { at: address, fid: content.fid(), rid });
-    }
-    if entering == RecordKind::Insert {
-        for (_, index) in indexes.iter() {
-            if let Some(key) = index.key_of(row, key) {
-                entries.push(index, key, rid);
-            }
-        }
-    }
-    Ok(())
+fn invalid((at, cause): (Stamp, BlockError)) -> ReplayError {
+    ReplayError::Block { at, cause }
 }

@@ -1,7 +1,7 @@
 //! What replay does to a record: where replication schemes differ.
 
 use freshet_base::{Rid, Stamp};
-use freshet_log::{Block, RecordRef};
+use freshet_log::{Block, PlacedRecord};
 use freshet_storage::{Catalog, Content, Guard};
 
 use crate::{ReplayError, Target};
@@ -12,11 +12,14 @@ pub trait Redo: Send {
     /// A part of the log comes.
     fn begin(&mut self, _guard: &Guard<'_>, _catalog: &Catalog) {}
 
+    /// A record of this id is coming soon.
+    fn expect(&self, _content: &Content, _rid: Rid) {}
+
     /// Puts a record where readers find it. Returns `false` when its record id is impossible.
     ///
     /// # Errors
     /// See [`ReplayError`].
-    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> Result<bool, ReplayError>;
+    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: &PlacedRecord<'_>) -> Result<bool, ReplayError>;
 
     /// A transaction comes whose inputs alone are in the log.
     ///
@@ -43,8 +46,13 @@ pub struct Announce;
 
 impl Redo for Announce {
     #[inline]
-    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> Result<bool, ReplayError> {
-        Ok(self.store(guard, content, record))
+    fn expect(&self, content: &Content, rid: Rid) {
+        content.expect_replay(rid);
+    }
+
+    #[inline]
+    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: &PlacedRecord<'_>) -> Result<bool, ReplayError> {
+        Ok(self.store(guard, content, &record.header, record.address))
     }
 
     fn cut(&mut self, _: &Guard<'_>, content: &Content, rid: Rid, address: Stamp, prev: Option<Stamp>) {

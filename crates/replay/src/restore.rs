@@ -15,7 +15,7 @@ use std::{
 };
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
-use freshet_log::{Block, BlockKind, RecordRef};
+use freshet_log::{Block, BlockKind, RecordHeader};
 use freshet_storage::{
     Catalog, Content, Guard, Index, IndirectionArray, KeyBuffer, Known, Participants, index::BulkPart,
 };
@@ -29,9 +29,9 @@ use crate::{
 
 /// Where a restart puts what it finds.
 pub trait Target: Sync {
-    /// Puts the address of a record where readers find it; the larger one wins. Returns `false`
-    /// when its record id is impossible.
-    fn store(&self, guard: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> bool;
+    /// Puts the address of a record with this header where readers find it; the larger one wins.
+    /// Returns `false` when its record id is impossible.
+    fn store(&self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) -> bool;
 
     /// The log says that a record was deleted at `tombstone`. Returns whether that is the last word
     /// on its id: nothing can take the deletion back, and the record needs no index entries.
@@ -47,8 +47,8 @@ pub trait Target: Sync {
 pub struct Restore;
 
 impl Target for Restore {
-    fn store(&self, guard: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> bool {
-        content.restore(guard, record.header.rid, record.address)
+    fn store(&self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) -> bool {
+        content.restore(guard, header.rid, address)
     }
 
     fn ends(&self, guard: &Guard<'_>, content: &Content, rid: Rid, tombstone: Stamp) -> bool {
@@ -67,8 +67,8 @@ impl Target for Restore {
 /// Log addresses into the replay arrays: the log may yet be cut, and the rest of it comes from
 /// another node. Readers see nothing before.
 impl Target for Announce {
-    fn store(&self, _: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> bool {
-        content.replay_store(record.header.rid, record.address, record.header.is_first())
+    fn store(&self, _: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) -> bool {
+        content.replay_store(header.rid, address, header.is_first())
     }
 
     fn ends(&self, _: &Guard<'_>, _: &Content, _: Rid, _: Stamp) -> bool {
@@ -200,7 +200,7 @@ impl<'t> Restoration<'t> {
                 }
                 continue;
             }
-            if !(content.indexes(guard).may_have(record.row) && self.target.store(guard, content, record)) {
+            if !(content.indexes(guard).may_have(record.row) && self.target.store(guard, content, header, address)) {
                 return Err(ReplayError::Foreign { at: address, fid, rid });
             }
             collector.records += 1;

@@ -8,10 +8,12 @@
 //! |---|---|
 //! | [`source`] | the files of the project, their code, comments and strings told apart |
 //! | [`rules`] | what offends each rule |
+//! | [`links`] | links from document to document |
 //! | [`ratchet`] | what is left from before |
 //! | [`wrap`] | wraps comments |
 #![forbid(unsafe_code)]
 
+pub mod links;
 pub mod ratchet;
 pub mod rules;
 pub mod source;

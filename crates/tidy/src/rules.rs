@@ -6,7 +6,10 @@ use std::{
     path::Path,
 };
 
-use crate::source::{Source, closing, words};
+use crate::{
+    links,
+    source::{Source, closing, words},
+};
 
 /// Columns of comments and documents.
 pub const COMMENT_WIDTH: usize = 100;
@@ -50,6 +53,7 @@ pub fn check(root: &Path, sources: &[Source]) -> Vec<Offence> {
         forbidden.iter().for_each(|forbidden| forbidden.find(source, &mut found));
     }
     unused(sources, &mut found);
+    links::check(root, sources, &mut found);
     arrows(root, &rules("arrows.txt"), &mut found);
     unsafe_code(sources, &mut found);
     found.sort();

@@ -133,7 +133,8 @@ impl Transaction<'_> {
         let ticket = Ticket { stamp: Some(stamp), until: reservation.end() };
         // Messages are there before the block is, and so before it can be committed.
         let messages = self.enter_messages(stamp, &plan, builder);
-        // Whoever meets a version wants its final stamp, and should not have to wait for the log.
+        // A thread that meets a version wants its final stamp, and should not have to wait for the
+        // log.
         let records = self.publish(stamp, &plan, builder);
         // When the log has failed, it takes nothing more from anybody, and the ticket tells.
         let _ = plan.put(primary, builder, &records, &messages, &mut reservation);
@@ -155,8 +156,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Gives every version its final stamp: its record's address in the log. Returns those of which
-    /// the log is yet to be built.
+    /// Gives every version its final stamp: its record's address in the log. Returns those whose
+    /// log is yet to be built.
     pub(crate) fn publish(&self, stamp: Stamp, plan: &Plan, builder: &BlockBuilder) -> Vec<Record<'_>> {
         let mut garbage = self.worker.core.garbage.of(self.worker.place());
         let mut state = self.worker.state.borrow_mut();

@@ -6,7 +6,7 @@
 //!
 //! | what | becomes the collector's |
 //! |---|---|
-//! | more than [`KEEP`] of one worker | when the transaction ends that has made so much |
+//! | more than [`KEEP`] of one worker | when the transaction ends that has made this much |
 //! | that of a worker that does nothing | when it has ended no transaction for one round of the collector |
 //! | that of a worker that has left | at once |
 //!

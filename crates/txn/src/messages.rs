@@ -126,7 +126,7 @@ impl Transaction<'_> {
     }
 
     /// The transaction is decided, and its block is not filled yet: enters what it carries. Returns
-    /// the messages of which the log is yet to be built.
+    /// the messages whose log is yet to be built.
     pub(crate) fn enter_messages(&self, stamp: Stamp, plan: &Plan, builder: &BlockBuilder) -> Vec<Box<[u8]>> {
         let mut state = self.worker.state.borrow_mut();
         if state.messages.is_empty() {

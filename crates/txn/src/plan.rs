@@ -4,8 +4,8 @@
 //! stamp is taken. One that is too long to be built, and put into the log's ring, at once is
 //! measured first, and then built and put there part by part while the group commit makes room. It
 //! takes one reservation for all of it, so it has one stamp as any other, is certified for that,
-//! and is decided at once: nobody who meets its versions waits for the log. All parts but the last
-//! say that another follows: a log that ends before the last ends before the first. Where only
+//! and is decided at once: no thread that meets its versions waits for the log. All parts but the
+//! last say that another follows: a log that ends before the last ends before the first. Where only
 //! stamps count, a plan has no part.
 
 use freshet_base::{Fid, RecordKind, Rid};
@@ -87,7 +87,7 @@ impl Long {
 }
 
 impl Plan {
-    /// For a transaction of which `length` bytes of stamps are taken, or were by another node, and
+    /// For a transaction that takes `length` bytes of stamps, or took them on another node, and
     /// nothing more.
     pub(crate) fn of_nothing(length: u64) -> Self {
         Self { kind: BlockKind::Redo, length, parts: Parts::None }

@@ -4,7 +4,7 @@ use freshet_base::Safety;
 use serde::{Deserialize, Serialize};
 
 /// What a primary does when it lacks the standbys without which nothing commits
-/// (very safe and quorum; 2-safe goes on degraded instead).
+/// (very safe and quorum; 2-safe continues degraded instead).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenMissing {

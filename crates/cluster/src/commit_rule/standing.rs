@@ -33,7 +33,7 @@ pub enum Standing {
         /// Those known by name for whom commits wait.
         waits_for: Vec<NodeId>,
     },
-    /// Nothing commits, and whoever waits or begins to write is told so.
+    /// Nothing commits, and clients that wait or begin to write are told so.
     Refusing {
         /// Blocked since when.
         since: Moment,

@@ -97,6 +97,11 @@ impl Queue {
         Some(from)
     }
 
+    /// Appends the ends of blocks that wait.
+    pub fn waiting(&self, ends: &mut Vec<Stamp>) {
+        ends.extend(&self.ends);
+    }
+
     /// The piece that ends at `to` is replayed.
     pub fn done(&mut self, to: Stamp) {
         assert!(self.running && to == self.taken, "only what was taken is replayed");

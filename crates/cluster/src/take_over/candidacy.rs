@@ -50,7 +50,7 @@ pub enum Plan {
         needed: u32,
     },
     /// The candidate is an asynchronous standby, and the level rests on a fixed number of
-    /// synchronous nodes, of which it is none.
+    /// synchronous nodes, and it is not one of them.
     Asynchronous,
     /// Under 2-safe: too few members of the newest known in-sync set answered, so there may be a
     /// later one.
@@ -203,9 +203,9 @@ impl Candidacy {
 
     /// Raises the candidate's own `fence` to its term, before it asks others for a promise; the
     /// fence must be persistent before anybody is asked. Begins again with a larger term if this
-    /// one was promised to another meanwhile. What was promised since the candidacy began is not
-    /// forgotten either: the other may reign by now, and the candidate no longer knows that nobody
-    /// has since it did.
+    /// one was promised to another in the meantime. What was promised since the candidacy began is
+    /// not forgotten either: the other may reign by now, and the candidate no longer knows that
+    /// nobody has since it did.
     ///
     /// # Errors
     /// When there is no larger term.
@@ -264,7 +264,7 @@ impl Candidacy {
     }
 
     /// What to do, given the level under which the old primary committed in a cluster of `nodes`.
-    /// `force` goes on although acknowledged commits may be lost.
+    /// `force` continues although acknowledged commits may be lost.
     pub fn plan(&self, safety: Safety, nodes: u32, force: bool) -> Plan {
         if let (Some(_), Some(reign)) = (self.comes_back, self.living) {
             return Plan::Follow { reign, lives: true };
@@ -272,7 +272,7 @@ impl Candidacy {
         if let Some(higher) = self.higher.filter(|higher| *higher >= self.term) {
             return Plan::HigherTerm { at_least: higher.next() };
         }
-        // Whoever has blocks of a term has heard of it, and so has who fetches them.
+        // A node that has blocks of a term has heard of it, and so has one that fetches them.
         let written = self.heard.values().map(|log| log.rank().0).max().unwrap_or_default();
         if written >= self.term {
             return Plan::HigherTerm { at_least: written.next() };
@@ -354,7 +354,7 @@ impl Candidacy {
     /// How many members of the set were heard, and how many it takes to know that it is the newest.
     fn members_heard(&self, newest: Option<&InSyncSet>) -> (u32, u32) {
         let Some(newest) = newest else {
-            // No set was ever written, or nobody who knows one answers. Only who reigned last can
+            // No set was ever written, or no node that knows one answers. Only who reigned last can
             // tell.
             return (u32::from(self.undisturbed), 1);
         };

@@ -23,7 +23,7 @@ use std::{
 };
 
 use freshet_base::{Rid, Stamp};
-use freshet_log::{Block, Log, RecordRef};
+use freshet_log::{Block, Log, PlacedRecord};
 use freshet_replay::{Announce, Redo, ReplayError as RedoError};
 use freshet_replication::standby::{ReplayError, ReplayTarget};
 use freshet_storage::{Content, Guard};
@@ -99,7 +99,7 @@ struct Collect {
 }
 
 impl Redo for Collect {
-    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> Result<bool, RedoError> {
+    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: &PlacedRecord<'_>) -> Result<bool, RedoError> {
         // Relaxed: it is looked at when all threads are through.
         if self.found.last_record.load(Relaxed) < record.address.0 {
             self.found.last_record.fetch_max(record.address.0, Relaxed);

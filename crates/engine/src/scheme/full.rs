@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use freshet_base::{Fid, Rid, Stamp};
-use freshet_log::RecordRef;
+use freshet_log::PlacedRecord;
 use freshet_replay::{Records, Redo, ReplayError};
 use freshet_storage::{Catalog, Content, Guard, Instantiated, Owners, Participants, ReadContext};
 
@@ -25,6 +25,7 @@ impl Replaying for Full {
             superseded: VecDeque::new(),
             visible: Stamp::ZERO,
             horizon: Stamp::ZERO,
+            row: Vec::new(),
         })
     }
 }
@@ -45,6 +46,7 @@ struct Instantiate {
     /// what is replayed now.
     visible: Stamp,
     horizon: Stamp,
+    row: Vec<u8>,
 }
 
 impl Redo for Instantiate {
@@ -59,8 +61,8 @@ impl Redo for Instantiate {
         }
     }
 
-    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: RecordRef<'_>) -> Result<bool, ReplayError> {
-        let RecordRef { address, header, row } = record;
+    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: &PlacedRecord<'_>) -> Result<bool, ReplayError> {
+        let PlacedRecord { address, header, .. } = *record;
         let context = ReadContext {
             // What lies below the floor, the log may not hold any more.
             snapshot: self.visible.max(self.floor),
@@ -69,7 +71,7 @@ impl Redo for Instantiate {
             source: &self.records,
             horizon: self.horizon,
         };
-        let made = content.instantiate(guard, header.kind, header.rid, address, row, &context);
+        let made = content.instantiate(guard, header.kind, header.rid, address, record.row(&mut self.row), &context);
         match made.map_err(|cause| ReplayError::Read { at: address, cause: cause.to_string() })? {
             Instantiated::First | Instantiated::Known => {}
             Instantiated::Beside(stamp) => self.superseded.push_back((stamp, content.fid(), header.rid)),

@@ -80,6 +80,14 @@ pub(crate) struct Common {
     /// clflush, eadr.
     #[arg(long, value_name = "METHOD", default_value = "auto")]
     pub(crate) standby_persist_method: String,
+    /// With --standby-domain pmem: an artificial delay there for each KiB, in nanoseconds, or
+    /// calibrated.
+    #[arg(long, value_name = "NS", default_value = "0")]
+    pub(crate) standby_persist_delay_per_kib: String,
+    /// With --standby-domain pmem: whether the threads that replay there also persist; otherwise
+    /// one thread does by itself.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub(crate) standby_persist_upon_replay: bool,
     /// Standbys join after loading, and start from a checkpoint, so that standbys which do not
     /// replay have data too.
     #[arg(long)]

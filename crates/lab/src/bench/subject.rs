@@ -397,6 +397,8 @@ impl Standby {
                 },
             ),
             ("--log-persist-method", &common.standby_persist_method),
+            ("--log-persist-delay-per-kib", &common.standby_persist_delay_per_kib),
+            ("--log-persist-upon-replay", &common.standby_persist_upon_replay.to_string()),
             // Readers take places for workers, and as many as there are workers are free.
             ("--workers", &common.standby_readers.max(1).to_string()),
             ("--replay-threads", &common.replay_threads.to_string()),

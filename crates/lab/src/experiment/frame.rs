@@ -142,7 +142,7 @@ impl Scale {
         Self {
             quick,
             rounds: rounds.unwrap_or(if quick { 1 } else { 3 }),
-            seconds: seconds.map_or(if quick { 1.0 } else { 10.0 }, f64::from),
+            seconds: seconds.map_or(if quick { 2.0 } else { 10.0 }, f64::from),
             warmup: if quick { 0.2 } else { 1.0 },
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             log_bytes_per_s: 0.0,

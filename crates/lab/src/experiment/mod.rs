@@ -60,10 +60,10 @@ pub(crate) struct ExperimentOptions {
     /// How often to measure each point; the medians count. [default: 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=99))]
     rounds: Option<u16>,
-    /// How long to measure each point, in seconds. [default: 10, with --quick 1]
+    /// How long to measure each point, in seconds. [default: 10, with --quick 2]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u16).range(1..=3600))]
     seconds: Option<u16>,
-    /// Only check that it works: few points, a second each.
+    /// Only check that it works: few points, two seconds each.
     #[arg(long)]
     quick: bool,
 }

@@ -33,6 +33,7 @@
 
 mod build;
 mod parse;
+mod placed;
 
 pub use freshet_base::RecordKind;
 use freshet_base::{Fid, Rid, Stamp, Term};
@@ -41,6 +42,7 @@ pub use build::{BlockBuilder, BlockFull, members_block, skip_header, term_block,
 pub(crate) use build::{MARK_BLOCK, members_length};
 pub use parse::{Block, BlockError, RecordRef, Records};
 pub(crate) use parse::{check_seal, peek_at};
+pub use placed::{Blocks, PlacedBlock, PlacedRecord, PlacedRecords};
 
 /// The only block format that this version reads and writes.
 pub const FORMAT: u8 = 1;

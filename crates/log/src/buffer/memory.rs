@@ -7,12 +7,8 @@
 //! afterwards, by the protocol of its caller.
 //! What a word-wise copy costs over `memcpy` is a few nanoseconds per block.
 //!
-//! Two doors lead around the atomics, all for the kernel's sake:
-//! [`Memory::slices`] lends the bytes for writing them to a file, under the
-//! promise that nobody writes there in the meantime; [`Memory::raw`] names the memory
-//! to a writer outside the abstract machine (a network card), which is bound by
-//! no aliasing rule, and against which atomic loads are what volatile loads are
-//! against a device.
+//! One door leads around the atomics, for the kernel's sake: [`Memory::slice`] lends the bytes for
+//! writing them to a file, under the promise that nobody writes there in the meantime.
 
 use std::{io, sync::Arc};
 
@@ -21,7 +17,10 @@ use freshet_base::{
     words,
 };
 
-use super::shared::{PersistentBuffer, RingMemory, SharedMemory};
+use super::{
+    checksum,
+    shared::{PersistentBuffer, RingMemory, SharedMemory},
+};
 
 /// Bytes in a word.
 const WORD: usize = 8;
@@ -35,16 +34,6 @@ enum Backing {
     Heap(Box<[AtomicU64]>),
     Shared(Arc<SharedMemory>),
     Persistent(Arc<PersistentBuffer>),
-}
-
-/// A piece of memory that code outside this crate may write, named by its address. Making one is
-/// safe; using the pointer is what its user must justify.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RawPiece {
-    /// The first byte.
-    pub pointer: *mut u8,
-    /// Length in bytes.
-    pub length: usize,
 }
 
 impl std::fmt::Debug for Memory {
@@ -138,12 +127,10 @@ impl Memory {
         }
     }
 
-    /// Where the bytes from `at` on are, for a writer outside the abstract machine.
-    pub(crate) fn raw(&self, at: usize, length: usize) -> RawPiece {
-        assert!(at + length <= self.len());
-        // `*mut` from a shared reference is sound to write through because the words are atomics
-        // (interior mutability); wrapping_add stays inside the allocation by the assertion.
-        RawPiece { pointer: self.words().as_ptr().cast_mut().cast::<u8>().wrapping_add(at), length }
+    /// The checksum of what has the checksum `crc` and, behind it, the bytes from `at` on; both are
+    /// multiples of eight. The words are loaded as by [`Memory::load`], and copied nowhere.
+    pub(crate) fn checksum(&self, crc: u32, at: usize, length: usize) -> u32 {
+        checksum::append(crc, &self.words()[at / WORD..(at + length) / WORD])
     }
 
     /// The bytes from `at` on, in place.
@@ -152,11 +139,12 @@ impl Memory {
     /// Until the slice is dropped nobody stores to the range, and every store that was made there
     /// happened before this call.
     pub(crate) unsafe fn slice(&self, at: usize, length: usize) -> &[u8] {
-        let piece = self.raw(at, length);
-        // SAFETY: inside the allocation (asserted by `raw`), initialised (zeros at first), and not
-        // written during the borrow, which is the caller's promise. Concurrent atomic loads of the
-        // same words only read.
-        unsafe { std::slice::from_raw_parts(piece.pointer, piece.length) }
+        assert!(at + length <= self.len());
+        let first = self.words().as_ptr().cast::<u8>().wrapping_add(at);
+        // SAFETY: inside the allocation (asserted), initialised (zeros at first), and not written
+        // during the borrow, which is the caller's promise. Concurrent atomic loads of the same
+        // words only read.
+        unsafe { std::slice::from_raw_parts(first, length) }
     }
 }
 

@@ -25,6 +25,9 @@
 //! passes it, and `released` is clamped to what every flusher said it is done with
 //! ([`Flusher::done`], which needs the flusher mutably, as the loan does).
 //!
+//! Replaying. What was received is read in place by those who replay it ([`LogBuffer::kept`]):
+//! `released` is clamped to `replayed`, too, which only they move, when they are done.
+//!
 //! Reading. Copy, fence A (acquire), then check that the range was not overwritten: the writer of
 //! the next lap at `x + capacity` moved `reserved` beyond `x + capacity` and saw `released > x`
 //! before its fence W (release) and its stores. If the reader's copy saw one of those stores, W
@@ -39,6 +42,7 @@
 //! is through. What is granted lies at most half the ring beyond what is filled, so that readers
 //! find the other half there.
 
+mod checksum;
 #[cfg(not(loom))]
 mod mapped;
 mod memory;
@@ -55,7 +59,6 @@ use crate::block::BLOCK_HEADER;
 #[cfg(not(loom))]
 pub(crate) use mapped::Mapped;
 pub(crate) use memory::Memory;
-pub use memory::RawPiece;
 pub use shared::RingMemory;
 pub(crate) use shared::copy_words;
 
@@ -83,6 +86,8 @@ pub struct LogBuffer {
     floor: AtomicU64,
     /// Where each flusher is: `released` never passes any of them.
     flushed: Box<[CachePadded<AtomicU64>]>,
+    /// Everything above waits for replay; no limit where nobody replays.
+    replayed: AtomicU64,
     released: Watermark,
 }
 
@@ -124,6 +129,7 @@ impl LogBuffer {
             // Nothing below was ever in this ring.
             floor: AtomicU64::new(start.0),
             flushed: (0..flushers).map(|_| CachePadded::new(AtomicU64::new(start.0))).collect(),
+            replayed: AtomicU64::new(Stamp::MAX.0),
             released: Watermark::new(start),
         };
         (ring, (0..flushers).map(|stream| Flusher { stream, runs: Vec::new(), gathered: Vec::new() }).collect())
@@ -189,13 +195,32 @@ impl LogBuffer {
         self.filled.fetch_max(to.0, Ordering::Release);
     }
 
-    /// Lets the next lap overwrite everything below `to`, and below what every flusher is done
-    /// with.
+    /// Lets the next lap overwrite everything below `to`, and below what every flusher, and those
+    /// who replay, are done with.
     pub(crate) fn release(&self, to: Stamp) {
-        // Acquire: pairs with the release in `Flusher::done`, so the flushers' reads come before
-        // the overwriting.
+        // Acquire: pairs with the releases in `Flusher::done` and `note_replayed`, so their reads
+        // come before the overwriting.
+        let replayed = self.replayed.load(Ordering::Acquire);
         let flushed = self.flushed.iter().map(|flushed| flushed.load(Ordering::Acquire));
-        self.released.advance(Stamp(flushed.fold(to.0, u64::min)));
+        self.released.advance(Stamp(flushed.fold(to.0.min(replayed), u64::min)));
+    }
+
+    /// Those who replay begin at `at`, or nobody does at the largest stamp. Nobody releases
+    /// meanwhile.
+    pub(crate) fn replay_from(&self, at: Stamp) {
+        self.replayed.store(at.0, Ordering::SeqCst);
+    }
+
+    /// Those who replay are done with everything below `to`.
+    pub(crate) fn note_replayed(&self, to: Stamp) {
+        // Release half: pairs with the acquire in `release`.
+        self.replayed.fetch_max(to.0, Ordering::AcqRel);
+    }
+
+    /// Whether `[from, to)` is filled, and stays so until replay is done with it: for those who
+    /// replay, who alone move that.
+    pub(crate) fn kept(&self, from: Stamp, to: Stamp) -> bool {
+        self.replayed.load(Ordering::Acquire) <= from.0 && to <= self.filled()
     }
 
     #[inline]
@@ -249,13 +274,6 @@ impl LogBuffer {
         }
     }
 
-    /// The memory of `[at, at + length)` for a writer outside; conditions as for
-    /// [`LogBuffer::write`].
-    pub(crate) fn raw(&self, at: Stamp, length: u64) -> [RawPiece; 2] {
-        self.before_writing(at.0 + length);
-        self.pieces(at, length).map(|(place, length)| self.memory.raw(place, length))
-    }
-
     /// Copies `[at, at + into.len())` out, if it was all filled and none of it overwritten
     /// in the meantime.
     pub fn read(&self, at: Stamp, into: &mut [u8]) -> RingRead {
@@ -302,6 +320,12 @@ impl LogBuffer {
         if !tail.is_empty() {
             self.memory.load(rest, tail);
         }
+    }
+
+    /// The checksum of what lies at `at`, as [`LogBuffer::own_bytes`] finds it; both are multiples
+    /// of eight.
+    pub(crate) fn own_checksum(&self, at: Stamp, length: u64) -> u32 {
+        self.pieces(at, length).iter().fold(0, |crc, (place, length)| self.memory.checksum(crc, *place, *length))
     }
 
     /// The memory as others can map it, if they can.
@@ -357,6 +381,9 @@ impl LogBuffer {
         self.filled.fetch_min(at.0, Ordering::AcqRel);
         for flushed in &self.flushed {
             flushed.fetch_min(at.0, Ordering::AcqRel);
+        }
+        if self.replayed.load(Ordering::Acquire) != Stamp::MAX.0 {
+            self.replayed.fetch_min(at.0, Ordering::AcqRel);
         }
         // What comes in place of the cut bytes is not written out yet, so it may not be
         // overwritten.

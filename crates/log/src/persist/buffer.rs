@@ -271,6 +271,11 @@ impl PersistentBuffer {
         self.delay.wait(to.since(from) as usize);
     }
 
+    /// Whether what others have stored needs no work, and no delay stands for it.
+    pub(crate) fn is_at_once(&self) -> bool {
+        self.mapping.method() == Method::Eadr && self.delay == Delay::default()
+    }
+
     /// Takes back everything at or above `at`, of a ring that was written up to `end` at most: a
     /// restart finds nothing of it. To be called before the same is done in the segments, and while
     /// nobody writes.

@@ -92,8 +92,6 @@ pub(crate) struct Shared {
     stored: Watermark,
     /// Somebody waits until the store has everything below.
     wanted_stored: AtomicU64,
-    /// The ring keeps everything above for replay; no limit where nobody replays.
-    replayed: AtomicU64,
     sinks: Mutex<Sinks>,
     /// What the sinks have heard of; all there will ever be as long as no sink is attached.
     handed: AtomicU64,
@@ -112,7 +110,7 @@ impl Stream {
 }
 
 impl Shared {
-    fn new(core: Arc<Core>, flushers: Vec<Flusher>, start: Stamp, replayed: Stamp) -> Self {
+    fn new(core: Arc<Core>, flushers: Vec<Flusher>, start: Stamp) -> Self {
         let stream = |flusher| Stream { flusher: Mutex::new(flusher), done: AtomicU64::new(start.0) };
         Self {
             closing: AtomicBool::new(false),
@@ -122,7 +120,6 @@ impl Shared {
             received: Watermark::new(start),
             stored: Watermark::new(start),
             wanted_stored: AtomicU64::new(0),
-            replayed: AtomicU64::new(replayed.0),
             sinks: Mutex::new(Sinks::new(start)),
             handed: AtomicU64::new(u64::MAX),
             core,
@@ -173,14 +170,14 @@ impl Shared {
         to.saturating_sub(self.handed.load(Ordering::Relaxed))
     }
 
-    /// Gives room back: what the streams' flushers and persistent memory are done with, what was
-    /// replayed where that counts, and, where they can read from nowhere else, what no sink needs.
+    /// Gives room back: what the streams' flushers, those who replay, and persistent memory are done
+    /// with, and, where they can read from nowhere else, what no sink needs.
     fn release_room(&self) {
-        // Acquire: pairs with the release half in `Log::note_replayed`, and with the sinks'
-        // `release`; the reads come before the room is given up.
-        let mut limit = self.core.pmem.free_until().0.min(self.replayed.load(Ordering::Acquire));
+        let mut limit = self.core.pmem.free_until().0;
         if self.core.store.is_none() {
             let sinks = self.sinks();
+            // Acquire: pairs with the sinks' `release`; their reads come before the room is given
+            // up.
             limit = sinks.seats.iter().map(|seat| seat.hold.load(Ordering::Acquire)).fold(limit, u64::min);
         }
         self.core.buffer.release(Stamp(limit));
@@ -228,7 +225,7 @@ impl Log {
     ) -> Result<Self, LogOpenError> {
         config.check()?;
         let (core, flushers) = Core::open(persistence.into(), config.capacity, None, start, start)?;
-        let log = Self::on(Arc::new(Shared::new(core, flushers, start, Stamp::MAX)), None);
+        let log = Self::on(Arc::new(Shared::new(core, flushers, start)), None);
         log.begin(config, start, term)?;
         Ok(log)
     }
@@ -237,7 +234,7 @@ impl Log {
     /// or copied. It counts as durable as far as stamps were taken.
     pub fn volatile(writers: usize, start: Stamp, term: Term) -> Self {
         let (core, flushers) = Core::of_memory(4096, start);
-        let log = Self::on(Arc::new(Shared::new(core, flushers, start, Stamp::MAX)), None);
+        let log = Self::on(Arc::new(Shared::new(core, flushers, start)), None);
         let workers = Workers::volatile(Arc::clone(&log.shared), writers, start, term);
         let _ = log.workers.set(Arc::new(workers));
         log
@@ -283,14 +280,16 @@ impl Log {
             // anything about it.
             store.stream(0).end_epochs()?;
         }
+        core.buffer.replay_from(start);
         let in_pmem = core.pmem.is_there();
-        let shared = Shared::new(core, flushers, start, start);
+        let shared = Shared::new(core, flushers, start);
         let kind: Arc<dyn GroupCommit> =
             if in_pmem { Arc::new(Destaging::received(config.capacity as u64)) } else { Arc::new(AtOnce) };
         let shared = Arc::new(shared);
         let received = Received::new(config, Arc::clone(&shared), kind, whole);
         let log = Self::on(shared, Some(Arc::clone(&received)));
-        log.start_threads(Arc::clone(&received) as _, in_pmem && !config.upon_replay)?;
+        let at_once = log.shared.core.pmem.is_at_once();
+        log.start_threads(Arc::clone(&received) as _, in_pmem && !received.upon_replay && !at_once)?;
         Ok((log, Receiver::new(received)))
     }
 
@@ -481,9 +480,7 @@ impl Log {
     /// [`LogFailure`] when the log failed, now or before.
     pub fn close(&self) -> Result<(), LogFailure> {
         self.stop();
-        if self.is_volatile() {
-            self.durable();
-        }
+        self.durable();
         if self.failure().is_none() {
             self.shared.core.close();
         }
@@ -594,7 +591,7 @@ impl Log {
     /// more: the caller is about to wait for it.
     pub fn nudge(&self, target: Stamp) {
         let workers = self.workers();
-        if workers.volatile || self.shared.core.durable.get() >= target {
+        if self.durable() >= target {
             return;
         }
         if self.shared.core.pmem.is_there() {
@@ -702,8 +699,7 @@ impl Log {
 
     /// Says that replay is done with everything below `to`.
     pub fn note_replayed(&self, to: Stamp) {
-        // AcqRel: pairs with the acquire in `release_room`.
-        self.shared.replayed.fetch_max(to.0, Ordering::AcqRel);
+        self.shared.core.buffer.note_replayed(to);
         self.shared.release_room();
     }
 
@@ -761,7 +757,7 @@ impl Log {
         // What came and never counted must not continue what is written now.
         core.pmem.take_back(end, core.buffer.claimed());
         core.buffer.restart(end);
-        self.shared.replayed.store(Stamp::MAX.0, Ordering::SeqCst);
+        core.buffer.replay_from(Stamp::MAX);
         self.shared.release_room();
         self.shared.closing.store(false, Ordering::SeqCst);
         if let Some(store) = &core.store {

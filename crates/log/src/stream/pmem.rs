@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | plain memory | when the store has synced it, or, without a store, when it is filled | when the store has written it |
 //! | persistent memory | when its lines are flushed and fenced: by its worker, or by those who replay it | when the store has synced it (de-staging) |
+//! | the same, under caches that survive (`eadr`) | the same; what is received, when it is accepted ("ideal", Query Fresh, section 4.2) | the same |
 
 use std::sync::Arc;
 
@@ -18,6 +19,12 @@ pub(crate) struct Pmem(pub(crate) Option<Arc<PersistentBuffer>>);
 impl Pmem {
     pub(crate) fn is_there(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// Whether what others have stored is durable as soon as they are through: nothing has to be
+    /// flushed, nor waited for.
+    pub(crate) fn is_at_once(&self) -> bool {
+        self.0.as_ref().is_some_and(|buffer| buffer.is_at_once())
     }
 
     /// What lies under the ring, and how it becomes durable.

@@ -2,6 +2,10 @@
 //! there by replay. There are no workers. The caller says how far it has replayed; what is both in
 //! the store and replayed gives its room back (ready to receive, Query Fresh section 3.2).
 //!
+//! Bytes become part of the log in one way: [`Receiver::accept`] finds whole blocks where they lie,
+//! each by its own checksum. So what is acknowledged, persisted, shipped on and replayed was
+//! verified, once, and nobody who reads it in the ring does that again.
+//!
 //! # Access protocol
 //!
 //! Only the holder of the [`Receiver`] writes to the ring above `received`, or cuts, or moves it. A
@@ -19,7 +23,7 @@ use freshet_base::Stamp;
 use super::{ReceiveConfig, Shared, ends::PartitionEnds, group_commit::GroupCommit, persist::Fill};
 use crate::{
     block::{BLOCK_HEADER, Block, BlockError, BlockHeader, BlockKind, check_seal, peek_at},
-    buffer::{Flusher, RawPiece},
+    buffer::{Flusher, LogBuffer},
     core::{Core, LogFailure, ReadError},
     transaction_ends::{SPACING, TransactionEnds},
 };
@@ -82,10 +86,6 @@ pub enum AcceptError {
     Receive(#[from] ReceiveError),
 }
 
-/// Checksums are computed in pieces of this size, which stay in the cache: the ring belongs to
-/// others too and is no plain memory.
-const SCRATCH: usize = 64 << 10;
-
 /// Is told of in-sync sets, as blocks of members record them.
 type Hear = Box<dyn Fn(&[u8]) + Send + Sync>;
 
@@ -117,7 +117,7 @@ impl Received {
             kind,
             ends: Mutex::new(TransactionEnds::new(whole)),
             partitions: PartitionEnds::new(config.partition, config.capacity as u64),
-            upon_replay: config.upon_replay && log.core.pmem.is_there(),
+            upon_replay: config.upon_replay && log.core.pmem.is_there() && !log.core.pmem.is_at_once(),
             persisting: Mutex::default(),
             on_members: Mutex::default(),
             log,
@@ -213,18 +213,28 @@ impl Fill for Received {
     fn handed_out(&self, _to: Stamp) {}
 }
 
+/// A block that was found to be whole.
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    at: Stamp,
+    end: Stamp,
+    continued: bool,
+    members: bool,
+}
+
 /// The one who puts another node's bytes into a log.
 #[derive(Debug)]
 pub struct Receiver {
     received: Arc<Received>,
-    scratch: Vec<u8>,
+    /// The blocks that are being accepted; memory that is used again.
+    blocks: Vec<Whole>,
     /// Memory for handing out.
     partition_ends: Vec<Stamp>,
 }
 
 impl Receiver {
     pub(super) fn new(received: Arc<Received>) -> Self {
-        Self { received, scratch: Vec::new(), partition_ends: Vec::new() }
+        Self { received, blocks: Vec::new(), partition_ends: Vec::new() }
     }
 
     /// Whether it is that of the log behind `received`.
@@ -254,8 +264,8 @@ impl Receiver {
         }
     }
 
-    /// The place for `length` bytes at `at`, at or above what was received. They count once
-    /// [`Receiver::received_to`] is called.
+    /// The place for `length` bytes at `at`, at or above what was received. They count once they
+    /// were [accepted](Receiver::accept).
     ///
     /// # Errors
     /// [`ReceiveError::Gap`] below what was received, [`ReceiveError::NoRoom`] beyond the room.
@@ -279,31 +289,17 @@ impl Receiver {
     /// Puts whole blocks at the end, all at once.
     ///
     /// # Errors
-    /// As [`Receiver::writable`].
-    pub fn append(&mut self, blocks: &[u8]) -> Result<(), ReceiveError> {
+    /// As [`Receiver::writable`] and [`Receiver::accept`]; nothing of them counts then.
+    pub fn append(&mut self, blocks: &[u8]) -> Result<Accepted, AcceptError> {
         let at = self.received();
         self.writable(at, blocks.len() as u64)?.copy_from(blocks);
-        self.received_to(at.plus(blocks.len() as u64));
-        Ok(())
+        self.accept(at.plus(blocks.len() as u64))
     }
 
-    /// Says that everything below `to` was written; `to` is a block boundary.
-    ///
-    /// # Panics
-    /// When it was never claimed by [`Receiver::writable`].
-    pub fn received_to(&mut self, to: Stamp) {
-        let log = Arc::clone(&self.received.log);
-        assert!(to <= log.core.buffer.claimed(), "received bytes have a place");
-        self.note_ends(to);
-        log.core.buffer.fill_to(to);
-        log.received.advance(to);
-        log.hand_out(&*self.received, &mut self.partition_ends);
-        log.ring();
-    }
-
-    /// The same for bytes that somebody else has put into the ring where [`super::Log::grant`]
-    /// allowed it, and who is through with everything below `to`: checks first that whole blocks of
-    /// this log lie there, each by its own checksum. Costs as much as reading the bytes once.
+    /// Makes everything below `to` part of the log, which was put into the ring through
+    /// [`Receiver::writable`], or by somebody else where [`super::Log::grant`] allowed it, who is
+    /// through with it. Checks first that whole blocks of this log lie there, each by its own
+    /// checksum. Costs as much as reading the bytes once.
     ///
     /// # Errors
     /// [`AcceptError`]; nothing of it counts as received then.
@@ -319,40 +315,23 @@ impl Receiver {
             return Err(AcceptError::NotGranted { to, granted });
         }
         let (mut at, mut plain) = (received, true);
+        self.blocks.clear();
         while at < to {
-            let header = self.check_block(at, to).map_err(|cause| AcceptError::Block { at, cause })?;
-            plain &= !matches!(header.kind, BlockKind::Schema | BlockKind::Inputs);
+            let header = check_block(buffer, at, to).map_err(|cause| AcceptError::Block { at, cause })?;
+            let BlockHeader { kind, continued, .. } = header;
+            plain &= !matches!(kind, BlockKind::Schema | BlockKind::Inputs);
+            self.blocks.push(Whole { at, end: header.end(), continued, members: kind == BlockKind::Members });
             at = header.end();
         }
-        self.received_to(to);
+        self.note_blocks();
+        buffer.fill_to(to);
+        log.received.advance(to);
+        log.hand_out(&*self.received, &mut self.partition_ends);
+        if log.core.pmem.is_at_once() {
+            self.received.persist(true).map_err(ReceiveError::from)?;
+        }
+        log.ring();
         Ok(Accepted { plain })
-    }
-
-    /// Checks the block at `at`, which ends at or below `to`.
-    fn check_block(&mut self, at: Stamp, to: Stamp) -> Result<BlockHeader, BlockError> {
-        let log = Arc::clone(&self.received.log);
-        let buffer = &log.core.buffer;
-        let have = to.since(at);
-        if have < BLOCK_HEADER as u64 {
-            return Err(BlockError::Truncated { need: BLOCK_HEADER as u64, have });
-        }
-        // Looked at once: what was checked is what is used.
-        let head = buffer.own_header(at);
-        let header = peek_at(&head, at)?;
-        let need = u64::from(header.length);
-        if need > have {
-            return Err(BlockError::Truncated { need, have });
-        }
-        self.scratch.resize(SCRATCH, 0);
-        let (mut crc, mut here) = (0, at.plus(BLOCK_HEADER as u64));
-        while here < header.end() {
-            let piece = &mut self.scratch[..SCRATCH.min(header.end().since(here) as usize)];
-            buffer.own_bytes(here, piece);
-            crc = crc32c::crc32c_append(crc, piece);
-            here = here.plus(piece.len() as u64);
-        }
-        check_seal(&header, &head, crc)?;
-        Ok(header)
     }
 
     /// Takes the ring's memory away from others that may have mapped it, such as a former primary:
@@ -368,27 +347,17 @@ impl Receiver {
         self.log().core.buffer.renew(self.received())
     }
 
-    /// Notes where transactions end in what has just been received.
-    fn note_ends(&self, to: Stamp) {
-        let buffer = &self.log().core.buffer;
-        let mut at = self.received();
-        let (mut last, mut passed) = (None, at.0 / SPACING);
-        let mut members = Vec::new();
+    /// Notes where transactions and partitions end in what is accepted.
+    fn note_blocks(&self) {
+        let (mut last, mut passed) = (None, self.received().0 / SPACING);
         let mut ends = self.received.ends();
-        while at < to && to.since(at) >= BLOCK_HEADER as u64 {
-            let header = BlockHeader::peek(&buffer.own_header(at));
-            // What is no block ends no transaction; replay will say so.
-            let Some(header) = header.ok().filter(|header| header.stamp == at && header.end() <= to) else { break };
-            if header.kind == BlockKind::Members {
-                members.push((at, header.length as usize));
-            }
-            self.received.partitions.note(at.0, header.end().0);
-            at = header.end();
-            if !header.continued {
-                last = Some(at);
-                if at.0 / SPACING > passed {
-                    passed = at.0 / SPACING;
-                    ends.enter(at);
+        for Whole { at, end, continued, .. } in &self.blocks {
+            self.received.partitions.note(at.0, end.0);
+            if !continued {
+                last = Some(*end);
+                if end.0 / SPACING > passed {
+                    passed = end.0 / SPACING;
+                    ends.enter(*end);
                 }
             }
         }
@@ -396,14 +365,12 @@ impl Receiver {
             ends.enter(last);
         }
         drop(ends);
-        for (at, length) in members {
-            self.note_members(at, length);
-        }
+        self.blocks.iter().filter(|block| block.members).for_each(|block| self.note_members(*block));
     }
 
     #[cold]
-    fn note_members(&self, at: Stamp, length: usize) {
-        let mut bytes = vec![0; length];
+    fn note_members(&self, Whole { at, end, .. }: Whole) {
+        let mut bytes = vec![0; end.since(at) as usize];
         self.log().core.buffer.own_bytes(at, &mut bytes);
         let on_members = self.received.on_members.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(note), Ok(block)) = (&*on_members, Block::parse(&bytes, at))
@@ -460,7 +427,6 @@ impl Receiver {
         log.wanted_stored.fetch_min(at.0, Ordering::SeqCst);
         log.stored.cut(at);
         log.received.cut(at);
-        log.replayed.fetch_min(at.0, Ordering::AcqRel);
         received.partitions.cut(at);
         {
             let mut ends = received.ends();
@@ -490,10 +456,22 @@ impl Writable<'_> {
         self.length -= taken as u64;
         taken
     }
+}
 
-    /// The memory itself, for a one-sided writer (a network card, another process). Whoever lets
-    /// somebody write there does so only until the receiver is told or used again.
-    pub fn raw(&mut self) -> [RawPiece; 2] {
-        self.core.buffer.raw(self.at, self.length)
+/// Checks the block at `at`, which ends at or below `to`, where it lies. Its header is looked at
+/// once: what was checked is what is used.
+fn check_block(buffer: &LogBuffer, at: Stamp, to: Stamp) -> Result<BlockHeader, BlockError> {
+    let have = to.since(at);
+    if have < BLOCK_HEADER as u64 {
+        return Err(BlockError::Truncated { need: BLOCK_HEADER as u64, have });
     }
+    let head = buffer.own_header(at);
+    let header = peek_at(&head, at)?;
+    let need = u64::from(header.length);
+    if need > have {
+        return Err(BlockError::Truncated { need, have });
+    }
+    let body = buffer.own_checksum(at.plus(BLOCK_HEADER as u64), need - BLOCK_HEADER as u64);
+    check_seal(&header, &head, body)?;
+    Ok(header)
 }

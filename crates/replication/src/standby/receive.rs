@@ -24,13 +24,13 @@ use freshet_cluster::{
     term::{TermState, Verdict},
 };
 use freshet_fabric::{
-    FabricKind, OpenError,
+    OpenError,
     channel::{Arrival, Receiver, Side},
     cpu::Stint,
     frame::Header,
     tcp::{self, Connection, ReceiveError},
 };
-use freshet_log::{self as log, AcceptError};
+use freshet_log::{self as log, AcceptError, Accepted};
 
 use super::{Shared, ack::AckSender};
 use crate::{
@@ -137,9 +137,10 @@ fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Resu
     let terms = shared.terms.get();
     let ring = Arc::new(shared.log.shared_memory());
     let side = Side::new(fabric.kind, fabric.config.clone(), Some(ring))?;
-    let passage = match fabric.kind {
-        FabricKind::Shm => passage(&shared.hello(Purpose::Identify), upstream, shared.config.patience)?,
-        _ => None,
+    let passage = if fabric.kind.is_local() {
+        passage(&shared.hello(Purpose::Identify), upstream, shared.config.patience)?
+    } else {
+        None
     };
     let purpose = Purpose::Join(Join {
         fence: terms.fence.highest(),
@@ -443,11 +444,8 @@ impl Session<'_> {
             }
             write(self.shared, from, &self.unpacked)?;
         }
-        let accepted = self.shared.receive(|receiver| receiver.accept(to)).map_err(|error| match error {
-            AcceptError::Receive(error) => error.into(),
-            damaged => violation(damaged.to_string()),
-        })?;
-        if let Some(filled_at) = note.filled_at.filter(|_| self.shared.config.fabric.kind == FabricKind::Shm) {
+        let accepted = accept(self.shared, to)?;
+        if let Some(filled_at) = note.filled_at.filter(|_| self.shared.config.fabric.kind.is_local()) {
             self.shared.state().passage.arrived(to, filled_at);
         }
         Ok(accepted.plain)
@@ -459,6 +457,14 @@ fn write(shared: &Shared, at: Stamp, bytes: &[u8]) -> Result<(), SessionError> {
     shared.receive(|receiver| {
         receiver.writable(at, bytes.len() as u64)?.copy_from(bytes);
         Ok(())
+    })
+}
+
+/// Makes everything below `to` part of the log: whole blocks, that were put there.
+fn accept(shared: &Shared, to: Stamp) -> Result<Accepted, SessionError> {
+    shared.receive(|receiver| receiver.accept(to)).map_err(|error| match error {
+        AcceptError::Receive(error) => error.into(),
+        damaged => violation(damaged.to_string()),
     })
 }
 
@@ -510,10 +516,7 @@ fn fetched(
         at = at.plus(piece.len() as u64);
     }
     receiver.payload_done()?;
-    shared.receive(|receiver| {
-        receiver.received_to(to);
-        Ok::<_, log::ReceiveError>(())
-    })?;
+    accept(shared, to)?;
     let ends: Vec<_> = note.ends.iter().map(|end| from.plus(u64::from(*end))).collect();
     shared.accepted(&ends, None, &mut Vec::new());
     shared.acknowledge(false);

@@ -27,10 +27,9 @@ pub trait ReplayTarget: Send + Sync {
     /// [`ReplayError`], after which nothing is replayed any more.
     fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError>;
 
-    /// Makes `[from, to)` of `log` durable, by [`Log::persist_share`] for each part; the parts are
-    /// those that [`ReplayTarget::replay`], which is called next with the same bounds, divides
-    /// among the same threads (persist-upon-replay; Query Fresh, section 3.1). When it returns, all
-    /// is durable. Only called where the log leaves that to replay.
+    /// Makes `[from, to)` of `log` durable, by [`Log::persist_share`] for each part; the threads
+    /// that replay divide the parts among themselves (persist-upon-replay; Query Fresh, section
+    /// 3.1). When it returns, all is durable. Only called where the log leaves that to replay.
     fn persist(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp], log: &Arc<Log>) {
         let _ = partition_ends;
         log.persist_share(from, to);
@@ -83,12 +82,10 @@ impl Shared {
         }
     }
 
-    /// Replays a piece that was taken. With persist-upon-replay, the threads that will replay it
-    /// make it durable first, each its part; when all have, the primary hears of it, and replay is
-    /// off its commit path (Query Fresh, sections 3.1, 3.2 and 3.4.2).
+    /// Replays a piece that was taken.
     fn replay_piece(&self, from: Stamp, piece: &[Stamp]) {
         let to = *piece.last().expect("a piece has an end");
-        let outcome = self.persist_piece(from, to, piece).and_then(|()| self.target.replay(from, to, piece));
+        let outcome = self.persist_received(piece).and_then(|()| self.target.replay(from, to, piece));
         match outcome {
             Ok(()) => {
                 // Before a cut that follows, which waits for this piece.
@@ -119,14 +116,22 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn persist_piece(&self, from: Stamp, to: Stamp, piece: &[Stamp]) -> Result<(), ReplayError> {
-        // Some of it may be, after a restart.
-        if !self.log.persists_upon_replay() || to <= self.log.durable() {
+    /// With persist-upon-replay, the threads that replay make all that was received durable before
+    /// they replay any more of it, each its parts; when all have, the primary hears of it, and
+    /// replay is off its commit path (Query Fresh, sections 3.1, 3.2 and 3.4.2).
+    fn persist_received(&self, piece: &[Stamp]) -> Result<(), ReplayError> {
+        if !self.log.persists_upon_replay() {
             return Ok(());
         }
-        self.target.persist(from, to, piece, &self.log);
-        self.log.note_persisted(to).map_err(|error| ReplayError { at: from, why: error.to_string() })?;
-        self.acknowledge(false);
+        let mut ends = piece.to_vec();
+        self.state().follower.waiting(&mut ends);
+        let (from, to) = (self.log.durable(), *ends.last().expect("a piece has an end"));
+        // It may be already, after a restart, or with the piece before.
+        if from < to {
+            self.target.persist(from, to, &ends, &self.log);
+            self.log.note_persisted(to).map_err(|error| ReplayError { at: from, why: error.to_string() })?;
+            self.acknowledge(false);
+        }
         Ok(())
     }
 
@@ -150,6 +155,8 @@ impl Shared {
         };
         self.carry_out(decision);
         if let Some(from) = from {
+            // What is persistent as soon as it is received; replay is not on the commit's path.
+            self.acknowledge(false);
             let mut stint = self.replay_cpu.begin();
             self.replay_piece(from, piece);
             stint.note();

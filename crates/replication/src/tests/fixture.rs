@@ -107,9 +107,9 @@ impl TestLog {
     }
 
     /// One that is persisted by those who replay.
-    pub fn persisted_upon_replay(capacity: u64) -> Arc<Self> {
+    pub fn persisted_upon_replay(capacity: u64, method: Method) -> Arc<Self> {
         Self::new(|store, directory| {
-            let (path, owner, method) = (directory.path().join("buffer"), NodeId(7), Method::best().unwrap());
+            let (path, owner) = (directory.path().join("buffer"), NodeId(7));
             let memory =
                 PersistenceConfig { path, owner, method, delay: Duration::ZERO, delay_per_kib: Duration::ZERO };
             Self::receive(capacity, true, Persistence::Pmem(store.into(), memory))

@@ -3,6 +3,8 @@ use std::time::Duration;
 use freshet_base::{Safety, Stamp};
 use freshet_cluster::flow::FlowConfig;
 
+use freshet_log::persist::Method;
+
 use super::fixture::*;
 use crate::{
     primary::PrimaryConfig,
@@ -31,24 +33,46 @@ fn acknowledgements_do_not_wait_for_pipelined_replay() {
 #[test]
 fn what_replay_persists_is_acknowledged_before_it_is_replayed() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
-    let log = TestLog::persisted_upon_replay(CAPACITY);
-    let standby = StandbyNode::with(2, Some(primary.address()), StandbyConfig::default(), log);
+    let log = TestLog::persisted_upon_replay(CAPACITY, Method::best().unwrap());
+    let config = StandbyConfig { replay_piece: 64, ..StandbyConfig::default() };
+    let standby = StandbyNode::with(2, Some(primary.address()), config, log);
     standby.joined();
     standby.tape.gate(Some(0));
     let first = primary.write(&[64; 5]);
     primary.commits(first);
     assert_eq!((standby.standby.visible().get(), standby.standby.status().replayed), (Stamp(0), Stamp(0)));
-    standby.tape.gate(None);
     let mut end = first;
-    for _ in 0..50 {
+    // As much as there is room for.
+    while end.0 + 5 * 64 <= CAPACITY / 2 {
         end = primary.write(&[64; 5]);
     }
+    until("it is received", || standby.standby.status().received == end);
+    // All of that is persisted before the next piece of it is replayed.
+    standby.tape.gate(Some(first.0));
     primary.commits(end);
+    assert!(standby.standby.status().replayed <= first);
+    standby.tape.gate(None);
     standby.shows(end);
     // Each byte once, in order: the parts of what is replayed next.
     let shares = standby.tape.shares();
     assert_eq!((shares[0].0, shares[shares.len() - 1].1), (0, end.0));
     assert!(shares.windows(2).all(|pair| pair[0].1 == pair[1].0), "{shares:?}");
+}
+
+/// Where caches survive, what is received is acknowledged, whatever replay does.
+#[test]
+fn what_is_persistent_when_it_is_received_is_acknowledged_then() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let log = TestLog::persisted_upon_replay(CAPACITY, Method::Eadr);
+    let standby = StandbyNode::with(2, Some(primary.address()), StandbyConfig::default(), log);
+    standby.joined();
+    standby.tape.gate(Some(0));
+    for _ in 0..20 {
+        primary.commits(primary.write(&[64; 5]));
+    }
+    assert_eq!(standby.standby.status().replayed, Stamp(0));
+    assert_eq!(standby.tape.shares(), []);
+    standby.tape.gate(None);
 }
 
 #[test]

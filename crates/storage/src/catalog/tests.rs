@@ -128,7 +128,7 @@ fn what_was_dropped_goes_when_no_snapshot_sees_it() {
         assert!(catalog.by_name("t", Stamp(15)).is_none());
     }
     participant.collect();
-    assert_eq!(content.fid(), Fid(1), "whoever was there goes on");
+    assert_eq!(content.fid(), Fid(1), "those that were there continue");
     assert_eq!(Arc::strong_count(&held), 2, "the slot's share waits for the reader");
     drop(reading);
     participant.collect();

@@ -246,6 +246,12 @@ impl IndexList {
     pub fn may_have(&self, row: &[u8]) -> bool {
         row.len() <= Table::MAX_ROW && self.get(0).is_none_or(|index| index.accepts(row))
     }
+
+    /// Whether a row of this length may come out of a log: what can be said without looking at it.
+    #[inline]
+    pub fn may_have_length(&self, length: usize) -> bool {
+        length <= Table::MAX_ROW && self.get(0).is_none_or(|index| length >= index.least_row)
+    }
 }
 
 impl Content {

@@ -33,12 +33,33 @@ impl Announced {
     }
 }
 
+/// Has a word brought into this processor's cache, to be changed.
+#[inline]
+fn prefetch(word: &AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        // SAFETY: a hint: it reads and changes no value, and the address is that of a word.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(word.as_ptr().cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = word;
+}
+
 impl Content {
     /// What replay has announced of `rid`.
     #[inline]
     pub(super) fn announced(&self, rid: Rid) -> Announced {
         // Acquire: pairs with the release in `replay_store`; the log's bytes are there.
         Announced(self.replay.get(rid).map_or(0, |word| word.load(Ordering::Acquire)))
+    }
+
+    /// The record's address is going to be announced: its word comes into the cache meanwhile.
+    #[inline]
+    pub fn expect_replay(&self, rid: Rid) {
+        if let Some(word) = self.replay.get(rid) {
+            prefetch(word);
+        }
     }
 
     /// Announces the record at `address` to readers: all that replay does to a record

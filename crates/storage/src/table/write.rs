@@ -52,8 +52,8 @@ pub struct Installed {
     prev: Option<Stamp>,
 }
 
-// SAFETY: versions belong to no thread; whoever has this is the only one that changes or frees the
-// version, under a guard of its own.
+// SAFETY: versions belong to no thread; the thread that has this is the only one that changes or
+// frees the version, under a guard of its own.
 unsafe impl Send for Installed {}
 
 impl Installed {

@@ -3,8 +3,9 @@
 //!
 //! The paper's server has 24 cores and 48 hardware threads; here threads go as far as there are
 //! processors, and a [`model`] says what the counter that all streams share would do beyond. Its
-//! machine emulates NVM with DRAM, and so does this: a mapped file in memory. Freshet's streams
-//! divide bytes and syncs, not the order: every block has its place from one counter.
+//! machine emulates persistent memory with DRAM, and so does this: a mapped file in memory.
+//! Freshet's streams divide bytes and syncs, not the order: every block has its place from one
+//! counter.
 
 mod breakdown;
 mod model;

@@ -64,8 +64,9 @@ fn differs(results: &Results) -> Vec<String> {
         VARIANTS.map(|(series, ..)| percent(slowest(results, series))),
         VARIANTS.map(|(series, ..)| format!("{:.0} ms", longest(results, series))),
     );
+    // By more than one run differs from the next.
     let steadier = |one: &str, other: &str| {
-        slowest(results, one) > slowest(results, other) && longest(results, one) < longest(results, other)
+        slowest(results, one) > slowest(results, other) + 0.05 && longest(results, one) < longest(results, other) * 0.9
     };
     let often = if steadier(OFTEN, ONCE) {
         "As in the paper, regular syncs make it steadier."
