@@ -52,6 +52,33 @@ pub enum ReplayMode {
     None,
 }
 
+impl ReplayMode {
+    /// Replay is handed what lies below this without being asked to. Below `floor` there is nothing
+    /// that readers could see.
+    fn hands_out(self, floor: Stamp) -> Stamp {
+        match self {
+            Self::Pipelined | Self::Synchronous => Stamp::MAX,
+            Self::None => floor,
+        }
+    }
+
+    /// What commits may count on.
+    fn acknowledges(self, persisted: Stamp, replayed: Stamp) -> Stamp {
+        match self {
+            Self::Pipelined | Self::None => persisted,
+            Self::Synchronous => persisted.min(replayed),
+        }
+    }
+
+    /// Replay needs nothing in the log buffer below this any more.
+    pub fn releases(self, replayed: Stamp) -> Stamp {
+        match self {
+            Self::Pipelined | Self::Synchronous => replayed,
+            Self::None => Stamp::MAX,
+        }
+    }
+}
+
 impl std::str::FromStr for ReplayMode {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -237,11 +264,6 @@ impl Follower {
     /// The standby `me`.
     pub fn new(me: NodeId, config: FollowerConfig, begun: Begun) -> Self {
         let Begun { received, persisted, replayed, global, floor } = begun;
-        let until = match config.replay {
-            ReplayMode::Pipelined | ReplayMode::Synchronous => Stamp::MAX,
-            // Below the floor there is nothing that readers could see.
-            ReplayMode::None => floor,
-        };
         let global = global.min(persisted);
         let first = Some(replayed.min(global)).filter(|first| *first >= floor);
         Self {
@@ -249,7 +271,7 @@ impl Follower {
             config,
             received,
             persisted,
-            queue: Queue::new(replayed, received, until),
+            queue: Queue::new(replayed, received, config.replay.hands_out(floor)),
             global,
             global_is_told: false,
             floor,
@@ -445,14 +467,8 @@ impl Follower {
     /// What commits may count on here: persistent, replayed if that is synchronous, and persistent
     /// below if this relay acknowledges for its standbys too.
     pub fn to_acknowledge(&self) -> Stamp {
-        let mut acked = self.persisted;
-        if let Some(passing) = &self.passing {
-            acked = acked.min(passing.rule.upward());
-        }
-        if self.config.replay == ReplayMode::Synchronous {
-            acked = acked.min(self.replayed());
-        }
-        acked
+        let own = self.config.replay.acknowledges(self.persisted, self.replayed());
+        self.passing.as_ref().map_or(own, |passing| own.min(passing.rule.upward()))
     }
 
     /// What to acknowledge now, if more is persistent than the primary knows, or visible and it
@@ -608,8 +624,7 @@ impl Follower {
 
     /// Where the log buffer has room up to.
     pub fn free_until(&self) -> Stamp {
-        let replayed = if self.config.replay == ReplayMode::None { Stamp::MAX } else { self.replayed() };
-        self.persisted.min(replayed).plus(self.config.capacity)
+        self.persisted.min(self.config.replay.releases(self.replayed())).plus(self.config.capacity)
     }
 }
 #[cfg(test)]

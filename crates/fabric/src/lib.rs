@@ -55,6 +55,14 @@ pub enum FabricKind {
     Verbs,
 }
 
+impl FabricKind {
+    /// Whether both ends are on one machine: they have one clock, and pass descriptors to one
+    /// another.
+    pub fn is_local(self) -> bool {
+        self == Self::Shm
+    }
+}
+
 impl fmt::Display for FabricKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

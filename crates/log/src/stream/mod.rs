@@ -170,8 +170,8 @@ impl Shared {
         to.saturating_sub(self.handed.load(Ordering::Relaxed))
     }
 
-    /// Gives room back: what the streams' flushers, those who replay, and persistent memory are done
-    /// with, and, where they can read from nowhere else, what no sink needs.
+    /// Gives room back: what the streams' flushers, those who replay, and persistent memory are
+    /// done with, and, where they can read from nowhere else, what no sink needs.
     fn release_room(&self) {
         let mut limit = self.core.pmem.free_until().0;
         if self.core.store.is_none() {
@@ -480,9 +480,7 @@ impl Log {
     /// [`LogFailure`] when the log failed, now or before.
     pub fn close(&self) -> Result<(), LogFailure> {
         self.stop();
-        if self.is_volatile() {
-            self.durable();
-        }
+        self.durable();
         if self.failure().is_none() {
             self.shared.core.close();
         }
@@ -593,7 +591,7 @@ impl Log {
     /// more: the caller is about to wait for it.
     pub fn nudge(&self, target: Stamp) {
         let workers = self.workers();
-        if workers.volatile || self.shared.core.durable.get() >= target {
+        if self.durable() >= target {
             return;
         }
         if self.shared.core.pmem.is_there() {

@@ -34,7 +34,7 @@ use freshet_cluster::{
     take_over::{Fetch, LogState},
     term::{Living, TermState},
 };
-use freshet_fabric::{FabricKind, cpu::Meter};
+use freshet_fabric::cpu::Meter;
 use freshet_log::{Log, ReceiveError, Receiver};
 use freshet_membership::Credentials;
 
@@ -121,7 +121,7 @@ pub struct Starting {
     /// Where other nodes reach it.
     pub address: String,
     /// Whom to follow; `None` to wait until it is told.
-    pub leader: Option<String>,
+    pub upstream: Option<String>,
     /// The restart has replayed the log up to here.
     pub replayed: Stamp,
     /// Known to be persistent wherever the safety level demands, at most what is persistent here:
@@ -148,13 +148,13 @@ impl Standby {
     ) -> io::Result<Self> {
         config.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         let peers = config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
-        log.note_replayed(starting.replayed);
+        log.note_replayed(config.replay.releases(starting.replayed));
         let follower = config.follower(&starting, &log);
         let shared = Arc::new(Shared {
             node: starting.node,
             credentials: starting.credentials,
             address: starting.address,
-            follow: Follow::new(starting.leader),
+            follow: Follow::new(starting.upstream),
             acks: AckStage::default(),
             target,
             relay: config.relay.clone().map(RelayStage::new),
@@ -181,7 +181,6 @@ impl Standby {
             receiver: Mutex::new(Some(receiver)),
             terms,
         });
-        shared.keep_no_room();
         let (terms, noting) = (shared.terms.clone(), Arc::downgrade(&shared));
         shared.log.on_members(move |bytes| {
             let noted = note_set(&terms, bytes);
@@ -224,7 +223,7 @@ impl Standby {
         let follow = self.shared.follow();
         let order = follow.order();
         let peer = self.peers().into_iter().map(|peer| peer.address).find(|address| *address != self.shared.address);
-        if let Some(address) = peer.filter(|_| follow.leader().is_none()) {
+        if let Some(address) = peer.filter(|_| follow.upstream().is_none()) {
             follow.look_elsewhere(order, &address);
         }
     }
@@ -333,9 +332,7 @@ impl Shared {
         let decision = state.follower.apply(event, now, |at| self.log.transaction_end(at));
         if let Some(visible) = decision.show {
             self.visible.advance(visible);
-            if self.config.fabric.kind == FabricKind::Shm {
-                state.passage.visible(visible, now);
-            }
+            state.passage.visible(visible, now);
         }
         decision
     }
@@ -542,20 +539,14 @@ impl Shared {
             Err(_) => self.state().follower.not_cut(),
         }
         self.changed.notify_all();
-        self.keep_no_room();
+        // The cut has taken it back.
+        self.log.note_replayed(self.config.replay.releases(Stamp::ZERO));
         outcome
     }
 
     /// Whether commits may count on this node.
     fn is_counted(&self) -> bool {
         self.config.member && self.config.synchronous
-    }
-
-    /// Without replay, what is persistent gives its room back. A cut of the log takes this back.
-    fn keep_no_room(&self) {
-        if self.config.replay == ReplayMode::None {
-            self.log.note_replayed(Stamp::MAX);
-        }
     }
 
     fn status(&self) -> OwnStatus {
