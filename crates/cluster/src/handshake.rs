@@ -63,7 +63,7 @@ pub enum Refusal {
         ours: ClusterId,
     },
     /// A later term is in force.
-    #[error("term {asked} is over: term {highest} is in force{}", at(.leader))]
+    #[error("term {asked} is over: term {highest} is in force{}", at(.primary))]
     Fenced {
         /// The term of the node that is refused.
         asked: Term,
@@ -72,25 +72,25 @@ pub enum Refusal {
         /// Its holder, where known.
         holder: Option<NodeId>,
         /// Where that can be reached, if known.
-        leader: Option<String>,
+        primary: Option<String>,
     },
     /// Only a primary has standbys.
-    #[error("{node} is not a primary{}", at(.leader))]
+    #[error("{node} is not a primary{}", at(.primary))]
     NotPrimary {
         /// Who refuses.
         node: NodeId,
         /// Whom it follows, if anybody.
-        leader: Option<String>,
+        primary: Option<String>,
     },
     /// To a primary of before that comes back: another node reigns.
-    #[error("{node} is the primary in term {term}{}", at(.leader))]
+    #[error("{node} is the primary in term {term}{}", at(.primary))]
     Reigned {
         /// Who reigns.
         node: NodeId,
         /// In which term.
         term: Term,
         /// Where that node can be reached, if known.
-        leader: Option<String>,
+        primary: Option<String>,
     },
     /// Two nodes reigned in the same term.
     #[error(
@@ -192,10 +192,10 @@ pub enum Refusal {
 impl Refusal {
     /// The answer to a node that speaks for term `asked`, which is refused because `highest` is in
     /// force: it is of the past, or cannot be.
-    pub fn of_term(asked: Term, highest: Term, holder: Option<NodeId>, leader: Option<String>) -> Self {
+    pub fn of_term(asked: Term, highest: Term, holder: Option<NodeId>, primary: Option<String>) -> Self {
         match asked > highest {
             true => Self::Leap { asked, highest },
-            false => Self::Fenced { asked, highest, holder, leader },
+            false => Self::Fenced { asked, highest, holder, primary },
         }
     }
 }
@@ -221,8 +221,8 @@ pub enum Wait {
     },
 }
 
-fn at(leader: &Option<String>) -> String {
-    leader.as_ref().map_or(String::new(), |address| format!("; the primary is at {address}"))
+fn at(primary: &Option<String>) -> String {
+    primary.as_ref().map_or(String::new(), |address| format!("; the primary is at {address}"))
 }
 
 /// The side that has the log.
@@ -277,7 +277,7 @@ pub fn consider(
         return Err(Refusal::Circle { node: sender.node, above: node });
     }
     if fence > sender.term {
-        return Err(Refusal::Fenced { asked: sender.term, highest: fence, holder: None, leader: None });
+        return Err(Refusal::Fenced { asked: sender.term, highest: fence, holder: None, primary: None });
     }
     if log.capacity < sender.needed_capacity {
         return Err(Refusal::BufferTooSmall { capacity: log.capacity, needed: sender.needed_capacity });
@@ -336,7 +336,7 @@ pub fn check_comes_back(
 ) -> Result<(), Refusal> {
     let Some(heard) = comes_back else { return Ok(()) };
     match living().filter(|(reign, _)| reign.outranks(node, heard)) {
-        Some((Living { term, node }, leader)) => Err(Refusal::Reigned { node, term, leader }),
+        Some((Living { term, node }, primary)) => Err(Refusal::Reigned { node, term, primary }),
         None => Ok(()),
     }
 }

@@ -11,8 +11,8 @@
 //! a relay's ([`crate::relay`]), is returned as a [`commit_rule::Event`]; the driver passes it on
 //! in the order in which it was returned.
 //!
-//! A node has one feed at most: a newer connection takes the place of an older one, of which
-//! nothing counts any more. With the appliance method (Query Fresh, section 2.3) the host
+//! A node has one feed at most: a newer connection takes the place of an older one, which does
+//! not count any more. With the appliance method (Query Fresh, section 2.3) the host
 //! acknowledges for a standby what it has read back there. It does not before the standby has said
 //! that it holds the newest record of an in-sync set: the standby has to note that before it is
 //! acknowledged.
@@ -161,7 +161,7 @@ pub struct Host {
     recorded: Stamp,
     /// Of a relay: how far the primary's log reached, when by its clock, and when that was heard.
     heard: Option<(Stamp, Moment, Moment)>,
-    /// Counts lists of peers; zero while there is none.
+    /// Counts lists of peers; zero while none exists.
     peers: u64,
     closed: bool,
 }
@@ -205,7 +205,7 @@ impl Host {
         let me = self.sender.node;
         if self.relays() {
             if asking.is_counted(state) {
-                return Err(Refusal::NotPrimary { node: me, leader: None });
+                return Err(Refusal::NotPrimary { node: me, primary: None });
             }
             if self.closed || state.fence.highest() > self.sender.term {
                 return Err(Refusal::Later { node: me, why: Wait::Lost });
@@ -426,8 +426,8 @@ impl Host {
         self.boundaries.filled()
     }
 
-    /// Below this, no node that is fed needs anything of the log; the largest stamp if there is
-    /// none.
+    /// Below this, no node that is fed needs anything of the log; the largest stamp if none
+    /// exists.
     pub fn needed(&self) -> Stamp {
         let needed = self.feeds.values().map(|feed| feed.acked().min(feed.shipped()));
         needed.min().unwrap_or(Stamp::MAX)

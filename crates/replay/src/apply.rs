@@ -20,8 +20,8 @@ use crate::{
 /// About how many bytes of keys are sorted together. Nodes of indexes that are given up stay that
 /// long.
 const AT_ONCE: usize = 4 << 20;
-/// So many records are looked at before the first of them is replayed: what that needs comes into
-/// the cache meanwhile.
+/// This many records are looked at before the first of them is replayed: what that needs comes into
+/// the cache in the meantime.
 const AHEAD: usize = 32;
 
 /// A record that ended at `tombstone`.

@@ -107,7 +107,7 @@ fn share(
     if let Some(persist) = &job.persist {
         parts.for_each(|part| persist(part[0], part[1]));
     } else {
-        // Pinned for a few parts at a time, so that nodes of the indexes can go meanwhile.
+        // Pinned for a few parts at a time, so that nodes of the indexes can go in between.
         while applier.parts(&participant.pin_without_snapshot(), &mut parts, &mut found)? {}
     }
     stint.note();

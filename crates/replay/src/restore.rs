@@ -338,7 +338,7 @@ impl<'t> Restoration<'t> {
             let participant = participants.join().expect("a place for every thread of a restart");
             let guard = participant.pin_without_snapshot();
             let content = self.catalog.get(&guard, *fid).and_then(|table| table.content(&guard));
-            // Not of a table of which the log has said meanwhile that it was dropped.
+            // Not of a table that the log has said was dropped in the meantime.
             if let Some(index) = content.and_then(|content| content.indexes(&guard).get(*index)) {
                 let loaded = index.tree().bulk_load(&guard, its, FILL);
                 loaded.expect("the index was empty, and stretches ascend");

@@ -23,7 +23,8 @@
 //! ends the process; what they covered is read by the next one, and no later sync makes it durable
 //! unless it is written again. Disks are slow and full, replay is slow. A process stands still for
 //! a while, and continues as if nothing had happened; where primaries write into their standbys'
-//! memory themselves, it continues first of all with what it was writing. With the appliance method
+//! memory themselves, it continues first of all with what it was writing; and what was written once may
+//! be written again, later. With the appliance method
 //! what has arrived outlives a crash, and counts when it was read back. A node takes over while the
 //! primary is down, or while it lives on. Whatever ends is started again as it was: it is not told
 //! which node to follow. What was synced is never lost, but by nodes on which no commit counts:

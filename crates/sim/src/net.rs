@@ -35,6 +35,10 @@ pub(crate) enum Message {
         blocks: Vec<Block>,
         global: u64,
     },
+    /// Blocks that were written into memory before, once more.
+    Again {
+        blocks: Vec<Block>,
+    },
     /// Who is in the cluster, and what it promises.
     Peers,
     Ack {
@@ -184,7 +188,7 @@ impl World {
         if !connection.open {
             let writes = self.nodes[from].up && self.nodes[from].life == connection.lives[1 - side];
             return match message {
-                Message::Batch { blocks, .. } if self.scenario.mapped && writes => {
+                Message::Batch { blocks, .. } | Message::Again { blocks } if self.scenario.mapped && writes => {
                     connection.file.map_or(Ok(()), |file| self.land_late(to, file, &blocks))
                 }
                 _ => Ok(()),
@@ -193,7 +197,15 @@ impl World {
         match message {
             Message::Join { fence, log, synchronous } => self.joins(to, from, id, fence, &log, synchronous)?,
             Message::Welcome { welcome } => self.welcomed(to, id, &welcome)?,
-            Message::Batch { term, blocks, global } if self.scenario.mapped => self.land(to, id, term, blocks, global),
+            Message::Batch { term, blocks, global } if self.scenario.mapped => {
+                if !blocks.is_empty() && self.dice.one_in(20) {
+                    let (pause, message) = (self.dice.between(10, 60_000), Message::Again { blocks: blocks.clone() });
+                    self.after(pause, What::Deliver { connection: id, to: side, message });
+                }
+                self.land(to, id, term, blocks, global);
+            }
+            // While the memory is the writer's, the same bytes are there already.
+            Message::Again { .. } => {}
             Message::Batch { term, blocks, global } => self.batch(to, id, term, blocks, global)?,
             Message::Peers => self.told_peers(to, id),
             Message::ReadBack { to: read } => self.read_back(to, id, read)?,

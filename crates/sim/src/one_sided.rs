@@ -183,12 +183,14 @@ impl World {
         }
     }
 
-    /// Blocks are written to a node that has ended the connection: into memory that is its ring, if
-    /// that has not moved.
+    /// Blocks are written to a node that has ended the connection, perhaps not for the first time:
+    /// into memory that is its ring, if that has not moved.
     pub(crate) fn land_late(&mut self, node: usize, file: u64, blocks: &[Block]) -> Result<(), Violation> {
         let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { return Ok(()) };
         let state = &mut self.nodes[node];
-        if state.memory.file == file && state.disk.log.end() > first.start {
+        let there = state.disk.log.between(first.start, last.end());
+        let same = there.iter().map(|block| block.content).eq(blocks.iter().map(|block| block.content));
+        if state.memory.file == file && state.disk.log.end() > first.start && !same {
             state.disk.log.spoil(first.start, last.end());
             self.check_log(node, first.start)?;
         }
@@ -205,7 +207,7 @@ impl World {
                 let joining = self.nodes[node].link.as_ref().is_some_and(|link| link.term.is_none());
                 match message {
                     // Memory is written by the one who writes, whether anybody else runs or not.
-                    Message::Batch { .. } if self.scenario.mapped && !joining => from,
+                    Message::Batch { .. } | Message::Again { .. } if self.scenario.mapped && !joining => from,
                     _ => node,
                 }
             }

@@ -1,10 +1,6 @@
 //! The clock, what goes wrong, who writes, and who puts things right.
 
-use std::{
-    cmp::{Ordering, Reverse},
-    collections::BinaryHeap,
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use freshet_base::{ClusterId, Safety, Stamp, Term};
 use freshet_cluster::{
@@ -99,38 +95,13 @@ pub(crate) enum Crash {
     Power,
 }
 
-struct Entry {
-    at: u64,
-    number: u64,
-    what: What,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
-}
-
 /// A cluster and everything around it.
 pub(crate) struct World {
     pub scenario: Scenario,
     pub dice: Dice,
     pub now: Moment,
-    queue: BinaryHeap<Reverse<Entry>>,
+    /// By time, and by when it was said.
+    queue: BTreeMap<(u64, u64), What>,
     entries: u64,
     pub nodes: Vec<Node>,
     pub net: Network,
@@ -170,7 +141,7 @@ impl World {
             scenario,
             dice: Dice(seed),
             now: Moment(0),
-            queue: BinaryHeap::new(),
+            queue: BTreeMap::new(),
             entries: 0,
             nodes,
             net: Network::default(),
@@ -186,7 +157,7 @@ impl World {
 
     pub fn at(&mut self, at: u64, what: What) {
         self.entries += 1;
-        self.queue.push(Reverse(Entry { at, number: self.entries, what }));
+        self.queue.insert((at, self.entries), what);
     }
 
     pub fn after(&mut self, pause: u64, what: What) {
@@ -295,13 +266,14 @@ impl World {
     /// Lets things happen until `done`, or the time comes; says whether it was `done`.
     fn until(&mut self, deadline: u64, done: impl Fn(&Self) -> bool) -> Result<bool, Violation> {
         let mut events = 0_u32;
-        while let Some(Reverse(entry)) = self.queue.pop() {
-            if entry.at > deadline {
-                self.queue.push(Reverse(entry));
+        while let Some(next) = self.queue.first_entry() {
+            let at = next.key().0;
+            if at > deadline {
                 return Ok(false);
             }
-            self.now = Moment(entry.at.max(self.now.0));
-            self.happens(entry.what)?;
+            self.now = Moment(at.max(self.now.0));
+            let what = next.remove();
+            self.happens(what)?;
             events += 1;
             if events.is_multiple_of(64) && done(self) {
                 return Ok(true);

@@ -167,7 +167,7 @@ fn an_answer_before_the_memory_was_taken_back() {
 fn memory_that_stays_where_it_is_at_a_promotion() {
     for safety in LEVELS {
         let scenario = Scenario { mapped: true, ..Scenario::new(safety, 2) };
-        println!("{safety}: {}", caught(Broken::MovedAtJoinOnly, scenario, &[Property::Logs], 1000));
+        println!("{safety}: {}", caught(Broken::MovedAtJoinOnly, scenario, &[Property::Logs], 8000));
     }
 }
 

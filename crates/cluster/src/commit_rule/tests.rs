@@ -284,3 +284,147 @@ fn who_may_not_be_left_out_blocks_and_is_named() {
     expect(&mut rule, acked(A, 10), ms(210), 10);
     assert_eq!(rule.standing(), Standing::Safe);
 }
+
+fn member(rule: &CommitRule, standby: NodeId) -> Member {
+    *rule.members().find(|(node, _)| *node == standby).unwrap().1
+}
+
+/// A member of the set may have been put out, and the next reign not have heard of it: what the
+/// last one left is committed only when something of this one is.
+#[test]
+fn the_inherited_log_commits_with_the_reigns_own() {
+    let config = RuleConfig::new(Safety::Quorum(2), 1);
+    let mut rule = CommitRule::new(config, Stamp(100), ms(0)).known_committed(Stamp(50));
+    expect(&mut rule, joined(A, 100), ms(1), 50);
+    expect(&mut rule, Event::Durable(Stamp(120)), ms(2), 50);
+    expect(&mut rule, acked(A, 120), ms(3), 120);
+}
+
+#[test]
+fn nothing_commits_before_a_set_of_the_reign_is_in_effect() {
+    let rule = rule(Safety::TwoSafe, 0).recorded(NodeId(9), Term(1), Succession::New(1), ms(0));
+    let with_floor = |floor| {
+        let mut rule = rule.clone();
+        rule.config.floor = floor;
+        rule
+    };
+    let mut alone = with_floor(0);
+    expect(&mut alone, Event::Durable(Stamp(50)), ms(200), 0);
+    write(&mut alone, 1, 60, ms(201));
+    expect(&mut alone, Event::Durable(Stamp(60)), ms(202), 60);
+    let mut below = with_floor(1);
+    write(&mut below, 1, 60, ms(201));
+    expect(&mut below, Event::Durable(Stamp(60)), ms(202), 0);
+}
+
+#[test]
+fn who_is_away_or_far_behind_is_not_waited_for() {
+    let mut rule = rule(Safety::TwoSafe, 1);
+    expect(&mut rule, joined(A, 0), ms(0), 0);
+    expect(&mut rule, Event::Left { standby: A }, ms(10), 0);
+    expect(&mut rule, Event::Tick, ms(110), 0);
+    expect(&mut rule, Event::Durable(Stamp(1000)), ms(111), 1000);
+    expect(&mut rule, joined(A, 0), ms(112), 1000);
+    expect(&mut rule, acked(A, 940), ms(113), 1000);
+    expect(&mut rule, Event::Durable(Stamp(1100)), ms(114), 1100);
+    assert_eq!(member(&rule, A).place, Place::Behind);
+    // Near, but never connected, there is nobody to wait for.
+    let mut away = self::rule(Safety::TwoSafe, 1);
+    expect(&mut away, joined(A, 0), ms(0), 0);
+    expect(&mut away, Event::Left { standby: A }, ms(10), 0);
+    expect(&mut away, Event::Tick, ms(110), 0);
+    expect(&mut away, Event::Tick, ms(111), 0);
+    assert_eq!(member(&away, A).place, Place::Behind);
+}
+
+/// A standby of the recorded set that has lost something leaves by a record, as one that stalls.
+#[test]
+fn who_is_on_record_and_lost_something_leaves_by_a_record() {
+    let mut rule = recorded(0);
+    expect(&mut rule, joined(A, 5), ms(2), 30);
+    assert_eq!(member(&rule, A).place, Place::Leaving);
+    expect(&mut rule, Event::Durable(Stamp(100)), ms(3), 30);
+    assert_eq!(rule.to_write().unwrap().members.len(), 1);
+}
+
+#[test]
+fn who_leaves_returns_only_when_it_has_caught_up_and_does_not_stall() {
+    let mut rule = recorded(0);
+    expect(&mut rule, Event::Durable(Stamp(100)), ms(2), 30);
+    expect(&mut rule, Event::Tick, ms(102), 30);
+    write(&mut rule, 4, 110, ms(103));
+    // It moves, and what was durable when it was put out is still outstanding.
+    expect(&mut rule, acked(A, 99), ms(104), 99);
+    assert_eq!((member(&rule, A).place, rule.to_write()), (Place::Leaving, None));
+    expect(&mut rule, acked(A, 100), ms(105), 100);
+    assert_eq!(rule.to_write().map(|set| (set.number, set.members.len())), Some((5, 2)), "it returns");
+}
+
+#[test]
+fn who_comes_onto_the_record_is_level_and_connected() {
+    let first = || {
+        let rule = rule(Safety::TwoSafe, 1).recorded(NodeId(9), Term(1), Succession::New(1), ms(0));
+        let mut rule = rule;
+        write(&mut rule, 1, 10, ms(0));
+        rule
+    };
+    let mut late = first();
+    expect(&mut late, Event::Tick, ms(100), 0);
+    expect(&mut late, Event::Durable(Stamp(40)), ms(101), 40);
+    expect(&mut late, joined(A, 30), ms(102), 40);
+    assert_eq!((member(&late, A).place, late.to_write()), (Place::Joining, None));
+    expect(&mut late, acked(A, 40), ms(103), 40);
+    assert_eq!(late.to_write().map(|set| set.members.len()), Some(2));
+    let mut gone = first();
+    expect(&mut gone, joined(A, 0), ms(1), 0);
+    expect(&mut gone, Event::Left { standby: A }, ms(2), 0);
+    expect(&mut gone, Event::Durable(Stamp(10)), ms(3), 0);
+    assert!(gone.set_took_effect());
+    assert_eq!((member(&gone, A).place, gone.to_write()), (Place::Joining, None));
+}
+
+#[test]
+fn a_set_is_in_effect_when_all_of_it_hold_its_record() {
+    let rule = rule(Safety::TwoSafe, 1).recorded(NodeId(9), Term(1), Succession::New(1), ms(0));
+    let mut rule = rule;
+    write(&mut rule, 1, 10, ms(0));
+    let _ = rule.apply(Event::Durable(Stamp(10)), ms(0));
+    let _ = rule.apply(joined(A, 10), ms(1));
+    write(&mut rule, 2, 20, ms(1));
+    let _ = rule.apply(Event::Durable(Stamp(20)), ms(1));
+    let _ = rule.apply(acked(A, 19), ms(1));
+    assert_eq!(rule.in_sync_set().unwrap().members.len(), 1);
+    let _ = rule.apply(acked(A, 20), ms(1));
+    assert_eq!(rule.in_sync_set().unwrap().members.len(), 2);
+}
+
+/// One set at a time is written: of two that stall, the second goes with the next.
+#[test]
+fn sets_are_written_one_after_the_other() {
+    let config = RuleConfig { standby_timeout: Duration::from_millis(100), ..RuleConfig::new(Safety::TwoSafe, 2) };
+    let newest =
+        InSyncSet { term: Term(1), number: 4, members: [A, B].into_iter().collect(), floor: 0, before: Vec::new() };
+    let rule = CommitRule::new(config, Stamp(0), ms(0));
+    let mut rule = rule.recorded(NodeId(9), Term(2), Succession::Of(newest), ms(0));
+    write(&mut rule, 5, 10, ms(1));
+    for standby in [A, B] {
+        let _ = rule.apply(joined(standby, 10), ms(2));
+    }
+    let _ = rule.apply(Event::Durable(Stamp(10)), ms(2));
+    assert_eq!(rule.in_sync_set().unwrap().number, 5);
+    while let Some(number) = rule.to_write().map(|set| set.number) {
+        write(&mut rule, number, 10 + number, ms(3));
+        let _ = rule.apply(Event::Durable(Stamp(10 + number)), ms(3));
+        for standby in [A, B] {
+            let _ = rule.apply(acked(standby, 10 + number), ms(3));
+        }
+    }
+    let _ = rule.apply(Event::Durable(Stamp(100)), ms(4));
+    let _ = rule.apply(acked(B, 100), ms(50));
+    let _ = rule.apply(Event::Durable(Stamp(200)), ms(60));
+    let _ = rule.apply(Event::Tick, ms(104));
+    let first = rule.to_write().unwrap().clone();
+    assert_eq!(first.members, [NodeId(9), B].into_iter().collect());
+    let _ = rule.apply(Event::Tick, ms(160));
+    assert_eq!(rule.to_write(), Some(&first));
+}

@@ -1,10 +1,11 @@
 //! Blocks for those who replay them, where they lie: in the ring, or in bytes that were read.
 //!
 //! What lies in the ring was verified when it was accepted, and is kept until it is replayed
-//! ([`crate::LogReader::blocks`]): it is not verified again, and not copied. The node that was allowed
-//! to write into the ring could still do so; so what lies there is loaded, and never a reference. A
-//! header is loaded once, bounds are checked before it means anything, and rows are loaded only for
-//! those who look at them. Bytes that were read, from a device perhaps, are verified here.
+//! ([`crate::LogReader::blocks`]): it is not verified again, and not copied. The node that was
+//! allowed to write into the ring could still do so; so what lies there is loaded, and never a
+//! reference. A header is loaded once, bounds are checked before it means anything, and rows are
+//! loaded only for those who look at them. Bytes that were read, from a device perhaps, are
+//! verified here.
 
 use freshet_base::Stamp;
 

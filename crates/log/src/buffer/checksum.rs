@@ -4,7 +4,8 @@
 //! copy. The processor's instruction takes three cycles, and one can begin in each: three thirds of
 //! the words are worked on side by side, and put together by a multiplication without carries
 //! (Gopal and others, "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel,
-//! 2011).
+//! 2011). What another processor has stored lies in memory, and thirds are too short for this
+//! processor to see what is going to be asked for; so it is told.
 
 use freshet_base::{
     sync::{AtomicU64, Ordering},
@@ -35,7 +36,9 @@ fn by_copies(mut crc: u32, all: &[AtomicU64]) -> u32 {
 
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod instructions {
-    use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi128_si64};
+    use std::arch::x86_64::{
+        _MM_HINT_T0, _mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi128_si64, _mm_prefetch,
+    };
 
     use super::{AtomicU64, Ordering};
 
@@ -43,6 +46,9 @@ mod instructions {
     const THIRD: usize = 256;
     /// Fewer words are not worth dividing.
     const LEAST: usize = 24;
+    /// So many bytes ahead, words are brought into the cache, about as many as are worked on: the
+    /// next blocks.
+    const AHEAD: usize = 4096;
     /// Of `n` words: `x^(64n - 33)` modulo the polynomial, the lowest bit being `x^31`. A remainder
     /// times this, reduced by the instruction (which multiplies by `x^33`), is that remainder with
     /// `n` words of zeros behind it.
@@ -72,6 +78,11 @@ mod instructions {
     pub(super) fn append(crc: u32, words: &[AtomicU64]) -> u32 {
         // Relaxed: the caller has synchronised with the writer, or does not believe what it finds.
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let ahead = words.as_ptr().cast::<i8>().wrapping_add(AHEAD);
+        for line in (0..words.len() * 8).step_by(64) {
+            // A hint: it reads no value, whether there is memory at the address or not.
+            _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(line));
+        }
         let (mut crc, mut rest) = (u64::from(!crc), words);
         while rest.len() >= LEAST {
             let third = (rest.len() / 3).min(THIRD);

@@ -205,8 +205,8 @@ impl LogBuffer {
         self.released.advance(Stamp(flushed.fold(to.0.min(replayed), u64::min)));
     }
 
-    /// Those who replay begin at `at`, or nobody does at the largest stamp. Nobody releases
-    /// meanwhile.
+    /// Those who replay begin at `at`, or nobody does at the largest stamp. Nothing is
+    /// released in the meantime.
     pub(crate) fn replay_from(&self, at: Stamp) {
         self.replayed.store(at.0, Ordering::SeqCst);
     }

@@ -112,11 +112,6 @@ impl RingMemory {
         Self(Inner::Persistent(Arc::clone(buffer)))
     }
 
-    /// Whether it is persistent memory, or stands for that.
-    pub fn is_persistent(&self) -> bool {
-        matches!(self.0, Inner::Persistent(_))
-    }
-
     /// Whether others may have mapped it.
     pub(crate) fn is_lent(&self) -> bool {
         match &self.0 {

@@ -170,8 +170,8 @@ impl Shared {
         to.saturating_sub(self.handed.load(Ordering::Relaxed))
     }
 
-    /// Gives room back: what the streams' flushers, those who replay, and persistent memory are done
-    /// with, and, where they can read from nowhere else, what no sink needs.
+    /// Gives room back: what the streams' flushers, those who replay, and persistent memory are
+    /// done with, and, where they can read from nowhere else, what no sink needs.
     fn release_room(&self) {
         let mut limit = self.core.pmem.free_until().0;
         if self.core.store.is_none() {

@@ -4,7 +4,7 @@
 //!
 //! Bytes become part of the log in one way: [`Receiver::accept`] finds whole blocks where they lie,
 //! each by its own checksum. So what is acknowledged, persisted, shipped on and replayed was
-//! verified, once, and nobody who reads it in the ring does that again.
+//! verified, once, and no reader of the ring does that again.
 //!
 //! # Access protocol
 //!
@@ -254,7 +254,7 @@ impl Receiver {
     /// Blocks until the ring has room up to `end`.
     ///
     /// # Errors
-    /// [`ReceiveError`] when the log was closed or failed meanwhile.
+    /// [`ReceiveError`] when the log was closed or failed in the meantime.
     pub fn wait_room(&self, end: Stamp) -> Result<(), ReceiveError> {
         self.received.check_open()?;
         let buffer = &self.log().core.buffer;

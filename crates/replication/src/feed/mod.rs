@@ -1,9 +1,9 @@
 //! Feed: what a primary does for its standbys, and a relay for those below it: lets them join,
 //! ships the log to them, and hears what they hold.
 //!
-//! [`Host`] decides; here are the connections and the threads, one `ship` and one `ack` per standby.
-//! Who feeds is a [`Feeder`]: it has the log, and hears what becomes of its standbys; [`Feeds`] is
-//! what all of them need.
+//! [`Host`] decides; here are the connections and the threads, one `ship` and one `ack` per
+//! standby. Who feeds is a [`Feeder`]: it has the log, and hears what becomes of its standbys;
+//! [`Feeds`] is what all of them need.
 
 mod ack;
 mod join;
@@ -122,7 +122,8 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     /// A connection ended; `why` is kept for `status`, unless the reason was known before.
     fn lost(&self, shipper: &Shipper, why: String) {
         let feeds = self.feeds();
-        // A node that has come back must not be taken for gone because its old connection ends late.
+        // A node that has come back must not be taken for gone because its old connection ends
+        // late.
         let order = feeds.comings.lock().expect("no code panics under this mutex");
         let (is_last, left) = {
             let mut state = feeds.state();

@@ -111,7 +111,8 @@ impl Shipper {
     }
 
     /// Does `what` with the line at once where sending is prompt and nothing else is being sent. It
-    /// says whether it has done what there was to do; otherwise the ship thread looks. Never blocks.
+    /// says whether it has done what there was to do; otherwise the ship thread looks. Never
+    /// blocks.
     fn at_once<F: Feeder>(&self, feeder: &F, what: impl FnOnce(&mut Ship<'_, F>) -> bool) {
         if let Some(sending) = self.sending.get().filter(|sending| sending.is_prompt)
             && let Ok(mut line) = sending.line.try_lock()

@@ -54,7 +54,8 @@ impl Content {
         Announced(self.replay.get(rid).map_or(0, |word| word.load(Ordering::Acquire)))
     }
 
-    /// The record's address is going to be announced: its word comes into the cache meanwhile.
+    /// The record's address is going to be announced: its word comes into the cache in the
+    /// meantime.
     #[inline]
     pub fn expect_replay(&self, rid: Rid) {
         if let Some(word) = self.replay.get(rid) {

@@ -169,7 +169,8 @@ pub struct LogSettings {
     #[arg(id = "log-persist-delay-per-kib", long, value_name = "NS", help_heading = PERSISTENT)]
     pub persist_delay_per_kib: String,
     /// On a standby: its replay threads make durable what was received, each its share, before they
-    /// replay it. Otherwise, and with `replay = "none"`, one thread does so by itself.
+    /// replay it. Otherwise, and with `replay = "none"`, one thread does so by itself. With `eadr`
+    /// and no delay it is durable when it is received.
     ///
     /// Use `false` where processors are many and received batches small, or to compare.
     #[arg(id = "log-persist-upon-replay", long, help_heading = PERSISTENT)]
