@@ -63,7 +63,7 @@ pub enum Refusal {
         ours: ClusterId,
     },
     /// A later term is in force.
-    #[error("term {asked} is over: term {highest} is in force{}", at(.leader))]
+    #[error("term {asked} is over: term {highest} is in force{}", at(.primary))]
     Fenced {
         /// The term of the node that is refused.
         asked: Term,
@@ -72,25 +72,25 @@ pub enum Refusal {
         /// Its holder, where known.
         holder: Option<NodeId>,
         /// Where that can be reached, if known.
-        leader: Option<String>,
+        primary: Option<String>,
     },
     /// Only a primary has standbys.
-    #[error("{node} is not a primary{}", at(.leader))]
+    #[error("{node} is not a primary{}", at(.primary))]
     NotPrimary {
         /// Who refuses.
         node: NodeId,
         /// Whom it follows, if anybody.
-        leader: Option<String>,
+        primary: Option<String>,
     },
     /// To a primary of before that comes back: another node reigns.
-    #[error("{node} is the primary in term {term}{}", at(.leader))]
+    #[error("{node} is the primary in term {term}{}", at(.primary))]
     Reigned {
         /// Who reigns.
         node: NodeId,
         /// In which term.
         term: Term,
         /// Where that node can be reached, if known.
-        leader: Option<String>,
+        primary: Option<String>,
     },
     /// Two nodes reigned in the same term.
     #[error(
@@ -192,10 +192,10 @@ pub enum Refusal {
 impl Refusal {
     /// The answer to a node that speaks for term `asked`, which is refused because `highest` is in
     /// force: it is of the past, or cannot be.
-    pub fn of_term(asked: Term, highest: Term, holder: Option<NodeId>, leader: Option<String>) -> Self {
+    pub fn of_term(asked: Term, highest: Term, holder: Option<NodeId>, primary: Option<String>) -> Self {
         match asked > highest {
             true => Self::Leap { asked, highest },
-            false => Self::Fenced { asked, highest, holder, leader },
+            false => Self::Fenced { asked, highest, holder, primary },
         }
     }
 }
@@ -221,8 +221,8 @@ pub enum Wait {
     },
 }
 
-fn at(leader: &Option<String>) -> String {
-    leader.as_ref().map_or(String::new(), |address| format!("; the primary is at {address}"))
+fn at(primary: &Option<String>) -> String {
+    primary.as_ref().map_or(String::new(), |address| format!("; the primary is at {address}"))
 }
 
 /// The side that has the log.
@@ -277,7 +277,7 @@ pub fn consider(
         return Err(Refusal::Circle { node: sender.node, above: node });
     }
     if fence > sender.term {
-        return Err(Refusal::Fenced { asked: sender.term, highest: fence, holder: None, leader: None });
+        return Err(Refusal::Fenced { asked: sender.term, highest: fence, holder: None, primary: None });
     }
     if log.capacity < sender.needed_capacity {
         return Err(Refusal::BufferTooSmall { capacity: log.capacity, needed: sender.needed_capacity });
@@ -336,7 +336,7 @@ pub fn check_comes_back(
 ) -> Result<(), Refusal> {
     let Some(heard) = comes_back else { return Ok(()) };
     match living().filter(|(reign, _)| reign.outranks(node, heard)) {
-        Some((Living { term, node }, leader)) => Err(Refusal::Reigned { node, term, leader }),
+        Some((Living { term, node }, primary)) => Err(Refusal::Reigned { node, term, primary }),
         None => Ok(()),
     }
 }
@@ -442,5 +442,29 @@ mod tests {
         assert!(refusal(None, 2, 1, &Continue { capacity: 99, ..good.clone() }).contains("at least 100"));
         assert!(refusal(None, 2, 3, &log(&[(1, 0), (3, 400)], 600)).contains("cannot be reconciled"));
         assert!(refusal(None, 2, 3, &Continue { persisted: Stamp(101), ..good }).contains("violation"));
+    }
+    #[test]
+    fn a_relay_follows_none_of_its_own_and_cuts_none_that_is_ahead() {
+        let relay = Sender { above: vec![NodeId(9)], ..sender() };
+        let ours = log(&[(1, 0), (3, 500)], 950);
+        let ask = |node| consider(&relay, None, NodeId(node), Term(3), &ours);
+        assert!(matches!(ask(9), Err(Refusal::Circle { .. })));
+        assert!(matches!(ask(2), Err(Refusal::Later { why: Wait::Behind { .. }, .. })));
+        let welcome = consider(&sender(), None, NodeId(2), Term(3), &ours).unwrap().welcome;
+        assert_eq!(check_welcome(&welcome, None, &ours.history, Stamp(950)), Ok(()), "a primary may");
+        let relayed = Welcome { above: vec![NodeId(9)], ..welcome.clone() };
+        assert!(matches!(check_welcome(&relayed, None, &ours.history, Stamp(950)), Err(Refusal::Violation(_))));
+        let other = check_welcome(&welcome, Some(ClusterId(8)), &ours.history, Stamp(950));
+        assert!(matches!(other, Err(Refusal::OtherCluster { .. })));
+    }
+
+    #[test]
+    fn only_who_comes_back_gives_way_to_a_living_reign() {
+        let asks = |comes_back: Option<u32>, node| {
+            let living = || Some((Living { term: Term(3), node: NodeId(node) }, None));
+            check_comes_back(NodeId(2), comes_back.map(Term), living)
+        };
+        assert!(matches!(asks(Some(3), 5), Err(Refusal::Reigned { .. })));
+        assert_eq!((asks(Some(4), 5), asks(Some(3), 2), asks(None, 5)), (Ok(()), Ok(()), Ok(())));
     }
 }

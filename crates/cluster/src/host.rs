@@ -205,7 +205,7 @@ impl Host {
         let me = self.sender.node;
         if self.relays() {
             if asking.is_counted(state) {
-                return Err(Refusal::NotPrimary { node: me, leader: None });
+                return Err(Refusal::NotPrimary { node: me, primary: None });
             }
             if self.closed || state.fence.highest() > self.sender.term {
                 return Err(Refusal::Later { node: me, why: Wait::Lost });

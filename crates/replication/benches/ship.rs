@@ -114,7 +114,7 @@ fn main() {
         node: NodeId(2),
         credentials: second,
         address: at_standby.address().to_string(),
-        leader: Some(at_primary.address().to_string()),
+        upstream: Some(at_primary.address().to_string()),
         replayed: Stamp(0),
         global: Stamp(0),
         floor: Stamp(0),

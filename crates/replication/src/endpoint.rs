@@ -227,7 +227,7 @@ fn serve(shared: &Shared, hello: Hello, connection: Connection) {
     match service {
         None if wants_checkpoint => answer(connection, Term(0), &Reply::NoCheckpoint),
         Some(service) => service.serve(hello, connection),
-        None => refuse(connection, Refusal::NotPrimary { node: shared.node, leader: None }),
+        None => refuse(connection, Refusal::NotPrimary { node: shared.node, primary: None }),
     }
 }
 

@@ -35,15 +35,15 @@ pub fn who_reigns(
     let purpose = Purpose::Consult { term: heard, binding: false, comes_back: Some(heard) };
     let hello = Hello { cluster: state.cluster, node, address: String::new(), purpose };
     let ask = |address: &str| match call(credentials, address, &hello, heard, patience) {
-        Err(CallError::Refused { refusal: Refusal::Reigned { node, term, leader }, .. }) => {
-            Some((Living { term, node }, leader))
+        Err(CallError::Refused { refusal: Refusal::Reigned { node, term, primary }, .. }) => {
+            Some((Living { term, node }, primary))
         }
         _ => None,
     };
     thread::scope(|scope| {
         let asked: Vec<_> = addresses.iter().map(|address| scope.spawn(|| ask(address))).collect();
         let answers = asked.into_iter().filter_map(|thread| thread.join().expect("asking does not panic"));
-        answers.max_by_key(|(reign, leader)| (reign.term, leader.is_some()))
+        answers.max_by_key(|(reign, primary)| (reign.term, primary.is_some()))
     })
 }
 

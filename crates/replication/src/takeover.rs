@@ -135,7 +135,7 @@ pub enum PromoteError {
         /// Whether a node lives under that reign now.
         lives: bool,
         /// Where its primary can be reached, if known.
-        leader: Option<String>,
+        primary: Option<String>,
     },
     /// It has no voice.
     #[error(
@@ -181,7 +181,7 @@ struct Round {
     /// The nodes that have described their logs.
     heard: Vec<Peer>,
     /// Where those can be reached that reign, as far as another node has said.
-    leaders: BTreeMap<NodeId, Option<String>>,
+    primaries: BTreeMap<NodeId, Option<String>>,
     /// Those that have not answered, and why.
     unreachable: String,
 }
@@ -203,8 +203,8 @@ impl Round {
                 PromoteError::SetUncertain { heard, needed, members, unreachable }
             }
             Stopped::Superseded { reign: Living { term, node }, lives } => {
-                let leader = self.leaders.remove(&node).flatten().or_else(|| self.address(node));
-                PromoteError::Superseded { node, term, lives, leader }
+                let primary = self.primaries.remove(&node).flatten().or_else(|| self.address(node));
+                PromoteError::Superseded { node, term, lives, primary }
             }
             Stopped::Asynchronous => PromoteError::Asynchronous(safety),
             Stopped::SameTermTwice { with, term } => {
@@ -225,9 +225,10 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
     let shared = &standby.shared;
     let fence = shared.terms.get().fence;
     if options.comes_back
-        && let Some((reign, leader)) = shared.living().filter(|(reign, _)| reign.outranks(shared.node, fence.highest()))
+        && let Some((reign, primary)) =
+            shared.living().filter(|(reign, _)| reign.outranks(shared.node, fence.highest()))
     {
-        return Err(PromoteError::Superseded { node: reign.node, term: reign.term, lives: true, leader });
+        return Err(PromoteError::Superseded { node: reign.node, term: reign.term, lives: true, primary });
     }
     let rest = shared.follow().rest();
     // What is fetched, and then the new reign, would not be what they were promised.
@@ -302,9 +303,9 @@ fn consult(
                 round.heard.push(Peer { node: Some(node), address: peer.address.clone() });
                 continue;
             }
-            Err(CallError::Refused { refusal: Refusal::Reigned { node, term, leader }, .. }) => {
+            Err(CallError::Refused { refusal: Refusal::Reigned { node, term, primary }, .. }) => {
                 take_over.heard(node, Answer::Reigned(Living { term, node }));
-                round.leaders.entry(node).or_insert(leader);
+                round.primaries.entry(node).or_insert(primary);
                 continue;
             }
             Err(CallError::Refused { refusal: Refusal::Fenced { highest, .. }, .. }) => {

@@ -206,7 +206,7 @@ fn a_relay_feeds_no_node_that_has_to_follow_the_primary() {
     let set = InSyncSet { term: Term(3), number: 1, members: [C, B].into(), floor: 0, before: Vec::new() };
     let on_record = TermState { set: Some(set), ..state.clone() };
     let relay = host_of(&[C]);
-    let not_primary = Err(Refusal::NotPrimary { node: A, leader: None });
+    let not_primary = Err(Refusal::NotPrimary { node: A, primary: None });
     assert!(relay.agree(&asking, &state).is_ok());
     assert_eq!(relay.agree(&counted, &state), not_primary);
     assert_eq!(relay.agree(&asking, &on_record), not_primary);

@@ -49,7 +49,7 @@ impl Observer {
             node: ground.id,
             credentials: ground.credentials.clone(),
             address: String::new(),
-            leader: Some(primary.to_owned()),
+            upstream: Some(primary.to_owned()),
             replayed: from,
             global: Stamp::ZERO,
             floor: Stamp::ZERO,

@@ -189,8 +189,8 @@ impl Node {
         let parts =
             Parts { config, ground, catalog, participants, source, scheme, endpoint, address, end, torn, checkpoint };
         let (mut node, returning) = match course {
-            Course::Follow(leader) => {
-                let node = parts.follow(leader, deleted)?;
+            Course::Follow(upstream) => {
+                let node = parts.follow(upstream, deleted)?;
                 node.look_around();
                 (node, None)
             }
@@ -338,8 +338,8 @@ impl Parts {
         }
     }
 
-    /// Follows `leader`, or waits for a node that makes itself known.
-    fn follow(self, leader: Option<String>, deleted: Vec<Deleted>) -> Result<Node, StartError> {
+    /// Follows `upstream`, or waits for a node that makes itself known.
+    fn follow(self, upstream: Option<String>, deleted: Vec<Deleted>) -> Result<Node, StartError> {
         // Reigns that neither log nor checkpoint reached are none of its history.
         let (terms, cluster) = (&self.ground.terms, self.ground.cluster);
         let state = terms.get();
@@ -347,7 +347,7 @@ impl Parts {
             let adopted = terms.adopt(cluster, state.history.cut(self.end.max(self.floor())));
             adopted.map_err(|cause| StartError::System(cause.to_string()))?;
         }
-        let OnStandby { standby, log, replay, janitor, messages } = self.scheme.on_standby(&self, leader, deleted)?;
+        let OnStandby { standby, log, replay, janitor, messages } = self.scheme.on_standby(&self, upstream, deleted)?;
         let core = self.core(Arc::clone(standby.visible()), messages);
         self.scheme.composed(&core, &self.source);
         let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(StartError::System)?;
@@ -442,10 +442,10 @@ impl Returning {
         self.options.known = self.known.iter().cloned().chain(self.threshold.knocked()).collect();
         let outcome = node.take_over(&self.options).map(drop);
         if let Err(PromoteError::TakeOver(cause)) = &outcome
-            && let TakeOverError::Superseded { leader, .. } = &**cause
+            && let TakeOverError::Superseded { primary, .. } = &**cause
         {
-            match leader.as_ref().or(self.join.as_ref()) {
-                Some(leader) => node.follow(leader),
+            match primary.as_ref().or(self.join.as_ref()) {
+                Some(primary) => node.follow(primary),
                 None => node.look_around(),
             }
         }

@@ -79,7 +79,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
     fn on_standby(
         &self,
         parts: &Parts,
-        leader: Option<String>,
+        upstream: Option<String>,
         deleted: Vec<Deleted>,
     ) -> Result<OnStandby, StartError> {
         let Parts { config, ground, catalog, participants, source, end, .. } = parts;
@@ -103,7 +103,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             node: ground.id,
             credentials: ground.credentials.clone(),
             address: parts.address.clone(),
-            leader,
+            upstream,
             replayed: end,
             // Not known before the primary has said it: then readers see what is here.
             global: Stamp::ZERO,

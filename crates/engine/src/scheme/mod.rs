@@ -56,13 +56,17 @@ pub(crate) trait Scheme: Send + Sync {
     /// What the configuration or the system does not allow.
     fn on_primary(&self, this: &ThisNode<'_>, log: &Arc<Log>, term: Term, start: Stamp) -> Result<OnPrimary, String>;
 
-    /// This node follows `leader`, or waits for a node that makes itself known. `deleted` is what a
+    /// This node follows `upstream`, or waits for a node that makes itself known. `deleted` is what a
     /// restart has found deleted.
     ///
     /// # Errors
     /// See [`StartError`].
-    fn on_standby(&self, parts: &Parts, leader: Option<String>, deleted: Vec<Deleted>)
-    -> Result<OnStandby, StartError>;
+    fn on_standby(
+        &self,
+        parts: &Parts,
+        upstream: Option<String>,
+        deleted: Vec<Deleted>,
+    ) -> Result<OnStandby, StartError>;
 
     /// The standby is composed. Its readers make versions of what lies below the read view, unless
     /// `source` is told otherwise.

@@ -26,7 +26,7 @@ impl Service for PrimaryService {
     fn serve(&self, hello: Hello, connection: Connection) {
         let shared = &self.0;
         if shared.stopping() {
-            return refuse(connection, Refusal::NotPrimary { node: shared.who.node, leader: None });
+            return refuse(connection, Refusal::NotPrimary { node: shared.who.node, primary: None });
         }
         if let Err(refusal) = check_hello(shared.who.node, Some(shared.who.cluster), &hello) {
             tell_refused(&hello, &refusal);
@@ -94,8 +94,8 @@ fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
             Ok(())
         }
         Ok(Verdict::Refused { highest, holder }) => {
-            let leader = (highest == shared.who.term).then(|| shared.who.address.clone());
-            Err(Refusal::of_term(term, highest, holder, leader))
+            let primary = (highest == shared.who.term).then(|| shared.who.address.clone());
+            Err(Refusal::of_term(term, highest, holder, primary))
         }
         Err(error) => Err(Refusal::Failed(error.to_string())),
     }
@@ -123,7 +123,7 @@ fn consult(
 /// Whether the standby may join, and from where.
 fn agree(shared: &Shared, hello: &Hello, join: &Join) -> Result<Agreed, Refusal> {
     if let Some(commit_rule::Refusal::Fenced { by }) = shared.commit.refusal() {
-        return Err(Refusal::Fenced { asked: shared.who.term, highest: by, holder: None, leader: None });
+        return Err(Refusal::Fenced { asked: shared.who.term, highest: by, holder: None, primary: None });
     }
     let agreed = shared.feeds.state().host.agree(&join.asking(hello), &shared.terms.get());
     if let Err(Refusal::Fenced { highest, .. }) = &agreed {

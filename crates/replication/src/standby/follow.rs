@@ -19,10 +19,10 @@ use crate::{status::LinkStatus, wire::Refusal};
 
 /// Why a standby does not follow anybody yet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this standby could not join {leader}: {why}")]
+#[error("this standby could not join {upstream}: {why}")]
 pub struct JoinError {
     /// Whom it tried to reach.
-    pub leader: String,
+    pub upstream: String,
     /// What went wrong last.
     pub why: String,
 }
@@ -34,10 +34,10 @@ pub(crate) struct Follow {
 }
 
 struct State {
-    leader: Option<String>,
+    upstream: Option<String>,
     /// Counts changes of the above, so that an attempt on the old one is given up.
     order: u64,
-    /// Counts those of the changes after which the log may not just go on: not when the leader is
+    /// Counts those of the changes after which the log may not just go on: not when the upstream is
     /// only named again.
     breaks: u64,
     /// How many want the receiving thread to rest.
@@ -51,11 +51,11 @@ struct State {
     /// A primary that was offered memory under an earlier order has been succeeded.
     succeeded: u64,
     following: Option<NodeId>,
-    /// Whether this node has come upon `leader` by itself.
+    /// Whether this node has come upon `upstream` by itself.
     sought: bool,
-    /// Whether there was an answer, or none in time, since `leader` was named.
+    /// Whether there was an answer, or none in time, since `upstream` was named.
     tried: bool,
-    /// Whether `leader` is a relay, as far as is known.
+    /// Whether `upstream` is a relay, as far as is known.
     relay: bool,
     /// The primary, if the log flowed through a relay last.
     primary: Option<NodeId>,
@@ -65,9 +65,9 @@ struct State {
 }
 
 impl Follow {
-    pub fn new(leader: Option<String>) -> Self {
+    pub fn new(upstream: Option<String>) -> Self {
         let state = State {
-            leader,
+            upstream,
             order: 0,
             breaks: 0,
             rests: 0,
@@ -92,23 +92,23 @@ impl Follow {
         self.state.lock().expect("no code panics under this mutex")
     }
 
-    /// Gives up the present connection, and follows `leader` from now on.
-    pub fn lead(&self, leader: Option<String>) {
+    /// Gives up the present connection, and follows `upstream` from now on.
+    pub fn lead(&self, upstream: Option<String>) {
         let mut state = self.lock();
-        let breaks = state.breaks + u64::from(state.leader != leader);
-        state.leader = leader;
+        let breaks = state.breaks + u64::from(state.upstream != upstream);
+        state.upstream = upstream;
         (state.tried, state.relay, state.primary, state.sought) = (false, false, None, false);
         state.interrupt();
         state.breaks = breaks;
         self.changed.notify_all();
     }
 
-    /// Tries `leader` next, after the customary pause, unless another leader was named since
+    /// Tries `upstream` next, after the customary pause, unless another upstream was named since
     /// `order`. This node was not told to follow that one, which may know which node reigns.
-    pub fn look_elsewhere(&self, order: u64, leader: &str) {
+    pub fn look_elsewhere(&self, order: u64, upstream: &str) {
         let mut state = self.lock();
         if state.order == order {
-            state.leader = Some(leader.to_owned());
+            state.upstream = Some(upstream.to_owned());
             (state.tried, state.sought) = (false, true);
             self.changed.notify_all();
         }
@@ -119,8 +119,8 @@ impl Follow {
         self.lock().sought
     }
 
-    pub fn leader(&self) -> Option<String> {
-        self.lock().leader.clone()
+    pub fn upstream(&self) -> Option<String> {
+        self.lock().upstream.clone()
     }
 
     /// The node whose log flows at present.
@@ -136,7 +136,7 @@ impl Follow {
     /// Whether it is not known yet what the one is whom it was told to follow.
     pub fn is_untried(&self) -> bool {
         let state = self.lock();
-        state.leader.is_some() && !state.tried
+        state.upstream.is_some() && !state.tried
     }
 
     /// A relay has answered, though it does not feed this node at present.
@@ -150,7 +150,7 @@ impl Follow {
     /// Where the primary is: the node, if its log comes through a relay, else the address.
     pub fn primary(&self) -> (Option<NodeId>, Option<String>) {
         let state = self.lock();
-        (state.primary, state.leader.clone().filter(|_| !state.relay))
+        (state.primary, state.upstream.clone().filter(|_| !state.relay))
     }
 
     /// A later term is in force, since just now if it has `risen`. Gives up the present connection
@@ -248,7 +248,7 @@ impl Follow {
     /// The log flows, through those `above` if `node` is a relay.
     pub fn joined(&self, node: NodeId, above: &[NodeId], term: Term) {
         let mut state = self.lock();
-        let address = state.leader.as_deref().unwrap_or_default();
+        let address = state.upstream.as_deref().unwrap_or_default();
         tracing::info!(role = "standby", primary = %node, address, term = term.0, "the log flows from another node");
         state.following = Some(node);
         state.tried = true;
@@ -278,7 +278,7 @@ impl Follow {
             if state.failed.is_some() || state.stopped || left.is_zero() {
                 let why = state.failed.clone().or_else(|| state.last_failure.clone());
                 return Err(JoinError {
-                    leader: state.leader.clone().unwrap_or_else(|| "anybody".into()),
+                    upstream: state.upstream.clone().unwrap_or_else(|| "anybody".into()),
                     why: why.unwrap_or_else(|| "there was no answer in time".into()),
                 });
             }
@@ -288,7 +288,7 @@ impl Follow {
 
     pub fn status(&self) -> LinkStatus {
         let state = self.lock();
-        match (&state.failed, &state.leader, state.following) {
+        match (&state.failed, &state.upstream, state.following) {
             (Some(why), _, _) => LinkStatus::Failed { why: why.clone() },
             (None, Some(address), Some(node)) => LinkStatus::Following { node, address: address.clone() },
             (None, Some(address), None) => {
@@ -306,8 +306,8 @@ impl Follow {
                 return None;
             }
             state.resting = state.rests > 0 || state.failed.is_some();
-            match &state.leader {
-                Some(leader) if !state.resting => return Some((leader.clone(), state.order)),
+            match &state.upstream {
+                Some(upstream) if !state.resting => return Some((upstream.clone(), state.order)),
                 _ => {}
             }
             self.changed.notify_all();
@@ -321,7 +321,7 @@ impl Follow {
         state.closer = None;
         let cause = why.to_string();
         let followed = state.following.take();
-        let address = state.leader.as_deref().unwrap_or_default();
+        let address = state.upstream.as_deref().unwrap_or_default();
         if let Some(node) = followed.filter(|_| !state.stopped) {
             tracing::warn!(primary = %node, address, cause, "the log does not flow any more; this standby tries again");
         } else if state.last_failure.as_ref() != Some(&cause) && !state.stopped {
@@ -369,7 +369,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let mut pause = first;
     let mut dice = shared.node.0 | 1;
     let mut turn = 0;
-    let first_leader = shared.follow.leader();
+    let first_upstream = shared.follow.upstream();
     // Looked at whenever there may have been one.
     let mut breaks = 0;
     let mut end_feeds = || {
@@ -378,9 +378,9 @@ pub(super) fn run(shared: &Arc<Shared>) {
             shared.end_relay();
         }
     };
-    while let Some((leader, order)) = shared.follow.next() {
+    while let Some((upstream, order)) = shared.follow.next() {
         end_feeds();
-        let outcome = receive::join(shared, &leader, order);
+        let outcome = receive::join(shared, &upstream, order);
         match &outcome {
             SessionError::Local(why) => shared.follow.fail(why.clone()),
             SessionError::Counted { primary: Some(primary) } if shared.follow.order() == order => {
@@ -388,9 +388,9 @@ pub(super) fn run(shared: &Arc<Shared>) {
             }
             // Somebody else is the primary, and this node knows where.
             SessionError::Call(crate::endpoint::CallError::Refused {
-                refusal: Refusal::NotPrimary { leader: Some(next), .. } | Refusal::Fenced { leader: Some(next), .. },
+                refusal: Refusal::NotPrimary { primary: Some(next), .. } | Refusal::Fenced { primary: Some(next), .. },
                 ..
-            }) if *next != leader && *next != shared.address && shared.follow.order() == order => {
+            }) if *next != upstream && *next != shared.address && shared.follow.order() == order => {
                 shared.follow.lead(Some(next.clone()));
             }
             // Trying again would change nothing.
@@ -418,8 +418,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
                 if shared.is_counted() && !shared.follow.is_relayed() && shared.follow.order() == order =>
             {
                 let mut others: Vec<_> = shared.state().peers.iter().map(|peer| peer.address.clone()).collect();
-                others.extend(first_leader.clone());
-                others.retain(|other| *other != leader && *other != shared.address);
+                others.extend(first_upstream.clone());
+                others.retain(|other| *other != upstream && *other != shared.address);
                 others.dedup();
                 if !others.is_empty() {
                     turn += 1;

@@ -121,7 +121,7 @@ pub struct Starting {
     /// Where other nodes reach it.
     pub address: String,
     /// Whom to follow; `None` to wait until it is told.
-    pub leader: Option<String>,
+    pub upstream: Option<String>,
     /// The restart has replayed the log up to here.
     pub replayed: Stamp,
     /// Known to be persistent wherever the safety level demands, at most what is persistent here:
@@ -154,7 +154,7 @@ impl Standby {
             node: starting.node,
             credentials: starting.credentials,
             address: starting.address,
-            follow: Follow::new(starting.leader),
+            follow: Follow::new(starting.upstream),
             acks: AckStage::default(),
             target,
             relay: config.relay.clone().map(RelayStage::new),
@@ -223,7 +223,7 @@ impl Standby {
         let follow = self.shared.follow();
         let order = follow.order();
         let peer = self.peers().into_iter().map(|peer| peer.address).find(|address| *address != self.shared.address);
-        if let Some(address) = peer.filter(|_| follow.leader().is_none()) {
+        if let Some(address) = peer.filter(|_| follow.upstream().is_none()) {
             follow.look_elsewhere(order, &address);
         }
     }

@@ -96,21 +96,21 @@ impl From<log::ReceiveError> for SessionError {
     }
 }
 
-/// Follows the primary at `leader` until something ends it.
-pub(super) fn join(shared: &Arc<Shared>, leader: &str, order: u64) -> SessionError {
-    match live(shared, leader, order) {
+/// Follows the primary at `upstream` until something ends it.
+pub(super) fn join(shared: &Arc<Shared>, upstream: &str, order: u64) -> SessionError {
+    match live(shared, upstream, order) {
         Ok(never) => match never {},
         Err(error) => error,
     }
 }
 
 /// Offers this node's memory to a primary, and takes it back, whatever has ended it.
-fn live(shared: &Arc<Shared>, leader: &str, order: u64) -> Result<Infallible, SessionError> {
-    let connection = connect(shared, leader, order)?;
+fn live(shared: &Arc<Shared>, upstream: &str, order: u64) -> Result<Infallible, SessionError> {
+    let connection = connect(shared, upstream, order)?;
     if !shared.follow.offer(order) {
         return Err(SessionError::Interrupted);
     }
-    let outcome = offered(shared, leader, connection);
+    let outcome = offered(shared, upstream, connection);
     // The connection has been revoked, but the other side may have mapped the memory, and may
     // continue to write there.
     revoke(shared)?;
@@ -132,13 +132,13 @@ fn revoke(shared: &Shared) -> Result<(), SessionError> {
 }
 
 /// What is written into this node's memory by its primary.
-fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result<Infallible, SessionError> {
+fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
     let fabric = &shared.config.fabric;
     let terms = shared.terms.get();
     let ring = Arc::new(shared.log.shared_memory());
     let side = Side::new(fabric.kind, fabric.config.clone(), Some(ring))?;
     let passage = if fabric.kind.is_local() {
-        passage(&shared.hello(Purpose::Identify), leader, shared.config.patience)?
+        passage(&shared.hello(Purpose::Identify), upstream, shared.config.patience)?
     } else {
         None
     };
@@ -152,7 +152,7 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
         passage: passage.as_ref().map(|(number, _)| *number),
         bare: fabric.config.bare,
     });
-    let (answer, mut connection) = introduce(shared, leader, connection, purpose, terms.fence.highest())?;
+    let (answer, mut connection) = introduce(shared, upstream, connection, purpose, terms.fence.highest())?;
     let wire::Welcome { log: welcome, offer, bare } = answer;
     let Some(offer) = offer else {
         return Err(SessionError::Refused(Refusal::Violation("the primary has offered no mailbox".into())));
@@ -286,8 +286,8 @@ fn raise(shared: &Shared, term: Term, node: NodeId) -> Result<(), SessionError> 
     match shared.terms.hear(term, node) {
         Ok(Verdict::Raised | Verdict::Current) => Ok(()),
         Ok(Verdict::Refused { highest, holder }) => {
-            let leader = shared.follow.leader();
-            Err(SessionError::Refused(Refusal::of_term(term, highest, holder, leader)))
+            let primary = shared.follow.upstream();
+            Err(SessionError::Refused(Refusal::of_term(term, highest, holder, primary)))
         }
         Err(error) => Err(SessionError::Local(error.to_string())),
     }
@@ -319,7 +319,7 @@ fn fenced(shared: &Shared, term: Term) -> SessionError {
         asked: term,
         highest: state.highest(),
         holder: state.holder(),
-        leader: shared.follow.leader(),
+        primary: shared.follow.upstream(),
     })
 }
 

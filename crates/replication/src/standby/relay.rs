@@ -304,7 +304,7 @@ pub(super) fn serve(shared: &Arc<Shared>, hello: &Hello, joins: Join, connection
 }
 
 fn agree(shared: &Arc<Shared>, hello: &Hello, joins: &Join) -> Result<(Arc<Session>, Agreed), Refusal> {
-    let elsewhere = || Refusal::NotPrimary { node: shared.node, leader: shared.primary_address() };
+    let elsewhere = || Refusal::NotPrimary { node: shared.node, primary: shared.primary_address() };
     let lost = || Refusal::Later { node: shared.node, why: Wait::Lost };
     let Some(stage) = &shared.relay else { return Err(elsewhere()) };
     let (asking, state) = (joins.asking(hello), shared.terms.get());

@@ -35,7 +35,7 @@ impl Service for StandbyService {
             }
             Purpose::Identify => match state.cluster {
                 Some(cluster) => answer(connection, Term(0), &Reply::Cluster(cluster)),
-                None => refuse(connection, Refusal::NotPrimary { node: shared.node, leader: None }),
+                None => refuse(connection, Refusal::NotPrimary { node: shared.node, primary: None }),
             },
             // The endpoint answers before it gets here.
             Purpose::Enrol(_) | Purpose::Passage { .. } => {
@@ -51,7 +51,7 @@ impl Service for StandbyService {
                     Ok(()) => {
                         shared.heard_of(term, hello.node, &address);
                         let known = shared.follow.following() == Some(hello.node)
-                            && shared.follow.leader().as_ref() == Some(&address);
+                            && shared.follow.upstream().as_ref() == Some(&address);
                         // Who follows a relay goes on with it.
                         if !known && !shared.follow.is_relayed() {
                             shared.follow.lead(Some(address));
@@ -64,7 +64,7 @@ impl Service for StandbyService {
             }
             Purpose::Fetch { term, log } => {
                 let Some(cluster) = state.cluster else {
-                    return refuse(connection, Refusal::NotPrimary { node: shared.node, leader: None });
+                    return refuse(connection, Refusal::NotPrimary { node: shared.node, primary: None });
                 };
                 if let Err(refusal) = hear(shared, &hello, term) {
                     return refuse(connection, refusal);
@@ -105,7 +105,7 @@ fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
             }
             Ok(Verdict::Current) => shared.follow.revoke(false, deadline),
             Ok(Verdict::Refused { highest, holder }) => {
-                return Err(Refusal::of_term(term, highest, holder, shared.follow.leader()));
+                return Err(Refusal::of_term(term, highest, holder, shared.follow.upstream()));
             }
             Err(error) => return Err(Refusal::Failed(error.to_string())),
         }

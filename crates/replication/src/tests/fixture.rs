@@ -435,29 +435,29 @@ pub fn over(kind: FabricKind) -> StandbyConfig {
 }
 
 impl StandbyNode {
-    pub fn empty(node: u64, leader: &str) -> Self {
-        Self::with(node, Some(leader.to_owned()), StandbyConfig::default(), TestLog::received(CAPACITY))
+    pub fn empty(node: u64, upstream: &str) -> Self {
+        Self::with(node, Some(upstream.to_owned()), StandbyConfig::default(), TestLog::received(CAPACITY))
     }
 
-    pub fn with(node: u64, leader: Option<String>, config: StandbyConfig, log: Arc<TestLog>) -> Self {
+    pub fn with(node: u64, upstream: Option<String>, config: StandbyConfig, log: Arc<TestLog>) -> Self {
         let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
-        Self::resume(NodeId(node), leader, config, log, terms)
+        Self::resume(NodeId(node), upstream, config, log, terms)
     }
 
     pub fn resume(
         node: NodeId,
-        leader: Option<String>,
+        upstream: Option<String>,
         config: StandbyConfig,
         log: Arc<TestLog>,
         terms: Terms,
     ) -> Self {
-        Self::at(open(node.0), node, leader, config, log, terms)
+        Self::at(open(node.0), node, upstream, config, log, terms)
     }
 
     pub fn at(
         endpoint: Endpoint,
         node: NodeId,
-        leader: Option<String>,
+        upstream: Option<String>,
         config: StandbyConfig,
         log: Arc<TestLog>,
         terms: Terms,
@@ -471,7 +471,7 @@ impl StandbyNode {
             node,
             credentials: credentials(node),
             address: endpoint.address().to_string(),
-            leader,
+            upstream,
             replayed,
             global: Stamp::ZERO,
             floor: Stamp::ZERO,

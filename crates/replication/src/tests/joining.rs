@@ -301,8 +301,8 @@ fn more_synchronous_standbys_than_configured_are_refused() {
         let first = StandbyNode::empty(2, &primary.address());
         first.joined();
         let asynchronous = StandbyConfig { synchronous: false, ..StandbyConfig::default() };
-        let leader = Some(primary.address());
-        let observer = StandbyNode::with(3, leader.clone(), asynchronous, TestLog::received(CAPACITY));
+        let upstream = Some(primary.address());
+        let observer = StandbyNode::with(3, upstream.clone(), asynchronous, TestLog::received(CAPACITY));
         observer.joined();
         let another = StandbyNode::empty(4, &primary.address());
         let refused = |node: &StandbyNode| format!("{:?}", node.standby.status()).contains("raise `standbys`");
@@ -321,7 +321,7 @@ fn more_synchronous_standbys_than_configured_are_refused() {
         let endpoint = Endpoint::open(NodeId(6), credentials(NodeId(6)), &address).unwrap();
         let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
         let log = TestLog::received(CAPACITY);
-        let successor = StandbyNode::at(endpoint, NodeId(6), leader, StandbyConfig::default(), log, terms);
+        let successor = StandbyNode::at(endpoint, NodeId(6), upstream, StandbyConfig::default(), log, terms);
         primary.commits(end);
         successor.shows(end);
         assert!(primary.primary.status().standbys.iter().all(|it| [NodeId(3), NodeId(6)].contains(&it.node)));

@@ -34,21 +34,21 @@ fn relaying(kind: FabricKind, ack: RelayAck, timeout: Duration) -> StandbyConfig
     StandbyConfig { relay: Some(relay), ..over(kind) }
 }
 
-fn relay(leader: &str, kind: FabricKind, ack: RelayAck) -> StandbyNode {
-    relay_within(leader, kind, ack, PATIENCE * 2)
+fn relay(upstream: &str, kind: FabricKind, ack: RelayAck) -> StandbyNode {
+    relay_within(upstream, kind, ack, PATIENCE * 2)
 }
 
-fn relay_within(leader: &str, kind: FabricKind, ack: RelayAck, timeout: Duration) -> StandbyNode {
+fn relay_within(upstream: &str, kind: FabricKind, ack: RelayAck, timeout: Duration) -> StandbyNode {
     let log = TestLog::received(CAPACITY);
-    StandbyNode::with(2, Some(leader.to_owned()), relaying(kind, ack, timeout), log)
+    StandbyNode::with(2, Some(upstream.to_owned()), relaying(kind, ack, timeout), log)
 }
 
 fn below(kind: FabricKind) -> StandbyConfig {
     StandbyConfig { synchronous: false, ..over(kind) }
 }
 
-fn leaf(leader: &str, kind: FabricKind) -> StandbyNode {
-    StandbyNode::with(4, Some(leader.to_owned()), below(kind), TestLog::received(CAPACITY))
+fn leaf(upstream: &str, kind: FabricKind) -> StandbyNode {
+    StandbyNode::with(4, Some(upstream.to_owned()), below(kind), TestLog::received(CAPACITY))
 }
 
 fn passes_on(relay: &StandbyNode) -> RelayStatus {
@@ -221,6 +221,8 @@ fn commits_wait_for_the_leaf_when_the_relay_acknowledges_for_it() {
         until("both have it", || relay.log.persisted() == next && leaf.log.end() == next);
         assert_eq!(primary.primary.commit().outcome(next), None);
         assert_eq!(primary.primary.status().standbys[0].acked, end);
+        // What the leaf does not hold may have to be read back.
+        assert_eq!((primary.log.log.needed_by_sinks(), relay.log.log.needed_by_sinks()), (end, end));
         assert_eq!(relay.standby.visible().get(), end);
         leaf.log.stall(false);
         primary.commits(next);
@@ -322,8 +324,8 @@ fn a_relay_says_whom_it_does_not_feed() {
     };
     let empty = || empty_log(CAPACITY);
     // One whom commits may count on belongs to the primary.
-    let leader = Some(primary.address());
-    assert_eq!(asks(4, true, empty()), Refusal::NotPrimary { node: NodeId(2), leader: leader.clone() });
+    let upstream = Some(primary.address());
+    assert_eq!(asks(4, true, empty()), Refusal::NotPrimary { node: NodeId(2), primary: upstream.clone() });
     assert_eq!(asks(1, false, empty()), Refusal::Circle { node: NodeId(2), above: NodeId(1) });
     assert!(matches!(asks(4, false, empty_log(100)), Refusal::BufferTooSmall { needed: 2048, .. }));
     let (history, received) = (TermHistory::first(Term(1), NodeId(1)), end.plus(64));

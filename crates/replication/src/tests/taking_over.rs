@@ -259,17 +259,17 @@ fn impostor() -> (StandbyNode, Sender, Receiver) {
 
 fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     let listener = freshet_fabric::tcp::Listener::bind("127.0.0.1:0").unwrap();
-    let leader = listener.address().unwrap();
-    let local = LocalListener::bind("node", leader).unwrap();
+    let upstream = listener.address().unwrap();
+    let local = LocalListener::bind("node", upstream).unwrap();
     let kind = config.fabric.kind;
-    let standby = StandbyNode::with(2, Some(leader.to_string()), config, TestLog::received(CAPACITY));
+    let standby = StandbyNode::with(2, Some(upstream.to_string()), config, TestLog::received(CAPACITY));
     let deadline = std::time::Instant::now() + PATIENCE;
     let server = credentials(NodeId(1)).server();
     let connection = listener.accept().unwrap().unwrap();
     let mut connection = connection.secured(|stream| stream.secure_server(server, deadline)).unwrap();
     if kind == FabricKind::Shm {
         let socket = local.accept().unwrap();
-        let mut passage = Connection::new(socket.try_clone().unwrap().into(), leader);
+        let mut passage = Connection::new(socket.try_clone().unwrap().into(), upstream);
         passage.receiver().receive().unwrap();
         passage.sender().send(Kind::Reply as u8, Term(0), &wire::encode_first(&Reply::Heard)).unwrap();
         connection = connection.beside(socket);
