@@ -375,4 +375,15 @@ mod tests {
             Err(FlowError::AckedTooMuch { acked: Stamp(11), shipped: Stamp(10) })
         );
     }
+
+    #[test]
+    fn neither_an_acknowledgement_nor_room_moves_back() {
+        let mut ends = Boundaries::new(Stamp(0), 100);
+        ends.push(Stamp(0), Stamp(90), &[Stamp(40)]);
+        let mut flow = Flow::new(config(), Stamp(0), Stamp(64), MS(0));
+        flow.sent(Stamp(40), Stamp(0), MS(0));
+        assert_eq!((flow.acked(Stamp(40), Stamp(104)), flow.acked(Stamp(30), Stamp(50))), (Ok(()), Ok(())));
+        assert_eq!(flow.acked_to(), Stamp(40));
+        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(40), to: Stamp(90) });
+    }
 }

@@ -443,4 +443,28 @@ mod tests {
         assert!(refusal(None, 2, 3, &log(&[(1, 0), (3, 400)], 600)).contains("cannot be reconciled"));
         assert!(refusal(None, 2, 3, &Continue { persisted: Stamp(101), ..good }).contains("violation"));
     }
+    #[test]
+    fn a_relay_follows_none_of_its_own_and_cuts_none_that_is_ahead() {
+        let relay = Sender { above: vec![NodeId(9)], ..sender() };
+        let ours = log(&[(1, 0), (3, 500)], 950);
+        let ask = |node| consider(&relay, None, NodeId(node), Term(3), &ours);
+        assert!(matches!(ask(9), Err(Refusal::Circle { .. })));
+        assert!(matches!(ask(2), Err(Refusal::Later { why: Wait::Behind { .. }, .. })));
+        let welcome = consider(&sender(), None, NodeId(2), Term(3), &ours).unwrap().welcome;
+        assert_eq!(check_welcome(&welcome, None, &ours.history, Stamp(950)), Ok(()), "a primary may");
+        let relayed = Welcome { above: vec![NodeId(9)], ..welcome.clone() };
+        assert!(matches!(check_welcome(&relayed, None, &ours.history, Stamp(950)), Err(Refusal::Violation(_))));
+        let other = check_welcome(&welcome, Some(ClusterId(8)), &ours.history, Stamp(950));
+        assert!(matches!(other, Err(Refusal::OtherCluster { .. })));
+    }
+
+    #[test]
+    fn only_who_comes_back_gives_way_to_a_living_reign() {
+        let asks = |comes_back: Option<u32>, node| {
+            let living = || Some((Living { term: Term(3), node: NodeId(node) }, None));
+            check_comes_back(NodeId(2), comes_back.map(Term), living)
+        };
+        assert!(matches!(asks(Some(3), 5), Err(Refusal::Reigned { .. })));
+        assert_eq!((asks(Some(4), 5), asks(Some(3), 2), asks(None, 5)), (Ok(()), Ok(()), Ok(())));
+    }
 }

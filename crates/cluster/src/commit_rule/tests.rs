@@ -428,3 +428,11 @@ fn sets_are_written_one_after_the_other() {
     let _ = rule.apply(Event::Tick, ms(160));
     assert_eq!(rule.to_write(), Some(&first));
 }
+
+#[test]
+fn a_reign_that_is_over_writes_no_set() {
+    let mut rule = rule(Safety::TwoSafe, 1).recorded(NodeId(9), Term(1), Succession::New(1), ms(0));
+    assert!(rule.to_write().is_some());
+    let _ = rule.apply(Event::Fenced { by: Term(2) }, ms(1));
+    assert_eq!(rule.to_write(), None);
+}

@@ -221,3 +221,56 @@ fn a_checkpoint_of_another_log_is_not_continued() {
     assert_eq!(entered(200, 200), checkpoint(200), "the new primary has written nothing yet");
     assert!(entered(300, 500).is_ok());
 }
+
+#[test]
+fn what_was_told_stays_told() {
+    let mut it = Bench::new(config(ReplayMode::Pipelined));
+    let _ = (it.tell(Event::Told(Stamp(200))), it.tell(Event::Told(Stamp(100))));
+    assert_eq!(it.0.global(), Stamp(200));
+}
+
+#[test]
+fn nothing_is_shown_below_the_floor() {
+    let begun = Begun { floor: Stamp(300), ..Begun::default() };
+    let mut it = Bench(Follower::new(ME, config(ReplayMode::Pipelined), begun));
+    let _ = (it.accept(&[200, 300]), it.tell(Event::Persisted(Stamp(300))), it.tell(Event::Told(Stamp(300))));
+    assert_eq!(it.replay(200), Some((0, 200)));
+    assert_eq!(it.0.visible(), Stamp(0));
+    assert_eq!(it.replay(200), Some((200, 300)));
+    assert_eq!(it.0.visible(), Stamp(300));
+}
+
+#[test]
+fn only_a_set_with_this_node_ends_its_relay() {
+    let mut it = Follower::new(ME, config(ReplayMode::Pipelined), Begun::default());
+    it.linked(&Welcome { above: vec![NodeId(9)], ..welcome(1, 0, 0) });
+    let of = |node| InSyncSet { term: Term(1), number: 1, members: [node].into(), floor: 0, before: Vec::new() };
+    assert!(!it.noted(&of(NodeId(7))) && it.noted(&of(ME)));
+}
+
+#[test]
+fn a_log_of_the_past_is_no_sign_of_life() {
+    let it = Bench::new(config(ReplayMode::Pipelined)).0;
+    assert_eq!(it.living(&Fence::new(Term(2), Some(NodeId(3))), NOW), None);
+}
+
+#[test]
+fn a_cut_ends_what_is_passed_on_and_forgets_what_waits() {
+    let mut it = Bench::new(relay());
+    let _ = it.accept(&[100, 200, 300]);
+    it.0.hold(Stamp(150)).unwrap();
+    it.0.cut(Stamp(150));
+    assert_eq!(it.0.downward(), None);
+    assert_eq!((it.replay(1000), it.replay(1000)), (Some((0, 150)), None));
+}
+
+#[test]
+fn one_piece_is_replayed_at_a_time_and_none_after_a_failure() {
+    let mut it = Bench::new(config(ReplayMode::Pipelined));
+    let _ = it.accept(&[100, 200]);
+    let mut piece = Vec::new();
+    assert_eq!(it.0.next_piece(100, &mut piece), Some(Stamp(0)));
+    assert_eq!(it.0.next_piece(100, &mut piece), None);
+    it.0.replay_failed();
+    assert_eq!(it.0.next_piece(100, &mut piece), None);
+}

@@ -106,7 +106,9 @@ fn differs(results: &Results) -> Vec<String> {
             continue;
         }
         let (first_share, end_share) = (percent(first), percent(end));
-        out.push(if end < first {
+        out.push(if most < 1.5 {
+            format!("{series} keeps {end_share}, although {why}.")
+        } else if end < first {
             format!("{series} falls from {first_share} with one standby to {end_share} with {most}, although {why}.")
         } else {
             format!("{series} keeps {first_share} with one standby and {end_share} with {most}, although {why}.")
