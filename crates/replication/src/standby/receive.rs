@@ -137,11 +137,8 @@ fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Resu
     let terms = shared.terms.get();
     let ring = Arc::new(shared.log.shared_memory());
     let side = Side::new(fabric.kind, fabric.config.clone(), Some(ring))?;
-    let passage = if fabric.kind.is_local() {
-        passage(&shared.hello(Purpose::Identify), upstream, shared.config.patience)?
-    } else {
-        None
-    };
+    let passage = || passage(&shared.hello(Purpose::Identify), upstream, shared.config.patience);
+    let passage = fabric.kind.is_local().then(passage).transpose()?.flatten();
     let purpose = Purpose::Join(Join {
         fence: terms.fence.highest(),
         log: Continue { persisted: shared.state().follower.to_acknowledge(), ..shared.continuation() },
