@@ -56,8 +56,8 @@ pub(crate) trait Scheme: Send + Sync {
     /// What the configuration or the system does not allow.
     fn on_primary(&self, this: &ThisNode<'_>, log: &Arc<Log>, term: Term, start: Stamp) -> Result<OnPrimary, String>;
 
-    /// This node follows `upstream`, or waits for a node that makes itself known. `deleted` is what a
-    /// restart has found deleted.
+    /// This node follows `upstream`, or waits for a node that makes itself known. `deleted` is what
+    /// a restart has found deleted.
     ///
     /// # Errors
     /// See [`StartError`].

@@ -46,8 +46,8 @@ mod instructions {
     const THIRD: usize = 256;
     /// Fewer words are not worth dividing.
     const LEAST: usize = 24;
-    /// So many bytes ahead, words are brought into the cache, about as many as are worked on: the
-    /// next blocks.
+    /// Words this many bytes ahead are brought into the cache: the next blocks, about as many bytes
+    /// as are worked on.
     const AHEAD: usize = 4096;
     /// Of `n` words: `x^(64n - 33)` modulo the polynomial, the lowest bit being `x^31`. A remainder
     /// times this, reduced by the instruction (which multiplies by `x^33`), is that remainder with
