@@ -149,7 +149,7 @@ fn a_file_that_is_not_understood_stops_the_start_and_is_named() {
 fn a_place_for_sockets_that_others_share_is_not_taken_by_default() {
     let (data, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let flags = ["--sql-listen", "127.0.0.1:0", "--sql-socket-directory", "/nonexistent/place"];
-    assert!(refused(&data.path().join("node"), &flags).contains("/nonexistent/place is no directory"));
+    assert!(refused(&data.path().join("node"), &flags).contains("/nonexistent/place is not a directory"));
     // The directory is the user's own to choose, whatever its mode.
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let flags = ["--sql-listen", "127.0.0.1:0", "--sql-socket-directory", place.path().to_str().unwrap()];
