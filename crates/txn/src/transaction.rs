@@ -25,7 +25,7 @@ use freshet_storage::{
 };
 
 use crate::{
-    LockWaitError, RowLock, WriteError,
+    LockWaitError, NotRecorded, RowLock, WriteError,
     certify::ScannedRange,
     row_locks::Taken,
     snapshots::Primary,
@@ -71,6 +71,8 @@ pub struct Transaction<'w> {
     pub(crate) primary: Option<&'w Primary>,
     /// Why it cannot write, if it cannot.
     read_only: Option<&'static str>,
+    /// Whether what it is told is recorded.
+    pub(crate) records: bool,
     pub(crate) finished: Cell<bool>,
 }
 
@@ -114,8 +116,13 @@ impl<'w> Transaction<'w> {
         let (guard, snapshot) = worker.participant.pin(view);
         worker.owner.set(None);
         worker.seen.set(Stamp::ZERO);
+        let records = read_only.is_none() && primary.is_some() && worker.core.records_inputs();
+        if records {
+            worker.not_recorded.set(None);
+            worker.note_snapshot(snapshot);
+        }
         let (snapshot, finished) = (Cell::new(snapshot), Cell::new(false));
-        Self { worker, guard, snapshot, held: Cell::new(false), isolation, primary, read_only, finished }
+        Self { worker, guard, snapshot, held: Cell::new(false), isolation, primary, read_only, records, finished }
     }
 
     pub(crate) fn begin_again(worker: &'w Worker, stamp: Stamp) -> Self {
@@ -153,9 +160,12 @@ impl<'w> Transaction<'w> {
         if self.held.get() {
             // What lies above what is announced can be read, too.
             self.snapshot.set(snapshots.readable().max(before));
-            return;
+        } else {
+            self.snapshot.set(self.guard.advance(|| snapshots.readable().max(before)));
         }
-        self.snapshot.set(self.guard.advance(|| snapshots.readable().max(before)));
+        if self.records {
+            self.worker.note_snapshot(self.snapshot.get());
+        }
     }
 
     /// From now on until this transaction ends, what its present snapshot sees can be read by other
@@ -175,6 +185,7 @@ impl<'w> Transaction<'w> {
     /// When the transaction is serializable and may write.
     pub fn at_present<T>(&self, act: impl FnOnce() -> T) -> T {
         assert!(!self.is_certified(), "a serializable transaction has one snapshot");
+        self.keep_records(NotRecorded::Others);
         let before = self.snapshot.replace(self.worker.core.snapshots.current());
         let done = act();
         self.snapshot.set(before);
@@ -592,6 +603,7 @@ impl<'w> Transaction<'w> {
             // A serializable transaction must not know of it.
             Some(Newest::CommittedSince(_)) if self.is_certified() => Err(self.contested(content, other, None)),
             Some(Newest::CommittedSince(stamp)) => {
+                self.keep_records(NotRecorded::Others);
                 self.saw(Some(stamp));
                 Err(violation())
             }
@@ -602,6 +614,7 @@ impl<'w> Transaction<'w> {
     /// Remembers which record somebody else came first to, and the lock that is wanted on it; none
     /// where another record has its key.
     fn contested(&self, content: &Content, rid: Rid, wanted: Option<RowLock>) -> WriteError {
+        self.keep_records(NotRecorded::Others);
         self.worker.contested.set(Some((content.fid(), rid, wanted)));
         WriteError::Conflict
     }
@@ -826,6 +839,10 @@ impl<'w> Transaction<'w> {
         let lock = if row.is_some() { RowLock::NoKeyUpdate } else { RowLock::Update };
         let installed = match content.install(&self.guard, rid, owner, change, &self.context()) {
             Err(InstallError::Conflict) => return Err(self.contested(content, rid, Some(lock))),
+            Err(InstallError::Gone) => {
+                self.keep_records(NotRecorded::Others);
+                return Err(WriteError::NotFound);
+            }
             installed => installed?,
         };
         let fid = content.fid();
@@ -863,7 +880,10 @@ impl<'w> Transaction<'w> {
         let error = match content.lockable(&self.guard, rid, lock == RowLock::KeyShare, &self.context()) {
             Ok(Lockable::Free) => return Ok(()),
             Ok(Lockable::Taken) => self.contested(content, rid, Some(lock)),
-            Ok(Lockable::Gone) => WriteError::NotFound,
+            Ok(Lockable::Gone) => {
+                self.keep_records(NotRecorded::Others);
+                WriteError::NotFound
+            }
             Err(cause) => cause.into(),
         };
         if taken == Taken::Now {
