@@ -20,9 +20,10 @@
 //! `complete`. No more arrives than half the log's buffer beyond what is complete, since no more
 //! room is granted.
 //!
-//! Whatever needs the log itself waits until all that has arrived is complete, and persistent
-//! there: a batch that comes as bytes, the answer to a candidate, this node's own candidacy. A cut
-//! takes back what has arrived, in the journal too, before the node enters a term.
+//! A batch that comes as bytes takes the same way, as long as this node asks for forms: what was
+//! executed again before may not be visible yet. Whatever needs the log itself waits until all that
+//! has arrived is complete, and persistent there: the answer to a candidate, this node's own
+//! candidacy, and a node that asks for bytes. A cut takes back what has arrived, in the journal too, before the node enters a term.
 //!
 //! A restart hands what the journal holds beyond the log to [`Regenerate`] again, before the node
 //! follows anybody.
@@ -70,6 +71,12 @@ pub trait Forms: Send + Sync {
     fn encoder(&self) -> Box<dyn Encode>;
 }
 
+impl fmt::Debug for dyn Forms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Forms")
+    }
+}
+
 /// Encodes for one standby.
 pub trait Encode: Send {
     /// Appends to `into` the form of `blocks`: whole blocks, of which the first begins at `from`.
@@ -91,6 +98,12 @@ pub trait Regenerate: Send + Sync {
     /// # Errors
     /// What is wrong with the form; then nothing of it was taken in.
     fn enter(&self, from: Stamp, to: Stamp, form: &[u8], members: &mut dyn FnMut(&[u8])) -> Result<(), String>;
+
+    /// Appends to `into` the form that `blocks` have as they are; they were not checked.
+    ///
+    /// # Errors
+    /// When they are no blocks.
+    fn plain(&self, blocks: &[u8], into: &mut Vec<u8>) -> Result<(), String>;
 
     /// Forgets the blocks from `at` on: when this returns, none of them is handed over any more.
     fn cut(&self, at: Stamp);

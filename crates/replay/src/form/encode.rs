@@ -9,8 +9,8 @@ use freshet_log::{
 };
 
 use super::{
-    BYTES, FIRST_SHAPE, FLAGGED, INDEXES, Keys, KeysOf, LENGTHS, MOST_KEYS, SKIP, SPELLED, TERM, Written, block_length,
-    keys,
+    BYTES, FIRST_SHAPE, FLAGGED, FormError, INDEXES, Keys, KeysOf, LENGTHS, MOST_KEYS, SKIP, SPELLED, TERM, Written,
+    block_length, keys,
     keys::Predictor,
     model::{BySymbol, MOST_SYMBOLS, Model, code, enters},
 };
@@ -289,4 +289,19 @@ fn put_parts(stamp: Stamp, row: &[u8], into: &mut Vec<u8>) -> Option<()> {
     varint::put(into, rest.len() as u64);
     into.extend_from_slice(rest);
     row.starts_with(&again).then_some(())
+}
+
+/// Appends the form of `blocks` that go as their bytes. Only their lengths are looked at.
+///
+/// # Errors
+/// [`FormError::Block`], [`FormError::Truncated`] when they are no whole blocks.
+pub fn plain(mut blocks: &[u8], into: &mut Vec<u8>) -> Result<(), FormError> {
+    while !blocks.is_empty() {
+        let length = BlockHeader::peek(blocks).map_err(FormError::Block)?.length as usize;
+        let (block, rest) = blocks.split_at_checked(length).ok_or(FormError::Truncated)?;
+        varint::put(into, BYTES);
+        into.extend_from_slice(block);
+        blocks = rest;
+    }
+    Ok(())
 }

@@ -45,7 +45,7 @@ use freshet_storage::{Catalog, Guard, KeyBuffer};
 
 pub use self::{
     decode::Decoder,
-    encode::{Encoded, Encoder},
+    encode::{Encoded, Encoder, plain},
 };
 #[cfg(doc)]
 use freshet_base::varint;

@@ -23,7 +23,7 @@ use freshet_log::{
 
 use super::Shared;
 use crate::{
-    forms::{Complete, Regenerate},
+    forms::{Complete, Encoding, Regenerate},
     hop::hop,
 };
 
@@ -60,7 +60,6 @@ struct JournalState {
     run: Stamp,
     end: Stamp,
     stopped: bool,
-    failure: Option<String>,
 }
 
 impl FormsStage {
@@ -90,8 +89,7 @@ impl FormsStage {
         };
         let held = found.last().map_or(end, |last| last.to);
         let state = JournalState { run: end, end: held, ..JournalState::default() };
-        let journal =
-            JournalStage { journal: Mutex::new(journal), state: Mutex::new(state), changed: Condvar::new() };
+        let journal = JournalStage { journal: Mutex::new(journal), state: Mutex::new(state), changed: Condvar::new() };
         Ok((Some(Self { regenerate, journal: Some(journal) }), found))
     }
 
@@ -258,6 +256,11 @@ impl Shared {
             let _ = self.tell(&mut state, Event::Persisted(*to));
         }
         Ok(())
+    }
+
+    /// Whether this node wants to have the log in another form.
+    pub(super) fn asks_for_forms(&self) -> bool {
+        self.forms.is_some() && self.config.encoding != Encoding::Bytes
     }
 
     pub(super) fn has_journal(&self) -> bool {

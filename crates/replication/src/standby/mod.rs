@@ -39,9 +39,7 @@ use freshet_fabric::cpu::Meter;
 use freshet_log::{Log, ReceiveError, Receiver};
 use freshet_membership::Credentials;
 
-use self::{
-    ack::AckStage, follow::Follow, forms::FormsStage, lag::LagMeter, passage::PassageMeter, relay::RelayStage,
-};
+use self::{ack::AckStage, follow::Follow, forms::FormsStage, lag::LagMeter, passage::PassageMeter, relay::RelayStage};
 pub use self::{
     config::{StandbyConfig, StandbyFabric},
     follow::JoinError,

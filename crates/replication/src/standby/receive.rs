@@ -151,7 +151,7 @@ fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Resu
         appliance: fabric.appliance,
         passage: passage.as_ref().map(|(number, _)| *number),
         bare: fabric.config.bare,
-        encoding: if shared.forms.is_some() { shared.config.encoding } else { Encoding::Bytes },
+        encoding: if shared.asks_for_forms() { shared.config.encoding } else { Encoding::Bytes },
     });
     let (answer, mut connection) = introduce(shared, upstream, connection, purpose, terms.fence.highest())?;
     let wire::Welcome { log: welcome, offer, bare } = answer;
@@ -187,6 +187,7 @@ fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Resu
         patience,
         told: 0,
         unpacked: Vec::new(),
+        form: Vec::new(),
         ends: Vec::new(),
         piece: Vec::new(),
     };
@@ -333,6 +334,7 @@ struct Session<'a> {
     /// How much of the mailbox the primary knows to have been taken.
     told: u64,
     unpacked: Vec<u8>,
+    form: Vec<u8>,
     ends: Vec<Stamp>,
     piece: Vec<Stamp>,
 }
@@ -430,7 +432,10 @@ impl Session<'_> {
 
     /// A batch is part of the log only once its blocks were found whole.
     fn batch(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
-        // Behind what came in another form, all of that is to be part of the log.
+        if self.shared.asks_for_forms() {
+            return self.plain(header, note);
+        }
+        // What came in another form, before this node asked for bytes, is to be part of the log.
         self.shared.drain(None).map_err(|why| self.stopped(why))?;
         let from = self.shared.log.received().get();
         let plain = self.accept(header, note, from)?;
@@ -440,18 +445,60 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn stopped(&self, why: String) -> SessionError {
-        if self.shared.stopping() { SessionError::Interrupted } else { SessionError::Local(why) }
+    /// Decompresses a batch that came compressed; says whether it did.
+    fn unpack(&mut self, header: &Header, from: Stamp) -> Result<bool, SessionError> {
+        if self.receiver.inline().is_empty() {
+            return Ok(false);
+        }
+        self.unpacked.resize(header.payload as usize, 0);
+        let unpacked = lz4_flex::block::decompress_into(self.receiver.inline(), &mut self.unpacked);
+        if unpacked.as_ref().ok() != Some(&(header.payload as usize)) {
+            return Err(violation(format!("the batch at {from} cannot be decompressed: {unpacked:?}")));
+        }
+        Ok(true)
     }
 
-    /// A batch in another form is regenerated; it becomes part of the log later.
-    fn form(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
+    /// A batch of bytes among batches in another form: it goes the same way.
+    fn plain(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
+        let (from, to) = self.arrives(header, note)?;
+        if !self.unpack(header, from)? {
+            self.unpacked.resize(header.payload as usize, 0);
+            let into = &mut self.unpacked;
+            let copied = self.shared.receive(|receiver| receiver.copy_arrived(from, into));
+            copied.map_err(|error| violation(error.to_string()))?;
+        }
+        self.form.clear();
+        let plain = self.shared.forms.as_ref().map(|forms| forms.regenerate.plain(&self.unpacked, &mut self.form));
+        plain.unwrap_or(Ok(())).map_err(violation)?;
+        let arrived = self.shared.arrived(from, to, &self.form);
+        arrived.map_err(|why| self.wrong(why))
+    }
+
+    /// Where a batch begins and ends that follows what has arrived.
+    fn arrives(&self, header: &Header, note: &BatchNote) -> Result<(Stamp, Stamp), SessionError> {
         let from = self.shared.state().follower.received();
         check_batch(header, note, from)?;
         let (to, room) = (from.plus(u64::from(header.payload)), self.shared.log.free_until());
         if to > room {
             return Err(violation(format!("a batch ends at {to}, there is room up to {room}")));
         }
+        if let Some(filled_at) = note.filled_at.filter(|_| self.shared.config.fabric.kind.is_local()) {
+            self.shared.state().passage.arrived(to, filled_at);
+        }
+        Ok((from, to))
+    }
+
+    fn wrong(&self, why: String) -> SessionError {
+        if self.shared.stopping() { SessionError::Interrupted } else { violation(why) }
+    }
+
+    fn stopped(&self, why: String) -> SessionError {
+        if self.shared.stopping() { SessionError::Interrupted } else { SessionError::Local(why) }
+    }
+
+    /// A batch in another form is regenerated; it becomes part of the log later.
+    fn form(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
+        let (from, to) = self.arrives(header, note)?;
         let form = match self.receiver.inline() {
             [PLAIN_FORM, form @ ..] => form,
             [PACKED_FORM, a, b, c, d, packed @ ..] => {
@@ -467,24 +514,15 @@ impl Session<'_> {
             _ => return Err(violation(format!("the batch at {from} has an unknown form"))),
         };
         let arrived = self.shared.arrived(from, to, form);
-        arrived.map_err(|why| if self.shared.stopping() { SessionError::Interrupted } else { violation(why) })?;
-        if let Some(filled_at) = note.filled_at.filter(|_| self.shared.config.fabric.kind.is_local()) {
-            self.shared.state().passage.arrived(to, filled_at);
-        }
-        Ok(())
+        arrived.map_err(|why| self.wrong(why))
     }
 
     /// Makes a batch part of the log. Returns whether all of it are rows and marks.
     fn accept(&mut self, header: &Header, note: &BatchNote, from: Stamp) -> Result<bool, SessionError> {
         check_batch(header, note, from)?;
         let to = from.plus(u64::from(header.payload));
-        if !self.receiver.inline().is_empty() {
-            // It came compressed; this node puts it into its place.
-            self.unpacked.resize(header.payload as usize, 0);
-            let unpacked = lz4_flex::block::decompress_into(self.receiver.inline(), &mut self.unpacked);
-            if unpacked.as_ref().ok() != Some(&(header.payload as usize)) {
-                return Err(violation(format!("the batch at {from} cannot be decompressed: {unpacked:?}")));
-            }
+        // If it came compressed, this node puts it into its place.
+        if self.unpack(header, from)? {
             write(self.shared, from, &self.unpacked)?;
         }
         let accepted = accept(self.shared, to)?;

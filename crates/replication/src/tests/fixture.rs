@@ -398,7 +398,6 @@ impl Long {
 /// A test that fails while replay or the disk is held up ends all the same.
 pub struct Opener(Arc<Tape>, Arc<TestLog>);
 
-
 impl Drop for Opener {
     fn drop(&mut self) {
         self.0.gate(None);

@@ -88,6 +88,7 @@ fn a_restart_has_what_was_acknowledged_and_regenerates_it() {
     let end = primary.write(&[64; 20]);
     primary.commits(end);
     let (log, terms) = (Arc::clone(&standby.log), standby.terms.clone());
+    toy.freeze();
     drop(standby);
     assert_eq!(log.end(), first);
     let bytes = primary.log.bytes();

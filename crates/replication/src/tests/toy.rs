@@ -54,6 +54,7 @@ struct State {
     /// Nothing that ends beyond is completed.
     gate: Option<u64>,
     busy: bool,
+    frozen: bool,
     stopped: bool,
     /// Blocks from here on are read from the node that is followed.
     lost: Option<u64>,
@@ -74,6 +75,11 @@ impl Toy {
         self.changed.notify_all();
     }
 
+    /// Nothing more is completed.
+    pub fn freeze(&self) {
+        self.state.lock().unwrap().frozen = true;
+    }
+
     /// What begins at `from` or beyond cannot be regenerated.
     pub fn lose(&self, from: u64) {
         self.state.lock().unwrap().lost = Some(from);
@@ -90,8 +96,9 @@ impl Toy {
                 if state.stopped {
                     return;
                 }
-                let ready = |(at, bytes): &(u64, Vec<u8>)| state.gate.is_none_or(|gate| at + bytes.len() as u64 <= gate);
-                if state.waiting.front().is_some_and(ready) {
+                let ready =
+                    |(at, bytes): &(u64, Vec<u8>)| state.gate.is_none_or(|gate| at + bytes.len() as u64 <= gate);
+                if state.waiting.front().is_some_and(ready) && !state.frozen {
                     let (at, bytes) = state.waiting.pop_front().unwrap();
                     state.busy = true;
                     break (at, bytes, state.lost.is_some_and(|lost| at >= lost));
@@ -142,6 +149,11 @@ impl Regenerate for Shared {
         assert_eq!(at, to, "blocks end where the batch does");
         state.at = state.at.max(to.0);
         self.0.changed.notify_all();
+        Ok(())
+    }
+
+    fn plain(&self, blocks: &[u8], into: &mut Vec<u8>) -> Result<(), String> {
+        into.extend(blocks.iter().map(|byte| byte ^ MASK));
         Ok(())
     }
 

@@ -67,14 +67,11 @@ impl Drop for InputsEncoder {
 
 impl Encode for InputsEncoder {
     fn encode(&mut self, from: Stamp, blocks: &[u8], into: &mut Vec<u8>) -> bool {
-        let participant = match &self.participant {
-            Some(participant) => participant,
+        if self.participant.is_none() {
             // All places may be taken: then bytes will do.
-            None => match self.core.participants.join() {
-                Ok(participant) => self.participant.insert(participant),
-                Err(_) => return false,
-            },
-        };
+            self.participant = self.core.participants.join().ok();
+        }
+        let Some(participant) = &self.participant else { return false };
         let guard = participant.pin_without_snapshot();
         let mut keys = CatalogKeys::new(&self.core.catalog, &guard);
         let (mut at, mut any) = (from, false);
