@@ -98,6 +98,20 @@ pub struct Recorded {
     pub kept: BTreeMap<NotRecorded, u64>,
 }
 
+impl Recorded {
+    /// Those since `before`, which was asked for earlier.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let earlier = |why| before.kept.get(why).copied().unwrap_or(0);
+        let kept = self.kept.iter().map(|(why, count)| (*why, count - earlier(why)));
+        Self {
+            recorded: self.recorded - before.recorded,
+            bytes: self.bytes - before.bytes,
+            kept: kept.filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+}
+
 /// What a record of [`Fid::INPUTS`] says, in a block that has other records too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inputs<'b> {
