@@ -19,6 +19,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    ops::Range,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
@@ -98,6 +99,20 @@ pub struct Recorded {
     pub kept: BTreeMap<NotRecorded, u64>,
 }
 
+impl Recorded {
+    /// Those since `before`, which was asked for earlier.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let earlier = |why| before.kept.get(why).copied().unwrap_or(0);
+        let kept = self.kept.iter().map(|(why, count)| (*why, count - earlier(why)));
+        Self {
+            recorded: self.recorded - before.recorded,
+            bytes: self.bytes - before.bytes,
+            kept: kept.filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+}
+
 /// What a record of [`Fid::INPUTS`] says, in a block that has other records too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inputs<'b> {
@@ -147,8 +162,8 @@ fn encode(snapshots: &[Stamp], body: &[u8], row: &mut Vec<u8>) {
 pub(crate) struct Recording {
     snapshots: Vec<Stamp>,
     body: Option<Vec<u8>>,
-    /// What has become of it when its block was built: the length of the record's row, or why there
-    /// is none.
+    /// What has become of it when its block was built: the length of the record's row, or why it
+    /// has no such record.
     outcome: Option<Result<u64, NotRecorded>>,
     /// For the row; its memory is used again.
     row: Vec<u8>,
@@ -236,6 +251,21 @@ impl Transaction<'_> {
         if self.records {
             self.worker.state.borrow_mut().recording.body = Some(body);
         }
+    }
+
+    /// How many snapshots are noted, while the transaction is recorded: that of its beginning, and
+    /// one for each [`Transaction::refresh`].
+    pub fn noted_snapshots(&self) -> usize {
+        self.worker.state.borrow().recording.snapshots.len()
+    }
+
+    /// Nothing that the transaction writes depends on what it has read at these snapshots, by their
+    /// places among those that are noted: who executes it again takes none of them.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn forget_snapshots(&self, range: Range<usize>) {
+        self.worker.state.borrow_mut().recording.snapshots.drain(range);
     }
 
     /// The transaction cannot be executed again, or should not be: its block says what it did, and
