@@ -66,8 +66,9 @@ fn recorded(
         }
         last.unwrap().until
     };
+    let drive = &drive;
     let to = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..2).map(|number| scope.spawn(|| drive(number))).collect();
+        let threads: Vec<_> = (0..2).map(|number| scope.spawn(move || drive(number))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
     });
     (node, loaded.until, to)
@@ -140,5 +141,16 @@ fn the_inputs_form_of_tpcc_is_short() {
     println!("TPC-C: {form:.1} % of the values, {packed:.1} % compressed: {bytes:?}");
     assert!(bytes.inputs * 10 > bytes.blocks * 9, "{bytes:?}");
     assert!(form < 15.0 && packed < 10.0, "{form} %, {packed} %: {bytes:?}");
+    node.stop().unwrap();
+}
+
+#[test]
+fn the_inputs_form_of_spread_tpcc_is_short() {
+    let directory = tempfile::tempdir().unwrap();
+    let (node, from, to) = recorded(directory.path(), |terminal, _| terminal.spread());
+    let bytes = measure(&node, from, to);
+    let (form, packed) = (bytes.percent(bytes.form), bytes.percent(bytes.packed));
+    println!("TPC-C, spread: {form:.1} % of the values, {packed:.1} % compressed: {bytes:?}");
+    assert!(form < 12.0 && packed < 10.0, "{form} %, {packed} %: {bytes:?}");
     node.stop().unwrap();
 }
