@@ -12,7 +12,9 @@ use freshet_storage::{LeafSet, Owner, Participant};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::{CommitError, ProcedureError, RowLock, Transaction, WriteError, core::Core, rids::Rids, state::State};
+use crate::{
+    CommitError, ProcedureError, RowLock, Transaction, WriteError, again::Buffer, core::Core, rids::Rids, state::State,
+};
 
 /// How many transactions a worker ends between two looks at what the others still read.
 const HORIZON_EVERY: u32 = 16;
@@ -71,6 +73,8 @@ pub struct Worker {
     pub(crate) changes: Cell<u64>,
     /// The largest stamp that the running transaction has seen.
     pub(crate) seen: Cell<Stamp>,
+    /// For transactions that are executed again.
+    pub(crate) again: Cell<Buffer>,
     rollbacks: Cell<Rollbacks>,
 }
 
@@ -108,6 +112,7 @@ impl Worker {
             violated_since: Cell::new(false),
             changes: Cell::new(0),
             seen: Cell::new(Stamp::ZERO),
+            again: Cell::default(),
             rollbacks: Cell::new(Rollbacks::default()),
         })
     }
