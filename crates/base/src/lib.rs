@@ -14,6 +14,7 @@ pub mod safety;
 pub mod strangers;
 pub mod sync;
 pub mod value_ring;
+pub mod varint;
 mod watermark;
 pub mod words;
 

@@ -25,8 +25,8 @@ pub use freshet_storage::{
     IndexDefinition, IndexState, KeyEncoding, KeyPart, ReadError, RowTest, Table, TableDefinition,
 };
 pub use freshet_txn::{
-    BuildError, CommitError, Direction, LockWaitError, Message, Messages, OutcomeOpen, ProcedureError, Record, RowLock,
-    Savepoint, Ticket, Transaction, Worker, WorkerError, WriteError, circle,
+    BuildError, CommitError, Direction, Inputs, LockWaitError, Message, Messages, NotRecorded, OutcomeOpen,
+    ProcedureError, Record, Recorded, RowLock, Savepoint, Ticket, Transaction, Worker, WorkerError, WriteError, circle,
 };
 pub use hash::StateHash;
 pub use indexes::{IndexBuild, IndexError};
@@ -35,4 +35,4 @@ pub use node::{
     GroupCommit, LogSettings, MembershipSettings, Node, NodeConfig, NodeStatus, NudgeBy, OnLoss, ReplayMode, Role,
     SettingError,
 };
-pub use scheme::command::{CommandExecutor, log_as};
+pub use scheme::command::{CommandExecutor, log_as, record_as, recorded_as};

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, process::ExitCode, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{Failure, cli::StatusOptions, units};
 
@@ -94,6 +94,17 @@ fn fed(status: &Value, line: &mut impl FnMut(&str, String)) {
     }
 }
 
+/// How many transactions were recorded since the start, and why others were not.
+fn recorded(inputs: &Map<String, Value>) -> String {
+    let count = |value: Option<&Value>| units::grouped(value.and_then(Value::as_u64).unwrap_or(0));
+    let bytes = units::bytes(inputs.get("bytes").and_then(Value::as_u64).unwrap_or(0));
+    let mut shown = format!("{} transactions recorded, {bytes}", count(inputs.get("recorded")));
+    for (number, (why, kept)) in inputs.get("kept").and_then(Value::as_object).into_iter().flatten().enumerate() {
+        let _ = write!(shown, "{} {why} {}", if number == 0 { "; not recorded:" } else { "," }, count(Some(kept)));
+    }
+    shown
+}
+
 /// A status for people. Keys that it does not know are left out: a newer node may have more.
 fn table(status: &Value) -> String {
     if status["role"] == "starting" {
@@ -171,6 +182,9 @@ fn table(status: &Value) -> String {
             for step in ["reserved", "filled", "durable", "committed"] {
                 line(step, text(&status[step]));
             }
+            if let Some(inputs) = status["inputs"].as_object() {
+                line("inputs", recorded(inputs));
+            }
             fed(status, &mut line);
         }
         "standby" => {
@@ -244,5 +258,10 @@ mod tests {
         let says =
             "quorum:3: blocked, 1 standby(s) in sync, 2 needed; commits wait for 0000000000000011, 00000000000000ab";
         assert!(blocked.contains(says), "{blocked}");
+        let recorded = table(&serde_json::json!({
+            "role": "primary", "inputs": {"recorded": 1200, "bytes": 2048, "kept": {"long": 1, "messages": 3}},
+        }));
+        let says = "1,200 transactions recorded, 2.0 KiB; not recorded: long 1, messages 3";
+        assert!(recorded.contains(says), "{recorded}");
     }
 }

@@ -180,7 +180,8 @@ impl Applier {
         let PlacedRecord { address, header, .. } = *record;
         match self.catalog.known(guard, header.fid) {
             Known::Table(table) => return table.content(guard),
-            Known::Dropped => {}
+            // What the transaction did lies beside its inputs.
+            Known::Dropped | Known::Inputs => {}
             Known::Messages => found.messages.push((address, record.row(&mut self.row).into())),
             Known::Unknown => {
                 found.deferred.push(Deferred { header, address, row: record.row(&mut self.row).to_vec() });
@@ -232,7 +233,7 @@ impl Applier {
         for Deferred { header, address, row } in std::mem::take(&mut found.deferred) {
             let content = match self.catalog.known(guard, header.fid) {
                 Known::Table(table) => table.content(guard),
-                Known::Dropped | Known::Messages => None,
+                Known::Dropped | Known::Messages | Known::Inputs => None,
                 Known::Unknown => {
                     return Err(ReplayError::Foreign { at: address, fid: header.fid, rid: header.rid });
                 }

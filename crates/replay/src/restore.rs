@@ -189,8 +189,9 @@ impl<'t> Restoration<'t> {
             let (fid, rid, address) = (header.fid, header.rid, record.address);
             let content = match self.catalog.known(guard, fid) {
                 Known::Table(table) => table.content(guard),
-                // Who listened has gone with the process of before.
-                Known::Dropped | Known::Messages => None,
+                // Who listened has gone with the process of before, and what the transaction did
+                // lies beside its inputs.
+                Known::Dropped | Known::Messages | Known::Inputs => None,
                 Known::Unknown => return Ok(false),
             };
             let Some(content) = content else { continue };

@@ -61,6 +61,8 @@ pub enum Known<'g> {
     Dropped,
     /// What transactions carry: [`Fid::MESSAGES`].
     Messages,
+    /// What a transaction was told to do, beside what it did: [`Fid::INPUTS`].
+    Inputs,
     /// Nothing that anybody has heard of.
     Unknown,
 }
@@ -165,8 +167,10 @@ impl Catalog {
     pub fn known<'g>(&self, guard: &'g Guard<'_>, fid: Fid) -> Known<'g> {
         match self.get(guard, fid) {
             Some(table) => Known::Table(table),
-            None if self.read().entries.get(&fid).is_some_and(|entry| entry.dropped_at.is_some()) => Known::Dropped,
+            // These come with every transaction, or many: before anything is locked.
+            None if fid == Fid::INPUTS => Known::Inputs,
             None if fid == Fid::MESSAGES => Known::Messages,
+            None if self.read().entries.get(&fid).is_some_and(|entry| entry.dropped_at.is_some()) => Known::Dropped,
             None => Known::Unknown,
         }
     }

@@ -14,7 +14,7 @@ use freshet_log::{BlockBuilder, ReserveError, Writer};
 use freshet_storage::Catalog;
 
 use crate::{
-    CommitError, Ticket, Transaction,
+    CommitError, NotRecorded, Ticket, Transaction,
     garbage::Garbage,
     plan::{Plan, Record},
     snapshots::Primary,
@@ -96,6 +96,7 @@ impl Transaction<'_> {
         let mut state = self.worker.state.borrow_mut();
         let vanished = |write: &mut Write| write.inserted && write.installed.kind() == RecordKind::Delete;
         if state.writes.iter_mut().any(vanished) {
+            self.keep_records(NotRecorded::TakenBack);
             for write in state.writes.extract_if(.., vanished) {
                 self.undo_write(write, &mut inner.rids);
             }
@@ -130,6 +131,7 @@ impl Transaction<'_> {
             return Err(error);
         }
         owners.decided(owner, true);
+        self.count_recorded();
         let ticket = Ticket { stamp: Some(stamp), until: reservation.end() };
         // Messages are there before the block is, and so before it can be committed.
         let messages = self.enter_messages(stamp, &plan, builder);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use freshet_base::{Fid, Stamp};
 use freshet_storage::{Catalog, Content, Guard, Owners, Participants, RecordSource};
 
-use crate::{Messages, Snapshots, garbage::Garbages, row_locks::RowLocks, waits::Waits};
+use crate::{Messages, Snapshots, garbage::Garbages, record::Recorder, row_locks::RowLocks, waits::Waits};
 
 /// The shared state of a node's transactions. Engine composes it; workers live on it.
 pub struct Core {
@@ -27,6 +27,8 @@ pub struct Core {
     pub(crate) row_locks: RowLocks,
     /// What workers have made, and not freed yet.
     pub(crate) garbage: Garbages,
+    /// Whether inputs are recorded, and how many were.
+    pub(crate) recorder: Recorder,
 }
 
 impl std::fmt::Debug for Core {
@@ -53,8 +55,20 @@ impl Core {
         let owners = Owners::new(participants.limit());
         let waits = Waits::new(participants.limit());
         let garbage = Garbages::new(participants.limit());
+        let recorder = Recorder::new(participants.limit());
         let row_locks = RowLocks::new();
-        Arc::new(Self { participants, owners, catalog, snapshots, source, messages, waits, row_locks, garbage })
+        Arc::new(Self {
+            participants,
+            owners,
+            catalog,
+            snapshots,
+            source,
+            messages,
+            waits,
+            row_locks,
+            garbage,
+            recorder,
+        })
     }
 
     /// The stamp at and above which versions are still needed, whether what is below it is

@@ -4,7 +4,8 @@
 //! records ([`Transaction::log_inputs`]). On a standby it is executed again, as of the stamp that
 //! it had ([`Worker::begin_again`], [`Transaction::commit_again`]). When that gives the same state
 //! is for the replication scheme to say, and what stands in the inputs as well; here they are
-//! bytes. A transaction that was rolled back leaves none: its skip block says nothing.
+//! bytes. A transaction that was rolled back leaves none: its skip block says nothing. Inputs that
+//! stand beside the records are another thing (`record.rs`).
 //!
 //! A log that lacks records cannot be replayed record by record: restarts, and standbys of other
 //! schemes, refuse it.

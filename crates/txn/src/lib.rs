@@ -20,6 +20,7 @@ mod inputs;
 mod messages;
 mod plan;
 mod procedure;
+mod record;
 mod rids;
 mod row_locks;
 mod savepoint;
@@ -40,6 +41,7 @@ pub use self::{
     gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},
     messages::{Message, Messages},
     procedure::RETRIES,
+    record::{Inputs, NotRecorded, Recorded},
     savepoint::Savepoint,
     snapshots::{Primary, Snapshots},
     transaction::{Direction, Record, Transaction},

@@ -168,8 +168,12 @@ impl Transaction<'_> {
             let records = state.writes.len() + state.messages.len();
             return Ok(Plan::of_nothing((BLOCK_HEADER + records * RECORD_HEADER) as u64));
         }
-        let inputs = self.build_inputs(own, builder)?;
-        match inputs.or_else(|| self.build_block(primary, own, builder)) {
+        if let Some(kind) = self.build_inputs(own, builder)? {
+            return Ok(Plan { kind, length: builder.seal_records(), parts: Parts::One });
+        }
+        let built = self.build_block(primary, own, builder);
+        self.record(built, builder);
+        match built {
             Some(kind) => Ok(Plan { kind, length: builder.seal_records(), parts: Parts::One }),
             None => self.plan_parts(primary, own),
         }

@@ -2,7 +2,7 @@
 
 use freshet_base::panics;
 
-use crate::{Transaction, state::Before};
+use crate::{NotRecorded, Transaction, state::Before};
 
 /// A place in a transaction to which its writes can be taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,7 @@ impl Transaction<'_> {
             return;
         }
         let owner = self.worker.owner.get();
+        let mut kept = self.worker.state.borrow().writes.len() <= savepoint.writes;
         {
             let mut inner = self.worker.inner.borrow_mut();
             let mut state = self.worker.state.borrow_mut();
@@ -45,6 +46,7 @@ impl Transaction<'_> {
         let mut state = self.worker.state.borrow_mut();
         let since = savepoint.replaced.min(state.replaced.len());
         let taken_back = state.replaced.split_off(since);
+        kept &= taken_back.is_empty();
         for before in taken_back.into_iter().rev().filter(|before| before.write < savepoint.writes) {
             let write = &mut state.writes[before.write];
             let owner = owner.expect("it has written");
@@ -56,6 +58,9 @@ impl Transaction<'_> {
             content.replace(self.guard(), &mut write.installed, owner, before.before.change());
         }
         drop(state);
+        if !kept {
+            self.keep_records(NotRecorded::TakenBack);
+        }
         self.release_locks(savepoint.locks);
         if let Some(owner) = owner {
             // Who waits for something that is free now need not wait for the end.

@@ -6,7 +6,7 @@ use freshet_base::{Fid, Rid};
 use freshet_log::block::RECORD_HEADER;
 use freshet_storage::{Change, Installed, index::ScanBuffer};
 
-use crate::{RowLock, WriteError, certify::ScannedRange};
+use crate::{RowLock, WriteError, certify::ScannedRange, record::Recording};
 
 /// How many of a transaction's last writes are looked through for a record that it writes again.
 const RECENT: usize = 32;
@@ -88,6 +88,8 @@ pub(crate) struct State {
     pub(crate) changes: bool,
     /// What is logged in the place of its writes, if not they are.
     pub(crate) inputs: Option<Vec<u8>>,
+    /// What is recorded beside its writes.
+    pub(crate) recording: Recording,
     /// How many bytes of log the writes may take, and locks as if they were written.
     pub(crate) limit: u64,
     /// About how many they do; commit measures it again.
@@ -176,6 +178,7 @@ impl State {
         self.savepoints = 0;
         self.changes = false;
         self.inputs = None;
+        self.recording.reset();
         self.logged = 0;
         // Not for those that are small: this costs more than it looks.
         if !self.places.is_empty() {

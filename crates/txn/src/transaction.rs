@@ -25,7 +25,7 @@ use freshet_storage::{
 };
 
 use crate::{
-    LockWaitError, RowLock, WriteError,
+    LockWaitError, NotRecorded, RowLock, WriteError,
     again::Again,
     certify::ScannedRange,
     row_locks::Taken,
@@ -83,6 +83,8 @@ pub struct Transaction<'w> {
     pub(crate) primary: Option<&'w Primary>,
     /// Why it cannot write, if it cannot.
     read_only: Option<&'static str>,
+    /// Whether what it is told is recorded.
+    pub(crate) records: bool,
     /// What it has if it is executed again.
     pub(crate) again: Option<Box<Again>>,
     pub(crate) finished: Cell<bool>,
@@ -128,8 +130,14 @@ impl<'w> Transaction<'w> {
         let (guard, snapshot) = worker.participant.pin(view);
         worker.owner.set(None);
         worker.seen.set(Stamp::ZERO);
+        let records = read_only.is_none() && primary.is_some() && worker.core.records_inputs();
+        if records {
+            worker.not_recorded.set(None);
+            worker.note_snapshot(snapshot);
+        }
         let (snapshot, finished) = (Cell::new(snapshot), Cell::new(false));
-        Self { worker, guard, snapshot, held: Cell::new(false), isolation, primary, read_only, again: None, finished }
+        let held = Cell::new(false);
+        Self { worker, guard, snapshot, held, isolation, primary, read_only, records, again: None, finished }
     }
 
     pub(crate) fn begin_again(worker: &'w Worker, stamp: Stamp) -> Self {
@@ -186,9 +194,12 @@ impl<'w> Transaction<'w> {
         if self.held.get() {
             // What lies above what is announced can be read, too.
             self.snapshot.set(snapshots.readable().max(before));
-            return;
+        } else {
+            self.snapshot.set(self.guard.advance(|| snapshots.readable().max(before)));
         }
-        self.snapshot.set(self.guard.advance(|| snapshots.readable().max(before)));
+        if self.records {
+            self.worker.note_snapshot(self.snapshot.get());
+        }
     }
 
     /// From now on until this transaction ends, what its present snapshot sees can be read by other
@@ -212,6 +223,7 @@ impl<'w> Transaction<'w> {
             again.unrecorded("looks at what others have changed");
             return act();
         }
+        self.keep_records(NotRecorded::Others);
         let before = self.snapshot.replace(self.worker.core.snapshots.current());
         let done = act();
         self.snapshot.set(before);
@@ -644,6 +656,7 @@ impl<'w> Transaction<'w> {
             // A serializable transaction must not know of it.
             Some(Newest::CommittedSince(_)) if self.is_certified() => Err(self.contested(content, other, None)),
             Some(Newest::CommittedSince(stamp)) => {
+                self.keep_records(NotRecorded::Others);
                 self.saw(Some(stamp));
                 Err(violation())
             }
@@ -654,6 +667,7 @@ impl<'w> Transaction<'w> {
     /// Remembers which record somebody else came first to, and the lock that is wanted on it; none
     /// where another record has its key.
     fn contested(&self, content: &Content, rid: Rid, wanted: Option<RowLock>) -> WriteError {
+        self.keep_records(NotRecorded::Others);
         self.worker.contested.set(Some((content.fid(), rid, wanted)));
         WriteError::Conflict
     }
@@ -893,6 +907,10 @@ impl<'w> Transaction<'w> {
         let lock = if row.is_some() { RowLock::NoKeyUpdate } else { RowLock::Update };
         let installed = match content.install(&self.guard, rid, owner, change, &self.context()) {
             Err(InstallError::Conflict) => return Err(self.contested(content, rid, Some(lock))),
+            Err(InstallError::Gone) => {
+                self.keep_records(NotRecorded::Others);
+                return Err(WriteError::NotFound);
+            }
             installed => installed?,
         };
         let fid = content.fid();
@@ -934,7 +952,10 @@ impl<'w> Transaction<'w> {
         let error = match content.lockable(&self.guard, rid, lock == RowLock::KeyShare, &self.context()) {
             Ok(Lockable::Free) => return Ok(()),
             Ok(Lockable::Taken) => self.contested(content, rid, Some(lock)),
-            Ok(Lockable::Gone) => WriteError::NotFound,
+            Ok(Lockable::Gone) => {
+                self.keep_records(NotRecorded::Others);
+                WriteError::NotFound
+            }
             Err(cause) => cause.into(),
         };
         if taken == Taken::Now {

@@ -13,7 +13,8 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::{
-    CommitError, ProcedureError, RowLock, Transaction, WriteError, again::Buffer, core::Core, rids::Rids, state::State,
+    CommitError, NotRecorded, ProcedureError, RowLock, Transaction, WriteError, again::Buffer, core::Core, rids::Rids,
+    state::State,
 };
 
 /// How many transactions a worker ends between two looks at what the others still read.
@@ -73,6 +74,8 @@ pub struct Worker {
     pub(crate) changes: Cell<u64>,
     /// The largest stamp that the running transaction has seen.
     pub(crate) seen: Cell<Stamp>,
+    /// Why the running transaction cannot be executed again, if it cannot.
+    pub(crate) not_recorded: Cell<Option<NotRecorded>>,
     /// For transactions that are executed again.
     pub(crate) again: Cell<Buffer>,
     rollbacks: Cell<Rollbacks>,
@@ -112,6 +115,7 @@ impl Worker {
             violated_since: Cell::new(false),
             changes: Cell::new(0),
             seen: Cell::new(Stamp::ZERO),
+            not_recorded: Cell::new(None),
             again: Cell::default(),
             rollbacks: Cell::new(Rollbacks::default()),
         })

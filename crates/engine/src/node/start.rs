@@ -268,7 +268,10 @@ impl Parts {
     /// With the read view `visible`.
     fn core(&self, visible: Arc<Watermark>, messages: Arc<Messages>) -> Arc<Core> {
         let (participants, catalog) = (Arc::clone(&self.participants), Arc::clone(&self.catalog));
-        Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&self.source) as _, messages)
+        let snapshots = Snapshots::standby(visible);
+        let core = Core::new(participants, catalog, snapshots, Arc::clone(&self.source) as _, messages);
+        core.set_records_inputs(self.config.record_inputs);
+        core
     }
 
     /// Reigns as soon as enough others are heard and none of them lives under another reign; until

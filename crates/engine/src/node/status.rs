@@ -8,6 +8,7 @@ use freshet_replication::{
     primary::VisibleWanted,
     status::{OwnStatus, PrimaryStatus},
 };
+use freshet_txn::Recorded;
 use serde::Serialize;
 
 use super::{Apply, CheckpointStatus, Composition, Domain, Node};
@@ -28,6 +29,9 @@ pub enum RoleStatus {
         batches: u64,
         /// Processor time of the group commit.
         log_cpu: Duration,
+        /// Transactions that were recorded, if inputs are recorded.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        inputs: Option<Recorded>,
         /// Shipping and the commit rule.
         #[serde(flatten)]
         shipping: Box<PrimaryStatus>,
@@ -130,6 +134,7 @@ impl Node {
                     log_bytes: log.bytes,
                     batches: log.batches,
                     log_cpu: log.thread_cpu,
+                    inputs: core.records_inputs().then(|| core.recorded()),
                     shipping: Box::new(reign.shipping.status()),
                 }
             }

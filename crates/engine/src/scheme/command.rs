@@ -22,7 +22,7 @@ use std::{
     thread,
 };
 
-use freshet_base::{Rid, Stamp};
+use freshet_base::{Rid, Stamp, varint};
 use freshet_log::{Block, Log, PlacedRecord};
 use freshet_replay::{Announce, Redo, ReplayError as RedoError};
 use freshet_replication::standby::{ReplayError, ReplayTarget};
@@ -50,6 +50,22 @@ pub trait CommandExecutor: Send + Sync {
 /// changes tables or carries messages is logged as always.
 pub fn log_as(transaction: &Transaction<'_>, procedure: u32, partition: u64, inputs: &[u8]) {
     transaction.log_inputs([&procedure.to_le_bytes()[..], &partition.to_le_bytes(), inputs].concat());
+}
+
+/// Records, beside what `transaction` writes, that stored procedure `procedure` was told `inputs`.
+/// To be called before the commit, if [`Transaction::records_inputs`].
+pub fn record_as(transaction: &Transaction<'_>, procedure: u32, inputs: &[u8]) {
+    let mut body = Vec::with_capacity(varint::LONGEST + inputs.len());
+    varint::put(&mut body, procedure.into());
+    body.extend_from_slice(inputs);
+    transaction.record_inputs(body);
+}
+
+/// The procedure, and what it was told, as [`record_as`] has written them into the body of
+/// [`Inputs`](freshet_txn::Inputs). None when that is not its writing; any bytes are safe.
+pub fn recorded_as(mut body: &[u8]) -> Option<(u32, &[u8])> {
+    let procedure = u32::try_from(varint::take(&mut body)?).ok()?;
+    Some((procedure, body))
 }
 
 /// What a transaction was told to do.

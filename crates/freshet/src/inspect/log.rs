@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use freshet_base::Stamp;
+use freshet_base::{Fid, Stamp};
 use freshet_log::{
     BlockHeader, BlockKind, RecordHeader, RecordKind,
     inspect::{Finding, Inspection, StreamNotes, View},
@@ -57,6 +57,11 @@ pub(super) fn show(options: &InspectLog, out: &mut Output) -> Result<bool, Troub
                 }
                 if let Some(time) = time {
                     write!(out, "  {}", units::date(time))?;
+                }
+                if header.kind == BlockKind::Redo
+                    && let Some((_, inputs)) = records.last().filter(|(_, last)| last.fid == Fid::INPUTS)
+                {
+                    write!(out, "  with inputs of {} bytes", inputs.length)?;
                 }
                 if header.continued {
                     write!(out, "  continued in the next block")?;
@@ -195,6 +200,11 @@ fn show_record(out: &mut Output, address: Stamp, record: &RecordHeader) -> io::R
         RecordKind::Delete => "delete",
     };
     let (fid, rid, length) = (record.fid.0, record.rid.0, record.length);
+    match record.fid {
+        Fid::INPUTS => return writeln!(out, "{:>14}    inputs, {length} bytes", address.0),
+        Fid::MESSAGES => return writeln!(out, "{:>14}    message, {length} bytes", address.0),
+        _ => {}
+    }
     write!(out, "{:>14}    {kind} table {fid} record {rid}, {length} bytes", address.0)?;
     match record.prev {
         Some(prev) => writeln!(out, ", was at {prev}"),

@@ -148,6 +148,11 @@ impl BlockBuilder {
         Ok(at as u32)
     }
 
+    /// How many blocks the transaction has so far.
+    pub fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
     /// How many records were pushed.
     pub fn record_count(&self) -> usize {
         self.offsets.len()

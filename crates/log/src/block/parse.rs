@@ -201,9 +201,9 @@ impl<'a> Block<'a> {
         Records { stamp: self.header.stamp, bytes: self.bytes, at: BLOCK_HEADER, left: count }
     }
 
-    /// What the transaction was told to do, if its first record says so.
+    /// What the transaction was told to do, if its last record says so. Goes through all records.
     pub fn inputs(&self) -> Option<&'a [u8]> {
-        self.records().next().filter(|record| record.header.fid == Fid::INPUTS).map(|record| record.row)
+        self.records().last().filter(|record| record.header.fid == Fid::INPUTS).map(|record| record.row)
     }
 
     /// For a term block: the term that begins and the node that reigns in it.

@@ -241,6 +241,13 @@ pub struct NodeConfig {
     /// Use `pmem` on a machine with persistent memory, `none` only for measuring.
     #[arg(long, value_name = "DOMAIN", help_heading = "Log")]
     pub domain: Domain,
+    /// A primary records in the log, beside what transactions did, what they were told to do, where
+    /// they can be executed again. `freshet status` says how many.
+    ///
+    /// Set it to see whether a primary's transactions can be executed again, and how long their inputs
+    /// are.
+    #[arg(long, help_heading = "Log")]
+    pub record_inputs: bool,
     /// The log's sizes and times.
     #[command(flatten)]
     pub log: LogSettings,
@@ -279,6 +286,7 @@ impl Default for NodeConfig {
             apply: Apply::Fresh,
             workers: 128,
             domain: Domain::File,
+            record_inputs: false,
             log: LogSettings::default(),
             checkpoint: CheckpointSettings::default(),
             fabric: FabricSettings::default(),

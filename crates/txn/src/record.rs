@@ -1,0 +1,326 @@
+//! Recording: what a transaction was told to do, beside what it did.
+//!
+//! The block of a transaction is what it always is, and behind its other records one of
+//! [`Fid::INPUTS`], with the snapshots that the transaction has read at and whatever its caller says
+//! that it was told ([`Transaction::record_inputs`]). Who replays the records passes it over. Who
+//! executes the transaction again, with these inputs and at these snapshots, gets the other records,
+//! byte for byte (Record-Replay, section 4; there with commit stamps alone).
+//!
+//! # Why a transaction can be executed again
+//!
+//! A transaction is a function of its inputs and of what it reads. What a read gives is determined
+//! by its snapshot, a place in the log, and by the transaction's own writes so far: the newest
+//! version below the snapshot, which lies in the log below the transaction's own block. This holds
+//! at every isolation level, as long as each snapshot that is taken is noted. Certification, locks
+//! and "the first writer wins" decide whether a transaction commits, and nothing of what it writes;
+//! the log holds only those that have. So whatever lets a transaction see more than its snapshots
+//! show, and continue, is what keeps it from being recorded ([`NotRecorded`]).
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
+
+use crossbeam_utils::CachePadded;
+use freshet_base::{Fid, RecordKind, Rid, Stamp, varint};
+use freshet_log::{BlockBuilder, BlockKind, block::MAX_RECORDS};
+use serde::{Serialize, Serializer};
+
+use crate::{Transaction, Worker, core::Core};
+
+/// Why a transaction that has committed while inputs are recorded has none in its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NotRecorded {
+    /// Nobody has said what it was told to do.
+    NoInputs,
+    /// It changes tables or indexes.
+    Definitions,
+    /// It carries messages. They are inputs themselves, so that little would be gained.
+    Messages,
+    /// Something that it wrote was taken back: a savepoint was rolled back to, or a record was
+    /// inserted and deleted again. Then its records are not all that it wrote.
+    TakenBack,
+    /// It takes more than one block.
+    Long,
+    /// It has met what another transaction was about to do, or had done since its snapshot, and went
+    /// on: it has waited for a record and followed it, or passed it over.
+    Others,
+    /// What it does is not determined by what it was told and read: for its caller to say.
+    Undetermined,
+    /// What it was told is about as long as what it writes: for its caller to say.
+    Bulk,
+}
+
+impl NotRecorded {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::NoInputs,
+        Self::Definitions,
+        Self::Messages,
+        Self::TakenBack,
+        Self::Long,
+        Self::Others,
+        Self::Undetermined,
+        Self::Bulk,
+    ];
+}
+
+impl fmt::Display for NotRecorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoInputs => "no-inputs",
+            Self::Definitions => "definitions",
+            Self::Messages => "messages",
+            Self::TakenBack => "taken-back",
+            Self::Long => "long",
+            Self::Others => "others",
+            Self::Undetermined => "undetermined",
+            Self::Bulk => "bulk",
+        })
+    }
+}
+
+impl Serialize for NotRecorded {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// How many transactions have committed while inputs were recorded, since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Recorded {
+    /// Those whose inputs are in the log.
+    pub recorded: u64,
+    /// The bytes of these inputs, without the headers of their records.
+    pub bytes: u64,
+    /// The others, by reason; reasons without any are left out.
+    pub kept: BTreeMap<NotRecorded, u64>,
+}
+
+/// What a record of [`Fid::INPUTS`] says, in a block that has other records too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inputs<'b> {
+    /// The snapshots that the transaction has read at, ascending: that of its beginning, and one
+    /// more each time that it took another ([`Transaction::refresh`]).
+    pub snapshots: Vec<Stamp>,
+    /// What [`Transaction::record_inputs`] was given.
+    pub body: &'b [u8],
+}
+
+impl<'b> Inputs<'b> {
+    /// What a record's row says. None when it says nothing of that kind; any bytes are safe.
+    pub fn decode(row: &'b [u8]) -> Option<Self> {
+        let mut body = row;
+        let count = varint::take(&mut body)?;
+        // Each takes a byte or more.
+        let mut snapshots = Vec::with_capacity(usize::try_from(count).ok().filter(|count| *count <= body.len())?);
+        let mut last = 0u64;
+        for _ in 0..count {
+            last = last.checked_add(varint::take(&mut body)?)?;
+            snapshots.push(Stamp(last));
+        }
+        Some(Self { snapshots, body })
+    }
+
+    /// Appends the row that [`Inputs::decode`] understands.
+    ///
+    /// # Panics
+    /// When the snapshots do not ascend.
+    pub fn encode(&self, row: &mut Vec<u8>) {
+        encode(&self.snapshots, self.body, row);
+    }
+}
+
+fn encode(snapshots: &[Stamp], body: &[u8], row: &mut Vec<u8>) {
+    varint::put(row, snapshots.len() as u64);
+    let mut last = 0;
+    for snapshot in snapshots {
+        varint::put(row, snapshot.0.checked_sub(last).expect("snapshots ascend"));
+        last = snapshot.0;
+    }
+    row.extend_from_slice(body);
+}
+
+/// What is recorded of a running transaction.
+#[derive(Default)]
+pub(crate) struct Recording {
+    snapshots: Vec<Stamp>,
+    body: Option<Vec<u8>>,
+    /// What has become of it when its block was built: the length of the record's row, or why there
+    /// is none.
+    outcome: Option<Result<u64, NotRecorded>>,
+    /// For the row; its memory is used again.
+    row: Vec<u8>,
+}
+
+impl Recording {
+    /// The transaction is over.
+    pub(crate) fn reset(&mut self) {
+        self.snapshots.clear();
+        self.body = None;
+        self.outcome = None;
+    }
+}
+
+/// Whether inputs are recorded, and how many were, by the worker's place.
+pub(crate) struct Recorder {
+    on: AtomicBool,
+    counts: Box<[CachePadded<Counts>]>,
+}
+
+/// Written by one worker at a time.
+#[derive(Default)]
+struct Counts {
+    recorded: AtomicU64,
+    bytes: AtomicU64,
+    kept: [AtomicU64; NotRecorded::ALL.len()],
+}
+
+impl Counts {
+    /// Relaxed: only its worker writes it, and readers want no more than the number.
+    fn add(count: &AtomicU64, number: u64) {
+        count.store(count.load(Relaxed) + number, Relaxed);
+    }
+}
+
+impl Recorder {
+    pub(crate) fn new(places: usize) -> Self {
+        Self { on: AtomicBool::new(false), counts: (0..places).map(|_| CachePadded::default()).collect() }
+    }
+}
+
+impl Core {
+    /// Whether transactions that begin now should say what they are told. Cheap.
+    #[inline]
+    pub fn records_inputs(&self) -> bool {
+        // Relaxed: a transaction asks once, and publishes nothing by it.
+        self.recorder.on.load(Relaxed)
+    }
+
+    /// Transactions that begin from now on are recorded, or are not.
+    pub fn set_records_inputs(&self, on: bool) {
+        self.recorder.on.store(on, Relaxed);
+    }
+
+    /// How many were recorded since the start, and how many were not.
+    pub fn recorded(&self) -> Recorded {
+        let sum = |of: &dyn Fn(&Counts) -> u64| self.recorder.counts.iter().map(|counts| of(counts)).sum::<u64>();
+        let kept = NotRecorded::ALL.map(|why| (why, sum(&|counts| counts.kept[why as usize].load(Relaxed))));
+        Recorded {
+            recorded: sum(&|counts| counts.recorded.load(Relaxed)),
+            bytes: sum(&|counts| counts.bytes.load(Relaxed)),
+            kept: kept.into_iter().filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+}
+
+impl Worker {
+    /// The transaction that is recorded reads at `snapshot` from now on.
+    pub(crate) fn note_snapshot(&self, snapshot: Stamp) {
+        self.state.borrow_mut().recording.snapshots.push(snapshot);
+    }
+}
+
+impl Transaction<'_> {
+    /// Whether what it is told should be recorded: the node records inputs, the transaction has begun
+    /// since and may write, and nothing is known that keeps it from being executed again.
+    #[inline]
+    pub fn records_inputs(&self) -> bool {
+        self.records && self.worker.not_recorded.get().is_none()
+    }
+
+    /// Says what the transaction was told: whatever those need who execute it again. Before the
+    /// commit; the last call counts. Without effect unless [`Transaction::records_inputs`].
+    pub fn record_inputs(&self, body: Vec<u8>) {
+        if self.records {
+            self.worker.state.borrow_mut().recording.body = Some(body);
+        }
+    }
+
+    /// The transaction cannot be executed again, or should not be: its block says what it did, and
+    /// nothing else. The first reason counts.
+    pub fn keep_records(&self, why: NotRecorded) {
+        if self.worker.not_recorded.get().is_none() {
+            self.worker.not_recorded.set(Some(why));
+        }
+    }
+
+    /// The transaction's block of this kind is built, or none since the transaction is too long: adds
+    /// the inputs, if there can be some.
+    pub(crate) fn record(&self, built: Option<BlockKind>, builder: &mut BlockBuilder) {
+        if !self.records {
+            return;
+        }
+        let mut state = self.worker.state.borrow_mut();
+        let why_not = match self.worker.not_recorded.get() {
+            _ if built == Some(BlockKind::Schema) => Some(NotRecorded::Definitions),
+            _ if !state.messages.is_empty() => Some(NotRecorded::Messages),
+            Some(why) => Some(why),
+            None if built.is_none() || builder.block_count() > 1 || builder.record_count() == MAX_RECORDS => {
+                Some(NotRecorded::Long)
+            }
+            None => None,
+        };
+        let recording = &mut state.recording;
+        let body = why_not.map_or_else(|| recording.body.take().ok_or(NotRecorded::NoInputs), Err);
+        recording.outcome = Some(body.and_then(|body| {
+            recording.row.clear();
+            encode(&recording.snapshots, &body, &mut recording.row);
+            let pushed = builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, &recording.row);
+            pushed.map(|_| recording.row.len() as u64).map_err(|_| NotRecorded::Long)
+        }));
+    }
+
+    /// The transaction is decided.
+    pub(crate) fn count_recorded(&self) {
+        if !self.records {
+            return;
+        }
+        let counts = &self.worker.core.recorder.counts[self.worker.place()];
+        match self.worker.state.borrow().recording.outcome {
+            Some(Ok(length)) => {
+                Counts::add(&counts.recorded, 1);
+                Counts::add(&counts.bytes, length);
+            }
+            Some(Err(why)) => Counts::add(&counts.kept[why as usize], 1),
+            // Without a log, or with its inputs in the place of its records.
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_come_back_and_other_bytes_are_none() {
+        for snapshots in [&[][..], &[7], &[0, 0, 300], &[1 << 40, (1 << 40) + 5, u64::MAX]] {
+            let snapshots: Vec<Stamp> = snapshots.iter().map(|stamp| Stamp(*stamp)).collect();
+            for body in [&b""[..], b"told"] {
+                let inputs = Inputs { snapshots: snapshots.clone(), body };
+                let mut row = Vec::new();
+                inputs.encode(&mut row);
+                assert_eq!(Inputs::decode(&row), Some(inputs));
+                // Whatever is cut off the front matter, nothing is made up.
+                for end in 0..row.len() - body.len() {
+                    assert_eq!(Inputs::decode(&row[..end]), None, "{row:?} up to {end}");
+                }
+            }
+        }
+        // More than there can be; beyond the last stamp.
+        assert_eq!(Inputs::decode(&[200, 200, 200, 1, 0]), None);
+        let mut beyond = vec![2];
+        varint::put(&mut beyond, u64::MAX);
+        beyond.push(1);
+        assert_eq!(Inputs::decode(&beyond), None);
+    }
+
+    #[test]
+    fn reasons_are_counted_at_their_places() {
+        for (place, why) in NotRecorded::ALL.into_iter().enumerate() {
+            assert_eq!(why as usize, place);
+        }
+    }
+}
