@@ -55,10 +55,7 @@ pub(crate) struct Writing<'t> {
 
 /// The indexes that an insertion is entered into, with their numbers, in the order of that: the
 /// `arbiters` first.
-pub(crate) fn in_order<'i>(
-    indexes: &'i IndexList,
-    arbiters: &'i [usize],
-) -> impl Iterator<Item = (usize, &'i Index)> {
+pub(crate) fn in_order<'i>(indexes: &'i IndexList, arbiters: &'i [usize]) -> impl Iterator<Item = (usize, &'i Index)> {
     let first = arbiters.iter().filter_map(|number| Some((*number, indexes.get(*number)?)));
     let first = first.filter(|(_, index)| !index.is_dropped());
     first.chain(indexes.kept().filter(|(number, _)| !arbiters.contains(number)))

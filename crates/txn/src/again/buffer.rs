@@ -113,7 +113,7 @@ impl Buffer {
 
     /// Whether a record is one that is inserted, and was not yet.
     pub(super) fn is_to_come(&self, fid: Fid, rid: Rid) -> bool {
-        let is_it = |place| self.entries[place].kind == RecordKind::Insert && !self.done[place].is();
+        let is_it = |place: usize| self.entries[place].kind == RecordKind::Insert && !self.done[place].is();
         self.place(fid, rid).is_some_and(is_it)
     }
 

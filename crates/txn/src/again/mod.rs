@@ -44,8 +44,8 @@ use freshet_log::{BlockBuilder, BlockKind};
 use freshet_storage::{Content, ReadContext, ReadError, Visible};
 use thiserror::Error;
 
-use self::buffer::Done;
 pub(crate) use self::buffer::Buffer;
+use self::buffer::Done;
 use crate::{Transaction, Worker};
 
 /// One write of a transaction that is executed again: where, and how long; not the bytes.

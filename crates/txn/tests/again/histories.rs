@@ -1,5 +1,5 @@
-//! The anomalies that isolation levels allow, each as a history: whoever executes it again gets what
-//! the transactions have read, and so what they have written.
+//! The anomalies that isolation levels allow, each as a history: executed again, the transactions
+//! read what they have read, and so write what they have written.
 
 use freshet_base::{Isolation, Stamp};
 

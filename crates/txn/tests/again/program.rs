@@ -119,7 +119,11 @@ impl<'w> Run<'w> {
     }
 
     /// Does something with the record of an id, if there is one.
-    fn with(&mut self, id: u64, act: impl FnOnce(&mut Self, Record<'_>) -> Result<(), WriteError>) -> Result<(), WriteError> {
+    fn with(
+        &mut self,
+        id: u64,
+        act: impl FnOnce(&mut Self, Record<'_>) -> Result<(), WriteError>,
+    ) -> Result<(), WriteError> {
         let found = self.transaction.get(&self.table, BY_ID, &id.to_be_bytes())?;
         let Some((rid, row)) = found.map(|record| (record.rid, record.row.to_vec())) else {
             self.found(b"none");
@@ -136,7 +140,14 @@ impl<'w> Run<'w> {
         Ok(())
     }
 
-    fn scan(&mut self, index: usize, from: &[u8], to: &[u8], direction: Direction, most: usize) -> Result<(), WriteError> {
+    fn scan(
+        &mut self,
+        index: usize,
+        from: &[u8],
+        to: &[u8],
+        direction: Direction,
+        most: usize,
+    ) -> Result<(), WriteError> {
         let mut rows = Vec::new();
         let range = (Bound::Included(from), Bound::Included(to));
         self.transaction.scan(&self.table, index, range, direction, |_, record| {
@@ -187,12 +198,12 @@ impl<'w> Run<'w> {
             Step::Renumber(id, to) => self.with(id, |run, record| {
                 run.rewrite(record, &row(to, number(record.row, 8), group_of(record.row), run.digest))
             }),
-            Step::Rename(id, name) => self.with(id, |run, record| {
-                run.rewrite(record, &row(id, name, group_of(record.row), run.digest))
-            }),
-            Step::Regroup(id, group) => self.with(id, |run, record| {
-                run.rewrite(record, &row(id, number(record.row, 8), group, run.digest))
-            }),
+            Step::Rename(id, name) => {
+                self.with(id, |run, record| run.rewrite(record, &row(id, name, group_of(record.row), run.digest)))
+            }
+            Step::Regroup(id, group) => {
+                self.with(id, |run, record| run.rewrite(record, &row(id, number(record.row, 8), group, run.digest)))
+            }
             Step::Delete(id) => self.with(id, |run, record| {
                 run.transaction.delete(&run.table, record.rid)?;
                 assert!(run.transaction.has_deleted(&run.table, record.rid)?);

@@ -129,6 +129,15 @@ pub struct Tally {
     pub waited: usize,
 }
 
+impl Tally {
+    pub fn add(&mut self, other: Self) {
+        self.executed += other.executed;
+        self.kept += other.kept;
+        self.read += other.read;
+        self.waited += other.waited;
+    }
+}
+
 pub struct Standby {
     core: Arc<Core>,
     source: Arc<Bytes>,
@@ -323,7 +332,7 @@ impl Standby {
         Ok(*self.again(logged, &entries, program, window)? == *logged.bytes)
     }
 
-    /// Keeps versions for all snapshots from now on.
+    /// What its workers share.
     pub fn core(&self) -> &Arc<Core> {
         &self.core
     }
