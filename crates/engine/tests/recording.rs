@@ -194,7 +194,7 @@ fn same(nodes: &[&Arc<Node>], what: &str) -> (u64, u64) {
 }
 
 #[test]
-fn whoever_replays_the_records_passes_the_inputs_over() {
+fn replay_of_the_records_passes_the_inputs_over() {
     for shape in SHAPES {
         let states = [false, true].map(|record| {
             let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];

@@ -147,8 +147,8 @@ fn encode(snapshots: &[Stamp], body: &[u8], row: &mut Vec<u8>) {
 pub(crate) struct Recording {
     snapshots: Vec<Stamp>,
     body: Option<Vec<u8>>,
-    /// What has become of it when its block was built: the length of the record's row, or why there
-    /// is none.
+    /// What has become of it when its block was built: the length of the record's row, or why it
+    /// has no such record.
     outcome: Option<Result<u64, NotRecorded>>,
     /// For the row; its memory is used again.
     row: Vec<u8>,
