@@ -227,15 +227,24 @@ fn replay_of_the_records_passes_the_inputs_over() {
             assert!(if record { recorded.recorded >= 150 } else { recorded.recorded == 0 }, "{shape:?}: {recorded:?}");
             assert!(!record || divided || recorded.recorded == 300, "{shape:?}: {recorded:?}");
             let state = same(&[&primary, &standby], "the standby has all");
-            // Both start again, one from its checkpoint; then the other takes over.
+            // Both start again, one from its checkpoint; then the other takes over, and records too.
             standby.stop().unwrap();
             primary.stop().unwrap();
             drop((primary, standby));
             let primary = start(config(0));
             let standby = start(NodeConfig { join: join(&primary), ..config(1) });
             assert_eq!(same(&[&primary, &standby], "the standby has all again"), state, "{shape:?}");
-            standby.stop().unwrap();
             primary.stop().unwrap();
+            drop(primary);
+            standby.promote(true).unwrap();
+            assert_eq!(hash(&standby), state, "{shape:?}");
+            let worker = standby.database().worker().unwrap();
+            let transaction = worker.begin(Isolation::Snapshot);
+            transaction.insert(&transaction.table("things").unwrap(), &row(5000, 0, 0)).unwrap();
+            assert_eq!(transaction.records_inputs(), record, "{shape:?}");
+            transaction.roll_back();
+            drop(worker);
+            standby.stop().unwrap();
             state
         });
         assert_eq!(states[0], states[1], "{shape:?}: the state does not depend on it");

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let constants = Constants::of_run(population.constants(), &mut Random::new(2));
     let mut terminal = Terminal::new(&population, constants, 3, 0, 1);
     let started = Instant::now();
-    let mut of_kind = [(0u32, Duration::ZERO); 5];
+    let mut of_kind = [(0u32, Duration::ZERO); Kind::ALL.len()];
     let mut transactions = 0u64;
     let mut now = started;
     while now - started < Duration::from_secs(seconds) {

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+pub mod command;
 mod engine;
 pub mod journal;
 pub mod list;

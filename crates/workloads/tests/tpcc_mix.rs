@@ -11,7 +11,7 @@ use freshet_workloads::{
     list::List,
     random::Random,
     tpcc::{
-        input::{self, Input, Kind, Request, Terminal},
+        input::{self, Input, Kind, Mix, Request, Terminal},
         keys,
         outcome::Outcome,
         population::{Population, Scale},
@@ -68,12 +68,17 @@ fn drive(
 
 /// Two threads, each at home in the warehouses of `homes`.
 fn the_mix_keeps_the_database_consistent(isolation: Isolation, homes: [u16; 2]) {
+    keeps_the_database_consistent(isolation, |population, client| terminal(population, client, homes[client as usize]));
+}
+
+/// Two threads, with these terminals.
+fn keeps_the_database_consistent(isolation: Isolation, terminal: impl Fn(&Population, u64) -> Terminal) {
     const EACH: u64 = 1_000;
     let (database, tables, population) = loaded(SCALE, 2);
     let marks: Vec<Mark> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..2u64)
             .map(|client| {
-                let terminal = terminal(&population, client, homes[client as usize]);
+                let terminal = terminal(&population, client);
                 let (database, tables) = (&database, &tables);
                 scope.spawn(move || drive(database, tables, terminal, client, EACH, isolation))
             })
@@ -114,6 +119,18 @@ fn the_mix_in_one_warehouse_under_snapshot_isolation() {
 #[test]
 fn the_mix_in_one_warehouse_under_serializable() {
     the_mix_keeps_the_database_consistent(Isolation::Serializable, [1, 1]);
+}
+
+#[test]
+fn tpcc_plus_spread_under_snapshot_isolation() {
+    let spread = |population: &Population, client| terminal(population, client, 1).with_mix(Mix::Plus).spread();
+    keeps_the_database_consistent(Isolation::Snapshot, spread);
+}
+
+#[test]
+fn tpcc_plus_spread_under_serializable() {
+    let spread = |population: &Population, client| terminal(population, client, 1).with_mix(Mix::Plus).spread();
+    keeps_the_database_consistent(Isolation::Serializable, spread);
 }
 
 /// A database with one warehouse, and a way to run single transactions.
@@ -369,6 +386,49 @@ fn low_stock_is_counted_once_per_item() {
 }
 
 #[test]
+fn credit_is_good_as_long_as_the_limit_covers_what_is_owed_and_ordered() {
+    let single = Single::new();
+    let (warehouse, district) = (2, 7);
+    let mut credits = HashSet::new();
+    for customer in 1..=SCALE.customers {
+        let (orders, ordered, owed, limit) = read(&single.database, |txn| {
+            let mut open = HashSet::new();
+            single.tables.orders.scan_all(txn, |found| {
+                let row = found.row;
+                let whose = (row.get(Order::W_ID), row.get(Order::D_ID), row.get(Order::C_ID));
+                if whose == (warehouse, district, customer) && row.get(Order::CARRIER_ID) == 0 {
+                    open.insert(row.get(Order::ID));
+                }
+            })?;
+            let mut sum = 0;
+            single.tables.order_line.scan_all(txn, |found| {
+                let row = found.row;
+                if (row.get(OrderLine::W_ID), row.get(OrderLine::D_ID)) == (warehouse, district)
+                    && open.contains(&row.get(OrderLine::O_ID))
+                {
+                    sum += i64::from(row.get(OrderLine::AMOUNT));
+                }
+            })?;
+            let row = single.tables.customer.need(txn, &keys::customer(warehouse, district, customer), "")?.row;
+            Ok((open.len() as u32, sum, row.get(Customer::BALANCE), row.get(Customer::CREDIT_LIMIT)))
+        });
+        let input = Input::CreditCheck(input::CreditCheck { warehouse, district, customer });
+        let Outcome::CreditCheck(outcome) = single.run(input) else { panic!("no check") };
+        let credit = if owed + ordered > limit { b"BC" } else { b"GC" };
+        assert_eq!((outcome.orders, outcome.ordered, outcome.balance), (orders, ordered, owed), "{customer}");
+        assert_eq!((outcome.limit, &outcome.credit.0), (limit, credit), "{customer}");
+        let now = read(&single.database, |txn| {
+            let row = single.tables.customer.need(txn, &keys::customer(warehouse, district, customer), "")?.row;
+            Ok(row.get(Customer::CREDIT))
+        });
+        assert_eq!(now, outcome.credit, "{customer}");
+        credits.insert((now.0, orders > 0));
+    }
+    assert!(credits.contains(&(*b"GC", false)) && credits.contains(&(*b"BC", true)), "{credits:?}");
+    assert_consistent(&single.database, &single.tables);
+}
+
+#[test]
 fn inputs_from_afar_cannot_do_harm() {
     let single = Single::new();
     let before = single.hash();
@@ -391,6 +451,7 @@ fn inputs_from_afar_cannot_do_harm() {
         (Input::Payment(input::Payment { customer_district: 99, ..payment }), "no such customer"),
         (Input::Payment(input::Payment { customer: nobody, ..payment }), "no such customer"),
         (Input::OrderStatus(input::OrderStatus { warehouse: 0, district: 1, customer }), "no such customer"),
+        (Input::CreditCheck(input::CreditCheck { warehouse: 1, district: 11, customer: 1 }), "no such customer"),
         (Input::StockLevel(input::StockLevel { warehouse: 1, district: 200, threshold: 1 }), "no such district"),
     ] {
         let error = single.try_run(input, None).unwrap_err();

@@ -101,7 +101,7 @@ pub(crate) fn run(options: &JoinOptions) -> Result<ExitCode, Failure> {
         let mut running = Vec::new();
         for number in 0..usize::from(common.threads) {
             let (subject, stop, count) = (&subject, &stop, &count);
-            let terminal = prepared.terminal(number, TpccMix::Full, common);
+            let terminal = prepared.terminal(number, TpccMix::Full, false, common);
             running.push(scope.spawn(move || work(subject, common, terminal, stop, count)));
         }
         let joined = measure(&subject, common, &count);

@@ -155,6 +155,9 @@ pub(crate) struct Common {
     /// How changes are divided among streams: by transaction or by page.
     #[arg(long, value_name = "WHAT", value_enum, default_value = "transaction")]
     pub(crate) log_divide_by: DivideBy,
+    /// Record in the log, beside what transactions did, what they were told. Needs a log.
+    #[arg(long)]
+    pub(crate) record_inputs: bool,
     /// The time between checkpoints, in seconds. 0: no checkpoints.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(crate) checkpoint_interval_s: u64,
@@ -193,9 +196,12 @@ pub(crate) struct TpccOptions {
     /// The number of warehouses; they are the home warehouses of the threads in turn.
     #[arg(long, value_name = "W", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) warehouses: u16,
-    /// Which transactions to run: full or payment.
+    /// Which transactions to run: full, plus (TPC-C+: Credit-Checks, too) or payment.
     #[arg(long, value_name = "MIX", value_enum, default_value = "full")]
     pub(crate) mix: TpccMix,
+    /// Each transaction of a terminal belongs to another warehouse, drawn at random.
+    #[arg(long, conflicts_with = "home_only")]
+    pub(crate) spread: bool,
     /// Check the consistency conditions 1 to 12 afterwards, on all nodes.
     #[arg(long)]
     pub(crate) check: bool,
@@ -237,6 +243,8 @@ pub(crate) struct TpcbOptions {
 pub(crate) enum TpccMix {
     /// All, as in the specification.
     Full,
+    /// All, and Credit-Check: TPC-C+.
+    Plus,
     /// Payment only.
     Payment,
 }

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use freshet_engine::Recorded;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -43,6 +44,10 @@ pub(crate) struct Report {
     pub(crate) log_bytes_per_s: f64,
     /// Bytes that went to the log for each transaction.
     pub(crate) log_bytes_per_txn: f64,
+    /// Transactions whose inputs were recorded, if that was asked for, the bytes of these, and others
+    /// by reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) recorded: Option<Recorded>,
     /// Processor time for each transaction.
     pub(crate) cpu_us_per_txn: CpuPerTransaction,
     /// The share of the measured time in which the threads that run transactions had a processor.
@@ -284,6 +289,7 @@ impl Report {
             latency_us: Latency::of(&tally.latency),
             log_bytes_per_s: if measured.logged { measured.log_bytes as f64 / seconds } else { 0.0 },
             log_bytes_per_txn: if measured.logged { measured.log_bytes as f64 / transactions } else { 0.0 },
+            recorded: common.record_inputs.then_some(measured.recorded),
             cpu_us_per_txn: CpuPerTransaction {
                 forward: per_transaction(tally.cpu),
                 log: per_transaction(measured.log.cpu),
@@ -350,6 +356,11 @@ impl fmt::Display for Report {
             "log",
             format!("{}/s, {:.0} bytes a transaction", bytes(self.log_bytes_per_s as u64), self.log_bytes_per_txn),
         )?;
+        if let Some(Recorded { recorded, bytes, kept }) = &self.recorded {
+            let kept: Vec<String> = kept.iter().map(|(why, count)| format!(", {why} {}", grouped(*count))).collect();
+            let each = *bytes as f64 / (*recorded).max(1) as f64;
+            line("inputs", format!("{} recorded, {each:.1} bytes each{}", grouped(*recorded), kept.concat()))?;
+        }
         let CpuPerTransaction { forward, log, ship, replay } = &self.cpu_us_per_txn;
         let replay = replay.map(|replay| format!(", replay {replay:.2} us")).unwrap_or_default();
         line(

@@ -7,7 +7,9 @@ use std::{
 };
 
 use freshet_base::{Safety, Stamp};
-use freshet_engine::{Database, Domain, FabricEncryption, Node, NodeConfig, OnLoss, ReplayMode, node::RoleStatus};
+use freshet_engine::{
+    Database, Domain, FabricEncryption, Node, NodeConfig, OnLoss, Recorded, ReplayMode, node::RoleStatus,
+};
 use freshet_workloads::{
     procedure::read_only,
     tpcc::{consistency, tables::Tables},
@@ -58,6 +60,7 @@ pub(crate) struct Begun {
     at: Instant,
     reserved: Stamp,
     log: LogWork,
+    recorded: Recorded,
     replay_cpu: Vec<Duration>,
     readers: Option<ReaderTotals>,
     probes: Vec<Probe>,
@@ -98,6 +101,8 @@ pub(crate) struct Measured {
     pub(crate) log_bytes: u64,
     /// What the primary's log did.
     pub(crate) log: LogWork,
+    /// Transactions whose inputs were recorded, and others.
+    pub(crate) recorded: Recorded,
     /// Processor time of replay, of the standby that used most.
     pub(crate) replay_cpu: Option<Duration>,
     /// Standby read view / primary read view; of the worst standby.
@@ -139,6 +144,7 @@ impl Subject {
             workers,
             ..NodeConfig::default()
         };
+        config.record_inputs = common.record_inputs;
         config.log.batch_bytes = common.batch_bytes;
         config.log.interval_us = common.interval_us;
         if let Some(bytes) = common.log_buffer_bytes {
@@ -292,6 +298,7 @@ impl Subject {
             log: self.log_work(),
             readers: self.readers(),
             reserved: self.reserved(),
+            recorded: self.database().core().recorded(),
             at: Instant::now(),
             probes,
         }
@@ -302,6 +309,7 @@ impl Subject {
     pub(crate) fn end(&self, begun: Begun) -> impl FnOnce() -> Measured {
         begun.probes.iter().for_each(Probe::halt);
         let (time, reserved) = (begun.at.elapsed(), self.reserved());
+        let recorded = self.database().core().recorded().since(&begun.recorded);
         let log = self.log_work().since(begun.log);
         let replay_cpu = self
             .standbys
@@ -336,6 +344,7 @@ impl Subject {
                 logged,
                 log_bytes,
                 log,
+                recorded,
                 replay_cpu,
                 freshness,
                 behind_bytes,

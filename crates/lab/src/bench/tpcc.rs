@@ -9,7 +9,7 @@ use freshet_workloads::{
     tpcc::{
         self,
         command::run_as_command,
-        input::{Kind, Request, Terminal},
+        input::{Kind, Mix, Request, Terminal},
         load::{expected_rows, load},
         outcome::Outcome,
         population::{Population, Scale},
@@ -56,18 +56,21 @@ impl Prepared {
         &self,
         number: usize,
         mix: TpccMix,
+        spread: bool,
         common: &Common,
     ) -> impl FnMut(&Worker, Instant) -> Result<Went, ProcedureError> + use<> {
         let home = (number % usize::from(self.population.scale.warehouses)) as u16 + 1;
         let terminal = Terminal::new(&self.population, self.constants, common.seed, number as u64, home);
-        let mut terminal = if common.stays_at_home() { terminal.at_home() } else { terminal };
+        let terminal = if common.stays_at_home() { terminal.at_home() } else { terminal };
+        let terminal = if spread { terminal.spread() } else { terminal };
+        let mut terminal = if mix == TpccMix::Plus { terminal.with_mix(Mix::Plus) } else { terminal };
         let commands = common.apply == Apply::Command;
         let (tables, isolation) = (self.tables.clone(), common.isolation);
         let (epoch, epoch_micros) = (Instant::now(), now_micros());
         move |worker, now| {
             let micros = epoch_micros + now.saturating_duration_since(epoch).as_micros() as u64;
             let input = match mix {
-                TpccMix::Full => terminal.next(micros),
+                TpccMix::Full | TpccMix::Plus => terminal.next(micros),
                 TpccMix::Payment => terminal.next_of(Kind::Payment, micros),
             };
             let request = Request { mark: None, input };
@@ -84,6 +87,9 @@ impl Prepared {
 /// Loads, runs and measures TPC-C.
 pub(crate) fn run(options: &TpccOptions) -> Result<Report, Failure> {
     let common = &options.common;
+    if options.spread && common.stays_at_home() {
+        return Err(Failure::new("commands keep to their warehouses: leave --spread away"));
+    }
     let mut subject = Subject::start(common)?;
     let (prepared, loading) = prepare(&subject, options.warehouses, common)?;
     // What follows, sets of standbys for one, those who do not replay never show.
@@ -93,10 +99,15 @@ pub(crate) fn run(options: &TpccOptions) -> Result<Report, Failure> {
         subject.start_standbys(common)?;
     }
     subject.start_readers(common, loaded)?;
-    let make = |number: usize| prepared.terminal(number, options.mix, common);
+    let make = |number: usize| prepared.terminal(number, options.mix, options.spread, common);
     let (tally, measured) = drive(&subject, common, make)?;
     let mut report = Report::new(
-        &format!("tpcc, {:?} mix, {} warehouse(s)", options.mix, options.warehouses),
+        &format!(
+            "tpcc, {:?} mix{}, {} warehouse(s)",
+            options.mix,
+            if options.spread { ", spread" } else { "" },
+            options.warehouses
+        ),
         common,
         tally,
         measured,

@@ -38,6 +38,11 @@ impl Kind {
         (Self::DeleteCallForwarding, 2),
     ];
 
+    /// Whether it changes nothing.
+    pub const fn is_read_only(self) -> bool {
+        matches!(self, Self::GetSubscriberData | Self::GetNewDestination | Self::GetAccessData)
+    }
+
     fn draw(random: &mut Random) -> Self {
         let mut left = random.below(100);
         for (kind, share) in Self::MIX {

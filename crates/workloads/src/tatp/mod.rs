@@ -8,6 +8,7 @@ mod input;
 mod transactions;
 
 pub use input::{Client, Input, Kind, Mix};
+pub(crate) use transactions::transact;
 pub use transactions::{Outcome, run};
 
 pub use crate::batch::LoadError;

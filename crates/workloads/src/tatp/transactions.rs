@@ -6,6 +6,7 @@ use freshet_base::{Isolation, Rid};
 
 use super::{AccessInfo, BY_NUMBER, CallForwarding, Input, Kind, SpecialFacility, Subscriber, Tables};
 use crate::{
+    command::{self, TATP},
     engine::{Direction, ProcedureError, Ticket, Transaction, Worker},
     procedure::read_only,
     row::Row,
@@ -32,14 +33,27 @@ pub fn run(
     isolation: Isolation,
     input: &Input,
 ) -> Result<(Outcome, Ticket), ProcedureError> {
+    if input.kind.is_read_only() {
+        return read_only(worker, |txn| transact(txn, tables, input));
+    }
+    worker.execute(isolation, |txn| {
+        let outcome = transact(txn, tables, input)?;
+        command::record(txn, TATP, input);
+        Ok(outcome)
+    })
+}
+
+/// Does what an input asks for.
+#[inline]
+pub(crate) fn transact(txn: &Transaction<'_>, tables: &Tables, input: &Input) -> Result<Outcome, ProcedureError> {
     match input.kind {
-        Kind::GetSubscriberData => read_only(worker, |txn| get_subscriber_data(txn, tables, input)),
-        Kind::GetNewDestination => read_only(worker, |txn| get_new_destination(txn, tables, input)),
-        Kind::GetAccessData => read_only(worker, |txn| get_access_data(txn, tables, input)),
-        Kind::UpdateSubscriberData => worker.execute(isolation, |txn| update_subscriber_data(txn, tables, input)),
-        Kind::UpdateLocation => worker.execute(isolation, |txn| update_location(txn, tables, input)),
-        Kind::InsertCallForwarding => worker.execute(isolation, |txn| insert_call_forwarding(txn, tables, input)),
-        Kind::DeleteCallForwarding => worker.execute(isolation, |txn| delete_call_forwarding(txn, tables, input)),
+        Kind::GetSubscriberData => get_subscriber_data(txn, tables, input),
+        Kind::GetNewDestination => get_new_destination(txn, tables, input),
+        Kind::GetAccessData => get_access_data(txn, tables, input),
+        Kind::UpdateSubscriberData => update_subscriber_data(txn, tables, input),
+        Kind::UpdateLocation => update_location(txn, tables, input),
+        Kind::InsertCallForwarding => insert_call_forwarding(txn, tables, input),
+        Kind::DeleteCallForwarding => delete_call_forwarding(txn, tables, input),
     }
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::batch::LoadError;
 use crate::{
+    command::{self, TPCB},
     engine::{Database, ProcedureError, TableDefinition, Ticket, Transaction, Worker},
     procedure::read_only,
     random::Random,
@@ -219,10 +220,14 @@ pub fn run(
     isolation: Isolation,
     input: &Input,
 ) -> Result<(i64, Ticket), ProcedureError> {
-    worker.execute(isolation, |txn| transact(txn, tables, input))
+    worker.execute(isolation, |txn| {
+        let balance = transact(txn, tables, input)?;
+        command::record(txn, TPCB, input);
+        Ok(balance)
+    })
 }
 
-fn transact(txn: &Transaction<'_>, tables: &Tables, input: &Input) -> Result<i64, ProcedureError> {
+pub(crate) fn transact(txn: &Transaction<'_>, tables: &Tables, input: &Input) -> Result<i64, ProcedureError> {
     let account = tables.account.need(txn, &input.account.to_be_bytes(), "there is no such account")?;
     let balance = account.row.get(Account::BALANCE) + input.delta;
     tables.account.update(txn, account.rid, &account.row.to_row().with(Account::BALANCE, balance))?;

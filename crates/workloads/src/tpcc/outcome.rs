@@ -21,6 +21,8 @@ pub enum Outcome {
     Delivery(Delivery),
     /// Clause 2.8.
     StockLevel(StockLevel),
+    /// Of TPC-C+.
+    CreditCheck(CreditCheck),
 }
 
 /// One line of an order, as displayed.
@@ -165,6 +167,21 @@ pub struct Delivery {
     pub orders: [u32; DISTRICTS as usize],
 }
 
+/// What TPC-C+'s Credit-Check finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreditCheck {
+    /// How many orders of the customer's are not delivered yet.
+    pub orders: u32,
+    /// The sum of their lines, in cents.
+    pub ordered: i64,
+    /// C_BALANCE, in cents.
+    pub balance: i64,
+    /// C_CREDIT_LIM, in cents.
+    pub limit: i64,
+    /// C_CREDIT from now on.
+    pub credit: Text<2>,
+}
+
 /// Clause 2.8.3.3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StockLevel {
@@ -187,6 +204,7 @@ mod tests {
             Outcome::OrderStatus(OrderStatus::default()),
             Outcome::Delivery(Delivery { carrier: 1, orders: [1; 10] }),
             Outcome::StockLevel(StockLevel { low: 3 }),
+            Outcome::CreditCheck(CreditCheck { credit: Text(*b"GC"), limit: -1, ..Default::default() }),
         ] {
             let bytes = postcard::to_stdvec(&outcome).unwrap();
             assert_eq!(postcard::from_bytes::<Outcome>(&bytes).unwrap(), outcome);

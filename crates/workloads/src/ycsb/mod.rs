@@ -11,6 +11,7 @@ pub mod mix;
 mod run;
 mod tables;
 
+pub(crate) use run::write;
 pub use run::{Outcome, Scratch, run, transact};
 pub use tables::{Population, PopulationRow, Tables, load};
 

@@ -14,6 +14,7 @@ use super::{
     tables::{Tables, fill_row},
 };
 use crate::{
+    command::{self, YCSB},
     engine::{Direction, ProcedureError, Record, Ticket, Transaction, Worker},
     procedure::read_only,
     table::missing,
@@ -65,13 +66,26 @@ pub fn run(
         read_only(worker, |txn| transact(txn, tables, &request.operations, scratch))
     } else {
         worker.execute(isolation, |txn| {
-            let outcome = transact(txn, tables, &request.operations, scratch)?;
-            if let Some(mark) = request.mark {
-                tables.journal.write(txn, mark)?;
-            }
+            let outcome = write(txn, tables, request, scratch)?;
+            command::record(txn, YCSB, request);
             Ok(outcome)
         })
     }
+}
+
+/// Does what a request asks for that changes something.
+#[inline]
+pub(crate) fn write(
+    txn: &Transaction<'_>,
+    tables: &Tables,
+    request: &Request,
+    scratch: &mut Scratch,
+) -> Result<Outcome, ProcedureError> {
+    let outcome = transact(txn, tables, &request.operations, scratch)?;
+    if let Some(mark) = request.mark {
+        tables.journal.write(txn, mark)?;
+    }
+    Ok(outcome)
 }
 
 /// Does the operations within a transaction of the caller.

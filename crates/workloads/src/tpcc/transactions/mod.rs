@@ -1,4 +1,4 @@
-//! The five transactions (clauses 2.4 to 2.8).
+//! The five transactions (clauses 2.4 to 2.8), and the one that TPC-C+ adds.
 //!
 //! They allocate nothing: keys and changed rows are on the stack, rows are read
 //! where they are stored.
@@ -7,6 +7,7 @@
 //! commits and so serializable without further ado. Delivery is the deferred part
 //! of clause 2.7.2: queueing it is the driver's business.
 
+mod credit_check;
 mod delivery;
 mod new_order;
 mod order_status;
@@ -18,6 +19,7 @@ use std::ops::{Bound, ControlFlow};
 use freshet_base::Isolation;
 
 use super::{
+    command,
     input::{self, Input, Request},
     keys,
     outcome::{self, Outcome},
@@ -46,10 +48,10 @@ pub fn run(
     isolation: Isolation,
     request: &Request,
 ) -> Result<(Outcome, Ticket), ProcedureError> {
-    run_then(worker, tables, isolation, request, |_| {})
+    run_then(worker, tables, isolation, request, |txn| command::record(txn, request))
 }
 
-/// As [`run`]; `then` is called with the transaction before it commits, if it changes anything.
+/// Runs a request; `then` is called with the transaction before it commits, if it changes anything.
 pub(super) fn run_then(
     worker: &Worker,
     tables: &Tables,
@@ -96,6 +98,7 @@ pub fn transact(txn: &Transaction<'_>, tables: &Tables, request: &Request) -> Re
         Input::OrderStatus(input) => Outcome::OrderStatus(order_status::order_status(txn, tables, input)?),
         Input::Delivery(input) => Outcome::Delivery(delivery::delivery(txn, tables, input)?),
         Input::StockLevel(input) => Outcome::StockLevel(stock_level::stock_level(txn, tables, input)?),
+        Input::CreditCheck(input) => Outcome::CreditCheck(credit_check::credit_check(txn, tables, input)?),
     };
     if let Some(mark) = request.mark
         && !request.input.kind().is_read_only()

@@ -5,17 +5,20 @@
 //! input, although clauses 2.4.1.6, 2.5.1.4 and 2.7.1.3 have the system take them: the caller that
 //! makes up the input reads the clock.
 
+mod written;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use self::written::WrittenOrder;
 use super::{
     population::{DISTRICTS, MOST_LINES, Population, Scale},
     text::Constants,
 };
 use crate::{journal::Mark, list::List, random::Random, row::Text};
 
-/// The five transactions.
+/// The five transactions, and the one that TPC-C+ adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -29,18 +32,23 @@ pub enum Kind {
     Delivery,
     /// Clause 2.8.
     StockLevel,
+    /// Of TPC-C+: Cahill, Röhm, Fekete (2008), section 5.3.
+    CreditCheck,
 }
 
 impl Kind {
     /// All, in the order of the specification.
-    pub const ALL: [Self; 5] = [Self::NewOrder, Self::Payment, Self::OrderStatus, Self::Delivery, Self::StockLevel];
+    pub const ALL: [Self; 6] =
+        [Self::NewOrder, Self::Payment, Self::OrderStatus, Self::Delivery, Self::StockLevel, Self::CreditCheck];
 
-    /// Its share of the mix in percent (clause 5.2.3; New-Order takes the rest).
-    pub const fn percent(self) -> u64 {
-        match self {
-            Self::NewOrder => 45,
-            Self::Payment => 43,
-            Self::OrderStatus | Self::Delivery | Self::StockLevel => 4,
+    /// Its share of a mix in percent.
+    pub const fn percent(self, mix: Mix) -> u64 {
+        match (self, mix) {
+            (Self::NewOrder, Mix::Standard) => 45,
+            (Self::NewOrder, Mix::Plus) => 41,
+            (Self::Payment, _) => 43,
+            (Self::CreditCheck, Mix::Standard) => 0,
+            (Self::OrderStatus | Self::Delivery | Self::StockLevel | Self::CreditCheck, _) => 4,
         }
     }
 
@@ -49,13 +57,13 @@ impl Kind {
         matches!(self, Self::OrderStatus | Self::StockLevel)
     }
 
-    fn draw(random: &mut Random) -> Self {
+    fn draw(random: &mut Random, mix: Mix) -> Self {
         let mut left = random.below(100);
         for kind in Self::ALL {
-            if left < kind.percent() {
+            if left < kind.percent(mix) {
                 return kind;
             }
-            left -= kind.percent();
+            left -= kind.percent(mix);
         }
         unreachable!("the shares of the mix add up to 100 percent")
     }
@@ -69,8 +77,20 @@ impl fmt::Display for Kind {
             Self::OrderStatus => "order-status",
             Self::Delivery => "delivery",
             Self::StockLevel => "stock-level",
+            Self::CreditCheck => "credit-check",
         })
     }
+}
+
+/// Which transactions come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mix {
+    /// Those of the specification (clause 5.2.3; New-Order takes the rest).
+    #[default]
+    Standard,
+    /// TPC-C+: of 100 transactions four are Credit-Checks, in the place of New-Orders
+    /// (Record-Replay, section 6.1).
+    Plus,
 }
 
 /// What a client sends.
@@ -95,6 +115,8 @@ pub enum Input {
     Delivery(Delivery),
     /// Clause 2.8.
     StockLevel(StockLevel),
+    /// Of TPC-C+.
+    CreditCheck(CreditCheck),
 }
 
 impl Input {
@@ -106,6 +128,19 @@ impl Input {
             Self::OrderStatus(_) => Kind::OrderStatus,
             Self::Delivery(_) => Kind::Delivery,
             Self::StockLevel(_) => Kind::StockLevel,
+            Self::CreditCheck(_) => Kind::CreditCheck,
+        }
+    }
+
+    /// W_ID of the terminal.
+    pub const fn warehouse(&self) -> u16 {
+        match self {
+            Self::NewOrder(input) => input.warehouse,
+            Self::Payment(input) => input.warehouse,
+            Self::OrderStatus(input) => input.warehouse,
+            Self::Delivery(input) => input.warehouse,
+            Self::StockLevel(input) => input.warehouse,
+            Self::CreditCheck(input) => input.warehouse,
         }
     }
 }
@@ -123,6 +158,7 @@ pub struct Line {
 
 /// Clause 2.4.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "WrittenOrder", into = "WrittenOrder")]
 pub struct NewOrder {
     /// W_ID.
     pub warehouse: u16,
@@ -197,6 +233,17 @@ pub struct StockLevel {
     pub threshold: i16,
 }
 
+/// Of TPC-C+: whose credit is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreditCheck {
+    /// C_W_ID.
+    pub warehouse: u16,
+    /// C_D_ID.
+    pub district: u8,
+    /// C_ID.
+    pub customer: u32,
+}
+
 /// One terminal: it belongs to a warehouse and one of its districts (clause
 /// 2.8.1.1) and makes up what its user types in.
 #[derive(Clone, Debug)]
@@ -206,6 +253,8 @@ pub struct Terminal {
     constants: Constants,
     warehouse: u16,
     district: u8,
+    mix: Mix,
+    spread: bool,
 }
 
 impl Terminal {
@@ -227,6 +276,8 @@ impl Terminal {
             constants,
             warehouse,
             district: (number / u64::from(population.scale.warehouses) % u64::from(DISTRICTS)) as u8 + 1,
+            mix: Mix::Standard,
+            spread: false,
         }
     }
 
@@ -238,26 +289,46 @@ impl Terminal {
         self
     }
 
+    /// The same terminal with another mix.
+    #[must_use]
+    pub fn with_mix(mut self, mix: Mix) -> Self {
+        self.mix = mix;
+        self
+    }
+
+    /// The same terminal, but for each transaction it is at home in another warehouse and district,
+    /// each as likely as any other: nothing that it does stays near what it has done
+    /// (Record-Replay, section 6.1, "spread").
+    #[must_use]
+    pub fn spread(mut self) -> Self {
+        self.spread = true;
+        self
+    }
+
     /// Its home warehouse.
     pub fn warehouse(&self) -> u16 {
         self.warehouse
     }
 
-    /// The next transaction of the mix (clause 5.2.3), at the time `now` in microseconds
-    /// since 1970.
+    /// The next transaction of the mix, at the time `now` in microseconds since 1970.
     pub fn next(&mut self, now: u64) -> Input {
-        let kind = Kind::draw(&mut self.random);
+        let kind = Kind::draw(&mut self.random, self.mix);
         self.next_of(kind, now)
     }
 
     /// The next transaction when it has to be of one kind.
     pub fn next_of(&mut self, kind: Kind, now: u64) -> Input {
+        if self.spread {
+            self.warehouse = self.random.within(1, u64::from(self.scale.warehouses)) as u16;
+            self.district = self.random.within(1, u64::from(DISTRICTS)) as u8;
+        }
         match kind {
             Kind::NewOrder => Input::NewOrder(self.new_order(now)),
             Kind::Payment => Input::Payment(self.payment(now)),
             Kind::OrderStatus => Input::OrderStatus(self.order_status()),
             Kind::Delivery => Input::Delivery(self.delivery(now)),
             Kind::StockLevel => Input::StockLevel(self.stock_level()),
+            Kind::CreditCheck => Input::CreditCheck(self.credit_check()),
         }
     }
 
@@ -327,6 +398,13 @@ impl Terminal {
         StockLevel { warehouse: self.warehouse, district: self.district, threshold }
     }
 
+    /// Of TPC-C+: the customer is drawn as New-Order's is.
+    fn credit_check(&mut self) -> CreditCheck {
+        let district = self.random.within(1, u64::from(DISTRICTS)) as u8;
+        let customer = self.constants.customer(&mut self.random, self.scale.customers);
+        CreditCheck { warehouse: self.warehouse, district, customer }
+    }
+
     /// 60 of 100 by their last name (clauses 2.5.1.2 and 2.6.1.2).
     fn customer(&mut self) -> Customer {
         let random = &mut self.random;
@@ -348,102 +426,4 @@ fn another_warehouse(random: &mut Random, home: u16, warehouses: u16) -> u16 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: u64 = 1_700_000_000_000_000;
-
-    fn terminal(warehouses: u16, home: u16) -> Terminal {
-        let population = Population { scale: Scale::new(warehouses), seed: 1, loaded_at: 0 };
-        let constants = Constants::of_run(population.constants(), &mut Random::new(2));
-        Terminal::new(&population, constants, 3, 4, home)
-    }
-
-    /// Whether `count` of `of` is `percent`, give or take five deviations.
-    fn is_share(count: usize, of: usize, percent: f64) -> bool {
-        let (of, share) = (of as f64, percent / 100.0);
-        (count as f64 - of * share).abs() < 5.0 * (of * share * (1.0 - share)).sqrt()
-    }
-
-    #[test]
-    fn the_mix_is_the_specifications() {
-        assert_eq!(Kind::ALL.map(Kind::percent).iter().sum::<u64>(), 100);
-        let mut terminal = terminal(2, 1);
-        let kinds: Vec<Kind> = (0..100_000).map(|_| terminal.next(NOW).kind()).collect();
-        for kind in Kind::ALL {
-            let count = kinds.iter().filter(|found| **found == kind).count();
-            assert!(is_share(count, kinds.len(), kind.percent() as f64), "{kind}: {count}");
-        }
-    }
-
-    #[test]
-    fn new_orders_follow_their_clause() {
-        let mut terminal = terminal(3, 2);
-        let orders: Vec<NewOrder> = (0..50_000).map(|_| terminal.new_order(NOW)).collect();
-        let unused = |order: &NewOrder| order.lines.last().unwrap().item == 100_001;
-        assert!(is_share(orders.iter().filter(|order| unused(order)).count(), orders.len(), 1.0));
-        let lines: Vec<Line> = orders.iter().flat_map(|order| order.lines.to_vec()).collect();
-        let remote: Vec<&Line> = lines.iter().filter(|line| line.supply_warehouse != 2).collect();
-        assert!(is_share(remote.len(), lines.len(), 1.0));
-        assert!(is_share(remote.iter().filter(|line| line.supply_warehouse == 3).count(), remote.len(), 50.0));
-        for order in &orders {
-            assert!((5..=15).contains(&order.lines.len()));
-            assert!((1..=10).contains(&order.district) && (1..=3_000).contains(&order.customer));
-            let (last, others) = order.lines.split_last().unwrap();
-            assert!(others.iter().all(|line| (1..=100_000).contains(&line.item)));
-            assert!((1..=100_001).contains(&last.item));
-            assert!(order.lines.iter().all(|line| (1..=10).contains(&line.quantity)));
-        }
-        assert!((9.9..10.1).contains(&(lines.len() as f64 / orders.len() as f64)));
-    }
-
-    #[test]
-    fn payments_follow_their_clause() {
-        let mut terminal = terminal(3, 3);
-        let payments: Vec<Payment> = (0..50_000).map(|_| terminal.payment(NOW)).collect();
-        let remote: Vec<&Payment> = payments.iter().filter(|payment| payment.customer_warehouse != 3).collect();
-        assert!(is_share(remote.len(), payments.len(), 15.0));
-        let named = payments.iter().filter(|payment| matches!(payment.customer, Customer::LastName(_))).count();
-        assert!(is_share(named, payments.len(), 60.0));
-        assert!(payments.iter().all(|payment| (100..=500_000).contains(&payment.amount)));
-        assert!(
-            payments
-                .iter()
-                .all(|payment| payment.customer_warehouse != 3 || payment.customer_district == payment.district)
-        );
-    }
-
-    #[test]
-    fn one_warehouse_has_nothing_remote() {
-        let mut terminal = terminal(1, 1);
-        for _ in 0..5_000 {
-            assert!(terminal.new_order(NOW).lines.iter().all(|line| line.supply_warehouse == 1));
-            let payment = terminal.payment(NOW);
-            assert_eq!(payment.customer_warehouse, 1);
-        }
-    }
-
-    #[test]
-    fn ten_terminals_of_a_warehouse_have_ten_districts() {
-        let population = Population { scale: Scale::new(10), seed: 1, loaded_at: 0 };
-        let places: std::collections::HashSet<_> = (0..100)
-            .map(|number| {
-                let terminal = Terminal::new(&population, population.constants(), 1, number, (number % 10) as u16 + 1);
-                (terminal.warehouse, terminal.district)
-            })
-            .collect();
-        assert_eq!(places.len(), 100);
-    }
-
-    #[test]
-    fn requests_travel() {
-        let mut terminal = terminal(2, 1);
-        for number in 0..1_000 {
-            let mark = (number % 2 == 0).then_some(Mark { client: 9, sequence: number });
-            let request = Request { mark, input: terminal.next(NOW) };
-            let bytes = postcard::to_stdvec(&request).unwrap();
-            assert!(bytes.len() < 200, "{}", bytes.len());
-            assert_eq!(postcard::from_bytes::<Request>(&bytes).unwrap(), request);
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,91 @@
+//! Procedures as the log names them: what was told to which, so that it can be executed again.
+//!
+//! On a primary that records inputs every writing procedure says what it was told, beside what it
+//! did. [`Commands`] executes that again. The numbers of procedures stand in logs, so they never
+//! change their meaning.
+
+use std::sync::OnceLock;
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    engine::{CommandExecutor, ProcedureError, Transaction, record_as},
+    table::{TableSet, missing},
+    tatp, tpcb, tpcc,
+    ycsb::{self, Scratch, mix::Shape},
+};
+
+/// The last of TPC-C's, which begin with 1.
+pub(crate) const LAST_OF_TPCC: u32 = 6;
+/// YCSB's.
+pub(crate) const YCSB: u32 = 16;
+/// TPC-B's.
+pub(crate) const TPCB: u32 = 17;
+/// TATP's.
+pub(crate) const TATP: u32 = 18;
+
+/// What a procedure was told, in bytes.
+pub(crate) fn encoded(told: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(told).expect("what a procedure is told can be written down")
+}
+
+fn decoded<T: DeserializeOwned>(inputs: &[u8]) -> Result<T, ProcedureError> {
+    match postcard::from_bytes(inputs) {
+        Ok(told) => Ok(told),
+        Err(_) => missing("the inputs of a command are not those of its procedure"),
+    }
+}
+
+/// Says what the transaction was told, if the node records that. At its end, before the commit.
+#[inline]
+pub(crate) fn record(txn: &Transaction<'_>, procedure: u32, told: &impl Serialize) {
+    if txn.records_inputs() {
+        record_as(txn, procedure, &encoded(told));
+    }
+}
+
+/// Executes the procedures of all workloads again.
+#[derive(Debug, Default)]
+pub struct Commands {
+    tpcc: OnceLock<tpcc::tables::Tables>,
+    ycsb: OnceLock<(ycsb::Tables, Shape)>,
+    tpcb: OnceLock<tpcb::Tables>,
+    tatp: OnceLock<tatp::Tables>,
+}
+
+/// What a workload's procedures need, opened once.
+fn opened<'k, T>(
+    kept: &'k OnceLock<T>,
+    open: impl FnOnce() -> Result<T, ProcedureError>,
+) -> Result<&'k T, ProcedureError> {
+    match kept.get() {
+        Some(known) => Ok(known),
+        None => open().map(|opened| kept.get_or_init(|| opened)),
+    }
+}
+
+fn tables<T: TableSet>(txn: &Transaction<'_>) -> Result<T, ProcedureError> {
+    T::open(txn).map_err(|absent| ProcedureError::Aborted(absent.to_string().into()))
+}
+
+impl CommandExecutor for Commands {
+    fn execute(&self, txn: &Transaction<'_>, procedure: u32, inputs: &[u8]) -> Result<(), ProcedureError> {
+        match procedure {
+            1..=LAST_OF_TPCC => {
+                let tables = opened(&self.tpcc, || tables(txn))?;
+                tpcc::command::execute(txn, tables, procedure, &decoded(inputs)?)
+            }
+            YCSB => {
+                let open = || {
+                    let tables: ycsb::Tables = tables(txn)?;
+                    tables.population(txn).map(|population| (tables, population.shape))
+                };
+                let (tables, shape) = opened(&self.ycsb, open)?;
+                ycsb::write(txn, tables, &decoded(inputs)?, &mut Scratch::new(*shape)).map(drop)
+            }
+            TPCB => tpcb::transact(txn, opened(&self.tpcb, || tables(txn))?, &decoded(inputs)?).map(drop),
+            TATP => tatp::transact(txn, opened(&self.tatp, || tables(txn))?, &decoded(inputs)?).map(drop),
+            _ => missing("a command names no procedure"),
+        }
+    }
+}
