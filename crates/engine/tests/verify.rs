@@ -342,7 +342,7 @@ fn load_if_missing(worker: &freshet_engine::Worker, table: &Table, id: u64) {
         }
         Ok(())
     };
-    worker.execute(Isolation::Snapshot, insert).unwrap();
+    let _ = worker.execute(Isolation::Snapshot, insert).unwrap();
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn what_reads_long_before_it_commits_keeps_its_bytes() {
             record_as(txn, told.procedure, &told.encode());
             Ok(())
         };
-        other.execute(Isolation::Snapshot, run).unwrap();
+        let _ = other.execute(Isolation::Snapshot, run).unwrap();
     }
     record_as(&long, told.procedure, &told.encode());
     let ticket = long.commit().unwrap();
