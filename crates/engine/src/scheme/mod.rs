@@ -7,6 +7,7 @@
 pub(crate) mod command;
 mod feed;
 mod full;
+pub mod inputs;
 mod log;
 
 use std::sync::Arc;
