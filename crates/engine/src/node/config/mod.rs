@@ -401,9 +401,8 @@ impl NodeConfig {
         self.checkpoint.dir.iter().filter(|device| **device != default).cloned().collect()
     }
 
-    /// Places for workers, replay threads, feeds that encode, and the engine's own.
+    /// Places for workers, replay threads and the engine's own.
     pub(crate) fn participants(&self) -> usize {
-        let feeds = (self.standbys + 1) as usize;
-        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + feeds + 5
+        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + 5
     }
 }
