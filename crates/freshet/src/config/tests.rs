@@ -126,6 +126,7 @@ const KEYS: [(&str, &str, &str); 79] = [
     ("replay-threads", "7", "7"),
     ("replay", "\"none\"", "none"),
     ("apply", "\"full\"", "full"),
+    ("encoding", "\"inputs\"", "inputs"),
     ("pin", "\"0,2\"", "0,2"),
     ("fabric.kind", "\"shm\"", "shm"),
     ("fabric.spin-us", "7", "7"),
