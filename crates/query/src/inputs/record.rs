@@ -8,7 +8,7 @@ use freshet_sql::{Type, Value, memory::Reservation};
 
 use super::{
     BEGUN, LONGEST, PROCEDURE, READ_COMMITTED,
-    captured::Captured,
+    captured::{Captured, Taken},
     dictionary::Dictionary,
     template::Divided,
     told::{Told, Word},
@@ -25,6 +25,8 @@ pub(crate) struct Recorder {
     snapshot: Stamp,
     /// Where it has begun to give ids to rows.
     row_ids: (u64, u64),
+    /// Why the transaction was known not to be recorded before that.
+    kept_before: Option<NotRecorded>,
     /// How many of the snapshots that the transaction has noted are those of recorded statements.
     snapshots: usize,
     body: Vec<u8>,
@@ -63,6 +65,7 @@ impl Recorder {
             refreshed: false,
             snapshot: Stamp::ZERO,
             row_ids: (0, 0),
+            kept_before: None,
             snapshots: 0,
             body: Vec::new(),
             surroundings: None,
@@ -82,6 +85,7 @@ impl Recorder {
     /// forgotten.
     pub(crate) fn begin(&mut self, transaction: &Transaction<'_>, writes: bool, row_ids: (u64, u64)) -> bool {
         self.is_on = writes && transaction.records_inputs();
+        self.kept_before = transaction.why_kept();
         if self.is_on {
             let noted = transaction.noted_snapshots();
             self.refreshed = self.snapshots > 0 && noted > self.snapshots;
@@ -94,12 +98,17 @@ impl Recorder {
         self.is_on
     }
 
+    /// The statement that runs has written nothing: whatever it has met is of no account.
+    pub(crate) fn nothing(&self, transaction: &Transaction<'_>) {
+        transaction.forgive_others(self.kept_before);
+    }
+
     /// The statement that runs has written.
     pub(crate) fn statement(&mut self, transaction: &Transaction<'_>, words: &Dictionary, statement: &Statement<'_>) {
         self.is_on = false;
         let before = self.body.len();
         let (divided, part) = statement.source;
-        let Some((captured, values)) = self.captured.take() else {
+        let Some(Taken { values: (captured, values), looks }) = self.captured.take() else {
             transaction.keep_records(NotRecorded::Bulk);
             return;
         };
@@ -116,6 +125,7 @@ impl Recorder {
             parameters: statement.parameters,
             row_ids: (statement.row_ids != self.row_ids).then_some(self.row_ids),
             started: statement.started,
+            looks: &looks,
             captured: (captured, &values),
         };
         told.put(&mut self.body);
