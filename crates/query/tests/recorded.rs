@@ -7,7 +7,9 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use common::{Sql, SqlNode, config, scripts};
 use freshet_engine::{CommandExecutor, NodeConfig, NotRecorded, VerifyOptions, VerifyReport, verify};
+use freshet_log::block::RECORD_HEADER;
 use freshet_query::inputs::StatementExecutor;
+use freshet_replay::form::{CatalogKeys, Encoded, Encoder};
 
 /// A primary that records inputs.
 struct Recording {
@@ -338,4 +340,79 @@ fn what_sessions_do_at_once_gives_the_same_again() {
         let report = verified(&format!("{threads} threads"), threads, |node| sessions(node, seed));
         assert!(report.executed > 30, "{report:?}");
     }
+}
+
+/// One of pgbench's transactions, as its script has it.
+fn tpcb(sql: &Sql, (aid, tid, bid, delta): (u64, u64, u64, i64)) {
+    for text in [
+        "BEGIN;".to_owned(),
+        format!("UPDATE pgbench_accounts SET abalance = abalance + {delta} WHERE aid = {aid};"),
+        format!("SELECT abalance FROM pgbench_accounts WHERE aid = {aid};"),
+        format!("UPDATE pgbench_tellers SET tbalance = tbalance + {delta} WHERE tid = {tid};"),
+        format!("UPDATE pgbench_branches SET bbalance = bbalance + {delta} WHERE bid = {bid};"),
+        format!(
+            "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ({tid}, {bid}, {aid}, {delta}, \
+             CURRENT_TIMESTAMP);"
+        ),
+        "END;".to_owned(),
+    ] {
+        sql.lines(&text);
+    }
+}
+
+const PGBENCH: &str = "
+    CREATE TABLE pgbench_history(tid int,bid int,aid int,delta int,mtime timestamp,filler char(22));
+    CREATE TABLE pgbench_tellers(tid int not null,bid int,tbalance int,filler char(84)) WITH (fillfactor=100);
+    CREATE TABLE pgbench_accounts(aid int not null,bid int,abalance int,filler char(84)) WITH (fillfactor=100);
+    CREATE TABLE pgbench_branches(bid int not null,bbalance int,filler char(88)) WITH (fillfactor=100);
+    INSERT INTO pgbench_branches(bid,bbalance) SELECT bid, 0 FROM generate_series(1, 10) bid;
+    INSERT INTO pgbench_tellers(tid,bid,tbalance) SELECT tid, (tid - 1) / 10 + 1, 0 FROM generate_series(1, 100) tid;
+    INSERT INTO pgbench_accounts(aid,bid,abalance,filler) SELECT aid, (aid - 1) / 1000 + 1, 0, '' FROM generate_series(1, 10000) aid;
+    ALTER TABLE pgbench_branches ADD PRIMARY KEY (bid);
+    ALTER TABLE pgbench_tellers ADD PRIMARY KEY (tid);
+    ALTER TABLE pgbench_accounts ADD PRIMARY KEY (aid)";
+
+/// The inputs form of what pgbench does is at most a quarter as long as a log without inputs.
+#[test]
+fn pgbench_takes_a_quarter() {
+    let recording = Recording::start();
+    let sessions = [recording.node.connect(), recording.node.connect()];
+    sessions[0].lines(PGBENCH);
+    let seed: u64 = 28;
+    println!("seed {seed}");
+    let mut dice = Dice(seed);
+    let mut below = |limit| dice.below(limit);
+    let database = recording.node.node.database();
+    let now = || database.core().snapshots.current();
+    let mut from = now();
+    for number in 0..400 {
+        // The first ones say their words.
+        if number == 100 {
+            from = now();
+        }
+        let chosen = (1 + below(10_000), 1 + below(100), 1 + below(10), below(10_001) as i64 - 5_000);
+        tpcb(&sessions[below(2) as usize], chosen);
+    }
+    let to = now();
+    let log = &database.core().snapshots.primary().unwrap().log;
+    log.wait_durable(to, None).unwrap();
+    let participant = database.core().participants.join().unwrap();
+    let guard = participant.pin_without_snapshot();
+    let mut keys = CatalogKeys::new(&database.core().catalog, &guard);
+    let (mut buffer, mut row, mut form) = (Vec::new(), Vec::new(), Vec::new());
+    let mut encoder = Encoder::new();
+    let (mut blocks, mut values, mut inputs) = (0, 0, 0);
+    for block in log.reader().blocks(from, to, &mut buffer).unwrap() {
+        let block = block.unwrap();
+        let block = block.whole(&mut row).unwrap();
+        let Some(recorded) = block.inputs() else { continue };
+        assert_eq!(encoder.block(&block, &mut keys, &mut form), Encoded::Inputs);
+        blocks += 1;
+        inputs += recorded.len();
+        values += block.bytes().len() - (RECORD_HEADER + recorded.len());
+    }
+    let form = form.len();
+    println!("{blocks} transactions: {values} bytes of values, {inputs} of inputs, {form} in the inputs form");
+    assert_eq!(blocks, 300);
+    assert!(4 * form <= values, "{form} bytes for {values}");
 }

@@ -285,7 +285,7 @@ impl Transaction<'_> {
     /// places among those that are noted: who executes it again takes none of them.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When fewer are noted.
     pub fn forget_snapshots(&self, range: Range<usize>) {
         self.worker.state.borrow_mut().recording.snapshots.drain(range);
     }

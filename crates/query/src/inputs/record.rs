@@ -113,12 +113,12 @@ impl Recorder {
             return;
         };
         let is_same = self.surroundings.as_ref().is_some_and(|before| before == statement.surroundings);
-        let goes_on = self.surroundings.is_some() && self.template == divided.template;
+        let is_alike = self.surroundings.is_some() && self.template == divided.template;
         let word = |word| words.number(word, self.snapshot).map_or(Word::Spelt(word), Word::Known);
         let told = Told {
             refreshed: self.refreshed,
             surroundings: (!is_same).then(|| word(statement.surroundings)),
-            template: (!goes_on).then(|| word(divided.template.as_bytes())),
+            template: (!is_alike).then(|| word(divided.template.as_bytes())),
             literals: &divided.literals,
             part,
             types: statement.types,
@@ -132,7 +132,7 @@ impl Recorder {
         if !is_same {
             self.surroundings = Some(Arc::clone(statement.surroundings));
         }
-        if !goes_on {
+        if !is_alike {
             self.template.clone_from(&divided.template);
         }
         self.begun |= statement.begun;
@@ -142,7 +142,7 @@ impl Recorder {
         }
     }
 
-    /// The transaction is about to commit. It began so many microseconds after the server.
+    /// The transaction is about to commit. It has begun `begun` microseconds after the server.
     pub(crate) fn finish(self, transaction: &Transaction<'_>, begun: i64, is_read_committed: bool) {
         if self.body.is_empty() || !transaction.records_inputs() {
             return;
