@@ -73,6 +73,11 @@ impl Database {
         Self { core }
     }
 
+    /// The database whose transactions run on this core.
+    pub fn of(core: &Arc<Core>) -> Self {
+        Self { core: Arc::clone(core) }
+    }
+
     /// A worker: what a thread needs to run transactions.
     ///
     /// # Errors

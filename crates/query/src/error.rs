@@ -35,6 +35,7 @@ pub fn write_error(cause: WriteError) -> SqlError {
         WriteError::ReadOnly(_) => SqlState::READ_ONLY_SQL_TRANSACTION,
         WriteError::Definition(_) => SqlState::INVALID_TABLE_DEFINITION,
         WriteError::Read(_) => SqlState::IO_ERROR,
+        WriteError::Mismatch(_) => SqlState::INTERNAL_ERROR,
     };
     SqlError::new(state, cause.to_string())
 }

@@ -8,13 +8,14 @@ use std::cmp::Ordering;
 use freshet_engine::Rid;
 use freshet_sql::{
     SqlError, SqlState, Type, Value, ValueRef,
-    functions::{self, Function, SessionCalls, SessionFunction},
+    functions::{self, Function, SessionCalls, SessionFunction, Volatility},
     row::Layout,
     types::{Array, Cast, EvalContext, Kind},
 };
 use smallvec::SmallVec;
 
 use crate::{
+    inputs::captured::Captured,
     schema::{Oid, Table},
     system::activity::{CursorInfo, SettingInfo, StatementInfo},
 };
@@ -41,6 +42,24 @@ pub struct Environment<'a> {
     pub context: &'a EvalContext<'a>,
     /// What only the session itself knows.
     pub session: &'a dyn SessionView,
+    /// Where values go, or come from, that the database does not determine: while the statement is
+    /// recorded, and where it is executed again.
+    pub captured: Option<&'a Captured>,
+}
+
+impl Environment<'_> {
+    /// The value of something that the database does not determine: `fresh`, unless the statement
+    /// is executed again.
+    ///
+    /// # Errors
+    /// As `fresh`; where the statement is executed again, that it asks for more than it did.
+    #[inline]
+    pub fn captured(&self, fresh: impl FnOnce() -> Result<Value, SqlError>) -> Result<Value, SqlError> {
+        match self.captured {
+            None => fresh(),
+            Some(captured) => captured.value(fresh),
+        }
+    }
 }
 
 /// What functions can ask the session.
@@ -287,7 +306,10 @@ impl Expression {
                 let large = &environment.context.large;
                 let held = large.held();
                 let values: SmallVec<[Value; 3]> = arguments.iter().map(compute).collect::<Result<_, _>>()?;
-                let value = function.call(&values, environment.context)?;
+                let value = match function.volatility {
+                    Volatility::Volatile => environment.captured(|| function.call(&values, environment.context))?,
+                    _ => function.call(&values, environment.context)?,
+                };
                 if large.held() > held {
                     // The arguments are gone then.
                     large.back_to(held);
@@ -297,9 +319,9 @@ impl Expression {
             }
             Self::Session(function, arguments) => {
                 let values: SmallVec<[Value; 3]> = arguments.iter().map(compute).collect::<Result<_, _>>()?;
-                environment.session.call(*function, &values)?
+                environment.captured(|| environment.session.call(*function, &values))?
             }
-            Self::Identity(sequence) => environment.session.identity_value(*sequence)?,
+            Self::Identity(sequence) => environment.captured(|| environment.session.identity_value(*sequence))?,
             Self::Cast(cast, operand) => {
                 functions::made(cast.apply(compute(operand)?, environment.context)?, environment.context)?
             }
@@ -442,7 +464,7 @@ impl Expression {
     /// Whether it may have another value when it is evaluated again within a statement.
     pub fn is_volatile(&self) -> bool {
         let mut volatile = match self {
-            Self::Call(function, _) => function.volatility == functions::Volatility::Volatile,
+            Self::Call(function, _) => function.volatility == Volatility::Volatile,
             Self::Session(function, _) => function.is_volatile(),
             Self::Identity(_) => true,
             _ => false,
@@ -454,7 +476,7 @@ impl Expression {
     /// Whether its value depends on nothing but the rows: not on the session, the time or what else
     /// there is in the database.
     pub fn is_immutable(&self) -> bool {
-        let immutable = |function: &Function| function.volatility == functions::Volatility::Immutable;
+        let immutable = |function: &Function| function.volatility == Volatility::Immutable;
         let mut all = match self {
             Self::Call(function, _) => immutable(function),
             Self::Quantified { operator, .. } => immutable(operator),

@@ -15,6 +15,7 @@
 //! | [`exported`] | snapshots that sessions lend to one another |
 //! | [`locks`] | locks on tables, between those who write and those who define |
 //! | [`system`] | the catalogs that clients ask what there is |
+//! | [`inputs`] | what transactions were told, for nodes that execute them again |
 //! | [`expression`] | conditions and values, evaluated on rows where they lie |
 //!
 //! Queries that are more than that go through the door [`freshet_sql::general`].
@@ -31,6 +32,7 @@ pub mod execute;
 pub mod explain;
 pub mod exported;
 pub mod expression;
+pub mod inputs;
 pub mod locks;
 mod login_log;
 mod notify;

@@ -19,7 +19,9 @@ use freshet_sql::{
 
 use crate::{
     advisory::{AdvisoryLock, AdvisoryLocks},
+    execute::RowIdSource,
     exported::ExportedSnapshots,
+    inputs::Dictionary,
     locks::{LockManager, OtherWaits, TableLock},
     login_log,
     notify::Notifications,
@@ -57,6 +59,10 @@ pub struct Shared {
     pub notifications: Notifications,
     /// Where sequences stand.
     pub sequences: Sequences,
+    /// Gives ids to rows that have no other key.
+    pub row_ids: Arc<RowIdSource>,
+    /// What recorded transactions say again and again.
+    pub(crate) words: Dictionary,
     /// Who runs general queries, if anybody.
     pub general: Option<Arc<dyn General>>,
     /// How much clients may have.
@@ -289,6 +295,8 @@ impl SqlServer {
             locks,
             notifications: Notifications::start(&database)?,
             sequences: Sequences::new(database.clone()),
+            row_ids: Arc::new(RowIdSource::new()?),
+            words: Dictionary::new(database.clone()),
             database,
             node: setup.node,
             general: setup.general,

@@ -9,6 +9,7 @@ mod array;
 mod catalog;
 mod definition;
 pub mod index;
+mod keep;
 mod leaves;
 mod owner;
 pub mod reclaim;
@@ -20,6 +21,7 @@ pub use catalog::{Catalog, CatalogError, Known};
 pub use definition::{
     DefinitionError, IndexDefinition, IndexState, KeyBuffer, KeyEncoding, KeyPart, RowTest, TableDefinition,
 };
+pub use keep::Kept;
 pub use leaves::LeafSet;
 pub use owner::{Owner, Owners, Phase};
 pub use reclaim::{Guard, Participant, Participants, Pin};

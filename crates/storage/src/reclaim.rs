@@ -52,6 +52,8 @@ use freshet_base::{
     sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, fence},
 };
 
+use crate::keep::{Keep, Kept};
+
 /// Announced by a participant that is not pinned.
 const IDLE: u64 = u64::MAX;
 
@@ -131,6 +133,7 @@ impl Participants {
                     all: Arc::clone(self),
                     index,
                     open: RefCell::new(Vec::with_capacity(BATCH)),
+                    keep: Keep::default(),
                     pins: Cell::new(0),
                 });
             }
@@ -248,6 +251,8 @@ pub struct Participant {
     index: usize,
     /// Garbage that is not sealed yet: fewer pieces than a batch.
     open: RefCell<Vec<Piece>>,
+    /// The rows that its guard keeps.
+    keep: Keep,
     /// How often it was pinned.
     pins: Cell<u64>,
 }
@@ -413,6 +418,21 @@ impl Guard<'_> {
         }
     }
 
+    /// Copies a row, which stays readable for as long as this guard is there.
+    pub fn keep(&self, row: &[u8]) -> Kept {
+        self.participant.keep.put(row)
+    }
+
+    /// A row that this guard keeps.
+    ///
+    /// # Panics
+    /// May panic when another guard has kept it; otherwise it gets some other bytes then.
+    pub fn kept(&self, kept: Kept) -> &[u8] {
+        // SAFETY: cleared when the guard is dropped, which is not borrowed any more then. Its
+        // participant has no other guard.
+        unsafe { self.participant.keep.get(kept) }
+    }
+
     /// Which pin this is.
     #[inline]
     pub fn pin(&self) -> Pin {
@@ -431,6 +451,8 @@ impl Guard<'_> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
+        // SAFETY: rows are lent for as long as a guard is borrowed, and this was the only one.
+        unsafe { self.participant.keep.clear() };
         self.participant.unpin();
     }
 }

@@ -144,7 +144,10 @@ impl Transaction<'_> {
 
     /// Whether this transaction has written to the table, and not taken it back.
     pub fn has_written(&self, table: &Table) -> bool {
-        self.worker().state.borrow().writes.iter().any(|write| write.fid == table.fid())
+        match &self.again {
+            None => self.worker().state.borrow().writes.iter().any(|write| write.fid == table.fid()),
+            Some(again) => again.has_written(table.fid()),
+        }
     }
 
     /// Whether an index of the table is neither ready nor dropped.

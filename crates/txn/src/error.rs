@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use freshet_storage::{InstallError, ReadError};
 use thiserror::Error;
 
+use crate::Mismatch;
+
 /// Why a write was not done. The transaction may go on.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WriteError {
@@ -46,6 +48,9 @@ pub enum WriteError {
     /// The table cannot have such indexes.
     #[error("{0}")]
     Definition(String),
+    /// The transaction is executed again, and does something else than the first time.
+    #[error("executed again, the transaction does something else: {0}")]
+    Mismatch(#[from] Mismatch),
     /// The record could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),

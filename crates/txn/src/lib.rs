@@ -7,6 +7,7 @@
 //! resolves when it has.
 #![forbid(unsafe_code)]
 
+mod again;
 mod build;
 mod certify;
 mod commit;
@@ -32,6 +33,7 @@ mod worker;
 pub use freshet_base::RowLock;
 
 pub use self::{
+    again::{Entry, Mismatch, Past, PastVersion},
     build::{Batch, BuildError},
     core::Core,
     error::{CommitError, ProcedureError, WriteError},

@@ -19,6 +19,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    ops::Range,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
@@ -250,6 +251,21 @@ impl Transaction<'_> {
         if self.records {
             self.worker.state.borrow_mut().recording.body = Some(body);
         }
+    }
+
+    /// How many snapshots are noted, while the transaction is recorded: that of its beginning, and
+    /// one for each [`Transaction::refresh`].
+    pub fn noted_snapshots(&self) -> usize {
+        self.worker.state.borrow().recording.snapshots.len()
+    }
+
+    /// Nothing that the transaction writes depends on what it has read at these snapshots, by their
+    /// places among those that are noted: who executes it again takes none of them.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn forget_snapshots(&self, range: Range<usize>) {
+        self.worker.state.borrow_mut().recording.snapshots.drain(range);
     }
 
     /// The transaction cannot be executed again, or should not be: its block says what it did, and

@@ -16,9 +16,10 @@ impl Transaction<'_> {
     /// Remembers where the transaction is. From now on, rows that it writes twice are kept both
     /// times, until it ends.
     pub fn savepoint(&self) -> Savepoint {
+        let writes = self.writes();
         let mut state = self.worker.state.borrow_mut();
         state.savepoints += 1;
-        Savepoint { writes: state.writes.len(), replaced: state.replaced.len(), locks: state.locks.len() }
+        Savepoint { writes, replaced: state.replaced.len(), locks: state.locks.len() }
     }
 
     /// Takes back what was written since `savepoint`, which stays, and releases what was locked
@@ -26,6 +27,12 @@ impl Transaction<'_> {
     /// after it are void.
     pub fn roll_back_to(&self, savepoint: &Savepoint) {
         let _vital = panics::vital("a transaction's writes");
+        if let Some(again) = &self.again {
+            if again.writes() > savepoint.writes {
+                again.unrecorded("takes back what it has written");
+            }
+            return;
+        }
         let owner = self.worker.owner.get();
         let mut kept = self.worker.state.borrow().writes.len() <= savepoint.writes;
         {

@@ -26,6 +26,7 @@ use freshet_storage::{
 
 use crate::{
     LockWaitError, NotRecorded, RowLock, WriteError,
+    again::Again,
     certify::ScannedRange,
     row_locks::Taken,
     snapshots::Primary,
@@ -48,8 +49,16 @@ pub struct Record<'t> {
 pub(crate) struct Writing<'t> {
     pub(crate) content: &'t Content,
     /// What it is entered into.
-    indexes: &'t IndexList,
+    pub(crate) indexes: &'t IndexList,
     owner: Owner,
+}
+
+/// The indexes that an insertion is entered into, with their numbers, in the order of that: the
+/// `arbiters` first.
+pub(crate) fn in_order<'i>(indexes: &'i IndexList, arbiters: &'i [usize]) -> impl Iterator<Item = (usize, &'i Index)> {
+    let first = arbiters.iter().filter_map(|number| Some((*number, indexes.get(*number)?)));
+    let first = first.filter(|(_, index)| !index.is_dropped());
+    first.chain(indexes.kept().filter(|(number, _)| !arbiters.contains(number)))
 }
 
 /// Why transactions cannot write.
@@ -73,6 +82,8 @@ pub struct Transaction<'w> {
     read_only: Option<&'static str>,
     /// Whether what it is told is recorded.
     pub(crate) records: bool,
+    /// What it has if it is executed again.
+    pub(crate) again: Option<Box<Again>>,
     pub(crate) finished: Cell<bool>,
 }
 
@@ -122,12 +133,19 @@ impl<'w> Transaction<'w> {
             worker.note_snapshot(snapshot);
         }
         let (snapshot, finished) = (Cell::new(snapshot), Cell::new(false));
-        Self { worker, guard, snapshot, held: Cell::new(false), isolation, primary, read_only, records, finished }
+        let held = Cell::new(false);
+        Self { worker, guard, snapshot, held, isolation, primary, read_only, records, again: None, finished }
     }
 
     pub(crate) fn begin_again(worker: &'w Worker, stamp: Stamp) -> Self {
         // Who executes again is not certified again.
         Self::begin_with(worker, Isolation::Snapshot, None, None, || stamp)
+    }
+
+    pub(crate) fn again(worker: &'w Worker, snapshot: Stamp, again: Again) -> Self {
+        let mut transaction = Self::begin_again(worker, snapshot);
+        transaction.again = Some(Box::new(again));
+        transaction
     }
 
     /// Everything below this stamp is visible to the transaction, and nothing else but its own
@@ -138,7 +156,15 @@ impl<'w> Transaction<'w> {
 
     /// Whether it has changed anything by now.
     pub fn has_changes(&self) -> bool {
-        !self.worker.state.borrow().writes.is_empty()
+        self.writes() > 0
+    }
+
+    /// How many records it has written by now; for one that is executed again, how often.
+    pub(crate) fn writes(&self) -> usize {
+        match &self.again {
+            None => self.worker.state.borrow().writes.len(),
+            Some(again) => again.writes(),
+        }
     }
 
     /// Its isolation level.
@@ -157,6 +183,11 @@ impl<'w> Transaction<'w> {
         assert!(!self.is_certified(), "a serializable transaction has one snapshot");
         let snapshots = &self.worker.core.snapshots;
         let before = self.snapshot.get();
+        if let Some(again) = &self.again {
+            // What it has announced is the first one's.
+            self.snapshot.set(again.next_snapshot(before));
+            return;
+        }
         if self.held.get() {
             // What lies above what is announced can be read, too.
             self.snapshot.set(snapshots.readable().max(before));
@@ -185,6 +216,10 @@ impl<'w> Transaction<'w> {
     /// When the transaction is serializable and may write.
     pub fn at_present<T>(&self, act: impl FnOnce() -> T) -> T {
         assert!(!self.is_certified(), "a serializable transaction has one snapshot");
+        if let Some(again) = &self.again {
+            again.unrecorded("looks at what others have changed");
+            return act();
+        }
         self.keep_records(NotRecorded::Others);
         let before = self.snapshot.replace(self.worker.core.snapshots.current());
         let done = act();
@@ -218,7 +253,11 @@ impl<'w> Transaction<'w> {
             if let Some(record) = self.read_in(content, rid)? {
                 return Ok(Some(record));
             }
-            match content.moved_to(&self.guard, rid, &self.context(), own)? {
+            let moved = match &self.again {
+                None => content.moved_to(&self.guard, rid, &self.context(), own)?,
+                Some(again) => self.moved_again(again, content, rid).filter(|_| own),
+            };
+            match moved {
                 Some(to) => rid = to,
                 None => return Ok(None),
             }
@@ -330,9 +369,18 @@ impl<'w> Transaction<'w> {
         self.read_in(self.content(table)?, rid)
     }
 
+    /// What the transaction sees of a record: all reads end here.
+    #[inline]
+    pub(crate) fn look(&self, content: &Content, rid: Rid) -> Result<Option<Visible<'_>>, ReadError> {
+        match &self.again {
+            None => content.read(&self.guard, rid, &self.context()),
+            Some(again) => self.look_again(again, content, rid),
+        }
+    }
+
     #[inline]
     fn read_in(&self, content: &Content, rid: Rid) -> Result<Option<Record<'_>>, ReadError> {
-        let visible = content.read(&self.guard, rid, &self.context())?;
+        let visible = self.look(content, rid)?;
         if self.is_certified() {
             self.worker.state.borrow_mut().reads.push((content.fid(), rid));
         }
@@ -524,11 +572,15 @@ impl<'w> Transaction<'w> {
     /// to delete.
     fn insert_instead(
         &self,
-        Writing { content, indexes, owner }: Writing<'_>,
+        writing: Writing<'_>,
         row: &[u8],
         instead: Option<Rid>,
         arbiters: &[usize],
     ) -> Result<Rid, WriteError> {
+        if let Some(again) = &self.again {
+            return self.insert_again(again, writing, row, instead, arbiters);
+        }
+        let Writing { content, indexes, owner } = writing;
         self.worker.state.borrow().check_room(row.len())?;
         let mut inner = self.worker.inner.borrow_mut();
         let place = inner.rids.take(content);
@@ -540,9 +592,7 @@ impl<'w> Transaction<'w> {
         let installed = content.insert(place, owner, row).map_err(|_| full())?;
         let mut key = KeyBuffer::new();
         let is_first = |number: usize| arbiters.contains(&number);
-        let first = arbiters.iter().filter_map(|number| Some((*number, indexes.get(*number)?)));
-        let first = first.filter(|(_, index)| !index.is_dropped());
-        for (number, index) in first.chain(indexes.kept().filter(|(number, _)| !is_first(*number))) {
+        for (number, index) in in_order(indexes, arbiters) {
             let (tree, definition) = (index.tree(), index.definition());
             // Rows are checked before, but for indexes that have been dropped since.
             let Some(key) = index.key_of(row, &mut key) else { continue };
@@ -659,6 +709,10 @@ impl<'w> Transaction<'w> {
     /// [`WriteError::UniqueViolation`]; [`WriteError::Conflict`] when such a record may be about to
     /// come or go.
     pub fn check_key(&self, table: &Table, index: usize, rid: Rid) -> Result<(), WriteError> {
+        if self.again.is_some() {
+            // It has learnt of none.
+            return Ok(());
+        }
         let content = self.content(table)?;
         let found = self.index(content, index)?;
         let definition = found.definition();
@@ -687,13 +741,13 @@ impl<'w> Transaction<'w> {
     /// # Errors
     /// See [`ReadError`].
     pub fn has_deleted(&self, table: &Table, rid: Rid) -> Result<bool, ReadError> {
-        let visible = self.content(table)?.read(&self.guard, rid, &self.context())?;
+        let visible = self.look(self.content(table)?, rid)?;
         Ok(matches!(visible, Some(Visible { stamp: None, row: None })))
     }
 
     /// The row of a record that is to be written, and whether it is this transaction's own already.
     pub(crate) fn present(&self, content: &Content, rid: Rid) -> Result<(&[u8], bool), WriteError> {
-        match content.read(&self.guard, rid, &self.context())? {
+        match self.look(content, rid)? {
             Some(Visible { row: Some(row), stamp }) => Ok((row, stamp.is_none())),
             _ => {
                 // That there is no such record is something that the transaction has read.
@@ -718,6 +772,11 @@ impl<'w> Transaction<'w> {
         if indexes.kept().all(|(_, index)| index.definition().same_key(old, row)) {
             self.write(writing, rid, Change::Row(row), own)?;
             return Ok(rid);
+        }
+        if let Some(again) = &self.again {
+            let new = self.insert_again(again, writing, row, Some(rid), &[])?;
+            self.write_again(again, content, rid, Change::Moved(new))?;
+            return Ok(new);
         }
         // The insertion first: it may fail, and to take back a deletion, others would have to have
         // left the old keys alone.
@@ -784,6 +843,9 @@ impl<'w> Transaction<'w> {
         Self::refuse_catalog(table)?;
         let writing = self.may_write(table, None)?;
         let (_, own) = self.present(writing.content, rid)?;
+        if let Some(again) = &self.again {
+            return self.write_again(again, writing.content, rid, Change::Gone);
+        }
         let (_, origin) = self.own_insertion(writing.content, rid, own);
         self.write(writing, rid, Change::Gone, own)?;
         if let Some(origin) = origin {
@@ -800,6 +862,9 @@ impl<'w> Transaction<'w> {
         change: Change<'_>,
         own: bool,
     ) -> Result<(), WriteError> {
+        if let Some(again) = &self.again {
+            return self.write_again(again, content, rid, change);
+        }
         let row = match change {
             Change::Row(row) => Some(row),
             Change::Gone | Change::Moved(_) => None,
@@ -865,6 +930,10 @@ impl<'w> Transaction<'w> {
         Self::refuse_catalog(table)?;
         let Writing { content, owner, .. } = self.may_write(table, None)?;
         let (_, own) = self.present(content, rid)?;
+        if self.again.is_some() {
+            // It has had it.
+            return Ok(());
+        }
         let mut state = self.worker.state.borrow_mut();
         if own {
             let number = state.place_of(content.fid(), rid).expect("what carries its name is in its write set");
@@ -905,7 +974,7 @@ impl<'w> Transaction<'w> {
         let definition = found.definition();
         let mut result = Ok(None);
         let visit = |rid| {
-            result = content.read(&self.guard, rid, &self.context()).map(|there| {
+            result = self.look(content, rid).map(|there| {
                 let has = |there: &Visible<'_>| there.row.is_some_and(|row| definition.matches(row, key));
                 there.filter(has).map(|there| (rid, there.stamp))
             });
@@ -1003,6 +1072,9 @@ impl Drop for Transaction<'_> {
         // Now that others see what has become of it.
         self.release_locks(0);
         self.worker.state.borrow_mut().reset();
+        if let Some(again) = self.again.take() {
+            self.worker.again.set(again.into_buffer());
+        }
         if let Some(owner) = self.worker.owner.get() {
             self.worker.core.waits.wake(owner.index());
         }

@@ -13,7 +13,8 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::{
-    CommitError, NotRecorded, ProcedureError, RowLock, Transaction, WriteError, core::Core, rids::Rids, state::State,
+    CommitError, NotRecorded, ProcedureError, RowLock, Transaction, WriteError, again::Buffer, core::Core, rids::Rids,
+    state::State,
 };
 
 /// How many transactions a worker ends between two looks at what the others still read.
@@ -75,6 +76,8 @@ pub struct Worker {
     pub(crate) seen: Cell<Stamp>,
     /// Why the running transaction cannot be executed again, if it cannot.
     pub(crate) not_recorded: Cell<Option<NotRecorded>>,
+    /// For transactions that are executed again.
+    pub(crate) again: Cell<Buffer>,
     rollbacks: Cell<Rollbacks>,
 }
 
@@ -113,6 +116,7 @@ impl Worker {
             changes: Cell::new(0),
             seen: Cell::new(Stamp::ZERO),
             not_recorded: Cell::new(None),
+            again: Cell::default(),
             rollbacks: Cell::new(Rollbacks::default()),
         })
     }

@@ -308,7 +308,8 @@ mod tests {
         let row = [value.map_or(Value::Null, Value::Int4)];
         let sources = [crate::expression::Source::Values(&row)];
         let context = freshet_sql::types::EvalContext::default();
-        let environment = Environment { parameters: &[], firsts: &[], context: &context, session: &NoSession };
+        let environment =
+            Environment { parameters: &[], firsts: &[], context: &context, session: &NoSession, captured: None };
         condition.holds(&sources, &environment).unwrap()
     }
 

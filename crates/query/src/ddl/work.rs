@@ -150,7 +150,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
     where
         'a: 'v,
     {
-        Environment { parameters: &[], firsts: &[], context: self.ddl.context, session: view }
+        Environment { parameters: &[], firsts: &[], context: self.ddl.context, session: view, captured: None }
     }
 
     // --- names --------------------------------------------------------------------------------

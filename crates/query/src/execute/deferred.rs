@@ -15,7 +15,7 @@ use std::{
     sync::Arc,
 };
 
-use freshet_engine::{Rid, WriteError};
+use freshet_engine::{NotRecorded, Rid, WriteError};
 use freshet_sql::{
     SqlError, SqlState, Value,
     locking::WhenLocked,
@@ -227,6 +227,8 @@ impl Run<'_, '_> {
 
     /// Leaves something to be looked at later.
     pub(super) fn defer(&self, check: Check) -> Result<(), SqlError> {
+        // Executed again, it would be looked at now.
+        self.transaction.keep_records(NotRecorded::Undetermined);
         match self.deferred {
             Some((deferred, memory)) => deferred.push(check, memory),
             None => Err(SqlError::internal("a deferred check without a transaction")),

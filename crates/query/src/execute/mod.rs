@@ -25,7 +25,10 @@ use std::{
     cell::{Cell, RefCell},
     collections::HashSet,
     ops::ControlFlow,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -38,6 +41,7 @@ use freshet_sql::{
 use crate::{
     bind::select::Output,
     expression::{Environment, Source},
+    inputs::captured::Captured,
     schema::{FIRST_ROLE, Oid, Schema, Table, privilege},
 };
 use referential::RowChange;
@@ -85,12 +89,24 @@ pub struct Run<'a, 'w> {
 }
 
 /// Ids for rows that have no key of their own: those of one session follow one another, and no two
-/// sessions have the same.
+/// sessions have the same. They are made of a random number of the server's, in 8 bytes, the
+/// session's number among its sessions, in 5, and a counter.
 #[derive(Debug)]
 pub struct RowIds {
-    prefix: u64,
+    source: Arc<RowIdSource>,
+    /// What the next one has behind the server's number.
     next: Cell<u64>,
 }
+
+/// Where the sessions of a server get ids for their rows.
+#[derive(Debug)]
+pub struct RowIdSource {
+    run: u64,
+    sessions: AtomicU64,
+}
+
+/// The bits of an id's counter.
+const COUNTER: u32 = 24;
 
 /// Who gets rows.
 pub trait Sink {
@@ -120,21 +136,55 @@ pub trait Sink {
     }
 }
 
-impl RowIds {
-    /// Ids for a new session.
+impl RowIdSource {
+    /// That of a server that starts.
     ///
     /// # Errors
     /// When there is no randomness to be had.
     pub fn new() -> Result<Self, SqlError> {
         let failed = |cause| SqlError::new(SqlState::SYSTEM_ERROR, format!("no random number: {cause}"));
-        Ok(Self { prefix: getrandom::u64().map_err(failed)?, next: Cell::new(0) })
+        Ok(Self::of(getrandom::u64().map_err(failed)?))
+    }
+
+    /// That of the server whose number this is.
+    pub fn of(run: u64) -> Self {
+        Self { run, sessions: AtomicU64::new(0) }
+    }
+
+    /// The server's number.
+    pub fn run(&self) -> u64 {
+        self.run
+    }
+
+    fn session(&self) -> u64 {
+        // Relaxed: nothing but the number counts.
+        self.sessions.fetch_add(1, Ordering::Relaxed) << COUNTER
+    }
+}
+
+impl RowIds {
+    /// Ids for a new session.
+    pub fn new(source: &Arc<RowIdSource>) -> Self {
+        Self { next: Cell::new(source.session()), source: Arc::clone(source) }
+    }
+
+    /// Ids from a [position](RowIds::position) on.
+    pub fn starting_at(source: RowIdSource, (session, counter): (u64, u64)) -> Self {
+        Self { source: Arc::new(source), next: Cell::new(session << COUNTER | counter) }
+    }
+
+    /// Where the next one is: the session's number, and the counter.
+    pub fn position(&self) -> (u64, u64) {
+        let next = self.next.get();
+        (next >> COUNTER, next & ((1 << COUNTER) - 1))
     }
 
     /// The next one.
     pub fn take(&self) -> Value {
         let next = self.next.get();
-        self.next.set(next + 1);
-        Value::Uuid(((u128::from(self.prefix) << 64) | u128::from(next)).to_be_bytes())
+        let is_last = self.position().1 == (1 << COUNTER) - 1;
+        self.next.set(if is_last { self.source.session() } else { next + 1 });
+        Value::Uuid(((u128::from(self.source.run) << 64) | u128::from(next)).to_be_bytes())
     }
 }
 
@@ -167,6 +217,12 @@ impl<'a, 'w> Run<'a, 'w> {
             until_look: Cell::new(LOOK_EVERY),
             keys: RefCell::default(),
         }
+    }
+
+    /// Whether the statement is executed again: whatever has to be checked, locked or waited for was
+    /// when it ran first.
+    pub(crate) fn is_again(&self) -> bool {
+        self.environment.captured.is_some_and(Captured::is_again)
     }
 
     /// Whether the role may read these columns: errors show only what it may read.
@@ -215,5 +271,29 @@ impl<'a, 'w> Run<'a, 'w> {
     pub(crate) fn give_key(&self, mut key: Vec<u8>) {
         key.clear();
         self.keys.borrow_mut().push(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_rows_have_the_same_id() {
+        let source = Arc::new(RowIdSource::of(7));
+        let (one, other) = (RowIds::new(&source), RowIds::new(&source));
+        assert_eq!((one.position(), other.position()), ((0, 0), (1, 0)));
+        let mut ids: Vec<_> = (0..100).flat_map(|_| [one.take(), other.take()]).collect();
+        assert_eq!(one.position(), (0, 100));
+        // From a position on they are the same as those that came from there.
+        let again = RowIds::starting_at(RowIdSource::of(7), (1, 98));
+        assert_eq!([again.take(), again.take()].as_slice(), [ids[197].clone(), ids[199].clone()]);
+        // Behind the last of its numbers a session gets others.
+        let last = RowIds { next: Cell::new((1 << COUNTER) - 1), source };
+        ids.extend([last.take(), last.take()]);
+        assert_eq!(last.position(), (2, 1));
+        let count = ids.len();
+        let distinct: HashSet<_> = ids.into_iter().collect();
+        assert_eq!(distinct.len(), count);
     }
 }

@@ -194,7 +194,7 @@ impl<'a> Run<'a, '_> {
         sink: &mut dyn Sink,
     ) -> Result<Option<u64>, SqlError> {
         let Some(ConflictUpdate { assignments, condition }) = &conflict.update else {
-            if !self.read_committed && self.transaction.violated_since() {
+            if !self.read_committed && !self.is_again() && self.transaction.violated_since() {
                 // Doing nothing would tell of a row that the transaction must not see.
                 return Err(write_error(WriteError::Conflict));
             }

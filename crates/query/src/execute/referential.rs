@@ -8,7 +8,7 @@
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
-use freshet_engine::{Direction, Isolation, Record, Rid, RowLock, Transaction, Worker, WriteError};
+use freshet_engine::{Direction, Isolation, NotRecorded, Record, Rid, RowLock, Transaction, Worker, WriteError};
 use freshet_sql::{SqlError, SqlState, Value, locking::WhenLocked, types::text};
 
 use super::{
@@ -64,7 +64,7 @@ impl Run<'_, '_> {
         let mut doubtful = Vec::new();
         let before = old.as_ref().map(|(_, rid)| *rid);
         // A row whose key changes lies elsewhere.
-        if let Some((_, rid)) = new.as_ref().filter(|(_, rid)| before != Some(*rid)) {
+        if let Some((_, rid)) = new.as_ref().filter(|(_, rid)| before != Some(*rid) && !self.is_again()) {
             for place in &table.deferrable_keys {
                 match self.transaction.check_key(&table.rows, table.index_number(*place), *rid) {
                     // Who comes later with the same key sees this one.
@@ -199,6 +199,9 @@ impl Run<'_, '_> {
 
     /// Shares the key of the row that another refers to.
     pub(super) fn find_parent(&self, info: &TableInfo, key: &ForeignKey, wanted: &[Value]) -> Result<(), SqlError> {
+        if self.is_again() {
+            return Ok(());
+        }
         let schema = self.schema.ok_or_else(|| SqlError::internal("references without a catalog"))?;
         let parent = schema.table(key.parent).ok_or_else(|| SqlError::internal("a reference to no table"))?;
         let (index, Some(bytes)) = self.parent_key(parent, key, wanted)? else {
@@ -214,6 +217,7 @@ impl Run<'_, '_> {
                 Written::Done(Some(_)) => return Ok(()),
                 // It may have been committed since the statement began.
                 Written::Done(None) if self.read_committed && !refreshed => {
+                    self.transaction.keep_records(NotRecorded::Others);
                     self.transaction.refresh();
                     refreshed = true;
                 }
@@ -243,7 +247,7 @@ impl Run<'_, '_> {
         let still = || self.referenced(parent, child, key, was);
         if self.read_committed {
             self.transaction.refresh();
-        } else if self.transaction.isolation() == Isolation::Snapshot {
+        } else if self.transaction.isolation() == Isolation::Snapshot && !self.is_again() {
             let worker = Worker::new(self.transaction.worker().core());
             let worker = worker.map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
             let now = worker.begin_read_only();

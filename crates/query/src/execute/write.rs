@@ -70,6 +70,9 @@ impl<'a> Run<'a, '_> {
     /// # Errors
     /// The same; 55P03 when it is held, and that is an error.
     pub fn lock_row(&self, info: &TableInfo, rid: Rid, mark: RowMark) -> Result<Written<()>, SqlError> {
+        if self.is_again() {
+            return Ok(Written::Done(()));
+        }
         let locked = self.write(mark.when, |transaction| transaction.lock(&info.rows, rid, mark.lock))?;
         if locked == Written::Held && mark.when == WhenLocked::NoWait {
             let message = format!("could not obtain lock on row in relation \"{}\"", info.table.name);

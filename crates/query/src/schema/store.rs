@@ -153,6 +153,15 @@ impl Catalog {
         Some(self.table.get_or_init(|| table))
     }
 
+    /// The table, as the transaction sees it.
+    fn seen_by(&self, transaction: &Transaction<'_>) -> Option<&Arc<freshet_engine::Table>> {
+        if let Some(table) = self.table.get() {
+            return Some(table);
+        }
+        let table = transaction.table(TABLE)?;
+        Some(self.table.get_or_init(|| table))
+    }
+
     /// Makes the catalog, on a primary that has none yet. Does not wait until that is durable:
     /// nobody hears of it before a commit of his own, which comes later.
     ///
@@ -210,7 +219,7 @@ impl Catalog {
     }
 
     pub(super) fn version(&self, transaction: &Transaction<'_>, database: Oid) -> Result<Option<VersionRow>, SqlError> {
-        let Some(table) = self.table() else { return Ok(None) };
+        let Some(table) = self.seen_by(transaction) else { return Ok(None) };
         let found = transaction.get(table, 0, &Place::version(database).key()).map_err(read_error)?;
         let read = |row: &[u8]| {
             let version = value(row).ok().filter(|version: &VersionRow| version.format == FORMAT);
@@ -270,7 +279,7 @@ impl Catalog {
 
     /// Enters what the catalog has in the place of a database.
     fn objects(&self, transaction: &Transaction<'_>, database: Oid, schema: &mut Schema) -> Result<(), SqlError> {
-        let Some(table) = self.table() else { return Ok(()) };
+        let Some(table) = self.seen_by(transaction) else { return Ok(()) };
         let (mut objects, mut failure) = (Vec::new(), None);
         let (from, to) = (Place::object(database, 0).key(), Place::object(database, Oid::MAX).key());
         let range = (Bound::Included(&from[..]), Bound::Included(&to[..]));

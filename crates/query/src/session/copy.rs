@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use freshet_engine::NotRecorded;
 use freshet_postgres::{Client, CopyOut, EncodedStream, Encoding, Format as WireFormat};
 use freshet_sql::{
     SqlError, SqlState, Type, Value, ValueRef,
@@ -201,7 +202,12 @@ impl Session<'_> {
     /// # Errors
     /// What goes wrong in rows or tables; 22P04 when what comes is no such file.
     pub(super) fn copy(&mut self, copy: &syntax::Copy, client: &mut Client<'_>) -> Result<Tag, SqlError> {
-        if copy.to { self.copy_out(copy, client) } else { self.copy_in(copy, client) }
+        if copy.to {
+            return self.copy_out(copy, client);
+        }
+        let copied = self.copy_in(copy, client);
+        self.keep_records(NotRecorded::Bulk);
+        copied
     }
 
     fn copy_out(&mut self, copy: &syntax::Copy, client: &mut Client<'_>) -> Result<Tag, SqlError> {
@@ -246,6 +252,9 @@ impl Session<'_> {
         let interrupted = self.interruption();
         if let Some(made) = self.lock_for(&prepared, &planned, &interrupted)? {
             planned = made;
+        }
+        if planned.writes_to().is_some() {
+            self.keep_records(NotRecorded::Undetermined);
         }
         let columns = planned.columns.as_deref().unwrap_or_default();
         let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();

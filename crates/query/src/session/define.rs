@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use freshet_base::panics;
+use freshet_engine::NotRecorded;
 use freshet_postgres::Client;
 use freshet_sql::{SqlError, SqlState, explain::Step};
 use sqlparser::ast::{Query, Statement};
@@ -35,7 +36,9 @@ impl Session<'_> {
         let context = self.state.context(Some(&view), self.begun());
         let path = self.state.path();
         let binder = Binder::new(&self.state.schema, &path, self.state.role, &context);
-        what(&binder, &Environment { parameters: &[], firsts: &[], context: &context, session: &view })
+        let environment =
+            Environment { parameters: &[], firsts: &[], context: &context, session: &view, captured: None };
+        what(&binder, &environment)
     }
 
     pub(super) fn explain_general(
@@ -73,7 +76,10 @@ impl Session<'_> {
                 return Err(SqlError::new(SqlState::READ_ONLY_SQL_TRANSACTION, message));
             }
             Definition::Lock(_) => self.need_block("LOCK TABLE")?,
-            _ => self.may_write("a statement that changes definitions")?,
+            _ => {
+                self.may_write("a statement that changes definitions")?;
+                self.keep_records(NotRecorded::Definitions);
+            }
         }
         self.before_definition(definition)?;
         let mut effects = std::mem::take(&mut self.effects);

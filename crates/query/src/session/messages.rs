@@ -127,8 +127,10 @@ impl Session<'_> {
         }
         let count = statements.len();
         self.several = count > 1;
+        let text: Option<Arc<str>> = self.worker.core().records_inputs().then(|| sql.into());
         for (number, statement) in statements.into_iter().enumerate() {
-            let prepared = Prepared::new("", Some(statement), Vec::new());
+            let mut prepared = Prepared::new("", Some(statement), Vec::new());
+            prepared.query = text.clone().map(|text| (text, number));
             self.simple(&prepared, number + 1 == count, client)?;
         }
         self.end_of_statement(client)

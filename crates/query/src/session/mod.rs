@@ -15,6 +15,7 @@
 //! | [`encoding`] | values in the client's encoding |
 //! | [`role`] | SET ROLE, SET SESSION AUTHORIZATION |
 //! | [`view`] | what functions ask the session |
+//! | `record` | what the session was told, for nodes that execute its transactions again |
 //! | [`wire`] | rows to the client |
 
 mod constraints;
@@ -29,6 +30,7 @@ pub mod messages;
 mod notify;
 pub mod parse;
 pub mod prepare;
+mod record;
 pub mod role;
 pub mod settings;
 pub mod statement;
@@ -86,6 +88,8 @@ pub struct Session<'w> {
     info: Registered,
     /// The generation of its settings that they were told of.
     noted: u64,
+    /// What its statements depend on, when it was last recorded.
+    around: record::Around,
 }
 
 /// What a session knows besides its transaction.
@@ -220,8 +224,8 @@ impl State {
         EvalContext {
             zone: self.settings.ready.zone,
             formats: self.settings.ready.formats,
-            transaction_start: begun,
-            statement_start: self.statement_start,
+            transaction_start: begun.into(),
+            statement_start: self.statement_start.into(),
             names: view.map(|view| view as _),
             session: view.map(|view| view as _),
             ..EvalContext::default()
@@ -301,11 +305,12 @@ impl<'w> Session<'w> {
             statements: HashMap::new(),
             portals: HashMap::new(),
             several: false,
-            row_ids: RowIds::new()?,
+            row_ids: RowIds::new(&shared.row_ids),
             locks: shared.locks.session(worker.place(), opened.oid),
             effects: Effects::default(),
             info,
             noted: 0,
+            around: None,
             shared,
         })
     }

@@ -29,6 +29,7 @@ use crate::{
         modify::{DeletePlan, InsertPlan, RowSource, Targets, UpdatePlan},
         select::{Output, SelectPlan},
     },
+    inputs::Divided,
     relations::{Reader, Snapshot},
     schema::{Oid, Schema, SchemaVersion},
     server::Shared,
@@ -51,6 +52,11 @@ pub struct Prepared {
     pub made: Timestamp,
     /// Whether PREPARE has made it.
     pub by_sql: bool,
+    /// The simple query that it is from, and which of its statements it is, where inputs are
+    /// recorded.
+    pub query: Option<(Arc<str>, usize)>,
+    /// The text that it was read from, as it is recorded.
+    divided: OnceLock<Option<Divided>>,
     shown: OnceLock<Arc<str>>,
     /// The plan, and the generation of the session's settings with which it was found to hold.
     planned: Mutex<Option<(u64, Arc<Planned>)>>,
@@ -120,9 +126,19 @@ impl Plan {
 }
 
 impl Plan {
+    /// What a statement that changes rows returns of them.
+    fn returning(&self) -> Option<&[Output]> {
+        match self {
+            Self::Insert(plan) => plan.returning.as_deref(),
+            Self::Update(plan) => plan.returning.as_deref(),
+            Self::Delete(plan) => plan.returning.as_deref(),
+            Self::Select(_) | Self::General(_) | Self::Utility => None,
+        }
+    }
+
     /// Whether an index that has some rows only may have all that are wanted when the values of
     /// parameters are known. What finds one row by a key needs no other plan.
-    fn may_be_better(&self) -> bool {
+    pub(crate) fn may_be_better(&self) -> bool {
         let scans = match self {
             Self::Select(plan) => plan.scans.as_slice(),
             Self::Update(UpdatePlan { targets: Targets::Scan(scan), .. })
@@ -134,6 +150,26 @@ impl Plan {
                 && scan.conditions.as_ref().is_some_and(|all| implied::may_be_said(&scan.table, source as u16, all))
         })
     }
+}
+
+/// The plan of a statement that changes rows; nothing for any other.
+///
+/// # Errors
+/// When the statement makes no sense.
+pub fn change_of(binder: &Binder<'_>, statement: &Statement) -> Result<Option<Plan>, SqlError> {
+    let (statement, with) = match statement {
+        Statement::Query(query) => match &*query.body {
+            SetExpr::Insert(inner) | SetExpr::Update(inner) | SetExpr::Delete(inner) => (inner, query.with.as_ref()),
+            _ => return Ok(None),
+        },
+        _ => (statement, None),
+    };
+    Ok(Some(match statement {
+        Statement::Insert(insert) => Plan::Insert(binder.insert(insert, with).map_err(Stop::into_error)?),
+        Statement::Update(update) => Plan::Update(binder.update(update, with).map_err(Stop::into_error)?),
+        Statement::Delete(delete) => Plan::Delete(binder.delete(delete, with).map_err(Stop::into_error)?),
+        _ => return Ok(None),
+    }))
 }
 
 impl Planned {
@@ -213,8 +249,20 @@ impl Prepared {
     /// A statement of a text.
     pub fn new(sql: &str, statement: Option<Parsed>, given: Vec<Option<Type>>) -> Self {
         let made = Timestamp::now();
-        let (shown, planned) = Default::default();
-        Self { sql: sql.to_owned(), statement, given, made, by_sql: false, shown, planned, _kept: None }
+        let (shown, planned, divided) = Default::default();
+        let (by_sql, query, sql) = (false, None, sql.to_owned());
+        Self { sql, statement, given, made, by_sql, query, divided, shown, planned, _kept: None }
+    }
+
+    /// The text that it was read from, and which of the statements there it is; nothing when it is
+    /// part of another statement.
+    pub(super) fn source(&self) -> Option<(&Divided, usize)> {
+        let (text, number) = match &self.query {
+            Some((text, number)) => (&**text, *number),
+            None => (self.sql.as_str(), 0),
+        };
+        let divided = self.divided.get_or_init(|| Some(text).filter(|text| !text.is_empty()).and_then(Divided::of));
+        Some((divided.as_ref()?, number))
     }
 
     /// The same, kept in a session: what it takes there is counted by the length of its text.
@@ -357,15 +405,10 @@ impl Session<'_> {
         binder: &Binder<'_>,
         statement: &Statement,
     ) -> Result<(Plan, Option<Vec<ResultColumn>>), SqlError> {
-        let (statement, with) = match statement {
-            Statement::Query(query) => match &*query.body {
-                SetExpr::Insert(inner) | SetExpr::Update(inner) | SetExpr::Delete(inner) => {
-                    (inner, query.with.as_ref())
-                }
-                _ => (statement, None),
-            },
-            _ => (statement, None),
-        };
+        if let Some(plan) = change_of(binder, statement)? {
+            let columns = plan.returning().map(columns_of);
+            return Ok((plan, columns));
+        }
         Ok(match statement {
             Statement::Query(query) => match binder.attempt(|| binder.query(query)) {
                 Ok(plan) => {
@@ -379,21 +422,6 @@ impl Session<'_> {
                 }
                 Err(Stop::Error(error)) => return Err(error),
             },
-            Statement::Insert(insert) => {
-                let plan = binder.insert(insert, with).map_err(Stop::into_error)?;
-                let columns = plan.returning.as_deref().map(columns_of);
-                (Plan::Insert(plan), columns)
-            }
-            Statement::Update(update) => {
-                let plan = binder.update(update, with).map_err(Stop::into_error)?;
-                let columns = plan.returning.as_deref().map(columns_of);
-                (Plan::Update(plan), columns)
-            }
-            Statement::Delete(delete) => {
-                let plan = binder.delete(delete, with).map_err(Stop::into_error)?;
-                let columns = plan.returning.as_deref().map(columns_of);
-                (Plan::Delete(plan), columns)
-            }
             Statement::Explain { statement: explained, .. } => {
                 self.plan_of(binder, &crate::explain::subject(explained)?)?;
                 (Plan::Utility, self.utility_columns(statement)?)

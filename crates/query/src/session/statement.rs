@@ -9,6 +9,7 @@ use freshet_sql::{SqlError, SqlState, Value, memory::Pool, types::Timestamp};
 use super::{
     Block, Session,
     prepare::{Plan, Planned, Prepared},
+    record::Asked,
     view::View,
     wire::{Wire, WireSink},
 };
@@ -81,7 +82,8 @@ impl Session<'_> {
         let locked = self.lock_for(prepared, planned, &interrupted)?;
         let planned: &Planned = locked.as_ref().unwrap_or(planned);
         let columns = planned.columns.as_deref().unwrap_or_default();
-        let tag = self.with_run_told(planned, &planned.firsts, parameters, probe, |run, planned| {
+        let records = self.begin_recording(&planned.plan);
+        let (tag, asked) = self.with_run_told(planned, &planned.firsts, parameters, probe, |run, planned| {
             let mut wire;
             let sink: &mut dyn Sink = match rows {
                 Rows::Client(formats) => {
@@ -91,17 +93,21 @@ impl Session<'_> {
                 }
                 Rows::Kept(into) => into,
             };
-            let tag = match &planned.plan {
-                Plan::Select(plan) => format!("SELECT {}", run.select(plan, sink, probe)?),
-                Plan::Insert(plan) => format!("INSERT 0 {}", run.insert(plan, sink, probe)?),
-                Plan::Update(plan) => format!("UPDATE {}", run.update(plan, sink, probe)?),
-                Plan::Delete(plan) => format!("DELETE {}", run.delete(plan, sink, probe)?),
-                Plan::General(query) => format!("SELECT {}", run.general(query, sink)?),
+            let (what, count) = match &planned.plan {
+                Plan::Select(plan) => ("SELECT", run.select(plan, sink, probe)?),
+                Plan::Insert(plan) => ("INSERT 0", run.insert(plan, sink, probe)?),
+                Plan::Update(plan) => ("UPDATE", run.update(plan, sink, probe)?),
+                Plan::Delete(plan) => ("DELETE", run.delete(plan, sink, probe)?),
+                Plan::General(query) => ("SELECT", run.general(query, sink)?),
                 Plan::Utility => unreachable!("it went another way"),
             };
             run.finish()?;
-            Ok(tag)
+            let asked = (records && count > 0).then(|| Asked::of(run.environment.context));
+            Ok((format!("{what} {count}"), asked))
         })?;
+        if let Some(asked) = asked {
+            self.record(prepared, planned, parameters, asked);
+        }
         self.apply_wanted(client)?;
         Ok(Tag(tag))
     }
@@ -142,14 +148,15 @@ impl Session<'_> {
         let view = View::new(&self.shared, &self.state).with(&self.statements, &self.portals).inside(block);
         let memory = self.state.statement_memory();
         let context = self.state.context_within(Some(&view), block.begun, &memory);
+        let captured = block.recorder.as_ref().and_then(|recorder| recorder.captured());
         let mut values = Vec::new();
         for (number, first) in firsts.iter().enumerate() {
-            let environment = Environment { parameters, firsts: &values, context: &context, session: &view };
+            let environment = Environment { parameters, firsts: &values, context: &context, session: &view, captured };
             let run = self.new_run(block, transaction, environment, &interrupted, &memory);
             let value = probe.first(number, |probe| run.first(first, probe))?;
             values.push(value);
         }
-        let environment = Environment { parameters, firsts: &values, context: &context, session: &view };
+        let environment = Environment { parameters, firsts: &values, context: &context, session: &view, captured };
         what(&self.new_run(block, transaction, environment, &interrupted, &memory), plan)
     }
 

@@ -21,8 +21,10 @@ use crate::{
     error::commit_error,
     execute::deferred::{Deferred, DeferredMark},
     exported::{Exported, Exports},
+    inputs::Recorder,
     locks::LockMark,
     server::Shared,
+    system::SystemView as _,
 };
 
 /// Where a session's locks on tables and numbers, what it has deferred, and its channels were.
@@ -52,6 +54,8 @@ pub struct Block<'w> {
     pub statements: u32,
     /// What is to be looked at before it commits.
     pub deferred: Deferred,
+    /// What is recorded of it, if it is.
+    pub(super) recorder: Option<Box<Recorder>>,
     /// With how many locks on tables and on numbers were held then, and what each takes of the
     /// session's memory.
     savepoints: Vec<(String, Savepoint, Marks, Reservation)>,
@@ -111,6 +115,7 @@ impl<'w> Session<'w> {
             used: false,
             statements: 0,
             deferred: Deferred::default(),
+            recorder: None,
             savepoints: Vec::new(),
         }
     }
@@ -169,12 +174,14 @@ impl<'w> Session<'w> {
         let block = self.block.as_ref().expect("just begun");
         if block.transaction.is_none() {
             self.wait_for_view()?;
-            let block = self.block.as_mut().expect("just begun");
+            let block = self.block.as_ref().expect("just begun");
             let transaction = match block.read_only {
                 true => self.worker.begin_read_only(),
                 false => self.worker.begin(settings::engine_isolation(block.isolation)),
             };
-            block.transaction = Some(transaction);
+            let recorder = self.recorder(&transaction);
+            let block = self.block.as_mut().expect("just begun");
+            (block.recorder, block.transaction) = (recorder, Some(transaction));
         } else if block.is_read_committed()
             && let Some(transaction) = &block.transaction
         {
@@ -308,6 +315,7 @@ impl<'w> Session<'w> {
             self.ended(false, out);
             return Err(cause);
         }
+        block.say_inputs(self.shared.started());
         let is_shown = level == Level::Applied && block.transaction.as_ref().is_some_and(Transaction::has_changes);
         let _wanted = is_shown.then(|| self.shared.node.want_visible());
         let ticket = match block.transaction.map(Transaction::commit) {

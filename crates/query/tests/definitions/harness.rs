@@ -10,7 +10,7 @@ use freshet_engine::{Database, Isolation, Savepoint, Transaction, Worker};
 use freshet_query::{
     bind::{Binder, Stop},
     ddl::{Ddl, Definition, Effects},
-    execute::{RowIds, Run, modify::Collected},
+    execute::{RowIdSource, RowIds, Run, modify::Collected},
     expression::{Environment, SessionView},
     locks::{LockManager, LockMark, LockMode, OtherWaits, Patience, Planned, TableLocks},
     schema::{Catalog, FIRST_DATABASE, FIRST_ROLE, Named, Oid, PUBLIC, Schema},
@@ -29,6 +29,7 @@ pub struct Base {
     pub catalog: Catalog,
     pub sequences: Sequences,
     pub locks: Arc<LockManager>,
+    row_ids: Arc<RowIdSource>,
 }
 
 struct Records(Database);
@@ -57,7 +58,7 @@ impl Base {
         let catalog = Catalog::new(database.clone());
         let sequences = Sequences::new(database.clone());
         let locks = LockManager::new(Some(Arc::new(Records(database.clone()))));
-        Self { database, catalog, sequences, locks }
+        Self { database, catalog, sequences, locks, row_ids: Arc::new(RowIdSource::new().unwrap()) }
     }
 
     pub fn worker(&self) -> Worker {
@@ -77,7 +78,7 @@ impl Base {
             locks: self.locks.session(worker.place(), FIRST_DATABASE),
             effects: Effects::default(),
             notices: Vec::new(),
-            row_ids: RowIds::new().unwrap(),
+            row_ids: RowIds::new(&self.row_ids),
             sequences: SessionSequences::default(),
             savepoints: Vec::new(),
             interrupted: Cell::new(false),
@@ -297,7 +298,8 @@ impl<'b> Session<'b> {
             let view = View { schema: &schema, path: &self.path, base: self.base, sequences: &self.sequences };
             let context = EvalContext { names: Some(&view), session: Some(&view), ..EvalContext::default() };
             let binder = Binder::new(&schema, &self.path, self.role, &context);
-            let environment = Environment { parameters: &[], firsts: &[], context: &context, session: &view };
+            let environment =
+                Environment { parameters: &[], firsts: &[], context: &context, session: &view, captured: None };
             let mut run =
                 Run::new(transaction, environment, &interrupted, &self.row_ids, freshet_sql::memory::Pool::of(1 << 30));
             run.read_committed = self.read_committed;

@@ -31,7 +31,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("transaction_timestamp", &[], Z, transaction_start).stable(),
     Function::new("current_timestamp", &[], Z, transaction_start).stable(),
     Function::new("current_timestamp", &[I], Z, transaction_start).stable(),
-    Function::new("statement_timestamp", &[], Z, |_, context| Ok(Value::Timestamptz(context.statement_start))).stable(),
+    Function::new("statement_timestamp", &[], Z, |_, context| Ok(Value::Timestamptz(context.statement_start.at())))
+        .stable(),
     Function::new("clock_timestamp", &[], Z, |_, context| Ok(Value::Timestamptz((context.clock)()))).volatile(),
     Function::new("current_date", &[], D, |_, context| Ok(Value::Date(local_now(context)?.date()))).stable(),
     Function::new("localtimestamp", &[], S, local_timestamp).stable(),
@@ -151,11 +152,11 @@ fn digits(arguments: &[Value]) -> Result<Option<u32>, SqlError> {
 }
 
 fn transaction_start(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
-    Ok(Value::Timestamptz(context.transaction_start.rounded(digits(arguments)?)?))
+    Ok(Value::Timestamptz(context.transaction_start.at().rounded(digits(arguments)?)?))
 }
 
 fn local_now(context: &EvalContext<'_>) -> Result<Timestamp, SqlError> {
-    context.transaction_start.to_local(context.zone)
+    context.transaction_start.at().to_local(context.zone)
 }
 
 fn local_timestamp(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -303,7 +304,7 @@ fn timetz(value: &Value) -> Option<TimeTz> {
 
 fn current_time(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let digits = arguments.first().and_then(Value::as_i64).and_then(|digits| u32::try_from(digits).ok());
-    let time = TimeTz::of(context.transaction_start, context.zone)?.rounded(digits);
+    let time = TimeTz::of(context.transaction_start.at(), context.zone)?.rounded(digits);
     Ok(Value::Packed(Packed::timetz(time)))
 }
 
@@ -332,8 +333,10 @@ fn timetz_in_zone(arguments: &[Value], context: &EvalContext<'_>) -> Result<Valu
     let [zone, time] = arguments else { return Err(mismatch(arguments)) };
     let time = timetz(time).ok_or_else(|| mismatch(arguments))?;
     let west = match zone {
-        Value::Text(name) => -TimeZone::parse(name)?.offset_at(context.transaction_start),
-        Value::Interval(interval) => -TimeZone::fixed(interval.micros / SECOND)?.offset_at(context.transaction_start),
+        Value::Text(name) => -TimeZone::parse(name)?.offset_at(context.transaction_start.at()),
+        Value::Interval(interval) => {
+            -TimeZone::fixed(interval.micros / SECOND)?.offset_at(context.transaction_start.at())
+        }
         _ => return Err(mismatch(arguments)),
     };
     Ok(Value::Packed(Packed::timetz(time.at(west))))

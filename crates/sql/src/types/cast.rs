@@ -271,7 +271,7 @@ impl Cast {
             }
             (Value::Interval(value), Kind::Time) => Value::Time(value.to_time()),
             (Value::Time(value), Kind::Timetz) => {
-                let moment = context.transaction_start.to_local(context.zone)?.date().to_timestamp()?;
+                let moment = context.transaction_start.at().to_local(context.zone)?.date().to_timestamp()?;
                 let local = super::Timestamp::checked(i128::from(moment.0) + i128::from(value.0))?;
                 let west = -context.zone.offset_of_local(local);
                 Value::Packed(Packed::timetz(TimeTz { micros: value.0, west }))

@@ -24,6 +24,33 @@ pub trait ObjectNames {
     fn id_of(&self, kind: Kind, name: &str) -> Result<Option<u32>, SqlError>;
 }
 
+/// A time that functions may ask for, and whether any has.
+#[derive(Clone, Debug)]
+pub struct Begun {
+    at: Timestamp,
+    asked: Cell<bool>,
+}
+
+impl Begun {
+    /// The time, for a function whose result depends on it.
+    #[inline]
+    pub fn at(&self) -> Timestamp {
+        self.asked.set(true);
+        self.at
+    }
+
+    /// Whether anything may depend on it.
+    pub fn was_asked(&self) -> bool {
+        self.asked.get()
+    }
+}
+
+impl From<Timestamp> for Begun {
+    fn from(at: Timestamp) -> Self {
+        Self { at, asked: Cell::new(false) }
+    }
+}
+
 /// What functions, and the input and output of values, depend on besides their arguments.
 #[derive(Clone)]
 pub struct EvalContext<'a> {
@@ -32,9 +59,9 @@ pub struct EvalContext<'a> {
     /// How the session writes and reads values.
     pub formats: Formats,
     /// When the transaction began: `now()`.
-    pub transaction_start: Timestamp,
+    pub transaction_start: Begun,
     /// When the statement began: `statement_timestamp()`.
-    pub statement_start: Timestamp,
+    pub statement_start: Begun,
     /// This moment: `clock_timestamp()`.
     pub clock: fn() -> Timestamp,
     /// The catalog, if there is one.
@@ -49,8 +76,8 @@ pub struct EvalContext<'a> {
 
 impl EvalContext<'_> {
     /// What words like `now` refer to.
-    pub const fn moment(&self) -> Moment {
-        Moment { now: self.transaction_start, zone: self.zone, order: self.formats.order }
+    pub fn moment(&self) -> Moment {
+        Moment { now: self.transaction_start.at(), zone: self.zone, order: self.formats.order }
     }
 
     /// Fails when the statement that is evaluated is to end. A function whose work grows with its
@@ -189,8 +216,8 @@ impl Default for EvalContext<'_> {
         Self {
             zone: TimeZone::Utc,
             formats: Formats::default(),
-            transaction_start: now,
-            statement_start: now,
+            transaction_start: now.into(),
+            statement_start: now.into(),
             clock: Timestamp::now,
             names: None,
             session: None,
@@ -204,8 +231,8 @@ impl fmt::Debug for EvalContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EvalContext")
             .field("zone", &self.zone)
-            .field("transaction_start", &self.transaction_start)
-            .field("statement_start", &self.statement_start)
+            .field("transaction_start", &self.transaction_start.at)
+            .field("statement_start", &self.statement_start.at)
             .finish_non_exhaustive()
     }
 }

@@ -203,6 +203,19 @@ fn duration(shown: &str) -> Option<Duration> {
     (milliseconds > 0.0).then(|| Duration::from_micros((milliseconds * 1000.0) as u64))
 }
 
+/// How values are written and read, as DateStyle and IntervalStyle show it, whether bytea_output is
+/// `escape`, and extra_float_digits.
+pub fn formats(dates: &str, intervals: &str, bytea_escape: bool, float_digits: i8) -> Formats {
+    let (style, order) = dates.split_once(", ").unwrap_or_default();
+    Formats {
+        date: DateStyle::named(style).unwrap_or_default(),
+        order: DateOrder::named(order).unwrap_or_default(),
+        interval: IntervalStyle::named(intervals).unwrap_or_default(),
+        bytea_escape,
+        float_digits,
+    }
+}
+
 /// A number of bytes.
 fn memory(shown: &str) -> Option<usize> {
     let bytes = Unit::Bytes.read(shown).ok()?;
@@ -579,14 +592,12 @@ impl Settings {
         self.generation += 1;
         self.count();
         let zone = datetime::TimeZone::parse(self.get("timezone").unwrap_or("UTC"));
-        let (style, order) = self.get("datestyle").and_then(|style| style.split_once(", ")).unwrap_or_default();
-        let formats = Formats {
-            date: DateStyle::named(style).unwrap_or_default(),
-            order: DateOrder::named(order).unwrap_or_default(),
-            interval: self.get("intervalstyle").and_then(IntervalStyle::named).unwrap_or_default(),
-            bytea_escape: self.get("bytea_output") == Some("escape"),
-            float_digits: self.get("extra_float_digits").and_then(|digits| digits.parse().ok()).unwrap_or(1),
-        };
+        let formats = formats(
+            self.get("datestyle").unwrap_or_default(),
+            self.get("intervalstyle").unwrap_or_default(),
+            self.get("bytea_output") == Some("escape"),
+            self.get("extra_float_digits").and_then(|digits| digits.parse().ok()).unwrap_or(1),
+        );
         self.ready = Ready {
             encoding: self.get("client_encoding").and_then(Encoding::named).unwrap_or(Encoding::UTF8),
             zone: zone.unwrap_or(TimeZone::Utc),

@@ -1,0 +1,281 @@
+//! A statement as it is recorded.
+//!
+//! | field | there when the head says so |
+//! |---|---|
+//! | head: which fields there are, as bits | always |
+//! | the surroundings: their number among the words, or they themselves behind their length | they differ from those of the statement before |
+//! | the text's template, likewise | it differs from that of the statement before |
+//! | the text's literals | always, as many as the template has |
+//! | the number of the statement in its text | it is not the first |
+//! | the types of parameters that the client has named | it has named some |
+//! | the parameters | it has some |
+//! | where it begins to give ids to rows: the session's number, and the counter | it has given some |
+//! | when it began, in microseconds since its transaction began | it has asked for that |
+//! | captured values | there are some |
+
+use std::sync::Arc;
+
+use freshet_base::varint;
+use freshet_sql::{Kind, Type, Value};
+
+use super::{dictionary::Number, template, value};
+
+/// The statement has taken a newer snapshot than the one before.
+const REFRESHED: u64 = 1;
+const SURROUNDINGS: u64 = 1 << 1;
+const TEMPLATE: u64 = 1 << 2;
+const PARAMETERS: u64 = 1 << 3;
+const CAPTURED: u64 = 1 << 4;
+const ROW_IDS: u64 = 1 << 5;
+/// Template or surroundings are not in the dictionary.
+const SPELT_TEMPLATE: u64 = 1 << 6;
+const SPELT_SURROUNDINGS: u64 = 1 << 7;
+const PART: u64 = 1 << 8;
+const TYPES: u64 = 1 << 9;
+const STARTED: u64 = 1 << 10;
+/// All that there are.
+const ALL: u64 = (STARTED << 1) - 1;
+
+/// A word of the dictionary, or one that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word<'b> {
+    Known(Number),
+    Spelt(&'b [u8]),
+}
+
+/// What a session was told by a statement.
+#[derive(Clone, Debug)]
+pub(super) struct Told<'s> {
+    /// Whether it has taken a newer snapshot than the statement before.
+    pub(super) refreshed: bool,
+    /// What it depends on of its session; nothing for those of the statement before.
+    pub(super) surroundings: Option<Word<'s>>,
+    /// The template of its text; nothing for that of the statement before.
+    pub(super) template: Option<Word<'s>>,
+    /// The literals of its text.
+    pub(super) literals: &'s [u8],
+    /// Which statement of its text it is, from 0.
+    pub(super) part: usize,
+    /// The types of parameters that the client has named.
+    pub(super) types: &'s [Option<Type>],
+    pub(super) parameters: &'s [Value],
+    /// Where it begins to give ids to rows, if it has given some.
+    pub(super) row_ids: Option<(u64, u64)>,
+    /// When it began, in microseconds since its transaction began, if it has asked for that.
+    pub(super) started: Option<i64>,
+    /// How many captured values there are, and they themselves.
+    pub(super) captured: (u64, &'s [u8]),
+}
+
+/// The same, as it is read.
+#[derive(Debug, Default)]
+pub(super) struct Heard<'b> {
+    pub(super) surroundings: Option<Word<'b>>,
+    pub(super) template: Arc<str>,
+    pub(super) text: String,
+    pub(super) part: usize,
+    pub(super) types: Vec<Option<Type>>,
+    pub(super) parameters: Vec<Value>,
+    pub(super) row_ids: Option<(u64, u64)>,
+    pub(super) started: Option<i64>,
+    pub(super) captured: Vec<Value>,
+}
+
+fn put_word(word: Option<Word<'_>>, out: &mut Vec<u8>) {
+    match word {
+        None => {}
+        Some(Word::Known(number)) => out.extend(number),
+        Some(Word::Spelt(word)) => value::put_bytes(word, out),
+    }
+}
+
+fn take_word<'b>(is_spelt: bool, from: &mut &'b [u8]) -> Option<Word<'b>> {
+    Some(match is_spelt {
+        true => Word::Spelt(value::take_bytes(from)?),
+        false => Word::Known(value::take_array(from)?),
+    })
+}
+
+impl Told<'_> {
+    /// Appends it.
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        let (captured, values) = self.captured;
+        let is_spelt = |word: Option<Word<'_>>| matches!(word, Some(Word::Spelt(_)));
+        let head = [
+            (REFRESHED, self.refreshed),
+            (SURROUNDINGS, self.surroundings.is_some()),
+            (TEMPLATE, self.template.is_some()),
+            (PARAMETERS, !self.parameters.is_empty()),
+            (CAPTURED, captured > 0),
+            (ROW_IDS, self.row_ids.is_some()),
+            (SPELT_SURROUNDINGS, is_spelt(self.surroundings)),
+            (SPELT_TEMPLATE, is_spelt(self.template)),
+            (PART, self.part > 0),
+            (TYPES, !self.types.is_empty()),
+            (STARTED, self.started.is_some()),
+        ];
+        varint::put(out, head.iter().filter(|(_, there)| *there).map(|(bit, _)| bit).sum());
+        put_word(self.surroundings, out);
+        put_word(self.template, out);
+        out.extend_from_slice(self.literals);
+        if self.part > 0 {
+            varint::put(out, self.part as u64);
+        }
+        if !self.types.is_empty() {
+            put_types(self.types, out);
+        }
+        if !self.parameters.is_empty() {
+            value::put_all(self.parameters, out);
+        }
+        if let Some((session, counter)) = self.row_ids {
+            varint::put(out, session);
+            varint::put(out, counter);
+        }
+        if let Some(started) = self.started {
+            varint::put(out, varint::zigzag(started));
+        }
+        if captured > 0 {
+            varint::put(out, captured);
+            out.extend_from_slice(values);
+        }
+    }
+}
+
+/// Appends the types of parameters.
+pub(super) fn put_types(types: &[Option<Type>], out: &mut Vec<u8>) {
+    varint::put(out, types.len() as u64);
+    for ty in types {
+        varint::put(out, ty.map_or(0, Type::oid).into());
+        if let Some(ty) = ty {
+            varint::put(out, varint::zigzag(ty.modifier().into()));
+        }
+    }
+}
+
+fn take_types(from: &mut &[u8]) -> Option<Vec<Option<Type>>> {
+    let mut types = Vec::new();
+    for _ in 0..varint::take(from)? {
+        types.push(match u32::try_from(varint::take(from)?).ok()? {
+            0 => None,
+            oid => {
+                let modifier = i32::try_from(varint::unzigzag(varint::take(from)?)).ok()?;
+                Some(Type::with_modifier(Kind::from_oid(oid)?, modifier))
+            }
+        });
+    }
+    Some(types)
+}
+
+impl<'b> Heard<'b> {
+    /// Whether the statement that comes next has taken a newer snapshot than the one before.
+    pub(super) fn has_refreshed(from: &[u8]) -> bool {
+        from.first().is_some_and(|head| u64::from(*head) & REFRESHED != 0)
+    }
+
+    /// Takes what [`Told::put`] has written, behind a statement whose text has this template.
+    /// `spell` gives templates. None when it is not there; any bytes are safe.
+    pub(super) fn take(
+        from: &mut &'b [u8],
+        before: &Arc<str>,
+        spell: impl FnOnce(Word<'b>) -> Option<Arc<str>>,
+    ) -> Option<Self> {
+        let head = varint::take(from).filter(|head| *head <= ALL)?;
+        let has = |bit| head & bit != 0;
+        let mut heard = Self::default();
+        if has(SURROUNDINGS) {
+            heard.surroundings = Some(take_word(has(SPELT_SURROUNDINGS), from)?);
+        }
+        heard.template = match has(TEMPLATE) {
+            true => spell(take_word(has(SPELT_TEMPLATE), from)?)?,
+            false => Arc::clone(before),
+        };
+        heard.text = template::take(&heard.template, from)?;
+        if has(PART) {
+            heard.part = usize::try_from(varint::take(from)?).ok()?;
+        }
+        if has(TYPES) {
+            heard.types = take_types(from)?;
+        }
+        if has(PARAMETERS) {
+            heard.parameters = value::take_all(from)?;
+        }
+        if has(ROW_IDS) {
+            heard.row_ids = Some((varint::take(from)?, varint::take(from)?));
+        }
+        if has(STARTED) {
+            heard.started = Some(varint::unzigzag(varint::take(from)?));
+        }
+        if has(CAPTURED) {
+            heard.captured = value::take_all(from)?;
+        }
+        Some(heard)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inputs::template::Divided;
+
+    const KNOWN: Number = [1, 2, 3];
+
+    fn heard<'b>(from: &mut &'b [u8]) -> Option<Heard<'b>> {
+        Heard::take(from, &"before".into(), |word| match word {
+            Word::Known(KNOWN) => Some("known".into()),
+            Word::Known(_) => None,
+            Word::Spelt(template) => Some(std::str::from_utf8(template).ok()?.into()),
+        })
+    }
+
+    #[test]
+    fn statements_come_back() {
+        let mut values = Vec::new();
+        value::put(&Value::Float8(0.5), &mut values);
+        let divided = Divided::of("DELETE FROM t WHERE a = 1 AND b = 'x'").unwrap();
+        let types = [None, Some(Type::with_modifier(Kind::Varchar, 14)), Some(Type::TEXT)];
+        let plain = Told {
+            refreshed: false,
+            surroundings: None,
+            template: None,
+            literals: &[],
+            part: 0,
+            types: &[],
+            parameters: &[],
+            row_ids: None,
+            started: None,
+            captured: (0, &[]),
+        };
+        let spelt = Some(Word::Spelt(divided.template.as_bytes()));
+        let known = Told { template: Some(Word::Known(KNOWN)), ..plain.clone() };
+        let all = [
+            (plain.clone(), "before"),
+            (known.clone(), "known"),
+            (
+                Told { template: spelt, literals: &divided.literals, surroundings: Some(Word::Known(KNOWN)), ..plain },
+                "DELETE FROM t WHERE a = 1 AND b = 'x'",
+            ),
+            (Told { refreshed: true, surroundings: Some(Word::Spelt(&[1, 2])), part: 3, ..known.clone() }, "known"),
+            (Told { types: &types, started: Some(-1), row_ids: Some((3, 1 << 23)), ..known.clone() }, "known"),
+            (Told { captured: (1, &values), parameters: &[Value::Null, Value::Int4(7)], ..known }, "known"),
+        ];
+        for (told, text) in all {
+            let mut bytes = Vec::new();
+            told.put(&mut bytes);
+            for end in 0..bytes.len() {
+                assert!(heard(&mut &bytes[..end]).is_none(), "{told:?} up to {end}");
+            }
+            bytes.push(9);
+            let mut from = &bytes[..];
+            assert_eq!(Heard::has_refreshed(from), told.refreshed);
+            let back = heard(&mut from).unwrap();
+            assert_eq!(from, [9]);
+            assert_eq!(back.text, text);
+            assert_eq!((back.surroundings, back.part), (told.surroundings, told.part));
+            assert_eq!((back.types.as_slice(), back.started), (told.types, told.started));
+            assert_eq!(back.row_ids, told.row_ids);
+            assert_eq!((back.parameters.as_slice(), back.captured.len() as u64), (told.parameters, told.captured.0));
+        }
+        assert!(heard(&mut &[0x80, 0x10][..]).is_none(), "a field that nobody knows");
+        assert!(heard(&mut &[TEMPLATE as u8, 3, 2, 1][..]).is_none(), "a word that nobody knows");
+    }
+}

@@ -1,0 +1,287 @@
+//! Executing a transaction again, on a node that knows what it was told and where it has written,
+//! and not what (Record-Replay, section 4.5.2).
+//!
+//! Such a transaction is one as any other to those who execute it: they call the same methods. But
+//! it reads at the snapshots that it had, one after the other; and it writes into a buffer of its
+//! own, where each of its writes has a place, its [`Entry`]. It takes no locks, puts no versions on
+//! records and is not certified: that it commits is known. What comes of it is its block, byte for
+//! byte ([`Transaction::regenerate`]), or a [`Mismatch`].
+//!
+//! # What it reads
+//!
+//! Of a record, in this order:
+//!
+//! 1. What it has written itself.
+//! 2. The newest version below the snapshot among those of transactions that may not be executed
+//!    yet: [`Past`] has them, and waits for the bytes.
+//! 3. What the table shows to the snapshot.
+//!
+//! `Past` has all versions from a stamp `base` up to the transaction's own, for as long as it runs,
+//! and `base` is at or below the node's read view. If it has none of a record below the snapshot,
+//! the newest one below the snapshot lies below `base`, so below the read view, and the table shows
+//! it, however far the snapshot lies above that. What replay has announced above the read view stays
+//! announced: nothing is made from it (`storage/src/table/incarnate.rs`).
+//!
+//! Indexes have the keys of all insertions from `base` up to the transaction's own stamp, its own
+//! included: entries are hints, so a scan that comes to a record too early finds no row there. One
+//! thing differs from the first execution: there an insertion into a range that is being scanned may
+//! come too late for the scan, which depends on where leaves begin; here it never does. Nobody
+//! should rely on either.
+//!
+//! # What is not determined
+//!
+//! The first execution may have met what its snapshots do not show: a record that another
+//! transaction held, or had changed since the snapshot. Then its inputs are not recorded, nor where
+//! it has taken something back that it had written. Here both are a mismatch.
+
+mod buffer;
+mod write;
+
+use std::{cell::RefCell, ops::Range, sync::Arc};
+
+use freshet_base::{Fid, RecordKind, Rid, Stamp, Term};
+use freshet_log::{BlockBuilder, BlockKind};
+use freshet_storage::{Content, ReadContext, ReadError, Visible};
+use thiserror::Error;
+
+pub(crate) use self::buffer::Buffer;
+use self::buffer::Done;
+use crate::{Transaction, Worker};
+
+/// One write of a transaction that is executed again: where, and how long; not the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Which table.
+    pub fid: Fid,
+    /// Which record.
+    pub rid: Rid,
+    /// What was done to it.
+    pub kind: RecordKind,
+    /// The length of the row in the log, in bytes.
+    pub length: u32,
+    /// The version that was replaced.
+    pub prev: Option<Stamp>,
+}
+
+/// A version that is not in the tables yet.
+#[derive(Clone, Debug)]
+pub struct PastVersion {
+    /// Its address in the log.
+    pub stamp: Stamp,
+    /// What it did to its record.
+    pub kind: RecordKind,
+    /// The bytes of its block.
+    pub block: Arc<[u8]>,
+    /// Where in these its row is.
+    pub row: Range<usize>,
+}
+
+impl PastVersion {
+    /// The row that the record had; none where the version says that it is deleted.
+    pub fn row(&self) -> Option<&[u8]> {
+        (self.kind != RecordKind::Delete).then(|| &self.block[self.row.clone()])
+    }
+}
+
+/// Versions that are not in the tables yet: those of transactions that are executed again, or wait
+/// for that.
+pub trait Past: Send + Sync {
+    /// The newest version of a record below the stamp `below`, of those that are not in the tables
+    /// yet. Blocks until its bytes are there.
+    ///
+    /// # Errors
+    /// When they will not come.
+    fn read(&self, fid: Fid, rid: Rid, below: Stamp) -> Result<Option<PastVersion>, ReadError>;
+}
+
+/// What a transaction does that is executed again, and has not done the first time.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Mismatch {
+    /// It writes a record that it has not written.
+    #[error("it writes record {} of table {}, which it has not written", rid.0, fid.0)]
+    NotAnnounced {
+        /// Which table.
+        fid: Fid,
+        /// Which record.
+        rid: Rid,
+    },
+    /// It inserts a record that it has not inserted.
+    #[error("it inserts a record into table {} that it has not inserted", fid.0)]
+    NotInserted {
+        /// Which table.
+        fid: Fid,
+    },
+    /// It does something else to a record, or nothing.
+    #[error("record {} of table {} was written otherwise: {kind:?}", rid.0, fid.0)]
+    Kind {
+        /// Which table.
+        fid: Fid,
+        /// Which record.
+        rid: Rid,
+        /// What it has done.
+        kind: RecordKind,
+    },
+    /// A row is of another length.
+    #[error("the row of record {} of table {} has {length} bytes, and had {expected}", rid.0, fid.0)]
+    Length {
+        /// Which table.
+        fid: Fid,
+        /// Which record.
+        rid: Rid,
+        /// How long it was, in bytes.
+        expected: u32,
+        /// How long it is.
+        length: usize,
+    },
+    /// It takes a snapshot more than it has taken.
+    #[error("it takes more than the {0} snapshots that it has taken")]
+    Snapshot(usize),
+    /// It does something of which no transaction is recorded that has done it.
+    #[error("it {0}, so it would not have been recorded")]
+    Unrecorded(&'static str),
+    /// It cannot have written this.
+    #[error("no transaction can have written record {} of table {} so", rid.0, fid.0)]
+    Entry {
+        /// Which table.
+        fid: Fid,
+        /// Which record.
+        rid: Rid,
+    },
+}
+
+/// What a transaction has that is executed again.
+pub(crate) struct Again {
+    /// Its stamp. It reads below.
+    stamp: Stamp,
+    past: Arc<dyn Past>,
+    buffer: RefCell<Buffer>,
+}
+
+impl Again {
+    /// How often it has written.
+    pub(crate) fn writes(&self) -> usize {
+        self.buffer.borrow().writes()
+    }
+
+    /// Whether it has written to a table.
+    pub(crate) fn has_written(&self, fid: Fid) -> bool {
+        self.buffer.borrow().has_written(fid)
+    }
+
+    /// The snapshot that it has taken after `before`. Never above its stamp.
+    pub(crate) fn next_snapshot(&self, before: Stamp) -> Stamp {
+        self.buffer.borrow_mut().next_snapshot().map_or(before, |next| next.min(self.stamp))
+    }
+
+    /// It does something that no recorded transaction has done.
+    pub(crate) fn unrecorded(&self, what: &'static str) {
+        self.buffer.borrow_mut().differs(Mismatch::Unrecorded(what));
+    }
+
+    /// Its memory, for the next one.
+    pub(crate) fn into_buffer(self) -> Buffer {
+        self.buffer.into_inner()
+    }
+}
+
+impl Worker {
+    /// Begins a transaction that is executed again, with the stamp that it had: it reads at
+    /// `snapshots`, one after the other, as [`Transaction::refresh`] is called, and writes what
+    /// `entries` announce, which are in the order of its block. Nothing of it reaches the tables,
+    /// other transactions or the log; it is not committed, but [regenerated](Transaction::regenerate).
+    ///
+    /// Somebody holds a snapshot at or below the first of `snapshots` for as long as it runs, so that
+    /// what it reads is there. The indexes have the keys of what is in `past`, and of its own
+    /// insertions; the catalog knows the tables and indexes that its snapshots see.
+    ///
+    /// # Panics
+    /// When this worker has a transaction already.
+    pub fn again(&self, stamp: Stamp, snapshots: &[Stamp], entries: &[Entry], past: Arc<dyn Past>) -> Transaction<'_> {
+        let mut buffer = self.again.take();
+        buffer.begin(snapshots, entries);
+        let again = Again { stamp, past, buffer: RefCell::new(buffer) };
+        let snapshot = again.next_snapshot(stamp);
+        Transaction::again(self, snapshot, again)
+    }
+}
+
+impl Transaction<'_> {
+    /// What the transaction, which is executed again, sees of a record.
+    pub(crate) fn look_again(
+        &self,
+        again: &Again,
+        content: &Content,
+        rid: Rid,
+    ) -> Result<Option<Visible<'_>>, ReadError> {
+        let row = match again.buffer.borrow().done(content.fid(), rid) {
+            Done::Not => return self.look_below(again, content, rid),
+            Done::Row(row) => Some(self.guard().kept(row)),
+            Done::Gone(_) | Done::Moved(..) => None,
+        };
+        Ok(Some(Visible { stamp: None, row }))
+    }
+
+    /// What the snapshot shows of a record, without the transaction's own writes.
+    fn look_below(&self, again: &Again, content: &Content, rid: Rid) -> Result<Option<Visible<'_>>, ReadError> {
+        let snapshot = self.snapshot();
+        if let Some(version) = again.past.read(content.fid(), rid, snapshot)? {
+            let row = version.row().map(|row| self.guard().kept(self.guard().keep(row)));
+            return Ok(Some(Visible { stamp: Some(version.stamp), row }));
+        }
+        let visible = content.read(self.guard(), rid, &ReadContext { me: None, ..self.context() })?;
+        debug_assert!(
+            visible.is_none_or(|visible| visible.stamp < Some(self.worker.core.source.limit())),
+            "{rid:?} of {content:?}: what lies above the read view is not in the tables"
+        );
+        Ok(visible)
+    }
+
+    /// Which record has the row of this one, since the transaction, which is executed again, has
+    /// changed a key.
+    pub(crate) fn moved_again(&self, again: &Again, content: &Content, rid: Rid) -> Option<Rid> {
+        match again.buffer.borrow().done(content.fid(), rid) {
+            Done::Moved(to, _) => Some(to),
+            _ => None,
+        }
+    }
+
+    /// Builds the block that the transaction had, of `term` and in `stream`, with `inputs_row`, the
+    /// row of its inputs' record, behind what it has written. The checksum in the block is that of
+    /// these bytes: when it is the one that the block had, they are those that it had.
+    ///
+    /// # Errors
+    /// When it has not written just what its entries say. Its bytes would be others.
+    ///
+    /// # Panics
+    /// When the transaction was not begun by [`Worker::again`].
+    pub fn regenerate(
+        self,
+        builder: &mut BlockBuilder,
+        term: Term,
+        stream: u8,
+        inputs_row: &[u8],
+    ) -> Result<Vec<u8>, Mismatch> {
+        let again = self.again.as_ref().expect("it is executed again");
+        let buffer = again.buffer.borrow();
+        builder.begin_in(stream);
+        for (entry, done) in buffer.outcome()? {
+            let Entry { fid, rid, kind, length: expected, prev } = *entry;
+            let row = match (kind, done) {
+                (RecordKind::Insert | RecordKind::Update, Done::Row(row)) => row,
+                (RecordKind::Delete, Done::Gone(row) | Done::Moved(_, row)) => row,
+                _ => return Err(Mismatch::Kind { fid, rid, kind }),
+            };
+            let row = self.guard().kept(*row);
+            if row.len() != expected as usize {
+                return Err(Mismatch::Length { fid, rid, expected, length: row.len() });
+            }
+            if rid > Rid::MAX || builder.push(prev, fid, rid, kind, row).is_err() {
+                return Err(Mismatch::Entry { fid, rid });
+            }
+        }
+        let pushed = builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, inputs_row);
+        pushed.map_err(|_| Mismatch::Entry { fid: Fid::INPUTS, rid: Rid(0) })?;
+        builder.seal_records();
+        Ok(builder.finish(again.stamp, term, BlockKind::Redo).to_vec())
+    }
+}

@@ -1,0 +1,339 @@
+//! A standby that executes transactions again, a batch at a time: all of a batch at once, each in a
+//! thread of its own. Its read view stays behind by a batch.
+
+use std::{
+    collections::HashMap,
+    ops::Range,
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
+
+use freshet_base::{Fid, RecordKind, Rid, Stamp, Watermark};
+use freshet_log::{BlockBuilder, BlockKind, RecordHeader, RecordRef, block::RECORD_HEADER};
+use freshet_storage::{Catalog, Guard, KeyBuffer, LoadError, Loaded, Participants, ReadError, RecordSource, Table};
+use freshet_txn::{Core, Entry, Inputs, Mismatch, Past, PastVersion, ProcedureError, Snapshots, Worker};
+
+use crate::{
+    primary::Logged,
+    program::{Program, Run},
+};
+
+/// The log as far as it is replayed.
+struct Bytes {
+    log: Vec<u8>,
+    replayed: AtomicU64,
+    /// The read view.
+    visible: Arc<Watermark>,
+}
+
+impl RecordSource for Bytes {
+    fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
+        assert!(address.0 < self.replayed.load(SeqCst), "{address} is not there yet");
+        let bytes = &self.log[address.0 as usize..];
+        let header = RecordHeader::decode(bytes).unwrap();
+        assert_eq!((header.fid, header.rid), (fid, rid), "at {address}");
+        row.extend_from_slice(&bytes[RECORD_HEADER..][..header.length as usize]);
+        Ok(Loaded { kind: header.kind, prev: header.prev })
+    }
+
+    fn limit(&self) -> Stamp {
+        self.visible.get()
+    }
+}
+
+/// A block that comes to be.
+#[derive(Default)]
+struct Coming {
+    bytes: Mutex<Option<Arc<[u8]>>>,
+    there: Condvar,
+}
+
+impl Coming {
+    fn set(&self, bytes: Arc<[u8]>) {
+        *self.bytes.lock().unwrap() = Some(bytes);
+        self.there.notify_all();
+    }
+}
+
+/// Where a version will be: its address, what it does, which block it is in, and where its row is.
+#[derive(Clone)]
+struct Announced {
+    address: Stamp,
+    kind: RecordKind,
+    block: Arc<Coming>,
+    row: Range<usize>,
+}
+
+/// The versions of the last batch and this one.
+#[derive(Default)]
+struct Window {
+    versions: HashMap<(Fid, Rid), Vec<Announced>>,
+    /// A thread has failed: no other must wait for it.
+    failed: Mutex<bool>,
+    /// How often a version came from here, and how often it had to be waited for.
+    read: AtomicUsize,
+    waited: AtomicUsize,
+}
+
+impl Window {
+    fn newest(&self, fid: Fid, rid: Rid, below: Stamp) -> Option<&Announced> {
+        let versions = self.versions.get(&(fid, rid))?;
+        versions[..versions.partition_point(|version| version.address < below)].last()
+    }
+}
+
+impl Past for Window {
+    fn read(&self, fid: Fid, rid: Rid, below: Stamp) -> Result<Option<PastVersion>, ReadError> {
+        let Some(Announced { address, kind, block, row }) = self.newest(fid, rid, below) else { return Ok(None) };
+        self.read.fetch_add(1, SeqCst);
+        let mut bytes = block.bytes.lock().unwrap();
+        if bytes.is_none() {
+            self.waited.fetch_add(1, SeqCst);
+        }
+        while bytes.is_none() {
+            if *self.failed.lock().unwrap() {
+                return Err(ReadError::Stalled);
+            }
+            bytes = block.there.wait(bytes).unwrap();
+        }
+        let block = Arc::clone(bytes.as_ref().unwrap());
+        Ok(Some(PastVersion { stamp: *address, kind: *kind, block, row: row.clone() }))
+    }
+}
+
+/// Has all who wait give up when its thread panics.
+struct Failing<'w>(&'w Window, &'w [Arc<Coming>]);
+
+impl Drop for Failing<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            *self.0.failed.lock().unwrap() = true;
+            for block in self.1 {
+                // Who has looked, and does not wait yet, has the lock.
+                drop(block.bytes.lock());
+                block.there.notify_all();
+            }
+        }
+    }
+}
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub executed: usize,
+    pub kept: usize,
+    pub read: usize,
+    pub waited: usize,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: Self) {
+        self.executed += other.executed;
+        self.kept += other.kept;
+        self.read += other.read;
+        self.waited += other.waited;
+    }
+}
+
+pub struct Standby {
+    core: Arc<Core>,
+    source: Arc<Bytes>,
+    logged: Vec<Logged>,
+    /// How many blocks are replayed.
+    replayed: usize,
+    window: Window,
+    pub tally: Tally,
+}
+
+impl Standby {
+    /// One that has replayed what comes before the first recorded transaction, of which `most` are
+    /// executed at a time.
+    pub fn new((log, logged): (Vec<u8>, Vec<Logged>), most: usize) -> Self {
+        let visible = Arc::new(Watermark::new(Stamp::ZERO));
+        let source = Arc::new(Bytes { log, replayed: AtomicU64::new(0), visible: Arc::clone(&visible) });
+        let snapshots = Snapshots::standby(visible);
+        let (participants, catalog) = (Participants::new(most + 2), Arc::new(Catalog::new()));
+        let core = Core::new(participants, catalog, snapshots, Arc::clone(&source) as _, Arc::default());
+        let mut standby =
+            Self { core, source, logged, replayed: 0, window: Window::default(), tally: Tally::default() };
+        let first = standby.logged.iter().position(|logged| logged.program.is_some()).expect("something is recorded");
+        standby.replay(first);
+        standby.show();
+        standby
+    }
+
+    pub fn table(&self) -> Arc<Table> {
+        self.core.catalog.by_name("items", Stamp::MAX).unwrap()
+    }
+
+    /// How many blocks are still to come.
+    pub fn left(&self) -> usize {
+        self.logged.len() - self.replayed
+    }
+
+    /// Where block number `number` begins, or the log ends.
+    fn stamp(&self, number: usize) -> Stamp {
+        self.logged.get(number).map_or(Stamp(self.source.log.len() as u64), |logged| logged.stamp)
+    }
+
+    /// Readers see everything that is replayed.
+    fn show(&mut self) {
+        let visible = self.stamp(self.replayed);
+        self.source.visible.advance(visible);
+        for versions in self.window.versions.values_mut() {
+            versions.retain(|version| version.address >= visible);
+        }
+        self.window.versions.retain(|_, versions| !versions.is_empty());
+    }
+
+    /// Announces what is in the blocks up to number `to`.
+    fn replay(&mut self, to: usize) {
+        let participant = self.core.participants.join().unwrap();
+        let guard = participant.pin_without_snapshot();
+        self.source.replayed.store(self.stamp(to).0, SeqCst);
+        for logged in &self.logged[self.replayed..to] {
+            let block = logged.block();
+            if block.header().kind == BlockKind::Schema {
+                for RecordRef { header, address, row } in block.records() {
+                    self.core.catalog.replay(&guard, header.kind, header.rid, row, address).unwrap();
+                }
+            }
+            for record in block.records() {
+                self.announce(&guard, &record);
+            }
+        }
+        self.replayed = to;
+    }
+
+    fn announce(&self, guard: &Guard<'_>, RecordRef { header, address, row }: &RecordRef<'_>) {
+        if header.fid == Fid::INPUTS {
+            return;
+        }
+        let content = self.core.catalog.get(guard, header.fid).unwrap().content(guard).unwrap();
+        assert!(content.replay_store(header.rid, *address, header.is_first()));
+        if header.kind == RecordKind::Insert {
+            self.enter(guard, header.fid, header.rid, row);
+        }
+    }
+
+    /// Enters a record's keys.
+    fn enter(&self, guard: &Guard<'_>, fid: Fid, rid: Rid, row: &[u8]) {
+        let content = self.core.catalog.get(guard, fid).unwrap().content(guard).unwrap();
+        let mut key = KeyBuffer::new();
+        for (_, index) in content.indexes(guard).iter() {
+            if let Some(key) = index.key_of(row, &mut key) {
+                index.tree().insert(guard, key, rid).unwrap();
+            }
+        }
+    }
+
+    /// What the block announces, without the bytes: the predecessors are looked up here.
+    fn initialise(&mut self, number: usize) -> (Vec<Entry>, Arc<Coming>) {
+        let participant = self.core.participants.join().unwrap();
+        let guard = participant.pin_without_snapshot();
+        let (logged, coming) = (self.logged[number].clone(), Arc::new(Coming::default()));
+        let mut entries = Vec::new();
+        for RecordRef { header, address, row } in logged.block().records() {
+            let RecordHeader { fid, rid, kind, length, .. } = header;
+            if fid == Fid::INPUTS {
+                continue;
+            }
+            let content = self.core.catalog.get(&guard, fid).unwrap().content(&guard).unwrap();
+            let before = self.window.newest(fid, rid, address).map(|version| version.address);
+            let prev = before.or_else(|| content.replayed(rid));
+            entries.push(Entry { fid, rid, kind, length, prev });
+            if kind == RecordKind::Insert {
+                self.enter(&guard, fid, rid, row);
+            }
+            let from = (address.0 - logged.stamp.0) as usize + RECORD_HEADER;
+            let (block, row) = (Arc::clone(&coming), from..from + row.len());
+            self.window.versions.entry((fid, rid)).or_default().push(Announced { address, kind, block, row });
+        }
+        (entries, coming)
+    }
+
+    /// Executes the next `count` blocks, begun in the order that `shuffle` makes; those that were not
+    /// recorded are there at once. Each must come out as it was.
+    pub fn batch(&mut self, programs: &[Program], count: usize, shuffle: impl FnOnce(&mut Vec<usize>)) {
+        let numbers = self.replayed..(self.replayed + count).min(self.logged.len());
+        let announced: Vec<_> = numbers.clone().map(|number| self.initialise(number)).collect();
+        let coming: Vec<Arc<Coming>> = announced.iter().map(|(_, coming)| Arc::clone(coming)).collect();
+        let mut order: Vec<usize> = (0..numbers.len()).collect();
+        shuffle(&mut order);
+        let window = Arc::new(std::mem::take(&mut self.window));
+        let (mut executed, mut kept) = (0, 0);
+        thread::scope(|scope| {
+            for place in order {
+                let logged = &self.logged[numbers.start + place];
+                let Some(program) = logged.program else {
+                    coming[place].set(Arc::clone(&logged.bytes));
+                    kept += 1;
+                    continue;
+                };
+                let (entries, window, coming, program) = (&announced[place].0, &window, &coming, &programs[program]);
+                let this = &*self;
+                scope.spawn(move || {
+                    let _failing = Failing(window, coming);
+                    let bytes = this.again(logged, entries, program, Arc::clone(window) as _);
+                    let bytes = bytes.unwrap_or_else(|cause| panic!("{}: {cause}\n{program:?}", logged.stamp));
+                    assert!(*bytes == *logged.bytes, "{}: other bytes\n{program:?}", logged.stamp);
+                    coming[place].set(bytes.into());
+                });
+                executed += 1;
+            }
+        });
+        self.tally.executed += executed;
+        self.tally.kept += kept;
+        self.tally.read += window.read.swap(0, SeqCst);
+        self.tally.waited += window.waited.swap(0, SeqCst);
+        self.window = Arc::into_inner(window).expect("all threads are gone");
+        self.show();
+        self.replay(numbers.end);
+    }
+
+    /// Executes one transaction.
+    fn again(
+        &self,
+        logged: &Logged,
+        entries: &[Entry],
+        program: &Program,
+        past: Arc<dyn Past>,
+    ) -> Result<Vec<u8>, ProcedureError> {
+        let block = logged.block();
+        let row = block.inputs().unwrap();
+        let worker = Worker::new(&self.core).unwrap();
+        let snapshots = Inputs::decode(row).unwrap().snapshots;
+        let mut run = Run::new(worker.again(logged.stamp, &snapshots, entries, past), self.table());
+        for step in &program.steps {
+            match run.step(*step) {
+                Ok(()) => {}
+                Err(cause) => return Err(cause.into()),
+            }
+        }
+        let header = block.header();
+        let built = run.transaction.regenerate(&mut BlockBuilder::new(), header.term, header.stream, row);
+        built.map_err(|cause: Mismatch| ProcedureError::Write(cause.into()))
+    }
+
+    /// Executes a transaction of the next batch alone, as a thread of it would, and says what comes of
+    /// it.
+    pub fn try_next(
+        &mut self,
+        program: &Program,
+        change: impl FnOnce(&mut Vec<Entry>),
+    ) -> Result<bool, ProcedureError> {
+        let (mut entries, _) = self.initialise(self.replayed);
+        change(&mut entries);
+        let window = Arc::new(std::mem::take(&mut self.window));
+        let logged = &self.logged[self.replayed];
+        Ok(*self.again(logged, &entries, program, window)? == *logged.bytes)
+    }
+
+    /// What its workers share.
+    pub fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+}
