@@ -35,4 +35,4 @@ pub use node::{
     GroupCommit, LogSettings, MembershipSettings, Node, NodeConfig, NodeStatus, NudgeBy, OnLoss, ReplayMode, Role,
     SettingError,
 };
-pub use scheme::command::{CommandExecutor, log_as, record_as, recorded_as};
+pub use scheme::command::{CommandExecutor, log_as, record_as, record_with, recorded_as};
