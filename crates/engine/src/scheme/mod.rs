@@ -6,6 +6,7 @@
 
 pub(crate) mod command;
 mod full;
+pub mod inputs;
 mod log;
 
 use std::sync::Arc;
