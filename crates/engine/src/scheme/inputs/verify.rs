@@ -78,7 +78,8 @@ impl Default for VerifyOptions {
             streams: Vec::new(),
             devices: Vec::new(),
             room: Room::default(),
-            slack: 8 << 20,
+            // What is deleted is looked at by scans for as long as that.
+            slack: 1 << 20,
             mismatches: None,
             perturb: None,
         }
