@@ -346,13 +346,9 @@ impl CommitRule {
 
     fn joined(&mut self, standby: NodeId, persisted: Stamp, synchronous: bool, now: Moment) {
         let durable = self.durable;
-        let recorded = self.sets.is_some();
         let member = self.members.entry(standby).or_insert_with(|| Member { acked: persisted, ..Member::unknown(now) });
         member.forgotten = false;
         member.synchronous = synchronous;
-        if !synchronous && !recorded {
-            member.move_to(Place::Behind, now);
-        }
         if persisted < member.acked {
             // It lost something that it once had: it starts over.
             member.must_reach = durable;

@@ -158,6 +158,9 @@ pub struct Ack {
 pub enum Event<'a> {
     /// The primary, or the relay above, says that this is globally persistent.
     Told(Stamp),
+    /// Blocks have arrived up to here in another form, from which they are regenerated: they are of
+    /// this log, may be persistent as that, and are not part of it yet.
+    Arrived(Stamp),
     /// Whole blocks have become part of the log: up to the last of these, which are ends of blocks,
     /// ascending.
     Accepted(&'a [Stamp]),
@@ -420,6 +423,7 @@ impl Follower {
                     passing.rule.heard_global(global);
                 }
             }
+            Event::Arrived(to) => self.received = self.received.max(to),
             Event::Accepted(ends) => {
                 self.received = ends.last().copied().unwrap_or_default().max(self.received);
                 decision.replay = self.queue.push(ends);
@@ -591,7 +595,8 @@ impl Follower {
         self.passing.as_ref().map(|passing| passing.rule.downward())
     }
 
-    /// The end of the log.
+    /// The end of the log, as far as it has arrived. What has arrived in another form than that of
+    /// blocks is handed to replay only when it has become part of the log ([`Event::Accepted`]).
     pub fn received(&self) -> Stamp {
         self.received
     }

@@ -35,4 +35,7 @@ pub use node::{
     GroupCommit, LogSettings, MembershipSettings, Node, NodeConfig, NodeStatus, NudgeBy, OnLoss, ReplayMode, Role,
     SettingError,
 };
-pub use scheme::command::{CommandExecutor, log_as, record_as, recorded_as};
+pub use scheme::{
+    command::{CommandExecutor, log_as, record_as, recorded_as},
+    inputs::{VerifyError, VerifyOptions, VerifyReport, verify},
+};

@@ -21,7 +21,7 @@ use freshet_fabric::{FabricConfig, FabricKind, channel::Side, memory::SharedMemo
 use freshet_membership::{Credentials, Enrolment, NewKey, Token};
 use freshet_replication::{
     endpoint::{self, CallError},
-    wire::{self, Ack, Continue, Hello, Join, Kind, Purpose, Refusal, Reply},
+    wire::{self, Ack, Continue, Encoding, Hello, Join, Kind, Purpose, Refusal, Reply},
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -109,7 +109,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         _ => own,
     };
     let cluster = random.of(&[None, Some(victim.cluster), Some(victim.cluster), Some(ClusterId(7))]);
-    let purpose = match random.below(8) {
+    let purpose = match random.below(9) {
         0 => Purpose::Announce { term: term(random, victim), address: "127.0.0.1:1".into() },
         1 => Purpose::Consult {
             term: term(random, victim),
@@ -125,6 +125,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
             secret: random.of(&[None, Some([7; 16])]),
         }),
         6 => Purpose::Passage { number: random.next() },
+        7 => Purpose::Original { at: Stamp(random.next() >> random.below(64)), length: random.next() as u32 },
         _ => Purpose::Join(Join {
             fence: term(random, victim),
             log: continues(random, victim),
@@ -136,6 +137,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
             appliance: false,
             passage: None,
             bare: random.below(2) == 0,
+            encoding: random.of(&[Encoding::Bytes, Encoding::Inputs]),
         }),
     };
     Hello { cluster, node, address: random.of(&["", "127.0.0.1:1", "nowhere"]).to_owned(), purpose }

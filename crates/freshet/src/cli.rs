@@ -12,7 +12,7 @@ use crate::{
     demo::{self, DemoOptions, procedures::Tpcc},
     inspect, membership, promote,
     serve::{self, NodeOptions},
-    status,
+    status, verify,
 };
 
 /// A main-memory transactional database: what one node commits is durable on the others before the
@@ -88,7 +88,15 @@ pub(crate) enum Command {
     /// The remedy when a node refuses all others because it has heard of an impossible term. Stop
     /// all nodes of the cluster first, and run this for each: docs/operations.md#a-wrong-term.
     ResetTerms(ResetTermsOptions),
-    /// Inspect files: a log, a saved tail of one, or checkpoints. Their node may be running.
+    /// Execute the transactions of a recorded log again, and compare.
+    ///
+    /// For logs that were written with `record-inputs`: each transaction whose inputs are recorded is
+    /// executed again, and must give its block, byte for byte. Begins where the log does, or with the
+    /// checkpoint; keeps database and log in memory. The node may be running, unless its log has
+    /// several streams. Fails if a transaction gives something else.
+    Verify(VerifyOptions),
+    /// Inspect files: a log, a saved tail of one, checkpoints, or mismatches. Their node may be
+    /// running.
     #[command(subcommand)]
     Inspect(Inspect),
     /// Run a node of the demo: as `serve` does, with the demo's procedures for its clients.
@@ -290,6 +298,27 @@ pub(crate) struct RestoreOptions {
     pub(crate) directory: PathBuf,
 }
 
+/// Options of `freshet verify`.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyOptions {
+    /// The directory of a node, an archive or a backup with a log.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// How many threads execute transactions, 1 to 256. [default: two for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) threads: Option<u16>,
+    /// The directory of each stream of the log, if they are elsewhere. Repeat it for each stream.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) log_dir: Vec<PathBuf>,
+    /// The directory for rows on each device, in the order of checkpoint.dir. [default: checkpoints
+    /// in DIR]
+    #[arg(long = "device", value_name = "DIR")]
+    pub(crate) devices: Vec<PathBuf>,
+    /// The file for mismatches. It is made, or replaced, when there is one.
+    #[arg(long, value_name = "FILE", default_value = "freshet-mismatches")]
+    pub(crate) mismatches: PathBuf,
+}
+
 /// What can be inspected.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Inspect {
@@ -301,6 +330,18 @@ pub(crate) enum Inspect {
     ///
     /// Fails if one cannot be used.
     Checkpoint(InspectCheckpoint),
+    /// Show transactions that did not give the same again, from a file that `freshet verify` wrote.
+    ///
+    /// Fails if there are some.
+    Mismatches(InspectMismatches),
+}
+
+/// Options of `freshet inspect mismatches`.
+#[derive(Debug, Args)]
+pub(crate) struct InspectMismatches {
+    /// The file.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
 }
 
 /// Options of `freshet inspect log`.
@@ -357,6 +398,7 @@ impl Cli {
             Command::Backup(options) => backup::backup(&options),
             Command::Archive(options) => backup::archive(&options),
             Command::Restore(options) => backup::restore(&options),
+            Command::Verify(options) => verify::run(&options),
             Command::Inspect(what) => inspect::run(&what),
             Command::Node(options) => serve::node(&options, |isolation| Arc::new(Tpcc::new(isolation))),
         }

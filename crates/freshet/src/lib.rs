@@ -6,7 +6,7 @@
 //! | [`cli`], [`config`] | what a user may say, and what follows from it |
 //! | [`protocol`] | the frames between clients and nodes |
 //! | [`server`], [`client`] | the two ends of it |
-//! | [`serve`], [`status`], [`promote`], [`checkpoint`], [`inspect`] | the commands of that name |
+//! | [`serve`], [`status`], [`promote`], [`checkpoint`], [`inspect`], [`verify`] | the commands of that name |
 //! | [`messages`] | the process's messages on standard error |
 //! | [`children`] | nodes in processes of their own |
 //! | [`demo`] | a cluster on one machine that loses its primary, and nothing else |
@@ -37,6 +37,7 @@ pub mod server;
 mod sql;
 pub mod status;
 pub mod units;
+mod verify;
 
 use std::process::ExitCode;
 

@@ -1,13 +1,14 @@
-//! Whatever a client sends: targets for fuzzing the SQL server.
+//! Whatever a client sends: targets for fuzzing the SQL server; and what another node may send.
 //!
-//! A target takes bytes and panics when the server has not stood them. Both talk to a whole SQL
-//! server, with general queries and a node in memory, in the thread and with the stack that a
-//! session has:
+//! A target takes bytes and panics when the server has not stood them. The first two talk to a
+//! whole SQL server, with general queries and a node in memory, in the thread and with the stack
+//! that a session has:
 //!
 //! | target | takes |
 //! |---|---|
 //! | [`protocol`] | all that a client sends, from the start-up packet on |
 //! | [`statements`] | the text of statements, which is parsed, described, bound and run |
+//! | [`forms`] | a part of the log in the inputs form |
 //!
 //! [`generate`] makes such bytes from statements that clients are known to send. The tests of this
 //! crate run the targets for some seconds; `fuzz/` has them for libFuzzer. docs/testing.md says
@@ -23,6 +24,7 @@
 mod case;
 #[cfg(feature = "server")]
 mod fixture;
+mod forms;
 #[cfg(feature = "server")]
 pub mod generate;
 pub mod message;
@@ -31,3 +33,4 @@ mod panics;
 
 #[cfg(feature = "server")]
 pub use case::{Case, protocol, statements};
+pub use forms::forms;

@@ -27,6 +27,8 @@ mod identity;
 #[cfg(not(loom))]
 pub mod inspect;
 #[cfg(not(loom))]
+pub mod journal;
+#[cfg(not(loom))]
 pub mod medium;
 #[cfg(all(test, loom))]
 mod model;

@@ -14,9 +14,11 @@
 
 pub mod checkpoint;
 pub mod point_in_time;
+mod recorded;
 mod restart;
 
 pub use self::{
     checkpoint::{CheckpointError, Manifest},
+    recorded::{RecordedError, RecordedLog},
     restart::{Phase, Restart, RestoreError, Restored, settle_tail, settle_tail_before_buffer},
 };

@@ -12,26 +12,17 @@
 //! stamps go on from where they were. A moment given as a time is as exact as the log's time
 //! blocks, about a tenth of a second, and never later than asked for.
 
-use std::{
-    ops::ControlFlow,
-    path::{Path, PathBuf},
-};
+use std::{ops::ControlFlow, path::PathBuf};
 
 use freshet_base::{ClusterId, Fid, NodeId, Stamp, Term};
 use freshet_log::{
-    AcceptError, Block, Control, ControlError, Log, LogDirectory, LogFailure, LogOpenError, StoreError, TailError,
-    block::{BLOCK_HEADER, BlockError, BlockHeader},
-    control::read_control,
-    reading::{Durable, read_durable},
-    scan::{BlockScanner, Chunk, LogSource},
-    tail::damage,
+    AcceptError, Control, ControlError, Log, LogDirectory, LogFailure, LogOpenError, StoreError, control::read_control,
 };
 use thiserror::Error;
 
 use crate::{
-    RestoreError,
+    RecordedError, RecordedLog,
     checkpoint::{CheckpointError, CheckpointFile, CheckpointTable, Manifest, RowsReader, TableWriter},
-    settle_tail,
 };
 
 /// The ring through which the log is copied.
@@ -99,12 +90,9 @@ pub enum PointInTimeError {
     /// The log cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The log is damaged.
+    /// The log cannot be read.
     #[error(transparent)]
-    Damage(#[from] TailError),
-    /// The end of the log could not be found.
-    #[error(transparent)]
-    Tail(#[from] RestoreError),
+    Recorded(#[from] RecordedError),
     /// The new log.
     #[error(transparent)]
     Open(#[from] LogOpenError),
@@ -132,82 +120,25 @@ pub enum PointInTimeError {
     OutOfReach(String),
 }
 
-/// A log to copy from.
-struct Source {
-    log: Box<dyn LogSource>,
-    begin: Stamp,
+/// How far a restore goes.
+#[derive(Clone, Copy, Debug)]
+struct Goal {
+    /// A boundary between transactions.
     end: Stamp,
-    /// The terms in which it was written.
-    terms: Vec<(Term, Stamp, NodeId)>,
-    /// Keeps others out while it is read, if nobody had it.
-    _directory: Option<LogDirectory>,
+    /// What the last time block up to there says.
+    time: Option<u64>,
+    /// Length of the longest block up to there, in bytes.
+    longest: usize,
 }
 
-impl Source {
-    fn open(directory: &Path, streams: &[PathBuf]) -> Result<Option<Self>, PointInTimeError> {
-        let control = read_control(directory)?;
-        match LogDirectory::open_source(directory) {
-            Ok(owned) => {
-                let store = owned.open_store(streams)?;
-                let Some((begin, _)) = store.extent() else { return Ok(None) };
-                let end = settle_tail(&store)?.end;
-                Ok(Some(Self { log: Box::new(store), begin, end, terms: control.terms, _directory: Some(owned) }))
-            }
-            // An archive that continues in the meantime.
-            Err(ControlError::Locked(_)) if control.streams == 1 && streams.is_empty() => {
-                let Some(Durable { log, begin, end }) = read_durable(directory)? else { return Ok(None) };
-                Ok(Some(Self { log, begin, end, terms: control.terms, _directory: None }))
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Whether the log is there from its first byte: one that was joined later may begin anywhere
-    /// in its first segment.
-    fn is_whole(&self) -> Result<bool, PointInTimeError> {
-        let mut head = [0; BLOCK_HEADER];
-        if self.begin > Stamp::ZERO || self.end < Stamp(BLOCK_HEADER as u64) {
-            return Ok(false);
-        }
-        self.log.read(Stamp::ZERO, &mut head)?;
-        Ok(BlockHeader::peek(&head).is_ok())
-    }
-
-    /// Gives every block from `from` up to `to` to `each`, checked, until that says stop.
-    fn walk(
-        &self,
-        from: Stamp,
-        to: Stamp,
-        mut each: impl FnMut(&Block<'_>) -> ControlFlow<()>,
-    ) -> Result<(), PointInTimeError> {
-        let mut scanner = BlockScanner::new(&*self.log, from, to, u64::MAX / 2);
-        let mut reuse = Chunk::default();
-        while let Some(chunk) = scanner.next_chunk(reuse)? {
-            let mut at = chunk.at;
-            while at < chunk.end() {
-                let block = Block::parse(&chunk.bytes[at.since(chunk.at) as usize..], at);
-                let block = block.map_err(|why| damage(&*self.log, at, why.to_string()))?;
-                if each(&block).is_break() {
-                    return Ok(());
-                }
-                at = block.end();
-            }
-            reuse = chunk;
-        }
-        if scanner.position() < to {
-            let why = scanner.stopped().unwrap_or(BlockError::Empty);
-            return Err(damage(&*self.log, scanner.position(), why.to_string()).into());
-        }
-        Ok(())
-    }
-
+impl Goal {
     /// How far to go from `from` on, so as not to go beyond `moment`.
-    fn goal(&self, from: Stamp, moment: Moment) -> Result<Goal, PointInTimeError> {
-        let mut goal = Goal { end: from, time: None, longest: 0 };
+    fn of(log: &RecordedLog, from: Stamp, moment: Moment) -> Result<Self, PointInTimeError> {
+        let mut goal = Self { end: from, time: None, longest: 0 };
         // The end and time at the last time block.
         let mut told = (from, None);
         let mut later = false;
-        self.walk(from, self.end, |block| {
+        log.walk(from, log.end(), |block| {
             let beyond = match moment {
                 Moment::End => false,
                 Moment::Stamp(stamp) => block.end() > stamp,
@@ -236,17 +167,6 @@ impl Source {
     }
 }
 
-/// How far a restore goes.
-#[derive(Clone, Copy, Debug)]
-struct Goal {
-    /// A boundary between transactions.
-    end: Stamp,
-    /// What the last time block up to there says.
-    time: Option<u64>,
-    /// Length of the longest block up to there, in bytes.
-    longest: usize,
-}
-
 impl PointInTime {
     /// Restores. Blocks until all is durable.
     ///
@@ -264,11 +184,11 @@ impl PointInTime {
                 ours: ours.cluster,
             });
         }
-        let source = Source::open(archive, &self.streams)?;
+        let source = RecordedLog::open(archive, &self.streams)?;
         let (manifest, goal) = self.choose(&ours, source.as_ref())?;
         let end = goal.end;
         let start = manifest.as_ref().map_or(Stamp::ZERO, Manifest::start);
-        let history = source.as_ref().map_or(&ours.terms, |source| &source.terms);
+        let history = source.as_ref().map_or(&*ours.terms, RecordedLog::terms);
         let terms: Vec<_> = history.iter().copied().filter(|(_, begin, _)| *begin < end).collect();
         let (cluster, node) = self.names;
         let heard = (terms.last().map_or(Term(0), |last| last.0), None);
@@ -291,7 +211,11 @@ impl PointInTime {
     }
 
     /// The checkpoint to begin with, and how far to go.
-    fn choose(&self, ours: &Control, source: Option<&Source>) -> Result<(Option<Manifest>, Goal), PointInTimeError> {
+    fn choose(
+        &self,
+        ours: &Control,
+        source: Option<&RecordedLog>,
+    ) -> Result<(Option<Manifest>, Goal), PointInTimeError> {
         let mut why = Vec::new();
         for start in Manifest::installed(&self.backup)? {
             let file = Manifest::path(&self.backup, start);
@@ -311,8 +235,8 @@ impl PointInTime {
                 why.push(format!("the checkpoint from {start} to {end} is later"));
                 continue;
             }
-            let there = source.filter(|source| source.begin <= start && start <= source.end);
-            let reach = there.map_or(start, |source| source.end);
+            let there = source.filter(|source| source.begin() <= start && start <= source.end());
+            let reach = there.map_or(start, RecordedLog::end);
             let short = match self.moment {
                 Moment::End | Moment::Time(_) => reach < end,
                 Moment::Stamp(stamp) => reach < stamp,
@@ -322,7 +246,7 @@ impl PointInTime {
                 continue;
             }
             let alone = Goal { end: start, time: Some(time), longest: 0 };
-            let goal = there.map_or(Ok(alone), |source| source.goal(start, self.moment))?;
+            let goal = there.map_or(Ok(alone), |source| Goal::of(source, start, self.moment))?;
             if goal.end >= end {
                 return Ok((Some(manifest), goal));
             }
@@ -332,7 +256,7 @@ impl PointInTime {
             ));
         }
         match source {
-            Some(source) if source.is_whole()? => Ok((None, source.goal(Stamp::ZERO, self.moment)?)),
+            Some(source) if source.is_whole()? => Ok((None, Goal::of(source, Stamp::ZERO, self.moment)?)),
             _ => {
                 if why.is_empty() {
                     why.push(format!("{} holds no checkpoint", self.backup.display()));
@@ -345,7 +269,7 @@ impl PointInTime {
     fn copy_log(
         &self,
         directory: &LogDirectory,
-        source: Option<&Source>,
+        source: Option<&RecordedLog>,
         start: Stamp,
         goal: &Goal,
     ) -> Result<(), PointInTimeError> {

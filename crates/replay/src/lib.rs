@@ -13,6 +13,7 @@ mod apply;
 mod cut;
 mod entries;
 mod fill;
+pub mod form;
 mod pool;
 mod redo;
 mod restore;

@@ -32,6 +32,7 @@ pub mod checkpoints;
 mod clock;
 pub mod endpoint;
 mod feed;
+pub mod forms;
 mod hop;
 pub mod primary;
 pub mod restart;

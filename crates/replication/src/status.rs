@@ -167,6 +167,8 @@ pub struct OwnStatus {
     pub silence: Option<Duration>,
     /// In the log buffer.
     pub received: Stamp,
+    /// What has arrived; beyond what was received, in another form.
+    pub arrived: Stamp,
     /// Persistent here.
     pub persisted: Stamp,
     /// Replayed.

@@ -362,6 +362,31 @@ fn cut_half(standby: &Standby, end: Stamp) -> Result<Stamp, PromoteError> {
     Ok(whole)
 }
 
+/// Sends a part of the log to a node that could not regenerate it, and ends the connection.
+pub(crate) fn serve_original(
+    mut connection: Connection,
+    (at, length): (Stamp, u32),
+    end: Stamp,
+    read: impl Fn(Stamp, &mut [u8]) -> Result<(), ReadError>,
+) {
+    if length as usize > freshet_log::block::MAX_BLOCK || u64::from(length) > end.since(at) {
+        return refuse(connection, Refusal::Violation("no such part of the log is here".into()));
+    }
+    let mut bytes = vec![0; length as usize];
+    if let Err(error) = read(at, &mut bytes) {
+        return refuse(connection, Refusal::LogGone { from: at, why: error.to_string() });
+    }
+    let reply = wire::encode_first(&Reply::Original);
+    if connection.sender().send(Kind::Reply as u8, Term(0), &reply).is_err() {
+        return;
+    }
+    let (mut sender, mut receiver) = connection.split();
+    if sender.write_with_imm(Kind::Piece as u8, Term(0), at.0, [&bytes, &[]], &[]).is_ok() {
+        // The other side hangs up when it has it.
+        while receiver.receive().is_ok_and(|header| header.payload == 0) {}
+    }
+}
+
 /// Sends the log to a candidate, as far as it is persistent here, and ends the connection. One
 /// piece at a time: the next follows when the candidate has acknowledged the last.
 pub(crate) fn serve_log(

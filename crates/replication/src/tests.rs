@@ -2,6 +2,7 @@
 //! will happen.
 
 mod fixture;
+mod forms;
 #[path = "../../log/tests/gate/mod.rs"]
 mod gate;
 mod joining;
@@ -10,6 +11,7 @@ mod replaying;
 mod storm;
 mod strangers;
 mod taking_over;
+mod toy;
 mod waiting;
 
 pub(crate) use fixture::blocks;

@@ -13,8 +13,10 @@ use freshet_fabric::{Offer, channel::STATUS_WORDS};
 use freshet_membership::{Enrolled, Enrolment};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+pub use crate::forms::Encoding;
+
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 9;
+pub const PROTOCOL: u16 = 10;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +39,12 @@ pub enum Kind {
     Peers = 6,
     /// The sender ends the connection: [`Refusal`].
     Goodbye = 7,
-    /// A part of a checkpoint.
+    /// A part of a checkpoint, or of the log.
     Piece = 8,
+    /// Blocks in another form ([`crate::forms`]), with a [`BatchNote`]: behind that 0 and the form, or
+    /// 1, the form's length in four bytes, and the form, compressed. Its payload's length is that of
+    /// the blocks.
+    Inputs = 9,
 }
 
 impl Kind {
@@ -53,6 +59,7 @@ impl Kind {
             6 => Self::Peers,
             7 => Self::Goodbye,
             8 => Self::Piece,
+            9 => Self::Inputs,
             _ => return None,
         })
     }
@@ -80,9 +87,10 @@ pub struct Hello {
 pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> Result<(), Refusal> {
     handshake::check_cluster(node, cluster, hello.cluster)?;
     match (hello.cluster, &hello.purpose) {
-        (None, Purpose::Announce { .. } | Purpose::Consult { .. } | Purpose::Fetch { .. }) => {
-            Err(Refusal::NotMember("it does not say to which cluster it belongs".into()))
-        }
+        (
+            None,
+            Purpose::Announce { .. } | Purpose::Consult { .. } | Purpose::Fetch { .. } | Purpose::Original { .. },
+        ) => Err(Refusal::NotMember("it does not say to which cluster it belongs".into())),
         _ => Ok(()),
     }
 }
@@ -108,6 +116,8 @@ pub struct Join {
     pub passage: Option<u64>,
     /// Whether it agrees to get the log without TLS.
     pub bare: bool,
+    /// In which form it wants to have the log, where the sender can.
+    pub encoding: Encoding,
 }
 
 impl Join {
@@ -164,6 +174,13 @@ pub enum Purpose {
         /// A random number.
         number: u64,
     },
+    /// A standby could not regenerate a part of the log, and wants its bytes.
+    Original {
+        /// Where it begins.
+        at: Stamp,
+        /// How many bytes it has.
+        length: u32,
+    },
 }
 
 /// The answer to a [`Hello`].
@@ -197,6 +214,8 @@ pub enum Reply {
     Enrolled(Enrolled),
     /// To anything.
     Refused(Refusal),
+    /// To Original: the bytes follow as one piece.
+    Original,
 }
 
 /// How a log goes on, and by which memory.
@@ -344,8 +363,8 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(decode_first::<Hello>("greeting", &bytes[..length]).is_err());
         }
-        let error = decode_first::<Hello>("greeting", &encode_first_as(10, &hello)).unwrap_err().to_string();
-        assert!(error.contains("version 10"), "{error}");
+        let error = decode_first::<Hello>("greeting", &encode_first_as(11, &hello)).unwrap_err().to_string();
+        assert!(error.contains("version 11"), "{error}");
         assert!(decode::<Ack>("acknowledgement", &[0xFF; 64]).is_err());
     }
 

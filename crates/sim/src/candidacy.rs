@@ -52,6 +52,7 @@ impl World {
     }
 
     fn stand(&mut self, node: usize, force: bool, restart: bool) -> Result<(), Violation> {
+        self.drain(node)?;
         let state = &self.nodes[node];
         let configured = (self.scenario.synchronous as u32, self.scenario.safety);
         let configured = Some(configured).filter(|_| self.scenario.broken != Broken::LevelForgotten);
@@ -129,6 +130,7 @@ impl World {
                 }
                 Verdict::Raised | Verdict::Current => self.yield_to(node, term)?,
             }
+            self.drain(node)?;
             if comes_back.is_none() {
                 self.hears_of(node, term, name);
             }
@@ -292,6 +294,7 @@ impl World {
             return Ok(());
         }
         let end = Stamp(state.disk.synced);
+        self.drain(node)?;
         let sender = self.sender(node, term, Vec::new(), end);
         let Ok(Agreed { welcome, .. }) = consider(&sender, Some(CLUSTER), name, Term(0), log) else {
             return crate::Property::Logs.violated(format!("nodes {node} and {from} have one reign twice"));

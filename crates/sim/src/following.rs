@@ -184,8 +184,10 @@ impl World {
         state.disk.dropped &= at > state.disk.sure;
         state.disk.sure = state.disk.sure.min(at);
         state.follower.cut(Stamp(at));
+        state.arrived.retain(|end| end.0 <= at);
         state.cuts += 1;
         state.flushing = false;
+        self.regenerate(node);
         Ok(())
     }
 
@@ -294,10 +296,61 @@ impl World {
         if ends.is_empty() {
             return Ok(follows);
         }
+        if self.scenario.forms && !self.dice.one_in(8) {
+            self.arrive(node, &ends)?;
+            return Ok(follows);
+        }
+        // Behind what came in another form, all of that is to be part of the log.
+        self.drain(node)?;
         self.filled(node, Stamp(from), &ends);
         self.told(node, follower::Event::Accepted(&ends))?;
         self.replay(node);
         Ok(follows)
+    }
+
+    /// Blocks have arrived in another form.
+    fn arrive(&mut self, node: usize, ends: &[Stamp]) -> Result<(), Violation> {
+        let idle = self.nodes[node].arrived.is_empty();
+        self.nodes[node].arrived.extend(ends);
+        self.told(node, follower::Event::Arrived(ends[ends.len() - 1]))?;
+        if idle {
+            self.regenerate(node);
+        }
+        Ok(())
+    }
+
+    fn regenerate(&mut self, node: usize) {
+        if !self.nodes[node].arrived.is_empty() {
+            let cuts = self.nodes[node].cuts;
+            let slow = if self.dice.one_in(25) { 40 } else { 1 };
+            let pause = self.dice.between(20, 250) * slow;
+            self.later(node, pause, Own::Regenerated { cuts });
+        }
+    }
+
+    /// Some blocks are regenerated.
+    pub(crate) fn regenerated(&mut self, node: usize, cuts: u32) -> Result<(), Violation> {
+        let state = &mut self.nodes[node];
+        if state.cuts != cuts || state.arrived.is_empty() {
+            return Ok(());
+        }
+        let count = 1 + self.dice.below(state.arrived.len() as u64) as usize;
+        let ends: Vec<Stamp> = state.arrived.drain(..count).collect();
+        self.told(node, follower::Event::Accepted(&ends))?;
+        self.replay(node);
+        self.regenerate(node);
+        Ok(())
+    }
+
+    /// All that has arrived is regenerated.
+    pub(crate) fn drain(&mut self, node: usize) -> Result<(), Violation> {
+        let ends: Vec<Stamp> = self.nodes[node].arrived.drain(..).collect();
+        if ends.is_empty() {
+            return Ok(());
+        }
+        self.told(node, follower::Event::Accepted(&ends))?;
+        self.replay(node);
+        Ok(())
     }
 
     /// The same for the end of another log, which has room.

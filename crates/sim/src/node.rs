@@ -39,6 +39,8 @@ pub(crate) struct Node {
     pub link: Option<Link>,
     pub reconnects: bool,
     pub follower: Follower,
+    /// Ends of blocks that have arrived in another form, and are not regenerated yet.
+    pub arrived: VecDeque<Stamp>,
     /// Where the piece ends that is being replayed.
     pub replaying: Option<u64>,
     /// What its readers see.
@@ -142,6 +144,7 @@ impl Node {
             link: None,
             reconnects: false,
             follower: Follower::new(NodeId(index as u64), follows, Begun::default()),
+            arrived: VecDeque::new(),
             replaying: None,
             visible: 0,
             host: None,
@@ -211,6 +214,8 @@ impl Node {
         let end = Stamp(self.disk.log.end());
         let floor = Stamp(self.disk.floor);
         let begun = Begun { received: end, persisted: end, replayed: end, floor, ..Begun::default() };
+        // What had arrived is regenerated.
+        self.arrived.clear();
         self.follower = Follower::new(self.id, self.follows, begun);
     }
 }

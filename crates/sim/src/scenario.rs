@@ -93,6 +93,8 @@ pub struct Scenario {
     /// What a primary has read back there counts, without a word of the standby (only with
     /// `mapped`).
     pub appliance: bool,
+    /// Standbys get some batches in another form, from which they regenerate blocks.
+    pub forms: bool,
     /// How long faults go on, in microseconds.
     pub chaos: u64,
     /// What is got wrong.
@@ -114,6 +116,7 @@ impl Scenario {
             force: false,
             mapped: false,
             appliance: false,
+            forms: false,
             chaos: 600_000,
             broken: Broken::Nothing,
             trace: false,

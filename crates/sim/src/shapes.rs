@@ -25,6 +25,8 @@ pub enum Group {
     OneSided,
     /// What was read back counts at once.
     Appliance,
+    /// Standbys get some batches in another form, from which they regenerate blocks.
+    Forms,
     /// Take-overs are forced: what was acknowledged may be lost, but logs do not mix, and all nodes
     /// get level.
     Forced,
@@ -32,7 +34,7 @@ pub enum Group {
 
 impl Group {
     /// All groups.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::TwoSafe,
         Self::Quorum,
         Self::VerySafe,
@@ -41,6 +43,7 @@ impl Group {
         Self::Cascaded,
         Self::OneSided,
         Self::Appliance,
+        Self::Forms,
         Self::Forced,
     ];
 
@@ -77,6 +80,9 @@ impl Group {
                 mapped: true,
                 appliance: true,
                 ..it
+            }),
+            Self::Forms => of(&[(TwoSafe, 1), (TwoSafe, 2), (VerySafe, 1), (Quorum(2), 2), (OneSafe, 2)], |it| {
+                Scenario { forms: true, ..it }
             }),
             Self::Forced => {
                 of(&[(TwoSafe, 2), (VerySafe, 2), (Quorum(2), 2)], |it| Scenario { force: true, asynchronous: 1, ..it })

@@ -75,6 +75,10 @@ pub(crate) enum Own {
         cuts: u32,
         to: u64,
     },
+    /// Some of what has arrived.
+    Regenerated {
+        cuts: u32,
+    },
     Tick,
     Pump,
     Reconnect,
@@ -323,6 +327,7 @@ impl World {
             Own::Lost(connection) => return self.lost(node, connection),
             Own::Flushed { cuts, to } => return self.flushed(node, cuts, to),
             Own::Replayed { cuts, to } => return self.replayed(node, cuts, to),
+            Own::Regenerated { cuts } => return self.regenerated(node, cuts),
             Own::Tick => {
                 self.nodes[node].ticks = None;
                 return self.tell_rule(node, Event::Tick);

@@ -54,6 +54,11 @@ fn with_the_appliance_method() {
 }
 
 #[test]
+fn with_batches_in_another_form() {
+    all_of(Group::Forms, "with_batches_in_another_form", 260);
+}
+
+#[test]
 fn with_force() {
     all_of(Group::Forced, "with_force", 260);
 }

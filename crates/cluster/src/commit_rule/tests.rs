@@ -360,6 +360,46 @@ fn who_leaves_returns_only_when_it_has_caught_up_and_does_not_stall() {
     assert_eq!(rule.to_write().map(|set| (set.number, set.members.len())), Some((5, 2)), "it returns");
 }
 
+/// What was outstanding when it stalled may be less than what was durable when it was put out.
+#[test]
+fn who_leaves_returns_only_when_it_holds_what_was_durable_as_it_left() {
+    let mut rule = recorded(0);
+    expect(&mut rule, Event::Durable(Stamp(100)), ms(2), 30);
+    expect(&mut rule, Event::Durable(Stamp(150)), ms(50), 30);
+    expect(&mut rule, Event::Tick, ms(102), 30);
+    write(&mut rule, 4, 160, ms(103));
+    expect(&mut rule, acked(A, 120), ms(104), 120);
+    assert_eq!((member(&rule, A).place, rule.to_write()), (Place::Leaving, None));
+    expect(&mut rule, acked(A, 150), ms(105), 150);
+    assert_eq!(rule.to_write().map(|set| set.number), Some(5));
+}
+
+/// It has lost something, and holds that again; but what has become durable since has stalled when
+/// its going is on record.
+#[test]
+fn who_leaves_does_not_return_while_it_stalls() {
+    let mut rule = recorded(0);
+    expect(&mut rule, joined(A, 5), ms(2), 30);
+    expect(&mut rule, Event::Durable(Stamp(200)), ms(3), 30);
+    expect(&mut rule, acked(A, 30), ms(4), 30);
+    write(&mut rule, 4, 210, ms(110));
+    assert_eq!((member(&rule, A).place, rule.to_write()), (Place::Leaving, None));
+    expect(&mut rule, acked(A, 200), ms(111), 200);
+    assert_eq!(rule.to_write().map(|set| set.number), Some(5));
+}
+
+/// It is put out, and level again before that is written: it returns with the set after.
+#[test]
+fn who_returns_waits_for_the_set_that_is_being_written() {
+    let mut rule = recorded(0);
+    expect(&mut rule, Event::Durable(Stamp(100)), ms(2), 30);
+    expect(&mut rule, Event::Tick, ms(102), 30);
+    expect(&mut rule, acked(A, 100), ms(103), 100);
+    assert_eq!(rule.to_write().map(|set| (set.number, set.members.len())), Some((4, 1)));
+    write(&mut rule, 4, 110, ms(104));
+    assert_eq!(rule.to_write().map(|set| (set.number, set.members.len())), Some((5, 2)));
+}
+
 #[test]
 fn who_comes_onto_the_record_is_level_and_connected() {
     let first = || {

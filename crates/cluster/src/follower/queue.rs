@@ -126,8 +126,10 @@ impl Queue {
         assert!(!self.running, "nothing is cut while it is replayed");
         self.taken = self.taken.min(at);
         self.replayed = self.replayed.min(at);
+        // What has merely arrived there never was part of the log.
+        let reached = self.ends.back().is_some_and(|end| *end >= at);
         self.ends.retain(|end| *end < at);
-        if self.taken < at {
+        if self.taken < at && reached {
             self.ends.push_back(at);
         }
     }

@@ -274,3 +274,23 @@ fn one_piece_is_replayed_at_a_time_and_none_after_a_failure() {
     it.0.replay_failed();
     assert_eq!(it.0.next_piece(100, &mut piece), None);
 }
+
+#[test]
+fn what_has_arrived_counts_and_is_replayed_when_it_is_part_of_the_log() {
+    let mut bench = Bench::new(config(ReplayMode::Pipelined));
+    let _ = bench.accept(&[100]);
+    assert_eq!(bench.tell(Event::Arrived(Stamp(500))), Decision::default());
+    let _ = bench.tell(Event::Persisted(Stamp(500)));
+    let _ = bench.tell(Event::Told(Stamp(500)));
+    assert_eq!((bench.0.received(), bench.0.to_acknowledge()), (Stamp(500), Stamp(500)));
+    assert_eq!((bench.replay(1000), bench.replay(1000)), (Some((0, 100)), None));
+    assert_eq!(bench.0.visible(), Stamp(100));
+    let _ = bench.accept(&[200, 300]);
+    assert_eq!((bench.replay(1000), bench.0.visible(), bench.0.received()), (Some((100, 300)), Stamp(300), Stamp(500)));
+    // A cut above what is part of the log leaves nothing to replay there.
+    bench.0.hold(Stamp(400)).unwrap();
+    bench.0.cut(Stamp(400));
+    assert_eq!((bench.0.received(), bench.0.persisted(), bench.replay(1000)), (Stamp(400), Stamp(400), None));
+    let _ = bench.accept(&[400]);
+    assert_eq!(bench.replay(1000), Some((300, 400)));
+}

@@ -17,6 +17,8 @@ use freshet_replay::{Deleted, Replay};
 use freshet_storage::{Participant, ReadContext};
 use freshet_txn::{Collector, Core};
 
+use crate::scheme::inputs::Window;
+
 /// How long the janitor of a standby rests between two rounds.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Records per pin, so that memory can be freed in between.
@@ -35,11 +37,18 @@ pub(super) fn clear_dropped(core: &Core, participant: &Participant) {
 pub(crate) struct Janitor {
     waiting: Mutex<VecDeque<Deleted>>,
     stopping: AtomicBool,
+    /// Blocks that give ids of deleted records to others before replay says so.
+    window: Option<Arc<Window>>,
 }
 
 impl Janitor {
     pub fn new(waiting: Vec<Deleted>) -> Self {
         Self { waiting: Mutex::new(waiting.into()), ..Self::default() }
+    }
+
+    /// The same where blocks go through `window` before they are replayed.
+    pub fn of_window(waiting: Vec<Deleted>, window: &Arc<Window>) -> Self {
+        Self { window: Some(Arc::clone(window)), ..Self::new(waiting) }
     }
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, VecDeque<Deleted>> {
@@ -55,6 +64,16 @@ impl Janitor {
     /// restart.
     fn sweep(&self, core: &Core, replay: &Replay, participant: &Participant) {
         self.waiting().extend(replay.take_deleted());
+        let mut postponed = Vec::new();
+        self.sweep_unless(core, participant, &mut postponed);
+        // The oldest first.
+        let mut waiting = self.waiting();
+        postponed.into_iter().rev().for_each(|deleted| waiting.push_front(deleted));
+    }
+
+    /// The same, but for records whose ids blocks in the window give to others: their index entries
+    /// may be the same.
+    fn sweep_unless(&self, core: &Core, participant: &Participant, postponed: &mut Vec<Deleted>) {
         let horizon = core.oldest_needed();
         loop {
             let guard = participant.pin_without_snapshot();
@@ -66,7 +85,13 @@ impl Janitor {
                 if waiting.front().is_none_or(|oldest| oldest.tombstone >= horizon) {
                     return;
                 }
-                let Some(Deleted { fid, rid, tombstone }) = waiting.pop_front() else { return };
+                let Some(deleted) = waiting.pop_front() else { return };
+                let Deleted { fid, rid, tombstone } = deleted;
+                let entering = self.window.as_ref().map(|window| window.entering());
+                if entering.as_ref().is_some_and(|entering| entering.has(fid, rid)) {
+                    postponed.push(deleted);
+                    continue;
+                }
                 if let Some(content) = core.catalog.get(&guard, fid).and_then(|table| table.content(&guard)) {
                     let _ = content.reclaim_replayed(&guard, rid, tombstone, &context);
                 }
@@ -93,7 +118,7 @@ impl Janitor {
 }
 
 /// A janitor's thread. Dropping it ends it, and waits for that.
-pub(super) struct JanitorThread {
+pub(crate) struct JanitorThread {
     janitor: Arc<Janitor>,
     core: Arc<Core>,
     thread: Option<JoinHandle<()>>,

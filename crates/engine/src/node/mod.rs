@@ -49,7 +49,7 @@ pub use freshet_replication::{standby::ReplayMode, status::LinkStatus};
 
 pub(crate) use self::{
     adapters::LiveReplay,
-    janitor::Janitor,
+    janitor::{Janitor, JanitorThread},
     reign::ThisNode,
     start::{Parts, open_log},
 };

@@ -13,7 +13,7 @@ use freshet_replication::{
 use freshet_storage::Participants;
 use freshet_txn::{Core, Messages};
 
-use super::{OnPrimary, OnStandby, Scheme};
+use super::{OnPrimary, OnStandby, Scheme, feed::InputsFeed};
 use crate::{
     node::{Janitor, LiveReplay, Parts, StartError, ThisNode, open_log},
     source::VersionSource,
@@ -58,6 +58,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             largest_block: config.log.buffer_bytes as u64 / 2,
             peers: this.peers.clone(),
             fabric: config.fabric.primary().map_err(|cause| cause.to_string())?,
+            forms: Some(Arc::new(InputsFeed::new(this.core, config.record_inputs))),
             ..PrimaryConfig::new(rule)
         };
         let who = Reigning {

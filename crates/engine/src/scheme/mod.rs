@@ -5,7 +5,9 @@
 //! replays, and in nothing else: each is a [`Replaying`] of that scheme ([`full`], [`command`]).
 
 pub(crate) mod command;
+mod feed;
 mod full;
+pub mod inputs;
 mod log;
 
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 
 mod checkpoint;
 mod log;
+mod mismatches;
 
 use std::{
     io::{self, BufWriter, StdoutLock, Write},
@@ -18,6 +19,7 @@ pub(crate) fn run(options: &Inspect) -> Result<ExitCode, Failure> {
     let shown = match options {
         Inspect::Log(options) => log::show(options, &mut out),
         Inspect::Checkpoint(options) => checkpoint::show(options, &mut out),
+        Inspect::Mismatches(options) => mismatches::show(options, &mut out),
     };
     match shown.and_then(|sound| Ok(out.flush().map(|()| sound)?)) {
         Ok(true) => Ok(ExitCode::SUCCESS),

@@ -296,6 +296,22 @@ impl Receiver {
         self.accept(at.plus(blocks.len() as u64))
     }
 
+    /// Copies what somebody else has put into the ring from `at` on, where [`super::Log::grant`]
+    /// allowed it, who is through with it. It is not checked, and not part of the log.
+    ///
+    /// # Errors
+    /// [`AcceptError::NotGranted`] when nobody was allowed to write so far.
+    pub fn copy_arrived(&self, at: Stamp, into: &mut [u8]) -> Result<(), AcceptError> {
+        let buffer = &self.log().core.buffer;
+        let granted = buffer.claimed().min(buffer.released().plus(buffer.capacity()));
+        let to = Stamp(at.0.saturating_add(into.len() as u64));
+        if to > granted || at < self.received() {
+            return Err(AcceptError::NotGranted { to, granted });
+        }
+        buffer.own_bytes(at, into);
+        Ok(())
+    }
+
     /// Makes everything below `to` part of the log, which was put into the ring through
     /// [`Receiver::writable`], or by somebody else where [`super::Log::grant`] allowed it, who is
     /// through with it. Checks first that whole blocks of this log lie there, each by its own

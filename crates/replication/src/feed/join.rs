@@ -7,7 +7,7 @@ use freshet_fabric::{FabricKind, OpenError, channel::Side, tcp::Connection};
 use super::{Feeder, Shipper, ack, ship};
 use crate::{
     endpoint::refuse,
-    wire::{self, Hello, Join, Kind, Refusal, Reply, Welcome},
+    wire::{self, Encoding, Hello, Join, Kind, Refusal, Reply, Welcome},
 };
 
 /// A node that wants the log, or to speak for the cluster, is refused.
@@ -57,7 +57,8 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         Ok(halves) => halves,
         Err(error) => return feeder.lost(&shipper, error.to_string()),
     };
-    shipper.begin(sender, feeds);
+    let forms = feeds.config.forms.as_ref().filter(|_| join.encoding == Encoding::Inputs);
+    shipper.begin(sender, feeds, forms.map(|forms| forms.encoder()));
     tracing::info!(
         standby = %hello.node,
         address = hello.address,

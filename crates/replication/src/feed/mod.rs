@@ -31,10 +31,11 @@ use freshet_log::{Batch, ReadError};
 
 pub(crate) use self::{
     join::{join, tell_refused},
-    ship::Shipper,
+    ship::{PACKED_FORM, PLAIN_FORM, Shipper},
 };
 use crate::{
     clock::Clock,
+    forms::Forms,
     primary::PrimaryFabric,
     status::{ObserverStatus, StandbyStatus},
     wire::{Peers, Refusal},
@@ -52,6 +53,8 @@ pub(crate) struct FeedConfig {
     pub boundaries: usize,
     /// How the log is written into standbys' memory.
     pub fabric: PrimaryFabric,
+    /// For standbys that ask for another form of the log.
+    pub forms: Option<Arc<dyn Forms>>,
 }
 
 /// Whoever has the log and ships it on.

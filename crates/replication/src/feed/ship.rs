@@ -25,6 +25,7 @@ use freshet_log::ReadError;
 use super::{Feeder, Feeds};
 use crate::{
     bell::Bell,
+    forms::Encode,
     hop::{NotABlock, hop},
     wire::{self, BatchNote, Kind, Refusal},
 };
@@ -36,6 +37,9 @@ const SMALL: u64 = 256 << 10;
 const PIECE: usize = 16 << 10;
 /// Batches below this size are not worth compressing.
 const WORTH_PACKING: usize = 256;
+/// What a form begins with on the wire.
+pub(crate) const PLAIN_FORM: u8 = 0;
+pub(crate) const PACKED_FORM: u8 = 1;
 
 /// One standby's connection, shared by its two threads and whoever feeds it.
 pub(crate) struct Shipper {
@@ -64,6 +68,20 @@ struct Line {
     piece: Vec<u8>,
     packed: Vec<u8>,
     ends: Vec<u32>,
+    /// For a standby that asks for another form.
+    encoder: Option<Box<dyn Encode>>,
+    form: Vec<u8>,
+}
+
+/// How a batch goes.
+#[derive(Clone, Copy)]
+enum Way {
+    /// It lies in its place.
+    Placed,
+    /// Compressed, so many bytes of `packed`.
+    Packed(usize),
+    /// In its form: `form`.
+    Form,
 }
 
 /// Why shipping ended.
@@ -86,9 +104,11 @@ impl Shipper {
     }
 
     /// It is connected.
-    pub fn begin(&self, sender: Sender, feeds: &Feeds) {
-        let (is_prompt, counters) = (sender.is_prompt(), sender.counters());
-        let line = Line { sender, piece: vec![0; PIECE], packed: Vec::new(), ends: Vec::new() };
+    pub fn begin(&self, sender: Sender, feeds: &Feeds, encoder: Option<Box<dyn Encode>>) {
+        // Encoding is work for a thread of its own.
+        let (is_prompt, counters) = (sender.is_prompt() && encoder.is_none(), sender.counters());
+        let (packed, ends, form) = (Vec::new(), Vec::new(), Vec::new());
+        let line = Line { sender, piece: vec![0; PIECE], packed, ends, encoder, form };
         let sending = Sending { line: Mutex::new(Some(line)), is_prompt, counters };
         if self.sending.set(sending).is_ok() && is_prompt {
             feeds.state().host.is_prompt(self.id);
@@ -247,7 +267,7 @@ impl<F: Feeder> Ship<'_, F> {
                 // Relaxed: a count without data behind it.
                 self.feeder.feeds().live.fetch_add(1, Ordering::Relaxed);
                 let length = to.since(from) as usize;
-                if self.packs(length) {
+                if self.packs(length) || self.encodes(length) {
                     self.read(from, length)?;
                     return self.send_read(from, length);
                 }
@@ -259,7 +279,7 @@ impl<F: Feeder> Ship<'_, F> {
                     self.line.sender.place(at.0, &self.line.piece[..piece])?;
                     done += piece;
                 }
-                self.tell(from, length, None)
+                self.tell(from, length, Way::Placed)
             }
             Next::SendOld { from, upto } => self.send_old(from, upto),
             Next::SendWatermark | Next::SendKeepAlive => {
@@ -314,8 +334,44 @@ impl<F: Feeder> Ship<'_, F> {
         self.feeder.feeds().config.fabric.compress && (WORTH_PACKING..=MAX_FRAME / 2).contains(&length)
     }
 
-    /// Sends what was read, compressed if that is wanted and makes it shorter.
+    fn encodes(&self, length: usize) -> bool {
+        self.line.encoder.is_some() && length <= MAX_FRAME / 2
+    }
+
+    /// Encodes what was read into a frame's form. Says whether that can be sent.
+    fn encode(&mut self, from: Stamp, length: usize) -> bool {
+        let line = &mut *self.line;
+        let Some(encoder) = line.encoder.as_mut().filter(|_| length <= MAX_FRAME / 2) else { return false };
+        line.form.clear();
+        line.form.push(PLAIN_FORM);
+        if !encoder.encode(from, &line.piece[..length], &mut line.form) {
+            return false;
+        }
+        let form = line.form.len() - 1;
+        if self.feeder.feeds().config.fabric.compress && form >= WORTH_PACKING {
+            let mut stint = self.feeder.feeds().pack_cpu.begin();
+            line.packed.resize(lz4_flex::block::get_maximum_output_size(form), 0);
+            let packed = lz4_flex::block::compress_into(&line.form[1..], &mut line.packed);
+            stint.note();
+            if let Ok(packed) = packed
+                && packed + 4 < form
+            {
+                line.form.clear();
+                line.form.push(PACKED_FORM);
+                line.form.extend_from_slice(&(form as u32).to_le_bytes());
+                line.form.extend_from_slice(&line.packed[..packed]);
+            }
+        }
+        // The note needs some room.
+        line.form.len() <= MAX_FRAME / 4 * 3
+    }
+
+    /// Sends what was read: in its form, if that is wanted; else compressed, if that is wanted and
+    /// makes it shorter.
     fn send_read(&mut self, from: Stamp, length: usize) -> Result<(), ShipError> {
+        if self.encode(from, length) {
+            return self.tell(from, length, Way::Form);
+        }
         let packs = self.packs(length);
         let line = &mut *self.line;
         if packs {
@@ -327,11 +383,11 @@ impl<F: Feeder> Ship<'_, F> {
                 && packed < length
             {
                 self.feeder.feeds().packed.fetch_add((length - packed) as u64, Ordering::Relaxed);
-                return self.tell(from, length, Some(packed));
+                return self.tell(from, length, Way::Packed(packed));
             }
         }
         line.sender.place(from.0, &line.piece[..length])?;
-        self.tell(from, length, None)
+        self.tell(from, length, Way::Placed)
     }
 
     /// Blocks up to `to` are about to be on their way, or a word alone.
@@ -347,8 +403,8 @@ impl<F: Feeder> Ship<'_, F> {
         BatchNote { global, time, end, filled_at, in_sync, tell_visible, ends }
     }
 
-    /// Says that a batch is in its place, or sends it as `packed` bytes along with that.
-    fn tell(&mut self, from: Stamp, length: usize, packed: Option<usize>) -> Result<(), ShipError> {
+    /// Says that a batch is in its place, or sends it along with that.
+    fn tell(&mut self, from: Stamp, length: usize, way: Way) -> Result<(), ShipError> {
         let to = from.plus(length as u64);
         let Some(note) = self.shipped(Some(to)) else { return Ok(()) };
         let note = self.batch_note(note);
@@ -357,15 +413,19 @@ impl<F: Feeder> Ship<'_, F> {
         let (feeds, line) = (self.feeder.feeds(), &mut *self.line);
         line.ends = note.ends;
         let (kind, term) = (Kind::Batch as u8, feeds.term);
-        match packed {
-            None => line.sender.send(kind, term, from.0, length as u32, &message)?,
-            Some(packed) => {
+        match way {
+            Way::Placed => line.sender.send(kind, term, from.0, length as u32, &message)?,
+            Way::Form => {
+                let kind = Kind::Inputs as u8;
+                line.sender.send_inline(kind, term, from.0, length as u32, &message, &line.form)?;
+            }
+            Way::Packed(packed) => {
                 let packed = &line.packed[..packed];
                 line.sender.send_inline(kind, term, from.0, length as u32, &message, packed)?;
             }
         }
         let id = self.shipper.id;
-        if packed.is_none() && feeds.state().host.counts_read_back(id) {
+        if matches!(way, Way::Placed) && feeds.state().host.counts_read_back(id) {
             line.sender.read_back(to.0)?;
             let acked = feeds.state().host.read_back(id, to)?;
             acked.event.into_iter().for_each(|event| self.feeder.tell(event));

@@ -16,7 +16,7 @@ use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
     feed::{join, tell_refused},
-    takeover::serve_log,
+    takeover::{serve_log, serve_original},
     wire::{Hello, Join, Purpose, Refusal, Reply, check_hello},
 };
 
@@ -59,6 +59,10 @@ impl Service for PrimaryService {
                     let other = format!("{} at {} is the primary in it too", hello.node, hello.address);
                     shared.contested(&other, shared.who.node < hello.node);
                 }
+            }
+            Purpose::Original { at, length } => {
+                let end = shared.log.filled();
+                serve_original(connection, (at, length), end, |at, into| shared.log.read(at, into));
             }
             Purpose::Fetch { term, log } => {
                 if let Err(refusal) = hear(shared, &hello, term) {

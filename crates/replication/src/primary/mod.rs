@@ -35,6 +35,7 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     feed::{FeedConfig, Feeder, Feeds},
+    forms::Forms,
     status::PrimaryStatus,
     terms::Terms,
     wire::{self, Peer, Peers, Refusal},
@@ -62,6 +63,8 @@ pub struct PrimaryConfig {
     pub peers: Vec<String>,
     /// How the log is written into standbys' memory.
     pub fabric: PrimaryFabric,
+    /// Encodes the log for standbys that ask for another form; none to send bytes to all.
+    pub forms: Option<Arc<dyn Forms>>,
 }
 
 /// How a primary writes into its standbys' memory. Each standby chooses the fabric: TCP, or the one
@@ -92,6 +95,7 @@ impl PrimaryConfig {
             boundaries: 1 << 14,
             peers: Vec::new(),
             fabric: PrimaryFabric::default(),
+            forms: None,
         }
     }
 }
@@ -200,6 +204,7 @@ impl Primary {
             partition: config.partition,
             boundaries: config.boundaries,
             fabric: config.fabric.clone(),
+            forms: config.forms.clone(),
         };
         let sender = Sender {
             cluster: who.cluster,

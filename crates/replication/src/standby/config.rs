@@ -9,6 +9,7 @@ use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
 use freshet_log::Log;
 
 use super::{RelayConfig, Starting};
+use crate::forms::Encoding;
 
 /// How a primary reaches its standby's memory, which is for the standby to say.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +50,12 @@ pub struct StandbyConfig {
     pub relay: Option<RelayConfig>,
     /// The directory in which the end of the log is saved before it is cut; none to save nothing.
     pub saved_tails: Option<PathBuf>,
+    /// In which form it asks for the log. Other than as bytes only where the replay target
+    /// regenerates blocks ([`ReplayTarget::regenerates`](super::ReplayTarget::regenerates)).
+    pub encoding: Encoding,
+    /// The directory of the journal of what arrives in another form; none where the log is in memory
+    /// only.
+    pub journal: Option<PathBuf>,
 }
 
 impl Default for StandbyConfig {
@@ -64,6 +71,8 @@ impl Default for StandbyConfig {
             synchronous: true,
             relay: None,
             saved_tails: None,
+            encoding: Encoding::Bytes,
+            journal: None,
         }
     }
 }
@@ -95,6 +104,12 @@ impl StandbyConfig {
     pub fn check(&self) -> Result<(), &'static str> {
         let downstream =
             self.relay.as_ref().is_some_and(|relay| relay.ack == freshet_cluster::relay::RelayAck::Downstream);
+        if self.encoding != Encoding::Bytes && (self.fabric.appliance || self.replay == ReplayMode::None) {
+            return Err(
+                "who gets the inputs of transactions executes them again, with replay, and acknowledges by itself: the \
+                 encoding needs the general-purpose method, and replay",
+            );
+        }
         match (self.fabric.appliance, self.replay) {
             (true, ReplayMode::Synchronous) => {
                 Err("with the appliance method the primary acknowledges what has arrived, whether this node has \

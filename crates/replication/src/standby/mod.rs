@@ -9,6 +9,7 @@
 mod ack;
 mod config;
 mod follow;
+mod forms;
 mod lag;
 mod passage;
 mod receive;
@@ -38,7 +39,7 @@ use freshet_fabric::cpu::Meter;
 use freshet_log::{Log, ReceiveError, Receiver};
 use freshet_membership::Credentials;
 
-use self::{ack::AckStage, follow::Follow, lag::LagMeter, passage::PassageMeter, relay::RelayStage};
+use self::{ack::AckStage, follow::Follow, forms::FormsStage, lag::LagMeter, passage::PassageMeter, relay::RelayStage};
 pub use self::{
     config::{StandbyConfig, StandbyFabric},
     follow::JoinError,
@@ -71,6 +72,8 @@ pub(crate) struct Shared {
     acks: AckStage,
     target: Arc<dyn ReplayTarget>,
     relay: Option<RelayStage>,
+    /// If this node asks for another form of the log.
+    forms: Option<FormsStage>,
     /// Up to here readers see everything; moves with the follower's, under the same mutex.
     visible: Arc<Watermark>,
     state: Mutex<State>,
@@ -79,6 +82,7 @@ pub(crate) struct Shared {
     receive_cpu: Meter,
     ack_cpu: Meter,
     replay_cpu: Meter,
+    journal_cpu: Meter,
     stopping: AtomicBool,
     /// Held while a thread raises the fence.
     hearing: Mutex<()>,
@@ -150,6 +154,8 @@ impl Standby {
         let peers = config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
         log.note_replayed(config.replay.releases(starting.replayed));
         let follower = config.follower(&starting, &log);
+        let opened = FormsStage::open(target.regenerates(), config.journal.as_deref(), log.received().get());
+        let (forms, found) = opened.map_err(io::Error::other)?;
         let shared = Arc::new(Shared {
             node: starting.node,
             credentials: starting.credentials,
@@ -158,6 +164,7 @@ impl Standby {
             acks: AckStage::default(),
             target,
             relay: config.relay.clone().map(RelayStage::new),
+            forms,
             visible: Arc::new(Watermark::new(follower.visible())),
             state: Mutex::new(State {
                 follower,
@@ -173,6 +180,7 @@ impl Standby {
             receive_cpu: Meter::default(),
             ack_cpu: Meter::default(),
             replay_cpu: Meter::default(),
+            journal_cpu: Meter::default(),
             stopping: AtomicBool::new(false),
             hearing: Mutex::default(),
             clock: Clock::start(),
@@ -189,8 +197,12 @@ impl Standby {
             }
         });
         let standby = Self { shared, threads: Mutex::default() };
+        standby.shared.begin_forms(&found).map_err(io::Error::other)?;
         standby.spawn("receive", follow::run)?;
         standby.spawn("ack", ack::run)?;
+        if standby.shared.has_journal() {
+            standby.spawn("journal", forms::run)?;
+        }
         standby.spawn("replay", replay::run)?;
         Ok(standby)
     }
@@ -254,6 +266,9 @@ impl Standby {
         self.shared.follow.stop();
         drop(self.shared.state());
         self.shared.changed.notify_all();
+        if let Some(forms) = &self.shared.forms {
+            forms.stop();
+        }
         let threads = std::mem::take(&mut *self.threads.lock().expect("no code panics under this mutex"));
         for thread in threads {
             // A panic there was reported already.
@@ -364,9 +379,9 @@ impl Shared {
         self.carry_out(decision);
     }
 
-    /// Looks how far the log is persistent. The log may be ahead of what was accepted here.
+    /// Looks how far what has arrived is persistent. The log may be ahead of what was accepted here.
     fn note_persisted(&self, state: &mut State) -> Decision {
-        let to = self.log.durable().min(state.follower.received());
+        let to = self.held().min(state.follower.received());
         if to > state.follower.persisted() { self.tell(state, Event::Persisted(to)) } else { Decision::default() }
     }
 
@@ -444,27 +459,31 @@ impl Shared {
 
     /// How this log would go on.
     pub(crate) fn continuation(&self) -> Continue {
-        let received = self.log.received().get();
+        let received = self.log.received().get().max(self.state().follower.received());
         Continue {
             history: self.terms.get().history,
             received,
-            persisted: self.log.durable().min(received),
+            persisted: self.held().min(received),
             capacity: self.log.capacity(),
             may_send_until: self.log.free_until(),
         }
     }
 
     /// With the appliance method, the primary takes what it has read back for persistent, without
-    /// asking: blocks until all that was received is persistent. To be called when no primary can
-    /// write here any more.
+    /// asking; and what has arrived in another form is persistent as that: blocks until all that
+    /// has arrived is part of the log and persistent there. To be called when no primary can write
+    /// here any more.
     ///
     /// # Errors
     /// Why it is not by `deadline`.
     pub(crate) fn settle(&self, deadline: Instant) -> Result<(), String> {
-        if !self.config.fabric.appliance {
+        // What counts as persistent, is so in the log itself from now on.
+        let counts = if self.config.fabric.appliance { Stamp::MAX } else { self.held() };
+        self.drain(Some(deadline))?;
+        let received = self.log.received().get().min(counts);
+        if received <= self.log.durable() {
             return Ok(());
         }
-        let received = self.log.received().get();
         if !self.log.wait_persisted(received, Some(deadline)).map_err(|error| error.to_string())? {
             let persisted = self.log.durable();
             return Err(format!(
@@ -525,6 +544,12 @@ impl Shared {
                 return Err(failure.to_string());
             }
         }
+        // What has arrived is taken back before the log is: nothing of it is completed any more.
+        let forgotten = self.forms.as_ref().map_or(Ok(()), |forms| forms.cut(at));
+        if let Err(why) = forgotten {
+            self.state().follower.not_cut();
+            return Err(why);
+        }
         // Replay first: it reads the log, and must not meet the cut.
         let outcome = match self.target.cut(at) {
             Ok(()) => self.receive(|receiver| Ok(receiver.cut(at)?)).map_err(failed),
@@ -551,7 +576,7 @@ impl Shared {
 
     fn status(&self) -> OwnStatus {
         let now = self.clock.now();
-        let (received, persisted) = (self.log.received().get(), self.log.durable());
+        let (received, persisted) = (self.log.received().get(), self.held());
         let relay = self.relaying().zip(self.relay_config()).map(|(session, config)| session.status(config.ack));
         let state = self.state();
         let (follower, lag) = (&state.follower, &state.lag);
@@ -564,6 +589,7 @@ impl Shared {
             in_sync: lag.in_sync(),
             silence: lag.silence(now),
             received,
+            arrived: follower.received(),
             persisted,
             replayed,
             global: follower.global(),

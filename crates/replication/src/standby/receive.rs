@@ -25,7 +25,7 @@ use freshet_cluster::{
 };
 use freshet_fabric::{
     OpenError,
-    channel::{Arrival, Receiver, Side},
+    channel::{Arrival, MAX_FRAME, Receiver, Side},
     cpu::Stint,
     frame::Header,
     tcp::{self, Connection, ReceiveError},
@@ -35,6 +35,8 @@ use freshet_log::{self as log, AcceptError, Accepted};
 use super::{Shared, ack::AckSender};
 use crate::{
     endpoint::{CallError, ask, passage},
+    feed::{PACKED_FORM, PLAIN_FORM},
+    forms::Encoding,
     wire::{self, BatchNote, Continue, DecodeError, Join, Kind, Peers, Purpose, Refusal, Reply},
 };
 
@@ -139,15 +141,17 @@ fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Resu
     let side = Side::new(fabric.kind, fabric.config.clone(), Some(ring))?;
     let passage = || passage(&shared.hello(Purpose::Identify), upstream, shared.config.patience);
     let passage = fabric.kind.is_local().then(passage).transpose()?.flatten();
+    let persisted = shared.state().follower.to_acknowledge();
     let purpose = Purpose::Join(Join {
         fence: terms.fence.highest(),
-        log: Continue { persisted: shared.state().follower.to_acknowledge(), ..shared.continuation() },
+        log: Continue { persisted, ..shared.continuation() },
         member: shared.config.member,
         synchronous: shared.config.synchronous,
         offer: side.offer().clone(),
         appliance: fabric.appliance,
         passage: passage.as_ref().map(|(number, _)| *number),
         bare: fabric.config.bare,
+        encoding: if shared.asks_for_forms() { shared.config.encoding } else { Encoding::Bytes },
     });
     let (answer, mut connection) = introduce(shared, upstream, connection, purpose, terms.fence.highest())?;
     let wire::Welcome { log: welcome, offer, bare } = answer;
@@ -183,6 +187,7 @@ fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Resu
         patience,
         told: 0,
         unpacked: Vec::new(),
+        form: Vec::new(),
         ends: Vec::new(),
         piece: Vec::new(),
     };
@@ -329,6 +334,7 @@ struct Session<'a> {
     /// How much of the mailbox the primary knows to have been taken.
     told: u64,
     unpacked: Vec<u8>,
+    form: Vec<u8>,
     ends: Vec<Stamp>,
     piece: Vec<Stamp>,
 }
@@ -364,7 +370,7 @@ impl Session<'_> {
             return Err(fenced(self.shared, header.term));
         }
         let kind = Kind::from_code(header.kind);
-        if header.payload != 0 && kind != Some(Kind::Batch) {
+        if header.payload != 0 && !matches!(kind, Some(Kind::Batch | Kind::Inputs)) {
             return Err(violation(format!("a frame of kind {} carries a payload", header.kind)));
         }
         let mut anyway = self.receiver.owes(self.told);
@@ -375,6 +381,12 @@ impl Session<'_> {
                 // once.
                 self.heard(&note);
                 self.batch(&header, &note)?;
+                stint.note();
+            }
+            Some(Kind::Inputs) => {
+                let note: BatchNote = wire::decode("batch", self.receiver.message())?;
+                self.heard(&note);
+                self.form(&header, &note)?;
                 stint.note();
             }
             Some(Kind::Watermark) => {
@@ -420,6 +432,11 @@ impl Session<'_> {
 
     /// A batch is part of the log only once its blocks were found whole.
     fn batch(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
+        if self.shared.asks_for_forms() {
+            return self.plain(header, note);
+        }
+        // What came in another form, before this node asked for bytes, is to be part of the log.
+        self.shared.drain(None).map_err(|why| self.stopped(why))?;
         let from = self.shared.log.received().get();
         let plain = self.accept(header, note, from)?;
         self.ends.clear();
@@ -428,17 +445,84 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Decompresses a batch that came compressed; says whether it did.
+    fn unpack(&mut self, header: &Header, from: Stamp) -> Result<bool, SessionError> {
+        if self.receiver.inline().is_empty() {
+            return Ok(false);
+        }
+        self.unpacked.resize(header.payload as usize, 0);
+        let unpacked = lz4_flex::block::decompress_into(self.receiver.inline(), &mut self.unpacked);
+        if unpacked.as_ref().ok() != Some(&(header.payload as usize)) {
+            return Err(violation(format!("the batch at {from} cannot be decompressed: {unpacked:?}")));
+        }
+        Ok(true)
+    }
+
+    /// A batch of bytes among batches in another form: it goes the same way.
+    fn plain(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
+        let (from, to) = self.arrives(header, note)?;
+        if !self.unpack(header, from)? {
+            self.unpacked.resize(header.payload as usize, 0);
+            let into = &mut self.unpacked;
+            let copied = self.shared.receive(|receiver| receiver.copy_arrived(from, into));
+            copied.map_err(|error| violation(error.to_string()))?;
+        }
+        self.form.clear();
+        let plain = self.shared.forms.as_ref().map(|forms| forms.regenerate.plain(&self.unpacked, &mut self.form));
+        plain.unwrap_or(Ok(())).map_err(violation)?;
+        let arrived = self.shared.arrived(from, to, &self.form);
+        arrived.map_err(|why| self.wrong(why))
+    }
+
+    /// Where a batch begins and ends that follows what has arrived.
+    fn arrives(&self, header: &Header, note: &BatchNote) -> Result<(Stamp, Stamp), SessionError> {
+        let from = self.shared.state().follower.received();
+        check_batch(header, note, from)?;
+        let (to, room) = (from.plus(u64::from(header.payload)), self.shared.log.free_until());
+        if to > room {
+            return Err(violation(format!("a batch ends at {to}, there is room up to {room}")));
+        }
+        if let Some(filled_at) = note.filled_at.filter(|_| self.shared.config.fabric.kind.is_local()) {
+            self.shared.state().passage.arrived(to, filled_at);
+        }
+        Ok((from, to))
+    }
+
+    fn wrong(&self, why: String) -> SessionError {
+        if self.shared.stopping() { SessionError::Interrupted } else { violation(why) }
+    }
+
+    fn stopped(&self, why: String) -> SessionError {
+        if self.shared.stopping() { SessionError::Interrupted } else { SessionError::Local(why) }
+    }
+
+    /// A batch in another form is regenerated; it becomes part of the log later.
+    fn form(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
+        let (from, to) = self.arrives(header, note)?;
+        let form = match self.receiver.inline() {
+            [PLAIN_FORM, form @ ..] => form,
+            [PACKED_FORM, a, b, c, d, packed @ ..] => {
+                let length = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+                // No form is longer than this.
+                self.unpacked.resize(length.min(MAX_FRAME), 0);
+                let unpacked = lz4_flex::block::decompress_into(packed, &mut self.unpacked);
+                if unpacked.as_ref().ok() != Some(&length) {
+                    return Err(violation(format!("the batch at {from} cannot be decompressed: {unpacked:?}")));
+                }
+                &self.unpacked
+            }
+            _ => return Err(violation(format!("the batch at {from} has an unknown form"))),
+        };
+        let arrived = self.shared.arrived(from, to, form);
+        arrived.map_err(|why| self.wrong(why))
+    }
+
     /// Makes a batch part of the log. Returns whether all of it are rows and marks.
     fn accept(&mut self, header: &Header, note: &BatchNote, from: Stamp) -> Result<bool, SessionError> {
         check_batch(header, note, from)?;
         let to = from.plus(u64::from(header.payload));
-        if !self.receiver.inline().is_empty() {
-            // It came compressed; this node puts it into its place.
-            self.unpacked.resize(header.payload as usize, 0);
-            let unpacked = lz4_flex::block::decompress_into(self.receiver.inline(), &mut self.unpacked);
-            if unpacked.as_ref().ok() != Some(&(header.payload as usize)) {
-                return Err(violation(format!("the batch at {from} cannot be decompressed: {unpacked:?}")));
-            }
+        // If it came compressed, this node puts it into its place.
+        if self.unpack(header, from)? {
             write(self.shared, from, &self.unpacked)?;
         }
         let accepted = accept(self.shared, to)?;
@@ -474,6 +558,27 @@ fn check_batch(header: &Header, note: &BatchNote, from: Stamp) -> Result<(), Ses
         return Err(violation(format!("the ends of blocks in the batch at {from} are impossible")));
     }
     Ok(())
+}
+
+/// Reads the `length` bytes at `at` of the log of the node that this one follows.
+pub(super) fn original(shared: &Shared, at: Stamp, length: u32) -> Result<Vec<u8>, SessionError> {
+    let upstream = shared.follow.upstream().ok_or(SessionError::Interrupted)?;
+    let mut connection = crate::endpoint::connect(&shared.credentials, &upstream, shared.config.patience)?;
+    let term = shared.terms.get().fence.highest();
+    let hello = shared.hello(Purpose::Original { at, length });
+    match ask(&mut connection, &upstream, &hello, term)? {
+        Reply::Original => {}
+        _ => return Err(CallError::Unexpected { address: upstream }.into()),
+    }
+    let (_, mut receiver) = connection.split();
+    let header = receiver.receive()?;
+    if Kind::from_code(header.kind) != Some(Kind::Piece) || (header.address, header.payload) != (at.0, length) {
+        return Err(violation("another part of the log came than was asked for".into()));
+    }
+    let mut bytes = vec![0; length as usize];
+    receiver.payload_into(&mut bytes)?;
+    receiver.payload_done()?;
+    Ok(bytes)
 }
 
 /// Takes in one frame of a log that is fetched.

@@ -30,6 +30,7 @@ use crate::{
     bell::Bell,
     endpoint::refuse,
     feed::{FeedConfig, Feeder, Feeds, join},
+    forms::Forms,
     primary::PrimaryFabric,
     status::RelayStatus,
     wire::{Hello, Join, Peer, Peers, Refusal, Wait},
@@ -57,6 +58,8 @@ pub struct RelayConfig {
     pub boundaries: usize,
     /// How the log is written into standbys' memory.
     pub fabric: PrimaryFabric,
+    /// Encodes the log for standbys that ask for another form; none to send bytes to all.
+    pub forms: Option<Arc<dyn Forms>>,
 }
 
 impl RelayConfig {
@@ -72,6 +75,7 @@ impl RelayConfig {
             largest_block: 32 << 20,
             boundaries: 1 << 14,
             fabric: PrimaryFabric::default(),
+            forms: None,
         }
     }
 }
@@ -137,6 +141,7 @@ impl RelayStage {
             partition: config.partition,
             boundaries: config.boundaries,
             fabric: config.fabric.clone(),
+            forms: config.forms.clone(),
         };
         let session = Arc::new(Session {
             feeds: Feeds::new(feed, sender, shared.clock),

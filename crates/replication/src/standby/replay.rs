@@ -6,6 +6,7 @@ use freshet_cluster::follower::Event;
 use freshet_log::Log;
 
 use super::{Shared, State};
+use crate::forms::Regenerate;
 
 /// Why a batch could not be replayed. It stops the standby.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +40,11 @@ pub trait ReplayTarget: Send + Sync {
     /// receiving thread may do it.
     fn is_prompt(&self) -> bool {
         false
+    }
+
+    /// What regenerates blocks that come in another form, if this target can do that.
+    fn regenerates(&self) -> Option<Arc<dyn Regenerate>> {
+        None
     }
 
     /// Forgets everything that was replayed from blocks at and above `at`: the log was cut there.

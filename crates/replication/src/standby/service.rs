@@ -13,7 +13,7 @@ use freshet_fabric::tcp::Connection;
 use super::{Shared, relay};
 use crate::{
     endpoint::{Service, answer, refuse},
-    takeover::serve_log,
+    takeover::{serve_log, serve_original},
     wire::{Hello, Purpose, Refusal, Reply, Wait, check_hello},
 };
 
@@ -61,6 +61,10 @@ impl Service for StandbyService {
                     Err(refusal) => Reply::Refused(refusal),
                 };
                 answer(connection, term, &reply);
+            }
+            Purpose::Original { at, length } => {
+                let end = shared.log.received().get();
+                serve_original(connection, (at, length), end, |at, into| shared.log.read(at, into));
             }
             Purpose::Fetch { term, log } => {
                 let Some(cluster) = state.cluster else {

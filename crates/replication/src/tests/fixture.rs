@@ -23,9 +23,10 @@ use freshet_log::{
 use freshet_membership::{Credentials, Enrolment, NewKey};
 use tempfile::TempDir;
 
-use super::gate;
+use super::{gate, toy, toy::Toy};
 use crate::{
     endpoint::{CallError, Endpoint},
+    forms::Regenerate,
     primary::{Primary, PrimaryConfig, PrimaryFabric, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{Terms, VolatileTerms},
@@ -177,6 +178,8 @@ impl Drop for TestLog {
 pub struct Tape {
     state: Mutex<TapeState>,
     changed: Condvar,
+    /// What regenerates for it.
+    pub toy: Arc<Toy>,
 }
 
 #[derive(Default)]
@@ -229,6 +232,10 @@ impl ReplayTarget for Tape {
     fn persist(&self, from: Stamp, to: Stamp, _: &[Stamp], log: &Arc<Log>) {
         log.persist_share(from, to);
         self.state.lock().unwrap().shares.push((from.0, to.0));
+    }
+
+    fn regenerates(&self) -> Option<Arc<dyn Regenerate>> {
+        Some(Arc::new(toy::Shared(Arc::clone(&self.toy))))
     }
 
     fn cut(&self, at: Stamp) -> Result<(), ReplayError> {
@@ -394,6 +401,7 @@ pub struct Opener(Arc<Tape>, Arc<TestLog>);
 impl Drop for Opener {
     fn drop(&mut self) {
         self.0.gate(None);
+        self.0.toy.gate(None);
         self.1.stall(false);
     }
 }
@@ -463,7 +471,9 @@ impl StandbyNode {
         terms: Terms,
     ) -> Self {
         let back_off = (Duration::from_millis(1), Duration::from_millis(20));
-        let config = StandbyConfig { back_off, saved_tails: Some(log.directory.path().to_owned()), ..config };
+        let journal = Some(log.directory.path().join("journal"));
+        let saved_tails = Some(log.directory.path().to_owned());
+        let config = StandbyConfig { back_off, saved_tails, journal, ..config };
         let tape = Arc::new(Tape::default());
         let replayed = log.end();
         tape.state.lock().unwrap().upto = replayed.0;

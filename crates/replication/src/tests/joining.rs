@@ -17,7 +17,7 @@ use crate::{
     standby::StandbyConfig,
     status::{Lag, LinkStatus},
     terms::{Terms, VolatileTerms},
-    wire::{self, Ack, Continue, Hello, Join, Kind, Purpose, Refusal, Reply, Welcome},
+    wire::{self, Ack, Continue, Encoding, Hello, Join, Kind, Purpose, Refusal, Reply, Welcome},
 };
 
 /// A greeting that asks to join, and the memory that it offers.
@@ -25,9 +25,10 @@ pub fn joining(log: Continue) -> (Purpose, Side) {
     let ring = Arc::new(SharedMemory::new(CAPACITY as usize, false).unwrap());
     let side = Side::new(FabricKind::Tcp, FabricConfig::default(), Some(ring)).unwrap();
     let offer = side.offer().clone();
-    let (member, synchronous, appliance, bare) = (true, true, false, false);
+    let (member, synchronous, appliance, bare, passage) = (true, true, false, false, None);
+    let encoding = Encoding::Bytes;
     let purpose =
-        Purpose::Join(Join { fence: Term(0), log, member, synchronous, offer, appliance, passage: None, bare });
+        Purpose::Join(Join { fence: Term(0), log, member, synchronous, offer, appliance, passage, bare, encoding });
     (purpose, side)
 }
 

@@ -134,9 +134,9 @@ impl Content {
             unsafe { guard.retire(old.cast(), Version::free_chain) };
         } else if base < context.horizon.0 || is_one_of_few(announced) {
             // Of a record that is written often, an old snapshot keeps many versions: not every
-            // reader goes down to where they end. Versions only: a thread that reads must not touch the indexes (it may hold one of
-            // their latches), and what becomes of a deleted record is for `reclaim_replayed` to
-            // say.
+            // reader goes down to where they end. Versions only: a thread that reads must not touch
+            // the indexes (it may hold one of their latches), and what becomes of a deleted record
+            // is for `reclaim_replayed` to say.
             self.trim_versions(guard, rid, context.horizon);
         }
         Ok(true)

@@ -1,0 +1,55 @@
+//! What keeps a transaction from being executed again, and what is told of it.
+
+use std::fmt;
+
+/// Why a block's bytes did not come from executing its transaction again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It reads at a snapshot whose versions may be gone: the transaction took long on the primary.
+    OldSnapshot,
+    /// What stands in the place of its inputs is none.
+    Undecodable,
+    /// It did not come to its end.
+    Failed(String),
+    /// It panicked.
+    Panicked(String),
+    /// It did not write what the block says.
+    Writes(String),
+    /// It wrote records of the right lengths in the right places, and the block has another
+    /// checksum.
+    Checksum,
+}
+
+impl Why {
+    /// Whether that shows that something is wrong, here or on the primary.
+    pub fn is_mismatch(&self) -> bool {
+        *self != Self::OldSnapshot
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OldSnapshot => f.write_str("it reads at a snapshot that is too old"),
+            Self::Undecodable => f.write_str("its inputs cannot be understood"),
+            Self::Failed(cause) => write!(f, "it failed: {cause}"),
+            Self::Panicked(cause) => write!(f, "it panicked: {cause}"),
+            Self::Writes(what) => write!(f, "it wrote something else: {what}"),
+            Self::Checksum => f.write_str("its rows are others: the checksum differs"),
+        }
+    }
+}
+
+/// A transaction that could not be executed again.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub why: Why,
+    /// The block that it would have had, if it came that far.
+    pub image: Option<Vec<u8>>,
+}
+
+impl From<Why> for Failure {
+    fn from(why: Why) -> Self {
+        Self { why, image: None }
+    }
+}

@@ -1,0 +1,228 @@
+//! Mismatches: transactions that did not give the same again, and the file that keeps them.
+//!
+//! The file begins with [`MAGIC`]. For each mismatch follow, as numbers of four bytes, little
+//! endian, the length of its description and the CRC-32C of that, then the description: the stamp
+//! in eight bytes, then, each behind its length in four, the reason, the row of inputs, the
+//! original block, and the block that came out, or nothing.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use freshet_base::{Stamp, private};
+use freshet_txn::Inputs;
+
+use super::{failure::Failure, pending::Pending, pool::Mismatches};
+use crate::scheme::command::recorded_as;
+
+/// The first bytes of a file of mismatches.
+pub const MAGIC: &[u8; 8] = b"FRMISM01";
+/// A file takes no more after this many bytes: a bug rarely comes alone.
+const FULL: u64 = 64 << 20;
+
+/// A transaction that could not be executed again, or gave something else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Its stamp.
+    pub stamp: Stamp,
+    /// What went wrong, for people.
+    pub why: String,
+    /// The row of its inputs' record.
+    pub inputs: Vec<u8>,
+    /// Its block, as the primary made it.
+    pub original: Vec<u8>,
+    /// Its block as it came out; empty if it did not come that far.
+    pub regenerated: Vec<u8>,
+}
+
+impl Mismatch {
+    pub(super) fn of(block: &Pending, failure: &Failure, original: &[u8]) -> Self {
+        Self {
+            stamp: block.stamp(),
+            why: failure.why.to_string(),
+            inputs: block.task().map(|task| task.inputs.to_vec()).unwrap_or_default(),
+            original: original.to_vec(),
+            regenerated: failure.image.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The stored procedure, as far as it is known.
+    pub fn procedure(&self) -> Option<u32> {
+        recorded_as(Inputs::decode(&self.inputs)?.body).map(|(procedure, _)| procedure)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.stamp.0.to_le_bytes().to_vec();
+        for part in [self.why.as_bytes(), &self.inputs, &self.original, &self.regenerated] {
+            bytes.extend_from_slice(&(part.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(part);
+        }
+        bytes
+    }
+
+    fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let stamp = Stamp(u64::from_le_bytes(*take(&mut bytes, 8)?.first_chunk()?));
+        let mut part = || {
+            let length = take_length(&mut bytes)?;
+            take(&mut bytes, length).map(<[u8]>::to_vec)
+        };
+        let (why, inputs, original, regenerated) = (part()?, part()?, part()?, part()?);
+        let why = String::from_utf8(why).ok()?;
+        bytes.is_empty().then_some(Self { stamp, why, inputs, original, regenerated })
+    }
+}
+
+fn take<'b>(bytes: &mut &'b [u8], length: usize) -> Option<&'b [u8]> {
+    let (taken, rest) = bytes.split_at_checked(length)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+fn take_length(bytes: &mut &[u8]) -> Option<usize> {
+    Some(u32::from_le_bytes(*take(bytes, 4)?.first_chunk()?) as usize)
+}
+
+/// Why a file of mismatches cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum MismatchFileError {
+    /// The system's word.
+    #[error("cannot read {}: {source}", file.display())]
+    Io {
+        /// Which file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is none.
+    #[error("{} is no file of mismatches", .0.display())]
+    Foreign(PathBuf),
+}
+
+/// What was noted in a file, and how many bytes behind that say nothing: a crash may have torn the
+/// end.
+///
+/// # Errors
+/// See [`MismatchFileError`].
+pub fn read_mismatches(file: &Path) -> Result<(Vec<Mismatch>, usize), MismatchFileError> {
+    let bytes = std::fs::read(file).map_err(|source| MismatchFileError::Io { file: file.to_owned(), source })?;
+    let mut rest = bytes.strip_prefix(MAGIC).ok_or_else(|| MismatchFileError::Foreign(file.to_owned()))?;
+    let mut found = Vec::new();
+    let mut left = rest;
+    while let Some(mismatch) = next(&mut left) {
+        found.push(mismatch);
+        rest = left;
+    }
+    Ok((found, rest.len()))
+}
+
+fn next(bytes: &mut &[u8]) -> Option<Mismatch> {
+    let length = take_length(bytes)?;
+    let crc = u32::from_le_bytes(*take(bytes, 4)?.first_chunk()?);
+    let description = take(bytes, length)?;
+    if crc32c::crc32c(description) == crc { Mismatch::decode(description) } else { None }
+}
+
+/// Keeps mismatches in a file, which is made with the first.
+pub struct MismatchFile {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    file: Option<File>,
+    written: u64,
+    /// Why no more are written.
+    failed: Option<String>,
+}
+
+impl fmt::Debug for MismatchFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MismatchFile({})", self.path.display())
+    }
+}
+
+impl MismatchFile {
+    /// Will be at `path`, in the place of what is there.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, state: Mutex::default() }
+    }
+
+    /// Why something is missing in it, if that is so.
+    pub fn failed(&self) -> Option<String> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).failed.clone()
+    }
+
+    fn write(&self, state: &mut State, description: &[u8]) -> io::Result<()> {
+        let file = match &mut state.file {
+            Some(file) => file,
+            none => {
+                let mut file = private::create(&self.path)?;
+                file.write_all(MAGIC)?;
+                none.insert(file)
+            }
+        };
+        let mut bytes = (description.len() as u32).to_le_bytes().to_vec();
+        bytes.extend_from_slice(&crc32c::crc32c(description).to_le_bytes());
+        bytes.extend_from_slice(description);
+        file.write_all(&bytes)?;
+        state.written += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+impl Mismatches for MismatchFile {
+    fn note(&self, mismatch: Mismatch) {
+        let description = mismatch.encode();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.failed.is_some() {
+            return;
+        }
+        if state.written + description.len() as u64 > FULL {
+            state.failed = Some(format!("{} is full: what comes later is only counted", self.path.display()));
+        } else if let Err(cause) = self.write(&mut state, &description) {
+            state.failed = Some(format!("{}: {cause}", self.path.display()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_gives_back_what_was_noted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mismatches");
+        let file = MismatchFile::new(path.clone());
+        let mismatch = |number: u8| Mismatch {
+            stamp: Stamp(u64::from(number) << 40),
+            why: format!("reason {number}"),
+            inputs: vec![number; 9],
+            original: vec![number; 300],
+            regenerated: vec![!number; usize::from(number) % 2 * 300],
+        };
+        assert!(!path.exists(), "it is made with the first mismatch");
+        for number in 0..5 {
+            file.note(mismatch(number));
+        }
+        assert_eq!(file.failed(), None);
+        let all: Vec<_> = (0..5).map(mismatch).collect();
+        assert_eq!(read_mismatches(&path).unwrap(), (all.clone(), 0));
+        // However much of it is torn off, or wrong: what is before is there.
+        let bytes = std::fs::read(&path).unwrap();
+        let torn = directory.path().join("torn");
+        for end in MAGIC.len()..bytes.len() {
+            std::fs::write(&torn, &bytes[..end]).unwrap();
+            let (found, left) = read_mismatches(&torn).unwrap();
+            assert!(found.len() < all.len() && all.starts_with(&found), "up to {end}");
+            assert_eq!(found.iter().map(|found| found.encode().len() + 8).sum::<usize>() + left + MAGIC.len(), end);
+        }
+        std::fs::write(&torn, b"something else").unwrap();
+        assert!(matches!(read_mismatches(&torn), Err(MismatchFileError::Foreign(_))));
+    }
+}

@@ -1,0 +1,67 @@
+//! Record-replay: transactions are executed again from their inputs, and give the bytes of the log
+//! that the primary has ("Scalable Replay-Based Replication For Fast Databases", section 4).
+//!
+//! The primary's log holds, behind the records of a transaction, what it was told to do. In the
+//! *inputs form* of a block the rows are left out: the header with the checksum is there, what is
+//! written and where, the keys of what is inserted, and the inputs. A node that gets that executes
+//! the transaction again and has the block, byte for byte, and the checksum proves it. What comes
+//! after that, the log, replay and readers, knows nothing of all this.
+//!
+//! | stage | what | paper | file |
+//! |---|---|---|---|
+//! | enter | a block's records into version arrays, its keys into indexes | 4.5.1 | `entrance.rs`, `versions.rs` |
+//! | execute | threads execute transactions in the order of stamps; a reader of a version that is not there yet sleeps | 4.5.2 | `pool.rs`, `pending.rs` |
+//! | complete | blocks whose bytes are there go, in order, into the log and are replayed; then they leave the window | | `window.rs` |
+//!
+//! The paper puts placeholders into the database's own version arrays, epoch by epoch. Here they
+//! live in a [`Window`](window::Window) before the log: it slides, so there are no epochs, and the
+//! tables hold what is proven alone.
+//!
+//! # Why that gives the same, at every isolation level
+//!
+//! By induction over stamps: let all blocks below `t` be what they were, byte for byte. The
+//! transaction at `t` is a function of its inputs, of values that were captured into them, and of
+//! what it reads. A read is determined by its snapshot `s` and by the transaction's own writes so
+//! far: the newest version of the record below `s`, a place in the log. The snapshots are in the
+//! inputs, and none is above `t`, so all versions that are asked for lie in blocks below `t`.
+//! Stamps of versions are log positions, so "below `s`" means the same here and there. A scan finds
+//! what it found: index entries of all records below are entered before the transaction is
+//! executed, those of later ones lead to no version below `s`, and an entry goes only when no
+//! snapshot needs it. So the reads give the same values, the transaction does the same, and its
+//! block is the same.
+//!
+//! Certification, locks and "the first writer wins" decide only *whether* a transaction commits.
+//! The log holds those that have, so an execution that takes no locks and is not certified loses
+//! nothing. What a transaction saw beyond its snapshots would break the argument: such transactions
+//! are not recorded (`txn/src/record.rs`), and keep their bytes.
+//!
+//! What the argument takes for granted, the checksum checks, transaction by transaction: a primary
+//! that certified wrongly, a procedure that depends on something else, a definition that differs.
+//! Then the original bytes are fetched, and what happened is told ([`Mismatch`]).
+//!
+//! # Old snapshots
+//!
+//! A transaction may have read long before its stamp. The tables keep old versions for snapshots of
+//! up to a given distance below the window's beginning; a block that reads below that is not
+//! executed, and its bytes are asked for.
+
+#![allow(dead_code, reason = "cuts are for standbys that get inputs, which come next")]
+
+mod entrance;
+mod failure;
+mod mismatch;
+mod pending;
+mod pool;
+#[cfg(test)]
+mod tests;
+mod verify;
+mod versions;
+mod window;
+
+pub(crate) use self::window::Window;
+pub use self::{
+    entrance::Kept,
+    mismatch::{Mismatch, MismatchFile, MismatchFileError, read_mismatches},
+    verify::{VerifyError, VerifyOptions, VerifyReport, verify},
+    window::{Perturb, Room},
+};

@@ -1,0 +1,192 @@
+//! A block in the window, and the promise of its bytes.
+//!
+//! Bytes are put once. A thread that needs them before looks without a lock, then under the
+//! block's, and sleeps on its condition; a thread that puts them, cuts the block off or closes the
+//! window does so before it takes that lock, and wakes the sleepers under it. So no wake-up is
+//! lost.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+};
+
+use freshet_base::{Fid, RecordKind, Rid, Stamp};
+use freshet_log::{
+    Block, BlockHeader,
+    block::{BLOCK_HEADER, RECORD_HEADER},
+};
+use freshet_txn::Entry;
+
+use super::failure::Why;
+
+/// One write of a block: the record, and where its row lies in the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub fid: Fid,
+    pub rid: Rid,
+    pub kind: RecordKind,
+    /// The distance of the record's header from the block's beginning.
+    offset: u32,
+    length: u32,
+}
+
+impl Written {
+    /// The records of a block whose bytes are known, but for those that belong to no table.
+    pub fn of_block(block: &Block<'_>) -> Vec<Self> {
+        let rows = block.records().filter(|record| record.header.fid < Fid::INPUTS);
+        let of_row = rows.map(|record| Self {
+            fid: record.header.fid,
+            rid: record.header.rid,
+            kind: record.header.kind,
+            offset: record.header.block_back,
+            length: record.header.length,
+        });
+        of_row.collect()
+    }
+
+    /// The records of a block that is going to have these entries.
+    pub fn of_entries(entries: &[Entry]) -> Vec<Self> {
+        let mut offset = BLOCK_HEADER as u64;
+        let mut place = |entry: &Entry| {
+            let at = offset;
+            offset += RECORD_HEADER as u64 + u64::from(entry.length);
+            // A block that is longer than it says never gets bytes.
+            let offset = u32::try_from(at).unwrap_or(u32::MAX);
+            Self { fid: entry.fid, rid: entry.rid, kind: entry.kind, offset, length: entry.length }
+        };
+        entries.iter().map(&mut place).collect()
+    }
+
+    /// The record's address, which is its version's stamp.
+    pub fn address(&self, block: Stamp) -> Stamp {
+        block.plus(self.offset.into())
+    }
+
+    /// Where its row lies.
+    pub fn row(&self) -> Range<usize> {
+        let from = self.offset as usize + RECORD_HEADER;
+        from..from + self.length as usize
+    }
+}
+
+/// What executing a block's transaction again takes.
+#[derive(Debug)]
+pub(crate) struct Task {
+    /// What it writes, and in which order. There when the block has been entered.
+    pub entries: OnceLock<Vec<Entry>>,
+    /// Where its statements read.
+    pub snapshots: Vec<Stamp>,
+    /// The row of the record with its inputs.
+    pub inputs: Box<[u8]>,
+    /// Why it cannot be executed, if that is known.
+    pub hopeless: Option<Why>,
+}
+
+/// A block in the window.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    header: BlockHeader,
+    written: Box<[Written]>,
+    /// None when the bytes were known from the beginning.
+    task: Option<Task>,
+    image: OnceLock<Arc<[u8]>>,
+    /// The log was cut below it.
+    cut: AtomicBool,
+    /// How many threads wait for the bytes.
+    waiting: Mutex<usize>,
+    arrived: Condvar,
+}
+
+/// The window was closed, or the block cut off: the bytes may never come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+impl Pending {
+    /// A block whose bytes are known.
+    pub fn known(header: BlockHeader, written: Vec<Written>, image: Arc<[u8]>) -> Self {
+        Self { image: image.into(), ..Self::promised(header, written, None) }
+    }
+
+    /// A block whose bytes are to come from executing it, or from elsewhere.
+    pub fn promised(header: BlockHeader, written: Vec<Written>, task: Option<Task>) -> Self {
+        let (cut, waiting, arrived) = (AtomicBool::new(false), Mutex::new(0), Condvar::new());
+        Self { header, written: written.into(), task, image: OnceLock::new(), cut, waiting, arrived }
+    }
+
+    pub fn header(&self) -> &BlockHeader {
+        &self.header
+    }
+
+    pub fn stamp(&self) -> Stamp {
+        self.header.stamp
+    }
+
+    pub fn end(&self) -> Stamp {
+        self.header.end()
+    }
+
+    pub fn written(&self) -> &[Written] {
+        &self.written
+    }
+
+    pub fn task(&self) -> Option<&Task> {
+        self.task.as_ref()
+    }
+
+    /// Its bytes, if they are there.
+    pub fn image(&self) -> Option<&Arc<[u8]>> {
+        self.image.get()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, usize> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Here are its bytes; those that came first count.
+    pub fn put(&self, image: Arc<[u8]>) {
+        let _ = self.image.set(image);
+        self.wake();
+    }
+
+    /// The log was cut below it: it is part of nothing any more, and nobody waits for it.
+    pub fn cut(&self) {
+        self.cut.store(true, SeqCst);
+        self.wake();
+    }
+
+    /// Whether that is so.
+    pub fn is_cut(&self) -> bool {
+        self.cut.load(SeqCst)
+    }
+
+    /// Has those who wait look again.
+    pub fn wake(&self) {
+        if *self.waiting() > 0 {
+            self.arrived.notify_all();
+        }
+    }
+
+    /// Its bytes. Blocks until they are there.
+    ///
+    /// # Errors
+    /// [`Closed`] when the block was cut off, or `closed` says so first; who sets that calls
+    /// [`Pending::wake`] afterwards.
+    pub fn wait(&self, closed: &AtomicBool) -> Result<&Arc<[u8]>, Closed> {
+        let mut waiting = self.waiting();
+        *waiting += 1;
+        let outcome = loop {
+            if let Some(image) = self.image.get() {
+                break Ok(image);
+            }
+            if closed.load(SeqCst) || self.is_cut() {
+                break Err(Closed);
+            }
+            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        };
+        *waiting -= 1;
+        outcome
+    }
+}

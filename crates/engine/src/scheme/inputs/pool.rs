@@ -1,0 +1,274 @@
+//! The threads that execute transactions again (Record-Replay, section 4.5.2).
+//!
+//! Each takes the next block, in the order of stamps, executes its transaction at the snapshots
+//! that it had, and compares the block that comes out with the header that the block has: the
+//! checksum says whether the rows are the same. A thread that needs a version which is not there
+//! yet sleeps, and leaves its processor to another: there are more threads than processors.
+//!
+//! A transaction that gives something else, or nothing, is no reason to stop: the block's original
+//! bytes are asked for ([`Originals`]), and those who wait for them wait a little longer. What
+//! became of it is told to [`Mismatches`].
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread::{Builder, JoinHandle},
+};
+
+use freshet_base::{Stamp, cpu::Meter, panics};
+use freshet_log::{Block, BlockBuilder, BlockHeader};
+use freshet_txn::{Core, Inputs, Past, Worker};
+
+use super::{
+    failure::{Failure, Why},
+    mismatch::Mismatch,
+    pending::{Pending, Task},
+    window::Window,
+};
+use crate::scheme::command::{CommandExecutor, recorded_as};
+
+/// Where the bytes of blocks are that could not be regenerated.
+pub(crate) trait Originals: Send + Sync {
+    /// Asks for the bytes of a block. They are [delivered](Wanted::deliver) now or later, by any
+    /// thread. Does not block for long.
+    fn ask(&self, wanted: Wanted);
+}
+
+/// A block that could not be regenerated, and whose bytes are wanted.
+pub(crate) struct Wanted {
+    block: Arc<Pending>,
+    failure: Failure,
+    window: Arc<Window>,
+    mismatches: Arc<dyn Mismatches>,
+}
+
+impl Wanted {
+    /// Where it begins.
+    pub fn at(&self) -> Stamp {
+        self.block.stamp()
+    }
+
+    /// How many bytes it has.
+    pub fn length(&self) -> u32 {
+        self.block.header().length
+    }
+
+    /// Whether it still matters.
+    pub fn is_wanted(&self) -> bool {
+        !self.block.is_cut() && !self.window.is_closed()
+    }
+
+    /// Here are its bytes, or why they cannot be had, which ends everything.
+    pub fn deliver(self, bytes: Result<Vec<u8>, String>) {
+        if !self.is_wanted() {
+            return;
+        }
+        let (at, expected) = (self.at(), self.block.header());
+        let original = bytes.and_then(|bytes| match Block::parse(&bytes, at) {
+            Ok(found) if found.header() == expected && bytes.len() == expected.length as usize => Ok(bytes),
+            _ => Err("what came is another block".into()),
+        });
+        match original {
+            Ok(original) => {
+                if self.failure.why.is_mismatch() {
+                    self.mismatches.note(Mismatch::of(&self.block, &self.failure, &original));
+                }
+                self.window.complete(&self.block, original.into());
+            }
+            Err(why) => self.window.close(Some(format!(
+                "the transaction at {at} cannot be executed again: {}; and its block cannot be had: {why}",
+                self.failure.why
+            ))),
+        }
+    }
+}
+
+/// Hears of transactions that could not be executed again, or gave something else.
+pub(crate) trait Mismatches: Send + Sync {
+    /// This is what was to come out, and what did.
+    fn note(&self, mismatch: Mismatch);
+}
+
+/// Executes the transactions of blocks again. One thread's.
+pub(super) trait Execute: Send {
+    /// The bytes of a block.
+    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Vec<u8>, Failure>;
+}
+
+/// Executes procedures again, as transactions of a node.
+pub(super) struct Procedures {
+    core: Arc<Core>,
+    executor: Arc<dyn CommandExecutor>,
+    /// Made by the thread that uses it.
+    worker: Option<Worker>,
+    builder: BlockBuilder,
+}
+
+impl Procedures {
+    pub fn new(core: &Arc<Core>, executor: &Arc<dyn CommandExecutor>) -> Self {
+        let (core, executor) = (Arc::clone(core), Arc::clone(executor));
+        Self { core, executor, worker: None, builder: BlockBuilder::new() }
+    }
+}
+
+impl Execute for Procedures {
+    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Vec<u8>, Failure> {
+        let inputs = Inputs::decode(&task.inputs).and_then(|inputs| recorded_as(inputs.body));
+        let (procedure, inputs) = inputs.ok_or(Why::Undecodable)?;
+        let worker = match self.worker.take() {
+            Some(worker) => worker,
+            None => Worker::new(&self.core).map_err(|cause| Why::Failed(cause.to_string()))?,
+        };
+        let BlockHeader { stamp, term, stream, .. } = *block.header();
+        let entries = task.entries.get().map_or(&[][..], Vec::as_slice);
+        let transaction = worker.again(stamp, &task.snapshots, entries, past);
+        let executed = panics::contained("executing a transaction again", || {
+            self.executor.execute(&transaction, procedure, inputs)
+        });
+        let outcome: Result<Vec<u8>, Failure> = match executed {
+            Ok(Ok(())) => {
+                let image = transaction.regenerate(&mut self.builder, term, stream, &task.inputs);
+                image.map_err(|mismatch| Why::Writes(mismatch.to_string()).into())
+            }
+            Ok(Err(cause)) => {
+                drop(transaction);
+                Err(Why::Failed(cause.to_string()).into())
+            }
+            Err(panics::Caught(cause)) => {
+                drop(transaction);
+                // What it left behind in its worker is not to be relied on.
+                return Err(Why::Panicked(cause).into());
+            }
+        };
+        self.worker = Some(worker);
+        outcome
+    }
+}
+
+/// What the threads share.
+struct Shared {
+    window: Arc<Window>,
+    originals: Arc<dyn Originals>,
+    mismatches: Arc<dyn Mismatches>,
+    counts: Arc<Counts>,
+}
+
+/// What a pool has done.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Blocks that came out as they were.
+    pub executed: AtomicU64,
+    /// Those whose snapshots were too old.
+    pub old: AtomicU64,
+    /// Those that did not come out, or came out otherwise.
+    pub mismatches: AtomicU64,
+    /// Processor time of all threads, as of their ends.
+    pub cpu: Meter,
+}
+
+/// The threads. Dropping it closes the window and ends them.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// Starts `threads` threads, at least one, which execute what is in the window by means of
+    /// `executor`.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(
+        threads: usize,
+        window: &Arc<Window>,
+        core: &Arc<Core>,
+        executor: &Arc<dyn CommandExecutor>,
+        originals: Arc<dyn Originals>,
+        mismatches: Arc<dyn Mismatches>,
+    ) -> io::Result<Self> {
+        let make = || Box::new(Procedures::new(core, executor)) as Box<dyn Execute>;
+        Self::start_with(threads, window, &make, originals, mismatches)
+    }
+
+    pub(super) fn start_with(
+        threads: usize,
+        window: &Arc<Window>,
+        make: &dyn Fn() -> Box<dyn Execute>,
+        originals: Arc<dyn Originals>,
+        mismatches: Arc<dyn Mismatches>,
+    ) -> io::Result<Self> {
+        let (window, counts) = (Arc::clone(window), Arc::default());
+        let shared = Arc::new(Shared { window, originals, mismatches, counts });
+        let mut pool = Self { shared, threads: Vec::new() };
+        for number in 0..threads.max(1) {
+            let (shared, mut execute) = (Arc::clone(&pool.shared), make());
+            let thread = Builder::new().name(format!("execute-{number}"));
+            pool.threads.push(thread.spawn(move || shared.run(&mut *execute))?);
+        }
+        Ok(pool)
+    }
+
+    /// What it has done so far.
+    pub fn counts(&self) -> &Arc<Counts> {
+        &self.shared.counts
+    }
+
+    /// Waits until the threads have ended, as they do when the window is closed, or finished and
+    /// executed.
+    pub fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                self.shared.window.close(Some("a thread that executes transactions again has panicked".into()));
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.window.close(None);
+        self.join();
+    }
+}
+
+impl Shared {
+    fn run(&self, execute: &mut dyn Execute) {
+        let _stint = self.counts.cpu.begin();
+        while let Some(block) = self.window.next() {
+            let task = block.task().expect("a block without bytes has a task");
+            let outcome = match &task.hopeless {
+                Some(why) => Err(why.clone().into()),
+                None => execute.execute(&block, task, Arc::clone(&self.window) as _).and_then(|image| {
+                    // The checksum in it was computed from the rows that came out.
+                    match BlockHeader::peek(&image) {
+                        Ok(header) if header == *block.header() => Ok(image),
+                        _ => Err(Failure { why: Why::Checksum, image: Some(image) }),
+                    }
+                }),
+            };
+            match outcome {
+                // The log was cut below it.
+                _ if block.is_cut() => {}
+                Ok(image) => {
+                    // Relaxed: statistics, here and below.
+                    self.counts.executed.fetch_add(1, Relaxed);
+                    self.window.complete(&block, image.into());
+                }
+                // Whatever failed, nobody waits for it any more.
+                Err(_) if self.window.is_closed() => return,
+                Err(failure) => self.fetch(block, failure),
+            }
+        }
+    }
+
+    /// Has the original bytes of a block come.
+    fn fetch(&self, block: Arc<Pending>, failure: Failure) {
+        let count = if failure.why.is_mismatch() { &self.counts.mismatches } else { &self.counts.old };
+        count.fetch_add(1, Relaxed);
+        let (window, mismatches) = (Arc::clone(&self.window), Arc::clone(&self.mismatches));
+        self.originals.ask(Wanted { block, failure, window, mismatches });
+    }
+}

@@ -1,0 +1,555 @@
+//! The window and its threads, with transactions of a model: rows are made of what was read, and
+//! tables are lists of versions.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+};
+
+use freshet_base::{Fid, RecordKind, Rid, Stamp, Term};
+use freshet_log::{Block, BlockBuilder, BlockKind};
+use freshet_txn::{Entry, Past};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::{
+    failure::{Failure, Why},
+    mismatch::Mismatch,
+    pending::{Pending, Task, Written},
+    pool::{Counts, Execute, Mismatches, Originals, Pool, Wanted},
+    window::{Perturb, Room, Window},
+};
+
+const TABLE: Fid = Fid(7);
+
+/// The seed of a randomised test: FRESHET_SEED, or another each time; printed.
+fn seed() -> u64 {
+    let clock = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    let seed = std::env::var("FRESHET_SEED").ok().map_or(clock, |text| text.parse().unwrap());
+    println!("FRESHET_SEED={seed}");
+    seed
+}
+
+/// Numbers that look random, each a function of the seed and its place.
+struct Dice(u64, u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.1 += 1;
+        xxh3_64_with_seed(&self.1.to_le_bytes(), self.0) % limit
+    }
+}
+
+/// Yields now and then.
+fn perturbing(seed: u64) -> Perturb {
+    let count = AtomicU64::new(0);
+    Arc::new(move || {
+        let number = count.fetch_add(1, SeqCst);
+        if xxh3_64_with_seed(&number.to_le_bytes(), seed).is_multiple_of(5) {
+            thread::yield_now();
+        }
+    })
+}
+
+/// A transaction of the model: at each snapshot it reads some records, and then it writes some,
+/// each with a row of what it has read so far.
+#[derive(Clone)]
+struct Program {
+    snapshots: Vec<Stamp>,
+    reads: Vec<Vec<Rid>>,
+    writes: Vec<(Rid, RecordKind)>,
+}
+
+/// What reads find: the versions of each record, by stamp.
+#[derive(Default)]
+struct Tables(Mutex<HashMap<Rid, BTreeMap<Stamp, Option<Vec<u8>>>>>);
+
+impl Tables {
+    fn read(&self, rid: Rid, below: Stamp) -> Option<Vec<u8>> {
+        self.0.lock().unwrap().get(&rid)?.range(..below).next_back()?.1.clone()
+    }
+
+    fn newest(&self, rid: Rid) -> Option<Stamp> {
+        Some(*self.0.lock().unwrap().get(&rid)?.last_key_value()?.0)
+    }
+
+    fn cut(&self, at: Stamp) {
+        self.0.lock().unwrap().values_mut().for_each(|versions| drop(versions.split_off(&at)));
+    }
+
+    fn replay(&self, block: &Block<'_>) {
+        let mut records = self.0.lock().unwrap();
+        for record in block.records() {
+            let row = (record.header.kind != RecordKind::Delete).then(|| record.row.to_vec());
+            records.entry(record.header.rid).or_default().insert(record.address, row);
+        }
+    }
+}
+
+impl Program {
+    /// The rows that it writes.
+    fn rows<E>(&self, mut read: impl FnMut(Rid, Stamp) -> Result<Option<Vec<u8>>, E>) -> Result<Vec<Vec<u8>>, E> {
+        let mut sum = 0u64;
+        for (snapshot, rids) in self.snapshots.iter().zip(&self.reads) {
+            for rid in rids {
+                let row = read(*rid, *snapshot)?.unwrap_or_default();
+                sum = sum.rotate_left(7) ^ xxh3_64(&row);
+            }
+        }
+        Ok(self.writes.iter().map(|(rid, _)| (sum ^ rid.0).to_le_bytes().repeat(1 + rid.0 as usize % 3)).collect())
+    }
+
+    fn build(&self, rows: &[Vec<u8>], prev: &dyn Fn(usize) -> Option<Stamp>, stamp: Stamp) -> Vec<u8> {
+        let mut builder = BlockBuilder::new();
+        builder.begin();
+        for (number, ((rid, kind), row)) in self.writes.iter().zip(rows).enumerate() {
+            builder.push(prev(number), TABLE, *rid, *kind, row).unwrap();
+        }
+        builder.seal_records();
+        builder.finish(stamp, Term(3), BlockKind::Redo).to_vec()
+    }
+}
+
+/// A log that was made by executing programs one after another.
+#[derive(Default)]
+struct Recorded {
+    /// By stamp and checksum of their blocks.
+    programs: HashMap<(Stamp, u32), Program>,
+    blocks: Vec<(Stamp, Vec<u8>)>,
+    end: Stamp,
+    tables: Tables,
+}
+
+impl Recorded {
+    /// Executes a program, whose snapshots are there.
+    fn run(&mut self, program: Program) {
+        let at = self.end;
+        let rows = program.rows(|rid, below| Ok::<_, ()>(self.tables.read(rid, below))).unwrap();
+        let bytes = program.build(&rows, &|number| self.tables.newest(program.writes[number].0), at);
+        let block = Block::parse(&bytes, at).unwrap();
+        self.tables.replay(&block);
+        self.end = block.end();
+        self.programs.insert((at, block.header().crc), program);
+        self.blocks.push((at, bytes));
+    }
+
+    /// Runs programs at random, over `records` records, with snapshots that are up to `old`
+    /// transactions old.
+    fn random(dice: &mut Dice, count: usize, records: u64, old: u64) -> Self {
+        let mut recorded = Self::default();
+        recorded.extend(dice, count, records, old);
+        recorded
+    }
+
+    fn extend(&mut self, dice: &mut Dice, count: usize, records: u64, old: u64) {
+        let recorded = self;
+        for _ in 0..count {
+            let number = recorded.blocks.len() as u64;
+            let mut back: Vec<u64> = (0..=dice.below(3)).map(|_| dice.below(old.min(number) + 1)).collect();
+            back.sort_unstable_by(|a, b| b.cmp(a));
+            let boundary = |back: &u64| match back {
+                0 => recorded.end,
+                back => recorded.blocks[(number - back) as usize].0,
+            };
+            let snapshots: Vec<Stamp> = back.iter().map(boundary).collect();
+            let reads = (0..snapshots.len()).map(|_| (0..dice.below(4)).map(|_| Rid(dice.below(records))).collect());
+            let reads = reads.collect();
+            let mut rids: Vec<Rid> = (0..=dice.below(4)).map(|_| Rid(dice.below(records))).collect();
+            rids.sort_unstable();
+            rids.dedup();
+            let kind = |rid, dice: &mut Dice| match recorded.tables.newest(rid) {
+                None => RecordKind::Insert,
+                Some(_) if dice.below(8) == 0 => RecordKind::Delete,
+                Some(_) => RecordKind::Update,
+            };
+            let writes = rids.into_iter().map(|rid| (rid, kind(rid, dice))).collect();
+            recorded.run(Program { snapshots, reads, writes });
+        }
+    }
+}
+
+/// What a transaction does instead of what it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lie {
+    Row,
+    Fails,
+    Length,
+}
+
+/// Executes programs again.
+struct Model {
+    recorded: Arc<Recorded>,
+    shown: Arc<Tables>,
+    lies: HashMap<Stamp, Lie>,
+    /// Called before a program is executed.
+    before: Arc<dyn Fn(Stamp) + Send + Sync>,
+}
+
+impl Execute for Model {
+    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Vec<u8>, Failure> {
+        (self.before)(block.stamp());
+        let program = &self.recorded.programs[&(block.stamp(), block.header().crc)];
+        let mut rows = program.rows(|rid, below| match past.read(TABLE, rid, below) {
+            Ok(Some(version)) => Ok(version.row().map(<[u8]>::to_vec)),
+            Ok(None) => Ok(self.shown.read(rid, below)),
+            Err(cause) => Err(Why::Failed(cause.to_string())),
+        })?;
+        match self.lies.get(&block.stamp()) {
+            Some(Lie::Row) => rows[0][0] ^= 1,
+            Some(Lie::Fails) => return Err(Why::Failed("it does not want to".into()).into()),
+            Some(Lie::Length) => rows[0].push(0),
+            None => {}
+        }
+        Ok(program.build(&rows, &|number| task.entries.get().unwrap()[number].prev, block.stamp()))
+    }
+}
+
+/// Gives the original blocks, by another thread.
+struct Late(Sender<Wanted>);
+
+impl Originals for Late {
+    fn ask(&self, wanted: Wanted) {
+        self.0.send(wanted).unwrap();
+    }
+}
+
+#[derive(Default)]
+struct Noted(Mutex<Vec<Mismatch>>);
+
+impl Mismatches for Noted {
+    fn note(&self, mismatch: Mismatch) {
+        self.0.lock().unwrap().push(mismatch);
+    }
+}
+
+/// How a log is executed again.
+struct Run {
+    threads: usize,
+    room: Room,
+    perturb: Option<Perturb>,
+    lies: HashMap<Stamp, Lie>,
+    /// One block in this number keeps its bytes.
+    kept_every: usize,
+    before: Arc<dyn Fn(Stamp) + Send + Sync>,
+    /// How many bytes are replayed at once.
+    at_once: u64,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self {
+            threads: 2,
+            room: Room { bytes: 1 << 30, blocks: usize::MAX },
+            perturb: None,
+            lies: HashMap::new(),
+            kept_every: usize::MAX,
+            before: Arc::new(|_| {}),
+            at_once: 1 << 12,
+        }
+    }
+}
+
+fn entries(block: &Block<'_>, window: &Window, shown: &Tables) -> Vec<Entry> {
+    let entry = |record: freshet_log::RecordRef<'_>| {
+        let (fid, rid) = (record.header.fid, record.header.rid);
+        let prev = window.newest(fid, rid).or_else(|| shown.newest(rid));
+        assert_eq!(prev, record.header.prev, "what {rid:?} replaces at {}", record.address);
+        Entry { fid, rid, kind: record.header.kind, length: record.header.length, prev }
+    };
+    block.records().map(entry).collect()
+}
+
+/// Enters all blocks; ends early when the window is closed.
+fn feed(run: &Run, recorded: &Recorded, window: &Window, shown: &Tables) {
+    feed_from(0, run, recorded, window, shown);
+    window.finish();
+}
+
+/// Enters blocks from this one on.
+fn feed_from(first: usize, run: &Run, recorded: &Recorded, window: &Window, shown: &Tables) {
+    for (number, (at, bytes)) in recorded.blocks.iter().enumerate().skip(first) {
+        let block = Block::parse(bytes, *at).unwrap();
+        if window.wait_room(0, bytes.len() as u64).is_err() {
+            return;
+        }
+        let entries = entries(&block, window, shown);
+        let pending = if number % run.kept_every == run.kept_every - 1 {
+            Pending::known(*block.header(), Written::of_block(&block), bytes.as_slice().into())
+        } else {
+            let snapshots = recorded.programs[&(*at, block.header().crc)].snapshots.clone();
+            let written = Written::of_entries(&entries);
+            let task = Task { entries: entries.into(), snapshots, inputs: Box::default(), hopeless: None };
+            Pending::promised(*block.header(), written, Some(task))
+        };
+        let pending = Arc::new(pending);
+        window.announce(&pending, |_, _| {});
+        if window.enter(pending).is_err() {
+            return;
+        }
+    }
+}
+
+/// Replays what comes out; returns how many blocks those were.
+fn replay(run: &Run, recorded: &Recorded, window: &Window, shown: &Tables) -> usize {
+    let mut replayed = 0;
+    let mut take = |blocks: &[Arc<Pending>]| {
+        for block in blocks {
+            let (at, original) = &recorded.blocks[replayed];
+            assert_eq!((block.stamp(), &block.image().unwrap()[..]), (*at, &original[..]));
+            shown.replay(&Block::parse(original, *at).unwrap());
+            replayed += 1;
+        }
+        blocks.last().unwrap().end()
+    };
+    while let Some(end) = window.hand_over(run.at_once, &mut take) {
+        window.leave(end);
+    }
+    replayed
+}
+
+fn deliver(recorded: &Recorded, asked: Receiver<Wanted>) {
+    for wanted in asked {
+        let place = recorded.blocks.binary_search_by_key(&wanted.at(), |(at, _)| *at).unwrap();
+        wanted.deliver(Ok(recorded.blocks[place].1.clone()));
+    }
+}
+
+/// Executes all of it again and compares; returns how many blocks were replayed, what was noted,
+/// and the counts.
+fn again(run: &Run, recorded: &Arc<Recorded>) -> (usize, Vec<Mismatch>, Arc<Counts>, Arc<Window>) {
+    again_in(run, recorded, Window::new(Stamp::ZERO, run.room, run.perturb.clone()))
+}
+
+fn again_in(
+    run: &Run,
+    recorded: &Arc<Recorded>,
+    window: Arc<Window>,
+) -> (usize, Vec<Mismatch>, Arc<Counts>, Arc<Window>) {
+    let (shown, noted) = (Arc::new(Tables::default()), Arc::new(Noted::default()));
+    let (ask, asked) = channel();
+    let make = || {
+        let (recorded, shown, lies) = (Arc::clone(recorded), Arc::clone(&shown), run.lies.clone());
+        Box::new(Model { recorded, shown, lies, before: Arc::clone(&run.before) }) as Box<dyn Execute>
+    };
+    let originals = Arc::new(Late(ask));
+    let mut pool = Pool::start_with(run.threads, &window, &make, originals, Arc::clone(&noted) as _).unwrap();
+    let replayed = thread::scope(|scope| {
+        scope.spawn(|| deliver(recorded, asked));
+        scope.spawn(|| feed(run, recorded, &window, &shown));
+        let replayed = replay(run, recorded, &window, &shown);
+        pool.join();
+        let counts = Arc::clone(pool.counts());
+        // With it goes the last who may ask for originals.
+        drop(pool);
+        (replayed, counts)
+    });
+    let noted = std::mem::take(&mut *noted.0.lock().unwrap());
+    (replayed.0, noted, replayed.1, window)
+}
+
+#[test]
+fn what_comes_out_is_what_was_there() {
+    let seed = seed();
+    let mut dice = Dice(seed, 0);
+    for round in 0..12 {
+        let records = [3, 20, 400][round % 3];
+        let recorded = Arc::new(Recorded::random(&mut dice, 1500, records, 60));
+        // Also a window that holds fewer blocks than a transaction depends on.
+        let room = Room { bytes: [1 << 30, 3000][round % 2], blocks: [usize::MAX, 5, 50][round % 3] };
+        let kept_every = [usize::MAX, 7][round / 3 % 2];
+        let perturb = Some(perturbing(seed ^ round as u64));
+        for threads in [1, 2, 4, 8] {
+            let run = Run { threads, room, perturb: perturb.clone(), kept_every, ..Run::default() };
+            let (replayed, noted, counts, window) = again(&run, &recorded);
+            assert_eq!((replayed, noted.len(), window.failure()), (1500, 0, None), "{threads} threads, round {round}");
+            let kept = if kept_every == 7 { 1500 / 7 } else { 0 };
+            assert_eq!(counts.executed.load(SeqCst), 1500 - kept);
+            assert!((0..records).all(|rid| window.newest(TABLE, Rid(rid)).is_none()), "all have left");
+        }
+    }
+}
+
+#[test]
+fn one_record_is_written_65536_times_within_the_window() {
+    const TIMES: u64 = 65_536;
+    let mut recorded = Recorded::default();
+    for number in 0..TIMES {
+        let kind = if number == 0 { RecordKind::Insert } else { RecordKind::Update };
+        let snapshots = vec![recorded.end];
+        recorded.run(Program { snapshots, reads: vec![vec![Rid(1)]], writes: vec![(Rid(1), kind)] });
+    }
+    let recorded = Arc::new(recorded);
+    for threads in [1, 4] {
+        let window = Window::new(Stamp::ZERO, Run::default().room, None);
+        let (theirs, end) = (Arc::clone(&window), recorded.end);
+        // Nothing is executed before all of it is in the window.
+        let before = Arc::new(move |_| {
+            while theirs.end() < end {
+                thread::yield_now();
+            }
+        });
+        let run = Run { threads, before, at_once: u64::MAX, ..Run::default() };
+        let (replayed, noted, counts, window) = again_in(&run, &recorded, window);
+        assert_eq!((replayed as u64, noted.len(), counts.executed.load(SeqCst)), (TIMES, 0, TIMES));
+        assert_eq!((window.newest(TABLE, Rid(1)), window.failure()), (None, None));
+    }
+}
+
+#[test]
+fn what_comes_out_otherwise_is_fetched_and_noted() {
+    let seed = seed();
+    let mut dice = Dice(seed, 0);
+    let recorded = Arc::new(Recorded::random(&mut dice, 600, 10, 30));
+    let lies = HashMap::from([(5, Lie::Row), (6, Lie::Fails), (300, Lie::Length), (599, Lie::Row)]);
+    let lies: HashMap<Stamp, Lie> = lies.into_iter().map(|(number, lie)| (recorded.blocks[number].0, lie)).collect();
+    for threads in [1, 3] {
+        let perturb = Some(perturbing(seed));
+        let (replayed, mut noted, counts, window) =
+            again(&Run { threads, perturb, lies: lies.clone(), ..Run::default() }, &recorded);
+        assert_eq!((replayed, window.failure()), (600, None));
+        assert_eq!((counts.executed.load(SeqCst), counts.mismatches.load(SeqCst)), (596, 4));
+        noted.sort_unstable_by_key(|mismatch| mismatch.stamp);
+        assert_eq!(noted.len(), lies.len());
+        for mismatch in noted {
+            let place = recorded.blocks.binary_search_by_key(&mismatch.stamp, |(at, _)| *at).unwrap();
+            assert_eq!(mismatch.original, recorded.blocks[place].1);
+            match lies[&mismatch.stamp] {
+                Lie::Fails => {
+                    assert!(mismatch.why.contains("it does not want to"), "{}", mismatch.why);
+                    assert_eq!(mismatch.regenerated, b"");
+                }
+                Lie::Row => {
+                    assert!(mismatch.why.contains("checksum"), "{}", mismatch.why);
+                    let differs = |(a, b): (&u8, &u8)| a != b;
+                    let regenerated = Block::parse(&mismatch.regenerated, mismatch.stamp).unwrap();
+                    // In the row, and in the checksum.
+                    let bytes =
+                        regenerated.bytes().iter().zip(&mismatch.original).skip(8).filter(|pair| differs(*pair));
+                    assert_eq!(bytes.count(), 1);
+                }
+                Lie::Length => assert_ne!(mismatch.regenerated.len(), 0),
+            }
+        }
+    }
+}
+
+/// The window is closed while one thread executes and others wait for what comes of that.
+#[test]
+fn closing_ends_every_wait() {
+    let mut recorded = Recorded::default();
+    for number in 0..64 {
+        let kind = if number == 0 { RecordKind::Insert } else { RecordKind::Update };
+        let snapshots = vec![recorded.end];
+        recorded.run(Program { snapshots, reads: vec![vec![Rid(1)]], writes: vec![(Rid(1), kind)] });
+    }
+    let recorded = Arc::new(recorded);
+    for (threads, waiters) in [(2, 1), (6, 5)] {
+        let window = Window::new(Stamp::ZERO, Room { bytes: 1 << 20, blocks: 32 }, None);
+        let begun = Arc::new(AtomicUsize::new(0));
+        let (theirs, count) = (Arc::clone(&window), Arc::clone(&begun));
+        // The first is in execution until the window is closed, which the others wait for.
+        let before = Arc::new(move |at: Stamp| {
+            if at > Stamp::ZERO {
+                count.fetch_add(1, SeqCst);
+                return;
+            }
+            while count.load(SeqCst) < waiters || theirs.parked() < waiters as u64 {
+                thread::yield_now();
+            }
+            theirs.close(Some("enough".into()));
+        });
+        let run = Run { threads, before, ..Run::default() };
+        let (replayed, noted, _, window) = again_in(&run, &recorded, window);
+        assert_eq!((replayed, noted.len(), window.failure().as_deref()), (0, 0, Some("enough")));
+        assert!(window.is_closed());
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_had_ends_it() {
+    let mut dice = Dice(1, 0);
+    let recorded = Arc::new(Recorded::random(&mut dice, 50, 3, 5));
+    let lies = HashMap::from([(recorded.blocks[20].0, Lie::Row)]);
+    let window = Window::new(Stamp::ZERO, Run::default().room, None);
+    let shown = Arc::new(Tables::default());
+    struct Lost;
+    impl Originals for Lost {
+        fn ask(&self, wanted: Wanted) {
+            wanted.deliver(Err("the primary is down".into()));
+        }
+    }
+    let make = || {
+        let (recorded, shown, lies) = (Arc::clone(&recorded), Arc::clone(&shown), lies.clone());
+        Box::new(Model { recorded, shown, lies, before: Arc::new(|_| {}) }) as Box<dyn Execute>
+    };
+    let run = Run::default();
+    let pool = Pool::start_with(3, &window, &make, Arc::new(Lost), Arc::new(Noted::default())).unwrap();
+    let replayed = thread::scope(|scope| {
+        scope.spawn(|| feed(&run, &recorded, &window, &shown));
+        replay(&run, &recorded, &window, &shown)
+    });
+    drop(pool);
+    assert!(replayed <= 20, "{replayed}");
+    let failure = window.failure().unwrap();
+    assert!(failure.contains("the primary is down") && failure.contains("checksum"), "{failure}");
+}
+
+/// A log is cut while blocks above are executed, and continues otherwise.
+#[test]
+fn what_is_cut_off_is_forgotten() {
+    let seed = seed();
+    for (round, threads) in [1, 2, 5].into_iter().enumerate() {
+        let common = 200 + 100 * round;
+        let make = |other: u64| {
+            let mut recorded = Recorded::random(&mut Dice(seed, 0), common, 6, 20);
+            recorded.extend(&mut Dice(seed ^ other, 0), 400, 6, 20);
+            recorded
+        };
+        let (first, mut second) = (make(1), make(2));
+        let at = first.blocks[common].0;
+        assert_eq!(first.blocks[..common], second.blocks[..common]);
+        assert_ne!(first.blocks[common..], second.blocks[common..]);
+        second.programs.extend(first.programs.iter().map(|(key, program)| (*key, program.clone())));
+        let second = Arc::new(second);
+        let run = Run { threads, perturb: Some(perturbing(seed)), ..Run::default() };
+        let window = Window::new(Stamp::ZERO, run.room, run.perturb.clone());
+        let (shown, noted) = (Arc::new(Tables::default()), Arc::new(Noted::default()));
+        let make = || {
+            let (recorded, shown) = (Arc::clone(&second), Arc::clone(&shown));
+            Box::new(Model { recorded, shown, lies: HashMap::new(), before: Arc::new(|_| {}) }) as Box<dyn Execute>
+        };
+        let (ask, _asked) = channel();
+        let mut pool = Pool::start_with(threads, &window, &make, Arc::new(Late(ask)), Arc::clone(&noted) as _).unwrap();
+        let out = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut take = |blocks: &[Arc<Pending>]| {
+                    for block in blocks {
+                        let bytes = block.image().unwrap().to_vec();
+                        shown.replay(&Block::parse(&bytes, block.stamp()).unwrap());
+                        out.lock().unwrap().push((block.stamp(), bytes));
+                    }
+                    blocks.last().unwrap().end()
+                };
+                while let Some(end) = window.hand_over(1 << 10, &mut take) {
+                    // No cut comes below what has left.
+                    window.leave(end.min(at));
+                }
+            });
+            feed_from(0, &run, &first, &window, &shown);
+            window.cut(at);
+            shown.cut(at);
+            out.lock().unwrap().retain(|(stamp, _)| *stamp < at);
+            assert_eq!(window.end(), at);
+            feed_from(common, &run, &second, &window, &shown);
+            window.finish();
+        });
+        pool.join();
+        assert_eq!(*out.lock().unwrap(), second.blocks, "{threads} threads");
+        assert_eq!((noted.0.lock().unwrap().len(), window.failure()), (0, None));
+    }
+}

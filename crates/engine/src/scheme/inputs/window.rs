@@ -1,0 +1,512 @@
+//! The window: the blocks, one behind the other, between what has been received and what the tables
+//! show, and the versions that they make.
+//!
+//! | who | does | with |
+//! |---|---|---|
+//! | one thread | enters blocks, in the order of stamps | [`Window::enter`] |
+//! | several threads | execute those that need it, in the order of stamps | [`Window::next`], [`Window::complete`] |
+//! | one thread | takes the blocks at the front whose bytes are there, logs and replays them | [`Window::hand_over`], [`Window::leave`] |
+//!
+//! # Access protocol
+//!
+//! `order` is behind its mutex, and never locked while a shard or a block is. A block's records are
+//! in the version arrays before a thread can get a block above it to execute, and until
+//! [`Window::leave`] is told that the tables show them; `leave` takes them out of the arrays first,
+//! then the block out of `order`. So a reader that finds no version of a record here finds the one
+//! that it wants in the table, if it looks there afterwards: the lock of the record's shard orders
+//! the two.
+//!
+//! Nobody waits in a circle. A block waits for blocks with lower stamps only, since its snapshots
+//! are at most its own stamp, and blocks are executed in the order of stamps: the lowest block
+//! without bytes either is being executed and waits for none, or its bytes are being fetched.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst},
+    },
+};
+
+use freshet_base::{Fid, Rid, Stamp};
+use freshet_storage::{LoadError, ReadError};
+use freshet_txn::{Past, PastVersion};
+
+use super::{
+    pending::{Closed, Pending},
+    versions::VersionArrays,
+};
+
+/// Called at points where threads may meet: for tests, which delay some of them.
+pub type Perturb = Arc<dyn Fn() + Send + Sync>;
+
+/// How much a window may hold that has not been handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes of log.
+    pub bytes: u64,
+    /// Blocks.
+    pub blocks: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { bytes: 32 << 20, blocks: 32 << 10 }
+    }
+}
+
+/// Whether blocks come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Course {
+    Open,
+    /// No more are entered; those that are here are dealt with.
+    Finished,
+    /// What is left is not dealt with; why, if that was not asked for.
+    Closed(Option<String>),
+}
+
+/// The blocks in the order of stamps.
+struct Order {
+    blocks: VecDeque<Arc<Pending>>,
+    /// How many of them, from the front, need not be looked at any more by those who execute.
+    begun: usize,
+    /// How many, from the front, were taken to be replayed.
+    taken: usize,
+    /// Of those that were not taken.
+    bytes: u64,
+    /// Everything below is replayed.
+    replayed: Stamp,
+    /// Where the next one begins.
+    end: Stamp,
+    course: Course,
+    /// How often it was cut, or is about to be.
+    cuts: u64,
+    /// How many threads wait for a block to execute.
+    idle: usize,
+    /// Whether a thread waits for the bytes of the block at the front.
+    replayer_waits: bool,
+    /// How many threads wait for room, or for replay.
+    entrants_wait: usize,
+}
+
+impl Order {
+    fn begin(&self) -> Stamp {
+        self.blocks.front().map_or(self.end, |block| block.stamp())
+    }
+}
+
+/// Blocks whose bytes may have to be regenerated.
+pub(crate) struct Window {
+    order: Mutex<Order>,
+    /// There is a block to execute, or the course has changed.
+    work: Condvar,
+    /// The block at the front has its bytes, or the course has changed.
+    front: Condvar,
+    /// Blocks were handed over or replayed, or the course has changed.
+    room: Condvar,
+    limit: Room,
+    versions: VersionArrays,
+    closed: AtomicBool,
+    /// Held while the records of a block and their keys are entered, and by those who take index
+    /// entries of dead records away: see [`Window::entering`].
+    entering: Mutex<()>,
+    /// Held while blocks are handed over, while some leave, and by a cut.
+    handing: Mutex<()>,
+    perturb: Option<Perturb>,
+    /// How often a reader had to wait for bytes.
+    parked: AtomicU64,
+}
+
+impl fmt::Debug for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let order = self.order();
+        let from = order.begin();
+        write!(f, "Window({} blocks from {from} to {}, {:?})", order.blocks.len(), order.end, order.course)
+    }
+}
+
+fn length_of<'b>(blocks: impl IntoIterator<Item = &'b Arc<Pending>>) -> u64 {
+    blocks.into_iter().map(|block| u64::from(block.header().length)).sum()
+}
+
+/// While no block is being entered.
+pub(crate) struct Entering<'w> {
+    window: &'w Window,
+    _held: MutexGuard<'w, ()>,
+}
+
+impl Entering<'_> {
+    /// Whether a block in the window writes the record.
+    pub fn has(&self, fid: Fid, rid: Rid) -> bool {
+        self.window.versions.newest((fid, rid)).is_some()
+    }
+}
+
+impl Window {
+    /// An empty one, whose first block will begin at `at`.
+    pub fn new(at: Stamp, limit: Room, perturb: Option<Perturb>) -> Arc<Self> {
+        let order = Order {
+            blocks: VecDeque::new(),
+            begun: 0,
+            taken: 0,
+            bytes: 0,
+            replayed: at,
+            end: at,
+            course: Course::Open,
+            cuts: 0,
+            idle: 0,
+            replayer_waits: false,
+            entrants_wait: 0,
+        };
+        Arc::new(Self {
+            order: Mutex::new(order),
+            work: Condvar::new(),
+            front: Condvar::new(),
+            room: Condvar::new(),
+            limit,
+            versions: VersionArrays::new(),
+            closed: AtomicBool::new(false),
+            entering: Mutex::new(()),
+            handing: Mutex::new(()),
+            perturb,
+            parked: AtomicU64::new(0),
+        })
+    }
+
+    fn order(&self) -> MutexGuard<'_, Order> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn perturb(&self) {
+        if let Some(perturb) = &self.perturb {
+            perturb();
+        }
+    }
+
+    // --- entering ----------------------------------------------------------------------------
+
+    /// Keeps blocks from being entered: for a thread that takes away index entries of a dead record
+    /// whose id a block in the window may have given to another, with the same key.
+    pub fn entering(&self) -> Entering<'_> {
+        Entering { window: self, _held: self.entering.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// The stamp of the newest version of a record, if a block in the window makes one.
+    pub fn newest(&self, fid: Fid, rid: Rid) -> Option<Stamp> {
+        self.versions.newest((fid, rid))
+    }
+
+    /// Where the first block begins that has not left, or the next one.
+    pub fn begin(&self) -> Stamp {
+        self.order().begin()
+    }
+
+    /// Where the next block begins.
+    pub fn end(&self) -> Stamp {
+        self.order().end
+    }
+
+    /// How often it was cut, or [is about to be](Window::interrupt).
+    pub fn cuts(&self) -> u64 {
+        self.order().cuts
+    }
+
+    /// Blocks until a block of `length` bytes may be entered, which came when the window had been
+    /// cut `cuts` times.
+    ///
+    /// # Errors
+    /// [`Closed`] when the window is, or is cut since.
+    pub fn wait_room(&self, cuts: u64, length: u64) -> Result<(), Closed> {
+        self.wait_until(cuts, |order| {
+            let waiting = order.blocks.len() - order.taken;
+            waiting == 0 || (order.bytes + length <= self.limit.bytes && waiting < self.limit.blocks)
+        })
+    }
+
+    /// Whether everything below `to` is [replayed](Window::replayed).
+    pub fn is_replayed(&self, to: Stamp) -> bool {
+        self.order().replayed >= to
+    }
+
+    /// Blocks until everything below `to` is [replayed](Window::replayed).
+    ///
+    /// # Errors
+    /// As for [`Window::wait_room`].
+    pub fn wait_replayed(&self, cuts: u64, to: Stamp) -> Result<(), Closed> {
+        self.wait_until(cuts, |order| order.replayed >= to)
+    }
+
+    fn wait_until(&self, cuts: u64, reached: impl Fn(&Order) -> bool) -> Result<(), Closed> {
+        let mut order = self.order();
+        order.entrants_wait += 1;
+        let outcome = loop {
+            if matches!(order.course, Course::Closed(_)) || order.cuts != cuts {
+                break Err(Closed);
+            }
+            if reached(&order) {
+                break Ok(());
+            }
+            order = self.room.wait(order).unwrap_or_else(PoisonError::into_inner);
+        };
+        order.entrants_wait -= 1;
+        outcome
+    }
+
+    /// Enters a block's records into the version arrays: the first half of entering it. Those who
+    /// look for versions below later snapshots find them here from now on. `replaces` is told the
+    /// number of each of its records that had a version here, and that one's stamp.
+    pub fn announce(&self, block: &Arc<Pending>, replaces: impl FnMut(usize, Stamp)) {
+        self.versions.enter(block, replaces);
+    }
+
+    /// Enters a block: the second half. From now on threads may execute it.
+    ///
+    /// # Errors
+    /// [`Closed`] when the window is.
+    ///
+    /// # Panics
+    /// When it does not follow the one before.
+    pub fn enter(&self, block: Arc<Pending>) -> Result<(), Closed> {
+        let mut order = self.order();
+        assert_eq!(order.end, block.stamp(), "blocks enter in the order of stamps, without gaps");
+        if matches!(order.course, Course::Closed(_)) {
+            return Err(Closed);
+        }
+        order.end = block.end();
+        order.bytes += u64::from(block.header().length);
+        let (is_work, idle) = (block.image().is_none(), order.idle > 0);
+        let is_front = order.blocks.len() == order.taken && !is_work && order.replayer_waits;
+        order.blocks.push_back(block);
+        drop(order);
+        if is_work && idle {
+            self.work.notify_one();
+        }
+        if is_front {
+            self.front.notify_one();
+        }
+        Ok(())
+    }
+
+    /// No more blocks are entered.
+    pub fn finish(&self) {
+        let mut order = self.order();
+        if order.course == Course::Open {
+            order.course = Course::Finished;
+        }
+        drop(order);
+        self.work.notify_all();
+        self.front.notify_all();
+    }
+
+    // --- executing ---------------------------------------------------------------------------
+
+    /// The next block to be executed, in the order of stamps. Blocks until there is one; none when
+    /// none is coming any more.
+    pub fn next(&self) -> Option<Arc<Pending>> {
+        self.perturb();
+        let mut order = self.order();
+        loop {
+            if matches!(order.course, Course::Closed(_)) {
+                return None;
+            }
+            while let Some(block) = order.blocks.get(order.begun) {
+                let found = (block.image().is_none()).then(|| Arc::clone(block));
+                order.begun += 1;
+                if found.is_some() {
+                    return found;
+                }
+            }
+            if order.course == Course::Finished {
+                return None;
+            }
+            order.idle += 1;
+            order = self.work.wait(order).unwrap_or_else(PoisonError::into_inner);
+            order.idle -= 1;
+        }
+    }
+
+    /// Here are a block's bytes. Wakes those who wait for them.
+    pub fn complete(&self, block: &Pending, image: Arc<[u8]>) {
+        self.perturb();
+        debug_assert_eq!(image.len(), block.header().length as usize);
+        block.put(image);
+        let order = self.order();
+        let is_front =
+            order.replayer_waits && order.blocks.get(order.taken).is_some_and(|front| std::ptr::eq(&**front, block));
+        drop(order);
+        if is_front {
+            self.front.notify_one();
+        }
+    }
+
+    /// How often a reader had to wait for bytes.
+    pub fn parked(&self) -> u64 {
+        self.parked.load(Relaxed)
+    }
+
+    // --- replaying ---------------------------------------------------------------------------
+
+    /// Takes the next blocks that have their bytes, one behind the other, of about `most` bytes at
+    /// most, and gives them to `hand`, which no cut overtakes. Blocks until there is one; none when
+    /// none is coming any more.
+    pub fn hand_over<T>(&self, most: u64, hand: impl FnOnce(&[Arc<Pending>]) -> T) -> Option<T> {
+        loop {
+            if !self.wait_front() {
+                return None;
+            }
+            let _handing = self.handing.lock().unwrap_or_else(PoisonError::into_inner);
+            let blocks = self.take_front(most);
+            // A cut may have come in between.
+            if !blocks.is_empty() {
+                return Some(hand(&blocks));
+            }
+        }
+    }
+
+    /// Blocks until the block at the front has its bytes; false when none is coming any more.
+    fn wait_front(&self) -> bool {
+        let mut order = self.order();
+        loop {
+            if matches!(order.course, Course::Closed(_)) {
+                return false;
+            }
+            match order.blocks.get(order.taken) {
+                Some(front) if front.image().is_some() => return true,
+                None if order.course == Course::Finished => return false,
+                _ => {}
+            }
+            order.replayer_waits = true;
+            order = self.front.wait(order).unwrap_or_else(PoisonError::into_inner);
+            order.replayer_waits = false;
+        }
+    }
+
+    fn take_front(&self, most: u64) -> Vec<Arc<Pending>> {
+        let mut order = self.order();
+        let mut bytes = 0;
+        let whole = order.blocks.range(order.taken..).take_while(|block| {
+            let fits = bytes == 0 || bytes + u64::from(block.header().length) <= most;
+            bytes += u64::from(block.header().length);
+            fits && block.image().is_some()
+        });
+        let found: Vec<_> = whole.map(Arc::clone).collect();
+        order.taken += found.len();
+        order.bytes -= length_of(&found);
+        let wanted = order.entrants_wait > 0;
+        drop(order);
+        if wanted && !found.is_empty() {
+            self.room.notify_all();
+        }
+        found
+    }
+
+    /// Everything below `to` is replayed: tables and indexes that come about below are there, and
+    /// keys of what was inserted.
+    pub fn replayed(&self, to: Stamp) {
+        let mut order = self.order();
+        order.replayed = order.replayed.max(to);
+        let wanted = order.entrants_wait > 0;
+        drop(order);
+        if wanted {
+            self.room.notify_all();
+        }
+    }
+
+    /// The tables show everything below `to`, the end of a transaction: blocks below leave. Returns
+    /// where the window begins then.
+    pub fn leave(&self, to: Stamp) -> Stamp {
+        // A cut takes out of `order`, too.
+        let _handing = self.handing.lock().unwrap_or_else(PoisonError::into_inner);
+        let leaving: Vec<_> = {
+            let order = self.order();
+            order.blocks.iter().take(order.taken).take_while(|block| block.end() <= to).map(Arc::clone).collect()
+        };
+        for block in &leaving {
+            self.versions.leave(block);
+        }
+        let mut order = self.order();
+        order.blocks.drain(..leaving.len());
+        // Those that were never to be executed may leave before a thread has come by.
+        order.begun = order.begun.saturating_sub(leaving.len());
+        order.taken -= leaving.len();
+        order.begin()
+    }
+
+    // --- the end -----------------------------------------------------------------------------
+
+    /// A cut is coming: nobody waits any longer to enter a block that came before.
+    pub fn interrupt(&self) {
+        self.order().cuts += 1;
+        self.room.notify_all();
+    }
+
+    /// The log ends at `at`, where a block does or the window begins, or below: the blocks from
+    /// there on are forgotten, by those who execute them too, and none is handed over any more. Not
+    /// while a block is being entered.
+    pub fn cut(&self, at: Stamp) {
+        let _handing = self.handing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut order = self.order();
+        let kept = order.blocks.partition_point(|block| block.stamp() < at);
+        let untaken = order.taken.max(kept);
+        let gone = order.blocks.split_off(kept);
+        order.bytes -= length_of(gone.range(untaken - kept..));
+        order.begun = order.begun.min(kept);
+        order.taken = order.taken.min(kept);
+        order.end = order.end.min(at);
+        order.replayed = order.replayed.min(at);
+        drop(order);
+        for block in gone.iter().rev() {
+            self.versions.cut(block);
+            block.cut();
+        }
+        self.room.notify_all();
+    }
+
+    /// Ends all waits, now and later: what is in the window is not dealt with. The first reason
+    /// counts.
+    pub fn close(&self, why: Option<String>) {
+        let mut order = self.order();
+        if !matches!(order.course, Course::Closed(_)) {
+            order.course = Course::Closed(why);
+        }
+        self.closed.store(true, SeqCst);
+        let blocks: Vec<_> = order.blocks.iter().map(Arc::clone).collect();
+        drop(order);
+        blocks.iter().for_each(|block| block.wake());
+        self.work.notify_all();
+        self.front.notify_all();
+        self.room.notify_all();
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(SeqCst)
+    }
+
+    /// Why it was closed, if that was not asked for.
+    pub fn failure(&self) -> Option<String> {
+        match &self.order().course {
+            Course::Closed(why) => why.clone(),
+            Course::Open | Course::Finished => None,
+        }
+    }
+}
+
+impl Past for Window {
+    fn read(&self, fid: Fid, rid: Rid, below: Stamp) -> Result<Option<PastVersion>, ReadError> {
+        self.perturb();
+        let Some(version) = self.versions.below((fid, rid), below) else { return Ok(None) };
+        let image = match version.block.image() {
+            Some(image) => image,
+            None => {
+                // Relaxed: a statistic.
+                self.parked.fetch_add(1, Relaxed);
+                let stops = |Closed| LoadError::Log("transactions are not executed again any more".into());
+                version.block.wait(&self.closed).map_err(stops)?
+            }
+        };
+        let written = version.block.written()[version.number as usize];
+        Ok(Some(PastVersion { stamp: version.stamp, kind: written.kind, block: Arc::clone(image), row: written.row() }))
+    }
+}

@@ -1,0 +1,98 @@
+//! `freshet verify`: a recorded log is executed again, and must give itself.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use freshet_engine::{CommandExecutor, ProcedureError, Transaction, VerifyOptions as Options, VerifyReport, verify};
+use freshet_query::inputs::{PROCEDURE, StatementExecutor};
+use freshet_workloads::command::Commands;
+
+use crate::{Failure, cli::VerifyOptions, units};
+
+/// Executes whatever nodes of this program record: statements of SQL, and procedures of workloads.
+/// For one database.
+#[derive(Default)]
+struct Executor {
+    statements: StatementExecutor,
+    workloads: Commands,
+}
+
+impl CommandExecutor for Executor {
+    fn execute(&self, transaction: &Transaction<'_>, procedure: u32, inputs: &[u8]) -> Result<(), ProcedureError> {
+        match procedure {
+            PROCEDURE => self.statements.execute(transaction, procedure, inputs),
+            _ => self.workloads.execute(transaction, procedure, inputs),
+        }
+    }
+}
+
+fn executor() -> Arc<dyn CommandExecutor> {
+    Arc::new(Executor::default())
+}
+
+/// Verifies, and says what has come of it.
+pub(crate) fn run(options: &VerifyOptions) -> Result<ExitCode, Failure> {
+    let mut how = Options {
+        streams: options.log_dir.clone(),
+        devices: options.devices.clone(),
+        mismatches: Some(options.mismatches.clone()),
+        ..Options::default()
+    };
+    if let Some(threads) = options.threads {
+        how.threads = threads.into();
+    }
+    let shows = io::stderr().is_terminal();
+    let mut progress = |done: u64, of: u64| {
+        if shows {
+            let _ = write!(io::stderr(), "\r{} of {} ", units::bytes(done), units::bytes(of));
+        }
+        true
+    };
+    let report = verify(&options.directory, &executor(), &how, &mut progress)?;
+    if shows {
+        let _ = writeln!(io::stderr());
+    }
+    let mut out = io::stdout().lock();
+    show(&report, &mut out)?;
+    match report.mismatches {
+        0 => Ok(ExitCode::SUCCESS),
+        _ => {
+            writeln!(out, "see them with: freshet inspect mismatches {}", options.mismatches.display())?;
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn show(report: &VerifyReport, out: &mut impl Write) -> io::Result<()> {
+    let VerifyReport { from, end, blocks, executed, mismatches, hash, .. } = report;
+    writeln!(out, "{} blocks from {from} to {end}, in {:.1} s", units::grouped(*blocks), report.time.as_secs_f64())?;
+    let bytes = units::bytes(report.executed_bytes);
+    writeln!(out, "{} transactions executed again gave the same ({bytes} of log)", units::grouped(*executed))?;
+    for (why, count) in &report.kept {
+        writeln!(out, "{} blocks kept their bytes: {why}", units::grouped(*count))?;
+    }
+    let each = |time: std::time::Duration| match executed {
+        0 => String::new(),
+        count => format!(", {} each", units::micros(time.as_secs_f64() * 1e6 / *count as f64)),
+    };
+    for (what, time) in [
+        ("executing", report.execute_cpu),
+        ("reading and entering", report.enter_cpu),
+        ("logging and replaying", report.replay_cpu),
+    ] {
+        writeln!(out, "{what} took {:.2} s of processor time{}", time.as_secs_f64(), each(time))?;
+    }
+    writeln!(out, "{} waits for what another transaction wrote", units::grouped(report.waits))?;
+    writeln!(out, "state {hash}")?;
+    match mismatches {
+        0 => writeln!(out, "no mismatch")?,
+        count => writeln!(out, "{} MISMATCHES", units::grouped(*count))?,
+    }
+    match &report.incomplete {
+        Some(why) => writeln!(out, "{why}"),
+        None => Ok(()),
+    }
+}

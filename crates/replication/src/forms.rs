@@ -1,0 +1,132 @@
+//! Batches of the log in another form, from which a standby regenerates the blocks.
+//!
+//! Replication does not know that form: whoever composes a node gives its feeds a [`Forms`], which
+//! encodes, and its standby's target a [`Regenerate`], which hands complete blocks back
+//! ([`Complete`]). A standby asks for the form when it joins; a sender may send any batch as bytes
+//! all the same.
+//!
+//! # What becomes of a batch that comes in its form
+//!
+//! ```text
+//!   arrived ─▶ journal ─▶ acknowledged
+//!         └──▶ regenerated ─▶ complete: part of the log ─▶ persisted ─▶ replayed ─▶ visible
+//! ```
+//!
+//! The log of a standby holds complete blocks only. So two watermarks take the place of `received`:
+//! what has *arrived*, which is what the sender has sent and what a log that is continued begins
+//! from ([`freshet_cluster::follower::Follower::received`]), and what is *complete*, which is what
+//! the log says that it has received. `persisted` is the larger one of what is durable in the log
+//! and in the journal (`standby/forms.rs`), and lies below `arrived`; what is replayed lies below
+//! `complete`. No more arrives than half the log's buffer beyond what is complete, since no more
+//! room is granted.
+//!
+//! A batch that comes as bytes takes the same way, as long as this node asks for forms: what was
+//! executed again before may not be visible yet. Whatever needs the log itself waits until all that
+//! has arrived is complete, and persistent there: the answer to a candidate, this node's own
+//! candidacy, and a node that asks for bytes. A cut takes back what has arrived, in the journal too, before the node enters a term.
+//!
+//! A restart hands what the journal holds beyond the log to [`Regenerate`] again, before the node
+//! follows anybody.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use freshet_base::{Stamp, Watermark};
+use serde::{Deserialize, Serialize};
+
+/// In which form a standby wants to have the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Encoding {
+    /// As it is.
+    #[default]
+    Bytes,
+    /// What transactions were told, where that is in the log: the standby executes them again.
+    Inputs,
+}
+
+impl FromStr for Encoding {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "bytes" => Ok(Self::Bytes),
+            "inputs" => Ok(Self::Inputs),
+            _ => Err(format!("unknown encoding {text:?}: use bytes or inputs")),
+        }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bytes => "bytes",
+            Self::Inputs => "inputs",
+        })
+    }
+}
+
+/// Knows the form.
+pub trait Forms: Send + Sync {
+    /// An encoder for one standby, which follows from now on, for as long as the encoder is kept.
+    fn encoder(&self) -> Box<dyn Encode>;
+}
+
+impl fmt::Debug for dyn Forms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Forms")
+    }
+}
+
+/// Encodes for one standby.
+pub trait Encode: Send {
+    /// Appends to `into` the form of `blocks`: whole blocks, of which the first begins at `from`.
+    /// Says whether it did; else they are sent as they are.
+    fn encode(&mut self, from: Stamp, blocks: &[u8], into: &mut Vec<u8>) -> bool;
+}
+
+/// Regenerates blocks on a standby.
+pub trait Regenerate: Send + Sync {
+    /// Begins at `at`, where the log ends, and hands over to `complete` from now on. Readers see
+    /// everything below `visible`. Called once, before everything else.
+    fn begin(&self, at: Stamp, visible: &Arc<Watermark>, complete: Arc<dyn Complete>);
+
+    /// Takes in the form of blocks, of which the first begins at `from`. Those that were taken in
+    /// before are passed over, and those from `to` on, where one ends. `members` is called with
+    /// what each block of members records ([`freshet_log::Block::members`]). Called by one thread at
+    /// a time.
+    ///
+    /// # Errors
+    /// What is wrong with the form; then nothing of it was taken in.
+    fn enter(&self, from: Stamp, to: Stamp, form: &[u8], members: &mut dyn FnMut(&[u8])) -> Result<(), String>;
+
+    /// Appends to `into` the form that `blocks` have as they are; they were not checked.
+    ///
+    /// # Errors
+    /// When they are no blocks.
+    fn plain(&self, blocks: &[u8], into: &mut Vec<u8>) -> Result<(), String>;
+
+    /// Forgets the blocks from `at` on: when this returns, none of them is handed over any more.
+    fn cut(&self, at: Stamp);
+
+    /// Ends: when this returns, nothing is handed over any more.
+    fn stop(&self);
+}
+
+/// Takes what was regenerated, and helps where that did not succeed.
+pub trait Complete: Send + Sync {
+    /// The next blocks of the log, as they are on the primary. Called by one thread at a time.
+    ///
+    /// # Errors
+    /// Why they were not taken. This node cannot continue then.
+    fn append(&self, blocks: &[u8]) -> Result<(), String>;
+
+    /// Reads the `length` bytes of the log at `at` from the node that is followed. They are not
+    /// checked. Blocks for as long as that node may be silent.
+    ///
+    /// # Errors
+    /// Why they cannot be had now.
+    fn original(&self, at: Stamp, length: u32) -> Result<Vec<u8>, String>;
+
+    /// Blocks cannot be regenerated, and cannot be had otherwise: this node cannot continue.
+    fn failed(&self, why: String);
+}

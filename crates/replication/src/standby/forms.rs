@@ -1,0 +1,304 @@
+//! Forms: what arrives in another form than the log's is kept in a journal and handed to
+//! [`Regenerate`]; what that has completed becomes part of the log ([`crate::forms`]).
+//!
+//! The thread `journal` writes what has arrived, and syncs it, while the receiving thread waits for
+//! the next batch and blocks are regenerated.
+
+use std::{
+    path::Path,
+    sync::Weak,
+    time::{Duration, Instant},
+};
+
+use freshet_base::{
+    Stamp,
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+};
+use freshet_cluster::follower::Event;
+use freshet_log::{
+    StoreError,
+    journal::{Found, Journal},
+    medium::{FileMedium, make_directory},
+};
+
+use super::Shared;
+use crate::{
+    forms::{Complete, Encoding, Regenerate},
+    hop::hop,
+};
+
+/// Why what has arrived before cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OpenError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(
+        "this node has acknowledged transactions behind {end}, where its log ends, and cannot execute them again as it \
+         is configured now: start it as it was before, until it has"
+    )]
+    Lost { end: Stamp },
+}
+
+/// What a standby needs that asks for forms.
+pub(super) struct FormsStage {
+    pub regenerate: Arc<dyn Regenerate>,
+    /// None where the log is in memory only: then what is complete counts.
+    journal: Option<JournalStage>,
+}
+
+struct JournalStage {
+    /// Locked before `state`.
+    journal: Mutex<Journal>,
+    state: Mutex<JournalState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct JournalState {
+    waiting: Vec<Found>,
+    /// What was written last, without gaps, begins and ends here; it is durable.
+    run: Stamp,
+    end: Stamp,
+    stopped: bool,
+}
+
+impl FormsStage {
+    /// A stage whose journal is in `directory`, which is made if it is missing. Returns what the
+    /// journal holds beyond `end`, where the log ends.
+    ///
+    /// # Errors
+    /// Why there can be none.
+    pub fn open(
+        regenerate: Option<Arc<dyn Regenerate>>,
+        directory: Option<&Path>,
+        end: Stamp,
+    ) -> Result<(Option<Self>, Vec<Found>), OpenError> {
+        let Some(directory) = directory.filter(|directory| regenerate.is_some() || directory.exists()) else {
+            let stage = |regenerate| Self { regenerate, journal: None };
+            return Ok((regenerate.map(stage), Vec::new()));
+        };
+        make_directory(directory).map_err(|source| StoreError::Io {
+            doing: "make the directory",
+            file: directory.to_owned(),
+            offset: 0,
+            source,
+        })?;
+        let (journal, found) = Journal::open(Arc::new(FileMedium::new(directory)), end)?;
+        let Some(regenerate) = regenerate else {
+            return if found.is_empty() { Ok((None, found)) } else { Err(OpenError::Lost { end }) };
+        };
+        let held = found.last().map_or(end, |last| last.to);
+        let state = JournalState { run: end, end: held, ..JournalState::default() };
+        let journal = JournalStage { journal: Mutex::new(journal), state: Mutex::new(state), changed: Condvar::new() };
+        Ok((Some(Self { regenerate, journal: Some(journal) }), found))
+    }
+
+    /// How far everything is durable here, if the log is up to `durable`.
+    pub fn held(&self, durable: Stamp) -> Stamp {
+        self.journal.as_ref().map_or(durable, |journal| {
+            let state = journal.state();
+            if state.run <= durable { durable.max(state.end) } else { durable }
+        })
+    }
+
+    /// A batch has arrived.
+    fn keep(&self, from: Stamp, to: Stamp, form: &[u8]) {
+        if let Some(journal) = &self.journal {
+            journal.state().waiting.push(Found { from, to, bytes: form.to_vec() });
+            journal.changed.notify_all();
+        }
+    }
+
+    /// The log is cut at `at`, durably here when this returns.
+    pub fn cut(&self, at: Stamp) -> Result<(), String> {
+        self.regenerate.cut(at);
+        let Some(stage) = &self.journal else { return Ok(()) };
+        let mut journal = stage.journal();
+        {
+            let mut state = stage.state();
+            state.waiting.retain(|batch| batch.from < at);
+            state.waiting.iter_mut().for_each(|batch| batch.to = batch.to.min(at));
+            (state.run, state.end) = (state.run.min(at), state.end.min(at));
+        }
+        journal.cut(at).map_err(|error| error.to_string())
+    }
+
+    /// No thread is needed any more.
+    pub fn stop(&self) {
+        self.regenerate.stop();
+        if let Some(journal) = &self.journal {
+            journal.state().stopped = true;
+            journal.changed.notify_all();
+        }
+    }
+}
+
+impl JournalStage {
+    fn state(&self) -> MutexGuard<'_, JournalState> {
+        self.state.lock().expect("no code panics under this mutex")
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journal> {
+        self.journal.lock().expect("no code panics under this mutex but for a bug of the journal")
+    }
+
+    /// Waits until something is to be written; false when the standby stops.
+    fn wait(&self) -> bool {
+        let mut state = self.state();
+        while state.waiting.is_empty() && !state.stopped {
+            state = self.changed.wait(state).expect("no code panics under this mutex");
+        }
+        !state.stopped
+    }
+
+    /// Writes what waits. `durable`: up to here the log has it.
+    fn write(&self, durable: Stamp) -> Result<(), StoreError> {
+        // A cut comes before all of this, or behind it.
+        let mut journal = self.journal();
+        let (batches, mut run, mut end) = {
+            let mut state = self.state();
+            (std::mem::take(&mut state.waiting), state.run, state.end)
+        };
+        for Found { from, to, bytes } in &batches {
+            journal.append(*from, *to, bytes)?;
+            if *from != end {
+                run = *from;
+            }
+            end = *to;
+        }
+        journal.sync()?;
+        {
+            let mut state = self.state();
+            (state.run, state.end) = (run, end);
+        }
+        journal.trim(durable)
+    }
+}
+
+/// The journal's thread.
+pub(super) fn run(shared: &Arc<Shared>) {
+    let Some(journal) = shared.forms.as_ref().and_then(|forms| forms.journal.as_ref()) else { return };
+    let mut stint = shared.journal_cpu.begin();
+    while journal.wait() {
+        if let Err(error) = journal.write(shared.log.durable()) {
+            return shared.follow.fail(error.to_string());
+        }
+        shared.acknowledge(false);
+        stint.note();
+    }
+}
+
+/// Where regenerated blocks go. Weak: the standby has what regenerates.
+pub(super) struct Completing(pub Weak<Shared>);
+
+impl Complete for Completing {
+    fn append(&self, blocks: &[u8]) -> Result<(), String> {
+        let Some(shared) = self.0.upgrade() else { return Err("the standby has ended".into()) };
+        let from = shared.log.received().get();
+        let ends = hop(blocks, from, PARTITION).map_err(|error| error.to_string())?.ends;
+        let ends: Vec<Stamp> = ends.iter().map(|end| from.plus(u64::from(*end))).collect();
+        let appended = shared.receiver().as_mut().map(|receiver| receiver.append(blocks));
+        match appended {
+            None => return Err("the log is another's to fill".into()),
+            Some(Err(error)) => return Err(error.to_string()),
+            Some(Ok(_)) => {}
+        }
+        shared.accepted(&ends, None, &mut Vec::new());
+        let waiting = shared.state().waiting > 0;
+        if waiting {
+            shared.changed.notify_all();
+        }
+        shared.acknowledge(false);
+        Ok(())
+    }
+
+    fn original(&self, at: Stamp, length: u32) -> Result<Vec<u8>, String> {
+        let Some(shared) = self.0.upgrade() else { return Err("the standby has ended".into()) };
+        super::receive::original(&shared, at, length).map_err(|error| error.to_string())
+    }
+
+    fn failed(&self, why: String) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.follow.fail(why);
+            // Somebody may wait for what does not come.
+            drop(shared.state());
+            shared.changed.notify_all();
+        }
+    }
+}
+
+/// Regenerated blocks are replayed in parts of about this many bytes.
+const PARTITION: u64 = 64 << 10;
+/// A thread that waits for blocks looks this often whether there is still a reason to.
+const LOOK: Duration = Duration::from_millis(50);
+
+impl Shared {
+    /// A batch has arrived in its form, and follows what has arrived before.
+    pub(super) fn arrived(&self, from: Stamp, to: Stamp, form: &[u8]) -> Result<(), String> {
+        let Some(forms) = &self.forms else { return Err("this standby did not ask for forms".into()) };
+        // A set is noted before what is behind its record is acknowledged.
+        forms.regenerate.enter(from, to, form, &mut |members| self.noted(super::note_set(&self.terms, members)))?;
+        forms.keep(from, to, form);
+        let decision = self.tell(&mut self.state(), Event::Arrived(to));
+        self.carry_out(decision);
+        Ok(())
+    }
+
+    /// Begins to regenerate, with what the journal held when this node started.
+    pub(super) fn begin_forms(self: &Arc<Self>, found: &[Found]) -> Result<(), String> {
+        let Some(forms) = &self.forms else { return Ok(()) };
+        let complete = Arc::new(Completing(Arc::downgrade(self)));
+        forms.regenerate.begin(self.log.received().get(), &self.visible, complete);
+        for Found { from, to, bytes } in found {
+            forms.regenerate.enter(*from, *to, bytes, &mut |_| {})?;
+            let mut state = self.state();
+            let _ = self.tell(&mut state, Event::Arrived(*to));
+            let _ = self.tell(&mut state, Event::Persisted(*to));
+        }
+        Ok(())
+    }
+
+    /// Whether this node wants to have the log in another form.
+    pub(super) fn asks_for_forms(&self) -> bool {
+        self.forms.is_some() && self.config.encoding != Encoding::Bytes
+    }
+
+    pub(super) fn has_journal(&self) -> bool {
+        self.forms.as_ref().is_some_and(|forms| forms.journal.is_some())
+    }
+
+    /// How far everything that has arrived is durable here.
+    pub(super) fn held(&self) -> Stamp {
+        let durable = self.log.durable();
+        self.forms.as_ref().map_or(durable, |forms| forms.held(durable))
+    }
+
+    /// Blocks until all that has arrived is part of the log.
+    ///
+    /// # Errors
+    /// Why it is not by `deadline`.
+    pub(super) fn drain(&self, deadline: Option<Instant>) -> Result<(), String> {
+        if self.forms.is_none() {
+            return Ok(());
+        }
+        let mut state = self.state();
+        loop {
+            let (complete, arrived) = (self.log.received().get(), state.follower.received());
+            if complete >= arrived {
+                return Ok(());
+            }
+            if let Some(why) = self.follow.failure() {
+                return Err(why);
+            }
+            let left = deadline.map_or(LOOK, |deadline| deadline.saturating_duration_since(Instant::now()));
+            if self.stopping() || left.is_zero() {
+                return Err(format!(
+                    "transactions have arrived up to {arrived} and were executed again up to {complete}: ask again"
+                ));
+            }
+            state.waiting += 1;
+            state = self.changed.wait_timeout(state, left.min(LOOK)).expect("no code panics under this mutex").0;
+            state.waiting -= 1;
+        }
+    }
+}

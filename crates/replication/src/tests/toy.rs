@@ -1,0 +1,176 @@
+//! A form of the log that needs no tables: its bytes, changed beyond recognition.
+
+use std::{collections::VecDeque, thread::JoinHandle};
+
+use freshet_base::{
+    Stamp, Watermark,
+    sync::{Arc, AtomicUsize, Condvar, Mutex, Ordering},
+};
+use freshet_log::{Block, BlockHeader};
+
+use crate::forms::{Complete, Encode, Forms, Regenerate};
+
+const MASK: u8 = 0x5A;
+
+/// Encodes; every so many batches it does not.
+#[derive(Default)]
+pub struct ToyForms {
+    /// Every batch with a number that this divides stays as it is; none if it is zero.
+    pub leaves: usize,
+    /// Batches that were encoded.
+    pub encoded: Arc<AtomicUsize>,
+}
+
+struct ToyEncoder {
+    leaves: usize,
+    number: usize,
+    encoded: Arc<AtomicUsize>,
+}
+
+impl Forms for ToyForms {
+    fn encoder(&self) -> Box<dyn Encode> {
+        Box::new(ToyEncoder { leaves: self.leaves, number: 0, encoded: Arc::clone(&self.encoded) })
+    }
+}
+
+impl Encode for ToyEncoder {
+    fn encode(&mut self, from: Stamp, blocks: &[u8], into: &mut Vec<u8>) -> bool {
+        assert!(Block::parse(blocks, from).is_ok(), "a batch begins with a block");
+        self.number += 1;
+        if self.leaves > 0 && self.number.is_multiple_of(self.leaves) {
+            return false;
+        }
+        into.extend(blocks.iter().map(|byte| byte ^ MASK));
+        self.encoded.fetch_add(1, Ordering::SeqCst);
+        true
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// Blocks up to here were taken in.
+    at: u64,
+    waiting: VecDeque<(u64, Vec<u8>)>,
+    /// Nothing that ends beyond is completed.
+    gate: Option<u64>,
+    busy: bool,
+    frozen: bool,
+    stopped: bool,
+    /// Blocks from here on are read from the node that is followed.
+    lost: Option<u64>,
+    originals: usize,
+}
+
+/// Regenerates, in a thread of its own.
+#[derive(Default)]
+pub struct Toy {
+    state: Mutex<State>,
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Toy {
+    pub fn gate(&self, gate: Option<u64>) {
+        self.state.lock().unwrap().gate = gate;
+        self.changed.notify_all();
+    }
+
+    /// Nothing more is completed.
+    pub fn freeze(&self) {
+        self.state.lock().unwrap().frozen = true;
+    }
+
+    /// What begins at `from` or beyond cannot be regenerated.
+    pub fn lose(&self, from: u64) {
+        self.state.lock().unwrap().lost = Some(from);
+    }
+
+    pub fn originals(&self) -> usize {
+        self.state.lock().unwrap().originals
+    }
+
+    fn run(&self, complete: &dyn Complete) {
+        loop {
+            let mut state = self.state.lock().unwrap();
+            let (at, bytes, lost) = loop {
+                if state.stopped {
+                    return;
+                }
+                let ready =
+                    |(at, bytes): &(u64, Vec<u8>)| state.gate.is_none_or(|gate| at + bytes.len() as u64 <= gate);
+                if state.waiting.front().is_some_and(ready) && !state.frozen {
+                    let (at, bytes) = state.waiting.pop_front().unwrap();
+                    state.busy = true;
+                    break (at, bytes, state.lost.is_some_and(|lost| at >= lost));
+                }
+                state = self.changed.wait(state).unwrap();
+            };
+            drop(state);
+            let outcome = if lost {
+                self.state.lock().unwrap().originals += 1;
+                complete.original(Stamp(at), bytes.len() as u32)
+            } else {
+                Ok(bytes)
+            };
+            if let Err(why) = outcome.and_then(|bytes| complete.append(&bytes)) {
+                complete.failed(why);
+            }
+            self.state.lock().unwrap().busy = false;
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// So that the thread can have it.
+pub struct Shared(pub Arc<Toy>);
+
+impl Regenerate for Shared {
+    fn begin(&self, at: Stamp, _: &Arc<Watermark>, complete: Arc<dyn Complete>) {
+        self.0.state.lock().unwrap().at = at.0;
+        let toy = Arc::clone(&self.0);
+        *self.0.thread.lock().unwrap() = Some(std::thread::spawn(move || toy.run(&*complete)));
+    }
+
+    fn enter(&self, from: Stamp, to: Stamp, form: &[u8], members: &mut dyn FnMut(&[u8])) -> Result<(), String> {
+        let bytes: Vec<u8> = form.iter().map(|byte| byte ^ MASK).collect();
+        let mut at = from;
+        let mut state = self.0.state.lock().unwrap();
+        assert!(from.0 <= state.at, "batches follow one another");
+        while at < to {
+            let rest = &bytes[at.since(from) as usize..];
+            let length = BlockHeader::peek(rest).map_err(|error| error.to_string())?.length as usize;
+            if at.0 >= state.at {
+                let block = Block::parse(&rest[..length], at).map_err(|error| error.to_string())?;
+                block.members().into_iter().for_each(&mut *members);
+                state.waiting.push_back((at.0, rest[..length].to_vec()));
+            }
+            at = at.plus(length as u64);
+        }
+        assert_eq!(at, to, "blocks end where the batch does");
+        state.at = state.at.max(to.0);
+        self.0.changed.notify_all();
+        Ok(())
+    }
+
+    fn plain(&self, blocks: &[u8], into: &mut Vec<u8>) -> Result<(), String> {
+        into.extend(blocks.iter().map(|byte| byte ^ MASK));
+        Ok(())
+    }
+
+    fn cut(&self, at: Stamp) {
+        let mut state = self.0.state.lock().unwrap();
+        state.waiting.retain(|(begin, _)| *begin < at.0);
+        state.at = state.at.min(at.0);
+        while state.busy {
+            state = self.0.changed.wait(state).unwrap();
+        }
+    }
+
+    fn stop(&self) {
+        self.0.state.lock().unwrap().stopped = true;
+        self.0.changed.notify_all();
+        if let Some(thread) = self.0.thread.lock().unwrap().take() {
+            thread.join().unwrap();
+        }
+    }
+}
