@@ -54,10 +54,7 @@ pub struct Commands {
 }
 
 /// What a workload's procedures need, opened once.
-fn opened<'k, T>(
-    kept: &'k OnceLock<T>,
-    open: impl FnOnce() -> Result<T, ProcedureError>,
-) -> Result<&'k T, ProcedureError> {
+fn opened<T>(kept: &OnceLock<T>, open: impl FnOnce() -> Result<T, ProcedureError>) -> Result<&T, ProcedureError> {
     match kept.get() {
         Some(known) => Ok(known),
         None => open().map(|opened| kept.get_or_init(|| opened)),

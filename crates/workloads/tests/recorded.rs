@@ -109,7 +109,7 @@ fn again(name: &str, load: impl Fn(&Database), drive: impl FnOnce(&Worker) -> Op
     }
     for (procedure, (count, blocks, rows)) in sizes {
         println!(
-            "{name}, procedure {procedure}: {count} blocks of {} bytes, of which {} are inputs",
+            "{name}, procedure {procedure}: {count} blocks of {} bytes, {} of them inputs",
             blocks / count,
             rows / count
         );

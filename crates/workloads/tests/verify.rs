@@ -22,7 +22,7 @@ use freshet_workloads::{
     tatp, tpcb,
     tpcc::{
         command::Commands,
-        input::Terminal,
+        input::{Mix, Terminal},
         load::load,
         population::{Population, Scale},
         run,
@@ -52,7 +52,9 @@ fn hash(node: &Node) -> (u64, u64) {
 fn drive(node: &Node, tables: &Tables, population: &Population, isolation: Isolation, count: u64) {
     let constants = Constants::of_run(population.constants(), &mut Random::new(population.seed));
     let drive = |number: u64| {
-        let mut terminal = Terminal::new(population, constants, population.seed, number, (number % 2) as u16 + 1);
+        let terminal = Terminal::new(population, constants, population.seed, number, (number % 2) as u16 + 1);
+        let terminal = terminal.with_mix(Mix::Plus);
+        let mut terminal = if number == 2 { terminal.spread() } else { terminal };
         let worker = node.database().worker().unwrap();
         let mut last = None;
         for sequence in 0..count {
