@@ -147,10 +147,6 @@ fn a_block_has_inputs_unless_something_keeps_them_out() {
         }
     });
     keeps(NotRecorded::Others, &|txn| {
-        write(txn);
-        txn.at_present(|| {});
-    });
-    keeps(NotRecorded::Others, &|txn| {
         // Somebody else has a record, and it is passed over.
         let worker = node.database().worker().unwrap();
         let other = worker.begin(Isolation::Snapshot);

@@ -1,11 +1,15 @@
-//! What is recorded of transactions, and what keeps its records.
+//! What is recorded of transactions, what keeps its records, and that what is recorded gives the same
+//! log when it is executed again.
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use common::{Sql, SqlNode, config};
-use freshet_engine::NodeConfig;
+use common::{Sql, SqlNode, config, scripts};
+use freshet_engine::{CommandExecutor, NodeConfig, NotRecorded, VerifyOptions, VerifyReport, verify};
+use freshet_log::block::RECORD_HEADER;
+use freshet_query::inputs::StatementExecutor;
+use freshet_replay::form::{CatalogKeys, Encoded, Encoder};
 
 /// A primary that records inputs.
 struct Recording {
@@ -157,24 +161,64 @@ fn rows_that_are_copied_are_not_recorded() {
     assert_eq!(recording.outcome(copy), "bulk");
 }
 
-#[test]
-fn who_has_met_anothers_row_is_not_recorded() {
-    let recording = Recording::start();
-    let (one, other) = (recording.node.connect(), recording.node.connect());
-    one.lines(TABLES);
-    one.lines("BEGIN; UPDATE parent SET name = 'one' WHERE id = 3");
-    let outcome = recording.outcome(|| {
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| other.lines("UPDATE parent SET name = name || ' and other' WHERE id = 3"));
-            let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-            let watcher = recording.node.connect();
-            common::eventually("one waits for the other", || watcher.lines(waiting) == ["1"]);
-            one.lines("COMMIT");
-            waits.join().unwrap();
-        });
+/// One session begins with `first`, another one waits for it to `wait`, and then the first one does
+/// the rest.
+fn one_waits(node: &SqlNode, [first, wait, rest]: [&str; 3]) {
+    let (one, other, watcher) = (node.connect(), node.connect(), node.connect());
+    one.lines(&format!("BEGIN; {first}"));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| other.query(wait).map(drop).map_err(|error| common::shown(&error)));
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        common::eventually("one waits for the other", || watcher.lines(waiting) == ["1"]);
+        one.lines(rest);
+        waits.join().unwrap().unwrap();
     });
+}
+
+#[test]
+fn who_looks_at_anothers_row_again_is_recorded() {
+    verified("rows that are looked at again", 2, |node| {
+        let sql = node.connect();
+        sql.lines(TABLES);
+        sql.lines("INSERT INTO plain SELECT id FROM parent WHERE id > 3");
+        let before = node.node.database().core().recorded();
+        let third = "UPDATE plain SET b = 'one' WHERE a = 3";
+        // Of several rows one is looked at again; what it asks for counts once.
+        one_waits(node, [third, "UPDATE plain SET b = b || ' and ' || random() WHERE a BETWEEN 1 AND 5", "COMMIT"]);
+        assert!(sql.lines("SELECT b FROM plain WHERE a = 3")[0].starts_with("one and 0."));
+        one_waits(node, [third, "UPDATE plain SET b = 'two' WHERE b = 'never' OR a IN (2, 3)", "ROLLBACK"]);
+        // It does not fit any more; or it is not there any more.
+        one_waits(node, [third, "DELETE FROM plain WHERE a = 4 OR a = 3 AND b = 'two'", "COMMIT"]);
+        one_waits(node, ["DELETE FROM plain WHERE a = 5", "DELETE FROM plain WHERE a IN (5, 6)", "COMMIT"]);
+        let serial = "BEGIN ISOLATION LEVEL REPEATABLE READ; DELETE FROM plain WHERE a = 3; COMMIT";
+        one_waits(node, [third, serial, "ROLLBACK"]);
+        // A lock that writes nothing is of no account.
+        one_waits(
+            node,
+            [
+                "UPDATE plain SET b = 'one' WHERE a = 7",
+                "BEGIN; SELECT * FROM plain WHERE a = 7 FOR UPDATE; DELETE FROM plain WHERE a = 8; COMMIT",
+                "COMMIT",
+            ],
+        );
+        let after = node.node.database().core().recorded();
+        assert_eq!(after.kept.get(&NotRecorded::Others), None, "{after:?}");
+        assert_eq!(after.recorded - before.recorded, 10, "{after:?}");
+    });
+}
+
+#[test]
+fn who_meets_anothers_key_is_not_recorded() {
+    let recording = Recording::start();
+    recording.node.connect().lines(TABLES);
+    let node = &recording.node;
+    let insert = "INSERT INTO parent VALUES (3, 'x') ON CONFLICT DO NOTHING";
+    let outcome = recording.outcome(|| one_waits(node, ["DELETE FROM parent WHERE id = 3", insert, "COMMIT"]));
     assert_eq!(outcome, "others, recorded");
-    assert_eq!(one.lines("SELECT name FROM parent WHERE id = 3"), ["one and other"]);
+    // A row that has moved is another record; that it has, the log does not say.
+    let moves = "UPDATE parent SET name = 'y' WHERE id = 3";
+    let outcome = recording.outcome(|| one_waits(node, [moves, "UPDATE parent SET name = 'z' WHERE id = 3", "COMMIT"]));
+    assert_eq!(outcome, "others, recorded");
 }
 
 #[test]
@@ -185,4 +229,190 @@ fn nothing_is_recorded_unless_it_is_asked_for() {
     sql.lines("INSERT INTO parent VALUES (10, 'p10')");
     let recorded = node.node.database().core().recorded();
     assert_eq!((recorded.recorded, recorded.bytes, recorded.kept.len()), (0, 0, 0));
+}
+
+/// Runs `load` on a node that records inputs, and executes its log again.
+fn verified(what: &str, threads: usize, load: impl FnOnce(&SqlNode)) -> VerifyReport {
+    let (home, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    {
+        let node = SqlNode::start(NodeConfig { record_inputs: true, ..config(Some(home.path())) });
+        load(&node);
+    }
+    let executor: Arc<dyn CommandExecutor> = Arc::new(StatementExecutor::default());
+    let mismatches = file.path().join("mismatches");
+    let options = VerifyOptions { threads, mismatches: Some(mismatches.clone()), ..VerifyOptions::default() };
+    let report = verify(home.path(), &executor, &options, &mut |_, _| true).unwrap();
+    println!("{what}: {} executed again, {:?}", report.executed, report.kept);
+    assert_eq!(report.mismatches, 0, "{what}: {}", shown(&mismatches));
+    report
+}
+
+/// The mismatches in a file.
+fn shown(file: &Path) -> String {
+    let (found, _) = freshet_engine::scheme::inputs::read_mismatches(file).unwrap();
+    found.iter().map(|it| format!("\n{}: {}\n  {}", it.stamp, it.why, it.inputs.escape_ascii())).collect()
+}
+
+#[test]
+fn scripts_give_the_same_again() {
+    let mut executed = 0;
+    for script in scripts::all() {
+        let name = script.file_name().unwrap().to_string_lossy().into_owned();
+        executed += verified(&name, 4, |node| scripts::run(node, &script)).executed;
+    }
+    assert!(executed > 50, "{executed}");
+}
+
+/// Numbers from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+const BANK: &str = "
+    CREATE TABLE account (id int PRIMARY KEY, balance numeric DEFAULT 100, changed timestamptz, mark uuid);
+    CREATE TABLE entry (account int REFERENCES account ON DELETE CASCADE, amount float8, at timestamptz DEFAULT now());
+    CREATE TABLE log (id serial PRIMARY KEY, who text DEFAULT session_user, tz text, moment timestamptz);
+    CREATE INDEX ON entry (account);
+    CREATE INDEX ON account (balance);
+    INSERT INTO account (id) SELECT g FROM generate_series(1, 20) g";
+
+/// One of the statements of a session.
+fn statement(dice: &mut Dice) -> String {
+    let (one, other) = (1 + dice.below(24), 1 + dice.below(24));
+    match dice.below(9) {
+        0 => format!("UPDATE account SET balance = balance - {other}, changed = clock_timestamp() WHERE id = {one}"),
+        1 => format!(
+            "UPDATE account SET balance = balance + 1.50, mark = gen_random_uuid() WHERE id BETWEEN {one} AND {one} + 3"
+        ),
+        2 => format!("INSERT INTO entry (account, amount) VALUES ({one}, random()), ({other}, -random())"),
+        3 => format!(
+            "INSERT INTO account (id, changed) VALUES ({one}, now()) ON CONFLICT (id) DO UPDATE SET balance = account.balance * 1.01"
+        ),
+        4 => format!("UPDATE account SET id = {other} WHERE id = {one}"),
+        5 => format!("DELETE FROM account WHERE id = {one}"),
+        6 => "INSERT INTO log (tz, moment) VALUES (current_setting('timezone'), statement_timestamp()) RETURNING id"
+            .to_owned(),
+        7 => format!(
+            "INSERT INTO entry SELECT id, balance FROM account WHERE balance > {one} ORDER BY balance, id LIMIT 3"
+        ),
+        _ => format!("DELETE FROM entry WHERE account = (SELECT max(id) FROM account WHERE id < {one})"),
+    }
+}
+
+/// Sessions at all isolation levels, all at once; what they do fails now and then.
+fn sessions(node: &SqlNode, seed: u64) {
+    node.connect().lines(BANK);
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            scope.spawn(move || {
+                let mut dice = Dice(seed + number);
+                let sql = node.connect();
+                for _ in 0..60 {
+                    let level = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"][dice.below(3) as usize];
+                    let mut all = vec![format!("BEGIN ISOLATION LEVEL {level}")];
+                    if dice.below(4) == 0 {
+                        all.push("SET LOCAL timezone = 'Asia/Kolkata'".to_owned());
+                    }
+                    for _ in 0..=dice.below(4) {
+                        all.push(statement(&mut dice));
+                        if dice.below(3) == 0 {
+                            all.push("SELECT sum(balance) FROM account".to_owned());
+                        }
+                    }
+                    let failed = all.iter().any(|text| sql.query(text).is_err());
+                    let _ = sql.query(if failed { "ROLLBACK" } else { "COMMIT" });
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn what_sessions_do_at_once_gives_the_same_again() {
+    let seed = std::env::var("FRESHET_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(16);
+    println!("FRESHET_SEED={seed}");
+    for threads in [1, 2, 8] {
+        let report = verified(&format!("{threads} threads"), threads, |node| sessions(node, seed));
+        assert!(report.executed > 30, "{report:?}");
+    }
+}
+
+/// One of pgbench's transactions, as its script has it.
+fn tpcb(sql: &Sql, (aid, tid, bid, delta): (u64, u64, u64, i64)) {
+    for text in [
+        "BEGIN;".to_owned(),
+        format!("UPDATE pgbench_accounts SET abalance = abalance + {delta} WHERE aid = {aid};"),
+        format!("SELECT abalance FROM pgbench_accounts WHERE aid = {aid};"),
+        format!("UPDATE pgbench_tellers SET tbalance = tbalance + {delta} WHERE tid = {tid};"),
+        format!("UPDATE pgbench_branches SET bbalance = bbalance + {delta} WHERE bid = {bid};"),
+        format!(
+            "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ({tid}, {bid}, {aid}, {delta}, \
+             CURRENT_TIMESTAMP);"
+        ),
+        "END;".to_owned(),
+    ] {
+        sql.lines(&text);
+    }
+}
+
+const PGBENCH: &str = "
+    CREATE TABLE pgbench_history(tid int,bid int,aid int,delta int,mtime timestamp,filler char(22));
+    CREATE TABLE pgbench_tellers(tid int not null,bid int,tbalance int,filler char(84)) WITH (fillfactor=100);
+    CREATE TABLE pgbench_accounts(aid int not null,bid int,abalance int,filler char(84)) WITH (fillfactor=100);
+    CREATE TABLE pgbench_branches(bid int not null,bbalance int,filler char(88)) WITH (fillfactor=100);
+    INSERT INTO pgbench_branches(bid,bbalance) SELECT bid, 0 FROM generate_series(1, 10) bid;
+    INSERT INTO pgbench_tellers(tid,bid,tbalance) SELECT tid, (tid - 1) / 10 + 1, 0 FROM generate_series(1, 100) tid;
+    INSERT INTO pgbench_accounts(aid,bid,abalance,filler) SELECT aid, (aid - 1) / 1000 + 1, 0, '' FROM generate_series(1, 10000) aid;
+    ALTER TABLE pgbench_branches ADD PRIMARY KEY (bid);
+    ALTER TABLE pgbench_tellers ADD PRIMARY KEY (tid);
+    ALTER TABLE pgbench_accounts ADD PRIMARY KEY (aid)";
+
+/// The inputs form of what pgbench does is at most a quarter as long as a log without inputs.
+#[test]
+fn pgbench_takes_a_quarter() {
+    let recording = Recording::start();
+    let sessions = [recording.node.connect(), recording.node.connect()];
+    sessions[0].lines(PGBENCH);
+    let seed: u64 = 28;
+    println!("seed {seed}");
+    let mut dice = Dice(seed);
+    let mut below = |limit| dice.below(limit);
+    let database = recording.node.node.database();
+    let now = || database.core().snapshots.current();
+    let mut from = now();
+    for number in 0..400 {
+        // The first ones say their words.
+        if number == 100 {
+            from = now();
+        }
+        let chosen = (1 + below(10_000), 1 + below(100), 1 + below(10), below(10_001) as i64 - 5_000);
+        tpcb(&sessions[below(2) as usize], chosen);
+    }
+    let to = now();
+    let log = &database.core().snapshots.primary().unwrap().log;
+    log.wait_durable(to, None).unwrap();
+    let participant = database.core().participants.join().unwrap();
+    let guard = participant.pin_without_snapshot();
+    let mut keys = CatalogKeys::new(&database.core().catalog, &guard);
+    let (mut buffer, mut row, mut form) = (Vec::new(), Vec::new(), Vec::new());
+    let mut encoder = Encoder::new();
+    let (mut blocks, mut values, mut inputs) = (0, 0, 0);
+    for block in log.reader().blocks(from, to, &mut buffer).unwrap() {
+        let block = block.unwrap();
+        let block = block.whole(&mut row).unwrap();
+        let Some(recorded) = block.inputs() else { continue };
+        assert_eq!(encoder.block(&block, &mut keys, &mut form), Encoded::Inputs);
+        blocks += 1;
+        inputs += recorded.len();
+        values += block.bytes().len() - (RECORD_HEADER + recorded.len());
+    }
+    let form = form.len();
+    println!("{blocks} transactions: {values} bytes of values, {inputs} of inputs, {form} in the inputs form");
+    assert_eq!(blocks, 300);
+    assert!(4 * form <= values, "{form} bytes for {values}");
 }

@@ -45,7 +45,8 @@ pub enum NotRecorded {
     /// It takes more than one block.
     Long,
     /// It has met what another transaction was about to do, or had done since its snapshot, and went
-    /// on: it has waited for a record and followed it, or passed it over.
+    /// on: it has waited for a record, or passed it over. Unless its caller knows that what came of
+    /// that is what a noted snapshot shows ([`Transaction::forgive_others`]).
     Others,
     /// What it does is not determined by what it was told and read: for its caller to say.
     Undetermined,
@@ -236,9 +237,17 @@ impl Core {
 }
 
 impl Worker {
-    /// The transaction that is recorded reads at `snapshot` from now on.
+    /// The transaction that is recorded reads at `snapshot` from now on, or for a moment.
     pub(crate) fn note_snapshot(&self, snapshot: Stamp) {
-        self.state.borrow_mut().recording.snapshots.push(snapshot);
+        let mut state = self.state.borrow_mut();
+        let noted = &mut state.recording.snapshots;
+        match noted.last() {
+            // It has looked further ahead for a moment, and now the log stands still.
+            Some(last) if *last > snapshot => {
+                self.not_recorded.set(self.not_recorded.get().or(Some(NotRecorded::Others)));
+            }
+            _ => noted.push(snapshot),
+        }
     }
 }
 
@@ -267,8 +276,21 @@ impl Transaction<'_> {
         }
     }
 
+    /// Why the transaction cannot be executed again, as far as that is known.
+    pub fn why_kept(&self) -> Option<NotRecorded> {
+        self.worker.not_recorded.get()
+    }
+
+    /// That the transaction has met what others did, since [`Transaction::why_kept`] has said
+    /// `before`, keeps it from nothing: what came of that is what a snapshot shows that is noted.
+    pub fn forgive_others(&self, before: Option<NotRecorded>) {
+        if self.why_kept() == Some(NotRecorded::Others) {
+            self.worker.not_recorded.set(before);
+        }
+    }
+
     /// How many snapshots are noted, while the transaction is recorded: that of its beginning, and
-    /// one for each [`Transaction::refresh`].
+    /// one for each [`Transaction::refresh`] and [`Transaction::at_present`].
     pub fn noted_snapshots(&self) -> usize {
         self.worker.state.borrow().recording.snapshots.len()
     }
@@ -277,7 +299,7 @@ impl Transaction<'_> {
     /// places among those that are noted: who executes it again takes none of them.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When fewer are noted.
     pub fn forget_snapshots(&self, range: Range<usize>) {
         self.worker.state.borrow_mut().recording.snapshots.drain(range);
     }

@@ -209,19 +209,22 @@ impl<'w> Transaction<'w> {
     /// Does something with a snapshot of this moment: as READ COMMITTED wants it for a row that has
     /// been changed while a statement waited for it. The transaction's own snapshot stays announced
     /// and is in force again afterwards, so that whatever it has found can be looked at, and
-    /// followed ([`Transaction::follow`]). Not for serializable transactions, which are certified
-    /// against one snapshot.
+    /// followed ([`Transaction::follow`]). That moment's snapshot is noted as any other; executed
+    /// again, the transaction takes it for as long. Not for serializable transactions, which are
+    /// certified against one snapshot.
     ///
     /// # Panics
     /// When the transaction is serializable and may write.
     pub fn at_present<T>(&self, act: impl FnOnce() -> T) -> T {
         assert!(!self.is_certified(), "a serializable transaction has one snapshot");
-        if let Some(again) = &self.again {
-            again.unrecorded("looks at what others have changed");
-            return act();
+        let present = match &self.again {
+            Some(again) => again.next_snapshot(self.snapshot.get()),
+            None => self.worker.core.snapshots.current(),
+        };
+        if self.records {
+            self.worker.note_snapshot(present);
         }
-        self.keep_records(NotRecorded::Others);
-        let before = self.snapshot.replace(self.worker.core.snapshots.current());
+        let before = self.snapshot.replace(present);
         let done = act();
         self.snapshot.set(before);
         done

@@ -9,6 +9,7 @@ use freshet_sql::{
 use super::Run;
 use crate::{
     error::{lock_error, read_error, write_error},
+    inputs::captured::Captured,
     schema::TableInfo,
 };
 
@@ -43,9 +44,16 @@ impl<'a> Run<'a, '_> {
         mut attempt: impl FnMut(&Transaction<'_>) -> Result<T, WriteError>,
     ) -> Result<Written<T>, SqlError> {
         let mut tries = 0;
+        let kept = self.transaction.why_kept();
         loop {
             match attempt(self.transaction) {
-                Ok(done) => return Ok(Written::Done(done)),
+                Ok(done) => {
+                    if tries > 0 {
+                        // Who held it has changed nothing: this is what the snapshot shows.
+                        self.transaction.forgive_others(kept);
+                    }
+                    return Ok(Written::Done(done));
+                }
                 Err(WriteError::Conflict) => {}
                 Err(WriteError::NotFound) => return Ok(Written::Gone),
                 Err(other) => return Err(write_error(other)),
@@ -83,7 +91,8 @@ impl<'a> Run<'a, '_> {
 
     /// Does `one` with a record that the statement has found; at READ COMMITTED, as long as that
     /// says that it has changed, with what has become of it since, wherever it has moved, if it
-    /// still `fits`: what PostgreSQL's EvalPlanQual does.
+    /// still `fits`: what PostgreSQL's EvalPlanQual does. Where the statement is executed again, what
+    /// was looked at again is looked at then at once.
     ///
     /// # Errors
     /// What goes wrong in reading, in `fits`, in `one`; 57014.
@@ -97,21 +106,39 @@ impl<'a> Run<'a, '_> {
     where
         'a: 't,
     {
-        let transaction = self.transaction;
-        let mut written = one(found)?;
-        let mut rid = found.rid;
+        let (transaction, captured) = (self.transaction, self.environment.captured);
+        let (kept, before) = (transaction.why_kept(), captured.map(|it| (it.mark(), transaction.noted_snapshots())));
+        let is_told = captured.is_some_and(Captured::next_row);
+        let mut written = if is_told { Written::Changed } else { one(found)? };
+        if written != Written::Changed {
+            return Ok(written);
+        }
+        let (mut rid, mut is_shown) = (found.rid, true);
         while written == Written::Changed {
             (self.interrupted)()?;
+            if let (Some(captured), Some((mark, noted))) = (captured, before) {
+                // The last look alone counts.
+                captured.back_to(mark);
+                transaction.forget_snapshots(noted..transaction.noted_snapshots());
+            }
             written = transaction.at_present(|| {
                 let record = transaction.follow(&info.rows, rid).map_err(read_error)?;
+                is_shown = true;
                 match record {
                     Some(record) if fits(record)? => {
                         rid = record.rid;
-                        one(record)
+                        let written = one(record)?;
+                        // Where a row of others has moved, the log does not say.
+                        is_shown = matches!(written, Written::Done(_)) && rid == found.rid;
+                        Ok(written)
                     }
                     _ => Ok(Written::Gone),
                 }
             })?;
+        }
+        if let Some(captured) = captured.filter(|_| is_shown) {
+            captured.note_look();
+            transaction.forgive_others(kept);
         }
         Ok(written)
     }

@@ -157,7 +157,7 @@ impl StatementExecutor {
         progress: &mut Progress,
         mut heard: Heard<'_>,
     ) -> Result<(), SqlError> {
-        let captured = Captured::telling(std::mem::take(&mut heard.captured));
+        let captured = Captured::telling(std::mem::take(&mut heard.captured), std::mem::take(&mut heard.looks));
         let parameters = heard.parameters.as_slice();
         let schema = self.schema(transaction, progress)?;
         let around = &progress.surroundings.1;

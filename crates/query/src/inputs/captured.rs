@@ -12,20 +12,48 @@ use freshet_sql::{SqlError, Value};
 
 use super::{LONGEST, value};
 
-/// The captured values of a statement.
+/// The captured values of a statement, and the rows that it has looked at again, since others have
+/// changed them.
 pub enum Captured {
     /// It is recorded: they are noted.
     Noting(RefCell<Noted>),
     /// It is executed again: they are told.
-    Telling(RefCell<vec::IntoIter<Value>>),
+    Telling(RefCell<Telling>),
 }
 
-/// Values that were noted.
+/// What was noted.
 #[derive(Debug, Default)]
 pub struct Noted {
     count: u64,
     bytes: Vec<u8>,
     is_full: bool,
+    /// How many rows were found, and which of them were looked at again, from 1.
+    rows: u64,
+    looks: Vec<u64>,
+}
+
+/// What is told.
+#[derive(Debug)]
+pub struct Telling {
+    values: vec::IntoIter<Value>,
+    rows: u64,
+    looks: vec::IntoIter<u64>,
+}
+
+/// Where the noted values of a statement are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mark {
+    count: u64,
+    length: usize,
+}
+
+/// What a statement has captured.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// How many values, and they themselves.
+    pub(super) values: (u64, Vec<u8>),
+    /// The rows that were looked at again.
+    pub(super) looks: Vec<u64>,
 }
 
 impl Default for Captured {
@@ -38,15 +66,15 @@ impl fmt::Debug for Captured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Noting(noted) => write!(f, "Noting({:?})", noted.borrow()),
-            Self::Telling(told) => write!(f, "Telling({} values)", told.borrow().len()),
+            Self::Telling(told) => write!(f, "Telling({} values)", told.borrow().values.len()),
         }
     }
 }
 
 impl Captured {
-    /// Of a statement that is executed again.
-    pub fn telling(values: Vec<Value>) -> Self {
-        Self::Telling(RefCell::new(values.into_iter()))
+    /// Of a statement that is executed again, and looks again at these rows, in their order.
+    pub fn telling(values: Vec<Value>, looks: Vec<u64>) -> Self {
+        Self::Telling(RefCell::new(Telling { values: values.into_iter(), rows: 0, looks: looks.into_iter() }))
     }
 
     /// Whether the statement is executed again.
@@ -65,7 +93,55 @@ impl Captured {
                 noted.borrow_mut().note(&value);
                 Ok(value)
             }
-            Self::Telling(told) => told.borrow_mut().next().ok_or_else(exhausted),
+            Self::Telling(told) => told.borrow_mut().values.next().ok_or_else(exhausted),
+        }
+    }
+
+    /// A row that was found is written or locked next. Returns whether it has to be looked at again
+    /// first, since the statement is executed again and has done so.
+    pub fn next_row(&self) -> bool {
+        match self {
+            Self::Noting(noted) => {
+                noted.borrow_mut().rows += 1;
+                false
+            }
+            Self::Telling(told) => {
+                let Telling { rows, looks, .. } = &mut *told.borrow_mut();
+                *rows += 1;
+                let is_next = looks.as_slice().first() == Some(&*rows);
+                is_next && looks.next().is_some()
+            }
+        }
+    }
+
+    /// The row was looked at again, and what has become of it is what a snapshot shows that the
+    /// transaction has noted.
+    pub fn note_look(&self) {
+        if let Self::Noting(noted) = self {
+            let mut noted = noted.borrow_mut();
+            let row = noted.rows;
+            noted.looks.push(row);
+            noted.is_full |= noted.looks.len() > LONGEST;
+        }
+    }
+
+    /// Where the noted values are.
+    pub fn mark(&self) -> Mark {
+        match self {
+            Self::Noting(noted) => {
+                let noted = noted.borrow();
+                Mark { count: noted.count, length: noted.bytes.len() }
+            }
+            Self::Telling(_) => Mark::default(),
+        }
+    }
+
+    /// What was noted since does not count: what has asked for it is done once more.
+    pub fn back_to(&self, mark: Mark) {
+        if let Self::Noting(noted) = self {
+            let mut noted = noted.borrow_mut();
+            noted.count = mark.count.min(noted.count);
+            noted.bytes.truncate(mark.length);
         }
     }
 
@@ -75,19 +151,19 @@ impl Captured {
     /// If so.
     pub fn finish(&self) -> Result<(), SqlError> {
         match self {
-            Self::Telling(told) if told.borrow().len() > 0 => {
+            Self::Telling(told) if told.borrow().values.len() > 0 || told.borrow().looks.len() > 0 => {
                 Err(SqlError::internal("a statement that is executed again asks for less than it did"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Takes the values that were noted, and their number; nothing when they were too many.
-    pub(super) fn take(&self) -> Option<(u64, Vec<u8>)> {
+    /// Takes what was noted; nothing when that is too much.
+    pub(super) fn take(&self) -> Option<Taken> {
         match self {
             Self::Noting(noted) => {
-                let Noted { count, bytes, is_full } = noted.take();
-                (!is_full).then_some((count, bytes))
+                let Noted { count, bytes, is_full, looks, .. } = noted.take();
+                (!is_full).then_some(Taken { values: (count, bytes), looks })
             }
             Self::Telling(_) => None,
         }
@@ -116,22 +192,49 @@ impl Noted {
 mod tests {
     use super::*;
 
+    fn telling(Taken { values: (count, bytes), looks }: Taken) -> Captured {
+        let mut from = &bytes[..];
+        Captured::telling((0..count).map(|_| value::take(&mut from).unwrap()).collect(), looks)
+    }
+
     #[test]
     fn what_was_noted_is_told() {
         let noting = Captured::default();
         assert_eq!(noting.value(|| Ok(Value::Int4(7))).unwrap(), Value::Int4(7));
         assert!(noting.value(|| Err(SqlError::internal("no"))).is_err());
         assert_eq!(noting.value(|| Ok(Value::Null)).unwrap(), Value::Null);
-        let (count, bytes) = noting.take().unwrap();
-        let mut from = &bytes[..];
-        let values = (0..count).map(|_| value::take(&mut from).unwrap()).collect();
-        let telling = Captured::telling(values);
+        let telling = telling(noting.take().unwrap());
         assert!(telling.finish().is_err(), "nothing was asked for yet");
         assert_eq!(telling.value(|| panic!("it is not evaluated")).unwrap(), Value::Int4(7));
         assert_eq!(telling.value(|| panic!("nor is this")).unwrap(), Value::Null);
         telling.finish().unwrap();
         assert!(telling.value(|| Ok(Value::Null)).is_err());
-        assert_eq!(noting.take().unwrap().0, 0, "they were taken");
+        assert_eq!(noting.take().unwrap().values.0, 0, "they were taken");
+    }
+
+    #[test]
+    fn rows_that_were_looked_at_again_are_told() {
+        let noting = Captured::default();
+        let ask = |number| noting.value(|| Ok(Value::Int4(number))).unwrap();
+        for row in 1..=5 {
+            let mark = noting.mark();
+            assert!(!noting.next_row());
+            ask(row);
+            if row % 2 == 0 {
+                // Twice: the last time counts.
+                for look in 1..3 {
+                    noting.back_to(mark);
+                    ask(row + 100 * look);
+                }
+                noting.note_look();
+            }
+        }
+        let telling = telling(noting.take().unwrap());
+        let again = (1..=5).map(|_| (telling.next_row(), telling.value(|| panic!("it is not evaluated")).unwrap()));
+        let again: Vec<_> = again.map(|(look, value)| (look, value.as_i64().unwrap())).collect();
+        assert_eq!(again, [(false, 1), (true, 202), (false, 3), (true, 204), (false, 5)]);
+        telling.finish().unwrap();
+        assert!(Captured::telling(Vec::new(), vec![1]).finish().is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! under short numbers.
 //!
 //! The dictionary is a table of the engine, `sql.words`. So a log that uses a word has it, below,
-//! and so has a checkpoint: whoever can read the statements' tables can read the words. A word is
+//! and so has a checkpoint: a node that has the statements' tables has the words. A word is
 //! entered when it is said for the second time, by a transaction of its own, and used by
 //! transactions whose snapshot sees it. No word is ever changed or removed. Its number comes from
 //! its letters, so every primary gives a word the same one, and a word whose number another has is

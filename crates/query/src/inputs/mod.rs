@@ -14,7 +14,7 @@
 //! | what they have asked for outside of the database: random numbers, clocks, sequences, the session | [`captured`] |
 //! | when the transaction and the statement began, if they have asked for it | `now()` |
 //! | where ids for rows without a key begin | they follow one another |
-//! | whether a statement has taken a newer snapshot | READ COMMITTED |
+//! | whether a statement has taken a newer snapshot, and which rows it has looked at again | READ COMMITTED |
 //!
 //! A statement that only reads is left out, and so are the snapshots that it has taken. If it calls
 //! a function that changes something else, a sequence or a setting, what comes of that is captured
@@ -25,8 +25,9 @@
 //! A transaction that does any of this is logged as always ([`freshet_engine::NotRecorded`] counts
 //! them): it defines; it copies from the client; a general query finds or makes the rows that it
 //! writes, whose order nothing determines; it writes where a cursor stands; it defers constraints;
-//! it is longer than [`LONGEST`]. The engine adds those that have met another transaction's rows, or
-//! have taken something back.
+//! it is longer than [`LONGEST`]. The engine adds those that have taken something back, or have met
+//! another transaction's rows. Of these, a row of UPDATE or DELETE that is looked at again, at a
+//! snapshot of that moment, is recorded: that snapshot is noted, too.
 //!
 //! # Why the same rows come out
 //!

@@ -13,7 +13,7 @@ use crate::{
     system::{SessionInfo, SystemView, activity::Wait, size::TableSize},
 };
 
-/// A server of which nothing is known.
+/// A server that nothing is known about.
 #[derive(Debug)]
 pub(super) struct Nowhere;
 

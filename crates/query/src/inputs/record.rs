@@ -8,7 +8,7 @@ use freshet_sql::{Type, Value, memory::Reservation};
 
 use super::{
     BEGUN, LONGEST, PROCEDURE, READ_COMMITTED,
-    captured::Captured,
+    captured::{Captured, Taken},
     dictionary::Dictionary,
     template::Divided,
     told::{Told, Word},
@@ -25,6 +25,8 @@ pub(crate) struct Recorder {
     snapshot: Stamp,
     /// Where it has begun to give ids to rows.
     row_ids: (u64, u64),
+    /// Why the transaction was known not to be recorded before that.
+    kept_before: Option<NotRecorded>,
     /// How many of the snapshots that the transaction has noted are those of recorded statements.
     snapshots: usize,
     body: Vec<u8>,
@@ -63,6 +65,7 @@ impl Recorder {
             refreshed: false,
             snapshot: Stamp::ZERO,
             row_ids: (0, 0),
+            kept_before: None,
             snapshots: 0,
             body: Vec::new(),
             surroundings: None,
@@ -82,6 +85,7 @@ impl Recorder {
     /// forgotten.
     pub(crate) fn begin(&mut self, transaction: &Transaction<'_>, writes: bool, row_ids: (u64, u64)) -> bool {
         self.is_on = writes && transaction.records_inputs();
+        self.kept_before = transaction.why_kept();
         if self.is_on {
             let noted = transaction.noted_snapshots();
             self.refreshed = self.snapshots > 0 && noted > self.snapshots;
@@ -94,35 +98,41 @@ impl Recorder {
         self.is_on
     }
 
+    /// The statement that runs has written nothing: whatever it has met is of no account.
+    pub(crate) fn nothing(&self, transaction: &Transaction<'_>) {
+        transaction.forgive_others(self.kept_before);
+    }
+
     /// The statement that runs has written.
     pub(crate) fn statement(&mut self, transaction: &Transaction<'_>, words: &Dictionary, statement: &Statement<'_>) {
         self.is_on = false;
         let before = self.body.len();
         let (divided, part) = statement.source;
-        let Some((captured, values)) = self.captured.take() else {
+        let Some(Taken { values: (captured, values), looks }) = self.captured.take() else {
             transaction.keep_records(NotRecorded::Bulk);
             return;
         };
         let is_same = self.surroundings.as_ref().is_some_and(|before| before == statement.surroundings);
-        let goes_on = self.surroundings.is_some() && self.template == divided.template;
+        let is_alike = self.surroundings.is_some() && self.template == divided.template;
         let word = |word| words.number(word, self.snapshot).map_or(Word::Spelt(word), Word::Known);
         let told = Told {
             refreshed: self.refreshed,
             surroundings: (!is_same).then(|| word(statement.surroundings)),
-            template: (!goes_on).then(|| word(divided.template.as_bytes())),
+            template: (!is_alike).then(|| word(divided.template.as_bytes())),
             literals: &divided.literals,
             part,
             types: statement.types,
             parameters: statement.parameters,
             row_ids: (statement.row_ids != self.row_ids).then_some(self.row_ids),
             started: statement.started,
+            looks: &looks,
             captured: (captured, &values),
         };
         told.put(&mut self.body);
         if !is_same {
             self.surroundings = Some(Arc::clone(statement.surroundings));
         }
-        if !goes_on {
+        if !is_alike {
             self.template.clone_from(&divided.template);
         }
         self.begun |= statement.begun;
@@ -132,7 +142,7 @@ impl Recorder {
         }
     }
 
-    /// The transaction is about to commit. It began so many microseconds after the server.
+    /// The transaction is about to commit. It has begun `begun` microseconds after the server.
     pub(crate) fn finish(self, transaction: &Transaction<'_>, begun: i64, is_read_committed: bool) {
         if self.body.is_empty() || !transaction.records_inputs() {
             return;

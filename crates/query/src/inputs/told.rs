@@ -11,6 +11,7 @@
 //! | the parameters | it has some |
 //! | where it begins to give ids to rows: the session's number, and the counter | it has given some |
 //! | when it began, in microseconds since its transaction began | it has asked for that |
+//! | the rows that it has looked at again, each as its distance from the one before | there are some |
 //! | captured values | there are some |
 
 use std::sync::Arc;
@@ -33,8 +34,9 @@ const SPELT_SURROUNDINGS: u64 = 1 << 7;
 const PART: u64 = 1 << 8;
 const TYPES: u64 = 1 << 9;
 const STARTED: u64 = 1 << 10;
+const LOOKS: u64 = 1 << 11;
 /// All that there are.
-const ALL: u64 = (STARTED << 1) - 1;
+const ALL: u64 = (LOOKS << 1) - 1;
 
 /// A word of the dictionary, or one that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,8 @@ pub(super) struct Told<'s> {
     pub(super) row_ids: Option<(u64, u64)>,
     /// When it began, in microseconds since its transaction began, if it has asked for that.
     pub(super) started: Option<i64>,
+    /// The rows that it has looked at again, since others have changed them.
+    pub(super) looks: &'s [u64],
     /// How many captured values there are, and they themselves.
     pub(super) captured: (u64, &'s [u8]),
 }
@@ -78,6 +82,7 @@ pub(super) struct Heard<'b> {
     pub(super) parameters: Vec<Value>,
     pub(super) row_ids: Option<(u64, u64)>,
     pub(super) started: Option<i64>,
+    pub(super) looks: Vec<u64>,
     pub(super) captured: Vec<Value>,
 }
 
@@ -113,6 +118,7 @@ impl Told<'_> {
             (PART, self.part > 0),
             (TYPES, !self.types.is_empty()),
             (STARTED, self.started.is_some()),
+            (LOOKS, !self.looks.is_empty()),
         ];
         varint::put(out, head.iter().filter(|(_, there)| *there).map(|(bit, _)| bit).sum());
         put_word(self.surroundings, out);
@@ -133,6 +139,11 @@ impl Told<'_> {
         }
         if let Some(started) = self.started {
             varint::put(out, varint::zigzag(started));
+        }
+        if !self.looks.is_empty() {
+            varint::put(out, self.looks.len() as u64);
+            let before = std::iter::once(&0).chain(self.looks);
+            before.zip(self.looks).for_each(|(before, look)| varint::put(out, look - before));
         }
         if captured > 0 {
             varint::put(out, captured);
@@ -205,6 +216,13 @@ impl<'b> Heard<'b> {
         if has(STARTED) {
             heard.started = Some(varint::unzigzag(varint::take(from)?));
         }
+        if has(LOOKS) {
+            let mut row = 0_u64;
+            for _ in 0..varint::take(from)? {
+                row = row.checked_add(varint::take(from)?)?;
+                heard.looks.push(row);
+            }
+        }
         if has(CAPTURED) {
             heard.captured = value::take_all(from)?;
         }
@@ -243,6 +261,7 @@ mod tests {
             parameters: &[],
             row_ids: None,
             started: None,
+            looks: &[],
             captured: (0, &[]),
         };
         let spelt = Some(Word::Spelt(divided.template.as_bytes()));
@@ -256,6 +275,7 @@ mod tests {
             ),
             (Told { refreshed: true, surroundings: Some(Word::Spelt(&[1, 2])), part: 3, ..known.clone() }, "known"),
             (Told { types: &types, started: Some(-1), row_ids: Some((3, 1 << 23)), ..known.clone() }, "known"),
+            (Told { looks: &[1, 2, 300], ..known.clone() }, "known"),
             (Told { captured: (1, &values), parameters: &[Value::Null, Value::Int4(7)], ..known }, "known"),
         ];
         for (told, text) in all {
@@ -272,10 +292,10 @@ mod tests {
             assert_eq!(back.text, text);
             assert_eq!((back.surroundings, back.part), (told.surroundings, told.part));
             assert_eq!((back.types.as_slice(), back.started), (told.types, told.started));
-            assert_eq!(back.row_ids, told.row_ids);
+            assert_eq!((back.row_ids, back.looks.as_slice()), (told.row_ids, told.looks));
             assert_eq!((back.parameters.as_slice(), back.captured.len() as u64), (told.parameters, told.captured.0));
         }
-        assert!(heard(&mut &[0x80, 0x10][..]).is_none(), "a field that nobody knows");
+        assert!(heard(&mut &[0x80, 0x20][..]).is_none(), "a field that nobody knows");
         assert!(heard(&mut &[TEMPLATE as u8, 3, 2, 1][..]).is_none(), "a word that nobody knows");
     }
 }

@@ -88,6 +88,13 @@ impl Session<'_> {
         recorder.statement(transaction, &self.shared.words, &statement);
     }
 
+    /// A statement has written nothing, or is not recorded.
+    pub(super) fn record_nothing(&mut self) {
+        if let Some(Block { recorder: Some(recorder), transaction: Some(transaction), .. }) = &self.block {
+            recorder.nothing(transaction);
+        }
+    }
+
     /// The session does something in its transaction that is not recorded.
     pub(super) fn keep_records(&self, why: NotRecorded) {
         if let Some(transaction) = self.block.as_ref().and_then(|block| block.transaction.as_ref()) {

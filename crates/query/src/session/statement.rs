@@ -105,8 +105,9 @@ impl Session<'_> {
             let asked = (records && count > 0).then(|| Asked::of(run.environment.context));
             Ok((format!("{what} {count}"), asked))
         })?;
-        if let Some(asked) = asked {
-            self.record(prepared, planned, parameters, asked);
+        match asked {
+            Some(asked) => self.record(prepared, planned, parameters, asked),
+            None => self.record_nothing(),
         }
         self.apply_wanted(client)?;
         Ok(Tag(tag))

@@ -287,16 +287,14 @@ impl<'w> Session<'w> {
             self.roll_back(out);
             return Err(error);
         }
-        let mut notifies = false;
-        if self.block.as_ref().is_some_and(|block| !block.failed) {
-            notifies = match self.carry_notifications() {
-                Ok(notifies) => notifies,
-                Err(error) => {
-                    self.roll_back(out);
-                    return Err(error);
-                }
-            };
-        }
+        let is_sound = self.block.as_ref().is_some_and(|block| !block.failed);
+        let notifies = match if is_sound { self.carry_notifications() } else { Ok(false) } {
+            Ok(notifies) => notifies,
+            Err(error) => {
+                self.roll_back(out);
+                return Err(error);
+            }
+        };
         let Some(mut block) = self.block.take() else { return Ok(true) };
         block.exports.take();
         self.end_portals(!block.failed);

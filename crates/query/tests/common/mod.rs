@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub mod judge;
+pub mod scripts;
 pub mod wire;
 
 use std::{

@@ -7,10 +7,7 @@ use freshet_postgres::Encoding;
 use freshet_sql::{
     SqlError, SqlState,
     memory::{Pool, Reservation},
-    types::{
-        Formats, TimeZone,
-        datetime::{self, DateOrder, DateStyle, IntervalStyle},
-    },
+    types::{Formats, TimeZone, datetime},
 };
 
 use crate::{
@@ -25,8 +22,8 @@ mod value;
 
 pub use known::Context;
 use known::{Kind, Known, known};
-pub use value::truth;
 use value::{Unit, invalid, is_custom_name};
+pub use value::{formats, truth};
 
 /// The settings of one session.
 #[derive(Debug)]
@@ -201,19 +198,6 @@ fn shown<'v>(name: &str, value: &'v str) -> &'v str {
 fn duration(shown: &str) -> Option<Duration> {
     let milliseconds = Unit::Milliseconds.read(shown).ok()?;
     (milliseconds > 0.0).then(|| Duration::from_micros((milliseconds * 1000.0) as u64))
-}
-
-/// How values are written and read, as DateStyle and IntervalStyle show it, whether bytea_output is
-/// `escape`, and extra_float_digits.
-pub fn formats(dates: &str, intervals: &str, bytea_escape: bool, float_digits: i8) -> Formats {
-    let (style, order) = dates.split_once(", ").unwrap_or_default();
-    Formats {
-        date: DateStyle::named(style).unwrap_or_default(),
-        order: DateOrder::named(order).unwrap_or_default(),
-        interval: IntervalStyle::named(intervals).unwrap_or_default(),
-        bytea_escape,
-        float_digits,
-    }
 }
 
 /// A number of bytes.

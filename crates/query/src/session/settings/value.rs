@@ -1,6 +1,13 @@
 //! Values of settings: how they are read, checked and shown.
 
-use freshet_sql::{SqlError, SqlState, functions::quote_identifier};
+use freshet_sql::{
+    SqlError, SqlState,
+    functions::quote_identifier,
+    types::{
+        Formats,
+        datetime::{DateOrder, DateStyle, IntervalStyle},
+    },
+};
 
 /// The unit in which a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,6 +265,19 @@ pub fn boolean(name: &str, value: &str) -> Result<&'static str, SqlError> {
             let message = format!("parameter \"{name}\" requires a Boolean value");
             Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
         }
+    }
+}
+
+/// How values are written and read, as DateStyle and IntervalStyle show it, whether bytea_output is
+/// `escape`, and extra_float_digits.
+pub fn formats(dates: &str, intervals: &str, bytea_escape: bool, float_digits: i8) -> Formats {
+    let (style, order) = dates.split_once(", ").unwrap_or_default();
+    Formats {
+        date: DateStyle::named(style).unwrap_or_default(),
+        order: DateOrder::named(order).unwrap_or_default(),
+        interval: IntervalStyle::named(intervals).unwrap_or_default(),
+        bytea_escape,
+        float_digits,
     }
 }
 
