@@ -36,6 +36,6 @@ pub use node::{
     ReplayMode, Role, SettingError,
 };
 pub use scheme::{
-    command::{CommandExecutor, log_as, record_as, recorded_as},
+    command::{CommandExecutor, log_as, record_as, record_with, recorded_as},
     inputs::{VerifyError, VerifyOptions, VerifyReport, verify},
 };

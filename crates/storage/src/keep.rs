@@ -90,8 +90,8 @@ impl Keep {
         let chunk = &chunks[kept.chunk as usize];
         let (start, length) = (kept.start as usize, kept.length as usize);
         assert!(start + length <= chunk.used, "it was kept by this guard");
-        // SAFETY: these bytes were written by `put`, and will not be again before `clear`, with which
-        // the chunk may go.
+        // SAFETY: these bytes were written by `put`, and will not be again before `clear`, with
+        // which the chunk may go.
         unsafe { slice::from_raw_parts(chunk.memory.add(start).as_ptr(), length) }
     }
 

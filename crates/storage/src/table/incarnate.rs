@@ -14,6 +14,16 @@ use freshet_base::{
 use super::{Content, LoadError, Loaded, ReadContext, ReadError};
 use crate::{array::Word, reclaim::Guard, version::Version};
 
+/// Where the version that was the newest may still be seen, one reader in this many looks for what
+/// can go below it.
+const FEW: u64 = 32;
+
+/// Whether the reader that makes the version at `address` is one of these few.
+fn is_one_of_few(address: u64) -> bool {
+    // The upper bits of the product depend on all of the address.
+    address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & (FEW - 1) == 0
+}
+
 /// What comes below the version that was loaded from `address`. All that an insertion can replace
 /// is a deletion.
 fn word_below(address: Stamp, loaded: &Loaded) -> Word {
@@ -45,7 +55,8 @@ impl Content {
         };
         // Read before the announcement: a cut between the two makes the load fail, not lie.
         let limit = context.source.limit();
-        let mut next = self.announced(rid).address();
+        let announced = self.announced(rid).address();
+        let mut next = announced;
         let mut row = Vec::new();
         // The sub-chain so far: its newest version, and the oldest one's `next` to be set.
         let mut newest: Option<NonNull<Version>> = None;
@@ -121,10 +132,11 @@ impl Content {
         if detached && let Some(old) = word.as_pointer() {
             // SAFETY: unlinked by the exchange above, which succeeds for one reader only.
             unsafe { guard.retire(old.cast(), Version::free_chain) };
-        } else {
-            // Versions only: a thread that reads must not touch the indexes (it may hold one of
-            // their latches), and what becomes of a deleted record is for `reclaim_replayed` to
-            // say.
+        } else if base < context.horizon.0 || is_one_of_few(announced) {
+            // Of a record that is written often, an old snapshot keeps many versions: not every
+            // reader goes down to where they end. Versions only: a thread that reads must not touch
+            // the indexes (it may hold one of their latches), and what becomes of a deleted record
+            // is for `reclaim_replayed` to say.
             self.trim_versions(guard, rid, context.horizon);
         }
         Ok(true)

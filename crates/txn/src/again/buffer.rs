@@ -156,8 +156,8 @@ impl Buffer {
         self.differs.get_or_insert(how);
     }
 
-    /// All entries, and what has been written of them, unless the transaction is known not to be what
-    /// it was.
+    /// All entries, and what has been written of them, unless the transaction is known not to be
+    /// what it was.
     pub(super) fn outcome(&self) -> Result<impl Iterator<Item = (&Entry, &Done)>, Mismatch> {
         match &self.differs {
             Some(how) => Err(how.clone()),

@@ -19,13 +19,13 @@
 //! `Past` has all versions from a stamp `base` up to the transaction's own, for as long as it runs,
 //! and `base` is at or below the node's read view. If it has none of a record below the snapshot,
 //! the newest one below the snapshot lies below `base`, so below the read view, and the table shows
-//! it, however far the snapshot lies above that. What replay has announced above the read view stays
-//! announced: nothing is made from it (`storage/src/table/incarnate.rs`).
+//! it, however far the snapshot lies above that. What replay has announced above the read view
+//! stays announced: nothing is made from it (`storage/src/table/incarnate.rs`).
 //!
 //! Indexes have the keys of all insertions from `base` up to the transaction's own stamp, its own
 //! included: entries are hints, so a scan that comes to a record too early finds no row there. One
-//! thing differs from the first execution: there an insertion into a range that is being scanned may
-//! come too late for the scan, which depends on where leaves begin; here it never does. Nobody
+//! thing differs from the first execution: there an insertion into a range that is being scanned
+//! may come too late for the scan, which depends on where leaves begin; here it never does. Nobody
 //! should rely on either.
 //!
 //! # What is not determined
@@ -136,7 +136,7 @@ pub enum Mismatch {
     /// It takes a snapshot more than it has taken.
     #[error("it takes more than the {0} snapshots that it has taken")]
     Snapshot(usize),
-    /// It does something of which no transaction is recorded that has done it.
+    /// It does what no transaction that is recorded has done.
     #[error("it {0}, so it would not have been recorded")]
     Unrecorded(&'static str),
     /// It cannot have written this.
@@ -188,10 +188,11 @@ impl Worker {
     /// Begins a transaction that is executed again, with the stamp that it had: it reads at
     /// `snapshots`, one after the other, as [`Transaction::refresh`] is called, and writes what
     /// `entries` announce, which are in the order of its block. Nothing of it reaches the tables,
-    /// other transactions or the log; it is not committed, but [regenerated](Transaction::regenerate).
+    /// other transactions or the log; it is not committed, but
+    /// [regenerated](Transaction::regenerate).
     ///
-    /// Somebody holds a snapshot at or below the first of `snapshots` for as long as it runs, so that
-    /// what it reads is there. The indexes have the keys of what is in `past`, and of its own
+    /// Somebody holds a snapshot at or below the first of `snapshots` for as long as it runs, so
+    /// that what it reads is there. The indexes have the keys of what is in `past`, and of its own
     /// insertions; the catalog knows the tables and indexes that its snapshots see.
     ///
     /// # Panics

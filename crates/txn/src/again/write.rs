@@ -28,8 +28,8 @@ impl Transaction<'_> {
         }
         let fid = content.fid();
         let mut buffer = again.buffer.borrow_mut();
-        // What is not refused has been inserted: a transaction that has met more than it sees is not
-        // recorded.
+        // What is not refused has been inserted: a transaction that has met more than it sees is
+        // not recorded.
         let place = buffer.next_insertion(fid).ok_or(Mismatch::NotInserted { fid })?;
         buffer.put(place, Done::Row(self.guard().keep(row)));
         Ok(buffer.entry(place).rid)
@@ -68,7 +68,7 @@ impl Transaction<'_> {
         Ok(None)
     }
 
-    /// Writes a record again, of which the transaction sees a row.
+    /// Writes a record again that the transaction sees.
     pub(crate) fn write_again(
         &self,
         again: &Again,

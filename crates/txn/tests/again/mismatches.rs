@@ -9,8 +9,8 @@ use crate::{
     standby::Standby,
 };
 
-/// What comes of it when a transaction of the steps `first` is executed again as `then`, with changed
-/// entries.
+/// What comes of it when a transaction of the steps `first` is executed again as `then`, with
+/// changed entries.
 fn again(first: &[Step], then: &[Step], change: impl FnOnce(&mut Vec<Entry>)) -> Result<bool, Mismatch> {
     let first = Program::new(Isolation::Snapshot, first);
     let scene = Scene::new(1, &[(1, 1, 0), (2, 2, 0), (3, 3, 0)]);

@@ -63,8 +63,8 @@ impl Scene {
         scene
     }
 
-    /// Runs programs side by side, each step as `next` chooses among those that are under way. Their
-    /// numbers begin at `first`. Returns how many have committed.
+    /// Runs programs side by side, each step as `next` chooses among those that are under way.
+    /// Their numbers begin at `first`. Returns how many have committed.
     pub fn run(&self, first: usize, programs: &[Program], mut next: impl FnMut(usize) -> usize) -> usize {
         let (mut waiting, mut committed) = (programs.iter().enumerate(), 0);
         let mut idle: Vec<&Worker> = self.workers.iter().collect();

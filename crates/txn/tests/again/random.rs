@@ -1,5 +1,5 @@
-//! Random programs, begun and continued in random order, and executed again by threads that begin in
-//! another.
+//! Random programs, begun and continued in random order, and executed again by threads that begin
+//! in another.
 
 use std::{env, time::SystemTime};
 

@@ -149,7 +149,7 @@ pub struct Standby {
 }
 
 impl Standby {
-    /// One that has replayed what comes before the first recorded transaction, of which `most` are
+    /// One that has replayed what comes before the first recorded transaction; `most` are
     /// executed at a time.
     pub fn new((log, logged): (Vec<u8>, Vec<Logged>), most: usize) -> Self {
         let visible = Arc::new(Watermark::new(Stamp::ZERO));
@@ -255,8 +255,8 @@ impl Standby {
         (entries, coming)
     }
 
-    /// Executes the next `count` blocks, begun in the order that `shuffle` makes; those that were not
-    /// recorded are there at once. Each must come out as it was.
+    /// Executes the next `count` blocks, begun in the order that `shuffle` makes; those that were
+    /// not recorded are there at once. Each must come out as it was.
     pub fn batch(&mut self, programs: &[Program], count: usize, shuffle: impl FnOnce(&mut Vec<usize>)) {
         let numbers = self.replayed..(self.replayed + count).min(self.logged.len());
         let announced: Vec<_> = numbers.clone().map(|number| self.initialise(number)).collect();
@@ -318,8 +318,8 @@ impl Standby {
         built.map_err(|cause: Mismatch| ProcedureError::Write(cause.into()))
     }
 
-    /// Executes a transaction of the next batch alone, as a thread of it would, and says what comes of
-    /// it.
+    /// Executes a transaction of the next batch alone, as a thread of it would, and says what comes
+    /// of it.
     pub fn try_next(
         &mut self,
         program: &Program,
