@@ -207,7 +207,7 @@ impl Entrance {
         for entry in entries.iter_mut().filter(|entry| entry.prev.is_none()) {
             let content = self.catalog.get(&guard, entry.fid).and_then(|table| table.content(&guard));
             entry.prev =
-                content.and_then(|content| content.replayed(entry.rid).or_else(|| content.restored(&guard, entry.rid)));
+                content.and_then(|content| content.replayed(entry.rid).max(content.restored(&guard, entry.rid)));
         }
         drop((guard, entering));
         if let Some(task) = block.task() {

@@ -19,7 +19,7 @@ use std::{
 use freshet_base::{ClusterId, Stamp, Watermark, cpu};
 use freshet_log::{AcceptError, Block, Log, LogOpenError, LogStore, ReceiveConfig, Receiver, StoreConfig};
 use freshet_recovery::{Manifest, RecordedError, RecordedLog, Restart, RestoreError};
-use freshet_replay::{Announce, Deleted, Replay};
+use freshet_replay::{Announce, Deleted, Records, Replay};
 use freshet_storage::{Catalog, Participants, ReadError};
 use freshet_txn::{Core, Snapshots, Worker, WorkerError};
 use thiserror::Error;
@@ -34,7 +34,11 @@ use super::{
 use crate::{
     StateHash,
     node::{Janitor, JanitorThread},
-    scheme::command::CommandExecutor,
+    scheme::{
+        command::CommandExecutor,
+        full::Full,
+        log::{Ground, Replaying},
+    },
     source::VersionSource,
 };
 
@@ -78,7 +82,8 @@ impl Default for VerifyOptions {
             streams: Vec::new(),
             devices: Vec::new(),
             room: Room::default(),
-            slack: 8 << 20,
+            // What is deleted is looked at by scans for as long as that.
+            slack: 1 << 20,
             mismatches: None,
             perturb: None,
         }
@@ -333,12 +338,14 @@ impl Made {
         let (visible, source) = (Arc::new(Watermark::new(from)), Arc::new(VersionSource::default()));
         source.open(log.reader());
         source.limit_to(Arc::clone(&visible));
+        let records = Records(log.reader());
+        // What is read again soon is not to be made from the log a second time.
+        let redo = || Full.redo(&Ground { participants, source: &source, records: records.clone(), floor });
+        let (threads, reader) = (options.replay_threads, log.reader());
+        let replay = Arc::new(Replay::new(threads, &catalog, participants, &reader, floor, &redo));
         let snapshots = Snapshots::standby(Arc::clone(&visible));
         let core = Core::new(Arc::clone(participants), Arc::clone(&catalog), snapshots, source, Arc::default());
         let window = Window::new(from, options.room, options.perturb.clone());
-        let (threads, reader) = (options.replay_threads, log.reader());
-        let announce = || Box::new(Announce) as _;
-        let replay = Arc::new(Replay::new(threads, &catalog, participants, &reader, floor, &announce));
         let janitor = Arc::new(Janitor::of_window(deleted, &window));
         let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(VerifyError::Stopped)?;
         Ok((Self { window, core, log, replay, visible, _janitor: janitor }, receiver))

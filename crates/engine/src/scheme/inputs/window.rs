@@ -52,7 +52,8 @@ pub struct Room {
 
 impl Default for Room {
     fn default() -> Self {
-        Self { bytes: 32 << 20, blocks: 32 << 10 }
+        // Enough for many threads; more would not stay in a processor's cache.
+        Self { bytes: 2 << 20, blocks: 32 << 10 }
     }
 }
 
