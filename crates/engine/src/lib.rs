@@ -31,11 +31,11 @@ pub use freshet_txn::{
 pub use hash::StateHash;
 pub use indexes::{IndexBuild, IndexError};
 pub use node::{
-    Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, FabricEncryption, FabricSettings,
-    GroupCommit, LogSettings, MembershipSettings, Node, NodeConfig, NodeStatus, NudgeBy, OnLoss, ReplayMode, Role,
-    SettingError,
+    Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, Encoding, FabricEncryption,
+    FabricSettings, GroupCommit, LogSettings, MembershipSettings, Node, NodeConfig, NodeStatus, NudgeBy, OnLoss,
+    ReplayMode, Role, SettingError,
 };
 pub use scheme::{
-    command::{CommandExecutor, log_as, record_as, recorded_as},
+    command::{CommandExecutor, log_as, record_as, record_with, recorded_as},
     inputs::{VerifyError, VerifyOptions, VerifyReport, verify},
 };

@@ -13,7 +13,7 @@ use std::{
 
 use clap::Args;
 use freshet_base::{Isolation, Stamp};
-use freshet_engine::{Database, Node, NodeConfig, node::StartPhase};
+use freshet_engine::{Database, Encoding, Node, NodeConfig, node::StartPhase};
 use freshet_membership::Grant;
 use serde::Serialize;
 use signal_hook::consts::SIGXFSZ;
@@ -108,6 +108,8 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     let workers = Server::places(&purpose) + sql::places(&settings.server.sql);
     let config = NodeConfig { workers, ..settings.node.clone() };
     let executor = purpose.procedures.as_ref().and_then(|(procedures, _)| procedures.executor());
+    let again = config.encoding == Encoding::Inputs || config.journal().is_dir();
+    let executor = executor.or_else(|| again.then(crate::verify::executor));
     let over = ending.over();
     let node = Node::start_executing(config, executor, |phase| {
         // The node has found that it can have its own port.

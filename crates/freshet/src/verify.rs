@@ -29,7 +29,8 @@ impl CommandExecutor for Executor {
     }
 }
 
-fn executor() -> Arc<dyn CommandExecutor> {
+/// Executes again whatever nodes of this program record.
+pub(crate) fn executor() -> Arc<dyn CommandExecutor> {
     Arc::new(Executor::default())
 }
 

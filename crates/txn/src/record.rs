@@ -158,11 +158,16 @@ fn encode(snapshots: &[Stamp], body: &[u8], row: &mut Vec<u8>) {
     row.extend_from_slice(body);
 }
 
+/// How many bytes of memory a worker keeps for what a transaction is told.
+const KEPT: usize = 64 << 10;
+
 /// What is recorded of a running transaction.
 #[derive(Default)]
 pub(crate) struct Recording {
     snapshots: Vec<Stamp>,
-    body: Option<Vec<u8>>,
+    /// What the transaction was told, if it has said so. Its memory is used again.
+    body: Vec<u8>,
+    has_body: bool,
     /// What has become of it when its block was built: the length of the record's row, or why it
     /// has no such record.
     outcome: Option<Result<u64, NotRecorded>>,
@@ -174,7 +179,7 @@ impl Recording {
     /// The transaction is over.
     pub(crate) fn reset(&mut self) {
         self.snapshots.clear();
-        self.body = None;
+        self.has_body = false;
         self.outcome = None;
     }
 }
@@ -257,8 +262,17 @@ impl Transaction<'_> {
     /// Says what the transaction was told: whatever those need who execute it again. Before the
     /// commit; the last call counts. Without effect unless [`Transaction::records_inputs`].
     pub fn record_inputs(&self, body: Vec<u8>) {
+        self.record_inputs_with(|into| *into = body);
+    }
+
+    /// The same; `write` appends to what is empty, in memory that is used again.
+    #[inline]
+    pub fn record_inputs_with(&self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.records {
-            self.worker.state.borrow_mut().recording.body = Some(body);
+            let recording = &mut self.worker.state.borrow_mut().recording;
+            recording.body.clear();
+            write(&mut recording.body);
+            recording.has_body = true;
         }
     }
 
@@ -314,14 +328,20 @@ impl Transaction<'_> {
             }
             None => None,
         };
-        let recording = &mut state.recording;
-        let body = why_not.map_or_else(|| recording.body.take().ok_or(NotRecorded::NoInputs), Err);
-        recording.outcome = Some(body.and_then(|body| {
-            recording.row.clear();
-            encode(&recording.snapshots, &body, &mut recording.row);
-            let pushed = builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, &recording.row);
-            pushed.map(|_| recording.row.len() as u64).map_err(|_| NotRecorded::Long)
-        }));
+        let Recording { snapshots, body, has_body, outcome, row } = &mut state.recording;
+        *outcome = Some(match why_not {
+            Some(why) => Err(why),
+            None if !*has_body => Err(NotRecorded::NoInputs),
+            None => {
+                row.clear();
+                encode(snapshots, body, row);
+                let pushed = builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, row);
+                pushed.map(|_| row.len() as u64).map_err(|_| NotRecorded::Long)
+            }
+        });
+        // One that was told very much does not keep that of this worker for good.
+        body.shrink_to(KEPT);
+        row.shrink_to(KEPT);
     }
 
     /// The transaction is decided.

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    engine::{CommandExecutor, ProcedureError, Transaction, record_as},
+    engine::{CommandExecutor, ProcedureError, Transaction, record_with},
     table::{TableSet, missing},
     tatp, tpcb, tpcc,
     ycsb::{self, Scratch, mix::Shape},
@@ -24,9 +24,11 @@ pub(crate) const TPCB: u32 = 17;
 /// TATP's.
 pub(crate) const TATP: u32 = 18;
 
+const WRITTEN: &str = "what a procedure is told can be written down";
+
 /// What a procedure was told, in bytes.
 pub(crate) fn encoded(told: &impl Serialize) -> Vec<u8> {
-    postcard::to_stdvec(told).expect("what a procedure is told can be written down")
+    postcard::to_stdvec(told).expect(WRITTEN)
 }
 
 fn decoded<T: DeserializeOwned>(inputs: &[u8]) -> Result<T, ProcedureError> {
@@ -40,7 +42,9 @@ fn decoded<T: DeserializeOwned>(inputs: &[u8]) -> Result<T, ProcedureError> {
 #[inline]
 pub(crate) fn record(txn: &Transaction<'_>, procedure: u32, told: &impl Serialize) {
     if txn.records_inputs() {
-        record_as(txn, procedure, &encoded(told));
+        record_with(txn, procedure, |body| {
+            *body = postcard::to_extend(told, std::mem::take(body)).expect(WRITTEN);
+        });
     }
 }
 

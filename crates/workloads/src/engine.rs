@@ -2,5 +2,5 @@
 
 pub(crate) use freshet_engine::{
     CommandExecutor, CreateTableError, Database, Direction, IndexDefinition, KeyPart, ProcedureError, Record, Table,
-    TableDefinition, Ticket, Transaction, Worker, WorkerError, log_as, record_as,
+    TableDefinition, Ticket, Transaction, Worker, WorkerError, log_as, record_with,
 };

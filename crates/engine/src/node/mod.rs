@@ -45,7 +45,7 @@ use freshet_replication::{
 use freshet_txn::{OutcomeOpen, Ticket};
 use thiserror::Error;
 
-pub use freshet_replication::{standby::ReplayMode, status::LinkStatus};
+pub use freshet_replication::{forms::Encoding, standby::ReplayMode, status::LinkStatus};
 
 pub(crate) use self::{
     adapters::LiveReplay,

@@ -40,7 +40,7 @@ use freshet_txn::{Core, Messages, Snapshots};
 use thiserror::Error;
 
 use super::{
-    Composition, Node, PromoteError, ReplayMode, Role,
+    Composition, Encoding, Node, PromoteError, ReplayMode, Role,
     checkpoint::{self, Checkpointing},
     config::{Apply, NodeConfig, SettingError},
     ground::{BufferInUse, Ground},
@@ -286,8 +286,13 @@ impl Parts {
         let join = self.config.join.clone();
         if join.is_none() {
             // What a standby's configuration may say beside is not meant for this.
-            self.config =
-                NodeConfig { apply: Apply::Fresh, replay: ReplayMode::Pipelined, asynchronous: false, ..self.config };
+            self.config = NodeConfig {
+                apply: Apply::Fresh,
+                encoding: Encoding::Bytes,
+                replay: ReplayMode::Pipelined,
+                asynchronous: false,
+                ..self.config
+            };
             self.scheme = scheme::of(&self.config, None);
         }
         let deadline = Instant::now() + Duration::from_secs(self.config.restart_timeout_s);

@@ -55,10 +55,16 @@ pub fn log_as(transaction: &Transaction<'_>, procedure: u32, partition: u64, inp
 /// Records, beside what `transaction` writes, that stored procedure `procedure` was told `inputs`.
 /// To be called before the commit, if [`Transaction::records_inputs`].
 pub fn record_as(transaction: &Transaction<'_>, procedure: u32, inputs: &[u8]) {
-    let mut body = Vec::with_capacity(varint::LONGEST + inputs.len());
-    varint::put(&mut body, procedure.into());
-    body.extend_from_slice(inputs);
-    transaction.record_inputs(body);
+    record_with(transaction, procedure, |body| body.extend_from_slice(inputs));
+}
+
+/// The same, where `write` appends what it was told.
+#[inline]
+pub fn record_with(transaction: &Transaction<'_>, procedure: u32, write: impl FnOnce(&mut Vec<u8>)) {
+    transaction.record_inputs_with(|body| {
+        varint::put(body, procedure.into());
+        write(body);
+    });
 }
 
 /// The procedure, and what it was told, as [`record_as`] has written them into the body of

@@ -33,6 +33,12 @@ pub(crate) trait Replaying: Send + Sync {
     /// What one replay thread does to records.
     fn redo(&self, ground: &Ground<'_>) -> Box<dyn Redo>;
 
+    /// What clears away records whose deletion was replayed; `deleted` is what a restart has found
+    /// deleted. Asked before everything else.
+    fn janitor(&self, _parts: &Parts, deleted: Vec<Deleted>) -> Janitor {
+        Janitor::new(deleted)
+    }
+
     /// What replays a range, when `live` does so record by record.
     ///
     /// # Errors
@@ -92,7 +98,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
         let (floor, reader) = (parts.floor(), log.reader());
         let redo = || self.0.redo(&Ground { participants, source, records: Records(log.reader()), floor });
         let replay = Arc::new(Replay::new(config.replay_threads, catalog, participants, &reader, floor, &redo));
-        let janitor = Arc::new(Janitor::new(deleted));
+        let janitor = Arc::new(self.0.janitor(parts, deleted));
         let messages = Arc::new(Messages::starting(end));
         let live = LiveReplay {
             replay: Arc::clone(&replay),
@@ -117,6 +123,8 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             synchronous: !config.asynchronous,
             relay: config.relay()?,
             saved_tails: ground.directory.as_ref().map(|directory| directory.path().to_owned()),
+            encoding: config.encoding,
+            journal: ground.directory.as_ref().map(|_| config.journal()),
             ..StandbyConfig::default()
         };
         let (filled, terms) = ((Arc::clone(&log), receiver), ground.terms.clone());

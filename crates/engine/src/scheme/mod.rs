@@ -21,10 +21,11 @@ use freshet_txn::{Core, Messages};
 use self::{
     command::{CommandExecutor, Commands},
     full::Full,
+    inputs::Again,
     log::{Ground, LogShipping, Replaying},
 };
 use crate::{
-    node::{Apply, Janitor, NodeConfig, Parts, StartError, ThisNode},
+    node::{Apply, Encoding, Janitor, NodeConfig, Parts, StartError, ThisNode},
     source::VersionSource,
 };
 
@@ -87,6 +88,10 @@ impl Replaying for Fresh {
 /// The scheme of a node that is configured so.
 pub(crate) fn of(config: &NodeConfig, executor: Option<Arc<dyn CommandExecutor>>) -> Arc<dyn Scheme> {
     match config.apply {
+        // One that asks for bytes may have acknowledged inputs before.
+        Apply::Fresh if config.encoding == Encoding::Inputs || executor.is_some() && config.journal().is_dir() => {
+            Arc::new(LogShipping(Again::new(executor)))
+        }
         Apply::Fresh => Arc::new(LogShipping(Fresh)),
         Apply::Full => Arc::new(LogShipping(Full)),
         Apply::Command => Arc::new(LogShipping(Commands::new(config.replay_threads, executor))),

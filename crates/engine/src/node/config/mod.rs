@@ -18,7 +18,10 @@ use freshet_cluster::{
     relay::RelayAck,
 };
 use freshet_log::{LogConfig, ReceiveConfig, persist::PersistenceConfig};
-use freshet_replication::standby::{RelayConfig, ReplayMode};
+use freshet_replication::{
+    forms::Encoding,
+    standby::{RelayConfig, ReplayMode},
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -230,6 +233,15 @@ pub struct NodeConfig {
     /// Only for comparisons.
     #[arg(long, value_name = "HOW", help_heading = "Resources")]
     pub apply: Apply,
+    /// In which form a standby asks for the log. `bytes`: as it is. `inputs`: what transactions were
+    /// told, where the primary can say that; the standby executes them again, with the processor
+    /// time that the primary took, and gets a fraction of the bytes. What is acknowledged is kept in
+    /// a journal in `directory` until it is in the log. Not with `replay` `none`, nor with
+    /// `fabric.appliance`.
+    ///
+    /// Use `inputs` where the network is narrower than the log.
+    #[arg(long, value_name = "FORM", help_heading = "Resources")]
+    pub encoding: Encoding,
     /// How many workers (sessions) there can be at once: for the server to say.
     #[serde(skip)]
     #[arg(skip)]
@@ -284,6 +296,7 @@ impl Default for NodeConfig {
             replay_threads: 2,
             replay: ReplayMode::Pipelined,
             apply: Apply::Fresh,
+            encoding: Encoding::Bytes,
             workers: 128,
             domain: Domain::File,
             record_inputs: false,
@@ -401,8 +414,16 @@ impl NodeConfig {
         self.checkpoint.dir.iter().filter(|device| **device != default).cloned().collect()
     }
 
-    /// Places for workers, replay threads and the engine's own.
+    /// Where a standby that asks for inputs keeps them until they are in the log.
+    pub fn journal(&self) -> PathBuf {
+        self.directory.join("arrived")
+    }
+
+    /// Places for workers, replay threads, feeds that encode, and the engine's own.
     pub(crate) fn participants(&self) -> usize {
-        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + 5
+        let feeds = (self.standbys + 1) as usize;
+        // Each thread that executes transactions again has a worker; others enter and keep them.
+        let again = crate::scheme::inputs::threads() + 4;
+        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + feeds + again + 5
     }
 }

@@ -47,8 +47,10 @@
 
 #![allow(dead_code, reason = "cuts are for standbys that get inputs, which come next")]
 
+mod again;
 mod entrance;
 mod failure;
+mod live;
 mod mismatch;
 mod pending;
 mod pool;
@@ -58,7 +60,7 @@ mod verify;
 mod versions;
 mod window;
 
-pub(crate) use self::window::Window;
+pub(crate) use self::{again::Again, live::threads, window::Window};
 pub use self::{
     entrance::Kept,
     mismatch::{Mismatch, MismatchFile, MismatchFileError, read_mismatches},

@@ -1,0 +1,111 @@
+//! The scheme of a standby that gets inputs: it replays as any other, what it has regenerated.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use freshet_base::Stamp;
+use freshet_log::Log;
+use freshet_replay::{Announce, Deleted, Redo};
+use freshet_replication::{
+    forms::Regenerate,
+    standby::{ReplayError, ReplayTarget},
+};
+use freshet_txn::Core;
+
+use super::{
+    live::Live,
+    mismatch::{Mismatch, MismatchFile},
+    pool::Mismatches,
+};
+use crate::{
+    node::{Janitor, LiveReplay, Parts, StartError},
+    scheme::{
+        command::CommandExecutor,
+        log::{Ground, Replaying},
+    },
+    source::VersionSource,
+};
+
+/// Transactions are executed again.
+pub(crate) struct Again {
+    executor: Option<Arc<dyn CommandExecutor>>,
+    /// Of the standby that was composed last.
+    live: Mutex<Option<Live>>,
+}
+
+/// Where there is no directory, mismatches are counted alone.
+struct Uncounted;
+
+impl Mismatches for Uncounted {
+    fn note(&self, _: Mismatch) {}
+}
+
+impl Again {
+    /// By means of `executor`, without which no standby starts.
+    pub fn new(executor: Option<Arc<dyn CommandExecutor>>) -> Self {
+        Self { executor, live: Mutex::default() }
+    }
+
+    fn live(&self) -> Option<Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Replaying for Again {
+    fn redo(&self, _: &Ground<'_>) -> Box<dyn Redo> {
+        Box::new(Announce)
+    }
+
+    fn janitor(&self, parts: &Parts, deleted: Vec<Deleted>) -> Janitor {
+        let Some(executor) = &self.executor else { return Janitor::new(deleted) };
+        let directory = parts.ground.directory.as_ref().map(|directory| directory.path().join("mismatches"));
+        let mismatches: Arc<dyn Mismatches> = match directory {
+            Some(file) => Arc::new(MismatchFile::new(file)),
+            None => Arc::new(Uncounted),
+        };
+        let live = Live::new(parts.end, parts.floor(), executor, mismatches);
+        let janitor = Janitor::of_window(deleted, live.window());
+        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live);
+        janitor
+    }
+
+    fn target(&self, live: LiveReplay) -> Result<Arc<dyn ReplayTarget>, StartError> {
+        let lacks = || StartError::Config("encoding = \"inputs\": no executor of transactions was given".into());
+        Ok(Arc::new(Regenerating { live, regenerate: self.live().ok_or_else(lacks)? }))
+    }
+
+    fn composed(&self, core: &Arc<Core>, _: &VersionSource) {
+        if let Some(live) = self.live() {
+            live.compose(core);
+        }
+    }
+}
+
+/// Replays what is regenerated.
+struct Regenerating {
+    live: LiveReplay,
+    regenerate: Live,
+}
+
+impl ReplayTarget for Regenerating {
+    fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError> {
+        self.live.replay(from, to, partition_ends)?;
+        self.regenerate.window().replayed(to);
+        Ok(())
+    }
+
+    fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], log: &Arc<Log>) {
+        self.live.persist(from, to, ends, log);
+    }
+
+    fn is_prompt(&self) -> bool {
+        self.live.is_prompt()
+    }
+
+    fn regenerates(&self) -> Option<Arc<dyn Regenerate>> {
+        Some(Arc::new(self.regenerate.clone()))
+    }
+
+    fn cut(&self, at: Stamp) -> Result<(), ReplayError> {
+        self.live.cut(at)
+    }
+}

@@ -1,0 +1,384 @@
+//! A standby that gets inputs: forms enter the window, and complete blocks go into its log.
+//!
+//! | thread | does |
+//! |---|---|
+//! | `initialize` | decodes forms, and enters their blocks into the window |
+//! | `execute-N` | see [`Pool`] |
+//! | `complete` | takes complete blocks from the window's front, and appends them to the log |
+//! | `leave` | takes blocks out of the window that readers see, and keeps old versions for those in it |
+//!
+//! Forms wait here until the node is composed. How many there are is bounded by the room in the
+//! log's buffer that the standby grants.
+//!
+//! # Cuts
+//!
+//! The log is cut only above what readers see. What is complete below the cut stays in the window,
+//! since tables do not show it yet. `initialize` rests meanwhile; the batch that it was entering
+//! waits again, and blocks that it has entered are passed over then.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread::{Builder, JoinHandle, sleep},
+    time::{Duration, Instant},
+};
+
+use freshet_base::{Stamp, Watermark};
+use freshet_log::Block;
+use freshet_replay::form::{self, Decoder, Form};
+use freshet_replication::forms::{Complete, Regenerate};
+use freshet_storage::Participant;
+use freshet_txn::{Core, Entry};
+
+use super::{
+    entrance::{Entrance, Keys, Reach},
+    pending::{Closed, Pending},
+    pool::{Mismatches, Originals, Pool, Wanted},
+    window::{Room, Window},
+};
+use crate::scheme::command::CommandExecutor;
+
+/// About how many bytes of log are appended at once.
+const AT_ONCE: u64 = 256 << 10;
+/// Old versions are kept for transactions that have read so many bytes of log before their stamp.
+const SLACK: u64 = 8 << 20;
+/// A thread looks this often whether it is still needed.
+const LOOK: Duration = Duration::from_millis(50);
+/// The original of a block is asked for so often, and so long apart, before the node gives up.
+const ASKS: u32 = 40;
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+/// A batch that waits.
+struct Batch {
+    from: Stamp,
+    to: Stamp,
+    form: Vec<u8>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Batch>,
+    /// What has arrived ends here.
+    end: Stamp,
+    /// A batch is being entered.
+    entering: bool,
+    cutting: bool,
+    /// The window was cut here since the last batch was taken.
+    cut: Option<Stamp>,
+    threads: Vec<JoinHandle<()>>,
+    pool: Option<Pool>,
+}
+
+/// What it is given when replication begins.
+struct Begun {
+    visible: Arc<Watermark>,
+    complete: Arc<dyn Complete>,
+}
+
+struct Shared {
+    window: Arc<Window>,
+    executor: Arc<dyn CommandExecutor>,
+    mismatches: Arc<dyn Mismatches>,
+    reach: Reach,
+    begun: OnceLock<Begun>,
+    state: Mutex<State>,
+    changed: Condvar,
+    stopped: AtomicBool,
+}
+
+/// Regenerates what a standby gets.
+#[derive(Clone)]
+pub(crate) struct Live(Arc<Shared>);
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stopped(&self) -> bool {
+        self.stopped.load(SeqCst)
+    }
+
+    /// The next batch to be entered; none when none is any more.
+    fn next(&self, entrance: &mut Entrance) -> Option<Batch> {
+        let mut state = self.state();
+        loop {
+            state.entering = false;
+            self.changed.notify_all();
+            if self.stopped() || self.window.is_closed() {
+                return None;
+            }
+            if !state.cutting
+                && let Some(batch) = state.waiting.pop_front()
+            {
+                state.entering = true;
+                entrance.came(self.window.cuts());
+                if let Some(at) = state.cut.take() {
+                    entrance.cut(at);
+                }
+                return Some(batch);
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// The thread that enters blocks.
+    fn initialize(&self, mut entrance: Entrance) {
+        let mut keys = Keys::default();
+        while let Some(batch) = self.next(&mut entrance) {
+            if self.enter(&mut entrance, &batch, &mut keys).is_err() {
+                // The window is closed, or a cut is coming: what was not entered waits for it.
+                self.state().waiting.push_front(batch);
+            }
+        }
+    }
+
+    fn enter(&self, entrance: &mut Entrance, batch: &Batch, keys: &mut Keys) -> Result<(), Closed> {
+        let mut decoder = Decoder::new(&batch.form, batch.from);
+        let mut skipped = Vec::new();
+        while decoder.at() < batch.to {
+            let (at, known) = (decoder.at(), self.window.end());
+            // It was checked when it came.
+            let Ok(Some(form)) = decoder.next_form() else { break };
+            if at < known {
+                continue;
+            }
+            match form {
+                Form::Bytes(bytes) => {
+                    let Ok(block) = Block::parse(bytes, at) else { break };
+                    entrance.bytes(&block)?;
+                }
+                Form::Skip(header, head) => {
+                    skipped.clear();
+                    skipped.extend_from_slice(&head);
+                    skipped.resize(header.length as usize, 0);
+                    let Ok(block) = Block::parse(&skipped, at) else { break };
+                    entrance.bytes(&block)?;
+                }
+                Form::Inputs(inputs) => {
+                    keys.clear();
+                    for key in inputs.keys() {
+                        let record = inputs.written[key.record];
+                        keys.push(record.fid, record.rid, key.index, key.key);
+                    }
+                    let written = inputs.written.iter();
+                    let entries: Vec<Entry> = written
+                        .map(|record| Entry {
+                            fid: record.fid,
+                            rid: record.rid,
+                            kind: record.kind,
+                            length: record.length,
+                            prev: None,
+                        })
+                        .collect();
+                    entrance.inputs(inputs.header, &entries, keys, inputs.inputs)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The thread that appends to the log.
+    fn complete(&self, begun: &Begun) {
+        let mut bytes = Vec::new();
+        let mut append = |blocks: &[Arc<Pending>]| {
+            bytes.clear();
+            for block in blocks {
+                bytes.extend_from_slice(block.image().expect("blocks at the front have their bytes"));
+            }
+            begun.complete.append(&bytes)
+        };
+        while let Some(appended) = self.window.hand_over(AT_ONCE, &mut append) {
+            if let Err(why) = appended {
+                self.window.close(Some(why));
+            }
+        }
+        if let Some(why) = self.window.failure().filter(|_| !self.stopped()) {
+            begun.complete.failed(why);
+        }
+    }
+
+    /// The thread that takes blocks out of the window which readers see.
+    fn leave(&self, begun: &Begun, places: &[Participant; 2]) {
+        let mut turn = 0;
+        let mut pinned = places[turn].pin(|| self.reach.oldest(self.window.begin())).0;
+        let mut seen = Stamp::ZERO;
+        while !self.stopped() {
+            let reached = begun.visible.wait(seen.plus(1), Some(Instant::now() + LOOK));
+            seen = reached.unwrap_or_else(|_| begun.visible.get());
+            let begin = self.window.leave(seen);
+            // Two take turns in keeping old versions, so that memory is given back in between. The
+            // new pin is there before the old one goes.
+            turn = 1 - turn;
+            pinned = places[turn].pin(|| self.reach.oldest(begin)).0;
+        }
+        drop(pinned);
+    }
+}
+
+/// Asks the node that is followed, in a thread of its own.
+struct FromUpstream(Arc<Shared>);
+
+impl Originals for FromUpstream {
+    fn ask(&self, wanted: Wanted) {
+        let shared = Arc::clone(&self.0);
+        let ask = move || {
+            let Some(begun) = shared.begun.get() else { return wanted.deliver(Err("nothing is followed".into())) };
+            let mut asked = 0;
+            let outcome = loop {
+                match begun.complete.original(wanted.at(), wanted.length()) {
+                    Ok(bytes) => break Ok(bytes),
+                    Err(why) if asked == ASKS || !wanted.is_wanted() => break Err(why),
+                    Err(_) => {
+                        asked += 1;
+                        sleep(ASK_AGAIN);
+                    }
+                }
+            };
+            wanted.deliver(outcome);
+        };
+        // Without a thread nobody could go on anyway.
+        let _ = Builder::new().name("original".into()).spawn(ask);
+    }
+}
+
+impl Live {
+    /// What enters at `at`, the end of the log, and whose transactions `executor` executes. Below
+    /// `floor` the tables are no state of the database.
+    pub fn new(at: Stamp, floor: Stamp, executor: &Arc<dyn CommandExecutor>, mismatches: Arc<dyn Mismatches>) -> Self {
+        Self(Arc::new(Shared {
+            window: Window::new(at, Room::default(), None),
+            executor: Arc::clone(executor),
+            mismatches,
+            reach: Reach { floor, slack: SLACK },
+            begun: OnceLock::new(),
+            state: Mutex::new(State { end: at, ..State::default() }),
+            changed: Condvar::new(),
+            stopped: AtomicBool::new(false),
+        }))
+    }
+
+    /// The window, for those who clear away what was deleted.
+    pub fn window(&self) -> &Arc<Window> {
+        &self.0.window
+    }
+
+    /// The node is composed, after replication has begun: everything begins. What the system does
+    /// not give ends the standby.
+    pub fn compose(&self, core: &Arc<Core>) {
+        let Some(begun) = self.0.begun.get() else { return };
+        if let Err(why) = self.start(core) {
+            begun.complete.failed(why);
+        }
+    }
+
+    fn start(&self, core: &Arc<Core>) -> Result<(), String> {
+        let shared = &self.0;
+        let join = || core.participants.join().map_err(|cause| cause.to_string());
+        let failed = |cause: std::io::Error| format!("cannot start a thread: {cause}");
+        let entrance = Entrance::new(&shared.window, &core.catalog, join()?, shared.reach);
+        let places = [join()?, join()?];
+        let mut state = shared.state();
+        let (window, originals) = (&shared.window, Arc::new(FromUpstream(Arc::clone(shared))));
+        let (executor, mismatches) = (&shared.executor, Arc::clone(&shared.mismatches));
+        let pool = Pool::start(threads(), window, core, executor, originals, mismatches);
+        state.pool = Some(pool.map_err(failed)?);
+        let mut spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            state.threads.push(Builder::new().name(name.into()).spawn(run).map_err(failed)?);
+            Ok::<_, String>(())
+        };
+        let (ours, completes, leaves) = (Arc::clone(shared), Arc::clone(shared), Arc::clone(shared));
+        spawn("initialize", Box::new(move || ours.initialize(entrance)))?;
+        spawn("complete", Box::new(move || completes.complete(completes.begun.get().expect("it has begun"))))?;
+        spawn("leave", Box::new(move || leaves.leave(leaves.begun.get().expect("it has begun"), &places)))?;
+        Ok(())
+    }
+}
+
+/// How many threads execute: those that wait for versions leave their processor to others.
+pub(crate) fn threads() -> usize {
+    2 * std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+impl Regenerate for Live {
+    fn begin(&self, at: Stamp, visible: &Arc<Watermark>, complete: Arc<dyn Complete>) {
+        debug_assert_eq!(self.0.window.end(), at, "the window begins where the log ends");
+        let _ = self.0.begun.set(Begun { visible: Arc::clone(visible), complete });
+    }
+
+    fn enter(&self, from: Stamp, to: Stamp, form: &[u8], members: &mut dyn FnMut(&[u8])) -> Result<(), String> {
+        let shared = &self.0;
+        let known = shared.state().end;
+        let mut decoder = Decoder::new(form, from);
+        while decoder.at() < to {
+            let at = decoder.at();
+            match decoder.next_form().map_err(|error| error.to_string())? {
+                Some(Form::Bytes(bytes)) => {
+                    let block = Block::parse(bytes, at).map_err(|error| error.to_string())?;
+                    block.members().filter(|_| at >= known).into_iter().for_each(&mut *members);
+                }
+                Some(_) => {}
+                None => return Err(format!("the form of the log up to {to} ends at {at}")),
+            }
+        }
+        if decoder.at() != to {
+            return Err(format!("no block ends at {to} in the form of the log"));
+        }
+        let mut state = shared.state();
+        if to > state.end {
+            state.end = to;
+            state.waiting.push_back(Batch { from, to, form: form.to_vec() });
+            shared.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    fn plain(&self, blocks: &[u8], into: &mut Vec<u8>) -> Result<(), String> {
+        form::plain(blocks, into).map_err(|error| error.to_string())
+    }
+
+    fn cut(&self, at: Stamp) {
+        let shared = &self.0;
+        let mut state = shared.state();
+        if at >= state.end {
+            return;
+        }
+        state.cutting = true;
+        shared.window.interrupt();
+        while state.entering {
+            state = shared.wait(state);
+        }
+        state.waiting.retain_mut(|batch| {
+            batch.to = batch.to.min(at);
+            batch.from < batch.to
+        });
+        state.end = at;
+        shared.window.cut(at);
+        state.cut = Some(state.cut.map_or(at, |before| before.min(at)));
+        state.cutting = false;
+        shared.changed.notify_all();
+    }
+
+    fn stop(&self) {
+        let shared = &self.0;
+        shared.stopped.store(true, SeqCst);
+        shared.window.close(None);
+        let (threads, pool) = {
+            let mut state = shared.state();
+            shared.changed.notify_all();
+            (std::mem::take(&mut state.threads), state.pool.take())
+        };
+        drop(pool);
+        for thread in threads {
+            // A panic there was reported already.
+            let _ = thread.join();
+        }
+    }
+}

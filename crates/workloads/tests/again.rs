@@ -1,0 +1,177 @@
+//! A standby that gets inputs, executes transactions again, and has the log of its primary.
+
+mod common;
+
+use std::{
+    ops::Range,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use common::{NOW, assert_consistent, read, seed};
+use freshet_engine::{
+    CommandExecutor, Domain, Encoding, Isolation, Node, NodeConfig, ProcedureError, Safety, Stamp, StateHash, Ticket,
+    node::RoleStatus,
+};
+use freshet_workloads::{
+    TableSet,
+    command::Commands,
+    journal::Mark,
+    random::Random,
+    tpcc::{
+        input::{Request, Terminal},
+        load::load,
+        population::{Population, Scale},
+        run,
+        tables::Tables,
+        text::Constants,
+    },
+};
+use tempfile::TempDir;
+
+const SCALE: Scale = Scale { warehouses: 3, items: 400, customers: 60, undelivered: 18 };
+
+fn config(directory: &Path) -> NodeConfig {
+    NodeConfig {
+        directory: directory.to_owned(),
+        domain: Domain::File,
+        listen: ([127, 0, 0, 1], 0).into(),
+        safety: Safety::TwoSafe,
+        standbys: 1,
+        ..NodeConfig::default()
+    }
+}
+
+fn standby(directory: &Path, primary: &str, encoding: Encoding) -> Arc<Node> {
+    let config = NodeConfig { join: Some(primary.to_owned()), encoding, ..config(directory) };
+    let executor: Arc<dyn CommandExecutor> = Arc::new(Commands::default());
+    Node::start_executing(config, Some(executor), |_| {}).unwrap()
+}
+
+fn hash(node: &Node, at: Option<Stamp>) -> StateHash {
+    if let Some(at) = at {
+        node.wait_visible(at, Some(Instant::now() + Duration::from_secs(120))).unwrap();
+    }
+    read(node.database(), |txn| Ok(StateHash::of(txn)?))
+}
+
+fn drive(node: &Node, population: &Population, isolation: Isolation, sequences: Range<u64>) -> Ticket {
+    let tables = Tables::open(node.database()).unwrap();
+    let constants = Constants::of_run(population.constants(), &mut Random::new(population.seed));
+    let drive = |number: u64| {
+        let mut terminal = Terminal::new(population, constants, population.seed, number, (number % 3) as u16 + 1);
+        let worker = node.database().worker().unwrap();
+        let mut last = None;
+        for sequence in sequences.clone() {
+            let mark = Some(Mark { client: number, sequence });
+            let request = Request { mark, input: terminal.next(NOW + sequence) };
+            last = Some(loop {
+                match run(&worker, &tables, isolation, &request) {
+                    Ok((_, ticket)) => break ticket,
+                    // On a busy machine the others may be stopped for longer than the engine tries.
+                    Err(ProcedureError::Exhausted { .. }) => std::thread::yield_now(),
+                    Err(error) => panic!("{error}"),
+                }
+            });
+        }
+        last.unwrap()
+    };
+    let drive = &drive;
+    let threads: Vec<Ticket> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3).map(|number| scope.spawn(move || drive(number))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    threads.into_iter().max_by_key(|ticket| ticket.until).unwrap()
+}
+
+fn sent(primary: &Node) -> u64 {
+    let RoleStatus::Primary { shipping, .. } = primary.status().role else { panic!("it is the primary") };
+    shipping.standbys.iter().map(|standby| standby.sent_bytes).sum()
+}
+
+/// A primary and its standby, with a population.
+fn pair(directories: &[TempDir; 2], encoding: Encoding) -> (Arc<Node>, Arc<Node>, Population) {
+    let primary = Node::start(config(directories[0].path()), |_| {}).unwrap();
+    let follower = standby(directories[1].path(), primary.address(), encoding);
+    let tables = Tables::create(primary.database()).unwrap();
+    let population = Population { scale: SCALE, seed: seed(), loaded_at: NOW };
+    let loaded = load(primary.database(), &tables, &population, 2, &|_| {}).unwrap().unwrap();
+    primary.database().wait(loaded).unwrap();
+    (primary, follower, population)
+}
+
+fn directories() -> [TempDir; 2] {
+    [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()]
+}
+
+#[track_caller]
+fn assert_same(primary: &Node, follower: &Node) -> StateHash {
+    let theirs = hash(primary, None);
+    let ours = hash(follower, Some(theirs.at));
+    assert_eq!((ours.hash, ours.records), (theirs.hash, theirs.records));
+    theirs
+}
+
+#[test]
+fn a_standby_that_executes_transactions_again_has_the_log_of_its_primary() {
+    let directories = directories();
+    let (primary, follower, population) = pair(&directories, Encoding::Inputs);
+    for (isolation, sequences) in [(Isolation::Snapshot, 0..400), (Isolation::Serializable, 400..800)] {
+        let before = (hash(&primary, None).at, sent(&primary));
+        let last = drive(&primary, &population, isolation, sequences);
+        primary.database().wait(last).unwrap();
+        let theirs = assert_same(&primary, &follower);
+        let (logged, sent) = (theirs.at.since(before.0), sent(&primary) - before.1);
+        println!("{isolation}: {sent} bytes sent for {logged} of log");
+        assert!(sent * 3 < logged, "{sent} bytes for {logged}");
+    }
+    assert_consistent(follower.database(), &Tables::open(follower.database()).unwrap());
+    follower.stop().unwrap();
+    primary.stop().unwrap();
+}
+
+#[test]
+fn a_standby_is_started_again_and_asks_for_bytes_and_for_inputs() {
+    let directories = directories();
+    let (primary, mut follower, population) = pair(&directories, Encoding::Inputs);
+    for (round, encoding) in [Encoding::Inputs, Encoding::Bytes, Encoding::Inputs].into_iter().enumerate() {
+        let first = round as u64 * 200;
+        follower = std::thread::scope(|scope| {
+            let driven = scope.spawn(|| drive(&primary, &population, Isolation::Snapshot, first..first + 200));
+            // In the midst of it.
+            follower.stop().unwrap();
+            // It owns its directory.
+            drop(follower);
+            let follower = standby(directories[1].path(), primary.address(), encoding);
+            primary.database().wait(driven.join().unwrap()).unwrap();
+            follower
+        });
+        assert_same(&primary, &follower);
+    }
+    assert_consistent(follower.database(), &Tables::open(follower.database()).unwrap());
+    follower.stop().unwrap();
+    primary.stop().unwrap();
+}
+
+#[test]
+fn a_standby_that_executes_transactions_again_takes_over() {
+    let directories = directories();
+    let (primary, follower, population) = pair(&directories, Encoding::Inputs);
+    let last = drive(&primary, &population, Isolation::Snapshot, 0..300);
+    primary.database().wait(last).unwrap();
+    let theirs = hash(&primary, None);
+    primary.stop().unwrap();
+    drop(primary);
+    follower.promote(true).unwrap();
+    let ours = hash(&follower, None);
+    assert_eq!((ours.hash, ours.records), (theirs.hash, theirs.records));
+    // The old primary comes back as a standby that executes transactions again.
+
+    let other = standby(directories[0].path(), follower.address(), Encoding::Inputs);
+    let last = drive(&follower, &population, Isolation::Snapshot, 300..500);
+    follower.database().wait(last).unwrap();
+    assert_same(&follower, &other);
+    other.stop().unwrap();
+    follower.stop().unwrap();
+}
