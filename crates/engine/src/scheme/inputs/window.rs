@@ -194,6 +194,7 @@ impl Window {
     }
 
     /// The stamp of the newest version of a record, if a block in the window makes one.
+    #[cfg(test)]
     pub fn newest(&self, fid: Fid, rid: Rid) -> Option<Stamp> {
         self.versions.newest((fid, rid))
     }
