@@ -61,6 +61,7 @@ mod window;
 pub(crate) use self::{again::Again, live::threads, window::Window};
 pub use self::{
     entrance::Kept,
+    live::AgainStatus,
     mismatch::{Mismatch, MismatchFile, MismatchFileError, read_mismatches},
     verify::{VerifyError, VerifyOptions, VerifyReport, verify},
     window::{Perturb, Room},
