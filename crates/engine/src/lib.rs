@@ -37,5 +37,5 @@ pub use node::{
 };
 pub use scheme::{
     command::{CommandExecutor, log_as, record_as, record_with, recorded_as},
-    inputs::{VerifyError, VerifyOptions, VerifyReport, verify},
+    inputs::{AgainStatus, VerifyError, VerifyOptions, VerifyReport, verify},
 };

@@ -105,6 +105,17 @@ fn recorded(inputs: &Map<String, Value>) -> String {
     shown
 }
 
+/// What has become of transactions that a standby executes again.
+fn executed(again: &Map<String, Value>) -> String {
+    let count = |key| units::grouped(again.get(key).and_then(Value::as_u64).unwrap_or(0));
+    format!(
+        "{} transactions executed again; fetched: {} of old snapshots, {} that did not give the same",
+        count("executed"),
+        count("old_snapshots"),
+        count("mismatches")
+    )
+}
+
 /// A status for people. Keys that it does not know are left out: a newer node may have more.
 fn table(status: &Value) -> String {
     if status["role"] == "starting" {
@@ -204,6 +215,9 @@ fn table(status: &Value) -> String {
                 _ => format!("{}, {}", text(&status["replay"]), text(&status["apply"])),
             };
             line("replay", policy);
+            if let Some(again) = status["again"].as_object() {
+                line("again", executed(again));
+            }
             for (step, lag) in [
                 ("received", "receive_lag"),
                 ("persisted", "persist_lag"),

@@ -11,6 +11,8 @@ use freshet_replication::{
 use freshet_txn::Recorded;
 use serde::Serialize;
 
+use crate::scheme::inputs::AgainStatus;
+
 use super::{Apply, CheckpointStatus, Composition, Domain, Node};
 
 /// By role.
@@ -47,6 +49,9 @@ pub enum RoleStatus {
         replayed_records: u64,
         /// Processor time of all replay threads.
         replay_threads_cpu: Duration,
+        /// Transactions that were executed again, if it does that.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        again: Option<AgainStatus>,
     },
     /// A take-over that was begun here failed half-way: restart the node.
     Failed,
@@ -145,6 +150,7 @@ impl Node {
                     apply: self.config.apply,
                     replayed_records: replay.records,
                     replay_threads_cpu: replay.cpu,
+                    again: self.scheme.again(),
                 }
             }
             Composition::Failed => RoleStatus::Failed,

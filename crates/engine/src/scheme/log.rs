@@ -13,7 +13,7 @@ use freshet_replication::{
 use freshet_storage::Participants;
 use freshet_txn::{Core, Messages};
 
-use super::{OnPrimary, OnStandby, Scheme, feed::InputsFeed};
+use super::{OnPrimary, OnStandby, Scheme, feed::InputsFeed, inputs::AgainStatus};
 use crate::{
     node::{Janitor, LiveReplay, Parts, StartError, ThisNode, open_log},
     source::VersionSource,
@@ -45,6 +45,11 @@ pub(crate) trait Replaying: Send + Sync {
     /// What is missing for that.
     fn target(&self, live: LiveReplay) -> Result<Arc<dyn ReplayTarget>, StartError> {
         Ok(Arc::new(live))
+    }
+
+    /// As [`Scheme::again`].
+    fn again(&self) -> Option<AgainStatus> {
+        None
     }
 
     /// As [`Scheme::composed`].
@@ -132,6 +137,10 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
         source.limit_to(Arc::clone(standby.visible()));
         Ok(OnStandby { standby, log, replay, janitor, messages })
+    }
+
+    fn again(&self) -> Option<AgainStatus> {
+        self.0.again()
     }
 
     fn composed(&self, core: &Arc<Core>, source: &VersionSource) {

@@ -21,7 +21,7 @@ use freshet_txn::{Core, Messages};
 use self::{
     command::{CommandExecutor, Commands},
     full::Full,
-    inputs::Again,
+    inputs::{Again, AgainStatus},
     log::{Ground, LogShipping, Replaying},
 };
 use crate::{
@@ -70,6 +70,10 @@ pub(crate) trait Scheme: Send + Sync {
         upstream: Option<String>,
         deleted: Vec<Deleted>,
     ) -> Result<OnStandby, StartError>;
+
+    /// What has become of transactions that the standby was told to execute again, if it is one that
+    /// does.
+    fn again(&self) -> Option<AgainStatus>;
 
     /// The standby is composed. Its readers make versions of what lies below the read view, unless
     /// `source` is told otherwise.

@@ -12,7 +12,7 @@ use freshet_replication::{
 use freshet_txn::Core;
 
 use super::{
-    live::Live,
+    live::{AgainStatus, Live},
     mismatch::{Mismatch, MismatchFile},
     pool::Mismatches,
 };
@@ -66,6 +66,10 @@ impl Replaying for Again {
         let janitor = Janitor::of_window(deleted, live.window());
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live);
         janitor
+    }
+
+    fn again(&self) -> Option<AgainStatus> {
+        self.live().map(|live| live.status())
     }
 
     fn target(&self, live: LiveReplay) -> Result<Arc<dyn ReplayTarget>, StartError> {

@@ -20,7 +20,10 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{
+            AtomicBool,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     thread::{Builder, JoinHandle, sleep},
     time::{Duration, Instant},
@@ -32,6 +35,7 @@ use freshet_replay::form::{self, Decoder, Form};
 use freshet_replication::forms::{Complete, Regenerate};
 use freshet_storage::Participant;
 use freshet_txn::{Core, Entry};
+use serde::Serialize;
 
 use super::{
     entrance::{Entrance, Keys, Reach},
@@ -50,6 +54,19 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The original of a block is asked for so often, and so long apart, before the node gives up.
 const ASKS: u32 = 40;
 const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+/// What has become of the transactions that a standby was told to execute again, since it started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AgainStatus {
+    /// Those that gave their blocks.
+    pub executed: u64,
+    /// Those that had read too long before, whose blocks were fetched.
+    pub old_snapshots: u64,
+    /// Those that gave something else, or nothing, whose blocks were fetched.
+    pub mismatches: u64,
+    /// How often one waited for what another wrote.
+    pub waits: u64,
+}
 
 /// A batch that waits.
 struct Batch {
@@ -268,6 +285,19 @@ impl Live {
     /// The window, for those who clear away what was deleted.
     pub fn window(&self) -> &Arc<Window> {
         &self.0.window
+    }
+
+    /// What has become of the transactions.
+    pub fn status(&self) -> AgainStatus {
+        let state = self.0.state();
+        let Some(counts) = state.pool.as_ref().map(Pool::counts) else { return AgainStatus::default() };
+        // Relaxed: statistics.
+        AgainStatus {
+            executed: counts.executed.load(Relaxed),
+            old_snapshots: counts.old.load(Relaxed),
+            mismatches: counts.mismatches.load(Relaxed),
+            waits: self.0.window.parked(),
+        }
     }
 
     /// The node is composed, after replication has begun: everything begins. What the system does

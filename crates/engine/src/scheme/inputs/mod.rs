@@ -45,8 +45,6 @@
 //! up to a given distance below the window's beginning; a block that reads below that is not
 //! executed, and its bytes are asked for.
 
-#![allow(dead_code, reason = "cuts are for standbys that get inputs, which come next")]
-
 mod again;
 mod entrance;
 mod failure;
@@ -63,6 +61,7 @@ mod window;
 pub(crate) use self::{again::Again, live::threads, window::Window};
 pub use self::{
     entrance::Kept,
+    live::AgainStatus,
     mismatch::{Mismatch, MismatchFile, MismatchFileError, read_mismatches},
     verify::{VerifyError, VerifyOptions, VerifyReport, verify},
     window::{Perturb, Room},
