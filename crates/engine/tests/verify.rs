@@ -1,5 +1,5 @@
-//! A recorded log is executed again, and gives itself: definitions, loads, old snapshots and several
-//! isolation levels in it, and procedures that lie.
+//! A recorded log is executed again, and gives itself: definitions, loads, old snapshots and
+//! several isolation levels in it, and procedures that lie.
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! What executing TPC-C again costs against executing it: one worker runs the mix on a node that
-//! records inputs, then its log is verified, by one thread and by more. It prints processor time for
-//! each transaction that writes, and sizes.
+//! records inputs, then its log is verified, by one thread and by more. It prints processor time
+//! for each transaction that writes, and sizes.
 //!
 //! `tpcc_again [TRANSACTIONS [WAREHOUSES [THREADS...]]]`
 

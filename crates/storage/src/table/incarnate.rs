@@ -16,7 +16,7 @@ use crate::{array::Word, reclaim::Guard, version::Version};
 
 /// Where the version that was the newest may still be seen, one reader in this many looks for what
 /// can go below it.
-const FEW: u64 = 32;
+const FEW: u64 = if cfg!(loom) { 1 } else { 32 };
 
 /// Whether the reader that makes the version at `address` is one of these few.
 fn is_one_of_few(address: u64) -> bool {

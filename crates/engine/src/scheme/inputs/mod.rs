@@ -45,8 +45,6 @@
 //! up to a given distance below the window's beginning; a block that reads below that is not
 //! executed, and its bytes are asked for.
 
-#![allow(dead_code, reason = "cuts are for standbys that get inputs, which come next")]
-
 mod again;
 mod entrance;
 mod failure;

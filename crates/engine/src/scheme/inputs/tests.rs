@@ -64,9 +64,12 @@ struct Program {
     writes: Vec<(Rid, RecordKind)>,
 }
 
-/// What reads find: the versions of each record, by stamp.
+/// The versions of a record, by stamp; none where it is deleted.
+type Versions = BTreeMap<Stamp, Option<Vec<u8>>>;
+
+/// What reads find.
 #[derive(Default)]
-struct Tables(Mutex<HashMap<Rid, BTreeMap<Stamp, Option<Vec<u8>>>>>);
+struct Tables(Mutex<HashMap<Rid, Versions>>);
 
 impl Tables {
     fn read(&self, rid: Rid, below: Stamp) -> Option<Vec<u8>> {
@@ -527,7 +530,7 @@ fn what_is_cut_off_is_forgotten() {
         let out = Mutex::new(Vec::new());
         thread::scope(|scope| {
             scope.spawn(|| {
-                let mut take = |blocks: &[Arc<Pending>]| {
+                let take = |blocks: &[Arc<Pending>]| {
                     for block in blocks {
                         let bytes = block.image().unwrap().to_vec();
                         shown.replay(&Block::parse(&bytes, block.stamp()).unwrap());
@@ -535,7 +538,7 @@ fn what_is_cut_off_is_forgotten() {
                     }
                     blocks.last().unwrap().end()
                 };
-                while let Some(end) = window.hand_over(1 << 10, &mut take) {
+                while let Some(end) = window.hand_over(1 << 10, take) {
                     // No cut comes below what has left.
                     window.leave(end.min(at));
                 }

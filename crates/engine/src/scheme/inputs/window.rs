@@ -41,7 +41,7 @@ use super::{
 /// Called at points where threads may meet: for tests, which delay some of them.
 pub type Perturb = Arc<dyn Fn() + Send + Sync>;
 
-/// How much a window may hold that has not been handed over.
+/// How much a window may hold that has not been handed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Bytes of log.
@@ -104,7 +104,7 @@ pub(crate) struct Window {
     work: Condvar,
     /// The block at the front has its bytes, or the course has changed.
     front: Condvar,
-    /// Blocks were handed over or replayed, or the course has changed.
+    /// Blocks were handed on or replayed, or the course has changed.
     room: Condvar,
     limit: Room,
     versions: VersionArrays,
@@ -112,7 +112,7 @@ pub(crate) struct Window {
     /// Held while the records of a block and their keys are entered, and by those who take index
     /// entries of dead records away: see [`Window::entering`].
     entering: Mutex<()>,
-    /// Held while blocks are handed over, while some leave, and by a cut.
+    /// Held while blocks are handed on, while some leave, and by a cut.
     handing: Mutex<()>,
     perturb: Option<Perturb>,
     /// How often a reader had to wait for bytes.
@@ -194,6 +194,7 @@ impl Window {
     }
 
     /// The stamp of the newest version of a record, if a block in the window makes one.
+    #[cfg(test)]
     pub fn newest(&self, fid: Fid, rid: Rid) -> Option<Stamp> {
         self.versions.newest((fid, rid))
     }
@@ -443,7 +444,7 @@ impl Window {
     }
 
     /// The log ends at `at`, where a block does or the window begins, or below: the blocks from
-    /// there on are forgotten, by those who execute them too, and none is handed over any more. Not
+    /// there on are forgotten, by those who execute them too, and none is handed on any more. Not
     /// while a block is being entered.
     pub fn cut(&self, at: Stamp) {
         let _handing = self.handing.lock().unwrap_or_else(PoisonError::into_inner);
