@@ -9,8 +9,8 @@ use freshet_log::{
 };
 
 use super::{
-    BYTES, FIRST_SHAPE, FLAGGED, FormError, INDEXES, Keys, KeysOf, LENGTHS, MOST_KEYS, SKIP, SPELLED, TERM, Written,
-    block_length, keys,
+    BYTES, FIRST_SHAPE, FLAGGED, FormError, INDEXES, Keys, KeysOf, LENGTHS, MOST_KEYS, REACH, SKIP, SPELLED, TERM,
+    Written, block_length, keys,
     keys::Predictor,
     model::{BySymbol, MOST_SYMBOLS, Model, code, enters},
 };
@@ -57,7 +57,8 @@ impl Encoder {
         if skip(block, into) {
             return Encoded::Skip;
         }
-        match block.inputs().filter(|_| !midst && self.gather(block, keys)) {
+        let inputs = block.inputs().filter(|row| is_within_reach(block.stamp(), row));
+        match inputs.filter(|_| !midst && self.gather(block, keys)) {
             Some(inputs) => {
                 self.put(block.header(), inputs, into);
                 Encoded::Inputs
@@ -240,6 +241,14 @@ impl Encoder {
             .collect();
         keys::put(into, &mut self.predictor, &mut model.symbols, places.into_iter());
     }
+}
+
+/// Whether the oldest snapshot in the row of inputs of a block at `stamp` is young enough, as far as
+/// the row can be understood.
+fn is_within_reach(stamp: Stamp, mut row: &[u8]) -> bool {
+    let count = varint::take(&mut row).unwrap_or(0);
+    let oldest = if count > 0 { varint::take(&mut row) } else { None };
+    oldest.is_none_or(|oldest| stamp.since(Stamp(oldest)) < REACH)
 }
 
 /// Whether `block` is a skip block, which then is written.

@@ -251,6 +251,20 @@ proptest! {
 }
 
 #[test]
+fn who_has_read_long_before_goes_as_bytes() {
+    let start = Stamp(REACH * 3);
+    for (distance, executable) in [(0, true), (REACH - 1, true), (REACH, false), (REACH * 2, false)] {
+        let mut inputs = vec![1];
+        varint::put(&mut inputs, start.0 - distance);
+        let made = Made::Redo { records: Vec::new(), inputs: Some(inputs), stream: 0, continued: false };
+        let bytes = build(&made, start, Term(1));
+        let block = Block::parse(&bytes, start).unwrap();
+        let encoded = Encoder::new().block(&block, &mut Tables, &mut Vec::new());
+        assert_eq!(encoded == Encoded::Inputs, executable, "{distance}");
+    }
+}
+
+#[test]
 fn few_bytes_do_not_become_many_keys() {
     let mut form = vec![FLAGGED as u8, INDEXES, SPELLED as u8, 1, 1];
     // One symbol, insertions, 60,000 times.

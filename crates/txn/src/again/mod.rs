@@ -16,11 +16,11 @@
 //!    yet: [`Past`] has them, and waits for the bytes.
 //! 3. What the table shows to the snapshot.
 //!
-//! `Past` has all versions from a stamp `base` up to the transaction's own, for as long as it runs,
-//! and `base` is at or below the node's read view. If it has none of a record below the snapshot,
-//! the newest one below the snapshot lies below `base`, so below the read view, and the table shows
-//! it, however far the snapshot lies above that. What replay has announced above the read view
-//! stays announced: nothing is made from it (`storage/src/table/incarnate.rs`).
+//! `Past` has all versions from a stamp `base` up to the transaction's own, for as long as it runs.
+//! Below `base` the tables show everything: `base` is at or below the node's read view, or where a
+//! restart has found the end of the log, whose addresses are in the tables' words. So if `Past` has
+//! none of a record below the snapshot, the newest one below the snapshot is in the table, however
+//! far the snapshot lies above the read view.
 //!
 //! Indexes have the keys of all insertions from `base` up to the transaction's own stamp, its own
 //! included: entries are hints, so a scan that comes to a record too early finds no row there. One
@@ -229,12 +229,7 @@ impl Transaction<'_> {
             let row = version.row().map(|row| self.guard().kept(self.guard().keep(row)));
             return Ok(Some(Visible { stamp: Some(version.stamp), row }));
         }
-        let visible = content.read(self.guard(), rid, &ReadContext { me: None, ..self.context() })?;
-        debug_assert!(
-            visible.is_none_or(|visible| visible.stamp < Some(self.worker.core.source.limit())),
-            "{rid:?} of {content:?}: what lies above the read view is not in the tables"
-        );
-        Ok(visible)
+        content.read(self.guard(), rid, &ReadContext { me: None, ..self.context() })
     }
 
     /// Which record has the row of this one, since the transaction, which is executed again, has

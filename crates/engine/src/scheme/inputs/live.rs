@@ -47,8 +47,6 @@ use crate::scheme::command::CommandExecutor;
 
 /// About how many bytes of log are appended at once.
 const AT_ONCE: u64 = 256 << 10;
-/// Old versions are kept for transactions that have read so many bytes of log before their stamp.
-const SLACK: u64 = 8 << 20;
 /// A thread looks this often whether it is still needed.
 const LOOK: Duration = Duration::from_millis(50);
 /// The original of a block is asked for so often, and so long apart, before the node gives up.
@@ -274,7 +272,7 @@ impl Live {
             window: Window::new(at, Room::default(), None),
             executor: Arc::clone(executor),
             mismatches,
-            reach: Reach { floor, slack: SLACK },
+            reach: Reach { floor, slack: form::REACH },
             begun: OnceLock::new(),
             state: Mutex::new(State { end: at, ..State::default() }),
             changed: Condvar::new(),
