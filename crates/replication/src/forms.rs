@@ -1,8 +1,8 @@
 //! Batches of the log in another form, from which a standby regenerates the blocks.
 //!
-//! Replication does not know that form: the engine gives a node's feeds a [`Forms`], which encodes, and its standby's target a [`Regenerate`], which hands complete blocks back
-//! ([`Complete`]). A standby asks for the form when it joins; a sender may send any batch as bytes
-//! all the same.
+//! Replication does not know that form: the engine gives a node's feeds a [`Forms`], which encodes,
+//! and its standby's target a [`Regenerate`], which hands complete blocks back ([`Complete`]). A
+//! standby asks for the form when it joins; a sender may send any batch as bytes all the same.
 //!
 //! # What becomes of a batch that comes in its form
 //!
@@ -22,8 +22,8 @@
 //! A batch that comes as bytes takes the same way, as long as this node asks for forms: what was
 //! executed again before may not be visible yet. Whatever needs the log itself waits until all that
 //! has arrived is complete, and persistent there: the answer to a candidate, this node's own
-//! candidacy, and a node that asks for bytes. A cut takes back what has arrived, in the journal too,
-//! before the node enters a term.
+//! candidacy, and a node that asks for bytes. A cut takes back what has arrived, in the journal
+//! too, before the node enters a term.
 //!
 //! A restart hands what the journal holds beyond the log to [`Regenerate`] again, before the node
 //! follows anybody.
