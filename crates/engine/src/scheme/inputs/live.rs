@@ -13,8 +13,8 @@
 //! # Cuts
 //!
 //! The log is cut only above what readers see. What is complete below the cut stays in the window,
-//! since tables do not show it yet. `initialize` rests meanwhile; the batch that it was entering
-//! waits again, and blocks that it has entered are passed over then.
+//! since tables do not show it yet. `initialize` rests until that is done; the batch that it was
+//! entering waits again, and blocks that it has entered are passed over then.
 
 use std::{
     collections::VecDeque,
