@@ -2,8 +2,8 @@
 //! blocks when they are regenerated. A standby keeps them here, durably, so that it may acknowledge
 //! them before that.
 //!
-//! A journal is a sequence of files beside the log's segments, of which the last is written. Each
-//! is preallocated and zero behind what was written. A batch is written behind the one before, and
+//! A journal is a sequence of files beside the log's segments, the last one is written. Each is
+//! preallocated and zero behind what was written. A batch is written behind the one before, and
 //! durable after the next [`Journal::sync`]. A file goes when the log itself has durably what its
 //! batches are ([`Journal::trim`]).
 //!

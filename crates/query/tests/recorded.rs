@@ -342,6 +342,84 @@ fn what_sessions_do_at_once_gives_the_same_again() {
     }
 }
 
+/// The files of `tests/differential` that write most.
+const FILES: &[&str] = &[
+    "addresses",
+    "basics",
+    "current_of",
+    "cursors",
+    "defaults",
+    "deferrable",
+    "definitions",
+    "explain",
+    "extensions",
+    "frameworks",
+    "index_nulls",
+    "intervals",
+    "limit_after_lock",
+    "locks",
+    "notify",
+    "on_conflict",
+    "rows",
+    "settings",
+    "small_things",
+    "typed",
+    "zeros",
+];
+
+/// The statements of a file of `tests/differential`, but for COPY. Each ends with its line.
+fn statements(text: &str) -> Vec<String> {
+    let (mut all, mut one, mut is_data) = (Vec::new(), String::new(), false);
+    for line in text.lines().filter(|line| !line.starts_with("--")) {
+        if is_data {
+            is_data = line != "\\.";
+            continue;
+        }
+        one.push_str(line);
+        one.push('\n');
+        if line.ends_with(';') {
+            let statement = std::mem::take(&mut one);
+            let upper = statement.to_ascii_uppercase();
+            is_data = upper.contains("FROM STDIN");
+            if !upper.contains("COPY") {
+                all.push(statement);
+            }
+        }
+    }
+    all
+}
+
+/// Runs a file in a database of its own. Some statements fail.
+fn run_file(node: &SqlNode, file: &Path) {
+    let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+    node.connect().lines(&format!("CREATE DATABASE of_{name}"));
+    let mut config = Sql::config(node.address(), "freshet", None);
+    config.dbname(format!("of_{name}"));
+    let open = || {
+        let sql = Sql::open(&config).unwrap();
+        sql.lines("SET statement_timeout = '1s'");
+        sql
+    };
+    let (mut sql, begun) = (open(), std::time::Instant::now());
+    for statement in statements(&std::fs::read_to_string(file).unwrap()) {
+        let _ = sql.query(&statement);
+        if sql.client.is_closed() {
+            sql = open();
+        }
+    }
+    println!("{name}: {:?}", begun.elapsed());
+}
+
+#[test]
+fn statements_of_all_kinds_give_the_same_again() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential");
+    let report = verified("files", 4, |node| {
+        FILES.iter().for_each(|file| run_file(node, &directory.join(file).with_extension("sql")));
+        println!("{:?}", node.node.database().core().recorded());
+    });
+    assert!(report.executed > 80, "{report:?}");
+}
+
 /// One of pgbench's transactions, as its script has it.
 fn tpcb(sql: &Sql, (aid, tid, bid, delta): (u64, u64, u64, i64)) {
     for text in [

@@ -1,9 +1,8 @@
 //! Batches of the log in another form, from which a standby regenerates the blocks.
 //!
-//! Replication does not know that form: whoever composes a node gives its feeds a [`Forms`], which
-//! encodes, and its standby's target a [`Regenerate`], which hands complete blocks back
-//! ([`Complete`]). A standby asks for the form when it joins; a sender may send any batch as bytes
-//! all the same.
+//! Replication does not know that form: the engine gives a node's feeds a [`Forms`], which encodes,
+//! and its standby's target a [`Regenerate`], which hands complete blocks back ([`Complete`]). A
+//! standby asks for the form when it joins; a sender may send any batch as bytes all the same.
 //!
 //! # What becomes of a batch that comes in its form
 //!
@@ -23,7 +22,8 @@
 //! A batch that comes as bytes takes the same way, as long as this node asks for forms: what was
 //! executed again before may not be visible yet. Whatever needs the log itself waits until all that
 //! has arrived is complete, and persistent there: the answer to a candidate, this node's own
-//! candidacy, and a node that asks for bytes. A cut takes back what has arrived, in the journal too, before the node enters a term.
+//! candidacy, and a node that asks for bytes. A cut takes back what has arrived, in the journal
+//! too, before the node enters a term.
 //!
 //! A restart hands what the journal holds beyond the log to [`Regenerate`] again, before the node
 //! follows anybody.
@@ -79,7 +79,7 @@ impl fmt::Debug for dyn Forms {
 
 /// Encodes for one standby.
 pub trait Encode: Send {
-    /// Appends to `into` the form of `blocks`: whole blocks, of which the first begins at `from`.
+    /// Appends to `into` the form of `blocks`: whole blocks; the first begins at `from`.
     /// Says whether it did; else they are sent as they are.
     fn encode(&mut self, from: Stamp, blocks: &[u8], into: &mut Vec<u8>) -> bool;
 }
@@ -90,10 +90,10 @@ pub trait Regenerate: Send + Sync {
     /// everything below `visible`. Called once, before everything else.
     fn begin(&self, at: Stamp, visible: &Arc<Watermark>, complete: Arc<dyn Complete>);
 
-    /// Takes in the form of blocks, of which the first begins at `from`. Those that were taken in
+    /// Takes in the form of blocks; the first begins at `from`. Those that were taken in
     /// before are passed over, and those from `to` on, where one ends. `members` is called with
-    /// what each block of members records ([`freshet_log::Block::members`]). Called by one thread at
-    /// a time.
+    /// what each block of members records ([`freshet_log::Block::members`]). Called by one thread
+    /// at a time.
     ///
     /// # Errors
     /// What is wrong with the form; then nothing of it was taken in.
@@ -105,10 +105,10 @@ pub trait Regenerate: Send + Sync {
     /// When they are no blocks.
     fn plain(&self, blocks: &[u8], into: &mut Vec<u8>) -> Result<(), String>;
 
-    /// Forgets the blocks from `at` on: when this returns, none of them is handed over any more.
+    /// Forgets the blocks from `at` on: when this returns, [`Complete`] gets none of them any more.
     fn cut(&self, at: Stamp);
 
-    /// Ends: when this returns, nothing is handed over any more.
+    /// Ends: when this returns, [`Complete`] gets nothing any more.
     fn stop(&self);
 }
 

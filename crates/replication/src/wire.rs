@@ -41,9 +41,9 @@ pub enum Kind {
     Goodbye = 7,
     /// A part of a checkpoint, or of the log.
     Piece = 8,
-    /// Blocks in another form ([`crate::forms`]), with a [`BatchNote`]: behind that 0 and the form, or
-    /// 1, the form's length in four bytes, and the form, compressed. Its payload's length is that of
-    /// the blocks.
+    /// Blocks in another form ([`crate::forms`]), with a [`BatchNote`]: behind that 0 and the form,
+    /// or 1, the form's length in four bytes, and the form, compressed. Its payload's length is
+    /// that of the blocks.
     Inputs = 9,
 }
 

@@ -142,7 +142,7 @@ fn a_standby_that_executes_transactions_again_has_the_log_of_its_primary() {
     primary.stop().unwrap();
 }
 
-/// Executes as it should, but for one transaction of so many.
+/// Executes as it should, but for one transaction of each `each`.
 struct Liar {
     honest: Commands,
     count: AtomicU64,

@@ -78,7 +78,7 @@ impl Encode for InputsEncoder {
         self.encoder.batch();
         let mut rest = blocks;
         while rest.len() >= BLOCK_HEADER {
-            // Whoever receives damaged bytes says so.
+            // The node that receives damaged bytes says so.
             let Ok(block) = Block::parse(rest, at) else { return false };
             any |= self.encoder.block(&block, &mut keys, into) == Encoded::Inputs;
             rest = &rest[block.bytes().len()..];

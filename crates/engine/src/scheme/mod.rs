@@ -71,8 +71,8 @@ pub(crate) trait Scheme: Send + Sync {
         deleted: Vec<Deleted>,
     ) -> Result<OnStandby, StartError>;
 
-    /// What has become of transactions that the standby was told to execute again, if it is one that
-    /// does.
+    /// What has become of transactions that the standby was told to execute again, if it is one
+    /// that does.
     fn again(&self) -> Option<AgainStatus>;
 
     /// The standby is composed. Its readers make versions of what lies below the read view, unless

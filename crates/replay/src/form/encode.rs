@@ -36,7 +36,7 @@ pub struct Encoder {
     written: Vec<Written>,
     symbols: Vec<u16>,
     keys: Keys,
-    /// Whether the last block belongs to a transaction that goes on.
+    /// Whether the last block belongs to a transaction that continues behind it.
     midst: bool,
 }
 
@@ -155,8 +155,8 @@ impl Encoder {
             }
             self.symbols.push(symbol);
         }
-        // The keys of all insertions are of the indexes of their symbols' last ones, or all say of
-        // which.
+        // The keys of all insertions are of the indexes of their symbols' last ones, or all say
+        // their indexes.
         let mut at = 0;
         for (record, (written, symbol)) in self.written.iter().zip(&self.symbols).enumerate() {
             if enters(written) {
@@ -243,8 +243,8 @@ impl Encoder {
     }
 }
 
-/// Whether the oldest snapshot in the row of inputs of a block at `stamp` is young enough, as far as
-/// the row can be understood.
+/// Whether the oldest snapshot in the row of inputs of a block at `stamp` is young enough, as far
+/// as the row can be understood.
 fn is_within_reach(stamp: Stamp, mut row: &[u8]) -> bool {
     let count = varint::take(&mut row).unwrap_or(0);
     let oldest = if count > 0 { varint::take(&mut row) } else { None };

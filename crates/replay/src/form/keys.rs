@@ -22,9 +22,9 @@ const OTHER_LENGTH: u8 = 1;
 const LAST_MASK: u8 = 2;
 const NEW_MASK: u8 = 3;
 
-/// So many keys of a block are remembered to predict others.
+/// How many keys of a block are remembered to predict others.
 const NEAR: usize = 8;
-/// A mask that names so many bytes too many is as good as a new one.
+/// A mask that names this many bytes too many is as good as a new one.
 const SPARE: u32 = 3;
 
 /// Where the model of an index is: its symbol, and its place there.
@@ -148,7 +148,7 @@ fn mask(place: Place, symbols: &mut [Symbol]) -> &mut Vec<u8> {
     &mut symbols[usize::from(place.0)].keys[usize::from(place.1)].1.mask
 }
 
-/// The place of the model of index `index` of `symbol`, which is made if there is none.
+/// The place of the model of index `index` of `symbol`, which is made if it is missing.
 pub(super) fn place(symbol: u16, index: u16, symbols: &mut [Symbol]) -> Place {
     let keys = &mut symbols[usize::from(symbol)].keys;
     let found = keys.iter().position(|(other, _)| *other == index);

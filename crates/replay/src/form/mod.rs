@@ -65,8 +65,8 @@ const LENGTHS: u8 = 1;
 const INDEXES: u8 = 2;
 const TERM: u8 = 4;
 
-/// A transaction that has read at a snapshot so many bytes of log below its stamp, or more, goes as
-/// its bytes: whoever executes again need not keep older versions.
+/// A transaction that has read at a snapshot this many bytes of log below its stamp, or more, goes
+/// as its bytes: a node that executes it again need not keep older versions.
 pub const REACH: u64 = 8 << 20;
 
 /// A block with more bytes of keys goes as its bytes: what the keys of a form may take in memory.

@@ -11,7 +11,7 @@ use super::{Written, keys::KeyModel};
 
 /// More symbols than this a batch does not have: blocks that need more go as their bytes.
 pub(super) const MOST_SYMBOLS: usize = 4096;
-/// This many shapes are remembered, of at most so many records each.
+/// How many shapes are remembered, and how many records one of them may have.
 const MOST_SHAPES: usize = 124;
 const LONGEST_SHAPE: usize = 64;
 
@@ -131,7 +131,7 @@ pub(super) struct BySymbol {
 }
 
 impl BySymbol {
-    /// Sorts the records of a block of these symbols, of which there are `count`.
+    /// Sorts the records of a block of these symbols; `count` symbols are known.
     pub fn sort(&mut self, symbols: &[u16], count: usize) {
         self.ranks.clear();
         self.ranks.resize(count, 0);

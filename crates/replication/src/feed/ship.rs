@@ -78,7 +78,7 @@ struct Line {
 enum Way {
     /// It lies in its place.
     Placed,
-    /// Compressed, so many bytes of `packed`.
+    /// Compressed: this many bytes of `packed`.
     Packed(usize),
     /// In its form: `form`.
     Form,

@@ -53,8 +53,8 @@ pub struct StandbyConfig {
     /// In which form it asks for the log. Other than as bytes only where the replay target
     /// regenerates blocks ([`ReplayTarget::regenerates`](super::ReplayTarget::regenerates)).
     pub encoding: Encoding,
-    /// The directory of the journal of what arrives in another form; none where the log is in memory
-    /// only.
+    /// The directory of the journal of what arrives in another form; none where the log is in
+    /// memory only.
     pub journal: Option<PathBuf>,
 }
 

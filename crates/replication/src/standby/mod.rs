@@ -379,7 +379,8 @@ impl Shared {
         self.carry_out(decision);
     }
 
-    /// Looks how far what has arrived is persistent. The log may be ahead of what was accepted here.
+    /// Looks how far what has arrived is persistent. The log may be ahead of what was accepted
+    /// here.
     fn note_persisted(&self, state: &mut State) -> Decision {
         let to = self.held().min(state.follower.received());
         if to > state.follower.persisted() { self.tell(state, Event::Persisted(to)) } else { Decision::default() }

@@ -161,10 +161,7 @@ fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Resu
     let entry = may_enter(shared, &welcome, &terms)?;
     raise(shared, welcome.term, entry.primary)?;
     enter(shared, &welcome, entry)?;
-    if let Some(relay) = &shared.relay {
-        let begun = relay.begin(shared, &welcome);
-        begun.map_err(|error| SessionError::Local(format!("cannot start a thread: {error}")))?;
-    }
+    pass_on(shared, &welcome)?;
     let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
     let patience = shared.config.patience.max(keep_alive * 5);
     if let Some((_, socket)) = passage {
@@ -204,6 +201,12 @@ fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Resu
     // Before the receiving half goes, and the connection with it.
     shared.disconnect(error.refusal());
     Err(session.revoke(&mut stint).err().unwrap_or(error))
+}
+
+/// As a relay, passes on what follows.
+fn pass_on(shared: &Arc<Shared>, welcome: &Welcome) -> Result<(), SessionError> {
+    let begun = shared.relay.as_ref().map_or(Ok(()), |relay| relay.begin(shared, welcome));
+    begun.map_err(|error| SessionError::Local(format!("cannot start a thread: {error}")))
 }
 
 /// Whether this node may follow the one that welcomes it.

@@ -12,7 +12,7 @@ use crate::forms::{Complete, Encode, Forms, Regenerate};
 
 const MASK: u8 = 0x5A;
 
-/// Encodes; every so many batches it does not.
+/// Encodes, but for some batches.
 #[derive(Default)]
 pub struct ToyForms {
     /// Every batch with a number that this divides stays as it is; none if it is zero.

@@ -233,11 +233,11 @@ pub struct NodeConfig {
     /// Only for comparisons.
     #[arg(long, value_name = "HOW", help_heading = "Resources")]
     pub apply: Apply,
-    /// In which form a standby asks for the log. `bytes`: as it is. `inputs`: what transactions were
-    /// told, where the primary can say that; the standby executes them again, with the processor
-    /// time that the primary took, and gets a fraction of the bytes. What is acknowledged is kept in
-    /// a journal in `directory` until it is in the log. Not with `replay` `none`, nor with
-    /// `fabric.appliance`.
+    /// In which form a standby asks for the log. `bytes`: as it is. `inputs`: what transactions
+    /// were told, where the primary can say that; the standby executes them again, with the
+    /// processor time that the primary took, and gets a fraction of the bytes. What is acknowledged
+    /// is kept in a journal in `directory` until it is in the log. Not with `replay` `none`, nor
+    /// with `fabric.appliance`.
     ///
     /// Use `inputs` where the network is narrower than the log.
     #[arg(long, value_name = "FORM", help_heading = "Resources")]

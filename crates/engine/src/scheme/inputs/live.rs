@@ -13,8 +13,8 @@
 //! # Cuts
 //!
 //! The log is cut only above what readers see. What is complete below the cut stays in the window,
-//! since tables do not show it yet. `initialize` rests meanwhile; the batch that it was entering
-//! waits again, and blocks that it has entered are passed over then.
+//! since tables do not show it yet. `initialize` rests until that is done; the batch that it was
+//! entering waits again, and blocks that it has entered are passed over then.
 
 use std::{
     collections::VecDeque,
@@ -268,8 +268,11 @@ impl Live {
     /// What enters at `at`, the end of the log, and whose transactions `executor` executes. Below
     /// `floor` the tables are no state of the database.
     pub fn new(at: Stamp, floor: Stamp, executor: &Arc<dyn CommandExecutor>, mismatches: Arc<dyn Mismatches>) -> Self {
+        let window = Window::new(at, Room::default(), None);
+        // Until it is known what of the log is committed, the tables show less than it has.
+        window.hold();
         Self(Arc::new(Shared {
-            window: Window::new(at, Room::default(), None),
+            window,
             executor: Arc::clone(executor),
             mismatches,
             reach: Reach { floor, slack: form::REACH },

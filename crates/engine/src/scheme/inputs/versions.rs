@@ -19,6 +19,9 @@ use super::pending::Pending;
 /// Into how many shards records are divided. A power of two.
 const SHARDS: usize = 64;
 
+/// A shard with room for no more records than this is not made smaller.
+const LEAST: usize = 1024;
+
 /// Ids are dense, and come from nodes of this cluster: multiplying spreads them.
 #[derive(Default)]
 pub(crate) struct IdHasher(u64);
@@ -175,10 +178,16 @@ impl VersionArrays {
     fn forget(&self, block: &Pending, drops_all: impl Fn(&mut Versions) -> bool) {
         for written in block.written() {
             let record = (written.fid, written.rid);
-            if let Entry::Occupied(mut there) = self.shard(record).entry(record)
+            let mut shard = self.shard(record);
+            if let Entry::Occupied(mut there) = shard.entry(record)
                 && drops_all(there.get_mut())
             {
                 there.remove();
+                // What a load has left would keep the others apart, and out of the caches.
+                if shard.capacity() > LEAST && shard.len() < shard.capacity() / 8 {
+                    let wanted = 2 * shard.len();
+                    shard.shrink_to(wanted);
+                }
             }
         }
     }
