@@ -2,7 +2,7 @@
 //! them open.
 
 use freshet_base::Safety;
-use freshet_engine::ReplayMode;
+use freshet_engine::{Encoding, ReplayMode};
 use freshet_workloads::random::Random;
 
 use super::TortureOptions;
@@ -31,6 +31,7 @@ pub(super) struct Shape {
     pub(super) safety: Safety,
     pub(super) replay: ReplayMode,
     pub(super) streams: u8,
+    pub(super) encoding: Encoding,
     /// Nodes that restart are told by --join who reigns.
     pub(super) told: bool,
 }
@@ -59,7 +60,8 @@ impl Shape {
             return Err(Failure::new(format!("{safety} is not for {nodes} nodes")));
         }
         let replay = options.replay.unwrap_or(replay);
-        Ok(Self { seed, nodes, fabric, safety, replay, streams, told: options.told })
+        let (encoding, told) = (options.encoding, options.told);
+        Ok(Self { seed, nodes, fabric, safety, replay, streams, encoding, told })
     }
 
     /// The flags that all nodes have in common.
@@ -75,6 +77,7 @@ impl Shape {
             ("--safety", self.safety.to_string()),
             ("--standbys", (self.nodes - 1).to_string()),
             ("--replay", self.replay.to_string()),
+            ("--encoding", self.encoding.to_string()),
             ("--log-streams", self.streams.to_string()),
             ("--log-buffer-bytes", (1 << 20).to_string()),
             ("--log-segment-bytes", (1 << 18).to_string()),
@@ -101,7 +104,7 @@ impl Shape {
         let fabric = clap::ValueEnum::to_possible_value(&self.fabric);
         let mut command = format!(
             "freshet-lab torture --seed {} --clusters 1 --rounds {} --nodes {} --clients {} --fabric {} --safety {} \
-             --replay {} --recover-within {}",
+             --replay {} --encoding {} --recover-within {}",
             self.seed,
             options.rounds,
             self.nodes,
@@ -109,6 +112,7 @@ impl Shape {
             fabric.map(|value| value.get_name().to_owned()).unwrap_or_default(),
             self.safety,
             self.replay,
+            self.encoding,
             options.recover_within,
         );
         for (name, kinds) in [("--without", &options.without), ("--only", &options.only)] {
