@@ -1,5 +1,5 @@
-//! What is recorded of transactions, what keeps its records, and that what is recorded gives the same
-//! log when it is executed again.
+//! What is recorded of transactions, what keeps its records, and that what is recorded gives the
+//! same log when it is executed again.
 
 mod common;
 
@@ -291,7 +291,8 @@ fn statement(dice: &mut Dice) -> String {
         ),
         2 => format!("INSERT INTO entry (account, amount) VALUES ({one}, random()), ({other}, -random())"),
         3 => format!(
-            "INSERT INTO account (id, changed) VALUES ({one}, now()) ON CONFLICT (id) DO UPDATE SET balance = account.balance * 1.01"
+            "INSERT INTO account (id, changed) VALUES ({one}, now()) ON CONFLICT (id) \
+             DO UPDATE SET balance = account.balance * 1.01"
         ),
         4 => format!("UPDATE account SET id = {other} WHERE id = {one}"),
         5 => format!("DELETE FROM account WHERE id = {one}"),
@@ -445,7 +446,8 @@ const PGBENCH: &str = "
     CREATE TABLE pgbench_branches(bid int not null,bbalance int,filler char(88)) WITH (fillfactor=100);
     INSERT INTO pgbench_branches(bid,bbalance) SELECT bid, 0 FROM generate_series(1, 10) bid;
     INSERT INTO pgbench_tellers(tid,bid,tbalance) SELECT tid, (tid - 1) / 10 + 1, 0 FROM generate_series(1, 100) tid;
-    INSERT INTO pgbench_accounts(aid,bid,abalance,filler) SELECT aid, (aid - 1) / 1000 + 1, 0, '' FROM generate_series(1, 10000) aid;
+    INSERT INTO pgbench_accounts(aid,bid,abalance,filler)
+        SELECT aid, (aid - 1) / 1000 + 1, 0, '' FROM generate_series(1, 10000) aid;
     ALTER TABLE pgbench_branches ADD PRIMARY KEY (bid);
     ALTER TABLE pgbench_tellers ADD PRIMARY KEY (tid);
     ALTER TABLE pgbench_accounts ADD PRIMARY KEY (aid)";

@@ -219,8 +219,8 @@ impl<'a, 'w> Run<'a, 'w> {
         }
     }
 
-    /// Whether the statement is executed again: whatever has to be checked, locked or waited for was
-    /// when it ran first.
+    /// Whether the statement is executed again: whatever has to be checked, locked or waited for
+    /// was when it ran first.
     pub(crate) fn is_again(&self) -> bool {
         self.environment.captured.is_some_and(Captured::is_again)
     }

@@ -91,8 +91,8 @@ impl<'a> Run<'a, '_> {
 
     /// Does `one` with a record that the statement has found; at READ COMMITTED, as long as that
     /// says that it has changed, with what has become of it since, wherever it has moved, if it
-    /// still `fits`: what PostgreSQL's EvalPlanQual does. Where the statement is executed again, what
-    /// was looked at again is looked at then at once.
+    /// still `fits`: what PostgreSQL's EvalPlanQual does. Where the statement is executed again,
+    /// what was looked at again is looked at then at once.
     ///
     /// # Errors
     /// What goes wrong in reading, in `fits`, in `one`; 57014.

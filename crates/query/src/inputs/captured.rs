@@ -3,8 +3,8 @@
 //! There is one place for all of it: whatever is volatile, or only the session knows, is evaluated
 //! through [`Captured`]. While a statement is recorded, that notes each value in the order in which
 //! the plan asks; where the statement is executed again, it gives them back in this order, and
-//! nothing is evaluated. So no function needs a case of its own: a volatile function is one that its
-//! definition calls so, and all functions of the session are captured.
+//! nothing is evaluated. So no function needs a case of its own: a volatile function is one that
+//! its definition calls so, and all functions of the session are captured.
 
 use std::{cell::RefCell, fmt, vec};
 

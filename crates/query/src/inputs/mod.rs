@@ -1,9 +1,10 @@
 //! What a transaction was told: its statements, for nodes that execute it again.
 //!
 //! While the node records inputs, a transaction that has written says beside its records what its
-//! session was told ([`freshet_engine::record_as`], with [`PROCEDURE`]). What the client has decided
-//! in between is in that, so interactive transactions are recorded as well. Who executes it again
-//! ([`StatementExecutor`]) runs the same statements at the same snapshots, and writes the same rows.
+//! session was told ([`freshet_engine::record_as`], with [`PROCEDURE`]). What the client has
+//! decided in between is in that, so interactive transactions are recorded as well. Who executes it
+//! again ([`StatementExecutor`]) runs the same statements at the same snapshots, and writes the
+//! same rows.
 //!
 //! # What is recorded
 //!
@@ -40,8 +41,8 @@
 //! # Layout
 //!
 //! A byte of flags; when the transaction began, in microseconds after its server started, if the
-//! flags say so; the statements (module `told`). A text is its template and its literals (`template`); templates and surroundings
-//! that come again have short numbers (`dictionary`).
+//! flags say so; the statements (module `told`). A text is its template and its literals
+//! (`template`); templates and surroundings that come again have short numbers (`dictionary`).
 
 mod again;
 pub mod captured;
