@@ -53,8 +53,8 @@ impl Fid {
     /// No table: records of it are messages, which transactions carry, and which only the log
     /// keeps.
     pub const MESSAGES: Self = Self(u32::MAX);
-    /// No table: a record of it holds what a transaction was told to do, in the place of what it did
-    /// or behind that.
+    /// No table: a record of it holds what a transaction was told to do, in the place of what it
+    /// did or behind that.
     pub const INPUTS: Self = Self(u32::MAX - 1);
 }
 

@@ -14,8 +14,8 @@ pub fn put(into: &mut Vec<u8>, mut number: u64) {
     into.push(number as u8);
 }
 
-/// Takes a number from the beginning of `from`. None when no number of 64 bits lies there; `from` is
-/// of no use then. Any bytes are safe.
+/// Takes a number from the beginning of `from`. None when no number of 64 bits lies there; `from`
+/// is of no use then. Any bytes are safe.
 #[inline]
 pub fn take(from: &mut &[u8]) -> Option<u64> {
     let mut number = 0;

@@ -54,8 +54,8 @@ fn said(database: &Database, from: Stamp, to: Stamp) -> Result<Vec<(Stamp, Said)
     Ok(all)
 }
 
-/// Does something in a transaction of its own that says what it was told, and returns what its block
-/// says.
+/// Does something in a transaction of its own that says what it was told, and returns what its
+/// block says.
 fn tell<T>(node: &Node, act: impl FnOnce(&Transaction<'_>) -> T) -> Said {
     let database = node.database();
     let worker = database.worker().unwrap();
@@ -223,7 +223,8 @@ fn replay_of_the_records_passes_the_inputs_over() {
             assert!(if record { recorded.recorded >= 150 } else { recorded.recorded == 0 }, "{shape:?}: {recorded:?}");
             assert!(!record || divided || recorded.recorded == 300, "{shape:?}: {recorded:?}");
             let state = same(&[&primary, &standby], "the standby has all");
-            // Both start again, one from its checkpoint; then the other takes over, and records too.
+            // Both start again, one from its checkpoint; then the other takes over, and records
+            // too.
             standby.stop().unwrap();
             primary.stop().unwrap();
             drop((primary, standby));

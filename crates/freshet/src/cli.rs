@@ -90,10 +90,10 @@ pub(crate) enum Command {
     ResetTerms(ResetTermsOptions),
     /// Execute the transactions of a recorded log again, and compare.
     ///
-    /// For logs that were written with `record-inputs`: each transaction whose inputs are recorded is
-    /// executed again, and must give its block, byte for byte. Begins where the log does, or with the
-    /// checkpoint; keeps database and log in memory. The node may be running, unless its log has
-    /// several streams. Fails if a transaction gives something else.
+    /// For logs that were written with `record-inputs`: each transaction whose inputs are recorded
+    /// is executed again, and must give its block, byte for byte. Begins where the log does, or
+    /// with the checkpoint; keeps database and log in memory. The node may be running, unless its
+    /// log has several streams. Fails if a transaction gives something else.
     Verify(VerifyOptions),
     /// Inspect files: a log, a saved tail of one, checkpoints, or mismatches. Their node may be
     /// running.

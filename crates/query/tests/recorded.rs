@@ -291,8 +291,8 @@ fn statement(dice: &mut Dice) -> String {
         ),
         2 => format!("INSERT INTO entry (account, amount) VALUES ({one}, random()), ({other}, -random())"),
         3 => format!(
-            "INSERT INTO account (id, changed) VALUES ({one}, now()) \
-             ON CONFLICT (id) DO UPDATE SET balance = account.balance * 1.01"
+            "INSERT INTO account (id, changed) VALUES ({one}, now()) ON CONFLICT (id) \
+             DO UPDATE SET balance = account.balance * 1.01"
         ),
         4 => format!("UPDATE account SET id = {other} WHERE id = {one}"),
         5 => format!("DELETE FROM account WHERE id = {one}"),

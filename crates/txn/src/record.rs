@@ -1,10 +1,10 @@
 //! Recording: what a transaction was told to do, beside what it did.
 //!
 //! The block of a transaction is what it always is, and behind its other records one of
-//! [`Fid::INPUTS`], with the snapshots that the transaction has read at and whatever its caller says
-//! that it was told ([`Transaction::record_inputs`]). Who replays the records passes it over. Who
-//! executes the transaction again, with these inputs and at these snapshots, gets the other records,
-//! byte for byte (Record-Replay, section 4; there with commit stamps alone).
+//! [`Fid::INPUTS`], with the snapshots that the transaction has read at and whatever its caller
+//! says that it was told ([`Transaction::record_inputs`]). Who replays the records passes it over.
+//! Who executes the transaction again, with these inputs and at these snapshots, gets the other
+//! records, byte for byte (Record-Replay, section 4; there with commit stamps alone).
 //!
 //! # Why a transaction can be executed again
 //!
@@ -44,9 +44,9 @@ pub enum NotRecorded {
     TakenBack,
     /// It takes more than one block.
     Long,
-    /// It has met what another transaction was about to do, or had done since its snapshot, and went
-    /// on: it has waited for a record, or passed it over. Unless its caller knows that what came of
-    /// that is what a noted snapshot shows ([`Transaction::forgive_others`]).
+    /// It has met what another transaction was about to do, or had done since its snapshot, and
+    /// went on: it has waited for a record, or passed it over. Unless its caller knows that what
+    /// came of that is what a noted snapshot shows ([`Transaction::forgive_others`]).
     Others,
     /// What it does is not determined by what it was told and read: for its caller to say.
     Undetermined,
@@ -252,8 +252,8 @@ impl Worker {
 }
 
 impl Transaction<'_> {
-    /// Whether what it is told should be recorded: the node records inputs, the transaction has begun
-    /// since and may write, and nothing is known that keeps it from being executed again.
+    /// Whether what it is told should be recorded: the node records inputs, the transaction has
+    /// begun since and may write, and nothing is known that keeps it from being executed again.
     #[inline]
     pub fn records_inputs(&self) -> bool {
         self.records && self.worker.not_recorded.get().is_none()
@@ -312,8 +312,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// The transaction's block of this kind is built, or none since the transaction is too long: adds
-    /// the inputs, if there can be some.
+    /// The transaction's block of this kind is built, or none since the transaction is too long:
+    /// adds the inputs, if there can be some.
     pub(crate) fn record(&self, built: Option<BlockKind>, builder: &mut BlockBuilder) {
         if !self.records {
             return;

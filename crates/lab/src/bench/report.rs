@@ -44,8 +44,8 @@ pub(crate) struct Report {
     pub(crate) log_bytes_per_s: f64,
     /// Bytes that went to the log for each transaction.
     pub(crate) log_bytes_per_txn: f64,
-    /// Transactions whose inputs were recorded, if that was asked for, the bytes of these, and others
-    /// by reason.
+    /// Transactions whose inputs were recorded, if that was asked for, the bytes of these, and
+    /// others by reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) recorded: Option<Recorded>,
     /// Processor time for each transaction.

@@ -26,12 +26,11 @@
 //! | 24..28 | distance from the start of the block to this header |
 //! | 28..32 | zero |
 //!
-//! Records follow one another without padding; zeros fill the block up to a
-//! multiple of eight. Behind all others there may be a record of [`Fid::INPUTS`], which says what the
-//! transaction was told to do: who replays the others needs it not. The records'
-//! part of the checksum does not depend on the stamp, so a worker computes it
-//! before it takes the stamp. The body of a skip block is whatever was there: its
-//! checksum covers the header alone.
+//! Records follow one another without padding; zeros fill the block up to a multiple of eight.
+//! Behind all others there may be a record of [`Fid::INPUTS`], which says what the transaction was
+//! told to do: who replays the others needs it not. The records' part of the checksum does not
+//! depend on the stamp, so a worker computes it before it takes the stamp. The body of a skip block
+//! is whatever was there: its checksum covers the header alone.
 
 mod build;
 mod parse;

@@ -256,8 +256,8 @@ pub struct NodeConfig {
     /// A primary records in the log, beside what transactions did, what they were told to do, where
     /// they can be executed again. `freshet status` says how many.
     ///
-    /// Set it to see whether a primary's transactions can be executed again, and how long their inputs
-    /// are.
+    /// Set it to see whether a primary's transactions can be executed again, and how long their
+    /// inputs are.
     #[arg(long, help_heading = "Log")]
     pub record_inputs: bool,
     /// The log's sizes and times.

@@ -3,8 +3,8 @@
 //!
 //! A customer's credit is good as long as what he owes, and what he has ordered and not been
 //! delivered yet, is within his limit. The undelivered orders are found from NEW-ORDER: the
-//! transaction reads all of a district's, which takes many times longer than the other transactions,
-//! and one of the rows that it reads it writes.
+//! transaction reads all of a district's, which takes many times longer than the other
+//! transactions, and one of the rows that it reads it writes.
 
 use std::ops::{Bound, ControlFlow};
 
