@@ -107,9 +107,11 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     let purpose = Purpose { open_status: settings.server.open_status, procedures };
     let workers = Server::places(&purpose) + sql::places(&settings.server.sql);
     let config = NodeConfig { workers, ..settings.node.clone() };
-    let executor = purpose.procedures.as_ref().and_then(|(procedures, _)| procedures.executor());
-    let again = config.encoding == Encoding::Inputs || config.journal().is_dir();
-    let executor = executor.or_else(|| again.then(crate::verify::executor));
+    let executor = if config.encoding == Encoding::Inputs || config.journal().is_dir() {
+        Some(crate::verify::executor())
+    } else {
+        purpose.procedures.as_ref().and_then(|(procedures, _)| procedures.executor())
+    };
     let over = ending.over();
     let node = Node::start_executing(config, executor, |phase| {
         // The node has found that it can have its own port.
