@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -208,10 +208,8 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended; its number is still ours, as nobody has waited for it.
-            let _ = kill_process(pid, signal);
-        }
+        // It may have ended; its number is still ours, as nobody has waited for it.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
     /// SIGKILL, and waits until it is gone.
@@ -220,9 +218,12 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// SIGSTOP: it stands still.
+    /// SIGSTOP: it stands still. Blocks until all its threads do, or it has ended.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
+        // Its end stays to be found by those who wait for it.
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let _ = waitid(WaitId::Pid(Pid::from_child(&self.child)), stopped);
     }
 
     /// SIGCONT: it continues.

@@ -12,7 +12,7 @@ use super::log::{Ground, Replaying};
 use crate::source::VersionSource;
 
 /// Replay makes versions.
-pub(super) struct Full;
+pub(crate) struct Full;
 
 impl Replaying for Full {
     fn redo(&self, ground: &Ground<'_>) -> Box<dyn Redo> {

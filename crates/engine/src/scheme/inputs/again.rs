@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use freshet_base::Stamp;
 use freshet_log::Log;
-use freshet_replay::{Announce, Deleted, Redo};
+use freshet_replay::{Deleted, Redo};
 use freshet_replication::{
     forms::Regenerate,
     standby::{ReplayError, ReplayTarget},
@@ -20,6 +20,7 @@ use crate::{
     node::{Janitor, LiveReplay, Parts, StartError},
     scheme::{
         command::CommandExecutor,
+        full::Full,
         log::{Ground, Replaying},
     },
     source::VersionSource,
@@ -51,8 +52,10 @@ impl Again {
 }
 
 impl Replaying for Again {
-    fn redo(&self, _: &Ground<'_>) -> Box<dyn Redo> {
-        Box::new(Announce)
+    /// Replay makes versions: most are read again soon, by transactions above the read view, so it
+    /// must take back at a cut what they have made from announcements, too.
+    fn redo(&self, ground: &Ground<'_>) -> Box<dyn Redo> {
+        Full.redo(ground)
     }
 
     fn janitor(&self, parts: &Parts, deleted: Vec<Deleted>) -> Janitor {

@@ -268,11 +268,8 @@ impl Live {
     /// What enters at `at`, the end of the log, and whose transactions `executor` executes. Below
     /// `floor` the tables are no state of the database.
     pub fn new(at: Stamp, floor: Stamp, executor: &Arc<dyn CommandExecutor>, mismatches: Arc<dyn Mismatches>) -> Self {
-        let window = Window::new(at, Room::default(), None);
-        // Until it is known what of the log is committed, the tables show less than it has.
-        window.hold();
         Self(Arc::new(Shared {
-            window,
+            window: Window::new(at, Room::default(), None),
             executor: Arc::clone(executor),
             mismatches,
             reach: Reach { floor, slack: form::REACH },

@@ -556,27 +556,3 @@ fn what_is_cut_off_is_forgotten() {
         assert_eq!((noted.0.lock().unwrap().len(), window.failure()), (0, None));
     }
 }
-
-/// A node that has started again does not know yet what its log has committed.
-#[test]
-fn nothing_is_executed_before_the_tables_show_what_is_below() {
-    let recorded = Arc::new(Recorded::random(&mut Dice(7, 0), 40, 5, 5));
-    let window = Window::new(Stamp::ZERO, Run::default().room, None);
-    window.hold();
-    let shows = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&shows);
-    let before = Arc::new(move |_| assert_eq!(seen.load(SeqCst), 1, "the tables show it"));
-    let run = Run { threads: 3, before, ..Run::default() };
-    let theirs = Arc::clone(&window);
-    thread::scope(|scope| {
-        let again = scope.spawn(|| again_in(&run, &recorded, window));
-        // Everything has been entered, and waits.
-        while theirs.end() < recorded.end {
-            thread::yield_now();
-        }
-        shows.store(1, SeqCst);
-        theirs.leave(Stamp::ZERO);
-        let (replayed, noted, counts, _) = again.join().unwrap();
-        assert_eq!((replayed, noted.len(), counts.executed.load(SeqCst)), (40, 0, 40));
-    });
-}

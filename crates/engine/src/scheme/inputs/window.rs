@@ -83,8 +83,6 @@ struct Order {
     course: Course,
     /// How often it was cut, or is about to be.
     cuts: u64,
-    /// Until the tables show everything below this, nothing is executed.
-    held: Option<Stamp>,
     /// How many threads wait for a block to execute.
     idle: usize,
     /// Whether a thread waits for the bytes of the block at the front.
@@ -158,7 +156,6 @@ impl Window {
             end: at,
             course: Course::Open,
             cuts: 0,
-            held: None,
             idle: 0,
             replayer_waits: false,
             entrants_wait: 0,
@@ -306,13 +303,6 @@ impl Window {
 
     // --- executing ---------------------------------------------------------------------------
 
-    /// Nothing is executed before the tables show everything below the window's beginning: for a
-    /// node that has started again, and is yet to hear what of its log is committed.
-    pub fn hold(&self) {
-        let mut order = self.order();
-        order.held = Some(order.begin());
-    }
-
     /// The next block to be executed, in the order of stamps. Blocks until there is one; none when
     /// none is coming any more.
     pub fn next(&self) -> Option<Arc<Pending>> {
@@ -323,11 +313,6 @@ impl Window {
                 return None;
             }
             while let Some(block) = order.blocks.get(order.begun) {
-                // Of those that cannot be executed, the bytes may be asked for.
-                let is_executed = || block.task().is_some_and(|task| task.hopeless.is_none());
-                if order.held.is_some() && block.image().is_none() && is_executed() {
-                    break;
-                }
                 let found = (block.image().is_none()).then(|| Arc::clone(block));
                 order.begun += 1;
                 if found.is_some() {
@@ -446,9 +431,6 @@ impl Window {
         order.blocks.drain(..leaving.len());
         // Those that were never to be executed may leave before a thread has come by.
         order.begun = order.begun.saturating_sub(leaving.len());
-        if order.held.take_if(|held| to >= *held).is_some() {
-            self.work.notify_all();
-        }
         order.taken -= leaving.len();
         order.begin()
     }
