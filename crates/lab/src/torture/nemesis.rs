@@ -103,8 +103,8 @@ impl Nemesis<'_> {
     }
 
     fn stop(&mut self, node: usize) {
-        self.history.say(&format!("SIGSTOP {}", self.name(node)));
         self.cluster.stop(node);
+        self.history.say(&format!("SIGSTOP {}", self.name(node)));
         self.done.stops += 1;
     }
 
