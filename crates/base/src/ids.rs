@@ -1,6 +1,6 @@
 //! Identifiers that are written into the log and so never change meaning.
 
-use std::fmt;
+use std::{fmt, hash::Hasher};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
@@ -160,3 +160,26 @@ macro_rules! hexadecimal {
 
 hexadecimal!(ClusterId, u128);
 hexadecimal!(NodeId, u64);
+
+/// Hashes tables and records. Ids are dense, and come from nodes of one cluster: multiplying
+/// spreads them.
+#[derive(Clone, Debug, Default)]
+pub struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x517C_C1B7_2722_0A95);
+    }
+}

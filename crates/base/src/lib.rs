@@ -19,7 +19,7 @@ mod watermark;
 pub mod words;
 
 pub use gate::{CommitGate, OutcomeOpen};
-pub use ids::{ClusterId, Fid, NodeId, RecordKind, Rid, Stamp, Term};
+pub use ids::{ClusterId, Fid, IdHasher, NodeId, RecordKind, Rid, Stamp, Term};
 pub use row_lock::RowLock;
 pub use run_directory::run_directory;
 pub use safety::{Isolation, Safety};

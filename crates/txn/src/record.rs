@@ -33,7 +33,7 @@ use crate::{Transaction, Worker, core::Core};
 /// Why a transaction that has committed while inputs are recorded has none in its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NotRecorded {
-    /// Nobody has said what it was told to do.
+    /// Its inputs were not given.
     NoInputs,
     /// It changes tables or indexes.
     Definitions,

@@ -27,33 +27,11 @@ use std::{
 };
 
 use crossbeam_utils::CachePadded;
-use freshet_base::{Fid, Rid, RowLock};
+use freshet_base::{Fid, IdHasher, Rid, RowLock};
 use freshet_storage::Owner;
 
 /// How many stripes there are. A power of two.
 const STRIPES: usize = 256;
-
-/// Hashes are made from ids, which are dense: multiplying spreads them.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl std::hash::Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.write_u64(u64::from(number));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x517C_C1B7_2722_0A95);
-    }
-}
 
 type Held = Vec<(Owner, RowLock)>;
 type Records = HashMap<(Fid, Rid), Held, BuildHasherDefault<IdHasher>>;

@@ -223,6 +223,15 @@ fn ship<F: Feeder>(feeder: &F, shipper: &Shipper) -> Result<(), ShipError> {
     }
 }
 
+/// Compresses `bytes`, and returns to how many, if these are fewer than `most`.
+fn pack(feeds: &Feeds, bytes: &[u8], into: &mut Vec<u8>, most: usize) -> Option<usize> {
+    let mut stint = feeds.pack_cpu.begin();
+    into.resize(lz4_flex::block::get_maximum_output_size(bytes.len()), 0);
+    let packed = lz4_flex::block::compress_into(bytes, into);
+    stint.note();
+    packed.ok().filter(|packed| *packed < most)
+}
+
 /// Whoever has the line.
 struct Ship<'a, F> {
     feeder: &'a F,
@@ -341,26 +350,21 @@ impl<F: Feeder> Ship<'_, F> {
     /// Encodes what was read into a frame's form. Says whether that can be sent.
     fn encode(&mut self, from: Stamp, length: usize) -> bool {
         let line = &mut *self.line;
-        let Some(encoder) = line.encoder.as_mut().filter(|_| length <= MAX_FRAME / 2) else { return false };
+        let Some(encoder) = line.encoder.as_mut() else { return false };
         line.form.clear();
         line.form.push(PLAIN_FORM);
         if !encoder.encode(from, &line.piece[..length], &mut line.form) {
             return false;
         }
         let form = line.form.len() - 1;
-        if self.feeder.feeds().config.fabric.compress && form >= WORTH_PACKING {
-            let mut stint = self.feeder.feeds().pack_cpu.begin();
-            line.packed.resize(lz4_flex::block::get_maximum_output_size(form), 0);
-            let packed = lz4_flex::block::compress_into(&line.form[1..], &mut line.packed);
-            stint.note();
-            if let Ok(packed) = packed
-                && packed + 4 < form
-            {
-                line.form.clear();
-                line.form.push(PACKED_FORM);
-                line.form.extend_from_slice(&(form as u32).to_le_bytes());
-                line.form.extend_from_slice(&line.packed[..packed]);
-            }
+        if self.feeder.feeds().config.fabric.compress
+            && form >= WORTH_PACKING
+            && let Some(packed) = pack(self.feeder.feeds(), &line.form[1..], &mut line.packed, form.saturating_sub(4))
+        {
+            line.form.clear();
+            line.form.push(PACKED_FORM);
+            line.form.extend_from_slice(&(form as u32).to_le_bytes());
+            line.form.extend_from_slice(&line.packed[..packed]);
         }
         // The note needs some room.
         line.form.len() <= MAX_FRAME / 4 * 3
@@ -369,22 +373,14 @@ impl<F: Feeder> Ship<'_, F> {
     /// Sends what was read: in its form, if that is wanted; else compressed, if that is wanted and
     /// makes it shorter.
     fn send_read(&mut self, from: Stamp, length: usize) -> Result<(), ShipError> {
-        if self.encode(from, length) {
+        if self.encodes(length) && self.encode(from, length) {
             return self.tell(from, length, Way::Form);
         }
         let packs = self.packs(length);
         let line = &mut *self.line;
-        if packs {
-            let mut stint = self.feeder.feeds().pack_cpu.begin();
-            line.packed.resize(lz4_flex::block::get_maximum_output_size(length), 0);
-            let packed = lz4_flex::block::compress_into(&line.piece[..length], &mut line.packed);
-            stint.note();
-            if let Ok(packed) = packed
-                && packed < length
-            {
-                self.feeder.feeds().packed.fetch_add((length - packed) as u64, Ordering::Relaxed);
-                return self.tell(from, length, Way::Packed(packed));
-            }
+        if packs && let Some(packed) = pack(self.feeder.feeds(), &line.piece[..length], &mut line.packed, length) {
+            self.feeder.feeds().packed.fetch_add((length - packed) as u64, Ordering::Relaxed);
+            return self.tell(from, length, Way::Packed(packed));
         }
         line.sender.place(from.0, &line.piece[..length])?;
         self.tell(from, length, Way::Placed)

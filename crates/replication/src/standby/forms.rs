@@ -220,7 +220,7 @@ impl Complete for Completing {
     fn failed(&self, why: String) {
         if let Some(shared) = self.0.upgrade() {
             shared.follow.fail(why);
-            // Somebody may wait for what does not come.
+            // Wakes threads that wait for what does not come.
             drop(shared.state());
             shared.changed.notify_all();
         }

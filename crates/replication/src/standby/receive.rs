@@ -453,11 +453,7 @@ impl Session<'_> {
         if self.receiver.inline().is_empty() {
             return Ok(false);
         }
-        self.unpacked.resize(header.payload as usize, 0);
-        let unpacked = lz4_flex::block::decompress_into(self.receiver.inline(), &mut self.unpacked);
-        if unpacked.as_ref().ok() != Some(&(header.payload as usize)) {
-            return Err(violation(format!("the batch at {from} cannot be decompressed: {unpacked:?}")));
-        }
+        unpack(self.receiver.inline(), header.payload as usize, from, &mut self.unpacked)?;
         Ok(true)
     }
 
@@ -506,12 +502,7 @@ impl Session<'_> {
             [PLAIN_FORM, form @ ..] => form,
             [PACKED_FORM, a, b, c, d, packed @ ..] => {
                 let length = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
-                // No form is longer than this.
-                self.unpacked.resize(length.min(MAX_FRAME), 0);
-                let unpacked = lz4_flex::block::decompress_into(packed, &mut self.unpacked);
-                if unpacked.as_ref().ok() != Some(&length) {
-                    return Err(violation(format!("the batch at {from} cannot be decompressed: {unpacked:?}")));
-                }
+                unpack(packed, length, from, &mut self.unpacked)?;
                 &self.unpacked
             }
             _ => return Err(violation(format!("the batch at {from} has an unknown form"))),
@@ -559,6 +550,17 @@ fn check_batch(header: &Header, note: &BatchNote, from: Stamp) -> Result<(), Ses
     let ascending = note.ends.windows(2).all(|pair| pair[0] < pair[1]);
     if header.payload == 0 || !ascending || note.ends.first() == Some(&0) || note.ends.last() != Some(&header.payload) {
         return Err(violation(format!("the ends of blocks in the batch at {from} are impossible")));
+    }
+    Ok(())
+}
+
+/// Decompresses what was `length` bytes of the batch at `from`.
+fn unpack(packed: &[u8], length: usize, from: Stamp, into: &mut Vec<u8>) -> Result<(), SessionError> {
+    // No batch and no form is longer than a frame.
+    into.resize(length.min(MAX_FRAME), 0);
+    let unpacked = lz4_flex::block::decompress_into(packed, into);
+    if unpacked.as_ref().ok() != Some(&length) {
+        return Err(violation(format!("the batch at {from} cannot be decompressed: {unpacked:?}")));
     }
     Ok(())
 }

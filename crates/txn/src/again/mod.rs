@@ -25,8 +25,8 @@
 //! Indexes have the keys of all insertions from `base` up to the transaction's own stamp, its own
 //! included: entries are hints, so a scan that comes to a record too early finds no row there. One
 //! thing differs from the first execution: there an insertion into a range that is being scanned
-//! may come too late for the scan, which depends on where leaves begin; here it never does. Nobody
-//! should rely on either.
+//! may come too late for the scan, which depends on where leaves begin; here it never does.
+//! Procedures should rely on neither.
 //!
 //! # What is not determined
 //!
@@ -191,7 +191,7 @@ impl Worker {
     /// other transactions or the log; it is not committed, but
     /// [regenerated](Transaction::regenerate).
     ///
-    /// Somebody holds a snapshot at or below the first of `snapshots` for as long as it runs, so
+    /// The caller holds a snapshot at or below the first of `snapshots` for as long as it runs, so
     /// that what it reads is there. The indexes have the keys of what is in `past`, and of its own
     /// insertions; the catalog knows the tables and indexes that its snapshots see.
     ///

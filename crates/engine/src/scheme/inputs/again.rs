@@ -34,9 +34,9 @@ pub(crate) struct Again {
 }
 
 /// Where there is no directory, mismatches are counted alone.
-struct Uncounted;
+struct CountedAlone;
 
-impl Mismatches for Uncounted {
+impl Mismatches for CountedAlone {
     fn note(&self, _: Mismatch) {}
 }
 
@@ -63,7 +63,7 @@ impl Replaying for Again {
         let directory = parts.ground.directory.as_ref().map(|directory| directory.path().join("mismatches"));
         let mismatches: Arc<dyn Mismatches> = match directory {
             Some(file) => Arc::new(MismatchFile::new(file)),
-            None => Arc::new(Uncounted),
+            None => Arc::new(CountedAlone),
         };
         let live = Live::new(parts.end, parts.floor(), executor, mismatches);
         let janitor = Janitor::of_window(deleted, live.window());

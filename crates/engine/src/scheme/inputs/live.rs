@@ -259,7 +259,7 @@ impl Originals for FromUpstream {
             };
             wanted.deliver(outcome);
         };
-        // Without a thread nobody could go on anyway.
+        // A node that gets no threads cannot continue anyway.
         let _ = Builder::new().name("original".into()).spawn(ask);
     }
 }

@@ -151,7 +151,7 @@ impl Pending {
         self.wake();
     }
 
-    /// The log was cut below it: it is part of nothing any more, and nobody waits for it.
+    /// The log was cut below it: it belongs to no log any more, and no thread waits for it.
     pub fn cut(&self) {
         self.cut.store(true, SeqCst);
         self.wake();

@@ -257,7 +257,7 @@ impl Shared {
                     self.counts.executed.fetch_add(1, Relaxed);
                     self.window.complete(&block, image.into());
                 }
-                // Whatever failed, nobody waits for it any more.
+                // No thread waits for it any more, so what failed does not matter.
                 Err(_) if self.window.is_closed() => return,
                 Err(failure) => self.fetch(block, failure),
             }

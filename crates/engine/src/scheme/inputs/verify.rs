@@ -493,7 +493,7 @@ impl Completing<'_> {
         self.receiver.append(bytes)?;
         let replayed = self.made.replay.replay(from, to, ends);
         replayed.map_err(|cause| VerifyError::Stopped(cause.to_string()))?;
-        // Nobody listens.
+        // There are no listeners.
         drop(self.made.replay.take_messages());
         self.made.log.note_replayed(to);
         self.made.window.replayed(to);

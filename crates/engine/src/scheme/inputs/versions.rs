@@ -12,7 +12,7 @@ use std::{
 };
 
 use crossbeam_utils::CachePadded;
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, IdHasher, Rid, Stamp};
 
 use super::pending::Pending;
 
@@ -21,28 +21,6 @@ const SHARDS: usize = 64;
 
 /// A shard with room for no more records than this is not made smaller.
 const LEAST: usize = 1024;
-
-/// Ids are dense, and come from nodes of this cluster: multiplying spreads them.
-#[derive(Default)]
-pub(crate) struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.write_u64(u64::from(number));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x517C_C1B7_2722_0A95);
-    }
-}
 
 /// A version that a block in the window makes.
 #[derive(Clone, Debug)]

@@ -16,9 +16,9 @@
 //! that it wants in the table, if it looks there afterwards: the lock of the record's shard orders
 //! the two.
 //!
-//! Nobody waits in a circle. A block waits for blocks with lower stamps only, since its snapshots
-//! are at most its own stamp, and blocks are executed in the order of stamps: the lowest block
-//! without bytes either is being executed and waits for none, or its bytes are being fetched.
+//! No threads wait in a circle. A block waits for blocks with lower stamps only, since its
+//! snapshots are at most its own stamp, and blocks are executed in the order of stamps: the lowest
+//! block without bytes either is being executed and waits for none, or its bytes are being fetched.
 
 use std::{
     collections::VecDeque,
@@ -437,7 +437,7 @@ impl Window {
 
     // --- the end -----------------------------------------------------------------------------
 
-    /// A cut is coming: nobody waits any longer to enter a block that came before.
+    /// A cut is coming: no thread waits any longer to enter a block that came before.
     pub fn interrupt(&self) {
         self.order().cuts += 1;
         self.room.notify_all();
