@@ -49,10 +49,9 @@ use self::{
 /// Options of `freshet-lab experiment`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ExperimentOptions {
-    /// list, all, a paper such as query-fresh, or the name of an experiment such as
-    /// query-fresh/table1.
-    #[arg(value_name = "NAME")]
-    name: String,
+    /// list, all, papers such as query-fresh, or names of experiments such as query-fresh/table1.
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
     /// The directory for the results. With several: a directory for each below it. [default:
     /// experiments/NAME]
     #[arg(long, value_name = "DIR")]
@@ -79,20 +78,28 @@ fn named(name: &str) -> Vec<Experiment> {
     all().into_iter().filter(|it| name == "all" || it.name == name || of_paper(it)).collect()
 }
 
+/// Those that any of `names` means, each once, in the order of `list`.
+fn chosen(names: &[String]) -> Result<Vec<Experiment>, Failure> {
+    for name in names {
+        if named(name).is_empty() {
+            let known: Vec<&str> = all().iter().map(|experiment| experiment.name).collect();
+            let wrong = format!("there is no experiment {name:?}: there are list, all, {}", known.join(", "));
+            return Err(Failure::new(wrong));
+        }
+    }
+    let meant = |it: &Experiment| names.iter().any(|name| named(name).iter().any(|one| one.name == it.name));
+    Ok(all().into_iter().filter(meant).collect())
+}
+
 /// Lists experiments, or runs one or several, on one calibration.
 pub(crate) fn run(options: &ExperimentOptions) -> Result<ExitCode, Failure> {
-    if options.name == "list" {
+    if options.names == ["list"] {
         for Experiment { name, paper, place, shows, .. } in &all() {
             println!("{name:<28} {}, {place}: {shows}", paper.title);
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let experiments = named(&options.name);
-    if experiments.is_empty() {
-        let names: Vec<&str> = all().iter().map(|experiment| experiment.name).collect();
-        let wrong = format!("there is no experiment {:?}: there are list, all, {}", options.name, names.join(", "));
-        return Err(Failure::new(wrong));
-    }
+    let experiments = chosen(&options.names)?;
     let mut scale = Scale::new(options.quick, options.rounds, options.seconds);
     let mut course = Course::new(&experiments, &scale);
     if experiments.iter().any(|experiment| experiment.calibrate) {
@@ -101,7 +108,7 @@ pub(crate) fn run(options: &ExperimentOptions) -> Result<ExitCode, Failure> {
     let base = options.out.clone();
     for experiment in &experiments {
         let directory = match &base {
-            Some(base) if experiment.name == options.name => base.clone(),
+            Some(base) if options.names == [experiment.name] => base.clone(),
             base => base.as_deref().unwrap_or(Path::new("experiments")).join(experiment.name),
         };
         one(experiment, scale, &mut course, &directory)?;
