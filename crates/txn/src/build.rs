@@ -12,7 +12,7 @@ use freshet_base::{Rid, panics};
 use freshet_storage::{Index, KeyBuffer, Newest, ReadError, Table, index::InsertError};
 use thiserror::Error;
 
-use crate::{Transaction, transaction::Direction};
+use crate::{Transaction, read::Direction};
 
 /// Why an index cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

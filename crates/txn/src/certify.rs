@@ -17,7 +17,7 @@ use std::ops::{Bound, ControlFlow};
 use freshet_base::{Fid, Isolation, Stamp};
 use freshet_storage::{Catalog, LeafSet, ReadContext, Visible, index::ScanBuffer};
 
-use crate::{CommitError, Transaction, transaction::Direction};
+use crate::{CommitError, Transaction, read::Direction};
 
 /// A range of keys that a transaction has read, and the leaves in which it was.
 #[derive(Debug)]

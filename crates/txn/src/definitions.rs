@@ -5,7 +5,7 @@ use std::fmt;
 use freshet_base::{Fid, Rid, panics};
 use freshet_storage::{Catalog, Change, IndexDefinition, IndexState, ReadError, Table, TableDefinition};
 
-use crate::{Transaction, WriteError, transaction::Writing};
+use crate::{Transaction, WriteError, write::Writing};
 
 impl Transaction<'_> {
     /// Tables are made by insertions into the catalog's table; nobody changes its records by

@@ -17,9 +17,12 @@ mod error;
 mod garbage;
 mod gate;
 mod inputs;
+mod insert;
+mod lock;
 mod messages;
 mod plan;
 mod procedure;
+mod read;
 mod record;
 mod rids;
 mod row_locks;
@@ -29,6 +32,7 @@ mod state;
 mod transaction;
 mod waits;
 mod worker;
+mod write;
 
 pub use freshet_base::RowLock;
 
@@ -41,10 +45,11 @@ pub use self::{
     gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},
     messages::{Message, Messages},
     procedure::RETRIES,
+    read::{Direction, Record},
     record::{Inputs, NotRecorded, Recorded},
     savepoint::Savepoint,
     snapshots::{Primary, Snapshots},
-    transaction::{Direction, Record, Transaction},
+    transaction::Transaction,
     waits::{LockWaitError, circle},
     worker::{Rollbacks, Worker, WorkerError},
 };

@@ -6,10 +6,7 @@ use freshet_base::{RecordKind, Rid};
 use freshet_storage::{Change, Content, IndexList, Kept, KeyBuffer, ReadError};
 
 use super::{Again, Mismatch, buffer::Done};
-use crate::{
-    Transaction, WriteError,
-    transaction::{Writing, in_order},
-};
+use crate::{Transaction, WriteError, insert::in_order, write::Writing};
 
 impl Transaction<'_> {
     /// Inserts a record again: it has the id that it had. Refused for a key that is taken, as the
