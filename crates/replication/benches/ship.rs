@@ -20,7 +20,8 @@ use freshet_log::{
 use freshet_membership::{Credentials, Enrolment, NewKey};
 use freshet_replication::{
     endpoint::Endpoint,
-    primary::{Primary, PrimaryConfig, PrimaryFabric, Reigning},
+    feed::{FeedConfig, FeedFabric},
+    primary::{Primary, PrimaryConfig, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{Terms, VolatileTerms},
 };
@@ -103,9 +104,9 @@ fn main() {
     let kind = std::env::var("FABRIC").map_or(Ok(FabricKind::Tcp), |name| name.parse()).expect("a fabric");
     let bare = std::env::var_os("BARE").is_some();
     let config = FabricConfig { spin, bare, ..FabricConfig::default() };
-    let fabric = PrimaryFabric { kind, config, ..PrimaryFabric::default() };
-    let config =
-        PrimaryConfig { largest_block: 1 << 20, fabric, ..PrimaryConfig::new(RuleConfig::new(Safety::VerySafe, 1)) };
+    let fabric = FeedFabric { kind, config, ..FeedFabric::default() };
+    let feed = FeedConfig { largest_block: 1 << 20, fabric, ..FeedConfig::default() };
+    let config = PrimaryConfig { feed, ..PrimaryConfig::new(RuleConfig::new(Safety::VerySafe, 1)) };
     let log_config = LogConfig { capacity: RING, ..LogConfig::default() };
     let log = Arc::new(Log::open(log_config, Persistence::None, Stamp(0), Term(1)).expect("there is memory"));
     let primary = Primary::start(who, config, Arc::clone(&log), terms).expect("threads can be started");

@@ -31,7 +31,7 @@ mod bell;
 pub mod checkpoints;
 mod clock;
 pub mod endpoint;
-mod feed;
+pub mod feed;
 pub mod forms;
 mod hop;
 pub mod primary;

@@ -75,11 +75,12 @@ impl Janitor {
     /// may be the same.
     fn sweep_unless(&self, core: &Core, participant: &Participant, postponed: &mut Vec<Deleted>) {
         let horizon = core.oldest_needed();
-        loop {
+        while self.goes_on() {
             let guard = participant.pin_without_snapshot();
             let context =
                 ReadContext { snapshot: horizon, me: None, owners: &core.owners, source: &*core.source, horizon };
-            for _ in 0..AT_ONCE {
+            // To read one may take long where a log of several streams has to be read for it.
+            for _ in (0..AT_ONCE).take_while(|_| self.goes_on()) {
                 // Under the lock, so that a cut does not come between.
                 let mut waiting = self.waiting();
                 if waiting.front().is_none_or(|oldest| oldest.tombstone >= horizon) {

@@ -7,6 +7,7 @@ use freshet_base::{CommitGate, Stamp, Term};
 use freshet_log::Log;
 use freshet_replay::{Deleted, Records, Redo, Replay};
 use freshet_replication::{
+    feed::FeedConfig,
     primary::{Primary as Shipping, PrimaryConfig, Reigning},
     standby::{ReplayTarget, Standby, StandbyConfig, Starting},
 };
@@ -65,11 +66,11 @@ impl<R: Replaying> Scheme for LogShipping<R> {
         let rule = config.rule().map_err(|cause| cause.to_string())?;
         let shipping_config = PrimaryConfig {
             uncommitted: config.log.uncommitted_bytes,
-            partition: config.log.partition_bytes,
-            largest_block: config.log.buffer_bytes as u64 / 2,
             peers: this.peers.clone(),
-            fabric: config.fabric.primary().map_err(|cause| cause.to_string())?,
-            forms: Some(Arc::new(InputsFeed::new(this.core, config.record_inputs))),
+            feed: FeedConfig {
+                forms: Some(Arc::new(InputsFeed::new(this.core, config.record_inputs))),
+                ..config.feed().map_err(|cause| cause.to_string())?
+            },
             ..PrimaryConfig::new(rule)
         };
         let who = Reigning {

@@ -6,6 +6,7 @@
 //! [`Feeds`] is what all of them need.
 
 mod ack;
+mod config;
 mod join;
 mod ship;
 
@@ -13,7 +14,6 @@ use std::{
     collections::BTreeMap,
     io,
     thread::{self, JoinHandle},
-    time::Duration,
 };
 
 use freshet_base::{
@@ -22,40 +22,22 @@ use freshet_base::{
 };
 use freshet_cluster::{
     commit_rule::{Event, Member, Place},
-    flow::FlowConfig,
     handshake::Sender,
     host::{FeedId, Guest, Host},
 };
 use freshet_fabric::cpu::Meter;
 use freshet_log::{Batch, ReadError};
 
+pub use self::config::{FeedConfig, FeedFabric};
 pub(crate) use self::{
     join::{join, tell_refused},
     ship::{PACKED_FORM, PLAIN_FORM, Shipper},
 };
 use crate::{
     clock::Clock,
-    forms::Forms,
-    primary::PrimaryFabric,
     status::{ObserverStatus, StandbyStatus},
     wire::{Peers, Refusal},
 };
-
-/// How standbys are fed.
-#[derive(Clone, Debug)]
-pub(crate) struct FeedConfig {
-    pub flow: FlowConfig,
-    /// How long a standby may be silent, or take nothing in, before its connection is given up.
-    pub patience: Duration,
-    /// The size of the log's partitions for parallel replay, in bytes.
-    pub partition: u64,
-    /// How many ends of blocks are remembered for live shipping.
-    pub boundaries: usize,
-    /// How the log is written into standbys' memory.
-    pub fabric: PrimaryFabric,
-    /// For standbys that ask for another form of the log.
-    pub forms: Option<Arc<dyn Forms>>,
-}
 
 /// Whoever has the log and ships it on.
 pub(crate) trait Feeder: Send + Sync + Sized + 'static {

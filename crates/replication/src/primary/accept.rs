@@ -72,7 +72,7 @@ impl Service for PrimaryService {
                 let sender = Sender { term, end: log_end(shared), ..shared.feeds.state().host.sender().clone() };
                 let read = |at, into: &mut [u8]| shared.log.read(at, into);
                 shared.successor().fetching += 1;
-                serve_log(connection, &sender, shared.config.partition, &hello, &log, read);
+                serve_log(connection, &sender, shared.config.feed.partition, &hello, &log, read);
                 let mut successor = shared.successor();
                 successor.fetching -= 1;
                 successor.heard = Some(Instant::now());

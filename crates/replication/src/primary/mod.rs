@@ -20,12 +20,10 @@ use freshet_base::{
 };
 use freshet_cluster::{
     commit_rule::{self, Event, RuleConfig},
-    flow::FlowConfig,
     handshake::Sender,
     host::Guest,
     in_sync::Succession,
 };
-use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
 use freshet_log::{Batch, Log, ReadError, Sink, SinkHandle};
 use freshet_membership::Credentials;
 
@@ -35,7 +33,6 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     feed::{FeedConfig, Feeder, Feeds},
-    forms::Forms,
     status::PrimaryStatus,
     terms::Terms,
     wire::{self, Peer, Peers, Refusal},
@@ -49,54 +46,16 @@ pub struct PrimaryConfig {
     /// No more bytes of the log than this are to be uncommitted when a transaction begins to
     /// commit.
     pub uncommitted: u64,
-    /// Sizes and times of shipping.
-    pub flow: FlowConfig,
-    /// How long a standby may be silent, or take nothing in, before its connection is given up.
-    pub patience: Duration,
-    /// The size of the log's partitions for parallel replay, in bytes.
-    pub partition: u64,
-    /// The largest block of the log, in bytes.
-    pub largest_block: u64,
-    /// How many ends of blocks are remembered for live shipping.
-    pub boundaries: usize,
     /// Other nodes that may exist, beside those that connect.
     pub peers: Vec<String>,
-    /// How the log is written into standbys' memory.
-    pub fabric: PrimaryFabric,
-    /// Encodes the log for standbys that ask for another form; none to send bytes to all.
-    pub forms: Option<Arc<dyn Forms>>,
-}
-
-/// How a primary writes into its standbys' memory. Each standby chooses the fabric: TCP, or the one
-/// that the primary is configured with.
-#[derive(Clone, Debug, Default)]
-pub struct PrimaryFabric {
-    /// The fabric that standbys may ask for beside TCP.
-    pub kind: FabricKind,
-    /// How fabrics are used.
-    pub config: FabricConfig,
-    /// What goes to all standbys together keeps to this.
-    pub limit: Option<Arc<TokenBucket>>,
-    /// Batches are compressed (LZ4). They go through the standby's mailbox then, and its receiving
-    /// thread puts them into place.
-    pub compress: bool,
+    /// How standbys are fed.
+    pub feed: FeedConfig,
 }
 
 impl PrimaryConfig {
     /// The customary parameters.
     pub fn new(rule: RuleConfig) -> Self {
-        Self {
-            rule,
-            uncommitted: u64::MAX,
-            flow: FlowConfig::default(),
-            patience: Duration::from_secs(5),
-            partition: 64 << 10,
-            largest_block: 32 << 20,
-            boundaries: 1 << 14,
-            peers: Vec::new(),
-            fabric: PrimaryFabric::default(),
-            forms: None,
-        }
+        Self { rule, uncommitted: u64::MAX, peers: Vec::new(), feed: FeedConfig::default() }
     }
 }
 
@@ -198,14 +157,6 @@ impl Primary {
             config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
         peers.retain(|peer| peer.address != who.address);
         peers.push(Peer { node: Some(who.node), address: who.address.clone() });
-        let feed = FeedConfig {
-            flow: config.flow,
-            patience: config.patience,
-            partition: config.partition,
-            boundaries: config.boundaries,
-            fabric: config.fabric.clone(),
-            forms: config.forms.clone(),
-        };
         let sender = Sender {
             cluster: who.cluster,
             node: who.node,
@@ -213,12 +164,11 @@ impl Primary {
             above: Vec::new(),
             history: terms.get().history,
             end: who.start,
-            // A standby gives away half its buffer at once (`StandbyStore::grant`).
-            needed_capacity: 2 * config.largest_block,
-            keep_alive_ms: u32::try_from(config.flow.keep_alive.as_millis()).unwrap_or(u32::MAX),
+            needed_capacity: config.feed.needed_capacity(),
+            keep_alive_ms: config.feed.keep_alive_ms(),
         };
         let shared = Arc::new(Shared {
-            feeds: Feeds::new(feed, sender, clock),
+            feeds: Feeds::new(config.feed.clone(), sender, clock),
             config,
             who,
             terms,

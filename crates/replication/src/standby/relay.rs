@@ -17,7 +17,6 @@ use freshet_base::{
 use freshet_cluster::{
     Moment,
     commit_rule::{Event, Member},
-    flow::FlowConfig,
     follower::{self, Decision},
     handshake::{Agreed, Sender, Welcome},
     relay::RelayAck,
@@ -30,8 +29,6 @@ use crate::{
     bell::Bell,
     endpoint::refuse,
     feed::{FeedConfig, Feeder, Feeds, join},
-    forms::Forms,
-    primary::PrimaryFabric,
     status::RelayStatus,
     wire::{Hello, Join, Peer, Peers, Refusal, Wait},
 };
@@ -46,37 +43,14 @@ pub struct RelayConfig {
     /// With [`RelayAck::Downstream`]: how long one of them may leave something unacknowledged
     /// before it is not waited for any more.
     pub standby_timeout: Duration,
-    /// Sizes and times of shipping.
-    pub flow: FlowConfig,
-    /// How long a standby may be silent, or take nothing in, before its connection is given up.
-    pub patience: Duration,
-    /// The size of the log's partitions for parallel replay, in bytes.
-    pub partition: u64,
-    /// The largest block of the log, in bytes.
-    pub largest_block: u64,
-    /// How many ends of blocks are remembered for live shipping.
-    pub boundaries: usize,
-    /// How the log is written into standbys' memory.
-    pub fabric: PrimaryFabric,
-    /// Encodes the log for standbys that ask for another form; none to send bytes to all.
-    pub forms: Option<Arc<dyn Forms>>,
+    /// How they are fed.
+    pub feed: FeedConfig,
 }
 
 impl RelayConfig {
     /// The customary parameters.
     pub fn new(ack: RelayAck, standbys: u32) -> Self {
-        Self {
-            ack,
-            standbys,
-            standby_timeout: Duration::from_secs(2),
-            flow: FlowConfig::default(),
-            patience: Duration::from_secs(5),
-            partition: 64 << 10,
-            largest_block: 32 << 20,
-            boundaries: 1 << 14,
-            fabric: PrimaryFabric::default(),
-            forms: None,
-        }
+        Self { ack, standbys, standby_timeout: Duration::from_secs(2), feed: FeedConfig::default() }
     }
 }
 
@@ -124,7 +98,7 @@ impl RelayStage {
             state.follower.pass_on(welcome, shared.clock.now());
             state.follower.downward().unwrap_or_default()
         };
-        let (config, received) = (&self.config, shared.log.received().get());
+        let (feed, received) = (&self.config.feed, shared.log.received().get());
         let sender = Sender {
             cluster: welcome.cluster,
             node: shared.node,
@@ -132,19 +106,11 @@ impl RelayStage {
             term: welcome.term,
             history: welcome.history.clone(),
             end: received,
-            needed_capacity: 2 * config.largest_block,
-            keep_alive_ms: u32::try_from(config.flow.keep_alive.as_millis()).unwrap_or(u32::MAX),
-        };
-        let feed = FeedConfig {
-            flow: config.flow,
-            patience: config.patience,
-            partition: config.partition,
-            boundaries: config.boundaries,
-            fabric: config.fabric.clone(),
-            forms: config.forms.clone(),
+            needed_capacity: feed.needed_capacity(),
+            keep_alive_ms: feed.keep_alive_ms(),
         };
         let session = Arc::new(Session {
-            feeds: Feeds::new(feed, sender, shared.clock),
+            feeds: Feeds::new(feed.clone(), sender, shared.clock),
             above: welcome.path(),
             watch: Bell::default(),
             sink: Mutex::new(None),

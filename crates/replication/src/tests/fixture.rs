@@ -26,8 +26,9 @@ use tempfile::TempDir;
 use super::{gate, toy, toy::Toy};
 use crate::{
     endpoint::{CallError, Endpoint},
+    feed::{FeedConfig, FeedFabric},
     forms::Regenerate,
-    primary::{Primary, PrimaryConfig, PrimaryFabric, Reigning},
+    primary::{Primary, PrimaryConfig, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{Terms, VolatileTerms},
     wire::{self, Hello, Reply},
@@ -260,9 +261,13 @@ pub fn rule(safety: Safety, standbys: u32) -> RuleConfig {
 }
 
 pub fn config(rule: RuleConfig) -> PrimaryConfig {
+    PrimaryConfig { feed: small_feed(), ..PrimaryConfig::new(rule) }
+}
+
+pub fn small_feed() -> FeedConfig {
     // Standbys may ask for shared memory as well.
-    let fabric = PrimaryFabric { kind: FabricKind::Shm, ..PrimaryFabric::default() };
-    PrimaryConfig { partition: 512, largest_block: 1024, fabric, ..PrimaryConfig::new(rule) }
+    let fabric = FeedFabric { kind: FabricKind::Shm, ..FeedFabric::default() };
+    FeedConfig { partition: 512, largest_block: 1024, fabric, ..FeedConfig::default() }
 }
 
 impl PrimaryNode {

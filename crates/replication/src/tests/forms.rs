@@ -21,7 +21,9 @@ fn asking() -> StandbyConfig {
 
 fn encoding(safety: Safety, leaves: usize) -> (PrimaryConfig, Arc<ToyForms>) {
     let forms = Arc::new(ToyForms { leaves, ..ToyForms::default() });
-    (PrimaryConfig { forms: Some(Arc::clone(&forms) as _), ..config(rule(safety, 1)) }, forms)
+    let mut config = config(rule(safety, 1));
+    config.feed.forms = Some(Arc::clone(&forms) as _);
+    (config, forms)
 }
 
 /// A standby that asks for forms, of `primary`.

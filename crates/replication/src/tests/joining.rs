@@ -13,7 +13,6 @@ use freshet_fabric::{FabricConfig, FabricKind, channel::Side, memory::SharedMemo
 use super::fixture::*;
 use crate::{
     endpoint::{CallError, Endpoint},
-    primary::PrimaryConfig,
     standby::StandbyConfig,
     status::{Lag, LinkStatus},
     terms::{Terms, VolatileTerms},
@@ -49,7 +48,8 @@ pub fn empty_log(capacity: u64) -> Continue {
 #[test]
 fn an_empty_standby_joins_while_the_log_grows() {
     for fabric in FABRICS {
-        let config = PrimaryConfig { boundaries: 4, ..config(rule(Safety::TwoSafe, 1)) };
+        let mut config = config(rule(Safety::TwoSafe, 1));
+        config.feed.boundaries = 4;
         let primary = PrimaryNode::first(config);
         for _ in 0..200 {
             primary.write(&[64, 200, 136]);
@@ -80,7 +80,8 @@ fn an_empty_standby_joins_while_the_log_grows() {
 #[test]
 fn a_batch_larger_than_the_credit_goes_in_pieces_and_the_ring_wraps() {
     for fabric in FABRICS {
-        let config = PrimaryConfig { largest_block: 512, ..config(rule(Safety::VerySafe, 1)) };
+        let mut config = config(rule(Safety::VerySafe, 1));
+        config.feed.largest_block = 512;
         let primary = PrimaryNode::first(config);
         let log = TestLog::received(4096);
         let standby = StandbyNode::with(2, Some(primary.address()), over(fabric), Arc::clone(&log));
@@ -145,7 +146,7 @@ fn a_corrupted_batch_is_never_acknowledged() {
 
 fn corrupted(bare: bool) {
     let mut settings = config(rule(Safety::VerySafe, 1));
-    settings.fabric.config.bare = bare;
+    settings.feed.fabric.config.bare = bare;
     let primary = PrimaryNode::first(settings);
     let flip = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let flips = std::sync::Arc::clone(&flip);
@@ -225,7 +226,8 @@ fn strangers_are_told_why_they_are_not_let_in() {
 
 #[test]
 fn without_a_store_a_standby_that_fell_behind_is_dropped_with_a_reason() {
-    let config = PrimaryConfig { boundaries: 2, ..config(rule(Safety::OneSafe, 1)) };
+    let mut config = config(rule(Safety::OneSafe, 1));
+    config.feed.boundaries = 2;
     let primary = PrimaryNode::first_on(TestLog::in_ring(4096), config);
     for _ in 0..20 {
         primary.write(&[64; 4]);
@@ -268,7 +270,7 @@ fn two_connections_of_one_standby_are_one_standby() {
 #[test]
 fn keep_alives_are_sent_and_answered() {
     let mut config = config(rule(Safety::OneSafe, 1));
-    config.flow.keep_alive = Duration::from_millis(2);
+    config.feed.flow.keep_alive = Duration::from_millis(2);
     let primary = PrimaryNode::first(config);
     let standby = StandbyNode::empty(2, &primary.address());
     standby.joined();
@@ -283,7 +285,7 @@ fn keep_alives_are_sent_and_answered() {
 #[test]
 fn silence_ends_a_connection() {
     let mut config = config(rule(Safety::OneSafe, 1));
-    config.patience = Duration::from_millis(30);
+    config.feed.patience = Duration::from_millis(30);
     let primary = PrimaryNode::first(config);
     // Somebody who joins and says nothing.
     let (join, _side) = joining(empty_log(CAPACITY));

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     endpoint::CallError,
-    primary::PrimaryFabric,
+    feed::FeedConfig,
     standby::{RelayConfig, StandbyConfig},
     status::{Lag, LinkStatus, RelayStatus},
     takeover::{PromoteOptions, promote},
@@ -25,10 +25,7 @@ use crate::{
 fn relaying(kind: FabricKind, ack: RelayAck, timeout: Duration) -> StandbyConfig {
     let relay = RelayConfig {
         standby_timeout: timeout,
-        partition: 512,
-        largest_block: 1024,
-        boundaries: 8,
-        fabric: PrimaryFabric { kind: FabricKind::Shm, ..PrimaryFabric::default() },
+        feed: FeedConfig { boundaries: 8, ..small_feed() },
         ..RelayConfig::new(ack, 1)
     };
     StandbyConfig { relay: Some(relay), ..over(kind) }
@@ -134,7 +131,7 @@ fn a_relay_dies_and_comes_back() {
 #[test]
 fn a_relay_that_merely_loses_its_upstream_keeps_those_below() {
     let mut config = config(rule(Safety::OneSafe, 1));
-    config.flow.keep_alive = Duration::from_millis(5);
+    config.feed.flow.keep_alive = Duration::from_millis(5);
     let primary = PrimaryNode::first(config);
     let relay = relay(&primary.address(), FabricKind::Tcp, RelayAck::Own);
     let leaf = leaf(&relay.address(), FabricKind::Tcp);

@@ -1,13 +1,11 @@
 use std::time::Duration;
 
 use freshet_base::{Safety, Stamp};
-use freshet_cluster::flow::FlowConfig;
 
 use freshet_log::persist::Method;
 
 use super::fixture::*;
 use crate::{
-    primary::PrimaryConfig,
     standby::{ReplayMode, StandbyConfig},
     takeover::{PromoteOptions, promote},
 };
@@ -131,8 +129,9 @@ fn replay_that_stands_still_holds_back_the_sender_not_its_memory() {
 #[test]
 fn room_that_has_grown_is_used_at_once() {
     // Nobody says anything but for a reason.
-    let flow = FlowConfig { keep_alive: Duration::from_secs(3600), ..FlowConfig::default() };
-    let primary = PrimaryNode::first(PrimaryConfig { flow, ..config(rule(Safety::OneSafe, 1)) });
+    let mut config = config(rule(Safety::OneSafe, 1));
+    config.feed.flow.keep_alive = Duration::from_secs(3600);
+    let primary = PrimaryNode::first(config);
     // All of it is committed before anybody has heard of it: no watermark wakes the shipper.
     let mut end = Stamp(0);
     for _ in 0..100 {

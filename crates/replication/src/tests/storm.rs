@@ -6,7 +6,6 @@ use freshet_base::{Safety, Stamp};
 use freshet_fabric::FabricKind;
 
 use super::fixture::*;
-use crate::primary::PrimaryConfig;
 
 struct Dice(u64);
 
@@ -37,8 +36,8 @@ fn lengths(dice: &mut Dice) -> Vec<usize> {
 }
 
 fn storm(mut dice: Dice, safety: Safety, fabric: FabricKind, compress: bool) {
-    let mut config = PrimaryConfig { boundaries: 8, ..config(rule(safety, 2)) };
-    config.fabric.compress = compress;
+    let mut config = config(rule(safety, 2));
+    (config.feed.boundaries, config.feed.fabric.compress) = (8, compress);
     let primary = PrimaryNode::first(config);
     let standby = |node| {
         let log = TestLog::received(4096);

@@ -4,7 +4,7 @@ use std::{str::FromStr, sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
 use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
-use freshet_replication::{primary::PrimaryFabric, standby::StandbyFabric};
+use freshet_replication::{feed::FeedFabric, standby::StandbyFabric};
 use serde::{Deserialize, Serialize};
 
 use super::SettingError;
@@ -136,8 +136,8 @@ impl FabricSettings {
         (self.bandwidth_gbit > 0.0).then(|| Arc::new(TokenBucket::gigabits(self.bandwidth_gbit)))
     }
 
-    pub(crate) fn primary(&self) -> Result<PrimaryFabric, SettingError> {
-        Ok(PrimaryFabric { kind: self.kind, config: self.config()?, limit: self.limit(), compress: self.compress })
+    pub(crate) fn primary(&self) -> Result<FeedFabric, SettingError> {
+        Ok(FeedFabric { kind: self.kind, config: self.config()?, limit: self.limit(), compress: self.compress })
     }
 
     pub(crate) fn standby(&self) -> Result<StandbyFabric, SettingError> {

@@ -19,6 +19,7 @@ use freshet_cluster::{
 };
 use freshet_log::{LogConfig, ReceiveConfig, persist::PersistenceConfig};
 use freshet_replication::{
+    feed::FeedConfig,
     forms::Encoding,
     standby::{RelayConfig, ReplayMode},
 };
@@ -368,12 +369,20 @@ impl NodeConfig {
         }
         Ok(Some(RelayConfig {
             standby_timeout: Duration::from_millis(self.standby_timeout_ms),
-            partition: self.log.partition_bytes,
-            // The primary's is at most as large as what this node's own buffer takes.
-            largest_block: self.log.buffer_bytes as u64 / 2,
-            fabric: self.fabric.primary()?,
+            feed: self.feed()?,
             ..RelayConfig::new(self.relay_ack, self.relay_standbys)
         }))
+    }
+
+    /// How this node feeds its standbys. The largest block of a primary is at most as large as what
+    /// a relay's own buffer takes.
+    pub(crate) fn feed(&self) -> Result<FeedConfig, SettingError> {
+        Ok(FeedConfig {
+            partition: self.log.partition_bytes,
+            largest_block: self.log.buffer_bytes as u64 / 2,
+            fabric: self.fabric.primary()?,
+            ..FeedConfig::default()
+        })
     }
 
     /// The file of a log buffer in persistent memory.
