@@ -118,9 +118,11 @@ impl Sets {
         if self.to_write().is_some() || !self.begun && returning.is_empty() {
             return Vec::new();
         }
+        // A reign that has not begun is settled only where its first set, which has this node alone,
+        // follows none: then nobody returns either.
         let settled = self.chain.len() == 1;
         let newest = &self.newest().set;
-        let come = returning.iter().chain(joining.iter().filter(|_| settled && self.begun));
+        let come = returning.iter().chain(joining.iter().filter(|_| settled));
         let come: Vec<NodeId> = come.copied().filter(|node| !newest.members.contains(node)).collect();
         if !come.is_empty() || settled && !newest.before.is_empty() {
             let next = newest.members.iter().copied().chain(come.iter().copied()).collect();
