@@ -13,12 +13,16 @@ use std::{
 };
 
 use common::{Shape, config, definition, hash, row, start};
+use freshet_base::{Fid, RecordKind, Rid};
 use freshet_engine::{
     CheckpointKind, CommandExecutor, Database, Direction, IndexDefinition, Isolation, KeyPart, Node, NodeConfig,
     ProcedureError, Table, TableDefinition, Transaction, VerifyError, VerifyOptions, VerifyReport, record_as,
     scheme::inputs::{Room, read_mismatches},
     verify,
 };
+use freshet_log::{BlockBuilder, BlockKind, block::RecordHeader};
+use freshet_recovery::RecordedLog;
+use freshet_txn::Inputs;
 
 /// What a procedure is told.
 #[derive(Clone, Copy, Debug)]
@@ -343,6 +347,83 @@ fn load_if_missing(worker: &freshet_engine::Worker, table: &Table, id: u64) {
         Ok(())
     };
     let _ = worker.execute(Isolation::Snapshot, insert).unwrap();
+}
+
+/// Makes the log in `directory` that of a primary which took its snapshot isolation for
+/// serializable: says of all transactions that they were certified.
+fn claim_serial(directory: &Path) {
+    let recorded = RecordedLog::look(directory, &[]).unwrap().unwrap();
+    let mut claimed = Vec::new();
+    recorded
+        .walk(recorded.begin(), recorded.end(), |block| {
+            if let Some(row) = block.inputs() {
+                let inputs = Inputs { serial: true, ..Inputs::decode(row).unwrap() };
+                let mut builder = BlockBuilder::new();
+                builder.begin();
+                for record in block.records().filter(|record| record.header.fid != Fid::INPUTS) {
+                    let RecordHeader { prev, fid, rid, kind, .. } = record.header;
+                    builder.push(prev, fid, rid, kind, record.row).unwrap();
+                }
+                let mut row = Vec::new();
+                inputs.encode(&mut row);
+                builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, &row).unwrap();
+                builder.seal_records();
+                let bytes = builder.finish(block.stamp(), block.header().term, BlockKind::Redo).to_vec();
+                claimed.push((block.bytes().to_vec(), bytes));
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    drop(recorded);
+    let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    for file in files.filter(|path| path.is_file()) {
+        let mut content = std::fs::read(&file).unwrap();
+        for (before, after) in &claimed {
+            assert_eq!(before.len(), after.len());
+            if let Some(at) = content.windows(before.len()).position(|part| part == before) {
+                content[at..at + after.len()].copy_from_slice(after);
+            }
+        }
+        std::fs::write(&file, content).unwrap();
+    }
+}
+
+#[test]
+fn what_was_certified_wrongly_is_out_of_order() {
+    let seed = seed();
+    let directory = tempfile::tempdir().unwrap();
+    let node = start(recording(directory.path(), Shape::OneStream));
+    let things = node.database().create_table(&definition()).unwrap();
+    load(node.database(), &things, 0, 90);
+    drive(node.database(), seed, 0, 50, Isolation::Serializable);
+    // Each reads what the other one writes.
+    let workers = [node.database().worker().unwrap(), node.database().worker().unwrap()];
+    let begun = workers.each_ref().map(|worker| worker.begin(Isolation::Snapshot));
+    for (transaction, ids) in begun.iter().zip([[83, 84, 90_000], [84, 83, 90_001]]) {
+        let told = Told { procedure: SUM, ids };
+        act(transaction, told).unwrap();
+        record_as(transaction, told.procedure, &told.encode());
+    }
+    for transaction in begun {
+        node.database().wait(transaction.commit().unwrap()).unwrap();
+    }
+    drop(workers);
+    node.stop().unwrap();
+    let file = directory.path().join("found");
+    let options = VerifyOptions { serially: true, mismatches: Some(file.clone()), ..VerifyOptions::default() };
+    let report = check(directory.path(), &options, Things::default()).unwrap();
+    assert_eq!((report.mismatches, report.out_of_order), (0, 0), "nobody said that they were serializable");
+    claim_serial(directory.path());
+    let report = check(directory.path(), &options, Things::default()).unwrap();
+    // The second one, in the order of commits: the first has changed what it read.
+    assert_eq!((report.mismatches, report.out_of_order), (0, 1), "{report:?}");
+    let (found, _) = read_mismatches(&file).unwrap();
+    assert_eq!(found.len(), 1);
+    assert!(found[0].why.contains("not serializable"), "{}", found[0].why);
+    assert_ne!(found[0].original, found[0].regenerated);
+    // Who does not ask for it is not told.
+    let options = VerifyOptions { serially: false, ..options };
+    assert_eq!(check(directory.path(), &options, Things::default()).unwrap().out_of_order, 0);
 }
 
 #[test]

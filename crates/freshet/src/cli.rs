@@ -314,6 +314,10 @@ pub(crate) struct VerifyOptions {
     /// in DIR]
     #[arg(long = "device", value_name = "DIR")]
     pub(crate) devices: Vec<PathBuf>,
+    /// Execute serializable transactions a second time, at their own places in the order of
+    /// commits: one that was certified wrongly writes something else there.
+    #[arg(long)]
+    pub(crate) serially: bool,
     /// The file for mismatches. It is made, or replaced, when there is one.
     #[arg(long, value_name = "FILE", default_value = "freshet-mismatches")]
     pub(crate) mismatches: PathBuf,

@@ -39,6 +39,7 @@ pub(crate) fn run(options: &VerifyOptions) -> Result<ExitCode, Failure> {
     let mut how = Options {
         streams: options.log_dir.clone(),
         devices: options.devices.clone(),
+        serially: options.serially,
         mismatches: Some(options.mismatches.clone()),
         ..Options::default()
     };
@@ -58,7 +59,7 @@ pub(crate) fn run(options: &VerifyOptions) -> Result<ExitCode, Failure> {
     }
     let mut out = io::stdout().lock();
     show(&report, &mut out)?;
-    match report.mismatches {
+    match report.mismatches + report.out_of_order {
         0 => Ok(ExitCode::SUCCESS),
         _ => {
             writeln!(out, "see them with: freshet inspect mismatches {}", options.mismatches.display())?;
@@ -84,6 +85,10 @@ fn show(report: &VerifyReport, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "reading the log took {:.2} s, making it again and replaying {:.2} s", times[1], times[2])?;
     writeln!(out, "{} waits for what another transaction wrote", units::grouped(report.waits))?;
     writeln!(out, "state {hash}")?;
+    if report.out_of_order > 0 {
+        let count = units::grouped(report.out_of_order);
+        writeln!(out, "{count} TRANSACTIONS THAT ARE NOT SERIALIZABLE, and were certified to be")?;
+    }
     match mismatches {
         0 => writeln!(out, "no mismatch")?,
         count => writeln!(out, "{} MISMATCHES", units::grouped(*count))?,

@@ -117,6 +117,9 @@ impl Recorded {
 /// What a record of [`Fid::INPUTS`] says, in a block that has other records too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inputs<'b> {
+    /// The transaction was certified to be what it would be at its own stamp: it is serializable,
+    /// and nothing that it has read was written by another up to there.
+    pub serial: bool,
     /// The snapshots that the transaction has read at, ascending: that of its beginning, and one
     /// more each time that it took another ([`Transaction::refresh`]).
     pub snapshots: Vec<Stamp>,
@@ -128,7 +131,8 @@ impl<'b> Inputs<'b> {
     /// What a record's row says. None when it says nothing of that kind; any bytes are safe.
     pub fn decode(row: &'b [u8]) -> Option<Self> {
         let mut body = row;
-        let count = varint::take(&mut body)?;
+        let head = varint::take(&mut body)?;
+        let (serial, count) = (head & 1 == 1, head >> 1);
         // Each takes a byte or more.
         let mut snapshots = Vec::with_capacity(usize::try_from(count).ok().filter(|count| *count <= body.len())?);
         let mut last = 0u64;
@@ -136,7 +140,7 @@ impl<'b> Inputs<'b> {
             last = last.checked_add(varint::take(&mut body)?)?;
             snapshots.push(Stamp(last));
         }
-        Some(Self { snapshots, body })
+        Some(Self { serial, snapshots, body })
     }
 
     /// Appends the row that [`Inputs::decode`] understands.
@@ -144,12 +148,12 @@ impl<'b> Inputs<'b> {
     /// # Panics
     /// When the snapshots do not ascend.
     pub fn encode(&self, row: &mut Vec<u8>) {
-        encode(&self.snapshots, self.body, row);
+        encode(self.serial, &self.snapshots, self.body, row);
     }
 }
 
-fn encode(snapshots: &[Stamp], body: &[u8], row: &mut Vec<u8>) {
-    varint::put(row, snapshots.len() as u64);
+fn encode(serial: bool, snapshots: &[Stamp], body: &[u8], row: &mut Vec<u8>) {
+    varint::put(row, (snapshots.len() as u64) << 1 | u64::from(serial));
     let mut last = 0;
     for snapshot in snapshots {
         varint::put(row, snapshot.0.checked_sub(last).expect("snapshots ascend"));
@@ -334,7 +338,7 @@ impl Transaction<'_> {
             None if !*has_body => Err(NotRecorded::NoInputs),
             None => {
                 row.clear();
-                encode(snapshots, body, row);
+                encode(self.is_certified(), snapshots, body, row);
                 let pushed = builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, row);
                 pushed.map(|_| row.len() as u64).map_err(|_| NotRecorded::Long)
             }
@@ -370,8 +374,8 @@ mod tests {
     fn inputs_come_back_and_other_bytes_are_none() {
         for snapshots in [&[][..], &[7], &[0, 0, 300], &[1 << 40, (1 << 40) + 5, u64::MAX]] {
             let snapshots: Vec<Stamp> = snapshots.iter().map(|stamp| Stamp(*stamp)).collect();
-            for body in [&b""[..], b"told"] {
-                let inputs = Inputs { snapshots: snapshots.clone(), body };
+            for (serial, body) in [(false, &b""[..]), (true, b"told")] {
+                let inputs = Inputs { serial, snapshots: snapshots.clone(), body };
                 let mut row = Vec::new();
                 inputs.encode(&mut row);
                 assert_eq!(Inputs::decode(&row), Some(inputs));
@@ -383,7 +387,7 @@ mod tests {
         }
         // More than there can be; beyond the last stamp.
         assert_eq!(Inputs::decode(&[200, 200, 200, 1, 0]), None);
-        let mut beyond = vec![2];
+        let mut beyond = vec![4];
         varint::put(&mut beyond, u64::MAX);
         beyond.push(1);
         assert_eq!(Inputs::decode(&beyond), None);

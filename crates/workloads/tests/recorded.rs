@@ -61,7 +61,7 @@ fn told(database: &Database, from: Stamp) -> (Vec<Told>, usize) {
         let block = block.whole(&mut whole).unwrap();
         match block.inputs() {
             Some(row) => {
-                let Inputs { snapshots, body } = Inputs::decode(row).unwrap();
+                let Inputs { snapshots, body, .. } = Inputs::decode(row).unwrap();
                 let (procedure, inputs) = recorded_as(body).unwrap();
                 let sizes = (block.bytes().len(), row.len());
                 let [snapshot] = snapshots[..] else { panic!("one snapshot: {snapshots:?}") };

@@ -118,8 +118,8 @@ impl Sets {
         if self.to_write().is_some() || !self.begun && returning.is_empty() {
             return Vec::new();
         }
-        // A reign that has not begun is settled only where its first set, which has this node alone,
-        // follows none: then nobody returns either.
+        // A reign that has not begun is settled only where its first set, which has this node
+        // alone, follows none: then nobody returns either.
         let settled = self.chain.len() == 1;
         let newest = &self.newest().set;
         let come = returning.iter().chain(joining.iter().filter(|_| settled));

@@ -75,12 +75,12 @@ impl Janitor {
     /// may be the same.
     fn sweep_unless(&self, core: &Core, participant: &Participant, postponed: &mut Vec<Deleted>) {
         let horizon = core.oldest_needed();
-        while self.goes_on() {
+        while self.continues() {
             let guard = participant.pin_without_snapshot();
             let context =
                 ReadContext { snapshot: horizon, me: None, owners: &core.owners, source: &*core.source, horizon };
             // To read one may take long where a log of several streams has to be read for it.
-            for _ in (0..AT_ONCE).take_while(|_| self.goes_on()) {
+            for _ in (0..AT_ONCE).take_while(|_| self.continues()) {
                 // Under the lock, so that a cut does not come between.
                 let mut waiting = self.waiting();
                 if waiting.front().is_none_or(|oldest| oldest.tombstone >= horizon) {
@@ -102,16 +102,16 @@ impl Janitor {
         }
     }
 
-    fn goes_on(&self) -> bool {
+    fn continues(&self) -> bool {
         !self.stopping.load(Ordering::SeqCst)
     }
 
     fn run(&self, core: &Core, replay: Option<&Replay>, collector: &mut Collector) {
-        while self.goes_on() {
+        while self.continues() {
             if let Some(replay) = replay {
                 self.sweep(core, replay, collector.participant());
             }
-            collector.collect(|| self.goes_on());
+            collector.collect(|| self.continues());
             // Replay does not notify the janitor of what it has come across.
             collector.rest(replay.map(|_| PAUSE));
         }

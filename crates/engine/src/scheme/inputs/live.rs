@@ -316,7 +316,7 @@ impl Live {
         let mut state = shared.state();
         let (window, originals) = (&shared.window, Arc::new(FromUpstream(Arc::clone(shared))));
         let (executor, mismatches) = (&shared.executor, Arc::clone(&shared.mismatches));
-        let pool = Pool::start(threads(), window, core, executor, originals, mismatches);
+        let pool = Pool::start(threads(), window, core, executor, false, originals, mismatches);
         state.pool = Some(pool.map_err(failed)?);
         let mut spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             state.threads.push(Builder::new().name(name.into()).spawn(run).map_err(failed)?);

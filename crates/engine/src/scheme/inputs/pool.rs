@@ -96,26 +96,37 @@ pub(crate) trait Mismatches: Send + Sync {
 pub(super) trait Execute: Send {
     /// The bytes of a block.
     fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Vec<u8>, Failure>;
+
+    /// How the transaction of a block, which came out as `image`, differs from itself at its own
+    /// stamp, if it was certified not to, and that is to be checked.
+    fn check_order(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>, image: &[u8]) -> Option<Failure>;
 }
 
 /// Executes procedures again, as transactions of a node.
 pub(super) struct Procedures {
     core: Arc<Core>,
     executor: Arc<dyn CommandExecutor>,
+    /// Whether serializable transactions are executed at their own stamps, too.
+    serially: bool,
     /// Made by the thread that uses it.
     worker: Option<Worker>,
     builder: BlockBuilder,
 }
 
 impl Procedures {
-    pub fn new(core: &Arc<Core>, executor: &Arc<dyn CommandExecutor>) -> Self {
+    pub fn new(core: &Arc<Core>, executor: &Arc<dyn CommandExecutor>, serially: bool) -> Self {
         let (core, executor) = (Arc::clone(core), Arc::clone(executor));
-        Self { core, executor, worker: None, builder: BlockBuilder::new() }
+        Self { core, executor, serially, worker: None, builder: BlockBuilder::new() }
     }
-}
 
-impl Execute for Procedures {
-    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Vec<u8>, Failure> {
+    /// Executes a transaction that reads at `snapshots`.
+    fn execute_at(
+        &mut self,
+        block: &Pending,
+        task: &Task,
+        snapshots: &[Stamp],
+        past: Arc<dyn Past>,
+    ) -> Result<Vec<u8>, Failure> {
         let inputs = Inputs::decode(&task.inputs).and_then(|inputs| recorded_as(inputs.body));
         let (procedure, inputs) = inputs.ok_or(Why::Undecodable)?;
         let worker = match self.worker.take() {
@@ -124,7 +135,7 @@ impl Execute for Procedures {
         };
         let BlockHeader { stamp, term, stream, .. } = *block.header();
         let entries = task.entries.get().map_or(&[][..], Vec::as_slice);
-        let transaction = worker.again(stamp, &task.snapshots, entries, past);
+        let transaction = worker.again(stamp, snapshots, entries, past);
         let executed = panics::contained("executing a transaction again", || {
             self.executor.execute(&transaction, procedure, inputs)
         });
@@ -148,6 +159,25 @@ impl Execute for Procedures {
     }
 }
 
+impl Execute for Procedures {
+    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Vec<u8>, Failure> {
+        self.execute_at(block, task, &task.snapshots, past)
+    }
+
+    fn check_order(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>, image: &[u8]) -> Option<Failure> {
+        let certified = self.serially && Inputs::decode(&task.inputs).is_some_and(|inputs| inputs.serial);
+        if !certified || task.snapshots.iter().all(|snapshot| *snapshot == block.stamp()) {
+            return None;
+        }
+        let snapshots = vec![block.stamp(); task.snapshots.len()];
+        match self.execute_at(block, task, &snapshots, past) {
+            Ok(there) if there == image => None,
+            Ok(there) => Some(Failure { why: Why::Order, image: Some(there) }),
+            Err(failure) => Some(Failure { why: Why::Order, ..failure }),
+        }
+    }
+}
+
 /// What the threads share.
 struct Shared {
     window: Arc<Window>,
@@ -165,6 +195,8 @@ pub(crate) struct Counts {
     pub old: AtomicU64,
     /// Those that did not come out, or came out otherwise.
     pub mismatches: AtomicU64,
+    /// Those that came out, and are not what they would be at their own stamps.
+    pub out_of_order: AtomicU64,
     /// Processor time of all threads, as of their ends.
     pub cpu: Meter,
 }
@@ -177,7 +209,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Starts `threads` threads, at least one, which execute what is in the window by means of
-    /// `executor`.
+    /// `executor`; with `serially` they check serializable transactions at their own stamps, too.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -186,10 +218,11 @@ impl Pool {
         window: &Arc<Window>,
         core: &Arc<Core>,
         executor: &Arc<dyn CommandExecutor>,
+        serially: bool,
         originals: Arc<dyn Originals>,
         mismatches: Arc<dyn Mismatches>,
     ) -> io::Result<Self> {
-        let make = || Box::new(Procedures::new(core, executor)) as Box<dyn Execute>;
+        let make = || Box::new(Procedures::new(core, executor, serially)) as Box<dyn Execute>;
         Self::start_with(threads, window, &make, originals, mismatches)
     }
 
@@ -255,6 +288,11 @@ impl Shared {
                 Ok(image) => {
                     // Relaxed: statistics, here and below.
                     self.counts.executed.fetch_add(1, Relaxed);
+                    let past = Arc::clone(&self.window) as _;
+                    if let Some(failure) = execute.check_order(&block, task, past, &image) {
+                        self.counts.out_of_order.fetch_add(1, Relaxed);
+                        self.mismatches.note(Mismatch::of(&block, &failure, &image));
+                    }
                     self.window.complete(&block, image.into());
                 }
                 // No thread waits for it any more, so what failed does not matter.

@@ -66,6 +66,9 @@ pub struct VerifyOptions {
     pub room: Room,
     /// For how many bytes of log below that old versions are kept.
     pub slack: u64,
+    /// Whether serializable transactions are executed a second time, at their own stamps. One that
+    /// was certified rightly gives the same there (Record-Replay, section 4.4: in serial order).
+    pub serially: bool,
     /// Where mismatches are kept, if there are some.
     pub mismatches: Option<PathBuf>,
     /// For tests.
@@ -84,6 +87,7 @@ impl Default for VerifyOptions {
             room: Room::default(),
             // What is deleted is looked at by scans for as long as that.
             slack: 1 << 20,
+            serially: false,
             mismatches: None,
             perturb: None,
         }
@@ -113,6 +117,9 @@ pub struct VerifyReport {
     pub kept: BTreeMap<&'static str, u64>,
     /// How many transactions could not be executed again, or gave something else.
     pub mismatches: u64,
+    /// How many gave the same, and are not what they would be at their own stamps, although they
+    /// were certified to be.
+    pub out_of_order: u64,
     /// How often a transaction waited for what another one wrote.
     pub waits: u64,
     /// The state at the end.
@@ -270,7 +277,7 @@ pub fn verify(
     let file = options.mismatches.clone().map(|path| Arc::new(MismatchFile::new(path)));
     let mismatches: Arc<dyn Mismatches> = file.clone().map_or_else(|| Arc::new(Uncounted) as _, |file| file as _);
     let originals = Arc::new(FromLog(Arc::clone(&recorded)));
-    let mut pool = Pool::start(options.threads, window, core, executor, originals, mismatches)?;
+    let mut pool = Pool::start(options.threads, window, core, executor, options.serially, originals, mismatches)?;
     let mut completing = Completing { made: &made, receiver, reach, recorded: &recorded };
     let participant = participants.join().map_err(|full| too_many(full.limit))?;
     let mut feeding = Feeding {
@@ -302,6 +309,7 @@ pub fn verify(
         executed_bytes: recorded_bytes,
         kept,
         mismatches: counts.mismatches.load(Relaxed),
+        out_of_order: counts.out_of_order.load(Relaxed),
         waits: window.parked(),
         hash,
         time: begun.elapsed(),
