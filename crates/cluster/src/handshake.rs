@@ -124,6 +124,14 @@ pub enum Refusal {
         /// What the log says.
         why: String,
     },
+    /// To a standby that could not regenerate a block, and wants its bytes.
+    #[error("{why}")]
+    NoBlock {
+        /// What is here instead.
+        why: String,
+        /// Whether the block may come here yet.
+        comes: bool,
+    },
     /// A node met itself.
     #[error("{node} connected to itself: check the address of the primary")]
     Myself {

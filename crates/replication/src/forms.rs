@@ -25,12 +25,26 @@
 //! candidacy, and a node that asks for bytes. A cut takes back what has arrived, in the journal
 //! too, before the node enters a term.
 //!
+//! # Blocks that cannot be regenerated
+//!
+//! Any node whose log is complete there has their bytes: the one that is followed, and, when that
+//! has gone, all others that are known ([`Complete::original`]). What comes is checked against the
+//! header that the form has. While a known node cannot be reached, or may get the block yet, they
+//! are asked again and again. If all were reached and none has it, this node stops and says so.
+//!
+//! Meanwhile what is behind that block is not complete. So a candidate that lacks it does not begin
+//! to consult, and a node that is consulted does not describe its log: both say which block is
+//! missing, and what each node has said. If a candidate has the block, the node that it consults
+//! gets it from there, and answers. So none wins that lacks what another one has acknowledged. With
+//! force, a candidate gives up what it cannot regenerate, like every loss that force permits.
+//!
 //! A restart hands what the journal holds beyond the log to [`Regenerate`] again, before the node
 //! follows anybody.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use freshet_base::{Stamp, Watermark};
+use freshet_log::BlockHeader;
 use serde::{Deserialize, Serialize};
 
 /// In which form a standby wants to have the log.
@@ -112,6 +126,33 @@ pub trait Regenerate: Send + Sync {
     fn stop(&self);
 }
 
+/// A block whose bytes no node has given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Where it begins.
+    pub at: Stamp,
+    /// All nodes that are known were reached, none has it, and to none of them it comes yet.
+    pub nowhere: bool,
+    /// Which nodes were asked, and what each has said.
+    pub said: Vec<(String, String)>,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the transaction at {} cannot be executed again here, and its block was not found: ", self.at)?;
+        if self.said.is_empty() {
+            return f.write_str("no other node is known");
+        }
+        for (number, (address, said)) in self.said.iter().enumerate() {
+            let semicolon = if number > 0 { "; " } else { "" };
+            write!(f, "{semicolon}{address}: {said}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Missing {}
+
 /// Takes what was regenerated, and helps where that did not succeed.
 pub trait Complete: Send + Sync {
     /// The next blocks of the log, as they are on the primary. Called by one thread at a time.
@@ -120,12 +161,13 @@ pub trait Complete: Send + Sync {
     /// Why they were not taken. This node cannot continue then.
     fn append(&self, blocks: &[u8]) -> Result<(), String>;
 
-    /// Reads the `length` bytes of the log at `at` from the node that is followed. They are not
-    /// checked. Blocks for as long as that node may be silent.
+    /// The block that has this header, checksum included, from the node that is followed or from
+    /// any other that is known: all of them are asked. Blocks for as long as nodes may be silent.
     ///
     /// # Errors
-    /// Why they cannot be had now.
-    fn original(&self, at: Stamp, length: u32) -> Result<Vec<u8>, String>;
+    /// What each of them has said. Until that says that the block is nowhere, asking again may
+    /// bring it.
+    fn original(&self, header: &BlockHeader) -> Result<Vec<u8>, Missing>;
 
     /// Blocks cannot be regenerated, and cannot be had otherwise: this node cannot continue.
     fn failed(&self, why: String);

@@ -196,6 +196,10 @@ pub struct OwnStatus {
     pub replay_cpu: Duration,
     /// Tails that were saved before the log was cut.
     pub saved_tails: Vec<std::path::PathBuf>,
+    /// Of one that executes transactions again: the first block that it could not regenerate, and
+    /// has not found on other nodes, and what each of them said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
     /// What it passes on, if it is a relay and follows somebody.
     pub relay: Option<RelayStatus>,
 }

@@ -233,12 +233,19 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
     let rest = shared.follow().rest();
     // What is fetched, and then the new reign, would not be what they were promised.
     shared.end_relay();
-    if let Some(why) = shared.follow().failure() {
+    // What cannot be executed again may be given up.
+    let gives_up = || options.force && shared.lacks_blocks();
+    if let Some(why) = shared.follow().failure().filter(|_| !gives_up()) {
         return Err(PromoteError::Local(why));
     }
     // No former primary can write here any more. What one has read back counts, so it is part of
     // this log before others are compared with it.
-    shared.settle(Instant::now() + options.deadline).map_err(PromoteError::Local)?;
+    let settle = || shared.settle(Instant::now() + options.deadline);
+    let settled = settle().or_else(|why| match gives_up() {
+        true => shared.give_up_missing(&why).and_then(|()| settle()),
+        false => Err(why),
+    });
+    settled.map_err(PromoteError::Local)?;
     let level = Level::known((options.standbys, options.safety), shared.promised_safety(), options.configured);
     let mut peers = standby.peers();
     for peer in &options.known {
@@ -278,6 +285,28 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
     }
 }
 
+/// Asks all these nodes at once, and blocks until each has answered, or has not in time.
+pub(crate) fn ask_all<N: Send, A: Send>(nodes: impl Iterator<Item = N>, ask: impl Fn(&N) -> A + Sync) -> Vec<(N, A)> {
+    let (ask, nodes) = (&ask, nodes.collect::<Vec<_>>());
+    if nodes.len() == 1 {
+        let answered = |node| {
+            let answer = ask(&node);
+            (node, answer)
+        };
+        return nodes.into_iter().map(answered).collect();
+    }
+    thread::scope(|scope| {
+        let asked = nodes.into_iter().map(|node| {
+            scope.spawn(move || {
+                let answer = ask(&node);
+                (node, answer)
+            })
+        });
+        let asked: Vec<_> = asked.collect();
+        asked.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
+    })
+}
+
 /// One round: asks every other node at once.
 fn consult(
     standby: &Standby,
@@ -291,10 +320,7 @@ fn consult(
     let hello = shared.hello(Purpose::Consult { term, binding, comes_back });
     let ask = |peer: &Peer| call(&shared.credentials, &peer.address, &hello, term, patience).map(|(reply, _)| reply);
     let others = peers.iter().filter(|peer| peer.node != Some(shared.node) && peer.address != shared.address);
-    let replies: Vec<_> = thread::scope(|scope| {
-        let asked: Vec<_> = others.map(|peer| (peer, scope.spawn(move || ask(peer)))).collect();
-        asked.into_iter().map(|(peer, thread)| (peer, thread.join().expect("asking does not panic"))).collect()
-    });
+    let replies = ask_all(others, |peer| ask(peer));
     let mut round = Round::default();
     for (peer, reply) in replies {
         let why = match reply {
@@ -360,31 +386,6 @@ fn cut_half(standby: &Standby, end: Stamp) -> Result<Stamp, PromoteError> {
         shared.cut(whole, false).map_err(PromoteError::Local)?;
     }
     Ok(whole)
-}
-
-/// Sends a part of the log to a node that could not regenerate it, and ends the connection.
-pub(crate) fn serve_original(
-    mut connection: Connection,
-    (at, length): (Stamp, u32),
-    end: Stamp,
-    read: impl Fn(Stamp, &mut [u8]) -> Result<(), ReadError>,
-) {
-    if length as usize > freshet_log::block::MAX_BLOCK || u64::from(length) > end.since(at) {
-        return refuse(connection, Refusal::Violation("no such part of the log is here".into()));
-    }
-    let mut bytes = vec![0; length as usize];
-    if let Err(error) = read(at, &mut bytes) {
-        return refuse(connection, Refusal::LogGone { from: at, why: error.to_string() });
-    }
-    let reply = wire::encode_first(&Reply::Original);
-    if connection.sender().send(Kind::Reply as u8, Term(0), &reply).is_err() {
-        return;
-    }
-    let (mut sender, mut receiver) = connection.split();
-    if sender.write_with_imm(Kind::Piece as u8, Term(0), at.0, [&bytes, &[]], &[]).is_ok() {
-        // The other side hangs up when it has it.
-        while receiver.receive().is_ok_and(|header| header.payload == 0) {}
-    }
 }
 
 /// Sends the log to a candidate, as far as it is persistent here, and ends the connection. One

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 pub use crate::forms::Encoding;
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 10;
+pub const PROTOCOL: u16 = 11;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -363,8 +363,8 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(decode_first::<Hello>("greeting", &bytes[..length]).is_err());
         }
-        let error = decode_first::<Hello>("greeting", &encode_first_as(11, &hello)).unwrap_err().to_string();
-        assert!(error.contains("version 11"), "{error}");
+        let error = decode_first::<Hello>("greeting", &encode_first_as(PROTOCOL + 1, &hello)).unwrap_err().to_string();
+        assert!(error.contains(&format!("version {}", PROTOCOL + 1)), "{error}");
         assert!(decode::<Ack>("acknowledgement", &[0xFF; 64]).is_err());
     }
 

@@ -16,7 +16,8 @@ use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
     feed::{join, tell_refused},
-    takeover::{serve_log, serve_original},
+    standby::serve_original,
+    takeover::serve_log,
     wire::{Hello, Join, Purpose, Refusal, Reply, check_hello},
 };
 
@@ -61,7 +62,7 @@ impl Service for PrimaryService {
                 }
             }
             Purpose::Original { at, length } => {
-                let end = shared.log.filled();
+                let end = (shared.log.filled(), false);
                 serve_original(connection, (at, length), end, |at, into| shared.log.read(at, into));
             }
             Purpose::Fetch { term, log } => {

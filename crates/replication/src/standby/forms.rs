@@ -16,14 +16,14 @@ use freshet_base::{
 };
 use freshet_cluster::follower::Event;
 use freshet_log::{
-    StoreError,
+    BlockHeader, StoreError,
     journal::{Found, Journal},
     medium::{FileMedium, make_directory},
 };
 
 use super::Shared;
 use crate::{
-    forms::{Complete, Encoding, Regenerate},
+    forms::{Complete, Encoding, Missing, Regenerate},
     hop::hop,
 };
 
@@ -204,7 +204,11 @@ impl Complete for Completing {
             Some(Ok(_)) => {}
         }
         shared.accepted(&ends, None, &mut Vec::new());
-        let waiting = shared.state().waiting > 0;
+        let waiting = {
+            let mut state = shared.state();
+            state.originals.completed(shared.log.received().get());
+            state.waiting > 0
+        };
         if waiting {
             shared.changed.notify_all();
         }
@@ -212,9 +216,8 @@ impl Complete for Completing {
         Ok(())
     }
 
-    fn original(&self, at: Stamp, length: u32) -> Result<Vec<u8>, String> {
-        let Some(shared) = self.0.upgrade() else { return Err("the standby has ended".into()) };
-        super::receive::original(&shared, at, length).map_err(|error| error.to_string())
+    fn original(&self, header: &BlockHeader) -> Result<Vec<u8>, Missing> {
+        super::original::original(&self.0, header)
     }
 
     fn failed(&self, why: String) {
@@ -231,6 +234,8 @@ impl Complete for Completing {
 const PARTITION: u64 = 64 << 10;
 /// A thread that waits for blocks looks this often whether there is still a reason to.
 const LOOK: Duration = Duration::from_millis(50);
+/// A block that no node has given is waited for so long: another node may wait for the answer.
+const MISSING: Duration = Duration::from_secs(1);
 
 impl Shared {
     /// A batch has arrived in its form, and follows what has arrived before.
@@ -258,6 +263,16 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether a block could not be regenerated, and was not found on any other node.
+    pub(crate) fn lacks_blocks(&self) -> bool {
+        self.state().originals.missing().is_some()
+    }
+
+    /// Whether this node lacks the block at `at`, as those do that ask for it.
+    pub(super) fn lacks_block(&self, at: Stamp) -> bool {
+        self.state().originals.lacks(at)
+    }
+
     /// Whether this node wants to have the log in another form.
     pub(super) fn asks_for_forms(&self) -> bool {
         self.forms.is_some() && self.config.encoding != Encoding::Bytes
@@ -281,7 +296,9 @@ impl Shared {
         if self.forms.is_none() {
             return Ok(());
         }
+        let patience = Instant::now() + MISSING;
         let mut state = self.state();
+        let asked = state.originals.asked();
         loop {
             let (complete, arrived) = (self.log.received().get(), state.follower.received());
             if complete >= arrived {
@@ -290,10 +307,14 @@ impl Shared {
             if let Some(why) = self.follow.failure() {
                 return Err(why);
             }
-            let left = deadline.map_or(LOOK, |deadline| deadline.saturating_duration_since(Instant::now()));
+            // Of this time, not of one when other nodes could be reached.
+            let missing = state.originals.missing_since(asked);
+            let until = deadline.map(|deadline| if missing.is_some() { deadline.min(patience) } else { deadline });
+            let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()));
             if self.stopping() || left.is_zero() {
+                let why = missing.map_or_else(|| "ask again".into(), ToString::to_string);
                 return Err(format!(
-                    "transactions have arrived up to {arrived} and were executed again up to {complete}: ask again"
+                    "transactions have arrived up to {arrived} and were executed again up to {complete}: {why}"
                 ));
             }
             state.waiting += 1;

@@ -11,6 +11,7 @@ mod config;
 mod follow;
 mod forms;
 mod lag;
+mod original;
 mod passage;
 mod receive;
 mod relay;
@@ -39,7 +40,11 @@ use freshet_fabric::cpu::Meter;
 use freshet_log::{Log, ReceiveError, Receiver};
 use freshet_membership::Credentials;
 
-use self::{ack::AckStage, follow::Follow, forms::FormsStage, lag::LagMeter, passage::PassageMeter, relay::RelayStage};
+pub(crate) use self::original::serve_original;
+use self::{
+    ack::AckStage, follow::Follow, forms::FormsStage, lag::LagMeter, original::Originals, passage::PassageMeter,
+    relay::RelayStage,
+};
 pub use self::{
     config::{StandbyConfig, StandbyFabric},
     follow::JoinError,
@@ -50,6 +55,7 @@ pub use self::{
 use crate::{
     clock::Clock,
     endpoint::Service,
+    forms::Missing,
     status::OwnStatus,
     terms::Terms,
     wire::{Continue, Hello, Peer, Peers, Purpose, Refusal},
@@ -101,6 +107,7 @@ pub(crate) struct State {
     failure: Option<ReplayError>,
     /// This number of threads wait until nothing is being replayed.
     waiting: u32,
+    originals: Originals,
 }
 
 /// A node that follows a primary, or waits to be told to.
@@ -175,6 +182,7 @@ impl Standby {
                 saved_tails: Vec::new(),
                 failure: None,
                 waiting: 0,
+                originals: Originals::default(),
             }),
             changed: Condvar::new(),
             receive_cpu: Meter::default(),
@@ -440,7 +448,7 @@ impl Shared {
         Some((reign, address.or_else(|| self.primary_address())))
     }
 
-    fn heard_peers(&self, message: Peers) {
+    pub(crate) fn heard_peers(&self, message: Peers) {
         let peers = {
             let mut state = self.state();
             state.follower.told_level(message.standbys, message.safety);
@@ -490,6 +498,25 @@ impl Shared {
             return Err(format!(
                 "the log is persistent here up to {persisted}, and was received up to {received}: ask again"
             ));
+        }
+        Ok(())
+    }
+
+    /// Gives up what has arrived and cannot be regenerated, because of `why`: when this returns, all
+    /// that has arrived is part of the log.
+    ///
+    /// # Errors
+    /// Why this node cannot continue.
+    pub(crate) fn give_up_missing(&self, why: &str) -> Result<(), String> {
+        let (complete, arrived) = (self.log.received().get(), self.state().follower.received());
+        if complete < arrived {
+            tracing::warn!(
+                cause = why,
+                from = complete.0,
+                to = arrived.0,
+                "what has arrived and could not be executed again is given up, as ordered"
+            );
+            self.cut(complete, true)?;
         }
         Ok(())
     }
@@ -561,7 +588,11 @@ impl Shared {
             }
         };
         match &outcome {
-            Ok(()) => self.state().follower.cut(at),
+            Ok(()) => {
+                let mut state = self.state();
+                state.follower.cut(at);
+                state.originals.cut(at);
+            }
             Err(_) => self.state().follower.not_cut(),
         }
         self.changed.notify_all();
@@ -604,6 +635,7 @@ impl Shared {
             ack_cpu: self.ack_cpu.total(),
             replay_cpu: self.replay_cpu.total(),
             saved_tails: state.saved_tails.clone(),
+            missing: state.originals.missing().map(Missing::to_string),
             relay,
         }
     }

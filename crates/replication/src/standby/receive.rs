@@ -313,7 +313,7 @@ fn enter(shared: &Shared, welcome: &Welcome, entry: Entry) -> Result<(), Session
 /// What comes by frames passes through this much memory, which stays in the cache.
 const SCRATCH: usize = 64 << 10;
 
-fn violation(what: String) -> SessionError {
+pub(super) fn violation(what: String) -> SessionError {
     SessionError::Refused(Refusal::Violation(what))
 }
 
@@ -563,27 +563,6 @@ fn unpack(packed: &[u8], length: usize, from: Stamp, into: &mut Vec<u8>) -> Resu
         return Err(violation(format!("the batch at {from} cannot be decompressed: {unpacked:?}")));
     }
     Ok(())
-}
-
-/// Reads the `length` bytes at `at` of the log of the node that this one follows.
-pub(super) fn original(shared: &Shared, at: Stamp, length: u32) -> Result<Vec<u8>, SessionError> {
-    let upstream = shared.follow.upstream().ok_or(SessionError::Interrupted)?;
-    let mut connection = crate::endpoint::connect(&shared.credentials, &upstream, shared.config.patience)?;
-    let term = shared.terms.get().fence.highest();
-    let hello = shared.hello(Purpose::Original { at, length });
-    match ask(&mut connection, &upstream, &hello, term)? {
-        Reply::Original => {}
-        _ => return Err(CallError::Unexpected { address: upstream }.into()),
-    }
-    let (_, mut receiver) = connection.split();
-    let header = receiver.receive()?;
-    if Kind::from_code(header.kind) != Some(Kind::Piece) || (header.address, header.payload) != (at.0, length) {
-        return Err(violation("another part of the log came than was asked for".into()));
-    }
-    let mut bytes = vec![0; length as usize];
-    receiver.payload_into(&mut bytes)?;
-    receiver.payload_done()?;
-    Ok(bytes)
 }
 
 /// Takes in one frame of a log that is fetched.

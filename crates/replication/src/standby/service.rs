@@ -10,10 +10,10 @@ use freshet_cluster::{
 };
 use freshet_fabric::tcp::Connection;
 
-use super::{Shared, relay};
+use super::{Shared, relay, serve_original};
 use crate::{
     endpoint::{Service, answer, refuse},
-    takeover::{serve_log, serve_original},
+    takeover::serve_log,
     wire::{Hello, Purpose, Refusal, Reply, Wait, check_hello},
 };
 
@@ -63,7 +63,7 @@ impl Service for StandbyService {
                 answer(connection, term, &reply);
             }
             Purpose::Original { at, length } => {
-                let end = shared.log.received().get();
+                let end = (shared.log.received().get(), shared.lacks_block(at));
                 serve_original(connection, (at, length), end, |at, into| shared.log.read(at, into));
             }
             Purpose::Fetch { term, log } => {

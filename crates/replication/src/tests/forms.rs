@@ -2,17 +2,23 @@
 
 use std::sync::Arc;
 
-use freshet_base::{Safety, Stamp, sync::Ordering};
+use freshet_base::{Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Ordering};
+use freshet_cluster::term::{TermHistory, TermState};
+use freshet_log::{BlockBuilder, BlockKind};
 
 use super::{
     fixture::*,
     toy::{Toy, ToyForms},
 };
 use crate::{
+    endpoint::Endpoint,
     forms::Encoding,
     primary::PrimaryConfig,
     standby::StandbyConfig,
+    status::LinkStatus,
     takeover::{PromoteOptions, promote},
+    terms::{Terms, VolatileTerms},
+    wire::{Peer, Peers},
 };
 
 fn asking() -> StandbyConfig {
@@ -97,7 +103,7 @@ fn a_restart_has_what_was_acknowledged_and_regenerates_it() {
     drop(primary);
     // Without anybody to ask, and whatever it asks for from now on.
     let config = StandbyConfig { encoding: Encoding::Bytes, ..asking() };
-    let standby = StandbyNode::resume(freshet_base::NodeId(2), None, config, log, terms);
+    let standby = StandbyNode::resume(NodeId(2), None, config, log, terms);
     until("all of it is regenerated", || standby.log.end() == end);
     assert_eq!(standby.log.bytes(), bytes);
 }
@@ -140,7 +146,7 @@ fn what_another_reign_lacks_is_taken_back_before_it_is_regenerated() {
     let lost = primary.write(&[64; 6]);
     until("it has arrived", || standby.standby.status().arrived == lost);
     drop(primary);
-    let other = StandbyNode::resume(freshet_base::NodeId(3), None, StandbyConfig::default(), log, terms);
+    let other = StandbyNode::resume(NodeId(3), None, StandbyConfig::default(), log, terms);
     let options = PromoteOptions { force: true, ..PromoteOptions::default() };
     let promoted = promote(&other.standby, &options).unwrap();
     assert_eq!(promoted.start, common);
@@ -148,7 +154,7 @@ fn what_another_reign_lacks_is_taken_back_before_it_is_regenerated() {
     drop(other);
     log.promote(promoted.term);
     let (config, _) = encoding(Safety::VerySafe, 0);
-    let primary = PrimaryNode::reign(open(3), freshet_base::NodeId(3), config, log, terms);
+    let primary = PrimaryNode::reign(open(3), NodeId(3), config, log, terms);
     standby.standby.follow(&primary.address());
     let end = primary.write(&[72; 20]);
     primary.commits(end);
@@ -158,6 +164,160 @@ fn what_another_reign_lacks_is_taken_back_before_it_is_regenerated() {
     // Nor is it there after a restart.
     let (log, terms) = (Arc::clone(&standby.log), standby.terms.clone());
     drop(standby);
-    let standby = StandbyNode::resume(freshet_base::NodeId(2), None, asking(), log, terms);
+    let standby = StandbyNode::resume(NodeId(2), None, asking(), log, terms);
     assert_eq!((standby.log.end(), standby.standby.status().arrived), (end, end));
+}
+
+/// A standby that was sent nothing, and has its log from somewhere else.
+fn with_log(node: u64, bytes: &[u8]) -> StandbyNode {
+    let log = TestLog::received(CAPACITY);
+    log.append(bytes);
+    let state = TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1)));
+    let terms = Terms::new(state, Arc::new(VolatileTerms));
+    StandbyNode::resume(NodeId(node), None, StandbyConfig::default(), log, terms)
+}
+
+/// Transactions of one block each, from the beginning on.
+fn transactions(lengths: &[usize]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for length in lengths {
+        let block = blocks(Stamp(bytes.len() as u64), &[*length]).0;
+        bytes.extend(block);
+    }
+    bytes
+}
+
+/// A standby of a primary that is gone, which holds the forms of 20 blocks and cannot regenerate
+/// those from number 10 on; what it is to have, and where that ends.
+fn bereft(peers: Vec<String>) -> (StandbyNode, Vec<u8>, Stamp) {
+    let (config, _) = encoding(Safety::VerySafe, 0);
+    let primary = PrimaryNode::first(config);
+    let asking = StandbyConfig { peers, ..asking() };
+    let standby = StandbyNode::with(2, Some(primary.address()), asking, TestLog::received(CAPACITY));
+    standby.joined();
+    standby.tape.toy.gate(Some(64 * 10));
+    standby.tape.toy.lose(64 * 10);
+    let end = (0..20).map(|_| primary.write(&[64])).last().unwrap();
+    primary.commits(end);
+    let bytes = primary.log.bytes();
+    drop(primary);
+    until("what can be regenerated is", || standby.log.end() == Stamp(64 * 10));
+    (standby, bytes, end)
+}
+
+fn says_missing(standby: &StandbyNode) -> Option<String> {
+    standby.standby.status().missing
+}
+
+#[test]
+fn what_the_primary_that_is_gone_has_is_read_from_any_other_node() {
+    let bytes = transactions(&[64; 20]);
+    let (other, empty) = (with_log(3, &bytes), with_log(4, &[]));
+    let (standby, bytes, end) = bereft(vec![empty.address(), other.address()]);
+    standby.tape.toy.gate(None);
+    until("it has all of it", || standby.log.end() == end);
+    assert_eq!((standby.log.bytes(), says_missing(&standby)), (bytes, None));
+}
+
+#[test]
+fn another_block_than_the_one_that_is_missing_is_not_taken() {
+    // Blocks in the same places, with other rows.
+    let mut bytes = transactions(&[64; 10]);
+    let wrong: Vec<u8> = {
+        let mut builder = BlockBuilder::new();
+        builder.begin();
+        builder.push(None, Fid(1), Rid(1), RecordKind::Insert, &[]).unwrap();
+        assert_eq!(builder.seal_records(), 64);
+        builder.finish(Stamp(640), Term(1), BlockKind::Redo).to_vec()
+    };
+    bytes.extend_from_slice(&wrong);
+    let liar = with_log(3, &bytes);
+    let (standby, right, end) = bereft(vec![liar.address()]);
+    standby.tape.toy.gate(None);
+    until("it says what is missing", || says_missing(&standby).is_some());
+    let why = says_missing(&standby).unwrap();
+    assert!(why.contains("at 640") && why.contains(&format!("{}: its log has another block", liar.address())), "{why}");
+    // It asks again, as long as the primary may come back.
+    assert!(!matches!(standby.standby.status().link, LinkStatus::Failed { .. }));
+    let other = with_log(4, &right);
+    let peers = vec![Peer { node: Some(NodeId(4)), address: other.address() }];
+    standby.standby.shared.heard_peers(Peers { peers, standbys: 2, safety: Safety::VerySafe });
+    until("it has all of it", || standby.log.end() == end);
+    assert_eq!((standby.log.bytes(), says_missing(&standby)), (right, None));
+}
+
+/// Has it forget the primary that is gone.
+fn forget_the_primary(standby: &StandbyNode, upstream: &StandbyNode) {
+    standby.standby.follow(&upstream.address());
+    let none = Peers { peers: Vec::new(), standbys: 2, safety: Safety::VerySafe };
+    standby.standby.shared.heard_peers(none);
+}
+
+#[test]
+fn a_standby_stops_when_a_block_is_nowhere_and_says_which_nodes_were_asked() {
+    let wrong = transactions(&[128; 10]);
+    let liar = with_log(3, &wrong);
+    let (standby, ..) = bereft(vec![liar.address()]);
+    forget_the_primary(&standby, &liar);
+    standby.tape.toy.gate(None);
+    until("it stops", || matches!(standby.standby.status().link, LinkStatus::Failed { .. }));
+    let LinkStatus::Failed { why } = standby.standby.status().link else { panic!("it has stopped") };
+    assert!(why.contains("at 640") && why.contains(&liar.address()), "{why}");
+    // An order to give it up is still obeyed.
+    drop(liar);
+    assert!(promote(&standby.standby, &PromoteOptions::default()).is_err());
+    let options = PromoteOptions { force: true, ..PromoteOptions::default() };
+    assert_eq!(promote(&standby.standby, &options).unwrap().start, Stamp(640));
+}
+
+#[test]
+fn a_block_is_waited_for_as_long_as_it_may_come_to_another_node() {
+    let half = transactions(&[64; 10]);
+    let behind = with_log(3, &half);
+    let (standby, bytes, end) = bereft(vec![behind.address()]);
+    forget_the_primary(&standby, &behind);
+    standby.tape.toy.gate(None);
+    until("it says what is missing", || says_missing(&standby).is_some());
+    let why = says_missing(&standby).unwrap();
+    assert!(why.contains(&format!("{}: the log there ends at 640", behind.address())), "{why}");
+    let (log, terms, address) = (Arc::clone(&behind.log), behind.terms.clone(), behind.address());
+    drop(behind);
+    log.append(&bytes[640..]);
+    let (node, none) = (NodeId(3), StandbyConfig::default());
+    let endpoint = Endpoint::open(node, credentials(node), &address).unwrap();
+    let _ahead = StandbyNode::at(endpoint, node, None, none, log, terms);
+    until("it has all of it", || standby.log.end() == end);
+    assert_eq!(standby.log.bytes(), bytes);
+}
+
+#[test]
+fn a_candidate_that_lacks_blocks_does_not_win_unless_it_is_forced() {
+    let half = transactions(&[64; 10]);
+    let behind = with_log(3, &half);
+    let (standby, bytes, _) = bereft(vec![behind.address()]);
+    standby.tape.toy.gate(None);
+    let asked = behind.standby.status().term;
+    let refused = promote(&standby.standby, &PromoteOptions::default()).unwrap_err().to_string();
+    assert!(refused.contains("at 640") && refused.contains(&behind.address()), "{refused}");
+    assert_eq!(behind.standby.status().term, asked, "no node was asked for its promise");
+    // Nor does another, as long as this one cannot say what it holds.
+    let known = vec![Peer { node: None, address: standby.address() }];
+    let options = PromoteOptions { safety: Some(Safety::Quorum(2)), standbys: Some(2), known, ..Default::default() };
+    let refused = promote(&behind.standby, &options).unwrap_err().to_string();
+    assert!(refused.contains("only 1 of 2"), "{refused}");
+    let options = PromoteOptions { force: true, ..PromoteOptions::default() };
+    let promoted = promote(&standby.standby, &options).unwrap();
+    assert_eq!((promoted.start, standby.log.bytes()), (Stamp(640), bytes[..640].to_vec()));
+}
+
+#[test]
+fn a_node_that_is_consulted_gets_what_it_lacks_from_the_candidate() {
+    let bytes = transactions(&[64; 20]);
+    let candidate = with_log(3, &bytes);
+    let (standby, bytes, end) = bereft(vec![candidate.address()]);
+    standby.tape.toy.gate(None);
+    let known = vec![Peer { node: None, address: standby.address() }];
+    let options = PromoteOptions { safety: Some(Safety::Quorum(2)), standbys: Some(2), known, ..Default::default() };
+    let promoted = promote(&candidate.standby, &options).unwrap();
+    assert_eq!((promoted.start, standby.log.bytes()), (end, bytes));
 }

@@ -56,7 +56,7 @@ struct State {
     busy: bool,
     frozen: bool,
     stopped: bool,
-    /// Blocks from here on are read from the node that is followed.
+    /// Blocks from here on are read from other nodes.
     lost: Option<u64>,
     originals: usize,
 }
@@ -89,10 +89,30 @@ impl Toy {
         self.state.lock().unwrap().originals
     }
 
+    /// Asks for a block until it comes; none when it is not wanted any more, or nowhere.
+    fn original(&self, bytes: &[u8], complete: &dyn Complete) -> Option<Vec<u8>> {
+        let header = BlockHeader::peek(bytes).unwrap();
+        self.state.lock().unwrap().originals += 1;
+        loop {
+            match complete.original(&header) {
+                Ok(bytes) => return Some(bytes),
+                Err(missing) if missing.nowhere => {
+                    complete.failed(missing.to_string());
+                    return None;
+                }
+                Err(_) => std::thread::yield_now(),
+            }
+            let state = self.state.lock().unwrap();
+            if state.stopped || header.stamp.0 >= state.at {
+                return None;
+            }
+        }
+    }
+
     fn run(&self, complete: &dyn Complete) {
         loop {
             let mut state = self.state.lock().unwrap();
-            let (at, bytes, lost) = loop {
+            let (bytes, lost) = loop {
                 if state.stopped {
                     return;
                 }
@@ -101,18 +121,13 @@ impl Toy {
                 if state.waiting.front().is_some_and(ready) && !state.frozen {
                     let (at, bytes) = state.waiting.pop_front().unwrap();
                     state.busy = true;
-                    break (at, bytes, state.lost.is_some_and(|lost| at >= lost));
+                    break (bytes, state.lost.is_some_and(|lost| at >= lost));
                 }
                 state = self.changed.wait(state).unwrap();
             };
             drop(state);
-            let outcome = if lost {
-                self.state.lock().unwrap().originals += 1;
-                complete.original(Stamp(at), bytes.len() as u32)
-            } else {
-                Ok(bytes)
-            };
-            if let Err(why) = outcome.and_then(|bytes| complete.append(&bytes)) {
+            let bytes = if lost { self.original(&bytes, complete) } else { Some(bytes) };
+            if let Some(Err(why)) = bytes.map(|bytes| complete.append(&bytes)) {
                 complete.failed(why);
             }
             self.state.lock().unwrap().busy = false;

@@ -25,7 +25,7 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
-    thread::{Builder, JoinHandle, sleep},
+    thread::{Builder, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -39,8 +39,9 @@ use serde::Serialize;
 
 use super::{
     entrance::{Entrance, Keys, Reach},
+    originals::FromOthers,
     pending::{Closed, Pending},
-    pool::{Mismatches, Originals, Pool, Wanted},
+    pool::{Mismatches, Pool},
     window::{Room, Window},
 };
 use crate::scheme::command::CommandExecutor;
@@ -49,9 +50,6 @@ use crate::scheme::command::CommandExecutor;
 const AT_ONCE: u64 = 256 << 10;
 /// A thread looks this often whether it is still needed.
 const LOOK: Duration = Duration::from_millis(50);
-/// The original of a block is asked for so often, and so long apart, before the node gives up.
-const ASKS: u32 = 40;
-const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 /// What has become of the transactions that a standby was told to execute again, since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -85,6 +83,7 @@ struct State {
     cut: Option<Stamp>,
     threads: Vec<JoinHandle<()>>,
     pool: Option<Pool>,
+    originals: Option<FromOthers>,
 }
 
 /// What it is given when replication begins.
@@ -238,32 +237,6 @@ impl Shared {
     }
 }
 
-/// Asks the node that is followed, in a thread of its own.
-struct FromUpstream(Arc<Shared>);
-
-impl Originals for FromUpstream {
-    fn ask(&self, wanted: Wanted) {
-        let shared = Arc::clone(&self.0);
-        let ask = move || {
-            let Some(begun) = shared.begun.get() else { return wanted.deliver(Err("nothing is followed".into())) };
-            let mut asked = 0;
-            let outcome = loop {
-                match begun.complete.original(wanted.at(), wanted.length()) {
-                    Ok(bytes) => break Ok(bytes),
-                    Err(why) if asked == ASKS || !wanted.is_wanted() => break Err(why),
-                    Err(_) => {
-                        asked += 1;
-                        sleep(ASK_AGAIN);
-                    }
-                }
-            };
-            wanted.deliver(outcome);
-        };
-        // A node that gets no threads cannot continue anyway.
-        let _ = Builder::new().name("original".into()).spawn(ask);
-    }
-}
-
 impl Live {
     /// What enters at `at`, the end of the log, and whose transactions `executor` executes. Below
     /// `floor` the tables are no state of the database.
@@ -302,21 +275,22 @@ impl Live {
     /// not give ends the standby.
     pub fn compose(&self, core: &Arc<Core>) {
         let Some(begun) = self.0.begun.get() else { return };
-        if let Err(why) = self.start(core) {
+        if let Err(why) = self.start(core, begun) {
             begun.complete.failed(why);
         }
     }
 
-    fn start(&self, core: &Arc<Core>) -> Result<(), String> {
+    fn start(&self, core: &Arc<Core>, begun: &Begun) -> Result<(), String> {
         let shared = &self.0;
         let join = || core.participants.join().map_err(|cause| cause.to_string());
         let failed = |cause: std::io::Error| format!("cannot start a thread: {cause}");
         let entrance = Entrance::new(&shared.window, &core.catalog, join()?, shared.reach);
         let places = [join()?, join()?];
         let mut state = shared.state();
-        let (window, originals) = (&shared.window, Arc::new(FromUpstream(Arc::clone(shared))));
+        let originals = FromOthers::new(&begun.complete);
+        state.originals = Some(originals.clone());
         let (executor, mismatches) = (&shared.executor, Arc::clone(&shared.mismatches));
-        let pool = Pool::start(threads(), window, core, executor, false, originals, mismatches);
+        let pool = Pool::start(threads(), &shared.window, core, executor, false, Arc::new(originals), mismatches);
         state.pool = Some(pool.map_err(failed)?);
         let mut spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             state.threads.push(Builder::new().name(name.into()).spawn(run).map_err(failed)?);
@@ -398,11 +372,12 @@ impl Regenerate for Live {
         let shared = &self.0;
         shared.stopped.store(true, SeqCst);
         shared.window.close(None);
-        let (threads, pool) = {
+        let (threads, pool, originals) = {
             let mut state = shared.state();
             shared.changed.notify_all();
-            (std::mem::take(&mut state.threads), state.pool.take())
+            (std::mem::take(&mut state.threads), state.pool.take(), state.originals.take())
         };
+        originals.inspect(FromOthers::stop);
         drop(pool);
         for thread in threads {
             // A panic there was reported already.

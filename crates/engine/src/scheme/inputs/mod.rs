@@ -50,6 +50,7 @@ mod entrance;
 mod failure;
 mod live;
 mod mismatch;
+mod originals;
 mod pending;
 mod pool;
 #[cfg(test)]

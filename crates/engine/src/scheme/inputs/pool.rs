@@ -51,9 +51,9 @@ impl Wanted {
         self.block.stamp()
     }
 
-    /// How many bytes it has.
-    pub fn length(&self) -> u32 {
-        self.block.header().length
+    /// What it has to begin with.
+    pub fn header(&self) -> &BlockHeader {
+        self.block.header()
     }
 
     /// Whether it still matters.

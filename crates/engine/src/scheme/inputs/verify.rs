@@ -237,7 +237,7 @@ struct FromLog(Arc<RecordedLog>);
 
 impl Originals for FromLog {
     fn ask(&self, wanted: Wanted) {
-        let mut bytes = vec![0; wanted.length() as usize];
+        let mut bytes = vec![0; wanted.header().length as usize];
         let read = self.0.read(wanted.at(), &mut bytes);
         wanted.deliver(read.map(|()| bytes).map_err(|cause| cause.to_string()));
     }
