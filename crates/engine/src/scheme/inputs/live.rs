@@ -14,7 +14,10 @@
 //!
 //! The log is cut only above what readers see. What is complete below the cut stays in the window,
 //! since tables do not show it yet. `initialize` rests until that is done; the batch that it was
-//! entering waits again, and blocks that it has entered are passed over then.
+//! entering waits again, and blocks that it has entered are passed over then. No thread executes a
+//! block above the cut when [`Window::cut`] returns; only then does replay take back what the
+//! tables hold of such blocks. So no transaction reads what is being taken back, but one that is
+//! given up, and none of the old log reads the new one.
 
 use std::{
     collections::VecDeque,
@@ -24,6 +27,7 @@ use std::{
             AtomicBool,
             Ordering::{Relaxed, SeqCst},
         },
+        mpsc::{SyncSender, sync_channel},
     },
     thread::{Builder, JoinHandle},
     time::{Duration, Instant},
@@ -219,10 +223,12 @@ impl Shared {
         }
     }
 
-    /// The thread that takes blocks out of the window which readers see.
-    fn leave(&self, begun: &Begun, places: &[Participant; 2]) {
+    /// The thread that takes blocks out of the window which readers see. Says when it keeps old
+    /// versions.
+    fn leave(&self, begun: &Begun, places: &[Participant; 2], keeps: &SyncSender<()>) {
         let mut turn = 0;
         let mut pinned = places[turn].pin(|| self.reach.oldest(self.window.begin())).0;
+        let _ = keeps.send(());
         let mut seen = Stamp::ZERO;
         while !self.stopped() {
             let reached = begun.visible.wait(seen.plus(1), Some(Instant::now() + LOOK));
@@ -287,19 +293,22 @@ impl Live {
         let entrance = Entrance::new(&shared.window, &core.catalog, join()?, shared.reach);
         let places = [join()?, join()?];
         let mut state = shared.state();
-        let originals = FromOthers::new(&begun.complete);
-        state.originals = Some(originals.clone());
-        let (executor, mismatches) = (&shared.executor, Arc::clone(&shared.mismatches));
-        let pool = Pool::start(threads(), &shared.window, core, executor, false, Arc::new(originals), mismatches);
-        state.pool = Some(pool.map_err(failed)?);
         let mut spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             state.threads.push(Builder::new().name(name.into()).spawn(run).map_err(failed)?);
             Ok::<_, String>(())
         };
         let (ours, completes, leaves) = (Arc::clone(shared), Arc::clone(shared), Arc::clone(shared));
+        let (keeps, kept) = sync_channel(1);
+        spawn("leave", Box::new(move || leaves.leave(leaves.begun.get().expect("it has begun"), &places, &keeps)))?;
+        // Old versions are kept before a transaction may read them, and before the node's janitor
+        // begins to clear away what no snapshot needs.
+        kept.recv().map_err(|_| "the thread that keeps old versions has ended")?;
         spawn("initialize", Box::new(move || ours.initialize(entrance)))?;
         spawn("complete", Box::new(move || completes.complete(completes.begun.get().expect("it has begun"))))?;
-        spawn("leave", Box::new(move || leaves.leave(leaves.begun.get().expect("it has begun"), &places)))?;
+        let originals = FromOthers::new(&begun.complete);
+        let (executor, mismatches) = (&shared.executor, Arc::clone(&shared.mismatches));
+        let pool = Pool::start(threads(), &shared.window, core, executor, false, Arc::new(originals.clone()), mismatches);
+        (state.pool, state.originals) = (Some(pool.map_err(failed)?), Some(originals));
         Ok(())
     }
 }
@@ -383,5 +392,9 @@ impl Regenerate for Live {
             // A panic there was reported already.
             let _ = thread.join();
         }
+        // Nothing is executed any more, so nothing is read here. What was completed is in the log,
+        // and replay enters its keys again. A node that reigns from now on must not take these
+        // records for such as are about to come: its janitor would never clear them away.
+        shared.window.clear();
     }
 }

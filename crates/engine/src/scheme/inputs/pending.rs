@@ -172,16 +172,16 @@ impl Pending {
     /// Its bytes. Blocks until they are there.
     ///
     /// # Errors
-    /// [`Closed`] when the block was cut off, or `closed` says so first; who sets that calls
-    /// [`Pending::wake`] afterwards.
-    pub fn wait(&self, closed: &AtomicBool) -> Result<&Arc<[u8]>, Closed> {
+    /// [`Closed`] when the block was cut off, or `over` says first that the wait is over; who
+    /// changes what that says calls [`Pending::wake`] afterwards.
+    pub fn wait(&self, over: impl Fn() -> bool) -> Result<&Arc<[u8]>, Closed> {
         let mut waiting = self.waiting();
         *waiting += 1;
         let outcome = loop {
             if let Some(image) = self.image.get() {
                 break Ok(image);
             }
-            if closed.load(SeqCst) || self.is_cut() {
+            if over() || self.is_cut() {
                 break Err(Closed);
             }
             waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);

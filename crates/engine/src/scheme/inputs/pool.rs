@@ -26,7 +26,7 @@ use super::{
     failure::{Failure, Why},
     mismatch::Mismatch,
     pending::{Pending, Task},
-    window::Window,
+    window::{Reader, Window},
 };
 use crate::scheme::command::{CommandExecutor, recorded_as};
 
@@ -271,17 +271,8 @@ impl Shared {
     fn run(&self, execute: &mut dyn Execute) {
         let _stint = self.counts.cpu.begin();
         while let Some(block) = self.window.next() {
-            let task = block.task().expect("a block without bytes has a task");
-            let outcome = match &task.hopeless {
-                Some(why) => Err(why.clone().into()),
-                None => execute.execute(&block, task, Arc::clone(&self.window) as _).and_then(|image| {
-                    // The checksum in it was computed from the rows that came out.
-                    match BlockHeader::peek(&image) {
-                        Ok(header) if header == *block.header() => Ok(image),
-                        _ => Err(Failure { why: Why::Checksum, image: Some(image) }),
-                    }
-                }),
-            };
+            let outcome = self.outcome(&block, execute);
+            self.window.executed(&block);
             match outcome {
                 // The log was cut below it.
                 _ if block.is_cut() => {}
@@ -299,6 +290,20 @@ impl Shared {
                 Err(_) if self.window.is_closed() => return,
                 Err(failure) => self.fetch(block, failure),
             }
+        }
+    }
+
+    fn outcome(&self, block: &Arc<Pending>, execute: &mut dyn Execute) -> Result<Vec<u8>, Failure> {
+        let task = block.task().expect("a block without bytes has a task");
+        if let Some(why) = &task.hopeless {
+            return Err(why.clone().into());
+        }
+        let past = Reader { window: Arc::clone(&self.window), block: Arc::clone(block) };
+        let image = execute.execute(block, task, Arc::new(past))?;
+        // The checksum in it was computed from the rows that came out.
+        match BlockHeader::peek(&image) {
+            Ok(header) if header == *block.header() => Ok(image),
+            _ => Err(Failure { why: Why::Checksum, image: Some(image) }),
         }
     }
 

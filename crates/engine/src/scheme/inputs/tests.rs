@@ -1,6 +1,8 @@
 //! The window and its threads, with transactions of a model: rows are made of what was read, and
 //! tables are lists of versions.
 
+mod live;
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
@@ -559,4 +561,59 @@ fn what_is_cut_off_is_forgotten() {
         assert_eq!(*out.lock().unwrap(), second.blocks, "{threads} threads");
         assert_eq!((noted.0.lock().unwrap().len(), window.failure()), (0, None));
     }
+}
+
+/// Says which blocks are being executed.
+struct Watched {
+    model: Model,
+    running: Arc<Mutex<Vec<Stamp>>>,
+}
+
+impl Execute for Watched {
+    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Vec<u8>, Failure> {
+        self.running.lock().unwrap().push(block.stamp());
+        let outcome = self.model.execute(block, task, past);
+        self.running.lock().unwrap().retain(|stamp| *stamp != block.stamp());
+        outcome
+    }
+}
+
+/// One that waits for a block below the cut whose bytes do not come, and one that is in the midst.
+#[test]
+fn a_cut_waits_until_nothing_that_is_cut_off_is_executed() {
+    let mut recorded = Recorded::default();
+    for number in 0..3 {
+        let reads = if number == 1 { vec![Rid(0)] } else { Vec::new() };
+        let (snapshots, writes) = (vec![recorded.end], vec![(Rid(number), RecordKind::Insert)]);
+        recorded.run(Program { snapshots, reads: vec![reads], writes });
+    }
+    let recorded = Arc::new(recorded);
+    let at = recorded.blocks[1].0;
+    let (window, shown) = (Window::new(Stamp::ZERO, Run::default().room, None), Arc::new(Tables::default()));
+    let (running, (ask, asked)) = (Arc::default(), channel());
+    let (theirs, last) = (Arc::clone(&window), recorded.blocks[2].0);
+    let before: Arc<dyn Fn(Stamp) + Send + Sync> = Arc::new(move |stamp| {
+        // Until the cut has begun.
+        while stamp == last && theirs.end() > at {
+            thread::yield_now();
+        }
+    });
+    let make = || {
+        let (recorded, shown, before) = (Arc::clone(&recorded), Arc::clone(&shown), Arc::clone(&before));
+        let model = Model { recorded, shown, lies: HashMap::from([(Stamp::ZERO, Lie::Fails)]), before };
+        Box::new(Watched { model, running: Arc::clone(&running) }) as Box<dyn Execute>
+    };
+    let pool = Pool::start_with(3, &window, &make, Arc::new(Late(ask)), Arc::new(Noted::default())).unwrap();
+    feed_from(0, &Run::default(), &recorded, &window, &shown);
+    let wanted = asked.recv().unwrap();
+    while window.parked() == 0 || running.lock().unwrap().len() < 2 {
+        thread::yield_now();
+    }
+    window.cut(at);
+    assert_eq!(*running.lock().unwrap(), []);
+    // What is below is not disturbed.
+    wanted.deliver(Ok(recorded.blocks[0].1.clone()));
+    assert_eq!(window.hand_over(u64::MAX, |blocks| blocks.last().unwrap().end()), Some(at));
+    assert_eq!(window.failure(), None);
+    drop(pool);
 }

@@ -85,6 +85,8 @@ struct Order {
     cuts: u64,
     /// How many threads wait for a block to execute.
     idle: usize,
+    /// The blocks that are being executed.
+    executing: Vec<Stamp>,
     /// Whether a thread waits for the bytes of the block at the front.
     replayer_waits: bool,
     /// How many threads wait for room, or for replay.
@@ -106,6 +108,8 @@ pub(crate) struct Window {
     front: Condvar,
     /// Blocks were handed on or replayed, or the course has changed.
     room: Condvar,
+    /// A block that was cut off is not executed any more.
+    given_up: Condvar,
     limit: Room,
     versions: VersionArrays,
     closed: AtomicBool,
@@ -157,6 +161,7 @@ impl Window {
             course: Course::Open,
             cuts: 0,
             idle: 0,
+            executing: Vec::new(),
             replayer_waits: false,
             entrants_wait: 0,
         };
@@ -165,6 +170,7 @@ impl Window {
             work: Condvar::new(),
             front: Condvar::new(),
             room: Condvar::new(),
+            given_up: Condvar::new(),
             limit,
             versions: VersionArrays::new(),
             closed: AtomicBool::new(false),
@@ -303,8 +309,8 @@ impl Window {
 
     // --- executing ---------------------------------------------------------------------------
 
-    /// The next block to be executed, in the order of stamps. Blocks until there is one; none when
-    /// none is coming any more.
+    /// The next block to be executed, in the order of stamps; the thread says when it
+    /// [has been](Window::executed). Blocks until there is one; none when none is coming any more.
     pub fn next(&self) -> Option<Arc<Pending>> {
         self.perturb();
         let mut order = self.order();
@@ -315,8 +321,9 @@ impl Window {
             while let Some(block) = order.blocks.get(order.begun) {
                 let found = (block.image().is_none()).then(|| Arc::clone(block));
                 order.begun += 1;
-                if found.is_some() {
-                    return found;
+                if let Some(block) = found {
+                    order.executing.push(block.stamp());
+                    return Some(block);
                 }
             }
             if order.course == Course::Finished {
@@ -325,6 +332,18 @@ impl Window {
             order.idle += 1;
             order = self.work.wait(order).unwrap_or_else(PoisonError::into_inner);
             order.idle -= 1;
+        }
+    }
+
+    /// A block from [`Window::next`] is not executed any more, whatever has come of it.
+    pub fn executed(&self, block: &Pending) {
+        let mut order = self.order();
+        if let Some(place) = order.executing.iter().position(|stamp| *stamp == block.stamp()) {
+            order.executing.swap_remove(place);
+        }
+        drop(order);
+        if block.is_cut() {
+            self.given_up.notify_all();
         }
     }
 
@@ -444,8 +463,10 @@ impl Window {
     }
 
     /// The log ends at `at`, where a block does or the window begins, or below: the blocks from
-    /// there on are forgotten, by those who execute them too, and none is handed on any more. Not
-    /// while a block is being entered.
+    /// there on are forgotten, and none is handed on any more. Not while a block is being entered.
+    ///
+    /// Blocks until no thread executes one of them. If one did, it would read the new log next, and
+    /// could wait for blocks there that no thread is left to execute.
     pub fn cut(&self, at: Stamp) {
         let _handing = self.handing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut order = self.order();
@@ -457,12 +478,24 @@ impl Window {
         order.taken = order.taken.min(kept);
         order.end = order.end.min(at);
         order.replayed = order.replayed.min(at);
+        let left: Vec<_> = order.blocks.iter().map(Arc::clone).collect();
         drop(order);
         for block in gone.iter().rev() {
             self.versions.cut(block);
             block.cut();
         }
+        // Some of those that are executed wait for the bytes of blocks that stay.
+        left.iter().for_each(|block| block.wake());
         self.room.notify_all();
+        let mut order = self.order();
+        while order.executing.iter().any(|stamp| *stamp >= at) {
+            order = self.given_up.wait(order).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Forgets all blocks. To be called when no thread enters, executes or hands on any any more.
+    pub fn clear(&self) {
+        self.cut(self.begin());
     }
 
     /// Ends all waits, now and later: what is in the window is not dealt with. The first reason
@@ -495,17 +528,24 @@ impl Window {
     }
 }
 
-impl Past for Window {
+/// What a block that is executed reads of the window.
+pub(crate) struct Reader {
+    pub window: Arc<Window>,
+    pub block: Arc<Pending>,
+}
+
+impl Past for Reader {
     fn read(&self, fid: Fid, rid: Rid, below: Stamp) -> Result<Option<PastVersion>, ReadError> {
-        self.perturb();
-        let Some(version) = self.versions.below((fid, rid), below) else { return Ok(None) };
+        let window = &self.window;
+        window.perturb();
+        let Some(version) = window.versions.below((fid, rid), below) else { return Ok(None) };
         let image = match version.block.image() {
             Some(image) => image,
             None => {
                 // Relaxed: a statistic.
-                self.parked.fetch_add(1, Relaxed);
+                window.parked.fetch_add(1, Relaxed);
                 let stops = |Closed| LoadError::Log("transactions are not executed again any more".into());
-                version.block.wait(&self.closed).map_err(stops)?
+                version.block.wait(|| window.is_closed() || self.block.is_cut()).map_err(stops)?
             }
         };
         let written = version.block.written()[version.number as usize];

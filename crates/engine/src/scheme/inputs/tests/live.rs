@@ -1,0 +1,178 @@
+//! A standby's threads, from the form of blocks to complete ones.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering::SeqCst},
+    mpsc::{Receiver, Sender, channel},
+};
+
+use freshet_base::{Fid, RecordKind, Rid, Stamp, Term, Watermark, varint};
+use freshet_log::{Block, BlockBuilder, BlockHeader, BlockKind};
+use freshet_replay::form::{CatalogKeys, Encoder, plain};
+use freshet_replication::forms::{Complete, Missing, Regenerate};
+use freshet_txn::{Inputs, ProcedureError, Transaction};
+
+use super::Noted;
+use crate::{
+    Database, IndexDefinition, KeyPart, TableDefinition,
+    scheme::{command::CommandExecutor, inputs::live::Live},
+};
+
+/// Executes nothing.
+struct Unable;
+
+impl CommandExecutor for Unable {
+    fn execute(&self, _: &Transaction<'_>, _: u32, _: &[u8]) -> Result<(), ProcedureError> {
+        Err(ProcedureError::Aborted("it is not known here".into()))
+    }
+}
+
+/// Keeps what is complete, and answers those who ask for blocks as it is told.
+struct Kept {
+    appended: Sender<Vec<u8>>,
+    answer: Mutex<Box<dyn FnMut(&BlockHeader) -> Result<Vec<u8>, Missing> + Send>>,
+    failed: Mutex<Option<String>>,
+    has_failed: AtomicBool,
+}
+
+impl Complete for Kept {
+    fn append(&self, blocks: &[u8]) -> Result<(), String> {
+        self.appended.send(blocks.to_vec()).map_err(|gone| gone.to_string())
+    }
+
+    fn original(&self, header: &BlockHeader) -> Result<Vec<u8>, Missing> {
+        (self.answer.lock().unwrap())(header)
+    }
+
+    fn failed(&self, why: String) {
+        *self.failed.lock().unwrap() = Some(why);
+        self.has_failed.store(true, SeqCst);
+    }
+}
+
+/// A database with one table, and what regenerates its log from the beginning.
+struct Home {
+    database: Database,
+    table: Fid,
+    live: Live,
+    kept: Arc<Kept>,
+    appended: Receiver<Vec<u8>>,
+}
+
+fn home(answer: impl FnMut(&BlockHeader) -> Result<Vec<u8>, Missing> + Send + 'static) -> Home {
+    let database = Database::volatile(64);
+    let index = IndexDefinition::new("things_id", true, &[KeyPart::unsigned(0, 8)]);
+    let table = database.create_table(&TableDefinition::new("things", vec![index])).unwrap().fid();
+    let live = Live::new(Stamp::ZERO, Stamp::ZERO, Arc::new(Unable), Arc::new(Noted::default()));
+    let (appended, taken) = channel();
+    let (answer, failed) = (Mutex::new(Box::new(answer) as _), Mutex::default());
+    let kept = Arc::new(Kept { appended, answer, failed, has_failed: AtomicBool::new(false) });
+    live.begin(Stamp::ZERO, &Arc::new(Watermark::new(Stamp::ZERO)), Arc::clone(&kept) as _);
+    Home { database, table, live, kept, appended: taken }
+}
+
+impl Home {
+    /// The block at `at`, of a transaction that has inserted a record, and said what it was told.
+    fn block(&self, at: Stamp) -> Vec<u8> {
+        let (mut builder, mut inputs, mut body) = (BlockBuilder::new(), Vec::new(), Vec::new());
+        varint::put(&mut body, 300);
+        Inputs { snapshots: vec![at], body: &body }.encode(&mut inputs);
+        builder.begin();
+        builder.push(None, self.table, Rid(at.0), RecordKind::Insert, &at.0.to_be_bytes()).unwrap();
+        builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, &inputs).unwrap();
+        builder.seal_records();
+        builder.finish(at, Term(1), BlockKind::Redo).to_vec()
+    }
+
+    /// Enters a block, in the inputs form if it is to be executed.
+    fn enter(&self, at: Stamp, bytes: &[u8], executes: bool) -> Stamp {
+        let (core, mut form) = (self.database.core(), Vec::new());
+        let block = Block::parse(bytes, at).unwrap();
+        if executes {
+            let participant = core.participants.join().unwrap();
+            let guard = participant.pin_without_snapshot();
+            Encoder::new().block(&block, &mut CatalogKeys::new(&core.catalog, &guard), &mut form);
+        } else {
+            plain(bytes, &mut form).unwrap();
+        }
+        let end = block.header().end();
+        self.live.enter(at, end, &form, &mut |_| {}).unwrap();
+        end
+    }
+}
+
+fn missing(header: &BlockHeader, nowhere: bool) -> Missing {
+    Missing { at: header.stamp, nowhere, said: vec![("there".into(), "it is not here".into())] }
+}
+
+/// The thread that keeps old versions may come late, and the window never come to an end.
+#[test]
+fn old_versions_are_kept_from_the_beginning_and_nothing_is_left_at_the_end() {
+    let home = home(|header| Err(missing(header, false)));
+    let core = home.database.core();
+    let horizon = || core.participants.horizon(|| Stamp(1 << 40));
+    assert_eq!(horizon(), Stamp(1 << 40));
+    home.live.compose(core);
+    assert_eq!(horizon(), Stamp::ZERO, "before the janitor starts, and anything is executed");
+    let block = home.block(Stamp::ZERO);
+    home.enter(Stamp::ZERO, &block, false);
+    assert_eq!(home.appended.recv().unwrap(), block);
+    // Readers do not see it yet.
+    let newest = || home.live.window().newest(home.table, Rid(0));
+    assert!(newest().is_some());
+    home.live.stop();
+    assert_eq!(newest(), None, "a janitor would wait for it to come");
+    assert_eq!(horizon(), Stamp(1 << 40));
+}
+
+/// One that no node gives holds up no other one.
+#[test]
+fn blocks_are_asked_for_until_they_come() {
+    let (says, asked) = channel();
+    let answers: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+    let known = Arc::clone(&answers);
+    let home = home(move |header| {
+        let _ = says.send(header.stamp);
+        let known = known.lock().unwrap();
+        let bytes = known.iter().find(|bytes| BlockHeader::peek(bytes).unwrap() == *header);
+        bytes.cloned().ok_or_else(|| missing(header, false))
+    });
+    home.live.compose(home.database.core());
+    let mut blocks = Vec::new();
+    let mut at = Stamp::ZERO;
+    for _ in 0..20 {
+        let block = home.block(at);
+        at = home.enter(at, &block, true);
+        blocks.push(block);
+    }
+    // All are asked for, although none comes.
+    let mut stamps: Vec<Stamp> = Vec::new();
+    while stamps.len() < blocks.len() {
+        let stamp = asked.recv().unwrap();
+        if !stamps.contains(&stamp) {
+            stamps.push(stamp);
+        }
+    }
+    blocks.iter().rev().for_each(|block| answers.lock().unwrap().push(block.clone()));
+    let mut appended = Vec::new();
+    while appended.len() < at.0 as usize {
+        appended.extend(home.appended.recv().unwrap());
+    }
+    assert_eq!(appended, blocks.concat());
+    assert_eq!(home.live.status().mismatches, 20);
+    home.live.stop();
+}
+
+#[test]
+fn a_block_that_is_nowhere_ends_it_and_the_reason_is_told() {
+    let home = home(|header| Err(missing(header, true)));
+    home.live.compose(home.database.core());
+    let block = home.block(Stamp::ZERO);
+    home.enter(Stamp::ZERO, &block, true);
+    while !home.kept.has_failed.load(SeqCst) {
+        std::thread::yield_now();
+    }
+    let why = home.kept.failed.lock().unwrap().clone().unwrap();
+    assert!(why.contains("it is not known here") && why.contains("there: it is not here"), "{why}");
+    home.live.stop();
+}
