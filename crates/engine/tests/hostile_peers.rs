@@ -201,7 +201,7 @@ fn converse(random: &mut Random, victim: &Victim, shows: &Shows) -> Option<(Hell
                 replayed: Stamp(u64::MAX),
                 visible: Stamp(u64::MAX),
             };
-            let _ = sender.status(wire::ack_words(&lie));
+            let _ = sender.status(wire::ack_words(&lie, false));
             let _ = sender.send(random.next() as u8, Term(u32::MAX), 0, 0, b"what is this");
         }
     } else {

@@ -215,6 +215,9 @@ fn table(status: &Value) -> String {
                 _ => format!("{}, {}", text(&status["replay"]), text(&status["apply"])),
             };
             line("replay", policy);
+            if let Some(missing) = status["missing"].as_str() {
+                line("missing", missing.to_owned());
+            }
             if let Some(again) = status["again"].as_object() {
                 line("again", executed(again));
             }

@@ -79,10 +79,19 @@ impl fmt::Display for Encoding {
     }
 }
 
-/// Knows the form.
+/// Knows the form. What can be said in it depends on what the primary puts into its log while a node
+/// wants the form. So a relay says to whom it follows, with each acknowledgement, whether one below
+/// it does.
 pub trait Forms: Send + Sync {
     /// An encoder for one standby, which follows from now on, for as long as the encoder is kept.
     fn encoder(&self) -> Box<dyn Encode>;
+
+    /// A relay passes on what this node sends to standbys that want the form, or to other relays
+    /// that do: for as long as what is returned is kept.
+    fn ask(&self) -> Box<dyn Send>;
+
+    /// Whether anyone wants the form.
+    fn is_asked(&self) -> bool;
 }
 
 impl fmt::Debug for dyn Forms {

@@ -251,9 +251,14 @@ pub struct BatchNote {
     pub ends: Vec<u32>,
 }
 
-/// An [`Ack`] as status words.
-pub fn ack_words(ack: &Ack) -> [u64; STATUS_WORDS] {
-    [ack.persisted.0, ack.may_send_until.0, ack.replayed.0, ack.visible.0, 0, 0, 0]
+/// An [`Ack`] as status words; `asks`: a node below this one wants another form of the log.
+pub fn ack_words(ack: &Ack, asks: bool) -> [u64; STATUS_WORDS] {
+    [ack.persisted.0, ack.may_send_until.0, ack.replayed.0, ack.visible.0, 0, asks.into(), 0]
+}
+
+/// Whether a node below the one that acknowledges wants another form of the log.
+pub fn asks_for_forms(words: [u64; STATUS_WORDS]) -> bool {
+    words[5] != 0
 }
 
 /// An [`Ack`] from status words.

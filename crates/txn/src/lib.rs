@@ -46,7 +46,7 @@ pub use self::{
     messages::{Message, Messages},
     procedure::RETRIES,
     read::{Direction, Record},
-    record::{Inputs, NotRecorded, Recorded},
+    record::{Inputs, InputsAsked, InputsDemand, NotRecorded, Recorded},
     savepoint::Savepoint,
     snapshots::{Primary, Snapshots},
     transaction::Transaction,

@@ -20,7 +20,10 @@ use std::{
     collections::BTreeMap,
     fmt,
     ops::Range,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use crossbeam_utils::CachePadded;
@@ -188,9 +191,42 @@ impl Recording {
     }
 }
 
+/// Who asks for inputs. Cloned, it is the same.
+#[derive(Clone, Debug, Default)]
+pub struct InputsDemand(Arc<AtomicUsize>);
+
+impl InputsDemand {
+    /// One more asks for them, as long as it keeps what is returned. Who asked before, of a reign
+    /// that is over, takes nothing away from this one.
+    #[must_use]
+    pub fn ask(&self) -> InputsAsked {
+        // Relaxed, here and below: who looks wants no more than the number.
+        self.0.fetch_add(1, Relaxed);
+        InputsAsked(self.clone())
+    }
+
+    /// Whether anyone asks for them.
+    #[inline]
+    pub fn is_asked(&self) -> bool {
+        self.0.load(Relaxed) > 0
+    }
+}
+
+/// Inputs are asked for as long as this is kept.
+#[derive(Debug)]
+pub struct InputsAsked(InputsDemand);
+
+impl Drop for InputsAsked {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Relaxed);
+    }
+}
+
 /// Whether inputs are recorded, and how many were, by the worker's place.
 pub(crate) struct Recorder {
-    on: AtomicBool,
+    demand: InputsDemand,
+    /// They are, whether any node asks for them or not.
+    always: Mutex<Option<InputsAsked>>,
     counts: Box<[CachePadded<Counts>]>,
 }
 
@@ -211,7 +247,8 @@ impl Counts {
 
 impl Recorder {
     pub(crate) fn new(places: usize) -> Self {
-        Self { on: AtomicBool::new(false), counts: (0..places).map(|_| CachePadded::default()).collect() }
+        let counts = (0..places).map(|_| CachePadded::default()).collect();
+        Self { demand: InputsDemand::default(), always: Mutex::default(), counts }
     }
 }
 
@@ -219,13 +256,18 @@ impl Core {
     /// Whether transactions that begin now should say what they are told. Cheap.
     #[inline]
     pub fn records_inputs(&self) -> bool {
-        // Relaxed: a transaction asks once, and publishes nothing by it.
-        self.recorder.on.load(Relaxed)
+        self.recorder.demand.is_asked()
     }
 
-    /// Transactions that begin from now on are recorded, or are not.
-    pub fn set_records_inputs(&self, on: bool) {
-        self.recorder.on.store(on, Relaxed);
+    /// Who asks for inputs: transactions that begin while anyone does are recorded.
+    pub fn inputs_demand(&self) -> &InputsDemand {
+        &self.recorder.demand
+    }
+
+    /// Transactions that begin from now on are recorded whether anyone asks for that or not.
+    pub fn set_records_inputs(&self, always: bool) {
+        let asked = always.then(|| self.recorder.demand.ask());
+        *self.recorder.always.lock().unwrap_or_else(PoisonError::into_inner) = asked;
     }
 
     /// How many were recorded since the start, and how many were not.

@@ -30,6 +30,8 @@ pub(crate) struct LiveReplay {
     pub messages: Arc<Messages>,
     /// How far was replayed, or begun.
     pub end: AtomicU64,
+    /// How far was replayed.
+    pub replayed: Arc<AtomicU64>,
 }
 
 impl LiveReplay {
@@ -48,6 +50,7 @@ impl ReplayTarget for LiveReplay {
         if !messages.is_empty() {
             self.messages.enter(messages);
         }
+        self.replayed.fetch_max(to.0, Ordering::SeqCst);
         Ok(())
     }
 
@@ -64,6 +67,7 @@ impl ReplayTarget for LiveReplay {
     fn cut(&self, at: Stamp) -> Result<(), ReplayError> {
         let end = self.end();
         if at < end {
+            self.replayed.fetch_min(at.0, Ordering::SeqCst);
             let outcome = self.replay.cut(at, end);
             outcome.map_err(|cause| ReplayError { at, why: cause.to_string() })?;
             self.janitor.cut(at);

@@ -1,67 +1,95 @@
 //! The feed of a standby that asks for inputs: batches of the log in the inputs form
 //! ([`freshet_replay::form`]).
+//!
+//! A relay encodes its own log, which is the primary's. The form holds the keys of what is inserted,
+//! and indexes are in the catalog, where a relay enters them by replay, behind what it passes on.
+//! So what is inserted goes as bytes until replay has passed the last definition before it: at
+//! first, all that the log held when the standby came. A primary's catalog is never behind its log.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::SeqCst},
+};
 
-use freshet_base::Stamp;
-use freshet_log::{Block, block::BLOCK_HEADER};
-use freshet_replay::form::{CatalogKeys, Encoded, Encoder};
+use freshet_base::{Fid, Stamp};
+use freshet_log::{Block, BlockKind, block::BLOCK_HEADER};
+use freshet_replay::form::{CatalogKeys, Encoded, Encoder, KeysOf};
 use freshet_replication::forms::{Encode, Forms};
-use freshet_storage::Participant;
-use freshet_txn::Core;
+use freshet_storage::{Catalog, Participant, Participants};
+use freshet_txn::{Core, InputsAsked, InputsDemand};
 
 /// A batch without any inputs goes as bytes if it is at least this long.
 const BULK: usize = 64 << 10;
 
 /// Encodes for standbys, and has inputs recorded as long as one asks for them.
-pub(crate) struct InputsFeed {
-    core: Arc<Core>,
-    /// Inputs are recorded in any case.
-    always: bool,
-    /// How many encoders there are.
-    asking: Arc<Mutex<usize>>,
+pub(crate) struct InputsFeed(Source);
+
+/// What encoders need.
+#[derive(Clone)]
+struct Source {
+    catalog: Arc<Catalog>,
+    participants: Arc<Participants>,
+    demand: InputsDemand,
+    /// Of a relay: everything below this is replayed. The keys of what is inserted behind a
+    /// definition can be told when that is in the catalog.
+    replayed: Option<Arc<AtomicU64>>,
 }
 
 impl InputsFeed {
-    /// Of a node whose transactions are `core`'s.
-    pub fn new(core: &Arc<Core>, always: bool) -> Self {
-        Self { core: Arc::clone(core), always, asking: Arc::default() }
+    /// Of a primary whose transactions are `core`'s.
+    pub fn of_primary(core: &Core) -> Self {
+        let (catalog, participants) = (Arc::clone(&core.catalog), Arc::clone(&core.participants));
+        Self(Source { catalog, participants, demand: core.inputs_demand().clone(), replayed: None })
+    }
+
+    /// Of a relay with these tables, in which everything below `replayed` is.
+    pub fn of_relay(catalog: &Arc<Catalog>, participants: &Arc<Participants>, replayed: &Arc<AtomicU64>) -> Self {
+        let (catalog, participants) = (Arc::clone(catalog), Arc::clone(participants));
+        Self(Source { catalog, participants, demand: InputsDemand::default(), replayed: Some(Arc::clone(replayed)) })
     }
 }
 
 impl Forms for InputsFeed {
     fn encoder(&self) -> Box<dyn Encode> {
-        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        *asking += 1;
-        self.core.set_records_inputs(true);
-        drop(asking);
         Box::new(InputsEncoder {
-            core: Arc::clone(&self.core),
+            _asked: self.0.demand.ask(),
+            source: self.0.clone(),
             participant: None,
             encoder: Encoder::new(),
-            always: self.always,
-            asking: Arc::clone(&self.asking),
+            defined: None,
         })
+    }
+
+    fn ask(&self) -> Box<dyn Send> {
+        Box::new(self.0.demand.ask())
+    }
+
+    fn is_asked(&self) -> bool {
+        self.0.demand.is_asked()
     }
 }
 
 /// Encodes for one standby.
 struct InputsEncoder {
-    core: Arc<Core>,
+    _asked: InputsAsked,
+    source: Source,
     /// Made when it is needed.
     participant: Option<Participant>,
     encoder: Encoder,
-    always: bool,
-    asking: Arc<Mutex<usize>>,
+    /// All definitions in what was sent lie below this; those before the first batch may be
+    /// anywhere below that.
+    defined: Option<Stamp>,
 }
 
-impl Drop for InputsEncoder {
-    fn drop(&mut self) {
-        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        *asking -= 1;
-        if *asking == 0 && !self.always {
-            self.core.set_records_inputs(false);
-        }
+/// The keys of rows, as long as the catalog knows all definitions before them.
+struct KnownKeys<'g, 'p> {
+    keys: CatalogKeys<'g, 'p>,
+    knows: bool,
+}
+
+impl KeysOf for KnownKeys<'_, '_> {
+    fn keys_of(&mut self, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool {
+        self.knows && self.keys.keys_of(fid, row, each)
     }
 }
 
@@ -69,21 +97,121 @@ impl Encode for InputsEncoder {
     fn encode(&mut self, from: Stamp, blocks: &[u8], into: &mut Vec<u8>) -> bool {
         if self.participant.is_none() {
             // All places may be taken: then bytes will do.
-            self.participant = self.core.participants.join().ok();
+            self.participant = self.source.participants.join().ok();
         }
         let Some(participant) = &self.participant else { return false };
+        // Looked up before the catalog is.
+        let replayed = self.source.replayed.as_ref().map_or(Stamp::MAX, |replayed| Stamp(replayed.load(SeqCst)));
+        let mut defined = self.defined.unwrap_or(from);
         let guard = participant.pin_without_snapshot();
-        let mut keys = CatalogKeys::new(&self.core.catalog, &guard);
+        let keys = CatalogKeys::new(&self.source.catalog, &guard);
+        let mut keys = KnownKeys { keys, knows: defined <= replayed };
         let (mut at, mut any) = (from, false);
         self.encoder.batch();
         let mut rest = blocks;
         while rest.len() >= BLOCK_HEADER {
             // The node that receives damaged bytes says so.
             let Ok(block) = Block::parse(rest, at) else { return false };
+            if block.header().kind == BlockKind::Schema {
+                defined = block.header().end();
+                keys.knows = defined <= replayed;
+            }
             any |= self.encoder.block(&block, &mut keys, into) == Encoded::Inputs;
             rest = &rest[block.bytes().len()..];
             at = block.end();
         }
+        self.defined = Some(defined);
         rest.is_empty() && (any || blocks.len() < BULK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use freshet_base::{RecordKind, Rid, Term};
+    use freshet_log::BlockBuilder;
+    use freshet_replay::form::{Decoder, Form};
+
+    use super::*;
+    use crate::{Database, IndexDefinition, KeyPart, TableDefinition};
+
+    #[test]
+    fn the_last_encoder_of_a_reign_that_is_over_takes_nothing_from_the_next() {
+        let database = Database::volatile(8);
+        let core = database.core();
+        let (old, new) = (InputsFeed::of_primary(core), InputsFeed::of_primary(core));
+        assert!(!core.records_inputs());
+        let late = old.encoder();
+        let present = new.encoder();
+        drop((old, late));
+        assert!(core.records_inputs(), "a standby of the present reign asks for them");
+        let below = new.ask();
+        drop(present);
+        assert!(new.is_asked() && core.records_inputs(), "another one does, below a relay");
+        drop(below);
+        assert!(!core.records_inputs());
+        core.set_records_inputs(true);
+        drop(new.encoder());
+        assert!(core.records_inputs(), "they are recorded in any case");
+        core.set_records_inputs(false);
+        assert!(!core.records_inputs());
+    }
+
+    /// Three blocks: a transaction that inserts, a change of tables, a transaction that inserts.
+    fn log(fid: Fid) -> Vec<u8> {
+        let (mut builder, mut bytes) = (BlockBuilder::new(), Vec::new());
+        for kind in [BlockKind::Redo, BlockKind::Schema, BlockKind::Redo] {
+            let at = Stamp(bytes.len() as u64);
+            let mut inputs = Vec::new();
+            freshet_txn::Inputs { snapshots: vec![at], body: b"told" }.encode(&mut inputs);
+            builder.begin();
+            builder.push(None, fid, Rid(at.0), RecordKind::Insert, &[7; 16]).unwrap();
+            if kind == BlockKind::Redo {
+                builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, &inputs).unwrap();
+            }
+            builder.seal_records();
+            bytes.extend_from_slice(builder.finish(at, Term(1), kind));
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_relay_tells_keys_when_it_has_replayed_the_definitions_before() {
+        let database = Database::volatile(8);
+        let index = IndexDefinition::new("things_id", true, &[KeyPart::unsigned(0, 8)]);
+        let table = database.create_table(&TableDefinition::new("things", vec![index])).unwrap();
+        let core = database.core();
+        let log = log(table.fid());
+        let ends: Vec<u64> = (0..3)
+            .scan(0, |at, _| {
+                *at += u64::from(freshet_log::BlockHeader::peek(&log[*at as usize..]).unwrap().length);
+                Some(*at)
+            })
+            .collect();
+        let replayed = Arc::new(AtomicU64::new(0));
+        let relay = InputsFeed::of_relay(&core.catalog, &core.participants, &replayed);
+        let encoded = |encoder: &mut dyn Encode, from: u64| {
+            let mut form = Vec::new();
+            assert!(encoder.encode(Stamp(from), &log[from as usize..], &mut form));
+            let mut decoder = Decoder::new(&form, Stamp(from));
+            let mut inputs = Vec::new();
+            while let Some(form) = decoder.next_form().unwrap() {
+                inputs.push(matches!(form, Form::Inputs(_)));
+            }
+            inputs
+        };
+        let mut encoder = relay.encoder();
+        assert_eq!(encoded(&mut *encoder, 0), [true, false, false]);
+        replayed.store(ends[1] - 8, SeqCst);
+        assert_eq!(encoded(&mut *encoder, 0), [false, false, false]);
+        replayed.store(ends[1], SeqCst);
+        assert_eq!(encoded(&mut *encoder, 0), [true, false, true]);
+        // A standby that comes later: there may have been definitions before.
+        let mut encoder = relay.encoder();
+        assert_eq!(encoded(&mut *encoder, ends[1]), [true]);
+        let mut encoder = relay.encoder();
+        replayed.store(ends[1] - 8, SeqCst);
+        assert_eq!(encoded(&mut *encoder, ends[1]), [false]);
+        // A primary's catalog is ahead of its log.
+        assert_eq!(encoded(&mut *InputsFeed::of_primary(core).encoder(), 0), [true, false, true]);
     }
 }

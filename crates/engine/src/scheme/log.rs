@@ -68,7 +68,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             uncommitted: config.log.uncommitted_bytes,
             peers: this.peers.clone(),
             feed: FeedConfig {
-                forms: Some(Arc::new(InputsFeed::new(this.core, config.record_inputs))),
+                forms: Some(Arc::new(InputsFeed::of_primary(this.core))),
                 ..config.feed().map_err(|cause| cause.to_string())?
             },
             ..PrimaryConfig::new(rule)
@@ -111,7 +111,9 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             janitor: Arc::clone(&janitor),
             messages: Arc::clone(&messages),
             end: AtomicU64::new(end.0),
+            replayed: Arc::new(AtomicU64::new(end.0)),
         };
+        let forms = InputsFeed::of_relay(catalog, participants, &live.replayed);
         let starting = Starting {
             node: ground.id,
             credentials: ground.credentials.clone(),
@@ -127,7 +129,10 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             peers: ground.known(config),
             fabric: config.fabric.standby()?,
             synchronous: !config.asynchronous,
-            relay: config.relay()?,
+            relay: config.relay()?.map(|mut relay| {
+                relay.feed.forms = Some(Arc::new(forms));
+                relay
+            }),
             saved_tails: ground.directory.as_ref().map(|directory| directory.path().to_owned()),
             encoding: config.encoding,
             journal: ground.directory.as_ref().map(|_| config.journal()),

@@ -8,7 +8,7 @@ use freshet_fabric::{
     tcp::ReceiveError,
 };
 
-use super::{Feeder, Shipper};
+use super::{FeedConfig, Feeder, Shipper};
 use crate::wire::{self, DecodeError, Kind, Refusal};
 
 /// Why hearing ended.
@@ -29,8 +29,9 @@ enum AckError {
 /// The ack thread.
 pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>, mut receiver: Receiver) {
     let mut stint = feeder.feeds().ack_cpu.begin();
+    let mut below = None;
     let error = loop {
-        if let Err(error) = hear(&**feeder, shipper, &mut receiver) {
+        if let Err(error) = hear(&**feeder, shipper, &mut receiver, &mut below) {
             break error;
         }
         stint.note();
@@ -41,12 +42,23 @@ pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>, mut receiv
     feeder.lost(shipper, error.to_string());
 }
 
-fn hear<F: Feeder>(feeder: &F, shipper: &Shipper, receiver: &mut Receiver) -> Result<(), AckError> {
-    let patience = feeder.feeds().config.patience;
+/// `below`: kept while a node below the standby wants another form of the log.
+fn hear<F: Feeder>(
+    feeder: &F,
+    shipper: &Shipper,
+    receiver: &mut Receiver,
+    below: &mut Option<Box<dyn Send>>,
+) -> Result<(), AckError> {
+    let FeedConfig { patience, forms, .. } = &feeder.feeds().config;
+    let patience = *patience;
     match receiver.next(patience)? {
         None => Err(ReceiveError::Silent { peer: receiver.peer(), patience }.into()),
         Some(Arrival::Status) => {
-            let ack = wire::ack_of_words(receiver.status());
+            let status = receiver.status();
+            if wire::asks_for_forms(status) != below.is_some() {
+                *below = below.is_none().then(|| forms.as_ref().map(|forms| forms.ask())).flatten();
+            }
+            let ack = wire::ack_of_words(status);
             let acked = feeder.feeds().state().host.acked(shipper.id, &ack)?;
             acked.event.into_iter().for_each(|event| feeder.tell(event));
             if acked.wake {

@@ -377,7 +377,9 @@ impl Shared {
 
     /// Acknowledges if there is something new, and the connection still counts.
     fn acknowledge(&self, anyway: bool) {
-        let decision = self.acks.say(|one_sided| {
+        let asks =
+            self.relay_config().and_then(|config| config.feed.forms.as_ref()).is_some_and(|forms| forms.is_asked());
+        let decision = self.acks.say(asks, |one_sided| {
             let credit = if one_sided { self.log.grant() } else { self.log.free_until() };
             let mut state = self.state();
             let decision = self.note_persisted(&mut state);

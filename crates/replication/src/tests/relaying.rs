@@ -10,10 +10,12 @@ use super::{
     fixture::*,
     joining::{empty_log, hello, joining},
     taking_over::crown,
+    toy::ToyForms,
 };
 use crate::{
     endpoint::CallError,
     feed::FeedConfig,
+    forms::{Encoding, Forms},
     standby::{RelayConfig, StandbyConfig},
     status::{Lag, LinkStatus, RelayStatus},
     takeover::{PromoteOptions, promote},
@@ -354,4 +356,46 @@ fn two_relays_do_not_follow_one_another() {
     let end = primary.write(&[64]);
     two.shows(end);
     assert_eq!(two.standby.visible().get(), Stamp(128));
+}
+
+/// A leaf below two relays wants the log in another form: the second relay says it in that, and the
+/// primary hears of it through both.
+#[test]
+fn a_wish_for_another_form_travels_up() {
+    let forms = || Arc::new(ToyForms::default());
+    let at_primary = forms();
+    let mut config = config(rule(Safety::VerySafe, 1));
+    config.feed.forms = Some(Arc::clone(&at_primary) as _);
+    let primary = PrimaryNode::first(config);
+    let relay = |node: u64, upstream: &str, forms: &Arc<ToyForms>| {
+        let mut config = relaying(FabricKind::Tcp, RelayAck::Own, PATIENCE * 2);
+        config.synchronous = node == 2;
+        config.relay.as_mut().unwrap().feed.forms = Some(Arc::clone(forms) as _);
+        StandbyNode::with(node, Some(upstream.to_owned()), config, TestLog::received(CAPACITY))
+    };
+    let (at_first, at_second) = (forms(), forms());
+    let first = relay(2, &primary.address(), &at_first);
+    let second = relay(3, &first.address(), &at_second);
+    let end = primary.write(&[64; 3]);
+    second.shows(end);
+    assert!(!at_primary.is_asked() && !at_first.is_asked());
+    let asking = StandbyConfig { encoding: Encoding::Inputs, ..below(FabricKind::Tcp) };
+    let leaf = StandbyNode::with(4, Some(second.address()), asking, TestLog::received(CAPACITY));
+    leaf.joined();
+    // With what they acknowledge next.
+    until("the primary hears of it", || {
+        primary.write(&[64]);
+        at_primary.is_asked()
+    });
+    let end = primary.write(&[64; 20]);
+    leaf.shows(end);
+    assert!(leaf.log.bytes() == primary.log.bytes());
+    let encoded = |forms: &ToyForms| forms.encoded.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!((encoded(&at_primary), encoded(&at_first)), (0, 0), "the relays themselves get bytes");
+    assert!(encoded(&at_second) > 0);
+    drop(leaf);
+    until("it is not wanted any more", || {
+        primary.write(&[64]);
+        !at_primary.is_asked()
+    });
 }

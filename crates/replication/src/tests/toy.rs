@@ -19,17 +19,29 @@ pub struct ToyForms {
     pub leaves: usize,
     /// Batches that were encoded.
     pub encoded: Arc<AtomicUsize>,
+    /// Who asks for the form.
+    pub asking: Arc<()>,
 }
 
 struct ToyEncoder {
     leaves: usize,
     number: usize,
     encoded: Arc<AtomicUsize>,
+    _asks: Arc<()>,
 }
 
 impl Forms for ToyForms {
     fn encoder(&self) -> Box<dyn Encode> {
-        Box::new(ToyEncoder { leaves: self.leaves, number: 0, encoded: Arc::clone(&self.encoded) })
+        let (encoded, asks) = (Arc::clone(&self.encoded), Arc::clone(&self.asking));
+        Box::new(ToyEncoder { leaves: self.leaves, number: 0, encoded, _asks: asks })
+    }
+
+    fn ask(&self) -> Box<dyn Send> {
+        Box::new(Arc::clone(&self.asking))
+    }
+
+    fn is_asked(&self) -> bool {
+        Arc::strong_count(&self.asking) > 1
     }
 }
 
