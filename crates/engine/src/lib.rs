@@ -36,6 +36,6 @@ pub use node::{
     ReplayMode, Role, SettingError,
 };
 pub use scheme::{
-    command::{CommandExecutor, log_as, record_as, record_with, recorded_as},
+    command::{CommandExecutor, Executors, executors, log_as, record_as, record_with, recorded_as},
     inputs::{AgainStatus, VerifyError, VerifyOptions, VerifyReport, verify},
 };

@@ -107,13 +107,13 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     let purpose = Purpose { open_status: settings.server.open_status, procedures };
     let workers = Server::places(&purpose) + sql::places(&settings.server.sql);
     let config = NodeConfig { workers, ..settings.node.clone() };
-    let executor = if config.encoding == Encoding::Inputs || config.journal().is_dir() {
-        Some(crate::verify::executor())
+    let executors = if config.encoding == Encoding::Inputs || config.journal().is_dir() {
+        Some(crate::verify::again())
     } else {
-        purpose.procedures.as_ref().and_then(|(procedures, _)| procedures.executor())
+        purpose.procedures.as_ref().and_then(|(procedures, _)| procedures.executors())
     };
     let over = ending.over();
-    let node = Node::start_executing(config, executor, |phase| {
+    let node = Node::start_executing(config, executors, |phase| {
         // The node has found that it can have its own port.
         if let Some(prepared) = &mut prepared {
             prepared.let_port_go();

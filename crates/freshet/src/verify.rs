@@ -3,10 +3,11 @@
 use std::{
     io::{self, IsTerminal, Write},
     process::ExitCode,
-    sync::Arc,
 };
 
-use freshet_engine::{CommandExecutor, ProcedureError, Transaction, VerifyOptions as Options, VerifyReport, verify};
+use freshet_engine::{
+    CommandExecutor, Executors, ProcedureError, Transaction, VerifyOptions as Options, VerifyReport, executors, verify,
+};
 use freshet_query::inputs::{PROCEDURE, StatementExecutor};
 use freshet_workloads::command::Commands;
 
@@ -29,9 +30,9 @@ impl CommandExecutor for Executor {
     }
 }
 
-/// Executes again whatever nodes of this program record.
-pub(crate) fn executor() -> Arc<dyn CommandExecutor> {
-    Arc::new(Executor::default())
+/// Execute again whatever nodes of this program record.
+pub(crate) fn again() -> Executors {
+    executors(Executor::default)
 }
 
 /// Verifies, and says what has come of it.
@@ -53,7 +54,7 @@ pub(crate) fn run(options: &VerifyOptions) -> Result<ExitCode, Failure> {
         }
         true
     };
-    let report = verify(&options.directory, &executor(), &how, &mut progress)?;
+    let report = verify(&options.directory, &again()(), &how, &mut progress)?;
     if shows {
         let _ = writeln!(io::stderr());
     }

@@ -28,7 +28,7 @@ use freshet::{
     units::now_micros,
 };
 use freshet_base::{Isolation, cpu};
-use freshet_engine::{CommandExecutor, Database, Ticket, Worker};
+use freshet_engine::{Database, Executors, Ticket, Worker, executors};
 use freshet_workloads::{
     TableSet,
     procedure::read_only,
@@ -146,8 +146,8 @@ impl Procedures for Benchmark {
         self.tpcc.run(database, worker, call)
     }
 
-    fn executor(&self) -> Option<Arc<dyn CommandExecutor>> {
-        Some(Arc::new(Commands::default()))
+    fn executors(&self) -> Option<Executors> {
+        Some(executors(Commands::default))
     }
 
     fn stop(&self) {

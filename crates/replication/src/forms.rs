@@ -32,9 +32,9 @@
 //! header that the form has. While a known node cannot be reached, or may get the block yet, they
 //! are asked again and again. If all were reached and none has it, this node stops and says so.
 //!
-//! Meanwhile what is behind that block is not complete. So a candidate that lacks it does not begin
-//! to consult, and a node that is consulted does not describe its log: both say which block is
-//! missing, and what each node has said. If a candidate has the block, the node that it consults
+//! Until it comes, what is behind that block is not complete. So a candidate that lacks it does not
+//! begin to consult, and a node that is consulted does not describe its log: both say which block
+//! is missing, and what each node has said. If a candidate has the block, the node that it consults
 //! gets it from there, and answers. So none wins that lacks what another one has acknowledged. With
 //! force, a candidate gives up what it cannot regenerate, like every loss that force permits.
 //!
@@ -79,9 +79,9 @@ impl fmt::Display for Encoding {
     }
 }
 
-/// Knows the form. What can be said in it depends on what the primary puts into its log while a node
-/// wants the form. So a relay says to whom it follows, with each acknowledgement, whether one below
-/// it does.
+/// Knows the form. What can be said in it depends on what the primary puts into its log while a
+/// node wants the form. So a relay says to whom it follows, with each acknowledgement, whether one
+/// below it does.
 pub trait Forms: Send + Sync {
     /// An encoder for one standby, which follows from now on, for as long as the encoder is kept.
     fn encoder(&self) -> Box<dyn Encode>;

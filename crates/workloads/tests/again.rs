@@ -15,7 +15,7 @@ use std::{
 use common::{NOW, assert_consistent, read, seed};
 use freshet_engine::{
     AgainStatus, CommandExecutor, Domain, Encoding, Isolation, Node, NodeConfig, ProcedureError, Safety, Stamp,
-    StateHash, Ticket, Transaction, node::RoleStatus,
+    StateHash, Ticket, Transaction, executors, node::RoleStatus,
 };
 use freshet_workloads::{
     TableSet,
@@ -48,8 +48,7 @@ fn config(directory: &Path) -> NodeConfig {
 
 fn standby(directory: &Path, primary: &str, encoding: Encoding) -> Arc<Node> {
     let config = NodeConfig { join: Some(primary.to_owned()), encoding, ..config(directory) };
-    let executor: Arc<dyn CommandExecutor> = Arc::new(Commands::default());
-    Node::start_executing(config, Some(executor), |_| {}).unwrap()
+    Node::start_executing(config, Some(executors(Commands::default)), |_| {}).unwrap()
 }
 
 fn hash(node: &Node, at: Option<Stamp>) -> StateHash {
@@ -163,10 +162,10 @@ impl CommandExecutor for Liar {
 fn what_does_not_come_out_the_same_is_fetched() {
     let directories = directories();
     let primary = Node::start(config(directories[0].path()), |_| {}).unwrap();
-    let liar = Liar { honest: Commands::default(), count: AtomicU64::new(0), each: 10 };
+    let liar = executors(|| Liar { honest: Commands::default(), count: AtomicU64::new(0), each: 10 });
     let join = Some(primary.address().to_owned());
     let follower = NodeConfig { join, encoding: Encoding::Inputs, ..config(directories[1].path()) };
-    let follower = Node::start_executing(follower, Some(Arc::new(liar)), |_| {}).unwrap();
+    let follower = Node::start_executing(follower, Some(liar), |_| {}).unwrap();
     let tables = Tables::create(primary.database()).unwrap();
     let population = Population { scale: SCALE, seed: seed(), loaded_at: NOW };
     let _ = load(primary.database(), &tables, &population, 2, &|_| {}).unwrap().unwrap();
@@ -223,4 +222,113 @@ fn a_standby_that_executes_transactions_again_takes_over() {
     assert_same(&follower, &other);
     other.stop().unwrap();
     follower.stop().unwrap();
+}
+
+/// What an executor has found in tables is of one database: a node that follows again in the same
+/// process has another.
+#[test]
+fn a_node_that_was_deposed_executes_transactions_again() {
+    let directories = directories();
+    let made = Arc::new(AtomicU64::new(0));
+    let counts = Arc::clone(&made);
+    let again_by = executors(move || {
+        counts.fetch_add(1, SeqCst);
+        Commands::default()
+    });
+    let follow = |directory: &TempDir, primary: &Node| {
+        let join = Some(primary.address().to_owned());
+        let config = NodeConfig { join, encoding: Encoding::Inputs, ..config(directory.path()) };
+        Node::start_executing(config, Some(Arc::clone(&again_by)), |_| {}).unwrap()
+    };
+    let first = Node::start(config(directories[0].path()), |_| {}).unwrap();
+    let second = follow(&directories[1], &first);
+    let tables = Tables::create(first.database()).unwrap();
+    let population = Population { scale: SCALE, seed: seed(), loaded_at: NOW };
+    let _ = load(first.database(), &tables, &population, 2, &|_| {}).unwrap().unwrap();
+    let drives = |node: &Node, sequences: Range<u64>| {
+        let last = drive(node, &population, Isolation::Snapshot, sequences);
+        node.database().wait(last).unwrap();
+    };
+    drives(&first, 0..100);
+    assert_same(&first, &second);
+    first.stop().unwrap();
+    drop(first);
+    second.promote(true).unwrap();
+    let first = follow(&directories[0], &second);
+    drives(&second, 100..200);
+    assert_same(&second, &first);
+    // While the other one lives, which is deposed.
+    first.promote(true).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !second.is_deposed() {
+        assert!(Instant::now() < deadline, "it never hears of its successor");
+        std::thread::yield_now();
+    }
+    second.stop().unwrap();
+    drop(second);
+    let second = follow(&directories[1], &first);
+    drives(&first, 200..300);
+    assert_same(&first, &second);
+    let again = again(&second);
+    assert!(again.executed > 200 && again.mismatches == 0, "{again:?}");
+    assert_eq!(made.load(SeqCst), 3, "each time that a node follows");
+    assert_consistent(second.database(), &Tables::open(second.database()).unwrap());
+    second.stop().unwrap();
+    first.stop().unwrap();
+}
+
+/// The relay follows by bytes, or executes transactions again itself.
+#[test]
+fn a_relay_passes_inputs_on_to_a_leaf_that_executes_transactions_again() {
+    for encoding in [Encoding::Bytes, Encoding::Inputs] {
+        let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let follow = |number: usize, upstream: &Node, encoding| {
+            let config = NodeConfig {
+                join: Some(upstream.address().to_owned()),
+                encoding,
+                asynchronous: number == 2,
+                relay_standbys: u32::from(number == 1),
+                ..config(directories[number].path())
+            };
+            Node::start_executing(config, Some(executors(Commands::default)), |_| {}).unwrap()
+        };
+        let primary = Node::start(config(directories[0].path()), |_| {}).unwrap();
+        let relay = follow(1, &primary, encoding);
+        let leaf = follow(2, &relay, Encoding::Inputs);
+        let tables = Tables::create(primary.database()).unwrap();
+        let population = Population { scale: SCALE, seed: seed(), loaded_at: NOW };
+        let _ = load(primary.database(), &tables, &population, 2, &|_| {}).unwrap().unwrap();
+        let drives = |sequences: Range<u64>| {
+            let last = drive(&primary, &population, Isolation::Snapshot, sequences);
+            primary.database().wait(last).unwrap();
+        };
+        drives(0..50);
+        assert_same(&primary, &leaf);
+        let (before, executed) = (hash(&primary, None).at, again(&leaf).executed);
+        let sent_before = relayed(&relay);
+        drives(50..300);
+        let theirs = assert_same(&primary, &leaf);
+        // The wish of the leaf has come to the primary, through the relay.
+        let (logged, sent) = (theirs.at.since(before), relayed(&relay) - sent_before);
+        println!("{encoding}: {sent} bytes sent to the leaf for {logged} of log");
+        assert!(sent * 10 < logged, "{sent} bytes for {logged}");
+        assert!(again(&leaf).executed >= executed + 600, "{:?}", again(&leaf));
+        // It continues without the relay.
+        relay.stop().unwrap();
+        drop(relay);
+        leaf.follow(primary.address());
+        drives(300..400);
+        assert_same(&primary, &leaf);
+        let again = again(&leaf);
+        assert!(again.mismatches == 0, "{again:?}");
+        assert_consistent(leaf.database(), &Tables::open(leaf.database()).unwrap());
+        leaf.stop().unwrap();
+        primary.stop().unwrap();
+    }
+}
+
+/// What a relay has sent to its standbys.
+fn relayed(relay: &Node) -> u64 {
+    let RoleStatus::Standby { own, .. } = relay.status().role else { panic!("it is a standby") };
+    own.relay.expect("it is a relay").standbys.iter().map(|standby| standby.sent_bytes).sum()
 }

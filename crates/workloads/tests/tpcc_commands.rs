@@ -9,7 +9,7 @@ use std::{
 
 use common::{NOW, assert_consistent, read, seed};
 use freshet_engine::{
-    Apply, CommandExecutor, Domain, Isolation, Node, NodeConfig, ProcedureError, Safety, Stamp, StateHash, Ticket,
+    Apply, Domain, Isolation, Node, NodeConfig, ProcedureError, Safety, Stamp, StateHash, Ticket, executors,
     node::LinkStatus, node::RoleStatus,
 };
 use freshet_workloads::{
@@ -41,8 +41,7 @@ fn config() -> NodeConfig {
 fn standby_of(primary: &Node, apply: Apply, threads: usize) -> Arc<Node> {
     let join = Some(primary.address().to_owned());
     let config = NodeConfig { join, apply, replay_threads: threads, ..config() };
-    let executor: Arc<dyn CommandExecutor> = Arc::new(Commands::default());
-    Node::start_executing(config, Some(executor), |_| {}).unwrap()
+    Node::start_executing(config, Some(executors(Commands::default)), |_| {}).unwrap()
 }
 
 fn hash(node: &Node, at: Option<Stamp>) -> StateHash {

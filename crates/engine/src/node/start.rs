@@ -51,7 +51,7 @@ use super::{
 };
 use crate::{
     Database,
-    scheme::{self, OnStandby, Scheme, command::CommandExecutor},
+    scheme::{self, OnStandby, Scheme, command::Executors},
     source::VersionSource,
 };
 
@@ -135,14 +135,14 @@ impl Node {
         Self::start_executing(config, None, progress)
     }
 
-    /// As [`Node::start`]; a standby with [`Apply::Command`] executes transactions again by means
-    /// of `executor`.
+    /// As [`Node::start`]; a standby that executes transactions again does so by means of one of
+    /// `executors`.
     ///
     /// # Errors
     /// See [`StartError`].
     pub fn start_executing(
         config: NodeConfig,
-        executor: Option<Arc<dyn CommandExecutor>>,
+        executors: Option<Executors>,
         mut progress: impl FnMut(Phase) + Send,
     ) -> Result<Arc<Self>, StartError> {
         config.check()?;
@@ -185,7 +185,7 @@ impl Node {
             }
             None => (Arc::new(Catalog::new()), Vec::new(), None),
         };
-        let scheme = scheme::of(&config, executor);
+        let scheme = scheme::of(&config, executors);
         let parts =
             Parts { config, ground, catalog, participants, source, scheme, endpoint, address, end, torn, checkpoint };
         let (mut node, returning) = match course {

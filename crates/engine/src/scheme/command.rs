@@ -45,6 +45,16 @@ pub trait CommandExecutor: Send + Sync {
     fn execute(&self, transaction: &Transaction<'_>, procedure: u32, inputs: &[u8]) -> Result<(), ProcedureError>;
 }
 
+/// Makes executors: one for each standby that is composed. What an executor has found in tables and
+/// definitions is of one [`Database`](crate::Database), and a node that follows another one again
+/// has another.
+pub type Executors = Arc<dyn Fn() -> Arc<dyn CommandExecutor> + Send + Sync>;
+
+/// Those that `make` makes.
+pub fn executors<E: CommandExecutor + 'static>(make: impl Fn() -> E + Send + Sync + 'static) -> Executors {
+    Arc::new(move || Arc::new(make()))
+}
+
 /// Logs, in the place of what `transaction` writes, that stored procedure `procedure` was told
 /// `inputs`, and that it keeps to `partition`. To be called before the commit. A transaction that
 /// changes tables or carries messages is logged as always.
@@ -144,15 +154,15 @@ impl Redo for Collect {
 pub(super) struct Commands {
     threads: usize,
     /// Not needed by a node that never follows.
-    executor: Option<Arc<dyn CommandExecutor>>,
+    executors: Option<Executors>,
     found: Arc<Found>,
     /// Comes when the node is composed; commands wait for it.
     core: Arc<OnceLock<Arc<Core>>>,
 }
 
 impl Commands {
-    pub fn new(threads: usize, executor: Option<Arc<dyn CommandExecutor>>) -> Self {
-        Self { threads: threads.max(1), executor, found: Arc::default(), core: Arc::default() }
+    pub fn new(threads: usize, executors: Option<Executors>) -> Self {
+        Self { threads: threads.max(1), executors, found: Arc::default(), core: Arc::default() }
     }
 }
 
@@ -166,7 +176,7 @@ impl Replaying for Commands {
         Ok(Arc::new(Executing {
             live,
             threads: self.threads,
-            executor: self.executor.clone().ok_or_else(lacks)?,
+            executor: self.executors.as_ref().ok_or_else(lacks)?(),
             found: Arc::clone(&self.found),
             core: Arc::clone(&self.core),
             first: OnceLock::new(),

@@ -1,10 +1,11 @@
 //! The feed of a standby that asks for inputs: batches of the log in the inputs form
 //! ([`freshet_replay::form`]).
 //!
-//! A relay encodes its own log, which is the primary's. The form holds the keys of what is inserted,
-//! and indexes are in the catalog, where a relay enters them by replay, behind what it passes on.
-//! So what is inserted goes as bytes until replay has passed the last definition before it: at
-//! first, all that the log held when the standby came. A primary's catalog is never behind its log.
+//! A relay encodes its own log, which is the primary's. The form holds the keys of what is
+//! inserted, and indexes are in the catalog, where a relay enters them by replay, behind what it
+//! passes on. So what is inserted goes as bytes until replay has passed the last definition before
+//! it: at first, all that the log held when the standby came. A primary's catalog is never behind
+//! its log.
 
 use std::sync::{
     Arc,
@@ -162,7 +163,7 @@ mod tests {
         for kind in [BlockKind::Redo, BlockKind::Schema, BlockKind::Redo] {
             let at = Stamp(bytes.len() as u64);
             let mut inputs = Vec::new();
-            freshet_txn::Inputs { snapshots: vec![at], body: b"told" }.encode(&mut inputs);
+            freshet_txn::Inputs { serial: false, snapshots: vec![at], body: b"told" }.encode(&mut inputs);
             builder.begin();
             builder.push(None, fid, Rid(at.0), RecordKind::Insert, &[7; 16]).unwrap();
             if kind == BlockKind::Redo {

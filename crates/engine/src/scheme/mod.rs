@@ -19,7 +19,7 @@ use freshet_replication::{primary::Primary as Shipping, standby::Standby};
 use freshet_txn::{Core, Messages};
 
 use self::{
-    command::{CommandExecutor, Commands},
+    command::{Commands, Executors},
     full::Full,
     inputs::{Again, AgainStatus},
     log::{Ground, LogShipping, Replaying},
@@ -90,14 +90,14 @@ impl Replaying for Fresh {
 }
 
 /// The scheme of a node that is configured so.
-pub(crate) fn of(config: &NodeConfig, executor: Option<Arc<dyn CommandExecutor>>) -> Arc<dyn Scheme> {
+pub(crate) fn of(config: &NodeConfig, executors: Option<Executors>) -> Arc<dyn Scheme> {
     match config.apply {
         // One that asks for bytes may have acknowledged inputs before.
-        Apply::Fresh if config.encoding == Encoding::Inputs || executor.is_some() && config.journal().is_dir() => {
-            Arc::new(LogShipping(Again::new(executor)))
+        Apply::Fresh if config.encoding == Encoding::Inputs || executors.is_some() && config.journal().is_dir() => {
+            Arc::new(LogShipping(Again::new(executors)))
         }
         Apply::Fresh => Arc::new(LogShipping(Fresh)),
         Apply::Full => Arc::new(LogShipping(Full)),
-        Apply::Command => Arc::new(LogShipping(Commands::new(config.replay_threads, executor))),
+        Apply::Command => Arc::new(LogShipping(Commands::new(config.replay_threads, executors))),
     }
 }

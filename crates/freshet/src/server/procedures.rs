@@ -4,9 +4,7 @@
 use std::sync::Arc;
 
 use freshet_base::Stamp;
-use freshet_engine::{
-    CommandExecutor, CommitError, CreateTableError, Database, ProcedureError, Ticket, Worker, WriteError,
-};
+use freshet_engine::{CommitError, CreateTableError, Database, Executors, ProcedureError, Ticket, Worker, WriteError};
 
 use super::Host;
 use crate::protocol::Call;
@@ -25,8 +23,8 @@ pub trait Procedures: Send + Sync {
     /// See [`CallError`].
     fn run(&self, database: &Database, worker: &Worker, call: &Call) -> Result<(Vec<u8>, Ticket), CallError>;
 
-    /// Executes again what they log as commands, if they do.
-    fn executor(&self) -> Option<Arc<dyn CommandExecutor>> {
+    /// Execute again what they log as commands, if they do.
+    fn executors(&self) -> Option<Executors> {
         None
     }
 

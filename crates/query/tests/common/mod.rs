@@ -11,9 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_engine::{Domain, Node, NodeConfig, Safety};
+use freshet_engine::{Domain, Node, NodeConfig, Safety, executors};
 use freshet_postgres::{AccessRules, Limits, Options, Server};
 use freshet_query::{
+    inputs::StatementExecutor,
     server::{General, Setup, SqlServer},
     session::settings::Bounds,
 };
@@ -58,7 +59,7 @@ impl SqlNode {
     }
 
     fn serve(config: NodeConfig, general: Arc<dyn General>, bounds: Bounds) -> Self {
-        let node = Node::start(config, |_| ()).unwrap();
+        let node = Node::start_executing(config, Some(executors(StatementExecutor::default)), |_| ()).unwrap();
         let limits = Limits { connections: 40, ..Limits::default() };
         let setup = Setup {
             node: Arc::clone(&node),

@@ -504,8 +504,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Gives up what has arrived and cannot be regenerated, because of `why`: when this returns, all
-    /// that has arrived is part of the log.
+    /// Gives up what has arrived and cannot be regenerated, because of `why`: when this returns,
+    /// all that has arrived is part of the log.
     ///
     /// # Errors
     /// Why this node cannot continue.

@@ -93,7 +93,7 @@ struct Refused {
     later: bool,
 }
 
-/// One asking. It holds nothing of the standby, which may stop meanwhile.
+/// One asking. It holds nothing of the standby, which may stop in the meantime.
 struct Asking {
     number: u64,
     /// Where other nodes are, the likeliest giver first.

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     node::{Janitor, LiveReplay, Parts, StartError},
     scheme::{
-        command::CommandExecutor,
+        command::Executors,
         full::Full,
         log::{Ground, Replaying},
     },
@@ -28,7 +28,7 @@ use crate::{
 
 /// Transactions are executed again.
 pub(crate) struct Again {
-    executor: Option<Arc<dyn CommandExecutor>>,
+    executors: Option<Executors>,
     /// Of the standby that was composed last.
     live: Mutex<Option<Live>>,
 }
@@ -41,9 +41,9 @@ impl Mismatches for CountedAlone {
 }
 
 impl Again {
-    /// By means of `executor`, without which no standby starts.
-    pub fn new(executor: Option<Arc<dyn CommandExecutor>>) -> Self {
-        Self { executor, live: Mutex::default() }
+    /// By means of one of `executors`, without which no standby starts.
+    pub fn new(executors: Option<Executors>) -> Self {
+        Self { executors, live: Mutex::default() }
     }
 
     fn live(&self) -> Option<Live> {
@@ -59,13 +59,13 @@ impl Replaying for Again {
     }
 
     fn janitor(&self, parts: &Parts, deleted: Vec<Deleted>) -> Janitor {
-        let Some(executor) = &self.executor else { return Janitor::new(deleted) };
+        let Some(executors) = &self.executors else { return Janitor::new(deleted) };
         let directory = parts.ground.directory.as_ref().map(|directory| directory.path().join("mismatches"));
         let mismatches: Arc<dyn Mismatches> = match directory {
             Some(file) => Arc::new(MismatchFile::new(file)),
             None => Arc::new(CountedAlone),
         };
-        let live = Live::new(parts.end, parts.floor(), executor, mismatches);
+        let live = Live::new(parts.end, parts.floor(), executors(), mismatches);
         let janitor = Janitor::of_window(deleted, live.window());
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live);
         janitor

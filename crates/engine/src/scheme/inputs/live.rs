@@ -246,10 +246,10 @@ impl Shared {
 impl Live {
     /// What enters at `at`, the end of the log, and whose transactions `executor` executes. Below
     /// `floor` the tables are no state of the database.
-    pub fn new(at: Stamp, floor: Stamp, executor: &Arc<dyn CommandExecutor>, mismatches: Arc<dyn Mismatches>) -> Self {
+    pub fn new(at: Stamp, floor: Stamp, executor: Arc<dyn CommandExecutor>, mismatches: Arc<dyn Mismatches>) -> Self {
         Self(Arc::new(Shared {
             window: Window::new(at, Room::default(), None),
-            executor: Arc::clone(executor),
+            executor,
             mismatches,
             reach: Reach { floor, slack: form::REACH },
             begun: OnceLock::new(),
@@ -307,7 +307,8 @@ impl Live {
         spawn("complete", Box::new(move || completes.complete(completes.begun.get().expect("it has begun"))))?;
         let originals = FromOthers::new(&begun.complete);
         let (executor, mismatches) = (&shared.executor, Arc::clone(&shared.mismatches));
-        let pool = Pool::start(threads(), &shared.window, core, executor, false, Arc::new(originals.clone()), mismatches);
+        let pool =
+            Pool::start(threads(), &shared.window, core, executor, false, Arc::new(originals.clone()), mismatches);
         (state.pool, state.originals) = (Some(pool.map_err(failed)?), Some(originals));
         Ok(())
     }

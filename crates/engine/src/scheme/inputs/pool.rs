@@ -277,13 +277,8 @@ impl Shared {
                 // The log was cut below it.
                 _ if block.is_cut() => {}
                 Ok(image) => {
-                    // Relaxed: statistics, here and below.
+                    // Relaxed: statistics, here and elsewhere.
                     self.counts.executed.fetch_add(1, Relaxed);
-                    let past = Arc::clone(&self.window) as _;
-                    if let Some(failure) = execute.check_order(&block, task, past, &image) {
-                        self.counts.out_of_order.fetch_add(1, Relaxed);
-                        self.mismatches.note(Mismatch::of(&block, &failure, &image));
-                    }
                     self.window.complete(&block, image.into());
                 }
                 // No thread waits for it any more, so what failed does not matter.
@@ -298,13 +293,18 @@ impl Shared {
         if let Some(why) = &task.hopeless {
             return Err(why.clone().into());
         }
-        let past = Reader { window: Arc::clone(&self.window), block: Arc::clone(block) };
-        let image = execute.execute(block, task, Arc::new(past))?;
+        let past = Arc::new(Reader { window: Arc::clone(&self.window), block: Arc::clone(block) });
+        let image = execute.execute(block, task, Arc::clone(&past) as _)?;
         // The checksum in it was computed from the rows that came out.
-        match BlockHeader::peek(&image) {
-            Ok(header) if header == *block.header() => Ok(image),
-            _ => Err(Failure { why: Why::Checksum, image: Some(image) }),
+        if !BlockHeader::peek(&image).is_ok_and(|header| header == *block.header()) {
+            return Err(Failure { why: Why::Checksum, image: Some(image) });
         }
+        let failure = execute.check_order(block, task, past, &image).filter(|_| !block.is_cut());
+        if let Some(failure) = failure {
+            self.counts.out_of_order.fetch_add(1, Relaxed);
+            self.mismatches.note(Mismatch::of(block, &failure, &image));
+        }
+        Ok(image)
     }
 
     /// Has the original bytes of a block come.

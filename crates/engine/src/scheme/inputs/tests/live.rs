@@ -27,10 +27,13 @@ impl CommandExecutor for Unable {
     }
 }
 
+/// What a node says that is asked for a block.
+type Answer = dyn FnMut(&BlockHeader) -> Result<Vec<u8>, Missing> + Send;
+
 /// Keeps what is complete, and answers those who ask for blocks as it is told.
 struct Kept {
     appended: Sender<Vec<u8>>,
-    answer: Mutex<Box<dyn FnMut(&BlockHeader) -> Result<Vec<u8>, Missing> + Send>>,
+    answer: Mutex<Box<Answer>>,
     failed: Mutex<Option<String>>,
     has_failed: AtomicBool,
 }
@@ -76,7 +79,7 @@ impl Home {
     fn block(&self, at: Stamp) -> Vec<u8> {
         let (mut builder, mut inputs, mut body) = (BlockBuilder::new(), Vec::new(), Vec::new());
         varint::put(&mut body, 300);
-        Inputs { snapshots: vec![at], body: &body }.encode(&mut inputs);
+        Inputs { serial: false, snapshots: vec![at], body: &body }.encode(&mut inputs);
         builder.begin();
         builder.push(None, self.table, Rid(at.0), RecordKind::Insert, &at.0.to_be_bytes()).unwrap();
         builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, &inputs).unwrap();
