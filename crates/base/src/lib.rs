@@ -22,5 +22,5 @@ pub use gate::{CommitGate, OutcomeOpen};
 pub use ids::{ClusterId, Fid, IdHasher, NodeId, RecordKind, Rid, Stamp, Term};
 pub use row_lock::RowLock;
 pub use run_directory::run_directory;
-pub use safety::{Isolation, Safety};
+pub use safety::{Certifier, Isolation, Safety};
 pub use watermark::{WaitError, Watermark, check};

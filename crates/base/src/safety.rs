@@ -75,7 +75,7 @@ pub enum Isolation {
     #[default]
     #[serde(rename = "si")]
     Snapshot,
-    /// Snapshot reads, validated at commit in stamp order, phantoms included.
+    /// Snapshot reads, certified at commit, phantoms included.
     Serializable,
 }
 
@@ -96,6 +96,39 @@ impl FromStr for Isolation {
             "si" => Ok(Self::Snapshot),
             "serializable" => Ok(Self::Serializable),
             _ => Err(format!("unknown isolation level {text:?}: use si or serializable")),
+        }
+    }
+}
+
+/// What decides whether a serializable transaction may commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Certifier {
+    /// Nothing that it has read may have been changed: the serial order is that of stamps.
+    #[default]
+    Validation,
+    /// The serial safety net: it may commit "back in time", before those that have changed what it
+    /// has read, unless it must come after one of them, too.
+    Ssn,
+}
+
+impl fmt::Display for Certifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Validation => "validation",
+            Self::Ssn => "ssn",
+        })
+    }
+}
+
+impl FromStr for Certifier {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "validation" => Ok(Self::Validation),
+            "ssn" => Ok(Self::Ssn),
+            _ => Err(format!("unknown certifier {text:?}: use validation or ssn")),
         }
     }
 }

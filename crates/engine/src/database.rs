@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Isolation, Stamp, Term, Watermark};
+use freshet_base::{Certifier, Isolation, Stamp, Term, Watermark};
 use freshet_log::{Log, block::BLOCK_HEADER};
 use freshet_storage::{Catalog, CatalogError, Participants, ReadError, Table, TableDefinition};
 use freshet_txn::{
@@ -59,6 +59,11 @@ pub struct Database {
 impl Database {
     /// A database without a log, for `workers` threads at once: stamps are taken, nothing is kept.
     pub fn volatile(workers: usize) -> Self {
+        Self::volatile_with(workers, Certifier::default())
+    }
+
+    /// The same, with this certifier.
+    pub fn volatile_with(workers: usize, certifier: Certifier) -> Self {
         let visible = Arc::new(Watermark::new(Stamp::ZERO));
         // No transaction has stamp zero: elsewhere a term block is there.
         let log = Log::volatile(workers, Stamp(BLOCK_HEADER as u64), Term(1));
@@ -68,6 +73,7 @@ impl Database {
             Snapshots::standby(visible),
             Arc::new(VersionSource::default()),
             Arc::default(),
+            certifier,
         );
         core.snapshots.reign(Primary { log: Arc::new(log), term: Term(1), gate: Arc::new(OpenGate) });
         Self { core }

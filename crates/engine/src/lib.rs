@@ -10,7 +10,7 @@ pub mod scheme;
 mod source;
 
 pub use database::{CreateTableError, Database, DropTableError};
-pub use freshet_base::{Isolation, Rid, Safety, Stamp};
+pub use freshet_base::{Certifier, Isolation, Rid, Safety, Stamp};
 pub use freshet_cluster::{flow::Mode as FeedMode, relay::RelayAck};
 pub use freshet_fabric::FabricKind;
 pub use freshet_log::{

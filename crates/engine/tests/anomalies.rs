@@ -107,6 +107,8 @@ fn read_skew_a5a(level: Isolation) {
     let world = two();
     let (reader, writer) = (world.begin(0, level), world.begin(1, level));
     assert_eq!(reader.value(1), 10);
+    // What the reader is going to write: so it does not come before the writer.
+    assert_eq!(writer.get(3), None);
     writer.set(1, 5).unwrap();
     writer.set(2, 15).unwrap();
     let _ = writer.commit().unwrap();
@@ -136,7 +138,7 @@ fn read_only_anomaly(level: Isolation) {
     let deposit = world.begin(1, level);
     deposit.set(1, deposit.value(1) + 20).unwrap();
     let _ = deposit.commit().unwrap();
-    let report = world.read(2);
+    let report = world.reading(2, level);
     assert_eq!((report.value(1), report.value(2)), (20, 0));
     let _ = report.commit().unwrap();
     withdrawal.set(2, -11).unwrap();
@@ -270,6 +272,7 @@ fn an_abort_leaves_no_trace(level: Isolation) {
     one.all();
     one.insert(Item::plain(25, 2)).unwrap();
     one.delete(30).unwrap();
+    assert_eq!(other.get(25), None);
     other.set(20, 7).unwrap();
     let _ = other.commit().unwrap();
     if level == Serializable {

@@ -7,6 +7,10 @@
 //! snapshot and its stamp. A transaction that wrote nothing has seen the state at its snapshot,
 //! at either level.
 //!
+//! Under the serial safety net, serializable transactions are checked as those at level snapshot,
+//! and then the graph of who must come before whom has no cycle. Some transactions are at level
+//! snapshot then: what they have read counts for nobody.
+//!
 //! `FRESHET_SEED` repeats a run (as far as the scheduler does), `FRESHET_STRESS_SECONDS` makes it
 //! longer.
 
@@ -19,9 +23,10 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use freshet_engine::{Database, Isolation, Stamp, Table};
+use freshet_engine::{Certifier, Database, Isolation, Stamp, Table};
 use items::{
-    Item, Txn, World,
+    Item, Txn, World, certified_by,
+    graph::{Graph, Node, Written},
     operation::{Operation, Outcome, State},
 };
 
@@ -51,7 +56,17 @@ struct Committed {
     snapshot: Stamp,
     /// `None` when it wrote nothing.
     stamp: Option<Stamp>,
+    /// Where the log ended when it had committed.
+    end: Stamp,
+    level: Isolation,
     steps: Vec<(Operation, Outcome)>,
+}
+
+impl Committed {
+    fn node(&self, written: Written) -> Node<'_> {
+        let (serializable, place) = (self.level == Isolation::Serializable, self.stamp.unwrap_or(self.end));
+        Node { snapshot: self.snapshot, place, serializable, steps: &self.steps, written }
+    }
 }
 
 fn transaction(txn: Txn<'_>, random: &mut Random) -> Option<Committed> {
@@ -76,11 +91,17 @@ fn transaction(txn: Txn<'_>, random: &mut Random) -> Option<Committed> {
     if random.below(10) == 0 {
         return None;
     }
-    let ticket = txn.commit().ok()?;
-    Some(Committed { snapshot, stamp: ticket.stamp, steps })
+    commit(txn, snapshot, steps)
 }
 
-fn read_only(txn: Txn<'_>, random: &mut Random) -> Option<Committed> {
+fn commit(txn: Txn<'_>, snapshot: Stamp, steps: Vec<(Operation, Outcome)>) -> Option<Committed> {
+    let level = txn.inner.isolation();
+    let snapshots = &txn.inner.worker().core().snapshots;
+    let ticket = txn.commit().ok()?;
+    Some(Committed { snapshot, stamp: ticket.stamp, end: snapshots.current(), level, steps })
+}
+
+fn read_only(txn: Txn<'_>, random: &mut Random, certifier: Certifier) -> Option<Committed> {
     let snapshot = txn.inner.snapshot();
     let mut steps = Vec::new();
     for _ in 0..1 + random.below(8) {
@@ -90,12 +111,12 @@ fn read_only(txn: Txn<'_>, random: &mut Random) -> Option<Committed> {
             thread::yield_now();
         }
     }
-    let ticket = txn.commit().unwrap();
-    assert_eq!(ticket.stamp, None);
-    Some(Committed { snapshot, stamp: None, steps })
+    let committed = commit(txn, snapshot, steps);
+    assert!(committed.as_ref().map_or(certifier == Certifier::Ssn, |committed| committed.stamp.is_none()));
+    committed
 }
 
-fn round(database: &Database, table: &Table, level: Isolation, seed: u64) -> Vec<Committed> {
+fn round(database: &Database, table: &Table, level: Isolation, certifier: Certifier, seed: u64) -> Vec<Committed> {
     thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS as u64)
             .map(|number| {
@@ -105,8 +126,12 @@ fn round(database: &Database, table: &Table, level: Isolation, seed: u64) -> Vec
                     let worker = database.worker().unwrap();
                     let mut committed = Vec::new();
                     for _ in 0..ROUND {
+                        let level = match certifier {
+                            Certifier::Ssn if random.below(6) == 0 => Isolation::Snapshot,
+                            _ => level,
+                        };
                         let done = if random.below(5) == 0 {
-                            read_only(Txn { table, inner: worker.begin_read_only() }, &mut random)
+                            read_only(Txn { table, inner: worker.begin_reading(level) }, &mut random, certifier)
                         } else {
                             transaction(Txn { table, inner: worker.begin(level) }, &mut random)
                         };
@@ -123,9 +148,9 @@ fn round(database: &Database, table: &Table, level: Isolation, seed: u64) -> Vec
 /// What a transaction sees from `state` on must be what it has seen. Writes that failed only for
 /// the sake of others (`Conflict`; and at snapshot isolation a key taken since the snapshot) tell
 /// nothing.
-fn replay(committed: &Committed, mut state: State, level: Isolation) -> State {
+fn replay(committed: &Committed, mut state: State) -> State {
     for (number, (operation, outcome)) in committed.steps.iter().enumerate() {
-        let failed = matches!(outcome, Outcome::Taken(_)) && level == Isolation::Snapshot;
+        let failed = matches!(outcome, Outcome::Taken(_)) && committed.level == Isolation::Snapshot;
         if *outcome == Outcome::Conflict || failed {
             continue;
         }
@@ -152,8 +177,9 @@ fn written(committed: &Committed, before: &State, after: &State) -> BTreeMap<u64
     ids.filter(|id| before.contains_key(id) || after.contains_key(id)).map(|id| (id, after.get(&id).copied())).collect()
 }
 
-/// Checks a round that began in `state`, and returns the state in which it ended.
-fn check(mut history: Vec<Committed>, state: State, level: Isolation) -> State {
+/// Checks a round that began in `state`, and returns the state in which it ended, and how often one
+/// comes before another that had a smaller stamp. With `by_stamps` nobody does.
+fn check(mut history: Vec<Committed>, state: State, by_stamps: bool) -> (State, usize) {
     history.sort_by_key(|committed| committed.stamp);
     let readers = history.partition_point(|committed| committed.stamp.is_none());
     let writers = history.split_off(readers);
@@ -163,17 +189,13 @@ fn check(mut history: Vec<Committed>, state: State, level: Isolation) -> State {
         let seen = states.partition_point(|(stamp, _)| *stamp < snapshot);
         states[seen - 1].1.clone()
     };
+    let mut nodes = Vec::new();
     let mut all_written: Vec<(Stamp, BTreeMap<u64, Option<Item>>)> = Vec::new();
     for writer in &writers {
         let stamp = writer.stamp.expect("a writer");
-        let (mut state, seen) = (states.last().expect("the first").1.clone(), at(&states, writer.snapshot));
-        let mine = match level {
-            Isolation::Serializable => {
-                let after = replay(writer, state.clone(), level);
-                written(writer, &state, &after)
-            }
-            Isolation::Snapshot => written(writer, &seen, &replay(writer, seen.clone(), level)),
-        };
+        let mut state = states.last().expect("the first").1.clone();
+        let seen = if by_stamps { state.clone() } else { at(&states, writer.snapshot) };
+        let mine = written(writer, &seen, &replay(writer, seen.clone()));
         for (other, theirs) in all_written.iter().rev().take_while(|(other, _)| *other >= writer.snapshot) {
             let both: Vec<_> = mine.keys().filter(|id| theirs.contains_key(id)).collect();
             assert!(both.is_empty(), "first updater wins: {both:?} at {other:?} and {stamp:?}");
@@ -186,35 +208,50 @@ fn check(mut history: Vec<Committed>, state: State, level: Isolation) -> State {
         }
         let names: BTreeSet<_> = state.values().map(|item| item.name).collect();
         assert_eq!(names.len(), state.len(), "names are unique: {state:?} after {stamp:?}, {:?}", writer.steps);
+        nodes.push(writer.node(mine.iter().map(|(id, new)| (*id, (seen.get(id).copied(), *new))).collect()));
         all_written.push((stamp, mine));
         states.push((stamp, state));
     }
     for reader in &history {
-        replay(reader, at(&states, reader.snapshot), level);
+        replay(reader, at(&states, reader.snapshot));
+        nodes.push(reader.node(BTreeMap::new()));
     }
-    states.pop().expect("the first").1
+    let mut back = 0;
+    if !by_stamps {
+        let graph = Graph::new(nodes);
+        graph.check();
+        back = graph.back_edges();
+    }
+    (states.pop().expect("the first").1, back)
 }
 
-fn histories(level: Isolation) {
+fn histories(level: Isolation, certifier: Certifier) {
     let seed = std::env::var("FRESHET_SEED").ok().map_or_else(
         || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64,
         |seed| seed.parse().expect("FRESHET_SEED is a number"),
     );
     println!("FRESHET_SEED={seed}");
     let seconds = std::env::var("FRESHET_STRESS_SECONDS").ok().map_or(1.5, |s| s.parse().expect("a number"));
-    let world = World::new(1, (0..KEYS / 2).map(|id| Item::plain(id, 0)));
+    let world = certified_by(certifier, || World::new(1, (0..KEYS / 2).map(|id| Item::plain(id, 0))));
     let mut state: State = (0..KEYS / 2).map(|id| (id, Item::plain(id, 0))).collect();
     let end = Instant::now() + Duration::from_secs_f64(seconds);
-    let (mut rounds, mut transactions, mut writers) = (0, 0, 0);
+    let (mut rounds, mut transactions, mut writers, mut back) = (0, 0, 0, 0);
+    let by_stamps = level == Isolation::Serializable && certifier == Certifier::Validation;
     while rounds == 0 || Instant::now() < end {
-        let history = round(&world.database, &world.table, level, seed.wrapping_add(rounds));
+        let history = round(&world.database, &world.table, level, certifier, seed.wrapping_add(rounds));
         transactions += history.len();
         writers += history.iter().filter(|committed| committed.stamp.is_some()).count();
-        state = check(history, state, level);
+        let back_edges;
+        (state, back_edges) = check(history, state, by_stamps);
+        back += back_edges;
         assert_eq!(world.read(0).all(), state.values().copied().collect::<Vec<_>>());
         rounds += 1;
     }
-    println!("{rounds} rounds, {transactions} committed, {writers} of them with writes, at {level}");
+    println!(
+        "{rounds} rounds, {transactions} committed, {writers} of them with writes, {back} times back in time, at \
+         {level} under {certifier}"
+    );
+    assert!(back > 0 || level == Isolation::Snapshot || by_stamps, "nobody has committed back in time");
     // Nothing is left of what was deleted, replaced or rolled back.
     world.workers[0].collect_garbage();
     world.workers[0].collect_garbage();
@@ -225,10 +262,15 @@ fn histories(level: Isolation) {
 
 #[test]
 fn serializable_histories_are_those_of_the_stamp_order() {
-    histories(Isolation::Serializable);
+    histories(Isolation::Serializable, Certifier::Validation);
+}
+
+#[test]
+fn serializable_histories_under_the_safety_net_have_no_cycle() {
+    histories(Isolation::Serializable, Certifier::Ssn);
 }
 
 #[test]
 fn snapshot_histories_read_snapshots_and_the_first_updater_wins() {
-    histories(Isolation::Snapshot);
+    histories(Isolation::Snapshot, Certifier::Validation);
 }

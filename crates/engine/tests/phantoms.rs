@@ -34,7 +34,8 @@ at_both_levels!(
 const EVERYTHING: (Bound<u64>, Bound<u64>) = (Unbounded, Unbounded);
 
 /// A transaction that reads a predicate and writes elsewhere, while another one changes what is
-/// there and commits. Whether certification noticed.
+/// there and commits. That one has read what the first one writes, so the first one can come
+/// neither before it nor after it. Whether certification noticed.
 fn intruded(
     level: Isolation,
     read: impl Fn(&Txn<'_>) -> Vec<Item>,
@@ -45,6 +46,7 @@ fn intruded(
     let reader = world.begin(0, level);
     let before = read(&reader);
     let intruder = world.begin(1, level);
+    assert_eq!(intruder.get(1000), None);
     intrude(&intruder);
     let _ = intruder.commit().unwrap();
     if again {
@@ -171,6 +173,7 @@ fn phantom_p3_insert_rolled_back(level: Isolation) {
 fn phantom_p3_insert_begun_before_the_scan(level: Isolation) {
     let world = tens();
     let intruder = world.begin(1, level);
+    assert_eq!(intruder.get(1000), None);
     put(25)(&intruder);
     let reader = world.begin(0, level);
     assert_eq!(reader.all().len(), 5);
@@ -195,6 +198,7 @@ fn predicate_write_skew(level: Isolation) {
 fn absence_learned_from_a_failed_write(level: Isolation) {
     let world = tens();
     let maker = world.begin(1, level);
+    assert_eq!(maker.get(1000), None);
     let rid = maker.inner.insert(maker.table, &Item::plain(25, 0).row()).unwrap();
     let reader = world.begin(0, level);
     assert_eq!(reader.inner.delete(reader.table, rid), Err(WriteError::NotFound));
@@ -210,6 +214,7 @@ fn presence_learned_from_a_unique_violation(level: Isolation) {
     let reader = world.begin(0, level);
     assert!(matches!(reader.insert(Item::plain(20, 0)), Err(WriteError::UniqueViolation { .. })));
     let other = world.begin(1, level);
+    assert_eq!(other.get(1000), None);
     other.delete(20).unwrap();
     let _ = other.commit().unwrap();
     reader.insert(Item::plain(1000, 0)).unwrap();

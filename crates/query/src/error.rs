@@ -44,7 +44,7 @@ pub fn write_error(cause: WriteError) -> SqlError {
 #[cold]
 pub fn commit_error(cause: CommitError) -> SqlError {
     let (state, message) = match &cause {
-        CommitError::ReadChanged | CommitError::Phantom => (
+        CommitError::ReadChanged | CommitError::Phantom | CommitError::Exclusion => (
             SqlState::SERIALIZATION_FAILURE,
             "could not serialize access due to read/write dependencies among transactions".to_owned(),
         ),

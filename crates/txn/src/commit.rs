@@ -2,7 +2,8 @@
 //!
 //! 1. Plan: build the block with its checksum, or measure a transaction that is too long for that.
 //! 2. Say "committing". A thread that sees the transaction active after this knows that its stamp
-//!    will be larger than any taken so far.
+//!    will be larger than any taken so far. Under the serial safety net, what was read is announced
+//!    before the stamp, too.
 //! 3. Reserve the stamp.
 //! 4. Certify. A transaction that fails leaves a skip block, so the log has no holes.
 //! 5. Decide, and give the versions their stamps.
@@ -59,7 +60,7 @@ impl Transaction<'_> {
         let _vital = panics::vital("a commit");
         let worker = self.worker;
         let Some(primary) = self.primary.filter(|_| !worker.state.borrow().logs_nothing()) else {
-            return Ok(self.seen());
+            return self.end_reading();
         };
         primary.gate.admit().map_err(CommitError::Refused)?;
         if !primary.log.has_room()
@@ -72,7 +73,7 @@ impl Transaction<'_> {
         // Records that this transaction both inserted and deleted have never been.
         self.drop_vanished(inner);
         if worker.state.borrow().logs_nothing() {
-            return Ok(self.seen());
+            return self.end_reading();
         }
         let made = worker.state.borrow().writes.len();
         // Before the stamp is taken: who takes a later one finds this.
@@ -119,16 +120,23 @@ impl Transaction<'_> {
             // To find out later costs as much of the log as the transaction takes.
             self.certify(primary.log.reserved())?;
         }
+        let announced = self.announce();
         // Before the stamp: who sees this transaction active knows that its stamp will be larger.
         owners.committing(owner);
         let mut reservation = writer.reserve(plan.length())?;
         let stamp = reservation.stamp();
         owners.stamp(owner, stamp);
-        if let Err(error) = self.certify(stamp) {
-            // Its versions first: others wait for them to go.
-            self.undo_all(rids);
-            reservation.skip();
-            return Err(error);
+        let first = match self.certify(stamp) {
+            Ok(first) => first,
+            Err(error) => {
+                // Its versions first: others wait for them to go.
+                self.undo_all(rids);
+                reservation.skip();
+                return Err(error);
+            }
+        };
+        if let Some(announced) = announced {
+            announced.enter(stamp, reservation.end(), first);
         }
         owners.decided(owner, true);
         self.count_recorded();

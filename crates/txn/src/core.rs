@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use freshet_base::{Fid, Stamp};
+use freshet_base::{Certifier, Fid, Stamp};
 use freshet_storage::{Catalog, Content, Guard, Owners, Participants, RecordSource};
 
-use crate::{Messages, Snapshots, garbage::Garbages, record::Recorder, row_locks::RowLocks, waits::Waits};
+use crate::{
+    Messages, Snapshots, certify::Certification, garbage::Garbages, record::Recorder, row_locks::RowLocks, waits::Waits,
+};
 
 /// The shared state of a node's transactions. Engine composes it; workers live on it.
 pub struct Core {
@@ -25,6 +27,8 @@ pub struct Core {
     pub(crate) waits: Waits,
     /// Who keeps others from changing records.
     pub(crate) row_locks: RowLocks,
+    /// What decides whether serializable transactions commit.
+    pub(crate) certification: Certification,
     /// What workers have made, and not freed yet.
     pub(crate) garbage: Garbages,
     /// Whether inputs are recorded, and how many were.
@@ -51,12 +55,14 @@ impl Core {
         snapshots: Snapshots,
         source: Arc<dyn RecordSource>,
         messages: Arc<Messages>,
+        certifier: Certifier,
     ) -> Arc<Self> {
         let owners = Owners::new(participants.limit());
         let waits = Waits::new(participants.limit());
         let garbage = Garbages::new(participants.limit());
         let recorder = Recorder::new(participants.limit());
         let row_locks = RowLocks::new();
+        let certification = Certification::new(certifier, participants.limit());
         Arc::new(Self {
             participants,
             owners,
@@ -66,6 +72,7 @@ impl Core {
             messages,
             waits,
             row_locks,
+            certification,
             garbage,
             recorder,
         })

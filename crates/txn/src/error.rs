@@ -75,6 +75,10 @@ pub enum CommitError {
     /// Serializable only: a record has come into or gone from a range that it read.
     #[error("the records in a range that this transaction has read were changed: try again")]
     Phantom,
+    /// Serializable only, under the serial safety net: it must come before a transaction that has
+    /// changed what it read, and after that one, or a later one, too.
+    #[error("no serial order has room for this transaction among those that have committed: try again")]
+    Exclusion,
     /// What it read could not be looked at again.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -135,6 +139,7 @@ impl ProcedureError {
                     cause,
                     CommitError::ReadChanged
                         | CommitError::Phantom
+                        | CommitError::Exclusion
                         | CommitError::Altered(_)
                         | CommitError::Read(ReadError::Stalled)
                 )

@@ -1,8 +1,8 @@
 //! A transaction: its snapshot, from its beginning to its end.
 //!
 //! What it executes is in `read.rs`, `insert.rs`, `write.rs` and `lock.rs`, its commit in
-//! `commit.rs`. A read-only transaction needs no certification, since its snapshot lies between two
-//! commits.
+//! `commit.rs`. A read-only transaction needs no certification where the serial order is that of
+//! stamps, since its snapshot lies between two commits.
 
 use std::{cell::Cell, fmt, sync::Arc};
 
@@ -25,7 +25,9 @@ pub struct Transaction<'w> {
     snapshot: Cell<Stamp>,
     /// Whether the snapshot that is announced stays so, whichever the transaction takes.
     held: Cell<bool>,
-    pub(crate) isolation: Isolation,
+    isolation: Isolation,
+    /// Whether it notes what it reads, to be certified at the end.
+    certified: bool,
     /// Where it commits. A transaction that began on a standby has no such place.
     pub(crate) primary: Option<&'w Primary>,
     /// Why it cannot write, if it cannot.
@@ -78,13 +80,16 @@ impl<'w> Transaction<'w> {
         worker.owner.set(None);
         worker.seen.set(Stamp::ZERO);
         let records = read_only.is_none() && primary.is_some() && worker.core.records_inputs();
+        let certified = isolation == Isolation::Serializable
+            && (read_only.is_none() || (primary.is_some() && worker.core.certification.is_for_readers()));
         if records {
             worker.not_recorded.set(None);
             worker.note_snapshot(snapshot);
         }
         let (snapshot, finished) = (Cell::new(snapshot), Cell::new(false));
         let held = Cell::new(false);
-        Self { worker, guard, snapshot, held, isolation, primary, read_only, records, again: None, finished }
+        let again = None;
+        Self { worker, guard, snapshot, held, isolation, certified, primary, read_only, records, again, finished }
     }
 
     pub(crate) fn begin_again(worker: &'w Worker, stamp: Stamp) -> Self {
@@ -128,7 +133,7 @@ impl<'w> Transaction<'w> {
     /// transactions, which are certified against one snapshot.
     ///
     /// # Panics
-    /// When the transaction is serializable and may write.
+    /// When the transaction is certified.
     pub fn refresh(&self) {
         assert!(!self.is_certified(), "a serializable transaction has one snapshot");
         let snapshots = &self.worker.core.snapshots;
@@ -164,7 +169,7 @@ impl<'w> Transaction<'w> {
     /// certified against one snapshot.
     ///
     /// # Panics
-    /// When the transaction is serializable and may write.
+    /// When the transaction is certified.
     pub fn at_present<T>(&self, act: impl FnOnce() -> T) -> T {
         assert!(!self.is_certified(), "a serializable transaction has one snapshot");
         let present = match &self.again {
@@ -203,7 +208,7 @@ impl<'w> Transaction<'w> {
 
     #[inline]
     pub(crate) fn is_certified(&self) -> bool {
-        self.isolation == Isolation::Serializable && self.read_only.is_none()
+        self.certified
     }
 
     /// What is in a table, if the snapshot sees that there is one.

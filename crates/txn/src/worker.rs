@@ -43,6 +43,8 @@ pub struct Rollbacks {
     pub read_changed: u64,
     /// Certification: a range read was changed.
     pub phantom: u64,
+    /// Certification by the serial safety net: it had no place in the serial order.
+    pub exclusion: u64,
     /// A key that must be unique was not.
     pub unique: u64,
     /// The procedure itself chose to.
@@ -129,13 +131,23 @@ impl Worker {
         Transaction::begin(self, isolation, false)
     }
 
-    /// Begins a transaction that only reads: its snapshot is a state between two commits, so it is
-    /// serializable without certification.
+    /// Begins a transaction that only reads: its snapshot is a state between two commits. So it is
+    /// serializable without certification, unless the node certifies by the serial safety net
+    /// ([`Worker::begin_reading`]).
     ///
     /// # Panics
     /// When this worker has one already.
     pub fn begin_read_only(&self) -> Transaction<'_> {
-        Transaction::begin(self, Isolation::Snapshot, true)
+        self.begin_reading(Isolation::Snapshot)
+    }
+
+    /// The same; one that is serializable is so under the serial safety net, too: its commit may
+    /// fail then. On a standby nothing is certified.
+    ///
+    /// # Panics
+    /// When this worker has one already.
+    pub fn begin_reading(&self, isolation: Isolation) -> Transaction<'_> {
+        Transaction::begin(self, isolation, true)
     }
 
     /// Begins a transaction with the snapshot `stamp`, which another transaction of this node holds
@@ -170,6 +182,7 @@ impl Worker {
             ProcedureError::Write(WriteError::UniqueViolation { .. }) => &mut counts.unique,
             ProcedureError::Commit(CommitError::ReadChanged) => &mut counts.read_changed,
             ProcedureError::Commit(CommitError::Phantom) => &mut counts.phantom,
+            ProcedureError::Commit(CommitError::Exclusion) => &mut counts.exclusion,
             ProcedureError::Aborted(_) => &mut counts.user,
             _ => &mut counts.other,
         };

@@ -1,6 +1,6 @@
 //! Read-only procedures.
 
-use freshet_base::sync::Backoff;
+use freshet_base::{Isolation, sync::Backoff};
 
 use crate::engine::{ProcedureError, Ticket, Transaction, Worker};
 
@@ -16,11 +16,25 @@ const TRIES: u32 = 1000;
 #[inline]
 pub fn read_only<T>(
     worker: &Worker,
+    procedure: impl FnMut(&Transaction<'_>) -> Result<T, ProcedureError>,
+) -> Result<(T, Ticket), ProcedureError> {
+    reading(worker, Isolation::Snapshot, procedure)
+}
+
+/// The same at an isolation level ([`Worker::begin_reading`]): runs it again when it fails
+/// certification, too.
+///
+/// # Errors
+/// What the procedure returned.
+#[inline]
+pub fn reading<T>(
+    worker: &Worker,
+    isolation: Isolation,
     mut procedure: impl FnMut(&Transaction<'_>) -> Result<T, ProcedureError>,
 ) -> Result<(T, Ticket), ProcedureError> {
     let mut backoff = Backoff::new();
     for tries in 1.. {
-        let txn = worker.begin_read_only();
+        let txn = worker.begin_reading(isolation);
         let error = match procedure(&txn) {
             Ok(value) => match txn.commit() {
                 Ok(ticket) => return Ok((value, ticket)),

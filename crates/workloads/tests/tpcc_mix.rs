@@ -4,8 +4,8 @@ mod common;
 
 use std::collections::HashSet;
 
-use common::{NOW, assert_consistent, loaded, read, seed};
-use freshet_engine::{Database, Isolation, ProcedureError, StateHash, Ticket, Worker};
+use common::{NOW, assert_consistent, loaded, loaded_with, read, seed};
+use freshet_engine::{Certifier, Database, Isolation, ProcedureError, StateHash, Ticket, Worker};
 use freshet_workloads::{
     journal::Mark,
     list::List,
@@ -68,13 +68,18 @@ fn drive(
 
 /// Two threads, each at home in the warehouses of `homes`.
 fn the_mix_keeps_the_database_consistent(isolation: Isolation, homes: [u16; 2]) {
-    keeps_the_database_consistent(isolation, |population, client| terminal(population, client, homes[client as usize]));
+    let terminal = |population: &Population, client| terminal(population, client, homes[client as usize]);
+    keeps_the_database_consistent(isolation, Certifier::Validation, terminal);
 }
 
 /// Two threads, with these terminals.
-fn keeps_the_database_consistent(isolation: Isolation, terminal: impl Fn(&Population, u64) -> Terminal) {
+fn keeps_the_database_consistent(
+    isolation: Isolation,
+    certifier: Certifier,
+    terminal: impl Fn(&Population, u64) -> Terminal,
+) {
     const EACH: u64 = 1_000;
-    let (database, tables, population) = loaded(SCALE, 2);
+    let (database, tables, population) = loaded_with(SCALE, 2, certifier);
     let marks: Vec<Mark> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..2u64)
             .map(|client| {
@@ -124,13 +129,25 @@ fn the_mix_in_one_warehouse_under_serializable() {
 #[test]
 fn tpcc_plus_spread_under_snapshot_isolation() {
     let spread = |population: &Population, client| terminal(population, client, 1).with_mix(Mix::Plus).spread();
-    keeps_the_database_consistent(Isolation::Snapshot, spread);
+    keeps_the_database_consistent(Isolation::Snapshot, Certifier::Validation, spread);
 }
 
 #[test]
 fn tpcc_plus_spread_under_serializable() {
     let spread = |population: &Population, client| terminal(population, client, 1).with_mix(Mix::Plus).spread();
-    keeps_the_database_consistent(Isolation::Serializable, spread);
+    keeps_the_database_consistent(Isolation::Serializable, Certifier::Validation, spread);
+}
+
+#[test]
+fn tpcc_plus_spread_under_the_safety_net() {
+    let spread = |population: &Population, client| terminal(population, client, 1).with_mix(Mix::Plus).spread();
+    keeps_the_database_consistent(Isolation::Serializable, Certifier::Ssn, spread);
+}
+
+#[test]
+fn the_mix_in_one_warehouse_under_the_safety_net() {
+    let one = |population: &Population, client| terminal(population, client, 1);
+    keeps_the_database_consistent(Isolation::Serializable, Certifier::Ssn, one);
 }
 
 /// A database with one warehouse, and a way to run single transactions.

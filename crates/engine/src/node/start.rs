@@ -269,7 +269,8 @@ impl Parts {
     fn core(&self, visible: Arc<Watermark>, messages: Arc<Messages>) -> Arc<Core> {
         let (participants, catalog) = (Arc::clone(&self.participants), Arc::clone(&self.catalog));
         let snapshots = Snapshots::standby(visible);
-        let core = Core::new(participants, catalog, snapshots, Arc::clone(&self.source) as _, messages);
+        let (source, certifier) = (Arc::clone(&self.source), self.config.certifier);
+        let core = Core::new(participants, catalog, snapshots, source as _, messages, certifier);
         core.set_records_inputs(self.config.record_inputs);
         core
     }

@@ -2,20 +2,35 @@
 //! value.
 #![allow(dead_code, reason = "each test uses what it needs")]
 
+pub mod graph;
 pub mod operation;
 
 use std::{
+    cell::Cell,
     ops::{Bound, ControlFlow},
     sync::Arc,
 };
 
 use freshet_engine::{
-    CommitError, Database, Direction, IndexDefinition, Isolation, KeyPart, Table, TableDefinition, Ticket, Transaction,
-    Worker, WriteError,
+    Certifier, CommitError, Database, Direction, IndexDefinition, Isolation, KeyPart, Table, TableDefinition, Ticket,
+    Transaction, Worker, WriteError,
 };
 use freshet_storage::index::Statistics;
 
-/// Makes one test of each function and level.
+thread_local! {
+    /// What certifies in the worlds that this thread makes.
+    static CERTIFIER: Cell<Certifier> = const { Cell::new(Certifier::Validation) };
+}
+
+/// Does something in worlds with this certifier.
+pub fn certified_by<T>(certifier: Certifier, act: impl FnOnce() -> T) -> T {
+    let before = CERTIFIER.replace(certifier);
+    let done = act();
+    CERTIFIER.set(before);
+    done
+}
+
+/// Makes one test of each function and level, and certifier.
 #[allow(unused_macros, reason = "as above")]
 macro_rules! at_both_levels {
     ($($name:ident),* $(,)?) => {
@@ -24,6 +39,11 @@ macro_rules! at_both_levels {
         }
         mod serializable {
             $(#[test] fn $name() { super::$name(super::Isolation::Serializable); })*
+        }
+        mod ssn {
+            use freshet_engine::{Certifier::Ssn, Isolation::Serializable};
+            use super::items::certified_by;
+            $(#[test] fn $name() { certified_by(Ssn, || super::$name(Serializable)); })*
         }
     };
 }
@@ -78,7 +98,7 @@ pub struct World {
 
 impl World {
     pub fn new(workers: usize, items: impl IntoIterator<Item = Item>) -> Self {
-        let database = Database::volatile(workers + 4);
+        let database = Database::volatile_with(workers + 4, CERTIFIER.get());
         let definition = TableDefinition::new(
             "items",
             vec![
@@ -110,6 +130,11 @@ impl World {
     /// Begins a read-only transaction of worker number `worker`.
     pub fn read(&self, worker: usize) -> Txn<'_> {
         Txn { table: &self.table, inner: self.workers[worker].begin_read_only() }
+    }
+
+    /// Begins a transaction of worker number `worker` that reads at a level.
+    pub fn reading(&self, worker: usize, level: Isolation) -> Txn<'_> {
+        Txn { table: &self.table, inner: self.workers[worker].begin_reading(level) }
     }
 
     /// Sizes of all indexes.
@@ -222,7 +247,7 @@ pub fn tens() -> World {
 pub fn refused_if_serializable(level: Isolation, result: Result<Ticket, CommitError>) {
     match (level, result) {
         (Isolation::Snapshot, Ok(_))
-        | (Isolation::Serializable, Err(CommitError::ReadChanged | CommitError::Phantom)) => {}
+        | (Isolation::Serializable, Err(CommitError::ReadChanged | CommitError::Phantom | CommitError::Exclusion)) => {}
         (level, result) => panic!("{level}: {result:?}"),
     }
 }

@@ -85,6 +85,8 @@ pub(crate) struct Aborts {
     pub(crate) read_changed: u64,
     /// Serializable: a range that was read had changed.
     pub(crate) phantom: u64,
+    /// Serializable: the serial safety net had no place for it.
+    pub(crate) exclusion: u64,
     /// A key was taken.
     pub(crate) unique: u64,
     /// The transaction itself wanted to: 1 % of TPC-C's new orders.
@@ -99,6 +101,7 @@ impl Aborts {
             write_conflict: after.write_conflict - before.write_conflict,
             read_changed: after.read_changed - before.read_changed,
             phantom: after.phantom - before.phantom,
+            exclusion: after.exclusion - before.exclusion,
             unique: after.unique - before.unique,
             user: after.user - before.user,
             other: after.other - before.other,
@@ -109,6 +112,7 @@ impl Aborts {
         self.write_conflict += other.write_conflict;
         self.read_changed += other.read_changed;
         self.phantom += other.phantom;
+        self.exclusion += other.exclusion;
         self.unique += other.unique;
         self.user += other.user;
         self.other += other.other;

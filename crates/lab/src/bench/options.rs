@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use freshet_base::{Isolation, Safety};
+use freshet_base::{Certifier, Isolation, Safety};
 use freshet_engine::{Apply, DivideBy, Domain, FabricEncryption, FabricKind, GroupCommit, NudgeBy, ReplayMode};
 use freshet_workloads::ycsb::mix::Mix;
 
@@ -46,6 +46,9 @@ pub(crate) struct Common {
     /// The isolation level: si or serializable.
     #[arg(long, value_name = "LEVEL", default_value_t = Isolation::Serializable)]
     pub(crate) isolation: Isolation,
+    /// What decides whether a serializable transaction commits: validation or ssn.
+    #[arg(long, value_name = "CERTIFIER", default_value_t = Certifier::Validation)]
+    pub(crate) certifier: Certifier,
     /// Where the log persists. With none and without standbys the database has no log.
     #[arg(long, value_name = "DOMAIN", value_enum, default_value = "none")]
     pub(crate) domain: Domain,
@@ -271,6 +274,13 @@ pub(crate) struct YcsbOptions {
     /// The length of a field, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) field_bytes: u16,
+    /// How many of the threads run long transactions instead, which read many records and then
+    /// write one. A long transaction that fails is not run again, but counted.
+    #[arg(long, value_name = "T", default_value_t = 0)]
+    pub(crate) long_threads: u16,
+    /// How many records a long transaction reads.
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) long_reads: u16,
     #[command(flatten)]
     pub(crate) common: Common,
 }

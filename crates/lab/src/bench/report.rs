@@ -38,6 +38,9 @@ pub(crate) struct Report {
     pub(crate) seconds: f64,
     /// Transactions that were rolled back, by cause.
     pub(crate) aborts: Aborts,
+    /// Of YCSB's long transactions, if there are any; the warm-up counts, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) long: Option<LongTransactions>,
     /// From a transaction's beginning until it was durable.
     pub(crate) latency_us: Latency,
     /// Bytes that went to the log.
@@ -138,11 +141,21 @@ impl Halves {
     }
 }
 
+/// Transactions that read much and write little.
+#[derive(Debug, Serialize)]
+pub(crate) struct LongTransactions {
+    /// How many have ended.
+    pub(crate) tried: u64,
+    /// How many of them have committed.
+    pub(crate) committed: u64,
+}
+
 /// The options that matter for the result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Options {
     pub(crate) threads: u16,
     pub(crate) isolation: String,
+    pub(crate) certifier: String,
     pub(crate) domain: freshet_engine::Domain,
     pub(crate) safety: String,
     pub(crate) standbys: u32,
@@ -272,6 +285,7 @@ impl Report {
             options: Options {
                 threads: common.threads,
                 isolation: common.isolation.to_string(),
+                certifier: common.certifier.to_string(),
                 domain: common.domain,
                 safety: common.safety.to_string(),
                 standbys: common.standbys,
@@ -324,6 +338,7 @@ impl Report {
             window_waits: tally.window_waits,
             halves: Halves::of(&tally.halves),
             half_seconds: tally.halves.iter().map(HalfSecond::from).collect(),
+            long: None,
             check: None,
         }
     }
@@ -332,21 +347,25 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = |name: &str, value: String| writeln!(f, "{name:<22} {value}");
-        let Options { threads, isolation, domain, safety, standbys, .. } = &self.options;
+        let Options { threads, isolation, certifier, domain, safety, standbys, .. } = &self.options;
         let domain = format!("{domain:?}").to_lowercase();
         line("workload", self.workload.clone())?;
-        line("with", format!("{threads} thread(s), {isolation}, domain {domain}, {safety}, {standbys} standby(s)"))?;
+        let with = format!("{threads} thread(s), {isolation} ({certifier})");
+        line("with", format!("{with}, domain {domain}, {safety}, {standbys} standby(s)"))?;
         line("transactions/s", grouped(self.tps.round() as u64))?;
         let (committed, executed) = (grouped(self.transactions), grouped(self.executed));
         line("measured", format!("{committed} transactions committed, {executed} executed, in {:.1} s", self.seconds))?;
-        let Aborts { write_conflict, read_changed, phantom, unique, user, other } = self.aborts;
+        let Aborts { write_conflict, read_changed, phantom, exclusion, unique, user, other } = self.aborts;
         line(
             "rolled back",
             format!(
-                "write conflict {write_conflict}, read changed {read_changed}, phantom {phantom}, unique {unique}, \
-                 of itself {user}, other {other}"
+                "write conflict {write_conflict}, read changed {read_changed}, phantom {phantom}, \
+                 exclusion {exclusion}, unique {unique}, of itself {user}, other {other}"
             ),
         )?;
+        if let Some(LongTransactions { tried, committed }) = &self.long {
+            line("long transactions", format!("{committed} of {tried} committed, with those of the warm-up"))?;
+        }
         let Latency { p50, p95, p99, max, .. } = self.latency_us;
         line(
             "latency to durable",

@@ -127,7 +127,7 @@ impl Subject {
         }
         let workers = usize::from(common.threads) * 2 + 4;
         if common.standbys == 0 && common.domain == Domain::None {
-            let primary = Primary::Volatile(Database::volatile(workers));
+            let primary = Primary::Volatile(Database::volatile_with(workers, common.certifier));
             return Ok(Self { standbys: Vec::new(), primary, scratch: None });
         }
         let scratch = scratch(common.dir.as_deref())?;
@@ -145,6 +145,7 @@ impl Subject {
             ..NodeConfig::default()
         };
         config.record_inputs = common.record_inputs;
+        config.certifier = common.certifier;
         config.log.batch_bytes = common.batch_bytes;
         config.log.interval_us = common.interval_us;
         if let Some(bytes) = common.log_buffer_bytes {

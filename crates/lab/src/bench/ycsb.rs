@@ -1,24 +1,68 @@
 //! `freshet-lab bench ycsb`.
 
-use std::time::Instant;
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Instant,
+};
 
-use freshet_engine::Worker;
+use freshet_base::{Isolation, Stamp};
+use freshet_engine::{ProcedureError, Worker};
+use freshet_txn::Ticket;
 use freshet_workloads::{
     TableSet,
     ycsb::{
         self, Population, Scratch, Tables,
-        input::{Client, NewKeys, Request, Workload},
-        mix::Shape,
+        input::{Client, NewKeys, Operation, Request, Workload},
+        mix::{Mix, Shape},
     },
 };
 
 use super::{
     driver::{Went, drive},
     options::YcsbOptions,
-    report::{Loading, Report},
+    report::{Loading, LongTransactions, Report},
     subject::Subject,
 };
 use freshet::Failure;
+
+/// Runs long transactions and counts what becomes of them.
+struct Long {
+    reads: Client,
+    tried: AtomicU64,
+    committed: AtomicU64,
+}
+
+impl Long {
+    fn new(reads: Client) -> Self {
+        Self { reads, tried: AtomicU64::new(0), committed: AtomicU64::new(0) }
+    }
+
+    /// Runs one, once. Other transactions may be why it fails.
+    fn run(
+        &self,
+        worker: &Worker,
+        tables: &Tables,
+        isolation: Isolation,
+        operations: &[Operation],
+        scratch: &mut Scratch,
+    ) -> Result<Went, ProcedureError> {
+        self.tried.fetch_add(1, Relaxed);
+        let txn = worker.begin(isolation);
+        let outcome = ycsb::transact(&txn, tables, operations, scratch);
+        match outcome.and_then(|_| Ok(txn.commit()?)) {
+            Ok(ticket) => {
+                self.committed.fetch_add(1, Relaxed);
+                Ok(Went::Through(ticket))
+            }
+            Err(error) if error.is_retryable() => Ok(Went::Back(Ticket { stamp: None, until: Stamp::ZERO })),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn total(&self) -> LongTransactions {
+        LongTransactions { tried: self.tried.load(Relaxed), committed: self.committed.load(Relaxed) }
+    }
+}
 
 /// Loads, runs and measures YCSB.
 pub(crate) fn run(options: &YcsbOptions) -> Result<Report, Failure> {
@@ -45,12 +89,25 @@ pub(crate) fn run(options: &YcsbOptions) -> Result<Report, Failure> {
     }
     let loading = loading.end(Some(shape.row_bytes()));
 
+    let reads = Workload { mix: Mix::C, operations: options.long_reads, ..workload };
+    let long = Long::new(Client::new(reads, NewKeys::new(options.records, 0, 1), common.seed)?);
+    let (long, is_long) = (&long, |number: usize| number < options.long_threads.into());
     let make = |number: usize| {
+        let mut reads = long.reads.another(common.seed ^ 1, number as u64);
         let mut client = client.another(common.seed, number as u64);
         let mut scratch = Scratch::new(shape);
         let mut request = Request::default();
         let tables = tables.clone();
         move |worker: &Worker, _now: Instant| {
+            if is_long(number) {
+                reads.next(&mut request.operations);
+                let written = request.operations.last().map(|operation| match operation {
+                    Operation::Read { key } => Operation::Update { key: *key, field: 0, seed: *key },
+                    other => *other,
+                });
+                request.operations.extend(written);
+                return long.run(worker, &tables, common.isolation, &request.operations, &mut scratch);
+            }
             client.next(&mut request.operations);
             let (_, ticket) = ycsb::run(worker, &tables, common.isolation, &request, &mut scratch)?;
             Ok(Went::Through(ticket))
@@ -65,7 +122,8 @@ pub(crate) fn run(options: &YcsbOptions) -> Result<Report, Failure> {
         options.theta,
         options.operations
     );
-    let report = Report::new(&name, common, tally, measured, loading);
+    let mut report = Report::new(&name, common, tally, measured, loading);
+    report.long = (options.long_threads > 0).then(|| long.total());
     subject.stop()?;
     Ok(report)
 }

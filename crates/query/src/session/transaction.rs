@@ -176,7 +176,7 @@ impl<'w> Session<'w> {
             self.wait_for_view()?;
             let block = self.block.as_ref().expect("just begun");
             let transaction = match block.read_only {
-                true => self.worker.begin_read_only(),
+                true => self.worker.begin_reading(settings::engine_isolation(block.isolation)),
                 false => self.worker.begin(settings::engine_isolation(block.isolation)),
             };
             let recorder = self.recorder(&transaction);

@@ -100,8 +100,9 @@ impl Content {
     }
 
     /// Whether a version by somebody else that is visible at `stamp` was not visible in the
-    /// context's snapshot: the check of certification, for each record that a serializable
-    /// transaction has read. Waits, bounded, for transactions that commit below `stamp`.
+    /// context's snapshot, and `counts`: the check of certification, for each record that a
+    /// serializable transaction has read. Such versions are shown to `counts` by their stamps, the
+    /// newest first, until one does. Waits, bounded, for transactions that commit below `stamp`.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -111,6 +112,7 @@ impl Content {
         rid: Rid,
         stamp: Stamp,
         context: &ReadContext<'_>,
+        mut counts: impl FnMut(Stamp) -> bool,
     ) -> Result<bool, ReadError> {
         let word = self.data.get(rid).map_or(Word::EMPTY, |word| Word(word.load(Ordering::Acquire)));
         // In the log only: nobody has written to it since it was last in memory, so nobody since
@@ -123,7 +125,11 @@ impl Content {
                 // We could only write over what our snapshot sees.
                 State::Mine => return Ok(false),
                 State::Committed(theirs) if theirs < context.snapshot => return Ok(false),
-                State::Committed(theirs) if theirs < stamp => return Ok(true),
+                State::Committed(theirs) if theirs < stamp => {
+                    if counts(theirs) {
+                        return Ok(true);
+                    }
+                }
                 State::Committed(_) | State::Later | State::Aborted => {}
                 State::Committing(Some(theirs)) if theirs > stamp => {}
                 State::Committing(_) => {

@@ -1,7 +1,7 @@
 //! The anomalies that isolation levels allow, each as a history: executed again, the transactions
 //! read what they have read, and so write what they have written.
 
-use freshet_base::{Isolation, Stamp};
+use freshet_base::{Certifier, Isolation, Stamp};
 
 use crate::{
     primary::Scene,
@@ -16,7 +16,11 @@ const Y: u64 = 2;
 /// Runs the programs, whose steps and commits follow one another as `schedule` names the programs,
 /// and executes those that have committed again, last to first. As many commit as `committed` says.
 fn history(programs: &[Program], schedule: &[usize], committed: usize) {
-    let scene = Scene::new(programs.len(), &[(X, X, 0), (Y, Y, 0)]);
+    history_under(Certifier::Validation, programs, schedule, committed);
+}
+
+fn history_under(certifier: Certifier, programs: &[Program], schedule: &[usize], committed: usize) {
+    let scene = Scene::new(programs.len(), &[(X, X, 0), (Y, Y, 0)], certifier);
     // Those that are under way, in the order in which the scene keeps them.
     let mut running: Vec<usize> = (0..programs.len()).collect();
     let mut left: Vec<usize> = programs.iter().map(|program| program.steps.len()).collect();
@@ -52,6 +56,25 @@ fn write_skew_between_serializable_transactions() {
     let one = Program::new(Isolation::Serializable, [Step::Get(X), Step::Get(Y), Step::Change(X)]);
     let other = Program::new(Isolation::Serializable, [Step::Get(X), Step::Get(Y), Step::Change(Y)]);
     history(&[one, other], &[0, 0, 1, 1, 0, 1, 0, 1], 1);
+}
+
+#[test]
+fn one_that_commits_back_in_time() {
+    // It writes what it has made of the old X, after the new one: with a larger stamp.
+    let reader = Program::new(Isolation::Serializable, [Step::Get(X), Step::Change(Y)]);
+    let writer = Program::new(Isolation::Serializable, [Step::Change(X)]);
+    for (certifier, committed) in [(Certifier::Validation, 1), (Certifier::Ssn, 2)] {
+        history_under(certifier, &[reader.clone(), writer.clone()], &[0, 1, 1, 0, 0], committed);
+    }
+}
+
+#[test]
+fn one_that_commits_back_in_time_before_another_one() {
+    let third = Program::new(Isolation::Serializable, [Step::Get(Y), Step::Insert(9, 9, 1)]);
+    let group = Step::Group(7, freshet_txn::Direction::Forward);
+    let second = Program::new(Isolation::Serializable, [Step::Get(X), group, Step::Change(Y)]);
+    let first = Program::new(Isolation::Serializable, [Step::Change(X), Step::Insert(3, 3, 7)]);
+    history_under(Certifier::Ssn, &[third, second, first], &[0, 1, 1, 2, 2, 2, 1, 1, 0, 0], 3);
 }
 
 #[test]

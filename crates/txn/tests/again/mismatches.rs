@@ -1,6 +1,6 @@
 //! Transactions that are not what they were.
 
-use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp};
+use freshet_base::{Certifier, Fid, Isolation, RecordKind, Rid, Stamp};
 use freshet_txn::{Entry, Mismatch, ProcedureError, WriteError};
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 /// changed entries.
 fn again(first: &[Step], then: &[Step], change: impl FnOnce(&mut Vec<Entry>)) -> Result<bool, Mismatch> {
     let first = Program::new(Isolation::Snapshot, first);
-    let scene = Scene::new(1, &[(1, 1, 0), (2, 2, 0), (3, 3, 0)]);
+    let scene = Scene::new(1, &[(1, 1, 0), (2, 2, 0), (3, 3, 0)], Certifier::Validation);
     assert_eq!(scene.run(0, std::slice::from_ref(&first), |_| 0), 1);
     let mut standby = Standby::new(scene.log(), 1);
     match standby.try_next(&Program::new(Isolation::Snapshot, then), change) {

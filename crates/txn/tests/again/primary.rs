@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::{Fid, Isolation, NodeId, Rid, Stamp, Term, Watermark};
+use freshet_base::{Certifier, Fid, Isolation, NodeId, Rid, Stamp, Term, Watermark};
 use freshet_log::{Block, BlockKind, Log, LogConfig, Persistence};
 use freshet_storage::{Catalog, LoadError, Loaded, Participants, RecordSource, Table};
 use freshet_txn::{Core, Inputs, OpenGate, Primary, ProcedureError, Snapshots, Worker};
@@ -45,11 +45,11 @@ pub struct Scene {
 
 impl Scene {
     /// A table with these records, of id, name and group.
-    pub fn new(workers: usize, records: &[(u64, u64, u32)]) -> Self {
+    pub fn new(workers: usize, records: &[(u64, u64, u32)], certifier: Certifier) -> Self {
         let log = Log::open(LogConfig::default(), Persistence::None, Stamp(0), Term(1)).unwrap();
         let snapshots = Snapshots::standby(Arc::new(Watermark::new(Stamp::ZERO)));
         let (participants, catalog) = (Participants::new(workers + 1), Arc::new(Catalog::new()));
-        let core = Core::new(participants, catalog, snapshots, Arc::new(Nothing), Arc::default());
+        let core = Core::new(participants, catalog, snapshots, Arc::new(Nothing), Arc::default(), certifier);
         log.begin_term(NodeId(1)).unwrap();
         core.snapshots.reign(Primary { log: Arc::new(log), term: Term(1), gate: Arc::new(OpenGate) });
         core.set_records_inputs(true);

@@ -3,7 +3,7 @@
 
 use std::{env, time::SystemTime};
 
-use freshet_base::{Isolation, Stamp};
+use freshet_base::{Certifier, Isolation, Stamp};
 use freshet_txn::Direction;
 
 use crate::{
@@ -85,7 +85,8 @@ fn random_transactions_are_executed_again_in_any_order() {
         let mut draws = Draws::new(seed);
         let ids = 12 + draws.below(60);
         let records: Vec<_> = (0..ids as u64).step_by(2).map(|id| (id, id, id as u32 % 4)).collect();
-        let scene = Scene::new(1 + draws.below(8), &records);
+        let certifier = if draws.below(2) == 0 { Certifier::Validation } else { Certifier::Ssn };
+        let scene = Scene::new(1 + draws.below(8), &records, certifier);
         let programs: Vec<Program> = (0..400).map(|_| draws.program(ids)).collect();
         let committed = scene.run(0, &programs, |running| draws.below(running));
         const MOST: usize = 12;

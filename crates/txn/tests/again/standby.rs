@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp, Watermark};
+use freshet_base::{Certifier, Fid, RecordKind, Rid, Stamp, Watermark};
 use freshet_log::{BlockBuilder, BlockKind, RecordHeader, RecordRef, block::RECORD_HEADER};
 use freshet_storage::{Catalog, Guard, KeyBuffer, LoadError, Loaded, Participants, ReadError, RecordSource, Table};
 use freshet_txn::{Core, Entry, Inputs, Mismatch, Past, PastVersion, ProcedureError, Snapshots, Worker};
@@ -156,7 +156,8 @@ impl Standby {
         let source = Arc::new(Bytes { log, replayed: AtomicU64::new(0), visible: Arc::clone(&visible) });
         let snapshots = Snapshots::standby(visible);
         let (participants, catalog) = (Participants::new(most + 2), Arc::new(Catalog::new()));
-        let core = Core::new(participants, catalog, snapshots, Arc::clone(&source) as _, Arc::default());
+        let certifier = Certifier::default();
+        let core = Core::new(participants, catalog, snapshots, Arc::clone(&source) as _, Arc::default(), certifier);
         let mut standby =
             Self { core, source, logged, replayed: 0, window: Window::default(), tally: Tally::default() };
         let first = standby.logged.iter().position(|logged| logged.program.is_some()).expect("something is recorded");

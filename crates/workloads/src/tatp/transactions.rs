@@ -8,7 +8,7 @@ use super::{AccessInfo, BY_NUMBER, CallForwarding, Input, Kind, SpecialFacility,
 use crate::{
     command::{self, TATP},
     engine::{Direction, ProcedureError, Ticket, Transaction, Worker},
-    procedure::read_only,
+    procedure::reading,
     row::Row,
     table::missing,
 };
@@ -34,7 +34,7 @@ pub fn run(
     input: &Input,
 ) -> Result<(Outcome, Ticket), ProcedureError> {
     if input.kind.is_read_only() {
-        return read_only(worker, |txn| transact(txn, tables, input));
+        return reading(worker, isolation, |txn| transact(txn, tables, input));
     }
     worker.execute(isolation, |txn| {
         let outcome = transact(txn, tables, input)?;

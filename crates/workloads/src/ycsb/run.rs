@@ -16,7 +16,7 @@ use super::{
 use crate::{
     command::{self, YCSB},
     engine::{Direction, ProcedureError, Record, Ticket, Transaction, Worker},
-    procedure::read_only,
+    procedure::reading,
     table::missing,
 };
 
@@ -63,7 +63,7 @@ pub fn run(
     scratch: &mut Scratch,
 ) -> Result<(Outcome, Ticket), ProcedureError> {
     if request.operations.iter().all(|operation| operation.is_read_only()) {
-        read_only(worker, |txn| transact(txn, tables, &request.operations, scratch))
+        reading(worker, isolation, |txn| transact(txn, tables, &request.operations, scratch))
     } else {
         worker.execute(isolation, |txn| {
             let outcome = write(txn, tables, request, scratch)?;

@@ -1,7 +1,7 @@
 //! What the tests share.
 #![allow(dead_code, reason = "not every test uses everything")]
 
-use freshet_engine::{Database, ProcedureError, Transaction};
+use freshet_engine::{Certifier, Database, ProcedureError, Transaction};
 use freshet_workloads::{
     TableSet,
     procedure::read_only,
@@ -26,7 +26,12 @@ pub fn seed() -> u64 {
 
 /// A database in memory with a population of TPC-C.
 pub fn loaded(scale: Scale, threads: usize) -> (Database, Tables, Population) {
-    let database = Database::volatile(8);
+    loaded_with(scale, threads, Certifier::Validation)
+}
+
+/// The same, with this certifier.
+pub fn loaded_with(scale: Scale, threads: usize, certifier: Certifier) -> (Database, Tables, Population) {
+    let database = Database::volatile_with(8, certifier);
     let tables = Tables::create(&database).unwrap();
     let population = Population { scale, seed: seed(), loaded_at: NOW };
     let _ = load(&database, &tables, &population, threads, &|_| {}).unwrap();

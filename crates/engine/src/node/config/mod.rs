@@ -12,7 +12,7 @@ mod log;
 use std::{fmt, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
-use freshet_base::{NodeId, Safety};
+use freshet_base::{Certifier, NodeId, Safety};
 use freshet_cluster::{
     commit_rule::{RuleConfig, WhenMissing},
     relay::RelayAck,
@@ -243,6 +243,16 @@ pub struct NodeConfig {
     /// Use `inputs` where the network is narrower than the log.
     #[arg(long, value_name = "FORM", help_heading = "Resources")]
     pub encoding: Encoding,
+    /// What decides whether a serializable transaction commits. `validation`: nothing that it has
+    /// read may have been changed since. `ssn`, the serial safety net: it may come before those
+    /// that have changed it, unless it must come after one of them, too. Then reads that are not
+    /// serializable, and all reads on standbys, see snapshots that may fit no serial order. See
+    /// docs/sql.md#the-certifier.
+    ///
+    /// Use `ssn`, on all nodes, where long transactions that read much and write little fail again
+    /// and again.
+    #[arg(long, value_name = "CERTIFIER", help_heading = "Resources")]
+    pub certifier: Certifier,
     /// How many workers (sessions) there can be at once: for the server to say.
     #[serde(skip)]
     #[arg(skip)]
@@ -298,6 +308,7 @@ impl Default for NodeConfig {
             replay: ReplayMode::Pipelined,
             apply: Apply::Fresh,
             encoding: Encoding::Bytes,
+            certifier: Certifier::Validation,
             workers: 128,
             domain: Domain::File,
             record_inputs: false,

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{ClusterId, Stamp, Watermark, cpu};
+use freshet_base::{Certifier, ClusterId, Stamp, Watermark, cpu};
 use freshet_log::{AcceptError, Block, Log, LogOpenError, LogStore, ReceiveConfig, Receiver, StoreConfig};
 use freshet_recovery::{Manifest, RecordedError, RecordedLog, Restart, RestoreError};
 use freshet_replay::{Announce, Deleted, Records, Replay};
@@ -352,7 +352,10 @@ impl Made {
         let (threads, reader) = (options.replay_threads, log.reader());
         let replay = Arc::new(Replay::new(threads, &catalog, participants, &reader, floor, &redo));
         let snapshots = Snapshots::standby(Arc::clone(&visible));
-        let core = Core::new(Arc::clone(participants), Arc::clone(&catalog), snapshots, source, Arc::default());
+        // Nothing is certified again.
+        let certifier = Certifier::default();
+        let core =
+            Core::new(Arc::clone(participants), Arc::clone(&catalog), snapshots, source, Arc::default(), certifier);
         let window = Window::new(from, options.room, options.perturb.clone());
         let janitor = Arc::new(Janitor::of_window(deleted, &window));
         let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(VerifyError::Stopped)?;

@@ -88,12 +88,23 @@ fn a_writer_meets_who_was_first() {
     }
     let changed = |from, to| {
         let context = primary.context(from, Some(other));
-        primary.table.changed_before(&guard, RID, Stamp(to), &context).unwrap()
+        primary.table.changed_before(&guard, RID, Stamp(to), &context, |_| true).unwrap()
     };
     assert_eq!(
         [changed(15, 20), changed(15, 21), changed(25, 30), changed(25, 31), changed(31, 99)],
         [false, true, false, true, false]
     );
+    let shown = |counts: &dyn Fn(Stamp) -> bool| {
+        let (context, mut shown) = (primary.context(15, Some(other)), Vec::new());
+        let counts = |stamp| {
+            shown.push(stamp);
+            counts(stamp)
+        };
+        let changed = primary.table.changed_before(&guard, RID, Stamp(99), &context, counts).unwrap();
+        (changed, shown)
+    };
+    assert_eq!(shown(&|_| false), (false, vec![Stamp(30), Stamp(20)]));
+    assert_eq!(shown(&|stamp| stamp > Stamp(20)), (true, vec![Stamp(30)]));
 }
 
 /// A thread that still holds a version that its transaction has replaced gets past it when that

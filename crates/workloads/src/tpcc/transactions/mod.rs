@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     engine::{Direction, ProcedureError, Ticket, Transaction, Worker},
-    procedure::read_only,
+    procedure::{read_only, reading},
     row::Text,
     table::{Found, missing},
 };
@@ -60,7 +60,7 @@ pub(super) fn run_then(
     then: impl Fn(&Transaction<'_>),
 ) -> Result<(Outcome, Ticket), ProcedureError> {
     if request.input.kind().is_read_only() {
-        return read_only(worker, |txn| transact(txn, tables, request));
+        return reading(worker, isolation, |txn| transact(txn, tables, request));
     }
     // An order that is rolled back has an outcome nonetheless.
     let mut rolled_back = None;

@@ -1,23 +1,57 @@
-//! Certify: would the transaction have read the same at its stamp as at its snapshot?
+//! Certify: may a serializable transaction commit with the stamp that it has taken?
 //!
-//! Serializable transactions are equivalent to their execution one by one in stamp order, if each
-//! reads what all those with smaller stamps have left. So after the stamp is taken, nothing that
-//! was read may have been changed by a transaction with a stamp between the snapshot and it. That
-//! covers records that were looked at and not seen; and for ranges the records that came into them:
-//! a leaf of the index that has not changed since tells that none came (a first filter), else the
-//! range is looked through again. Index leaves alone are not enough in a multi-version store, where
-//! an entry may be there before its record is visible: those records are in the read set as looked
-//! at and not seen.
+//! Both certifiers ask the same question: what of that which the transaction has read was changed
+//! by others with stamps between its snapshot and its own? That covers records that were looked at
+//! and not seen; and for ranges the records that came into them: a leaf of the index that has not
+//! changed since tells that none came (a first filter), else the range is looked through again.
+//! Index leaves alone are not enough in a multi-version store, where an entry may be there before
+//! its record is visible: those records are in the read set as looked at and not seen.
+//!
+//! They differ in what follows from the answer:
+//!
+//! - *validation*: any change is too much. Each transaction reads what all those with smaller
+//!   stamps have left, so all are equivalent to their execution one by one in stamp order.
+//! - *ssn* (`ssn.rs`): the transaction comes before those that made the changes, unless it must
+//!   come after one of them, too.
 //!
 //! A transaction with a smaller stamp that is still undecided is waited for, bounded;
 //! waits only go to smaller stamps, so there is no circle of them.
 
+mod history;
+mod ssn;
+
 use std::ops::{Bound, ControlFlow};
 
-use freshet_base::{Fid, Isolation, Stamp};
+use freshet_base::{Certifier, Fid, Stamp};
 use freshet_storage::{Catalog, LeafSet, ReadContext, Visible, index::ScanBuffer};
 
-use crate::{CommitError, Transaction, read::Direction};
+pub(crate) use self::history::Announced;
+use self::history::Histories;
+use crate::{CommitError, Ticket, Transaction, read::Direction};
+
+/// What certifies a node's transactions.
+#[derive(Debug)]
+pub(crate) enum Certification {
+    Validation,
+    Ssn(Histories),
+}
+
+impl Certification {
+    /// For workers at this many places.
+    pub(crate) fn new(certifier: Certifier, places: usize) -> Self {
+        match certifier {
+            Certifier::Validation => Self::Validation,
+            Certifier::Ssn => Self::Ssn(Histories::new(places)),
+        }
+    }
+
+    /// Whether a transaction that only reads is certified, too, where its caller wants it
+    /// serializable.
+    #[inline]
+    pub(crate) fn is_for_readers(&self) -> bool {
+        matches!(self, Self::Ssn(_))
+    }
+}
 
 /// A range of keys that a transaction has read, and the leaves in which it was.
 #[derive(Debug)]
@@ -44,10 +78,6 @@ impl ScannedRange {
         Self { fid, index, low: owned(key), high: owned(key), leaves: (first, leaves.len()) }
     }
 
-    pub(crate) fn fid(&self) -> Fid {
-        self.fid
-    }
-
     /// What a scan has covered that began in `range` and broke off at `last`, if it did.
     pub(crate) fn scan(
         fid: Fid,
@@ -68,15 +98,41 @@ impl ScannedRange {
 }
 
 impl Transaction<'_> {
-    /// Whether the transaction may commit with this stamp, which it has taken.
-    pub(crate) fn certify(&self, stamp: Stamp) -> Result<(), CommitError> {
+    /// Says what the transaction has read, before it takes its stamp, where others ask for that.
+    pub(crate) fn announce(&self) -> Option<Announced<'_>> {
+        match &self.worker.core.certification {
+            Certification::Validation => None,
+            Certification::Ssn(histories) => Some(self.announce_in(histories)),
+        }
+    }
+
+    /// Whether the transaction may commit with this stamp, which it has taken. Returns the stamp
+    /// before which it comes in the serial order: its own, or a smaller one.
+    pub(crate) fn certify(&self, stamp: Stamp) -> Result<Stamp, CommitError> {
         if self.worker.core.catalog.changes_begun() != self.worker.changes.get() {
             self.check_tables(stamp)?;
         }
-        match self.isolation {
-            Isolation::Serializable => self.certify_reads(stamp),
-            _ => Ok(()),
+        if !self.is_certified() {
+            return Ok(stamp);
         }
+        match &self.worker.core.certification {
+            Certification::Validation => self.find_changes(stamp, &mut |_| true).map(|()| stamp),
+            Certification::Ssn(histories) => self.exclude(histories, stamp),
+        }
+    }
+
+    /// The end of a transaction that has written nothing.
+    pub(crate) fn end_reading(&self) -> Result<Ticket, CommitError> {
+        if let (Certification::Ssn(histories), Some(primary)) = (&self.worker.core.certification, self.primary)
+            && self.is_certified()
+        {
+            let announced = self.announce_in(histories);
+            // It comes after all that have taken a stamp by now, and before all others.
+            let end = primary.log.reserved();
+            let first = self.exclude(histories, end)?;
+            announced.enter_reader(end, first);
+        }
+        Ok(self.seen())
     }
 
     /// Tables are being changed: are all there, at `stamp`, that this transaction has written to,
@@ -88,9 +144,9 @@ impl Transaction<'_> {
         let content = self.worker.core.content(self.guard(), Fid::CATALOG).expect("nobody drops the catalog");
         let context = ReadContext { snapshot: stamp, ..self.context() };
         let mut fids: Vec<(Fid, usize)> = state.writes.iter().map(|write| (write.fid, write.indexes)).collect();
-        if self.isolation == Isolation::Serializable {
+        if self.is_certified() {
             // That they were there is something that it has read.
-            let read = state.reads.iter().map(|(fid, _)| *fid).chain(state.ranges.iter().map(ScannedRange::fid));
+            let read = state.reads.iter().map(|(fid, _)| *fid).chain(state.ranges.iter().map(|range| range.fid));
             fids.extend(read.map(|fid| (fid, usize::MAX)));
         }
         fids.sort_unstable();
@@ -114,15 +170,16 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Whether what was read is the same at `stamp`, which it has taken.
-    fn certify_reads(&self, stamp: Stamp) -> Result<(), CommitError> {
+    /// Looks whether what was read is the same at `stamp`. Shows the stamps of the versions that
+    /// have come since the snapshot, and fails at the first that `counts`.
+    fn find_changes(&self, stamp: Stamp, counts: &mut dyn FnMut(Stamp) -> bool) -> Result<(), CommitError> {
         let state = self.worker.state.borrow();
         let core = &self.worker.core;
         let context = self.context();
         for (fid, rid) in &state.reads {
             // No table goes that this snapshot sees.
             let Some(content) = core.content(self.guard(), *fid) else { return Err(CommitError::ReadChanged) };
-            if content.changed_before(self.guard(), *rid, stamp, &context)? {
+            if content.changed_before(self.guard(), *rid, stamp, &context, &mut *counts)? {
                 return Err(CommitError::ReadChanged);
             }
         }
@@ -145,7 +202,7 @@ impl Transaction<'_> {
                 &mut buffer,
                 |_| {},
                 |_, rid| {
-                    result = match content.changed_before(self.guard(), rid, stamp, &context) {
+                    result = match content.changed_before(self.guard(), rid, stamp, &context, &mut *counts) {
                         Ok(false) => return ControlFlow::Continue(()),
                         Ok(true) => Err(CommitError::Phantom),
                         Err(cause) => Err(cause.into()),
