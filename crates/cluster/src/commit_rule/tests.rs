@@ -438,6 +438,22 @@ fn a_set_is_in_effect_when_all_of_it_hold_its_record() {
     assert_eq!(rule.in_sync_set().unwrap().members.len(), 2);
 }
 
+#[test]
+fn who_joins_waits_until_the_last_change_is_over() {
+    let rule = rule(Safety::TwoSafe, 2).recorded(NodeId(9), Term(1), Succession::New(1), ms(0));
+    let mut rule = rule;
+    write(&mut rule, 1, 10, ms(0));
+    expect(&mut rule, Event::Durable(Stamp(10)), ms(0), 0);
+    let _ = rule.apply(joined(A, 10), ms(1));
+    write(&mut rule, 2, 20, ms(1));
+    let _ = rule.apply(Event::Durable(Stamp(20)), ms(1));
+    // A has not acknowledged the record yet.
+    let _ = rule.apply(joined(B, 20), ms(2));
+    assert_eq!((member(&rule, B).place, rule.to_write()), (Place::Joining, None));
+    let _ = rule.apply(acked(A, 20), ms(3));
+    assert_eq!(rule.to_write().map(|set| set.members.len()), Some(3));
+}
+
 /// One set at a time is written: of two that stall, the second goes with the next.
 #[test]
 fn sets_are_written_one_after_the_other() {
