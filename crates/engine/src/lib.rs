@@ -33,7 +33,7 @@ pub use indexes::{IndexBuild, IndexError};
 pub use node::{
     Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, Encoding, FabricEncryption,
     FabricSettings, GroupCommit, LogSettings, MembershipSettings, Node, NodeConfig, NodeStatus, NudgeBy, OnLoss,
-    ReplayMode, Role, SettingError,
+    OnMismatch, ReplayMode, Role, SettingError,
 };
 pub use scheme::{
     command::{CommandExecutor, Executors, executors, log_as, record_as, record_with, recorded_as},

@@ -28,6 +28,13 @@ impl CommandExecutor for Executor {
             _ => self.workloads.execute(transaction, procedure, inputs),
         }
     }
+
+    fn describe(&self, transaction: &Transaction<'_>, procedure: u32, inputs: &[u8]) -> String {
+        match procedure {
+            PROCEDURE => self.statements.describe(transaction, procedure, inputs),
+            _ => self.workloads.describe(transaction, procedure, inputs),
+        }
+    }
 }
 
 /// Execute again whatever nodes of this program record.

@@ -6,7 +6,9 @@ mod common;
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use common::{Sql, SqlNode, config, eventually, scripts};
-use freshet_engine::{CommandExecutor, NodeConfig, NotRecorded, VerifyOptions, VerifyReport, verify};
+use freshet_engine::{
+    CommandExecutor, NodeConfig, NotRecorded, ProcedureError, Stamp, Transaction, VerifyOptions, VerifyReport, verify,
+};
 use freshet_log::block::RECORD_HEADER;
 use freshet_query::inputs::StatementExecutor;
 use freshet_replay::form::{CatalogKeys, Encoded, Encoder};
@@ -229,6 +231,50 @@ fn nothing_is_recorded_unless_it_is_asked_for() {
     sql.lines("INSERT INTO parent VALUES (10, 'p10')");
     let recorded = node.node.database().core().recorded();
     assert_eq!((recorded.recorded, recorded.bytes, recorded.kept.len()), (0, 0, 0));
+}
+
+/// Executes statements again, but for one transaction, with which it does nothing.
+struct Forgetful {
+    honest: StatementExecutor,
+    forgets: Stamp,
+}
+
+impl CommandExecutor for Forgetful {
+    fn execute(&self, txn: &Transaction<'_>, procedure: u32, inputs: &[u8]) -> Result<(), ProcedureError> {
+        if txn.snapshot() >= self.forgets {
+            return Ok(());
+        }
+        self.honest.execute(txn, procedure, inputs)
+    }
+
+    fn describe(&self, txn: &Transaction<'_>, procedure: u32, inputs: &[u8]) -> String {
+        self.honest.describe(txn, procedure, inputs)
+    }
+}
+
+#[test]
+fn a_mismatch_says_which_statements_the_transaction_had() {
+    let home = tempfile::tempdir().unwrap();
+    let forgets = {
+        let node = SqlNode::start(NodeConfig { record_inputs: true, ..config(Some(home.path())) });
+        let sql = node.connect();
+        sql.lines("CREATE TABLE t (a int PRIMARY KEY, b text)");
+        for a in 0..4 {
+            sql.lines(&format!("INSERT INTO t VALUES ({a}, 'b')"));
+        }
+        let forgets = node.node.status().read_view;
+        sql.lines("BEGIN");
+        sql.lines("UPDATE t SET b = 'c' WHERE a = 2");
+        sql.lines("DELETE FROM t WHERE a = 3");
+        sql.lines("COMMIT");
+        forgets
+    };
+    let executor: Arc<dyn CommandExecutor> = Arc::new(Forgetful { honest: StatementExecutor::default(), forgets });
+    let file = home.path().join("found");
+    let options = VerifyOptions { mismatches: Some(file.clone()), ..VerifyOptions::default() };
+    assert_eq!(verify(home.path(), &executor, &options, &mut |_, _| true).unwrap().mismatches, 1);
+    let (found, _) = freshet_engine::scheme::inputs::read_mismatches(&file).unwrap();
+    assert_eq!(found[0].told, "UPDATE t SET b = 'c' WHERE a = 2; DELETE FROM t WHERE a = 3");
 }
 
 /// Runs `load` on a node that records inputs, and executes its log again.

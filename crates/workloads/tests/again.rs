@@ -14,8 +14,10 @@ use std::{
 
 use common::{NOW, assert_consistent, read, seed};
 use freshet_engine::{
-    AgainStatus, CommandExecutor, Domain, Encoding, Isolation, Node, NodeConfig, ProcedureError, Safety, Stamp,
-    StateHash, Ticket, Transaction, executors, node::RoleStatus,
+    AgainStatus, CommandExecutor, Domain, Encoding, Isolation, Node, NodeConfig, OnMismatch, ProcedureError, Safety,
+    Stamp, StateHash, Ticket, Transaction, executors,
+    node::{LinkStatus, RoleStatus},
+    scheme::inputs::{Mismatch, read_mismatches},
 };
 use freshet_workloads::{
     TableSet,
@@ -176,6 +178,51 @@ fn what_does_not_come_out_the_same_is_fetched() {
     assert!(again.mismatches >= 20 && again.executed > 10 * again.mismatches / 2, "{again:?}");
     assert!(directories[1].path().join("mismatches").exists());
     follower.stop().unwrap();
+    primary.stop().unwrap();
+}
+
+#[test]
+fn a_standby_stops_at_what_does_not_come_out_the_same_if_it_is_told_to() {
+    let directories = directories();
+    let primary = Node::start(config(directories[0].path()), |_| {}).unwrap();
+    let join = Some(primary.address().to_owned());
+    let (encoding, on_mismatch) = (Encoding::Inputs, OnMismatch::Stop);
+    let follower = NodeConfig { join, encoding, on_mismatch, asynchronous: true, ..config(directories[1].path()) };
+    let start = |config: &NodeConfig| {
+        let liar = executors(|| Liar { honest: Commands::default(), count: AtomicU64::new(0), each: 50 });
+        Node::start_executing(config.clone(), Some(liar), |_| {}).unwrap()
+    };
+    let standby = start(&follower);
+    let tables = Tables::create(primary.database()).unwrap();
+    let population = Population { scale: SCALE, seed: seed(), loaded_at: NOW };
+    let _ = load(primary.database(), &tables, &population, 2, &|_| {}).unwrap().unwrap();
+    let last = drive(&primary, &population, Isolation::Snapshot, 0..100);
+    primary.database().wait(last).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let why = loop {
+        let RoleStatus::Standby { own, .. } = standby.status().role else { panic!("it is a standby") };
+        match own.link {
+            LinkStatus::Failed { why } => break why,
+            _ => assert!(Instant::now() < deadline, "it continues"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    println!("{why}");
+    let file = directories[1].path().join("mismatches");
+    let (found, _) = read_mismatches(&file).unwrap();
+    let Mismatch { stamp, told, original, .. } = &found[0];
+    for part in [&format!("at {stamp} "), told, &format!("inspect mismatches {}", file.display())] {
+        assert!(why.contains(part.as_str()), "{part}: {why}");
+    }
+    assert!(told.starts_with("procedure ") && !original.is_empty(), "{told}");
+    // Nothing of it, or behind it, is shown.
+    assert!(hash(&standby, None).at <= *stamp);
+    standby.stop().unwrap();
+    drop(standby);
+    let standby = start(&NodeConfig { on_mismatch: OnMismatch::Fetch, ..follower });
+    assert_same(&primary, &standby);
+    assert!(again(&standby).mismatches > 0);
+    standby.stop().unwrap();
     primary.stop().unwrap();
 }
 

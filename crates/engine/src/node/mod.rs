@@ -58,7 +58,7 @@ pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
     config::{
         Apply, CheckpointSettings, DivideBy, Domain, FabricEncryption, FabricSettings, GroupCommit, LogSettings,
-        NodeConfig, NudgeBy, OnLoss, SettingError,
+        NodeConfig, NudgeBy, OnLoss, OnMismatch, SettingError,
     },
     membership::{MembershipSettings, enrol_client},
     start::{StartError, StartPhase},

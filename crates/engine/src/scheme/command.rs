@@ -43,6 +43,12 @@ pub trait CommandExecutor: Send + Sync {
     /// # Errors
     /// Why it cannot be done. When that may pass it is tried again; else the standby stops.
     fn execute(&self, transaction: &Transaction<'_>, procedure: u32, inputs: &[u8]) -> Result<(), ProcedureError>;
+
+    /// What [`CommandExecutor::execute`] would do, for people: a noun phrase. `transaction` only
+    /// reads.
+    fn describe(&self, _transaction: &Transaction<'_>, procedure: u32, _inputs: &[u8]) -> String {
+        format!("procedure {procedure}")
+    }
 }
 
 /// Makes executors: one for each standby that is composed. What an executor has found in tables and

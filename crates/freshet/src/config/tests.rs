@@ -127,6 +127,7 @@ const KEYS: [(&str, &str, &str); 82] = [
     ("replay", "\"none\"", "none"),
     ("apply", "\"full\"", "full"),
     ("encoding", "\"inputs\"", "inputs"),
+    ("on-mismatch", "\"stop\"", "stop"),
     ("pin", "\"0,2\"", "0,2"),
     ("fabric.kind", "\"shm\"", "shm"),
     ("fabric.spin-us", "7", "7"),

@@ -35,11 +35,17 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 fn show_one(mismatch: &Mismatch, out: &mut Output) -> io::Result<()> {
-    let Mismatch { stamp, why, inputs, original, regenerated } = mismatch;
+    let Mismatch { stamp, why, inputs, original, regenerated, told } = mismatch;
     write!(out, "transaction {stamp}")?;
     match mismatch.procedure() {
         Some(procedure) => writeln!(out, ", procedure {procedure}: {why}")?,
         None => writeln!(out, ": {why}")?,
+    }
+    if !told.is_empty() {
+        writeln!(out, "  told: {told}")?;
+    }
+    if original.is_empty() {
+        writeln!(out, "  its block could not be had")?;
     }
     writeln!(out, "  inputs ({} bytes): {}", inputs.len(), hexadecimal(inputs))?;
     let (was, is) = (records(original, *stamp), records(regenerated, *stamp));

@@ -6,6 +6,7 @@
 
 use std::{
     collections::HashMap,
+    fmt::Write,
     ops::ControlFlow,
     sync::{Arc, OnceLock, PoisonError, RwLock},
 };
@@ -47,6 +48,8 @@ use crate::{
 
 /// How many plans are kept. When there are more, all are made again.
 const PLANS: usize = 1024;
+/// About how many characters of a transaction's statements are told to people.
+const DESCRIBED: usize = 2000;
 /// The most memory that a transaction may take.
 const MEMORY: usize = 1 << 30;
 
@@ -103,6 +106,13 @@ impl CommandExecutor for StatementExecutor {
         }
         self.run(transaction, inputs).map_err(|error| ProcedureError::Aborted(error.to_string().into()))
     }
+
+    fn describe(&self, transaction: &Transaction<'_>, procedure: u32, inputs: &[u8]) -> String {
+        match procedure {
+            PROCEDURE => self.texts(transaction, inputs),
+            _ => format!("procedure {procedure}"),
+        }
+    }
 }
 
 impl StatementExecutor {
@@ -112,26 +122,17 @@ impl StatementExecutor {
     /// XX001 when that is no recorded transaction; what goes wrong in it.
     fn run(&self, transaction: &Transaction<'_>, mut inputs: &[u8]) -> Result<(), SqlError> {
         let from = &mut inputs;
-        let [flags] =
-            value::take_array(from).filter(|[flags]| flags & !(BEGUN | READ_COMMITTED) == 0).ok_or_else(damaged)?;
+        let (flags, begun) = begin(from).ok_or_else(damaged)?;
         let mut progress = Progress {
-            begun: 0,
+            begun,
             is_read_committed: flags & READ_COMMITTED != 0,
             surroundings: Default::default(),
             template: Arc::default(),
             schema: None,
             memory: Pool::new("transaction that is executed again", MEMORY, "Its bytes are fetched instead."),
         };
-        if flags & BEGUN != 0 {
-            progress.begun = varint::unzigzag(varint::take(from).ok_or_else(damaged)?);
-        }
         while !from.is_empty() {
-            // What it says is in the words that its own snapshot sees.
-            if Heard::has_refreshed(from) {
-                transaction.refresh();
-            }
-            let spell = |word| std::str::from_utf8(&self.spell(transaction, word)?).ok().map(Arc::from);
-            let heard = Heard::take(from, &progress.template, spell).ok_or_else(damaged)?;
+            let heard = self.next(transaction, from, &progress.template).ok_or_else(damaged)?;
             if let Some(word) = heard.surroundings {
                 let bytes = self.spell(transaction, word).ok_or_else(damaged)?;
                 let surroundings = Surroundings::decode(&bytes).ok_or_else(damaged)?;
@@ -141,6 +142,41 @@ impl StatementExecutor {
             self.statement(transaction, &mut progress, heard)?;
         }
         Ok(())
+    }
+
+    /// The next statement, whose template may be the one `before`.
+    fn next<'b>(&self, transaction: &Transaction<'_>, from: &mut &'b [u8], before: &Arc<str>) -> Option<Heard<'b>> {
+        // What it says is in the words that its own snapshot sees.
+        if Heard::has_refreshed(from) {
+            transaction.refresh();
+        }
+        let spell = |word| std::str::from_utf8(&self.spell(transaction, word)?).ok().map(Arc::from);
+        Heard::take(from, before, spell)
+    }
+
+    /// The texts of a transaction's statements and their parameters, as far as they can be read.
+    fn texts(&self, transaction: &Transaction<'_>, mut inputs: &[u8]) -> String {
+        let (mut texts, mut template) = (String::new(), Arc::default());
+        let from = &mut inputs;
+        if begin(from).is_none() {
+            return texts;
+        }
+        while !from.is_empty() {
+            let separator = if texts.is_empty() { "" } else { "; " };
+            let heard = self.next(transaction, from, &template).filter(|_| texts.len() < DESCRIBED);
+            let Some(heard) = heard else {
+                texts.push_str(separator);
+                texts.push_str("...");
+                break;
+            };
+            texts.push_str(separator);
+            texts.extend(heard.text.chars().take(DESCRIBED));
+            if !heard.parameters.is_empty() {
+                let _ = write!(texts, " with {:?}", heard.parameters);
+            }
+            template = heard.template;
+        }
+        texts
     }
 
     /// A word of the dictionary, or one that is not there.
@@ -267,6 +303,13 @@ impl StatementExecutor {
         }
         make(made.types.clone(), Some(parameters)).or(Ok(made))
     }
+}
+
+/// Takes what stands before the statements: flags, and when the transaction began, if that counts.
+fn begin(from: &mut &[u8]) -> Option<(u8, i64)> {
+    let [flags] = value::take_array(from).filter(|[flags]| flags & !(BEGUN | READ_COMMITTED) == 0)?;
+    let begun = if flags & BEGUN != 0 { varint::unzigzag(varint::take(from)?) } else { 0 };
+    Some((flags, begun))
 }
 
 /// Reads and binds a statement.

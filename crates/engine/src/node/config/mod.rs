@@ -111,6 +111,17 @@ impl fmt::Display for Apply {
     }
 }
 
+/// What a standby does when a transaction that it executes again does not give its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnMismatch {
+    /// Takes the block's bytes from the node that it follows, and continues.
+    #[default]
+    Fetch,
+    /// Follows no longer, and says why.
+    Stop,
+}
+
 /// How a node is set up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Args)]
 #[serde(default, rename_all = "kebab-case")]
@@ -243,6 +254,13 @@ pub struct NodeConfig {
     /// Use `inputs` where the network is narrower than the log.
     #[arg(long, value_name = "FORM", help_heading = "Resources")]
     pub encoding: Encoding,
+    /// What a standby does when a transaction that it executes again gives something else than its
+    /// block's checksum demands. The block and what came out are noted in the file `mismatches` of
+    /// `directory`, which `freshet inspect mismatches` shows.
+    ///
+    /// Use `stop` where a difference must be looked into before the node continues.
+    #[arg(long, value_name = "WHAT", help_heading = "Resources")]
+    pub on_mismatch: OnMismatch,
     /// What decides whether a serializable transaction commits. `validation`: nothing that it has
     /// read may have been changed since. `ssn`, the serial safety net: it may come before those
     /// that have changed it, unless it must come after one of them, too. Then reads that are not
@@ -308,6 +326,7 @@ impl Default for NodeConfig {
             replay: ReplayMode::Pipelined,
             apply: Apply::Fresh,
             encoding: Encoding::Bytes,
+            on_mismatch: OnMismatch::Fetch,
             certifier: Certifier::Validation,
             workers: 128,
             domain: Domain::File,

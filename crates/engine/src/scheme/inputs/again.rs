@@ -13,8 +13,7 @@ use freshet_txn::Core;
 
 use super::{
     live::{AgainStatus, Live},
-    mismatch::{Mismatch, MismatchFile},
-    pool::Mismatches,
+    mismatch::Policy,
 };
 use crate::{
     node::{Janitor, LiveReplay, Parts, StartError},
@@ -31,13 +30,6 @@ pub(crate) struct Again {
     executors: Option<Executors>,
     /// Of the standby that was composed last.
     live: Mutex<Option<Live>>,
-}
-
-/// Where there is no directory, mismatches are counted alone.
-struct CountedAlone;
-
-impl Mismatches for CountedAlone {
-    fn note(&self, _: Mismatch) {}
 }
 
 impl Again {
@@ -60,11 +52,8 @@ impl Replaying for Again {
 
     fn janitor(&self, parts: &Parts, deleted: Vec<Deleted>) -> Janitor {
         let Some(executors) = &self.executors else { return Janitor::new(deleted) };
-        let directory = parts.ground.directory.as_ref().map(|directory| directory.path().join("mismatches"));
-        let mismatches: Arc<dyn Mismatches> = match directory {
-            Some(file) => Arc::new(MismatchFile::new(file)),
-            None => Arc::new(CountedAlone),
-        };
+        let file = parts.ground.directory.as_ref().map(|directory| directory.path().join("mismatches"));
+        let mismatches = Arc::new(Policy::new(parts.config.on_mismatch, file));
         let live = Live::new(parts.end, parts.floor(), executors(), mismatches);
         let janitor = Janitor::of_window(deleted, live.window());
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live);

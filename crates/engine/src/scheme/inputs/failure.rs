@@ -50,10 +50,12 @@ pub(crate) struct Failure {
     pub why: Why,
     /// The block that it would have had, if it came that far.
     pub image: Option<Vec<u8>>,
+    /// What it was told to do, for people; empty while nobody has asked.
+    pub told: String,
 }
 
 impl From<Why> for Failure {
     fn from(why: Why) -> Self {
-        Self { why, image: None }
+        Self { why, image: None, told: String::new() }
     }
 }

@@ -3,26 +3,34 @@
 //! The file begins with [`MAGIC`]. For each mismatch follow, as numbers of four bytes, little
 //! endian, the length of its description and the CRC-32C of that, then the description: the stamp
 //! in eight bytes, then, each behind its length in four, the reason, the row of inputs, the
-//! original block, and the block that came out, or nothing.
+//! original block, or nothing where it could not be had, the block that came out, or nothing, and
+//! what the transaction was told, for people.
 
 use std::{
     fmt,
     fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use freshet_base::{Stamp, private};
 use freshet_txn::Inputs;
 
 use super::{failure::Failure, pending::Pending, pool::Mismatches};
-use crate::scheme::command::recorded_as;
+use crate::{node::OnMismatch, scheme::command::recorded_as};
 
 /// The first bytes of a file of mismatches.
-pub const MAGIC: &[u8; 8] = b"FRMISM01";
+pub const MAGIC: &[u8; 8] = b"FRMISM02";
 /// A file takes no more after this many bytes: a bug rarely comes alone.
 const FULL: u64 = 64 << 20;
+
+/// A node that stops at a mismatch waits so long for the block that was to come out.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A transaction that could not be executed again, or gave something else.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,10 +41,12 @@ pub struct Mismatch {
     pub why: String,
     /// The row of its inputs' record.
     pub inputs: Vec<u8>,
-    /// Its block, as the primary made it.
+    /// Its block, as the primary made it; empty where it could not be had.
     pub original: Vec<u8>,
     /// Its block as it came out; empty if it did not come that far.
     pub regenerated: Vec<u8>,
+    /// What it was told to do, for people; empty where that is not known.
+    pub told: String,
 }
 
 impl Mismatch {
@@ -47,6 +57,7 @@ impl Mismatch {
             inputs: block.task().map(|task| task.inputs.to_vec()).unwrap_or_default(),
             original: original.to_vec(),
             regenerated: failure.image.clone().unwrap_or_default(),
+            told: failure.told.clone(),
         }
     }
 
@@ -57,7 +68,8 @@ impl Mismatch {
 
     fn encode(&self) -> Vec<u8> {
         let mut bytes = self.stamp.0.to_le_bytes().to_vec();
-        for part in [self.why.as_bytes(), &self.inputs, &self.original, &self.regenerated] {
+        let parts = [self.why.as_bytes(), &self.inputs, &self.original, &self.regenerated, self.told.as_bytes()];
+        for part in parts {
             bytes.extend_from_slice(&(part.len() as u32).to_le_bytes());
             bytes.extend_from_slice(part);
         }
@@ -70,9 +82,9 @@ impl Mismatch {
             let length = take_length(&mut bytes)?;
             take(&mut bytes, length).map(<[u8]>::to_vec)
         };
-        let (why, inputs, original, regenerated) = (part()?, part()?, part()?, part()?);
-        let why = String::from_utf8(why).ok()?;
-        bytes.is_empty().then_some(Self { stamp, why, inputs, original, regenerated })
+        let (why, inputs, original, regenerated, told) = (part()?, part()?, part()?, part()?, part()?);
+        let (why, told) = (String::from_utf8(why).ok()?, String::from_utf8(told).ok()?);
+        bytes.is_empty().then_some(Self { stamp, why, inputs, original, regenerated, told })
     }
 }
 
@@ -176,17 +188,74 @@ impl MismatchFile {
 }
 
 impl Mismatches for MismatchFile {
-    fn note(&self, mismatch: Mismatch) {
+    fn note(&self, mismatch: Mismatch) -> Result<(), String> {
         let description = mismatch.encode();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.failed.is_some() {
-            return;
+            return Ok(());
         }
         if state.written + description.len() as u64 > FULL {
             state.failed = Some(format!("{} is full: what comes later is only counted", self.path.display()));
         } else if let Err(cause) = self.write(&mut state, &description) {
             state.failed = Some(format!("{}: {cause}", self.path.display()));
         }
+        Ok(())
+    }
+}
+
+/// What becomes of mismatches on a standby.
+pub(super) struct Policy {
+    on_mismatch: OnMismatch,
+    /// None where the node has no directory: then they are counted alone.
+    file: Option<MismatchFile>,
+    warned: AtomicBool,
+}
+
+impl Policy {
+    pub fn new(on_mismatch: OnMismatch, file: Option<PathBuf>) -> Self {
+        Self { on_mismatch, file: file.map(MismatchFile::new), warned: AtomicBool::new(false) }
+    }
+
+    /// Where what was noted can be seen.
+    fn kept(&self) -> String {
+        match &self.file {
+            None => "this node has no directory to keep its block in".into(),
+            Some(file) => file.failed().unwrap_or_else(|| {
+                format!("what was to come out and what did: `freshet inspect mismatches {}`", file.path.display())
+            }),
+        }
+    }
+}
+
+impl Mismatches for Policy {
+    fn patience(&self) -> Option<Duration> {
+        // A node that stops anyway need not be whole.
+        (self.on_mismatch == OnMismatch::Stop).then_some(PATIENCE)
+    }
+
+    fn note(&self, mismatch: Mismatch) -> Result<(), String> {
+        let Mismatch { stamp, why, told, .. } = mismatch.clone();
+        if let Some(file) = &self.file {
+            file.note(mismatch)?;
+        }
+        let kept = self.kept();
+        if self.on_mismatch == OnMismatch::Stop {
+            return Err(format!(
+                "the transaction at {stamp} was executed again and did not give its block: {why}; it is: {told}; \
+                 {kept}; restart this node with on-mismatch = \"fetch\" to have it take the block's bytes"
+            ));
+        }
+        if !self.warned.swap(true, Relaxed) {
+            tracing::warn!(
+                stamp = stamp.0,
+                cause = why,
+                told,
+                kept,
+                "a transaction was executed again and did not give its block, whose bytes are fetched; `freshet \
+                 status` counts further ones"
+            );
+        }
+        Ok(())
     }
 }
 
@@ -205,10 +274,11 @@ mod tests {
             inputs: vec![number; 9],
             original: vec![number; 300],
             regenerated: vec![!number; usize::from(number) % 2 * 300],
+            told: format!("procedure {number}"),
         };
         assert!(!path.exists(), "it is made with the first mismatch");
         for number in 0..5 {
-            file.note(mismatch(number));
+            file.note(mismatch(number)).unwrap();
         }
         assert_eq!(file.failed(), None);
         let all: Vec<_> = (0..5).map(mismatch).collect();

@@ -41,6 +41,7 @@ struct State {
 
 struct Waiting {
     wanted: Wanted,
+    since: Instant,
     turn: Instant,
     pause: Duration,
 }
@@ -68,7 +69,8 @@ impl Originals for FromOthers {
         if state.stopped {
             return;
         }
-        state.waiting.insert(wanted.at(), Waiting { wanted, turn: Instant::now(), pause: PAUSE.0 });
+        let now = Instant::now();
+        state.waiting.insert(wanted.at(), Waiting { wanted, since: now, turn: now, pause: PAUSE.0 });
         let starts = state.threads < THREADS.min(state.waiting.len());
         state.threads += usize::from(starts);
         drop(state);
@@ -96,16 +98,17 @@ impl Shared {
     }
 
     fn run(&self) {
-        while let Some(Waiting { wanted, pause, .. }) = self.next() {
+        while let Some(Waiting { wanted, since, pause, .. }) = self.next() {
+            let is_over = wanted.patience().is_some_and(|patience| since.elapsed() >= patience);
             match self.complete.original(wanted.header()) {
                 Ok(bytes) => wanted.deliver(Ok(bytes)),
-                Err(missing) if missing.nowhere => wanted.deliver(Err(missing.to_string())),
+                Err(missing) if missing.nowhere || is_over => wanted.deliver(Err(missing.to_string())),
                 Err(_) => {
                     let mut state = self.state();
                     // Behind a cut, another block may be wanted there by now.
                     if !state.stopped && wanted.is_wanted() {
                         let (turn, next) = (Instant::now() + pause, (pause * 2).min(PAUSE.1));
-                        state.waiting.insert(wanted.at(), Waiting { wanted, turn, pause: next });
+                        state.waiting.insert(wanted.at(), Waiting { wanted, since, turn, pause: next });
                     }
                 }
             }

@@ -16,6 +16,7 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread::{Builder, JoinHandle},
+    time::Duration,
 };
 
 use freshet_base::{Stamp, cpu::Meter, panics};
@@ -61,6 +62,11 @@ impl Wanted {
         !self.block.is_cut() && !self.window.is_closed()
     }
 
+    /// How long nodes are asked for it that may have it later; none: as long as it is wanted.
+    pub fn patience(&self) -> Option<Duration> {
+        self.mismatches.patience().filter(|_| self.failure.why.is_mismatch())
+    }
+
     /// Here are its bytes, or why they cannot be had, which ends everything.
     pub fn deliver(self, bytes: Result<Vec<u8>, String>) {
         if !self.is_wanted() {
@@ -71,13 +77,14 @@ impl Wanted {
             Ok(found) if found.header() == expected && bytes.len() == expected.length as usize => Ok(bytes),
             _ => Err("what came is another block".into()),
         });
-        match original {
-            Ok(original) => {
-                if self.failure.why.is_mismatch() {
-                    self.mismatches.note(Mismatch::of(&self.block, &self.failure, &original));
-                }
-                self.window.complete(&self.block, original.into());
+        if self.failure.why.is_mismatch() {
+            let known = original.as_deref().unwrap_or_default();
+            if let Err(why) = self.mismatches.note(Mismatch::of(&self.block, &self.failure, known)) {
+                return self.window.close(Some(why));
             }
+        }
+        match original {
+            Ok(original) => self.window.complete(&self.block, original.into()),
             Err(why) => self.window.close(Some(format!(
                 "the transaction at {at} cannot be executed again: {}; and its block cannot be had: {why}",
                 self.failure.why
@@ -88,8 +95,16 @@ impl Wanted {
 
 /// Hears of transactions that could not be executed again, or gave something else.
 pub(crate) trait Mismatches: Send + Sync {
-    /// This is what was to come out, and what did.
-    fn note(&self, mismatch: Mismatch);
+    /// This is what was to come out, unless it could not be had, and what did.
+    ///
+    /// # Errors
+    /// Why nothing is executed any more.
+    fn note(&self, mismatch: Mismatch) -> Result<(), String>;
+
+    /// How long it pays to wait for what was to come out, where that ends.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// Executes the transactions of blocks again. One thread's.
@@ -100,6 +115,11 @@ pub(super) trait Execute: Send {
     /// How the transaction of a block, which came out as `image`, differs from itself at its own
     /// stamp, if it was certified not to, and that is to be checked.
     fn check_order(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>, image: &[u8]) -> Option<Failure>;
+
+    /// What the transaction was told to do, for people.
+    fn describe(&mut self, _block: &Pending, _task: &Task, _past: Arc<dyn Past>) -> String {
+        String::new()
+    }
 }
 
 /// Executes procedures again, as transactions of a node.
@@ -119,6 +139,13 @@ impl Procedures {
         Self { core, executor, serially, worker: None, builder: BlockBuilder::new() }
     }
 
+    fn worker(&mut self) -> Result<Worker, Why> {
+        match self.worker.take() {
+            Some(worker) => Ok(worker),
+            None => Worker::new(&self.core).map_err(|cause| Why::Failed(cause.to_string())),
+        }
+    }
+
     /// Executes a transaction that reads at `snapshots`.
     fn execute_at(
         &mut self,
@@ -127,12 +154,8 @@ impl Procedures {
         snapshots: &[Stamp],
         past: Arc<dyn Past>,
     ) -> Result<Vec<u8>, Failure> {
-        let inputs = Inputs::decode(&task.inputs).and_then(|inputs| recorded_as(inputs.body));
-        let (procedure, inputs) = inputs.ok_or(Why::Undecodable)?;
-        let worker = match self.worker.take() {
-            Some(worker) => worker,
-            None => Worker::new(&self.core).map_err(|cause| Why::Failed(cause.to_string()))?,
-        };
+        let (procedure, inputs) = told(task).ok_or(Why::Undecodable)?;
+        let worker = self.worker()?;
         let BlockHeader { stamp, term, stream, .. } = *block.header();
         let entries = task.entries.get().map_or(&[][..], Vec::as_slice);
         let transaction = worker.again(stamp, snapshots, entries, past);
@@ -159,6 +182,11 @@ impl Procedures {
     }
 }
 
+/// The procedure of a task, and what it was told.
+fn told(task: &Task) -> Option<(u32, &[u8])> {
+    Inputs::decode(&task.inputs).and_then(|inputs| recorded_as(inputs.body))
+}
+
 impl Execute for Procedures {
     fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Vec<u8>, Failure> {
         self.execute_at(block, task, &task.snapshots, past)
@@ -172,8 +200,26 @@ impl Execute for Procedures {
         let snapshots = vec![block.stamp(); task.snapshots.len()];
         match self.execute_at(block, task, &snapshots, past) {
             Ok(there) if there == image => None,
-            Ok(there) => Some(Failure { why: Why::Order, image: Some(there) }),
+            Ok(there) => Some(Failure { image: Some(there), ..Why::Order.into() }),
             Err(failure) => Some(Failure { why: Why::Order, ..failure }),
+        }
+    }
+
+    fn describe(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> String {
+        let Some((procedure, inputs)) = told(task) else { return String::new() };
+        let Ok(worker) = self.worker() else { return format!("procedure {procedure}") };
+        let entries = task.entries.get().map_or(&[][..], Vec::as_slice);
+        let transaction = worker.again(block.stamp(), &task.snapshots, entries, past);
+        let described =
+            panics::contained("describing a transaction", || self.executor.describe(&transaction, procedure, inputs));
+        drop(transaction);
+        match described {
+            Ok(described) => {
+                self.worker = Some(worker);
+                described
+            }
+            // As after an execution that panicked.
+            Err(_) => format!("procedure {procedure}"),
         }
     }
 }
@@ -293,16 +339,25 @@ impl Shared {
         if let Some(why) = &task.hopeless {
             return Err(why.clone().into());
         }
-        let past = Arc::new(Reader { window: Arc::clone(&self.window), block: Arc::clone(block) });
-        let image = execute.execute(block, task, Arc::clone(&past) as _)?;
-        // The checksum in it was computed from the rows that came out.
-        if !BlockHeader::peek(&image).is_ok_and(|header| header == *block.header()) {
-            return Err(Failure { why: Why::Checksum, image: Some(image) });
-        }
-        let failure = execute.check_order(block, task, past, &image).filter(|_| !block.is_cut());
+        let past: Arc<dyn Past> = Arc::new(Reader { window: Arc::clone(&self.window), block: Arc::clone(block) });
+        let image = execute.execute(block, task, Arc::clone(&past)).and_then(|image| {
+            // The checksum in it was computed from the rows that came out.
+            match BlockHeader::peek(&image) {
+                Ok(header) if header == *block.header() => Ok(image),
+                _ => Err(Failure { image: Some(image), ..Why::Checksum.into() }),
+            }
+        });
+        let image = image.map_err(|failure| match failure.why.is_mismatch() && !block.is_cut() {
+            true => Failure { told: execute.describe(block, task, Arc::clone(&past)), ..failure },
+            false => failure,
+        })?;
+        let failure = execute.check_order(block, task, Arc::clone(&past), &image).filter(|_| !block.is_cut());
         if let Some(failure) = failure {
             self.counts.out_of_order.fetch_add(1, Relaxed);
-            self.mismatches.note(Mismatch::of(block, &failure, &image));
+            let told = execute.describe(block, task, past);
+            if let Err(why) = self.mismatches.note(Mismatch::of(block, &Failure { told, ..failure }, &image)) {
+                self.window.close(Some(why));
+            }
         }
         Ok(image)
     }

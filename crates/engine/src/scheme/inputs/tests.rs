@@ -230,8 +230,9 @@ impl Originals for Late {
 struct Noted(Mutex<Vec<Mismatch>>);
 
 impl Mismatches for Noted {
-    fn note(&self, mismatch: Mismatch) {
+    fn note(&self, mismatch: Mismatch) -> Result<(), String> {
         self.0.lock().unwrap().push(mismatch);
+        Ok(())
     }
 }
 

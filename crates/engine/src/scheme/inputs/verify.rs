@@ -247,7 +247,9 @@ impl Originals for FromLog {
 struct Uncounted;
 
 impl Mismatches for Uncounted {
-    fn note(&self, _: Mismatch) {}
+    fn note(&self, _: Mismatch) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// Executes the transactions of the log in `directory` again, by means of `executor`, and compares.
