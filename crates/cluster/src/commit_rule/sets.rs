@@ -99,7 +99,7 @@ impl Sets {
         let mut gone = Vec::new();
         for node in self.members().filter(|node| unfit(*node)) {
             next.remove(&node);
-            if next.len() > floor as usize && self.newest().set.may_be_followed_by(&next) {
+            if self.newest().set.may_be_followed_by(&next) {
                 gone.push(node);
             } else {
                 next.insert(node);
