@@ -37,5 +37,5 @@ pub use node::{
 };
 pub use scheme::{
     command::{CommandExecutor, Executors, executors, log_as, record_as, record_with, recorded_as},
-    inputs::{AgainStatus, VerifyError, VerifyOptions, VerifyReport, verify},
+    inputs::{AgainStatus, Layout, VerifyError, VerifyOptions, VerifyReport, verify},
 };

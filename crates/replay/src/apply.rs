@@ -54,6 +54,15 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// A record may be a deletion.
+    #[inline]
+    fn note_deleted(&mut self, record: &PlacedRecord<'_>) {
+        let RecordHeader { kind, fid, rid, .. } = record.header;
+        if kind == RecordKind::Delete {
+            self.deleted.push(Deleted { fid, rid, tombstone: record.address });
+        }
+    }
+
     pub(crate) fn merge(&mut self, other: Self) {
         self.deferred.extend(other.deferred);
         self.deleted.extend(other.deleted);
@@ -152,10 +161,15 @@ impl Applier {
                 }
                 _ => {}
             }
+            let has = self.redo.has(block.header().stamp);
             for record in block.records() {
                 let record = record.map_err(invalid)?;
                 found.records += 1;
                 let Some(content) = self.content(guard, &record, found) else { continue };
+                if has {
+                    found.note_deleted(&record);
+                    continue;
+                }
                 self.redo.expect(content, record.header.rid);
                 coming.push((content, record));
                 if coming.len() == AHEAD {
@@ -200,9 +214,7 @@ impl Applier {
         found: &mut Found,
     ) -> Result<(), ReplayError> {
         let PlacedRecord { address, header: RecordHeader { kind, fid, rid, length, .. }, .. } = *record;
-        if kind == RecordKind::Delete {
-            found.deleted.push(Deleted { fid, rid, tombstone: address });
-        }
+        found.note_deleted(record);
         let enters = self.entering(kind, address) == RecordKind::Insert;
         let row = if enters { record.row(&mut self.row) } else { &[] };
         let indexes = content.indexes(guard);

@@ -12,6 +12,11 @@ pub trait Redo: Send {
     /// A part of the log comes.
     fn begin(&mut self, _guard: &Guard<'_>, _catalog: &Catalog) {}
 
+    /// Whether the versions of the block at `at` are there, and its index entries, without replay.
+    fn has(&self, _at: Stamp) -> bool {
+        false
+    }
+
     /// A record of this id is coming soon.
     fn expect(&self, _content: &Content, _rid: Rid) {}
 

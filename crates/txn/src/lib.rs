@@ -37,7 +37,7 @@ mod write;
 pub use freshet_base::RowLock;
 
 pub use self::{
-    again::{Entry, Mismatch, Past, PastVersion},
+    again::{Entry, Mismatch, Past},
     build::{Batch, BuildError},
     core::Core,
     error::{CommitError, ProcedureError, WriteError},

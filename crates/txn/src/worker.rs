@@ -8,7 +8,7 @@ use std::{
 
 use freshet_base::{Fid, Isolation, Rid, Stamp, panics};
 use freshet_log::{BlockBuilder, Writer};
-use freshet_storage::{LeafSet, Owner, Participant};
+use freshet_storage::{Guard, LeafSet, Owner, Participant};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -158,6 +158,15 @@ impl Worker {
     /// When this worker has one already.
     pub fn begin_at(&self, isolation: Isolation, read_only: bool, stamp: Stamp) -> Transaction<'_> {
         Transaction::begin_at(self, isolation, read_only, stamp)
+    }
+
+    /// Pins this worker's place without a snapshot, for those who put something into tables: memory
+    /// that they come across stays.
+    ///
+    /// # Panics
+    /// When this worker has a transaction.
+    pub fn pin(&self) -> Guard<'_> {
+        self.participant.pin_without_snapshot()
     }
 
     /// Its number among the node's workers. No two that are there at a time have the same.

@@ -2,12 +2,13 @@
 //! records inputs, then its log is verified, by one thread and by more. It prints processor time
 //! for each transaction that writes, and sizes.
 //!
-//! `tpcc_again [TRANSACTIONS [WAREHOUSES [THREADS...]]]`
+//! `tpcc_again [TRANSACTIONS [WAREHOUSES [THREADS...]]]`; FRESHET_LAYOUT=chains keeps versions that
+//! are to come in chains.
 
 use std::{sync::Arc, time::Duration};
 
 use freshet_base::cpu;
-use freshet_engine::{CommandExecutor, Domain, Isolation, Node, NodeConfig, Stamp, VerifyOptions, verify};
+use freshet_engine::{CommandExecutor, Domain, Isolation, Layout, Node, NodeConfig, Stamp, VerifyOptions, verify};
 use freshet_workloads::{
     TableSet,
     random::Random,
@@ -21,6 +22,10 @@ use freshet_workloads::{
         text::Constants,
     },
 };
+
+/// As the server has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const LOADED_AT: u64 = 1_700_000_000_000_000;
 
@@ -82,9 +87,11 @@ fn measure(
         each(forward, writes),
         last.until.since(loaded) / writes
     );
+    let chains = std::env::var("FRESHET_LAYOUT").is_ok_and(|layout| layout == "chains");
+    let layout = if chains { Layout::Chains } else { Layout::Arrays };
     for threads in threads {
         let executor: Arc<dyn CommandExecutor> = Arc::new(Commands::default());
-        let options = VerifyOptions { threads: *threads, ..VerifyOptions::default() };
+        let options = VerifyOptions { threads: *threads, layout, ..VerifyOptions::default() };
         let report = verify(directory, &executor, &options, &mut |_, _| true)?;
         println!(
             "{threads} threads: {} executed, {} mismatches, kept {:?}; execute {:.2} us each, enter {:.2}, \

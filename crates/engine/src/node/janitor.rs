@@ -37,7 +37,7 @@ pub(super) fn clear_dropped(core: &Core, participant: &Participant) {
 pub(crate) struct Janitor {
     waiting: Mutex<VecDeque<Deleted>>,
     stopping: AtomicBool,
-    /// Blocks that give ids of deleted records to others before replay says so.
+    /// Blocks that give ids of deleted records to others before they are replayed.
     window: Option<Arc<Window>>,
 }
 
@@ -88,14 +88,14 @@ impl Janitor {
                 }
                 let Some(deleted) = waiting.pop_front() else { return };
                 let Deleted { fid, rid, tombstone } = deleted;
+                let content = core.catalog.get(&guard, fid).and_then(|table| table.content(&guard));
+                let Some(content) = content else { continue };
                 let entering = self.window.as_ref().map(|window| window.entering());
-                if entering.as_ref().is_some_and(|entering| entering.has(fid, rid)) {
+                if entering.as_ref().is_some_and(|entering| entering.has(&guard, content, rid)) {
                     postponed.push(deleted);
                     continue;
                 }
-                if let Some(content) = core.catalog.get(&guard, fid).and_then(|table| table.content(&guard)) {
-                    let _ = content.reclaim_replayed(&guard, rid, tombstone, &context);
-                }
+                let _ = content.reclaim_replayed(&guard, rid, tombstone, &context);
             }
             drop(guard);
             participant.collect();

@@ -173,7 +173,7 @@ impl Commands {
 }
 
 impl Replaying for Commands {
-    fn redo(&self, _: &Ground<'_>) -> Box<dyn Redo> {
+    fn redo(&self, _: &Ground) -> Box<dyn Redo> {
         Box::new(Collect { announce: Announce, found: Arc::clone(&self.found) })
     }
 

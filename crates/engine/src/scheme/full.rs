@@ -11,18 +11,25 @@ use freshet_storage::{Catalog, Content, Guard, Instantiated, Owners, Participant
 use super::log::{Ground, Replaying};
 use crate::source::VersionSource;
 
+/// Versions that no snapshot sees are dropped when all snapshots have moved on by this many bytes
+/// of log, and by a quarter of what they are behind: then those that are looked at, and stay, are
+/// at most four times as many as those that go.
+const DROP_EVERY: u64 = 64 << 10;
+
 /// Replay makes versions.
 pub(crate) struct Full;
 
 impl Replaying for Full {
-    fn redo(&self, ground: &Ground<'_>) -> Box<dyn Redo> {
+    fn redo(&self, ground: &Ground) -> Box<dyn Redo> {
         Box::new(Instantiate {
-            participants: Arc::clone(ground.participants),
-            source: Arc::clone(ground.source),
+            participants: Arc::clone(&ground.participants),
+            source: Arc::clone(&ground.source),
             records: ground.records.clone(),
             floor: ground.floor,
             owners: Owners::new(0),
             superseded: VecDeque::new(),
+            dropped: Stamp::ZERO,
+            due: Vec::new(),
             visible: Stamp::ZERO,
             horizon: Stamp::ZERO,
             row: Vec::new(),
@@ -42,6 +49,10 @@ struct Instantiate {
     /// Records with versions that can go when every snapshot is above the stamp. About in the order
     /// of stamps.
     superseded: VecDeque<(Stamp, Fid, Rid)>,
+    /// Where all snapshots were when the last of these went.
+    dropped: Stamp,
+    /// Memory that is used again.
+    due: Vec<(Fid, Rid)>,
     /// The read view, and what all snapshots are above, as of the part's beginning: at or below
     /// what is replayed now.
     visible: Stamp,
@@ -50,11 +61,22 @@ struct Instantiate {
 }
 
 impl Redo for Instantiate {
-    /// Drops the versions that nobody sees any more.
+    /// Drops the versions that nobody sees any more, now and then: one look at a record drops all
+    /// of its own, and passes by those that are still seen.
     fn begin(&mut self, guard: &Guard<'_>, catalog: &Catalog) {
         self.visible = self.source.visible();
         self.horizon = self.participants.horizon(|| self.visible);
+        let behind = self.visible.0.saturating_sub(self.horizon.0);
+        if self.horizon < self.dropped.plus(DROP_EVERY.max(behind / 4)) {
+            return;
+        }
+        self.dropped = self.horizon;
         while let Some((_, fid, rid)) = self.superseded.pop_front_if(|(stamp, ..)| *stamp < self.horizon) {
+            self.due.push((fid, rid));
+        }
+        self.due.sort_unstable();
+        self.due.dedup();
+        for (fid, rid) in self.due.drain(..) {
             if let Some(content) = catalog.get(guard, fid).and_then(|table| table.content(guard)) {
                 content.trim_replayed(guard, rid, self.horizon);
             }

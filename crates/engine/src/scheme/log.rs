@@ -21,9 +21,10 @@ use crate::{
 };
 
 /// What replay works on.
-pub(crate) struct Ground<'p> {
-    pub participants: &'p Arc<Participants>,
-    pub source: &'p Arc<VersionSource>,
+#[derive(Clone)]
+pub(crate) struct Ground {
+    pub participants: Arc<Participants>,
+    pub source: Arc<VersionSource>,
     pub records: Records,
     /// Below this there is a checkpoint, and readers see nothing.
     pub floor: Stamp,
@@ -32,11 +33,11 @@ pub(crate) struct Ground<'p> {
 /// How a standby that receives the log replays it: where baselines differ.
 pub(crate) trait Replaying: Send + Sync {
     /// What one replay thread does to records.
-    fn redo(&self, ground: &Ground<'_>) -> Box<dyn Redo>;
+    fn redo(&self, ground: &Ground) -> Box<dyn Redo>;
 
     /// What clears away records whose deletion was replayed; `deleted` is what a restart has found
     /// deleted. Asked before everything else.
-    fn janitor(&self, _parts: &Parts, deleted: Vec<Deleted>) -> Janitor {
+    fn janitor(&self, _parts: &Parts, _ground: &Ground, deleted: Vec<Deleted>) -> Janitor {
         Janitor::new(deleted)
     }
 
@@ -102,9 +103,15 @@ impl<R: Replaying> Scheme for LogShipping<R> {
         let log = Arc::new(log);
         source.open(log.reader());
         let (floor, reader) = (parts.floor(), log.reader());
-        let redo = || self.0.redo(&Ground { participants, source, records: Records(log.reader()), floor });
+        let ours = Ground {
+            participants: Arc::clone(participants),
+            source: Arc::clone(source),
+            records: Records(log.reader()),
+            floor,
+        };
+        let janitor = Arc::new(self.0.janitor(parts, &ours, deleted));
+        let redo = || self.0.redo(&ours);
         let replay = Arc::new(Replay::new(config.replay_threads, catalog, participants, &reader, floor, &redo));
-        let janitor = Arc::new(self.0.janitor(parts, deleted));
         let messages = Arc::new(Messages::starting(end));
         let live = LiveReplay {
             replay: Arc::clone(&replay),

@@ -84,7 +84,7 @@ pub(crate) trait Scheme: Send + Sync {
 struct Fresh;
 
 impl Replaying for Fresh {
-    fn redo(&self, _: &Ground<'_>) -> Box<dyn Redo> {
+    fn redo(&self, _: &Ground) -> Box<dyn Redo> {
         Box::new(Announce)
     }
 }

@@ -1,9 +1,9 @@
 //! What a transaction that is executed again has written by now: at the place of each of its
 //! entries, if it has come to that.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, hash::BuildHasherDefault};
 
-use freshet_base::{Fid, RecordKind, Rid, Stamp};
+use freshet_base::{Fid, IdHasher, RecordKind, Rid, Stamp};
 use freshet_storage::Kept;
 
 use super::{Entry, Mismatch};
@@ -39,7 +39,7 @@ pub(crate) struct Buffer {
     /// Of few entries, what [`name`] says of their records.
     names: Vec<u64>,
     /// Of many entries, where a record's is.
-    places: HashMap<(Fid, Rid), usize>,
+    places: HashMap<(Fid, Rid), usize, BuildHasherDefault<IdHasher>>,
     /// Of each table that was inserted into, where to look for the next insertion.
     insertions: Vec<(Fid, usize)>,
     snapshots: Vec<Stamp>,

@@ -9,21 +9,17 @@
 //!
 //! # What it reads
 //!
-//! Of a record, in this order:
+//! Of a record, what it has written itself, or else what the table shows to its snapshot. Before it
+//! looks there, [`Past`] has waited until the newest version below the snapshot is in the table.
 //!
-//! 1. What it has written itself.
-//! 2. The newest version below the snapshot among those of transactions that may not be executed
-//!    yet: [`Past`] has them, and waits for the bytes.
-//! 3. What the table shows to the snapshot.
+//! Versions come into the tables in no order, above the node's read view. A chain is in the order
+//! of stamps all the same, and what lies above the snapshot is passed by, as for all readers. What
+//! the snapshot sees is kept for as long as it is announced. A cut of the log takes versions back
+//! only from its place on, and who would miss them is cut off, too. So the version that is found is
+//! the one that the first execution has found, however far the snapshot lies above the read view.
 //!
-//! `Past` has all versions from a stamp `base` up to the transaction's own, for as long as it runs.
-//! Below `base` the tables show everything: `base` is at or below the node's read view, or where a
-//! restart has found the end of the log, whose addresses are in the tables' words. So if `Past` has
-//! none of a record below the snapshot, the newest one below the snapshot is in the table, however
-//! far the snapshot lies above the read view.
-//!
-//! Indexes have the keys of all insertions from `base` up to the transaction's own stamp, its own
-//! included: entries are hints, so a scan that comes to a record too early finds no row there. One
+//! Indexes have the keys of all insertions up to the transaction's own stamp, its own included:
+//! entries are hints, so a scan that comes to a record too early finds no row there. One
 //! thing differs from the first execution: there an insertion into a range that is being scanned
 //! may come too late for the scan, which depends on where leaves begin; here it never does.
 //! Procedures should rely on neither.
@@ -37,7 +33,7 @@
 mod buffer;
 mod write;
 
-use std::{cell::RefCell, ops::Range, sync::Arc};
+use std::{cell::RefCell, sync::Arc};
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp, Term};
 use freshet_log::{BlockBuilder, BlockKind};
@@ -63,35 +59,15 @@ pub struct Entry {
     pub prev: Option<Stamp>,
 }
 
-/// A version that is not in the tables yet.
-#[derive(Clone, Debug)]
-pub struct PastVersion {
-    /// Its address in the log.
-    pub stamp: Stamp,
-    /// What it did to its record.
-    pub kind: RecordKind,
-    /// The bytes of its block.
-    pub block: Arc<[u8]>,
-    /// Where in these its row is.
-    pub row: Range<usize>,
-}
-
-impl PastVersion {
-    /// The row that the record had; none where the version says that it is deleted.
-    pub fn row(&self) -> Option<&[u8]> {
-        (self.kind != RecordKind::Delete).then(|| &self.block[self.row.clone()])
-    }
-}
-
-/// Versions that are not in the tables yet: those of transactions that are executed again, or wait
-/// for that.
+/// What is not in the tables yet: versions of transactions that are executed again, or wait for
+/// that.
 pub trait Past: Send + Sync {
-    /// The newest version of a record below the stamp `below`, of those that are not in the tables
-    /// yet. Blocks until its bytes are there.
+    /// Blocks until the newest version of a record below the stamp `below` is in its table, if
+    /// there is one.
     ///
     /// # Errors
-    /// When they will not come.
-    fn read(&self, fid: Fid, rid: Rid, below: Stamp) -> Result<Option<PastVersion>, ReadError>;
+    /// When it will not come.
+    fn wait(&self, fid: Fid, rid: Rid, below: Stamp) -> Result<(), ReadError>;
 }
 
 /// What a transaction does that is executed again, and has not done the first time.
@@ -192,8 +168,8 @@ impl Worker {
     /// [regenerated](Transaction::regenerate).
     ///
     /// The caller holds a snapshot at or below the first of `snapshots` for as long as it runs, so
-    /// that what it reads is there. The indexes have the keys of what is in `past`, and of its own
-    /// insertions; the catalog knows the tables and indexes that its snapshots see.
+    /// that what it reads is there. The indexes have the keys of what `past` waits for, and of its
+    /// own insertions; the catalog knows the tables and indexes that its snapshots see.
     ///
     /// # Panics
     /// When this worker has a transaction already.
@@ -224,11 +200,7 @@ impl Transaction<'_> {
 
     /// What the snapshot shows of a record, without the transaction's own writes.
     fn look_below(&self, again: &Again, content: &Content, rid: Rid) -> Result<Option<Visible<'_>>, ReadError> {
-        let snapshot = self.snapshot();
-        if let Some(version) = again.past.read(content.fid(), rid, snapshot)? {
-            let row = version.row().map(|row| self.guard().kept(self.guard().keep(row)));
-            return Ok(Some(Visible { stamp: Some(version.stamp), row }));
-        }
+        again.past.wait(content.fid(), rid, self.snapshot())?;
         content.read(self.guard(), rid, &ReadContext { me: None, ..self.context() })
     }
 
@@ -256,7 +228,7 @@ impl Transaction<'_> {
         term: Term,
         stream: u8,
         inputs_row: &[u8],
-    ) -> Result<Vec<u8>, Mismatch> {
+    ) -> Result<Arc<[u8]>, Mismatch> {
         let again = self.again.as_ref().expect("it is executed again");
         let buffer = again.buffer.borrow();
         builder.begin_in(stream);
@@ -278,6 +250,6 @@ impl Transaction<'_> {
         let pushed = builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, inputs_row);
         pushed.map_err(|_| Mismatch::Entry { fid: Fid::INPUTS, rid: Rid(0) })?;
         builder.seal_records();
-        Ok(builder.finish(again.stamp, term, BlockKind::Redo).to_vec())
+        Ok(builder.finish(again.stamp, term, BlockKind::Redo).into())
     }
 }

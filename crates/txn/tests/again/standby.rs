@@ -3,7 +3,6 @@
 
 use std::{
     collections::HashMap,
-    ops::Range,
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
@@ -12,9 +11,12 @@ use std::{
 };
 
 use freshet_base::{Certifier, Fid, RecordKind, Rid, Stamp, Watermark};
-use freshet_log::{BlockBuilder, BlockKind, RecordHeader, RecordRef, block::RECORD_HEADER};
-use freshet_storage::{Catalog, Guard, KeyBuffer, LoadError, Loaded, Participants, ReadError, RecordSource, Table};
-use freshet_txn::{Core, Entry, Inputs, Mismatch, Past, PastVersion, ProcedureError, Snapshots, Worker};
+use freshet_log::{Block, BlockBuilder, BlockKind, RecordHeader, RecordRef, block::RECORD_HEADER};
+use freshet_storage::{
+    Catalog, Guard, Instantiated, KeyBuffer, LoadError, Loaded, Participants, ReadContext, ReadError, RecordSource,
+    Table,
+};
+use freshet_txn::{Core, Entry, Inputs, Mismatch, Past, ProcedureError, Snapshots, Worker};
 
 use crate::{
     primary::Logged,
@@ -44,36 +46,48 @@ impl RecordSource for Bytes {
     }
 }
 
+/// All of it, for those who put versions into tables.
+struct Unlimited(Arc<Bytes>);
+
+impl RecordSource for Unlimited {
+    fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
+        self.0.load(address, fid, rid, row)
+    }
+
+    fn limit(&self) -> Stamp {
+        Stamp::MAX
+    }
+}
+
 /// A block that comes to be.
 #[derive(Default)]
 struct Coming {
-    bytes: Mutex<Option<Arc<[u8]>>>,
+    /// Whether its versions are in the tables.
+    made: Mutex<bool>,
     there: Condvar,
 }
 
 impl Coming {
-    fn set(&self, bytes: Arc<[u8]>) {
-        *self.bytes.lock().unwrap() = Some(bytes);
+    fn set(&self) {
+        *self.made.lock().unwrap() = true;
         self.there.notify_all();
     }
 }
 
-/// Where a version will be: its address, what it does, which block it is in, and where its row is.
+/// A version that will be: its address, and the block that makes it.
 #[derive(Clone)]
 struct Announced {
     address: Stamp,
-    kind: RecordKind,
     block: Arc<Coming>,
-    row: Range<usize>,
 }
 
-/// The versions of the last batch and this one.
+/// The versions of a batch.
 #[derive(Default)]
 struct Window {
     versions: HashMap<(Fid, Rid), Vec<Announced>>,
     /// A thread has failed: no other must wait for it.
     failed: Mutex<bool>,
-    /// How often a version came from here, and how often it had to be waited for.
+    /// How often a version was of this batch, and how often it had to be waited for.
     read: AtomicUsize,
     waited: AtomicUsize,
 }
@@ -86,21 +100,20 @@ impl Window {
 }
 
 impl Past for Window {
-    fn read(&self, fid: Fid, rid: Rid, below: Stamp) -> Result<Option<PastVersion>, ReadError> {
-        let Some(Announced { address, kind, block, row }) = self.newest(fid, rid, below) else { return Ok(None) };
+    fn wait(&self, fid: Fid, rid: Rid, below: Stamp) -> Result<(), ReadError> {
+        let Some(Announced { block, .. }) = self.newest(fid, rid, below) else { return Ok(()) };
         self.read.fetch_add(1, SeqCst);
-        let mut bytes = block.bytes.lock().unwrap();
-        if bytes.is_none() {
+        let mut made = block.made.lock().unwrap();
+        if !*made {
             self.waited.fetch_add(1, SeqCst);
         }
-        while bytes.is_none() {
+        while !*made {
             if *self.failed.lock().unwrap() {
                 return Err(ReadError::Stalled);
             }
-            bytes = block.there.wait(bytes).unwrap();
+            made = block.there.wait(made).unwrap();
         }
-        let block = Arc::clone(bytes.as_ref().unwrap());
-        Ok(Some(PastVersion { stamp: *address, kind: *kind, block, row: row.clone() }))
+        Ok(())
     }
 }
 
@@ -113,7 +126,7 @@ impl Drop for Failing<'_> {
             *self.0.failed.lock().unwrap() = true;
             for block in self.1 {
                 // Who has looked, and does not wait yet, has the lock.
-                drop(block.bytes.lock());
+                drop(block.made.lock());
                 block.there.notify_all();
             }
         }
@@ -144,7 +157,6 @@ pub struct Standby {
     logged: Vec<Logged>,
     /// How many blocks are replayed.
     replayed: usize,
-    window: Window,
     pub tally: Tally,
 }
 
@@ -158,8 +170,7 @@ impl Standby {
         let (participants, catalog) = (Participants::new(most + 2), Arc::new(Catalog::new()));
         let certifier = Certifier::default();
         let core = Core::new(participants, catalog, snapshots, Arc::clone(&source) as _, Arc::default(), certifier);
-        let mut standby =
-            Self { core, source, logged, replayed: 0, window: Window::default(), tally: Tally::default() };
+        let mut standby = Self { core, source, logged, replayed: 0, tally: Tally::default() };
         let first = standby.logged.iter().position(|logged| logged.program.is_some()).expect("something is recorded");
         standby.replay(first);
         standby.show();
@@ -182,12 +193,7 @@ impl Standby {
 
     /// Readers see everything that is replayed.
     fn show(&mut self) {
-        let visible = self.stamp(self.replayed);
-        self.source.visible.advance(visible);
-        for versions in self.window.versions.values_mut() {
-            versions.retain(|version| version.address >= visible);
-        }
-        self.window.versions.retain(|_, versions| !versions.is_empty());
+        self.source.visible.advance(self.stamp(self.replayed));
     }
 
     /// Announces what is in the blocks up to number `to`.
@@ -231,8 +237,30 @@ impl Standby {
         }
     }
 
+    /// Puts what a block has written into the tables.
+    fn make(&self, logged: &Logged, bytes: &[u8]) {
+        let participant = self.core.participants.join().unwrap();
+        let guard = participant.pin_without_snapshot();
+        let source = Unlimited(Arc::clone(&self.source));
+        for RecordRef { header, address, row } in Block::parse(bytes, logged.stamp).unwrap().records() {
+            if header.fid == Fid::INPUTS {
+                continue;
+            }
+            let content = self.core.catalog.get(&guard, header.fid).unwrap().content(&guard).unwrap();
+            let context = ReadContext {
+                snapshot: self.source.visible.get(),
+                me: None,
+                owners: &self.core.owners,
+                source: &source,
+                horizon: Stamp::ZERO,
+            };
+            let made = content.instantiate(&guard, header.kind, header.rid, address, row, &context).unwrap();
+            assert!(matches!(made, Instantiated::First | Instantiated::Beside(_)), "{made:?} at {address}");
+        }
+    }
+
     /// What the block announces, without the bytes: the predecessors are looked up here.
-    fn initialise(&mut self, number: usize) -> (Vec<Entry>, Arc<Coming>) {
+    fn initialise(&self, window: &mut Window, number: usize) -> (Vec<Entry>, Arc<Coming>) {
         let participant = self.core.participants.join().unwrap();
         let guard = participant.pin_without_snapshot();
         let (logged, coming) = (self.logged[number].clone(), Arc::new(Coming::default()));
@@ -243,15 +271,14 @@ impl Standby {
                 continue;
             }
             let content = self.core.catalog.get(&guard, fid).unwrap().content(&guard).unwrap();
-            let before = self.window.newest(fid, rid, address).map(|version| version.address);
-            let prev = before.or_else(|| content.replayed(rid));
+            let before = window.newest(fid, rid, address).map(|version| version.address);
+            let prev = before.max(content.replayed(rid)).max(content.restored(&guard, rid));
             entries.push(Entry { fid, rid, kind, length, prev });
             if kind == RecordKind::Insert {
                 self.enter(&guard, fid, rid, row);
             }
-            let from = (address.0 - logged.stamp.0) as usize + RECORD_HEADER;
-            let (block, row) = (Arc::clone(&coming), from..from + row.len());
-            self.window.versions.entry((fid, rid)).or_default().push(Announced { address, kind, block, row });
+            let block = Arc::clone(&coming);
+            window.versions.entry((fid, rid)).or_default().push(Announced { address, block });
         }
         (entries, coming)
     }
@@ -260,17 +287,19 @@ impl Standby {
     /// not recorded are there at once. Each must come out as it was.
     pub fn batch(&mut self, programs: &[Program], count: usize, shuffle: impl FnOnce(&mut Vec<usize>)) {
         let numbers = self.replayed..(self.replayed + count).min(self.logged.len());
-        let announced: Vec<_> = numbers.clone().map(|number| self.initialise(number)).collect();
+        let mut window = Window::default();
+        let announced: Vec<_> = numbers.clone().map(|number| self.initialise(&mut window, number)).collect();
         let coming: Vec<Arc<Coming>> = announced.iter().map(|(_, coming)| Arc::clone(coming)).collect();
         let mut order: Vec<usize> = (0..numbers.len()).collect();
         shuffle(&mut order);
-        let window = Arc::new(std::mem::take(&mut self.window));
+        let window = Arc::new(window);
         let (mut executed, mut kept) = (0, 0);
         thread::scope(|scope| {
             for place in order {
                 let logged = &self.logged[numbers.start + place];
                 let Some(program) = logged.program else {
-                    coming[place].set(Arc::clone(&logged.bytes));
+                    self.make(logged, &logged.bytes);
+                    coming[place].set();
                     kept += 1;
                     continue;
                 };
@@ -281,18 +310,19 @@ impl Standby {
                     let bytes = this.again(logged, entries, program, Arc::clone(window) as _);
                     let bytes = bytes.unwrap_or_else(|cause| panic!("{}: {cause}\n{program:?}", logged.stamp));
                     assert!(*bytes == *logged.bytes, "{}: other bytes\n{program:?}", logged.stamp);
-                    coming[place].set(bytes.into());
+                    this.make(logged, &bytes);
+                    coming[place].set();
                 });
                 executed += 1;
             }
         });
         self.tally.executed += executed;
         self.tally.kept += kept;
-        self.tally.read += window.read.swap(0, SeqCst);
-        self.tally.waited += window.waited.swap(0, SeqCst);
-        self.window = Arc::into_inner(window).expect("all threads are gone");
+        self.tally.read += window.read.load(SeqCst);
+        self.tally.waited += window.waited.load(SeqCst);
         self.show();
-        self.replay(numbers.end);
+        self.source.replayed.store(self.stamp(numbers.end).0, SeqCst);
+        self.replayed = numbers.end;
     }
 
     /// Executes one transaction.
@@ -302,7 +332,7 @@ impl Standby {
         entries: &[Entry],
         program: &Program,
         past: Arc<dyn Past>,
-    ) -> Result<Vec<u8>, ProcedureError> {
+    ) -> Result<Arc<[u8]>, ProcedureError> {
         let block = logged.block();
         let row = block.inputs().unwrap();
         let worker = Worker::new(&self.core).unwrap();
@@ -326,9 +356,10 @@ impl Standby {
         program: &Program,
         change: impl FnOnce(&mut Vec<Entry>),
     ) -> Result<bool, ProcedureError> {
-        let (mut entries, _) = self.initialise(self.replayed);
+        let mut window = Window::default();
+        let (mut entries, _) = self.initialise(&mut window, self.replayed);
         change(&mut entries);
-        let window = Arc::new(std::mem::take(&mut self.window));
+        let window = Arc::new(window);
         let logged = &self.logged[self.replayed];
         Ok(*self.again(logged, &entries, program, window)? == *logged.bytes)
     }

@@ -461,8 +461,9 @@ impl NodeConfig {
     /// Places for workers, replay threads, feeds that encode, and the engine's own.
     pub(crate) fn participants(&self) -> usize {
         let feeds = (self.standbys + 1) as usize;
-        // Each thread that executes transactions again has a worker; others enter and keep them.
-        let again = crate::scheme::inputs::threads() + 4;
+        // Each thread that executes transactions again has a worker; others enter, keep,
+        // fetch and cut.
+        let again = crate::scheme::inputs::threads() + 6;
         self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + feeds + again + 5
     }
 }

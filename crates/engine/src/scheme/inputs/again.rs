@@ -14,6 +14,7 @@ use freshet_txn::Core;
 use super::{
     live::{AgainStatus, Live},
     mismatch::Policy,
+    tables::Rest,
 };
 use crate::{
     node::{Janitor, LiveReplay, Parts, StartError},
@@ -44,17 +45,21 @@ impl Again {
 }
 
 impl Replaying for Again {
-    /// Replay makes versions: most are read again soon, by transactions above the read view, so it
-    /// must take back at a cut what they have made from announcements, too.
-    fn redo(&self, ground: &Ground<'_>) -> Box<dyn Redo> {
-        Full.redo(ground)
+    /// The threads that execute make versions, and replay those that they do not make: most are
+    /// read again soon, by transactions above the read view.
+    fn redo(&self, ground: &Ground) -> Box<dyn Redo> {
+        let full = Full.redo(ground);
+        match self.live() {
+            Some(live) => Box::new(Rest { full, window: Arc::clone(live.window()) }),
+            None => full,
+        }
     }
 
-    fn janitor(&self, parts: &Parts, deleted: Vec<Deleted>) -> Janitor {
+    fn janitor(&self, parts: &Parts, ground: &Ground, deleted: Vec<Deleted>) -> Janitor {
         let Some(executors) = &self.executors else { return Janitor::new(deleted) };
         let file = parts.ground.directory.as_ref().map(|directory| directory.path().join("mismatches"));
         let mismatches = Arc::new(Policy::new(parts.config.on_mismatch, file));
-        let live = Live::new(parts.end, parts.floor(), executors(), mismatches);
+        let live = Live::new(parts.end, ground, executors(), mismatches);
         let janitor = Janitor::of_window(deleted, live.window());
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live);
         janitor
@@ -84,8 +89,11 @@ struct Regenerating {
 
 impl ReplayTarget for Regenerating {
     fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError> {
+        let window = self.regenerate.window();
+        let making = window.making();
         self.live.replay(from, to, partition_ends)?;
-        self.regenerate.window().replayed(to);
+        drop(making);
+        window.replayed(to);
         Ok(())
     }
 
@@ -102,6 +110,7 @@ impl ReplayTarget for Regenerating {
     }
 
     fn cut(&self, at: Stamp) -> Result<(), ReplayError> {
+        let _still = self.regenerate.window().still();
         self.live.cut(at)
     }
 }

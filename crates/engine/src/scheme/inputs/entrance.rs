@@ -2,15 +2,18 @@
 //!
 //! A block's records are entered into the version arrays, and the ids of the records that it
 //! inserts into the indexes, under their keys: entries are hints, so they may come early. What a
-//! record of a block replaces, its `prev`, is the newest version in the arrays, or else what the
-//! table knows of: replay has announced that, or a checkpoint held it.
+//! record of a block replaces, its `prev`, is the newest version in the arrays or in the table,
+//! whichever is newer: the table has those that were made, or announced, or that a checkpoint held.
 //!
 //! Of long blocks whose bytes are known, as those of a load, the keys are not entered here: replay
-//! does that faster. Of those that change tables, replay alone can tell what they say. So before
-//! the next block that is to be executed enters, replay has passed them. Whether the node shows
-//! them by then is another matter, so the versions that they make are entered as all others.
+//! does that faster. Of those that change tables, replay alone can tell what they say. So replay
+//! makes the versions of these, too, and before the next block that is to be executed enters, it
+//! has passed them.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
 use freshet_log::{Block, BlockHeader, BlockKind};
@@ -47,14 +50,23 @@ impl Keys {
         self.keys.push((fid, rid, index, self.bytes.len()));
     }
 
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = (Fid, Rid, usize, &[u8])> {
-        let mut from = 0;
-        self.keys.iter().map(move |(fid, rid, index, end)| {
-            let key = &self.bytes[from..*end];
-            from = *end;
-            (*fid, *rid, *index, key)
-        })
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Some of them.
+    pub fn some(&self, numbers: Range<usize>) -> SomeKeys<'_> {
+        SomeKeys { keys: self, numbers }
+    }
+
+    fn all(&self) -> SomeKeys<'_> {
+        self.some(0..self.len())
+    }
+
+    fn key(&self, number: usize) -> &[u8] {
+        let from = number.checked_sub(1).map_or(0, |before| self.keys[before].3);
+        &self.bytes[from..self.keys[number].3]
     }
 
     /// Adds those of a record that has this row, as the table's definitions say now.
@@ -70,6 +82,33 @@ impl Keys {
         for (number, index) in content.indexes(guard).iter() {
             if let Some(key) = index.key_of(row, key) {
                 self.push(fid, rid, number, key);
+            }
+        }
+    }
+}
+
+/// The keys of one block.
+#[derive(Clone, Debug)]
+pub struct SomeKeys<'k> {
+    keys: &'k Keys,
+    numbers: Range<usize>,
+}
+
+impl SomeKeys<'_> {
+    /// Enters them. Those of lines of an order, say, come one behind the other, and lie so in their
+    /// index.
+    fn enter(&self, catalog: &Catalog, guard: &Guard<'_>) {
+        let Keys { keys, .. } = self.keys;
+        let mut from = self.numbers.start;
+        for run in keys[self.numbers.clone()].chunk_by(|one, other| (one.0, one.2) == (other.0, other.2)) {
+            let (fid, _, index, _) = run[0];
+            let numbers = from..from + run.len();
+            from = numbers.end;
+            let content = catalog.get(guard, fid).and_then(|table| table.content(guard));
+            if let Some(index) = content.and_then(|content| content.indexes(guard).get(index)) {
+                let pairs = numbers.map(|number| (self.keys.key(number), keys[number].1));
+                // A key that is too long comes from nowhere: then the block does not come about.
+                let _ = index.tree().insert_run(guard, pairs);
             }
         }
     }
@@ -155,27 +194,31 @@ impl Entrance {
         self.barrier = self.barrier.min(at);
     }
 
-    /// Enters a block whose bytes are known. Blocks until there is room for it.
-    pub fn bytes(&mut self, block: &Block<'_>) -> Result<(), Closed> {
-        self.window.wait_room(self.cuts, block.bytes().len() as u64)?;
-        let image: Arc<[u8]> = block.bytes().into();
+    /// Enters a block whose bytes are known: `image`. Blocks until there is room for it.
+    pub fn bytes(&mut self, block: &Block<'_>, image: Arc<[u8]>) -> Result<(), Closed> {
+        self.window.wait_room(self.cuts, image.len() as u64)?;
         let header = *block.header();
-        let mut keys = std::mem::take(&mut self.keys);
-        keys.clear();
         // Behind what changes tables it is not known which keys there are, as long as that is not
         // replayed.
         let knows = header.kind != BlockKind::Schema && self.knows_tables_of(block);
-        if !knows || block.bytes().len() > LONG || !self.window.is_replayed(self.barrier) {
+        if !knows || image.len() > LONG || !self.window.is_replayed(self.barrier) {
             self.barrier = header.end();
-        } else {
-            let guard = self.participant.pin_without_snapshot();
-            for record in block.records().filter(|record| record.header.kind == RecordKind::Insert) {
-                let place = (record.header.fid, record.header.rid);
-                keys.add_of_row(&self.catalog, &guard, place, record.row, &mut self.key);
-            }
+            return self.window.enter(Arc::new(Pending::replays(header, image)));
         }
-        let block = Arc::new(Pending::known(header, Written::of_block(block), image));
-        drop(self.announce(&block, &keys, |_, _| {}));
+        let written = Written::of_block(block);
+        if written.is_empty() {
+            return self.window.enter(Arc::new(Pending::replays(header, image)));
+        }
+        let mut keys = std::mem::take(&mut self.keys);
+        keys.clear();
+        let guard = self.participant.pin_without_snapshot();
+        for record in block.records().filter(|record| record.header.kind == RecordKind::Insert) {
+            let place = (record.header.fid, record.header.rid);
+            keys.add_of_row(&self.catalog, &guard, place, record.row, &mut self.key);
+        }
+        let block = Arc::new(Pending::known(header, written, image));
+        drop(self.announce(&guard, &block, &keys.all(), |_, _| {}));
+        drop(guard);
         self.keys = keys;
         self.window.enter(block)
     }
@@ -187,7 +230,13 @@ impl Entrance {
 
     /// Enters a block whose transaction is to be executed again: what is known of it beside its
     /// rows. Each of `entries` lacks what it replaces. Blocks until there is room for it.
-    pub fn inputs(&mut self, header: BlockHeader, entries: &[Entry], keys: &Keys, inputs: &[u8]) -> Result<(), Closed> {
+    pub fn inputs(
+        &mut self,
+        header: BlockHeader,
+        mut entries: Vec<Entry>,
+        keys: SomeKeys<'_>,
+        inputs: &[u8],
+    ) -> Result<(), Closed> {
         self.window.wait_replayed(self.cuts, self.barrier)?;
         self.window.wait_room(self.cuts, header.length.into())?;
         let decoded = Inputs::decode(inputs).map(|inputs| inputs.snapshots);
@@ -197,17 +246,18 @@ impl Entrance {
             Some([oldest, ..]) if self.reaches(*oldest, header.stamp) => None,
             Some(_) => Some(Why::OldSnapshot),
         };
-        let written = Written::of_entries(entries);
+        let written = Written::of_entries(&entries);
         let snapshots = snapshots.unwrap_or_default();
         let task = Task { entries: OnceLock::new(), snapshots, inputs: inputs.into(), hopeless };
         let block = Arc::new(Pending::promised(header, written, Some(task)));
-        let mut entries = entries.to_vec();
-        let entering = self.announce(&block, keys, |number, stamp| entries[number].prev = Some(stamp));
         let guard = self.participant.pin_without_snapshot();
-        for entry in entries.iter_mut().filter(|entry| entry.prev.is_none()) {
+        let entering = self.announce(&guard, &block, &keys, |number, stamp| entries[number].prev = Some(stamp));
+        for entry in &mut entries {
+            // Beside one that is to come there may be a newer one: those are made in no order.
             let content = self.catalog.get(&guard, entry.fid).and_then(|table| table.content(&guard));
-            entry.prev =
+            let there =
                 content.and_then(|content| content.replayed(entry.rid).max(content.restored(&guard, entry.rid)));
+            entry.prev = entry.prev.max(there);
         }
         drop((guard, entering));
         if let Some(task) = block.task() {
@@ -223,17 +273,16 @@ impl Entrance {
     }
 
     /// Enters the records of a block, and the keys of those that it inserts.
-    fn announce(&self, block: &Arc<Pending>, keys: &Keys, replaces: impl FnMut(usize, Stamp)) -> Entering<'_> {
+    fn announce(
+        &self,
+        guard: &Guard<'_>,
+        block: &Arc<Pending>,
+        keys: &SomeKeys<'_>,
+        replaces: impl FnMut(usize, Stamp),
+    ) -> Entering<'_> {
         let entering = self.window.entering();
         self.window.announce(block, replaces);
-        let guard = self.participant.pin_without_snapshot();
-        for (fid, rid, number, key) in keys.iter() {
-            let content = self.catalog.get(&guard, fid).and_then(|table| table.content(&guard));
-            if let Some(index) = content.and_then(|content| content.indexes(&guard).get(number)) {
-                // A key that is too long comes from nowhere: then the block does not come about.
-                let _ = index.tree().insert(&guard, key, rid);
-            }
-        }
+        keys.enter(&self.catalog, guard);
         entering
     }
 
@@ -256,7 +305,7 @@ impl Entrance {
         }
         drop(guard);
         let inputs = block.inputs().unwrap_or_default();
-        let entered = waited.and_then(|()| self.inputs(*block.header(), &entries, &keys, inputs));
+        let entered = waited.and_then(|()| self.inputs(*block.header(), entries, keys.all(), inputs));
         self.keys = keys;
         entered
     }

@@ -2,22 +2,22 @@
 //!
 //! | thread | does |
 //! |---|---|
-//! | `initialize` | decodes forms, and enters their blocks into the window |
+//! | `initialize` | enters the blocks that have arrived into the window |
 //! | `execute-N` | see [`Pool`] |
 //! | `complete` | takes complete blocks from the window's front, and appends them to the log |
 //! | `leave` | takes blocks out of the window that readers see, and keeps old versions for those in it |
 //!
-//! Forms wait here until the node is composed. How many there are is bounded by the room in the
-//! log's buffer that the standby grants.
+//! Batches are decoded by the thread that receives them, and wait here until the node is composed.
+//! How many there are is bounded by the room in the log's buffer that the standby grants.
 //!
 //! # Cuts
 //!
-//! The log is cut only above what readers see. What is complete below the cut stays in the window,
-//! since tables do not show it yet. `initialize` rests until that is done; the batch that it was
-//! entering waits again, and blocks that it has entered are passed over then. No thread executes a
-//! block above the cut when [`Window::cut`] returns; only then does replay take back what the
-//! tables hold of such blocks. So no transaction reads what is being taken back, but one that is
-//! given up, and none of the old log reads the new one.
+//! The log is cut only above what readers see. What is complete below the cut stays in the window.
+//! `initialize` rests until that is done; the batch that it was entering waits again, and blocks
+//! that it has entered are passed over then. No thread executes a block above the cut any more when
+//! versions that were made above are taken out of the tables. So no transaction reads what is being
+//! taken back, but one that is given up, and none of the old log reads the new one. Versions that
+//! are no part of the log when all this ends are taken back, too.
 
 use std::{
     collections::VecDeque,
@@ -34,21 +34,23 @@ use std::{
 };
 
 use freshet_base::{Stamp, Watermark};
-use freshet_log::Block;
-use freshet_replay::form::{self, Decoder, Form};
+use freshet_replay::form;
 use freshet_replication::forms::{Complete, Regenerate};
 use freshet_storage::Participant;
-use freshet_txn::{Core, Entry};
+use freshet_txn::Core;
 use serde::Serialize;
 
 use super::{
-    entrance::{Entrance, Keys, Reach},
+    batch::Batch,
+    entrance::{Entrance, Reach},
     originals::FromOthers,
-    pending::{Closed, Pending},
-    pool::{Mismatches, Pool},
+    pending::Pending,
+    pool::{Means, Mismatches, Pool},
+    tables::Undo,
+    versions::Layout,
     window::{Room, Window},
 };
-use crate::scheme::command::CommandExecutor;
+use crate::scheme::{command::CommandExecutor, log::Ground};
 
 /// About how many bytes of log are appended at once.
 const AT_ONCE: u64 = 256 << 10;
@@ -68,13 +70,6 @@ pub struct AgainStatus {
     pub waits: u64,
 }
 
-/// A batch that waits.
-struct Batch {
-    from: Stamp,
-    to: Stamp,
-    form: Vec<u8>,
-}
-
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Batch>,
@@ -88,6 +83,16 @@ struct State {
     threads: Vec<JoinHandle<()>>,
     pool: Option<Pool>,
     originals: Option<FromOthers>,
+    /// There from when something is executed.
+    undo: Option<Undo>,
+}
+
+impl State {
+    fn take_back(&self, block: &Pending) {
+        if let Some(undo) = &self.undo {
+            undo.take_back(block);
+        }
+    }
 }
 
 /// What it is given when replication begins.
@@ -98,6 +103,7 @@ struct Begun {
 
 struct Shared {
     window: Arc<Window>,
+    ground: Ground,
     executor: Arc<dyn CommandExecutor>,
     mismatches: Arc<dyn Mismatches>,
     reach: Reach,
@@ -149,58 +155,12 @@ impl Shared {
 
     /// The thread that enters blocks.
     fn initialize(&self, mut entrance: Entrance) {
-        let mut keys = Keys::default();
         while let Some(batch) = self.next(&mut entrance) {
-            if self.enter(&mut entrance, &batch, &mut keys).is_err() {
+            if batch.enter(&mut entrance, self.window.end()).is_err() {
                 // The window is closed, or a cut is coming: what was not entered waits for it.
                 self.state().waiting.push_front(batch);
             }
         }
-    }
-
-    fn enter(&self, entrance: &mut Entrance, batch: &Batch, keys: &mut Keys) -> Result<(), Closed> {
-        let mut decoder = Decoder::new(&batch.form, batch.from);
-        let mut skipped = Vec::new();
-        while decoder.at() < batch.to {
-            let (at, known) = (decoder.at(), self.window.end());
-            // It was checked when it came.
-            let Ok(Some(form)) = decoder.next_form() else { break };
-            if at < known {
-                continue;
-            }
-            match form {
-                Form::Bytes(bytes) => {
-                    let Ok(block) = Block::parse(bytes, at) else { break };
-                    entrance.bytes(&block)?;
-                }
-                Form::Skip(header, head) => {
-                    skipped.clear();
-                    skipped.extend_from_slice(&head);
-                    skipped.resize(header.length as usize, 0);
-                    let Ok(block) = Block::parse(&skipped, at) else { break };
-                    entrance.bytes(&block)?;
-                }
-                Form::Inputs(inputs) => {
-                    keys.clear();
-                    for key in inputs.keys() {
-                        let record = inputs.written[key.record];
-                        keys.push(record.fid, record.rid, key.index, key.key);
-                    }
-                    let written = inputs.written.iter();
-                    let entries: Vec<Entry> = written
-                        .map(|record| Entry {
-                            fid: record.fid,
-                            rid: record.rid,
-                            kind: record.kind,
-                            length: record.length,
-                            prev: None,
-                        })
-                        .collect();
-                    entrance.inputs(inputs.header, &entries, keys, inputs.inputs)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// The thread that appends to the log.
@@ -244,14 +204,20 @@ impl Shared {
 }
 
 impl Live {
-    /// What enters at `at`, the end of the log, and whose transactions `executor` executes. Below
-    /// `floor` the tables are no state of the database.
-    pub fn new(at: Stamp, floor: Stamp, executor: Arc<dyn CommandExecutor>, mismatches: Arc<dyn Mismatches>) -> Self {
+    /// What enters at `at`, the end of the log, and whose transactions `executor` executes on this
+    /// ground. Below its floor the tables are no state of the database.
+    pub fn new(
+        at: Stamp,
+        ground: &Ground,
+        executor: Arc<dyn CommandExecutor>,
+        mismatches: Arc<dyn Mismatches>,
+    ) -> Self {
         Self(Arc::new(Shared {
-            window: Window::new(at, Room::default(), None),
+            window: Window::new(at, Room::default(), Layout::default(), None),
+            ground: ground.clone(),
             executor,
             mismatches,
-            reach: Reach { floor, slack: form::REACH },
+            reach: Reach { floor: ground.floor, slack: form::REACH },
             begun: OnceLock::new(),
             state: Mutex::new(State { end: at, ..State::default() }),
             changed: Condvar::new(),
@@ -292,7 +258,9 @@ impl Live {
         let failed = |cause: std::io::Error| format!("cannot start a thread: {cause}");
         let entrance = Entrance::new(&shared.window, &core.catalog, join()?, shared.reach);
         let places = [join()?, join()?];
+        let undo = Undo::new(&core.catalog, join()?);
         let mut state = shared.state();
+        state.undo = Some(undo);
         let mut spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             state.threads.push(Builder::new().name(name.into()).spawn(run).map_err(failed)?);
             Ok::<_, String>(())
@@ -307,8 +275,8 @@ impl Live {
         spawn("complete", Box::new(move || completes.complete(completes.begun.get().expect("it has begun"))))?;
         let originals = FromOthers::new(&begun.complete);
         let (executor, mismatches) = (&shared.executor, Arc::clone(&shared.mismatches));
-        let pool =
-            Pool::start(threads(), &shared.window, core, executor, false, Arc::new(originals.clone()), mismatches);
+        let means = Means { core, executor, ground: &shared.ground, serially: false };
+        let pool = Pool::start(threads(), &shared.window, &means, Arc::new(originals.clone()), mismatches);
         (state.pool, state.originals) = (Some(pool.map_err(failed)?), Some(originals));
         Ok(())
     }
@@ -328,25 +296,11 @@ impl Regenerate for Live {
     fn enter(&self, from: Stamp, to: Stamp, form: &[u8], members: &mut dyn FnMut(&[u8])) -> Result<(), String> {
         let shared = &self.0;
         let known = shared.state().end;
-        let mut decoder = Decoder::new(form, from);
-        while decoder.at() < to {
-            let at = decoder.at();
-            match decoder.next_form().map_err(|error| error.to_string())? {
-                Some(Form::Bytes(bytes)) => {
-                    let block = Block::parse(bytes, at).map_err(|error| error.to_string())?;
-                    block.members().filter(|_| at >= known).into_iter().for_each(&mut *members);
-                }
-                Some(_) => {}
-                None => return Err(format!("the form of the log up to {to} ends at {at}")),
-            }
-        }
-        if decoder.at() != to {
-            return Err(format!("no block ends at {to} in the form of the log"));
-        }
+        let batch = Batch::decode(from, to, form, known, members)?;
         let mut state = shared.state();
         if to > state.end {
             state.end = to;
-            state.waiting.push_back(Batch { from, to, form: form.to_vec() });
+            state.waiting.push_back(batch);
             shared.changed.notify_all();
         }
         Ok(())
@@ -372,7 +326,7 @@ impl Regenerate for Live {
             batch.from < batch.to
         });
         state.end = at;
-        shared.window.cut(at);
+        shared.window.cut(at, |block| state.take_back(block));
         state.cut = Some(state.cut.map_or(at, |before| before.min(at)));
         state.cutting = false;
         shared.changed.notify_all();
@@ -393,9 +347,12 @@ impl Regenerate for Live {
             // A panic there was reported already.
             let _ = thread.join();
         }
-        // Nothing is executed any more, so nothing is read here. What was completed is in the log,
-        // and replay enters its keys again. A node that reigns from now on must not take these
-        // records for such as are about to come: its janitor would never clear them away.
-        shared.window.clear();
+        // Nothing is executed any more, so nothing is read here. What was executed and is not part
+        // of the log is not part of the database. What is part of it may not be replayed yet: then
+        // replay does that. A node that reigns from now on must not take these records for such as
+        // are about to come: its janitor would never clear them away.
+        let mut state = shared.state();
+        shared.window.clear(|block| state.take_back(block));
+        state.undo = None;
     }
 }

@@ -11,11 +11,12 @@
 //! |---|---|---|---|
 //! | enter | a block's records into version arrays, its keys into indexes | 4.5.1 | `entrance.rs`, `versions.rs` |
 //! | execute | threads execute transactions in the order of stamps; a reader of a version that is not there yet sleeps | 4.5.2 | `pool.rs`, `pending.rs` |
-//! | complete | blocks whose bytes are there go, in order, into the log and are replayed; then they leave the window | | `window.rs` |
+//! | make | the thread that has executed a block puts its versions into the tables, above what readers see | 4.5.2 | `tables.rs` |
+//! | complete | blocks whose versions are there go, in order, into the log; when readers see them, they leave the window | | `window.rs` |
 //!
 //! The paper puts placeholders into the database's own version arrays, epoch by epoch. Here they
-//! live in a [`Window`](window::Window) before the log: it slides, so there are no epochs, and the
-//! tables hold what is proven alone.
+//! live in a [`Window`](window::Window) beside the tables: it slides, so there are no epochs, and
+//! the tables hold what is proven alone.
 //!
 //! # Why that gives the same, at every isolation level
 //!
@@ -46,6 +47,7 @@
 //! executed, and its bytes are asked for.
 
 mod again;
+mod batch;
 mod entrance;
 mod failure;
 mod live;
@@ -53,6 +55,7 @@ mod mismatch;
 mod originals;
 mod pending;
 mod pool;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -65,5 +68,6 @@ pub use self::{
     live::AgainStatus,
     mismatch::{Mismatch, MismatchFile, MismatchFileError, read_mismatches},
     verify::{VerifyError, VerifyOptions, VerifyReport, verify},
+    versions::Layout,
     window::{Perturb, Room},
 };

@@ -1,9 +1,10 @@
-//! A block in the window, and the promise of its bytes.
+//! A block in the window, and the promise of its versions.
 //!
-//! Bytes are put once. A thread that needs them before looks without a lock, then under the
-//! block's, and sleeps on its condition; a thread that puts them, cuts the block off or closes the
-//! window does so before it takes that lock, and wakes the sleepers under it. So no wake-up is
-//! lost.
+//! Bytes are put once, by the thread that makes the versions then, or before. That the versions are
+//! in the tables is said once, behind that. A thread that needs them before looks without a lock,
+//! then under the block's, and sleeps on its condition; a thread that says so, cuts the block off
+//! or closes the window does so before it takes that lock, and wakes the sleepers under it. So no
+//! wake-up is lost.
 
 use std::{
     ops::Range,
@@ -60,6 +61,11 @@ impl Written {
         entries.iter().map(&mut place).collect()
     }
 
+    /// Where its header lies.
+    pub fn header(&self) -> usize {
+        self.offset as usize
+    }
+
     /// The record's address, which is its version's stamp.
     pub fn address(&self, block: Stamp) -> Stamp {
         block.plus(self.offset.into())
@@ -93,27 +99,38 @@ pub(crate) struct Pending {
     /// None when the bytes were known from the beginning.
     task: Option<Task>,
     image: OnceLock<Arc<[u8]>>,
+    /// The threads that execute have nothing to do with it: replay makes its versions.
+    is_replays: bool,
+    /// Its versions are in the tables, or are replay's.
+    done: AtomicBool,
     /// The log was cut below it.
     cut: AtomicBool,
-    /// How many threads wait for the bytes.
+    /// How many threads wait until it is done.
     waiting: Mutex<usize>,
     arrived: Condvar,
 }
 
-/// The window was closed, or the block cut off: the bytes may never come.
+/// The window was closed, or the block cut off: its versions may never come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 
 impl Pending {
-    /// A block whose bytes are known.
+    /// A block whose bytes are known, and whose versions a thread that executes makes.
     pub fn known(header: BlockHeader, written: Vec<Written>, image: Arc<[u8]>) -> Self {
         Self { image: image.into(), ..Self::promised(header, written, None) }
     }
 
+    /// A block whose bytes are known, and whose versions are replay's to make.
+    pub fn replays(header: BlockHeader, image: Arc<[u8]>) -> Self {
+        Self { is_replays: true, done: AtomicBool::new(true), ..Self::known(header, Vec::new(), image) }
+    }
+
     /// A block whose bytes are to come from executing it, or from elsewhere.
     pub fn promised(header: BlockHeader, written: Vec<Written>, task: Option<Task>) -> Self {
-        let (cut, waiting, arrived) = (AtomicBool::new(false), Mutex::new(0), Condvar::new());
-        Self { header, written: written.into(), task, image: OnceLock::new(), cut, waiting, arrived }
+        let (cut, done, waiting, arrived) =
+            (AtomicBool::new(false), AtomicBool::new(false), Mutex::new(0), Condvar::new());
+        let (written, image) = (written.into(), OnceLock::new());
+        Self { header, written, task, image, is_replays: false, done, cut, waiting, arrived }
     }
 
     pub fn header(&self) -> &BlockHeader {
@@ -145,10 +162,25 @@ impl Pending {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Here are its bytes; those that came first count.
-    pub fn put(&self, image: Arc<[u8]>) {
-        let _ = self.image.set(image);
+    /// Here are its bytes; those that came first count, and are returned.
+    pub fn put(&self, image: Arc<[u8]>) -> &Arc<[u8]> {
+        self.image.get_or_init(|| image)
+    }
+
+    /// Its versions are in the tables: no thread waits for it any more.
+    pub fn made(&self) {
+        self.done.store(true, SeqCst);
         self.wake();
+    }
+
+    /// Whether that is so, or will be when it is replayed.
+    pub fn is_done(&self) -> bool {
+        self.done.load(SeqCst)
+    }
+
+    /// Whether its versions are in the tables before it is replayed.
+    pub fn is_in_tables(&self) -> bool {
+        !self.is_replays && self.is_done()
     }
 
     /// The log was cut below it: it belongs to no log any more, and no thread waits for it.
@@ -169,17 +201,17 @@ impl Pending {
         }
     }
 
-    /// Its bytes. Blocks until they are there.
+    /// Blocks until it is [done](Pending::is_done).
     ///
     /// # Errors
     /// [`Closed`] when the block was cut off, or `over` says first that the wait is over; who
     /// changes what that says calls [`Pending::wake`] afterwards.
-    pub fn wait(&self, over: impl Fn() -> bool) -> Result<&Arc<[u8]>, Closed> {
+    pub fn wait(&self, over: impl Fn() -> bool) -> Result<(), Closed> {
         let mut waiting = self.waiting();
         *waiting += 1;
         let outcome = loop {
-            if let Some(image) = self.image.get() {
-                break Ok(image);
+            if self.is_done() {
+                break Ok(());
             }
             if over() || self.is_cut() {
                 break Err(Closed);

@@ -2,34 +2,40 @@
 //!
 //! Each takes the next block, in the order of stamps, executes its transaction at the snapshots
 //! that it had, and compares the block that comes out with the header that the block has: the
-//! checksum says whether the rows are the same. A thread that needs a version which is not there
-//! yet sleeps, and leaves its processor to another: there are more threads than processors.
+//! checksum says whether the rows are the same. Then it puts their versions into the tables. A
+//! thread that needs a version which is not there yet sleeps, and leaves its processor to another:
+//! there are more threads than processors.
 //!
 //! A transaction that gives something else, or nothing, is no reason to stop: the block's original
-//! bytes are asked for ([`Originals`]), and those who wait for them wait a little longer. What
-//! became of it is told to [`Mismatches`].
+//! bytes are asked for ([`Originals`]), and those who wait for its versions wait a little longer.
+//! What became of it is told to [`Mismatches`].
 
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    thread::{Builder, JoinHandle},
+    thread::{self, Builder, JoinHandle},
     time::Duration,
 };
 
 use freshet_base::{Stamp, cpu::Meter, panics};
 use freshet_log::{Block, BlockBuilder, BlockHeader};
-use freshet_txn::{Core, Inputs, Past, Worker};
+use freshet_txn::{Core, Inputs, Past, Worker, WorkerError};
 
 use super::{
     failure::{Failure, Why},
     mismatch::Mismatch,
     pending::{Pending, Task},
+    tables::Maker,
     window::{Reader, Window},
 };
-use crate::scheme::command::{CommandExecutor, recorded_as};
+use crate::scheme::{
+    command::{CommandExecutor, recorded_as},
+    full::Full,
+    log::{Ground, Replaying},
+};
 
 /// Where the bytes of blocks are that could not be regenerated.
 pub(crate) trait Originals: Send + Sync {
@@ -44,7 +50,11 @@ pub(crate) struct Wanted {
     failure: Failure,
     window: Arc<Window>,
     mismatches: Arc<dyn Mismatches>,
+    maker: Fetched,
 }
+
+/// Makes the versions of blocks whose bytes have come.
+type Fetched = Arc<Mutex<Box<dyn Execute>>>;
 
 impl Wanted {
     /// Where it begins.
@@ -84,7 +94,13 @@ impl Wanted {
             }
         }
         match original {
-            Ok(original) => self.window.complete(&self.block, original.into()),
+            Ok(original) => {
+                let mut maker = self.maker.lock().unwrap_or_else(PoisonError::into_inner);
+                let image = self.block.put(original.into());
+                if let Err(why) = self.window.make(&self.block, || maker.make(&self.block, image)) {
+                    self.window.close(Some(why));
+                }
+            }
             Err(why) => self.window.close(Some(format!(
                 "the transaction at {at} cannot be executed again: {}; and its block cannot be had: {why}",
                 self.failure.why
@@ -110,7 +126,7 @@ pub(crate) trait Mismatches: Send + Sync {
 /// Executes the transactions of blocks again. One thread's.
 pub(super) trait Execute: Send {
     /// The bytes of a block.
-    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Vec<u8>, Failure>;
+    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Arc<[u8]>, Failure>;
 
     /// How the transaction of a block, which came out as `image`, differs from itself at its own
     /// stamp, if it was certified not to, and that is to be checked.
@@ -120,6 +136,22 @@ pub(super) trait Execute: Send {
     fn describe(&mut self, _block: &Pending, _task: &Task, _past: Arc<dyn Past>) -> String {
         String::new()
     }
+
+    /// Puts the versions of a block, which has these bytes, into the tables.
+    ///
+    /// # Errors
+    /// Why nothing is executed any more.
+    fn make(&mut self, block: &Pending, image: &[u8]) -> Result<(), String>;
+}
+
+/// What executing procedures takes.
+pub(super) struct Means<'m> {
+    pub core: &'m Arc<Core>,
+    pub executor: &'m Arc<dyn CommandExecutor>,
+    /// Where versions are made.
+    pub ground: &'m Ground,
+    /// Whether serializable transactions are checked at their own stamps, too.
+    pub serially: bool,
 }
 
 /// Executes procedures again, as transactions of a node.
@@ -131,19 +163,18 @@ pub(super) struct Procedures {
     /// Made by the thread that uses it.
     worker: Option<Worker>,
     builder: BlockBuilder,
+    maker: Maker,
 }
 
 impl Procedures {
-    pub fn new(core: &Arc<Core>, executor: &Arc<dyn CommandExecutor>, serially: bool) -> Self {
-        let (core, executor) = (Arc::clone(core), Arc::clone(executor));
-        Self { core, executor, serially, worker: None, builder: BlockBuilder::new() }
+    pub fn new(means: &Means<'_>) -> Self {
+        let maker = Maker::new(&means.core.catalog, Full.redo(means.ground));
+        let (core, executor) = (Arc::clone(means.core), Arc::clone(means.executor));
+        Self { core, executor, serially: means.serially, worker: None, builder: BlockBuilder::new(), maker }
     }
 
-    fn worker(&mut self) -> Result<Worker, Why> {
-        match self.worker.take() {
-            Some(worker) => Ok(worker),
-            None => Worker::new(&self.core).map_err(|cause| Why::Failed(cause.to_string())),
-        }
+    fn worker(&mut self) -> Result<Worker, WorkerError> {
+        self.worker.take().map_or_else(|| Worker::new(&self.core), Ok)
     }
 
     /// Executes a transaction that reads at `snapshots`.
@@ -153,16 +184,16 @@ impl Procedures {
         task: &Task,
         snapshots: &[Stamp],
         past: Arc<dyn Past>,
-    ) -> Result<Vec<u8>, Failure> {
+    ) -> Result<Arc<[u8]>, Failure> {
         let (procedure, inputs) = told(task).ok_or(Why::Undecodable)?;
-        let worker = self.worker()?;
+        let worker = self.worker().map_err(|cause| Why::Failed(cause.to_string()))?;
         let BlockHeader { stamp, term, stream, .. } = *block.header();
         let entries = task.entries.get().map_or(&[][..], Vec::as_slice);
         let transaction = worker.again(stamp, snapshots, entries, past);
         let executed = panics::contained("executing a transaction again", || {
             self.executor.execute(&transaction, procedure, inputs)
         });
-        let outcome: Result<Vec<u8>, Failure> = match executed {
+        let outcome: Result<Arc<[u8]>, Failure> = match executed {
             Ok(Ok(())) => {
                 let image = transaction.regenerate(&mut self.builder, term, stream, &task.inputs);
                 image.map_err(|mismatch| Why::Writes(mismatch.to_string()).into())
@@ -188,7 +219,7 @@ fn told(task: &Task) -> Option<(u32, &[u8])> {
 }
 
 impl Execute for Procedures {
-    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Vec<u8>, Failure> {
+    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Arc<[u8]>, Failure> {
         self.execute_at(block, task, &task.snapshots, past)
     }
 
@@ -199,8 +230,8 @@ impl Execute for Procedures {
         }
         let snapshots = vec![block.stamp(); task.snapshots.len()];
         match self.execute_at(block, task, &snapshots, past) {
-            Ok(there) if there == image => None,
-            Ok(there) => Some(Failure { image: Some(there), ..Why::Order.into() }),
+            Ok(there) if *there == *image => None,
+            Ok(there) => Some(Failure { image: Some(there.to_vec()), ..Why::Order.into() }),
             Err(failure) => Some(Failure { why: Why::Order, ..failure }),
         }
     }
@@ -222,6 +253,13 @@ impl Execute for Procedures {
             Err(_) => format!("procedure {procedure}"),
         }
     }
+
+    fn make(&mut self, block: &Pending, image: &[u8]) -> Result<(), String> {
+        let worker = self.worker().map_err(|cause| cause.to_string())?;
+        let made = self.maker.make(&worker.pin(), block, image);
+        self.worker = Some(worker);
+        made.map_err(|cause| cause.to_string())
+    }
 }
 
 /// What the threads share.
@@ -229,6 +267,7 @@ struct Shared {
     window: Arc<Window>,
     originals: Arc<dyn Originals>,
     mismatches: Arc<dyn Mismatches>,
+    maker: Fetched,
     counts: Arc<Counts>,
 }
 
@@ -254,21 +293,19 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Starts `threads` threads, at least one, which execute what is in the window by means of
-    /// `executor`; with `serially` they check serializable transactions at their own stamps, too.
+    /// Starts `threads` threads, at least one, which execute what is in the window, and put what
+    /// comes of it into the tables.
     ///
     /// # Errors
     /// When the system gives no thread.
     pub fn start(
         threads: usize,
         window: &Arc<Window>,
-        core: &Arc<Core>,
-        executor: &Arc<dyn CommandExecutor>,
-        serially: bool,
+        means: &Means<'_>,
         originals: Arc<dyn Originals>,
         mismatches: Arc<dyn Mismatches>,
     ) -> io::Result<Self> {
-        let make = || Box::new(Procedures::new(core, executor, serially)) as Box<dyn Execute>;
+        let make = || Box::new(Procedures::new(means)) as Box<dyn Execute>;
         Self::start_with(threads, window, &make, originals, mismatches)
     }
 
@@ -279,8 +316,8 @@ impl Pool {
         originals: Arc<dyn Originals>,
         mismatches: Arc<dyn Mismatches>,
     ) -> io::Result<Self> {
-        let (window, counts) = (Arc::clone(window), Arc::default());
-        let shared = Arc::new(Shared { window, originals, mismatches, counts });
+        let (window, maker, counts) = (Arc::clone(window), Arc::new(Mutex::new(make())), Arc::default());
+        let shared = Arc::new(Shared { window, originals, mismatches, maker, counts });
         let mut pool = Self { shared, threads: Vec::new() };
         for number in 0..threads.max(1) {
             let (shared, mut execute) = (Arc::clone(&pool.shared), make());
@@ -299,9 +336,8 @@ impl Pool {
     /// executed.
     pub fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                self.shared.window.close(Some("a thread that executes transactions again has panicked".into()));
-            }
+            // A panic has closed the window.
+            let _ = thread.join();
         }
     }
 }
@@ -313,28 +349,59 @@ impl Drop for Pool {
     }
 }
 
+/// Closes the window when a thread panics, so that no other waits for what it would have made.
+struct Closing<'w>(&'w Window);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.close(Some("a thread that executes transactions again has panicked".into()));
+        }
+    }
+}
+
 impl Shared {
     fn run(&self, execute: &mut dyn Execute) {
         let _stint = self.counts.cpu.begin();
+        let _closing = Closing(&self.window);
         while let Some(block) = self.window.next() {
-            let outcome = self.outcome(&block, execute);
+            let done = self.deal_with(execute, &block);
             self.window.executed(&block);
-            match outcome {
-                // The log was cut below it.
-                _ if block.is_cut() => {}
-                Ok(image) => {
-                    // Relaxed: statistics, here and elsewhere.
-                    self.counts.executed.fetch_add(1, Relaxed);
-                    self.window.complete(&block, image.into());
-                }
-                // No thread waits for it any more, so what failed does not matter.
-                Err(_) if self.window.is_closed() => return,
-                Err(failure) => self.fetch(block, failure),
+            if let Err(why) = done {
+                return self.window.close(Some(why));
             }
         }
     }
 
-    fn outcome(&self, block: &Arc<Pending>, execute: &mut dyn Execute) -> Result<Vec<u8>, Failure> {
+    /// Executes a block that has no bytes, and puts its versions into the tables; or asks for its
+    /// bytes.
+    ///
+    /// # Errors
+    /// Why nothing is executed any more.
+    fn deal_with(&self, execute: &mut dyn Execute, block: &Arc<Pending>) -> Result<(), String> {
+        let image = match block.image() {
+            Some(image) => image,
+            None => match self.execute(execute, block) {
+                // The log was cut below it, and no thread waits for it any more, so what failed
+                // does not matter.
+                _ if block.is_cut() => return Ok(()),
+                Err(_) if self.window.is_closed() => return Ok(()),
+                Err(failure) => {
+                    self.fetch(Arc::clone(block), failure);
+                    return Ok(());
+                }
+                Ok(image) => {
+                    // Relaxed: statistics.
+                    self.counts.executed.fetch_add(1, Relaxed);
+                    block.put(image)
+                }
+            },
+        };
+        self.window.make(block, || execute.make(block, image))
+    }
+
+    /// The bytes of a block, if executing its transaction gives them.
+    fn execute(&self, execute: &mut dyn Execute, block: &Arc<Pending>) -> Result<Arc<[u8]>, Failure> {
         let task = block.task().expect("a block without bytes has a task");
         if let Some(why) = &task.hopeless {
             return Err(why.clone().into());
@@ -344,7 +411,7 @@ impl Shared {
             // The checksum in it was computed from the rows that came out.
             match BlockHeader::peek(&image) {
                 Ok(header) if header == *block.header() => Ok(image),
-                _ => Err(Failure { image: Some(image), ..Why::Checksum.into() }),
+                _ => Err(Failure { image: Some(image.to_vec()), ..Why::Checksum.into() }),
             }
         });
         let image = image.map_err(|failure| match failure.why.is_mismatch() && !block.is_cut() {
@@ -353,6 +420,7 @@ impl Shared {
         })?;
         let failure = execute.check_order(block, task, Arc::clone(&past), &image).filter(|_| !block.is_cut());
         if let Some(failure) = failure {
+            // Relaxed: statistics.
             self.counts.out_of_order.fetch_add(1, Relaxed);
             let told = execute.describe(block, task, past);
             if let Err(why) = self.mismatches.note(Mismatch::of(block, &Failure { told, ..failure }, &image)) {
@@ -365,8 +433,10 @@ impl Shared {
     /// Has the original bytes of a block come.
     fn fetch(&self, block: Arc<Pending>, failure: Failure) {
         let count = if failure.why.is_mismatch() { &self.counts.mismatches } else { &self.counts.old };
+        // Relaxed: statistics.
         count.fetch_add(1, Relaxed);
-        let (window, mismatches) = (Arc::clone(&self.window), Arc::clone(&self.mismatches));
-        self.originals.ask(Wanted { block, failure, window, mismatches });
+        let (window, mismatches, maker) =
+            (Arc::clone(&self.window), Arc::clone(&self.mismatches), Arc::clone(&self.maker));
+        self.originals.ask(Wanted { block, failure, window, mismatches, maker });
     }
 }

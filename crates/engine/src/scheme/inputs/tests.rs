@@ -1,5 +1,5 @@
 //! The window and its threads, with transactions of a model: rows are made of what was read, and
-//! tables are lists of versions.
+//! tables are lists of versions, into which the threads put what comes out.
 
 mod live;
 
@@ -23,6 +23,7 @@ use super::{
     mismatch::Mismatch,
     pending::{Pending, Task, Written},
     pool::{Counts, Execute, Mismatches, Originals, Pool, Wanted},
+    versions::Layout,
     window::{Perturb, Room, Window},
 };
 
@@ -82,8 +83,18 @@ impl Tables {
         Some(*self.0.lock().unwrap().get(&rid)?.last_key_value()?.0)
     }
 
-    fn cut(&self, at: Stamp) {
-        self.0.lock().unwrap().values_mut().for_each(|versions| drop(versions.split_off(&at)));
+    /// Takes the versions of a block back, which are there, and the newest of their records.
+    fn take_back(&self, block: &Pending) {
+        let mut records = self.0.lock().unwrap();
+        for written in block.written() {
+            let newest = records.get_mut(&written.rid).unwrap().pop_last().unwrap().0;
+            assert_eq!(newest, written.address(block.stamp()));
+        }
+    }
+
+    fn end(&self) -> Stamp {
+        let records = self.0.lock().unwrap();
+        records.values().filter_map(|versions| Some(*versions.last_key_value()?.0)).max().unwrap_or_default()
     }
 
     fn replay(&self, block: &Block<'_>) {
@@ -195,12 +206,11 @@ struct Model {
 }
 
 impl Execute for Model {
-    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Vec<u8>, Failure> {
+    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Arc<[u8]>, Failure> {
         (self.before)(block.stamp());
         let program = &self.recorded.programs[&(block.stamp(), block.header().crc)];
-        let mut rows = program.rows(|rid, below| match past.read(TABLE, rid, below) {
-            Ok(Some(version)) => Ok(version.row().map(<[u8]>::to_vec)),
-            Ok(None) => Ok(self.shown.read(rid, below)),
+        let mut rows = program.rows(|rid, below| match past.wait(TABLE, rid, below) {
+            Ok(()) => Ok(self.shown.read(rid, below)),
             Err(cause) => Err(Why::Failed(cause.to_string())),
         })?;
         match self.lies.get(&block.stamp()) {
@@ -209,7 +219,12 @@ impl Execute for Model {
             Some(Lie::Length) => rows[0].push(0),
             None => {}
         }
-        Ok(program.build(&rows, &|number| task.entries.get().unwrap()[number].prev, block.stamp()))
+        Ok(program.build(&rows, &|number| task.entries.get().unwrap()[number].prev, block.stamp()).into())
+    }
+
+    fn make(&mut self, block: &Pending, image: &[u8]) -> Result<(), String> {
+        self.shown.replay(&Block::parse(image, block.stamp()).unwrap());
+        Ok(())
     }
 
     fn check_order(&mut self, _: &Pending, _: &Task, _: Arc<dyn Past>, _: &[u8]) -> Option<Failure> {
@@ -240,6 +255,7 @@ impl Mismatches for Noted {
 struct Run {
     threads: usize,
     room: Room,
+    layout: Layout,
     perturb: Option<Perturb>,
     lies: HashMap<Stamp, Lie>,
     /// One block in this number keeps its bytes.
@@ -254,6 +270,7 @@ impl Default for Run {
         Self {
             threads: 2,
             room: Room { bytes: 1 << 30, blocks: usize::MAX },
+            layout: Layout::Arrays,
             perturb: None,
             lies: HashMap::new(),
             kept_every: usize::MAX,
@@ -266,7 +283,7 @@ impl Default for Run {
 fn entries(block: &Block<'_>, window: &Window, shown: &Tables) -> Vec<Entry> {
     let entry = |record: freshet_log::RecordRef<'_>| {
         let (fid, rid) = (record.header.fid, record.header.rid);
-        let prev = window.newest(fid, rid).or_else(|| shown.newest(rid));
+        let prev = window.newest(fid, rid).max(shown.newest(rid));
         assert_eq!(prev, record.header.prev, "what {rid:?} replaces at {}", record.address);
         Entry { fid, rid, kind: record.header.kind, length: record.header.length, prev }
     };
@@ -303,14 +320,18 @@ fn feed_from(first: usize, run: &Run, recorded: &Recorded, window: &Window, show
     }
 }
 
-/// Replays what comes out; returns how many blocks those were.
+/// Takes what comes out; returns how many blocks those were.
 fn replay(run: &Run, recorded: &Recorded, window: &Window, shown: &Tables) -> usize {
     let mut replayed = 0;
     let mut take = |blocks: &[Arc<Pending>]| {
         for block in blocks {
             let (at, original) = &recorded.blocks[replayed];
             assert_eq!((block.stamp(), &block.image().unwrap()[..]), (*at, &original[..]));
-            shown.replay(&Block::parse(original, *at).unwrap());
+            assert!(window.has_made(*at), "{at}");
+            for record in Block::parse(original, *at).unwrap().records() {
+                let row = (record.header.kind != RecordKind::Delete).then(|| record.row.to_vec());
+                assert_eq!(shown.read(record.header.rid, record.address.plus(1)), row, "{}", record.address);
+            }
             replayed += 1;
         }
         blocks.last().unwrap().end()
@@ -331,7 +352,7 @@ fn deliver(recorded: &Recorded, asked: Receiver<Wanted>) {
 /// Executes all of it again and compares; returns how many blocks were replayed, what was noted,
 /// and the counts.
 fn again(run: &Run, recorded: &Arc<Recorded>) -> (usize, Vec<Mismatch>, Arc<Counts>, Arc<Window>) {
-    again_in(run, recorded, Window::new(Stamp::ZERO, run.room, run.perturb.clone()))
+    again_in(run, recorded, Window::new(Stamp::ZERO, run.room, run.layout, run.perturb.clone()))
 }
 
 fn again_in(
@@ -371,9 +392,10 @@ fn what_comes_out_is_what_was_there() {
         // Also a window that holds fewer blocks than a transaction depends on.
         let room = Room { bytes: [1 << 30, 3000][round % 2], blocks: [usize::MAX, 5, 50][round % 3] };
         let kept_every = [usize::MAX, 7][round / 3 % 2];
+        let layout = [Layout::Arrays, Layout::Chains][round / 6];
         let perturb = Some(perturbing(seed ^ round as u64));
         for threads in [1, 2, 4, 8] {
-            let run = Run { threads, room, perturb: perturb.clone(), kept_every, ..Run::default() };
+            let run = Run { threads, room, layout, perturb: perturb.clone(), kept_every, ..Run::default() };
             let (replayed, noted, counts, window) = again(&run, &recorded);
             assert_eq!((replayed, noted.len(), window.failure()), (1500, 0, None), "{threads} threads, round {round}");
             let kept = if kept_every == 7 { 1500 / 7 } else { 0 };
@@ -383,18 +405,17 @@ fn what_comes_out_is_what_was_there() {
     }
 }
 
-#[test]
-fn one_record_is_written_65536_times_within_the_window() {
-    const TIMES: u64 = 65_536;
+/// A record is written so often before anything of it is executed.
+fn write_often(times: u64, layout: Layout) {
     let mut recorded = Recorded::default();
-    for number in 0..TIMES {
+    for number in 0..times {
         let kind = if number == 0 { RecordKind::Insert } else { RecordKind::Update };
         let snapshots = vec![recorded.end];
         recorded.run(Program { snapshots, reads: vec![vec![Rid(1)]], writes: vec![(Rid(1), kind)] });
     }
     let recorded = Arc::new(recorded);
     for threads in [1, 4] {
-        let window = Window::new(Stamp::ZERO, Run::default().room, None);
+        let window = Window::new(Stamp::ZERO, Run::default().room, layout, None);
         let (theirs, end) = (Arc::clone(&window), recorded.end);
         // Nothing is executed before all of it is in the window.
         let before = Arc::new(move |_| {
@@ -404,9 +425,20 @@ fn one_record_is_written_65536_times_within_the_window() {
         });
         let run = Run { threads, before, at_once: u64::MAX, ..Run::default() };
         let (replayed, noted, counts, window) = again_in(&run, &recorded, window);
-        assert_eq!((replayed as u64, noted.len(), counts.executed.load(SeqCst)), (TIMES, 0, TIMES));
+        assert_eq!((replayed as u64, noted.len(), counts.executed.load(SeqCst)), (times, 0, times));
         assert_eq!((window.newest(TABLE, Rid(1)), window.failure()), (None, None));
     }
+}
+
+#[test]
+fn one_record_is_written_65536_times_within_the_window() {
+    write_often(65_536, Layout::Arrays);
+}
+
+/// Each look goes down all of the chain: so fewer.
+#[test]
+fn one_record_is_written_often_in_a_chain() {
+    write_often(4096, Layout::Chains);
 }
 
 #[test]
@@ -458,7 +490,7 @@ fn closing_ends_every_wait() {
     }
     let recorded = Arc::new(recorded);
     for (threads, waiters) in [(2, 1), (6, 5)] {
-        let window = Window::new(Stamp::ZERO, Room { bytes: 1 << 20, blocks: 32 }, None);
+        let window = Window::new(Stamp::ZERO, Room { bytes: 1 << 20, blocks: 32 }, Layout::Arrays, None);
         let begun = Arc::new(AtomicUsize::new(0));
         let (theirs, count) = (Arc::clone(&window), Arc::clone(&begun));
         // The first is in execution until the window is closed, which the others wait for.
@@ -484,7 +516,7 @@ fn a_block_that_cannot_be_had_ends_it() {
     let mut dice = Dice(1, 0);
     let recorded = Arc::new(Recorded::random(&mut dice, 50, 3, 5));
     let lies = HashMap::from([(recorded.blocks[20].0, Lie::Row)]);
-    let window = Window::new(Stamp::ZERO, Run::default().room, None);
+    let window = Window::new(Stamp::ZERO, Run::default().room, Layout::Arrays, None);
     let shown = Arc::new(Tables::default());
     struct Lost;
     impl Originals for Lost {
@@ -526,7 +558,7 @@ fn what_is_cut_off_is_forgotten() {
         second.programs.extend(first.programs.iter().map(|(key, program)| (*key, program.clone())));
         let second = Arc::new(second);
         let run = Run { threads, perturb: Some(perturbing(seed)), ..Run::default() };
-        let window = Window::new(Stamp::ZERO, run.room, run.perturb.clone());
+        let window = Window::new(Stamp::ZERO, run.room, run.layout, run.perturb.clone());
         let (shown, noted) = (Arc::new(Tables::default()), Arc::new(Noted::default()));
         let make = || {
             let (recorded, shown) = (Arc::clone(&second), Arc::clone(&shown));
@@ -540,7 +572,6 @@ fn what_is_cut_off_is_forgotten() {
                 let take = |blocks: &[Arc<Pending>]| {
                     for block in blocks {
                         let bytes = block.image().unwrap().to_vec();
-                        shown.replay(&Block::parse(&bytes, block.stamp()).unwrap());
                         out.lock().unwrap().push((block.stamp(), bytes));
                     }
                     blocks.last().unwrap().end()
@@ -551,8 +582,8 @@ fn what_is_cut_off_is_forgotten() {
                 }
             });
             feed_from(0, &run, &first, &window, &shown);
-            window.cut(at);
-            shown.cut(at);
+            window.cut(at, |block| shown.take_back(block));
+            assert!(shown.end() < at, "what was made above is taken back");
             out.lock().unwrap().retain(|(stamp, _)| *stamp < at);
             assert_eq!(window.end(), at);
             feed_from(common, &run, &second, &window, &shown);
@@ -571,7 +602,7 @@ struct Watched {
 }
 
 impl Execute for Watched {
-    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Vec<u8>, Failure> {
+    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Arc<[u8]>, Failure> {
         self.running.lock().unwrap().push(block.stamp());
         let outcome = self.model.execute(block, task, past);
         self.running.lock().unwrap().retain(|stamp| *stamp != block.stamp());
@@ -580,6 +611,10 @@ impl Execute for Watched {
 
     fn check_order(&mut self, _: &Pending, _: &Task, _: Arc<dyn Past>, _: &[u8]) -> Option<Failure> {
         None
+    }
+
+    fn make(&mut self, block: &Pending, image: &[u8]) -> Result<(), String> {
+        self.model.make(block, image)
     }
 }
 
@@ -594,7 +629,8 @@ fn a_cut_waits_until_nothing_that_is_cut_off_is_executed() {
     }
     let recorded = Arc::new(recorded);
     let at = recorded.blocks[1].0;
-    let (window, shown) = (Window::new(Stamp::ZERO, Run::default().room, None), Arc::new(Tables::default()));
+    let window = Window::new(Stamp::ZERO, Run::default().room, Layout::Arrays, None);
+    let shown = Arc::new(Tables::default());
     let (running, (ask, asked)) = (Arc::default(), channel());
     let (theirs, last) = (Arc::clone(&window), recorded.blocks[2].0);
     let before: Arc<dyn Fn(Stamp) + Send + Sync> = Arc::new(move |stamp| {
@@ -614,7 +650,7 @@ fn a_cut_waits_until_nothing_that_is_cut_off_is_executed() {
     while window.parked() == 0 || running.lock().unwrap().len() < 2 {
         thread::yield_now();
     }
-    window.cut(at);
+    window.cut(at, |block| shown.take_back(block));
     assert_eq!(*running.lock().unwrap(), []);
     // What is below is not disturbed.
     wanted.deliver(Ok(recorded.blocks[0].1.clone()));

@@ -19,7 +19,7 @@ use std::{
 use freshet_base::{Certifier, ClusterId, Stamp, Watermark, cpu};
 use freshet_log::{AcceptError, Block, Log, LogOpenError, LogStore, ReceiveConfig, Receiver, StoreConfig};
 use freshet_recovery::{Manifest, RecordedError, RecordedLog, Restart, RestoreError};
-use freshet_replay::{Announce, Deleted, Records, Replay};
+use freshet_replay::{Announce, Deleted, Records, Redo, Replay};
 use freshet_storage::{Catalog, Participants, ReadError};
 use freshet_txn::{Core, Snapshots, Worker, WorkerError};
 use thiserror::Error;
@@ -28,7 +28,9 @@ use super::{
     entrance::{Entrance, Kept, Reach},
     mismatch::{Mismatch, MismatchFile},
     pending::{Closed, Pending},
-    pool::{Mismatches, Originals, Pool, Wanted},
+    pool::{Means, Mismatches, Originals, Pool, Wanted},
+    tables::Rest,
+    versions::{Layout, Passed},
     window::{Perturb, Room, Window},
 };
 use crate::{
@@ -71,6 +73,8 @@ pub struct VerifyOptions {
     pub serially: bool,
     /// Where mismatches are kept, if there are some.
     pub mismatches: Option<PathBuf>,
+    /// How versions are kept that are to come, for comparison.
+    pub layout: Layout,
     /// For tests.
     pub perturb: Option<Perturb>,
 }
@@ -89,6 +93,7 @@ impl Default for VerifyOptions {
             slack: 1 << 20,
             serially: false,
             mismatches: None,
+            layout: Layout::default(),
             perturb: None,
         }
     }
@@ -122,6 +127,8 @@ pub struct VerifyReport {
     pub out_of_order: u64,
     /// How often a transaction waited for what another one wrote.
     pub waits: u64,
+    /// How many versions that were to come look-ups have passed by.
+    pub passed: Passed,
     /// The state at the end.
     pub hash: StateHash,
     /// How long it took.
@@ -279,7 +286,8 @@ pub fn verify(
     let file = options.mismatches.clone().map(|path| Arc::new(MismatchFile::new(path)));
     let mismatches: Arc<dyn Mismatches> = file.clone().map_or_else(|| Arc::new(Uncounted) as _, |file| file as _);
     let originals = Arc::new(FromLog(Arc::clone(&recorded)));
-    let mut pool = Pool::start(options.threads, window, core, executor, options.serially, originals, mismatches)?;
+    let means = Means { core, executor, ground: &made.ground, serially: options.serially };
+    let mut pool = Pool::start(options.threads, window, &means, originals, mismatches)?;
     let mut completing = Completing { made: &made, receiver, reach, recorded: &recorded };
     let participant = participants.join().map_err(|full| too_many(full.limit))?;
     let mut feeding = Feeding {
@@ -313,6 +321,7 @@ pub fn verify(
         mismatches: counts.mismatches.load(Relaxed),
         out_of_order: counts.out_of_order.load(Relaxed),
         waits: window.parked(),
+        passed: window.passed(),
         hash,
         time: begun.elapsed(),
         execute_cpu: counts.cpu.total(),
@@ -328,6 +337,7 @@ struct Made {
     /// It goes before the log.
     _janitor: JanitorThread,
     window: Arc<Window>,
+    ground: Ground,
     core: Arc<Core>,
     log: Log,
     replay: Arc<Replay>,
@@ -348,9 +358,10 @@ impl Made {
         let (visible, source) = (Arc::new(Watermark::new(from)), Arc::new(VersionSource::default()));
         source.open(log.reader());
         source.limit_to(Arc::clone(&visible));
-        let records = Records(log.reader());
-        // What is read again soon is not to be made from the log a second time.
-        let redo = || Full.redo(&Ground { participants, source: &source, records: records.clone(), floor });
+        let window = Window::new(from, options.room, options.layout, options.perturb.clone());
+        let (theirs, records) = (Arc::clone(participants), Records(log.reader()));
+        let ground = Ground { participants: theirs, source: Arc::clone(&source), records, floor };
+        let redo = || Box::new(Rest { full: Full.redo(&ground), window: Arc::clone(&window) }) as Box<dyn Redo>;
         let (threads, reader) = (options.replay_threads, log.reader());
         let replay = Arc::new(Replay::new(threads, &catalog, participants, &reader, floor, &redo));
         let snapshots = Snapshots::standby(Arc::clone(&visible));
@@ -358,10 +369,9 @@ impl Made {
         let certifier = Certifier::default();
         let core =
             Core::new(Arc::clone(participants), Arc::clone(&catalog), snapshots, source, Arc::default(), certifier);
-        let window = Window::new(from, options.room, options.perturb.clone());
         let janitor = Arc::new(Janitor::of_window(deleted, &window));
         let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(VerifyError::Stopped)?;
-        Ok((Self { window, core, log, replay, visible, _janitor: janitor }, receiver))
+        Ok((Self { window, ground, core, log, replay, visible, _janitor: janitor }, receiver))
     }
 }
 
@@ -436,7 +446,7 @@ impl Feeding<'_> {
         match why {
             Some(why) => {
                 *self.kept.entry(why.name()).or_default() += 1;
-                self.entrance.bytes(block)
+                self.entrance.bytes(block, block.bytes().into())
             }
             None => {
                 self.recorded_bytes += block.bytes().len() as u64;

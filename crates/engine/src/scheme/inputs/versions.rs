@@ -1,9 +1,13 @@
 //! Version arrays: for each record that a block in the window writes, the stamps of its versions
-//! there, ascending, each with its block (Record-Replay, section 4.5).
+//! that are not in the tables yet, ascending, each with its block (Record-Replay, section 4.5).
 //!
-//! Blocks enter and leave in the order of stamps, so an array grows at its end and shrinks at its
-//! front, and a reader finds the version below its snapshot by binary search. Most records have one
-//! version in the window, and no array.
+//! Blocks enter in the order of stamps, so an array grows at its end, and a reader finds the
+//! version below its snapshot by binary search. Versions go when they are made, about in that
+//! order. Most records have one version that is to come, and no array.
+//!
+//! The paper compares that with chains, as stores of several versions have them: each version leads
+//! to the next older one, and a reader of a record that is written often goes down one by one
+//! (section 6.4.2). [`Layout::Chains`] is there for that comparison.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -22,119 +26,208 @@ const SHARDS: usize = 64;
 /// A shard with room for no more records than this is not made smaller.
 const LEAST: usize = 1024;
 
-/// A version that a block in the window makes.
-#[derive(Clone, Debug)]
-pub(crate) struct Version {
-    /// The record's address.
-    pub stamp: Stamp,
-    /// Which of the block's records.
-    pub number: u32,
-    pub block: Arc<Pending>,
+/// How the versions of a record are kept that has several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// In an array, found by binary search.
+    #[default]
+    Arrays,
+    /// In a chain, newest first, for comparison.
+    Chains,
 }
 
-/// The versions of one record, ascending.
+/// A version that a block in the window is going to make.
+#[derive(Clone, Debug)]
+struct Version {
+    /// The record's address.
+    stamp: Stamp,
+    block: Arc<Pending>,
+}
+
+/// Versions of one record, and never none.
 #[derive(Debug)]
 enum Versions {
     One(Version),
-    Many(VecDeque<Version>),
+    /// Ascending.
+    Array(VecDeque<Version>),
+    Chain(Chain),
+}
+
+/// A version, and those below it.
+#[derive(Debug)]
+struct Link {
+    version: Version,
+    below: Option<Box<Link>>,
+}
+
+/// The newest version, if there is one.
+#[derive(Debug, Default)]
+struct Chain(Option<Box<Link>>);
+
+impl Chain {
+    fn push(&mut self, version: Version) {
+        self.0 = Some(Box::new(Link { version, below: self.0.take() }));
+    }
+
+    fn below(&self, stamp: Stamp) -> Option<(&Version, usize)> {
+        let (mut link, mut passed) = (self.0.as_deref()?, 0);
+        while link.version.stamp >= stamp {
+            link = link.below.as_deref()?;
+            passed += 1;
+        }
+        Some((&link.version, passed))
+    }
+
+    fn remove(&mut self, stamp: Stamp) {
+        let mut place = &mut self.0;
+        while place.as_ref().is_some_and(|link| link.version.stamp > stamp) {
+            place = &mut place.as_mut().expect("it was looked at").below;
+        }
+        if let Some(link) = place.take_if(|link| link.version.stamp == stamp) {
+            *place = link.below;
+        }
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        // One by one: a long chain would take a long stack.
+        while let Some(link) = self.0.take() {
+            self.0 = link.below;
+        }
+    }
 }
 
 impl Versions {
-    fn last(&self) -> &Version {
+    fn newest(&self) -> Option<&Version> {
         match self {
-            Self::One(version) => version,
-            Self::Many(versions) => versions.back().expect("it holds more than none"),
+            Self::One(version) => Some(version),
+            Self::Array(versions) => versions.back(),
+            Self::Chain(chain) => chain.0.as_deref().map(|link| &link.version),
         }
     }
 
-    /// The newest below a stamp.
-    fn below(&self, stamp: Stamp) -> Option<&Version> {
+    /// The newest below a stamp, and how many are newer.
+    fn below(&self, stamp: Stamp) -> Option<(&Version, usize)> {
         match self {
-            Self::One(version) => Some(version).filter(|version| version.stamp < stamp),
-            Self::Many(versions) => {
+            Self::One(version) => Some((version, 0)).filter(|(version, _)| version.stamp < stamp),
+            Self::Array(versions) => {
                 let above = versions.partition_point(|version| version.stamp < stamp);
-                above.checked_sub(1).map(|place| &versions[place])
+                above.checked_sub(1).map(|place| (&versions[place], versions.len() - above))
+            }
+            Self::Chain(chain) => chain.below(stamp),
+        }
+    }
+
+    fn push(&mut self, version: Version, layout: Layout) {
+        debug_assert!(
+            self.newest().is_none_or(|newest| newest.stamp < version.stamp),
+            "blocks enter in the order of stamps"
+        );
+        match (&mut *self, layout) {
+            (Self::Array(versions), _) => versions.push_back(version),
+            (Self::Chain(chain), _) => chain.push(version),
+            (Self::One(first), Layout::Arrays) => *self = Self::Array(VecDeque::from([first.clone(), version])),
+            (Self::One(first), Layout::Chains) => {
+                let mut chain = Chain::default();
+                chain.push(first.clone());
+                chain.push(version);
+                *self = Self::Chain(chain);
             }
         }
     }
 
-    fn push(&mut self, version: Version) {
-        debug_assert!(self.last().stamp < version.stamp, "blocks enter in the order of stamps");
+    /// Drops the one with this stamp, if it is here; returns whether none is left.
+    fn remove(&mut self, stamp: Stamp) -> bool {
         match self {
-            Self::One(first) => *self = Self::Many(VecDeque::from([first.clone(), version])),
-            Self::Many(versions) => versions.push_back(version),
-        }
-    }
-
-    /// Drops those below a stamp; returns whether none is left.
-    fn drop_below(&mut self, stamp: Stamp) -> bool {
-        match self {
-            Self::One(version) => version.stamp < stamp,
-            Self::Many(versions) => {
-                while versions.pop_front_if(|version| version.stamp < stamp).is_some() {}
+            Self::One(version) => version.stamp == stamp,
+            Self::Array(versions) => {
+                if let Ok(place) = versions.binary_search_by_key(&stamp, |version| version.stamp) {
+                    versions.remove(place);
+                }
                 versions.is_empty()
             }
-        }
-    }
-
-    /// Drops those at or above a stamp; returns whether none is left.
-    fn drop_from(&mut self, stamp: Stamp) -> bool {
-        match self {
-            Self::One(version) => version.stamp >= stamp,
-            Self::Many(versions) => {
-                while versions.pop_back_if(|version| version.stamp >= stamp).is_some() {}
-                versions.is_empty()
+            Self::Chain(chain) => {
+                chain.remove(stamp);
+                chain.0.is_none()
             }
         }
     }
 }
 
-type Records = HashMap<(Fid, Rid), Versions, BuildHasherDefault<IdHasher>>;
+/// How many versions look-ups have passed by: at place `n`, look-ups by the bit length of that
+/// number. The last place counts those above, too.
+pub type Passed = [u64; 24];
+
+/// Some of the records.
+#[derive(Default)]
+struct Shard {
+    records: HashMap<(Fid, Rid), Versions, BuildHasherDefault<IdHasher>>,
+    passed: Passed,
+}
 
 /// All version arrays.
-pub(crate) struct VersionArrays(Box<[CachePadded<Mutex<Records>>]>);
+pub(crate) struct VersionArrays {
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    layout: Layout,
+}
 
 impl std::fmt::Debug for VersionArrays {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "VersionArrays({} shards)", self.0.len())
+        write!(f, "VersionArrays({} shards, {:?})", self.shards.len(), self.layout)
     }
 }
 
 impl VersionArrays {
-    pub fn new() -> Self {
-        Self((0..SHARDS).map(|_| CachePadded::default()).collect())
+    pub fn new(layout: Layout) -> Self {
+        Self { shards: (0..SHARDS).map(|_| CachePadded::default()).collect(), layout }
     }
 
-    fn shard(&self, (fid, rid): (Fid, Rid)) -> MutexGuard<'_, Records> {
+    fn shard(&self, (fid, rid): (Fid, Rid)) -> MutexGuard<'_, Shard> {
         let mut hasher = IdHasher::default();
         hasher.write_u32(fid.0);
         hasher.write_u64(rid.0);
         // The low bits place records within a map.
-        let shard = &self.0[(hasher.finish() >> 40) as usize % SHARDS];
+        let shard = &self.shards[(hasher.finish() >> 40) as usize % SHARDS];
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The stamp of the newest version of a record, if one is here.
     pub fn newest(&self, record: (Fid, Rid)) -> Option<Stamp> {
-        self.shard(record).get(&record).map(|versions| versions.last().stamp)
+        self.shard(record).records.get(&record)?.newest().map(|version| version.stamp)
     }
 
-    /// The newest version of a record below `stamp`, among those here.
-    pub fn below(&self, record: (Fid, Rid), stamp: Stamp) -> Option<Version> {
-        self.shard(record).get(&record)?.below(stamp).cloned()
+    /// The block that makes the newest version of a record below `stamp`, among those here.
+    pub fn below(&self, record: (Fid, Rid), stamp: Stamp) -> Option<Arc<Pending>> {
+        let mut shard = self.shard(record);
+        let Shard { records, passed } = &mut *shard;
+        let (version, newer) = records.get(&record)?.below(stamp)?;
+        passed[((usize::BITS - newer.leading_zeros()) as usize).min(passed.len() - 1)] += 1;
+        Some(Arc::clone(&version.block))
+    }
+
+    /// How many versions look-ups have passed by so far.
+    pub fn passed(&self) -> Passed {
+        let mut all = Passed::default();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            all.iter_mut().zip(shard.passed).for_each(|(all, some)| *all += some);
+        }
+        all
     }
 
     /// Enters what a block writes. Blocks come in the order of stamps. `replaces` is told the
-    /// number of each of its records that had a version here, and that one's stamp.
+    /// number of each of its records that has a version here, and that one's stamp.
     pub fn enter(&self, block: &Arc<Pending>, mut replaces: impl FnMut(usize, Stamp)) {
         for (number, written) in block.written().iter().enumerate() {
             let record = (written.fid, written.rid);
-            let stamp = written.address(block.stamp());
-            let version = Version { stamp, number: number as u32, block: Arc::clone(block) };
-            match self.shard(record).entry(record) {
+            let version = Version { stamp: written.address(block.stamp()), block: Arc::clone(block) };
+            match self.shard(record).records.entry(record) {
                 Entry::Occupied(mut there) => {
-                    replaces(number, there.get().last().stamp);
-                    there.get_mut().push(version);
+                    if let Some(newest) = there.get().newest() {
+                        replaces(number, newest.stamp);
+                    }
+                    there.get_mut().push(version, self.layout);
                 }
                 Entry::Vacant(free) => {
                     free.insert(Versions::One(version));
@@ -143,30 +236,78 @@ impl VersionArrays {
         }
     }
 
-    /// Forgets what a block has entered; all blocks below it were forgotten.
-    pub fn leave(&self, block: &Pending) {
-        self.forget(block, |versions| versions.drop_below(block.end()));
-    }
-
-    /// The same where all blocks above it were forgotten.
-    pub fn cut(&self, block: &Pending) {
-        self.forget(block, |versions| versions.drop_from(block.stamp()));
-    }
-
-    fn forget(&self, block: &Pending, drops_all: impl Fn(&mut Versions) -> bool) {
+    /// Forgets what a block has entered.
+    pub fn forget(&self, block: &Pending) {
         for written in block.written() {
             let record = (written.fid, written.rid);
-            let mut shard = self.shard(record);
-            if let Entry::Occupied(mut there) = shard.entry(record)
-                && drops_all(there.get_mut())
+            let Shard { records, .. } = &mut *self.shard(record);
+            if let Entry::Occupied(mut there) = records.entry(record)
+                && there.get_mut().remove(written.address(block.stamp()))
             {
                 there.remove();
                 // What a load has left would keep the others apart, and out of the caches.
-                if shard.capacity() > LEAST && shard.len() < shard.capacity() / 8 {
-                    let wanted = 2 * shard.len();
-                    shard.shrink_to(wanted);
+                if records.capacity() > LEAST && records.len() < records.capacity() / 8 {
+                    records.shrink_to(2 * records.len());
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use freshet_base::{RecordKind, Term};
+    use freshet_log::{BlockHeader, BlockKind};
+    use freshet_txn::Entry;
+
+    use super::{super::pending::Written, *};
+
+    /// A block at `stamp` that writes these records.
+    fn block(stamp: u64, rids: &[u64]) -> Arc<Pending> {
+        let entry = |rid: &u64| Entry { fid: Fid(7), rid: Rid(*rid), kind: RecordKind::Update, length: 8, prev: None };
+        let entries: Vec<Entry> = rids.iter().map(entry).collect();
+        let header = BlockHeader {
+            length: 512,
+            crc: 0,
+            stamp: Stamp(stamp),
+            serial_key: stamp,
+            term: Term(1),
+            record_count: rids.len() as u16,
+            kind: BlockKind::Redo,
+            stream: 0,
+            continued: false,
+        };
+        Arc::new(Pending::promised(header, Written::of_entries(&entries), None))
+    }
+
+    /// Both layouts say what a list of all versions says, whatever goes first.
+    #[test]
+    fn arrays_and_chains_find_the_same() {
+        for layout in [Layout::Arrays, Layout::Chains] {
+            let arrays = VersionArrays::new(layout);
+            let record = (Fid(7), Rid(1));
+            let blocks: Vec<_> = (0..9).map(|number| block(number * 512, &[1, 10 + number])).collect();
+            for (number, block) in blocks.iter().enumerate() {
+                let mut replaced = Vec::new();
+                arrays.enter(block, |record, stamp| replaced.push((record, stamp)));
+                let before =
+                    number.checked_sub(1).map(|before| blocks[before].written()[0].address(blocks[before].stamp()));
+                assert_eq!(replaced, before.map(|stamp| (0, stamp)).into_iter().collect::<Vec<_>>());
+            }
+            let mut there: Vec<_> = blocks.iter().collect();
+            // From the midst, from the front, from the end, and what has gone already.
+            for gone in [4, 0, 8, 4, 5, 1, 7, 2, 3, 6] {
+                for stamp in (0..=9 * 512).step_by(64).map(Stamp) {
+                    let expected = there.iter().rfind(|block| block.written()[0].address(block.stamp()) < stamp);
+                    let found = arrays.below(record, stamp);
+                    assert_eq!(found.map(|block| block.stamp()), expected.map(|block| block.stamp()), "{layout:?}");
+                }
+                arrays.forget(&blocks[gone]);
+                there.retain(|block| block.stamp() != blocks[gone].stamp());
+                let newest = there.last().map(|block| block.written()[0].address(block.stamp()));
+                assert_eq!(arrays.newest(record), newest, "{layout:?}");
+            }
+            assert!(arrays.shards.iter().all(|shard| shard.lock().unwrap().records.is_empty()));
         }
     }
 }

@@ -1,41 +1,50 @@
-//! The window: the blocks, one behind the other, between what has been received and what the tables
-//! show, and the versions that they make.
+//! The window: the blocks, one behind the other, between what has been received and what readers
+//! see, and the versions that they are going to make.
 //!
 //! | who | does | with |
 //! |---|---|---|
 //! | one thread | enters blocks, in the order of stamps | [`Window::enter`] |
-//! | several threads | execute those that need it, in the order of stamps | [`Window::next`], [`Window::complete`] |
-//! | one thread | takes the blocks at the front whose bytes are there, logs and replays them | [`Window::hand_over`], [`Window::leave`] |
+//! | several threads | execute those that need it, in the order of stamps, and put their versions into the tables | [`Window::next`], [`Window::make`] |
+//! | one thread | takes the blocks at the front whose versions are there, and logs them | [`Window::hand_over`] |
+//! | one thread | takes those out of the window that readers see | [`Window::leave`] |
 //!
 //! # Access protocol
 //!
 //! `order` is behind its mutex, and never locked while a shard or a block is. A block's records are
-//! in the version arrays before a thread can get a block above it to execute, and until
-//! [`Window::leave`] is told that the tables show them; `leave` takes them out of the arrays first,
-//! then the block out of `order`. So a reader that finds no version of a record here finds the one
-//! that it wants in the table, if it looks there afterwards: the lock of the record's shard orders
-//! the two.
+//! in the version arrays before a thread can get a block above it to execute, and until its
+//! versions are in the tables: they are put there first, then taken out of the arrays. So a reader
+//! that finds no version of a record here, or waits until the one that it finds is made, finds the
+//! one that it wants in the table, if it looks there afterwards: the lock of the record's shard, or
+//! the flag of the block, orders the two. It may have waited for an older one than it wants, which
+//! does no harm.
+//!
+//! Versions are made in no order, above what readers see. A cut says of the blocks that it takes
+//! out of the window that they are cut off, waits until none of them is executed, and takes back
+//! their versions, from the newest down. `making` is held by those who make versions, together, and
+//! by a cut, alone: below the cut others go on, and blocks that were fetched come at any time. Who
+//! has waited for it looks whether the block was cut off.
 //!
 //! No threads wait in a circle. A block waits for blocks with lower stamps only, since its
 //! snapshots are at most its own stamp, and blocks are executed in the order of stamps: the lowest
-//! block without bytes either is being executed and waits for none, or its bytes are being fetched.
+//! block whose versions are missing either is being executed and waits for none, or its bytes are
+//! being fetched. Who has fetched them makes the versions, too: all others may wait for these.
 
 use std::{
     collections::VecDeque,
     fmt,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst},
     },
 };
 
 use freshet_base::{Fid, Rid, Stamp};
-use freshet_storage::{LoadError, ReadError};
-use freshet_txn::{Past, PastVersion};
+use freshet_storage::{Content, Guard, LoadError, ReadError};
+use freshet_txn::Past;
 
 use super::{
     pending::{Closed, Pending},
-    versions::VersionArrays,
+    versions::{Layout, Passed, VersionArrays},
 };
 
 /// Called at points where threads may meet: for tests, which delay some of them.
@@ -85,9 +94,9 @@ struct Order {
     cuts: u64,
     /// How many threads wait for a block to execute.
     idle: usize,
-    /// The blocks that are being executed.
+    /// The blocks that are being executed, or whose versions are being made.
     executing: Vec<Stamp>,
-    /// Whether a thread waits for the bytes of the block at the front.
+    /// Whether a thread waits for the block at the front.
     replayer_waits: bool,
     /// How many threads wait for room, or for replay.
     entrants_wait: usize,
@@ -104,7 +113,7 @@ pub(crate) struct Window {
     order: Mutex<Order>,
     /// There is a block to execute, or the course has changed.
     work: Condvar,
-    /// The block at the front has its bytes, or the course has changed.
+    /// The block at the front is done, or the course has changed.
     front: Condvar,
     /// Blocks were handed on or replayed, or the course has changed.
     room: Condvar,
@@ -118,8 +127,10 @@ pub(crate) struct Window {
     entering: Mutex<()>,
     /// Held while blocks are handed on, while some leave, and by a cut.
     handing: Mutex<()>,
+    /// Held while versions are made, by several, and while some are taken back, by one.
+    making: RwLock<()>,
     perturb: Option<Perturb>,
-    /// How often a reader had to wait for bytes.
+    /// How often a reader had to wait for a version.
     parked: AtomicU64,
 }
 
@@ -138,19 +149,32 @@ fn length_of<'b>(blocks: impl IntoIterator<Item = &'b Arc<Pending>>) -> u64 {
 /// While no block is being entered.
 pub(crate) struct Entering<'w> {
     window: &'w Window,
+    /// What is below is in the log for certain.
+    replayed: Stamp,
     _held: MutexGuard<'w, ()>,
 }
 
 impl Entering<'_> {
-    /// Whether a block in the window writes the record.
-    pub fn has(&self, fid: Fid, rid: Rid) -> bool {
-        self.window.versions.newest((fid, rid)).is_some()
+    /// Whether a block writes the record of this id that is not in the log yet, or not for certain.
+    pub fn has(&self, guard: &Guard<'_>, content: &Content, rid: Rid) -> bool {
+        self.window.versions.newest((content.fid(), rid)).is_some()
+            || content.restored(guard, rid).is_some_and(|newest| newest >= self.replayed)
     }
+}
+
+/// While versions are made.
+pub(crate) struct Making<'w> {
+    _held: RwLockReadGuard<'w, ()>,
+}
+
+/// While no versions are made.
+pub(crate) struct Still<'w> {
+    _held: RwLockWriteGuard<'w, ()>,
 }
 
 impl Window {
     /// An empty one, whose first block will begin at `at`.
-    pub fn new(at: Stamp, limit: Room, perturb: Option<Perturb>) -> Arc<Self> {
+    pub fn new(at: Stamp, limit: Room, layout: Layout, perturb: Option<Perturb>) -> Arc<Self> {
         let order = Order {
             blocks: VecDeque::new(),
             begun: 0,
@@ -172,10 +196,11 @@ impl Window {
             room: Condvar::new(),
             given_up: Condvar::new(),
             limit,
-            versions: VersionArrays::new(),
+            versions: VersionArrays::new(layout),
             closed: AtomicBool::new(false),
             entering: Mutex::new(()),
             handing: Mutex::new(()),
+            making: RwLock::new(()),
             perturb,
             parked: AtomicU64::new(0),
         })
@@ -196,10 +221,11 @@ impl Window {
     /// Keeps blocks from being entered: for a thread that takes away index entries of a dead record
     /// whose id a block in the window may have given to another, with the same key.
     pub fn entering(&self) -> Entering<'_> {
-        Entering { window: self, _held: self.entering.lock().unwrap_or_else(PoisonError::into_inner) }
+        let held = self.entering.lock().unwrap_or_else(PoisonError::into_inner);
+        Entering { window: self, replayed: self.order().replayed, _held: held }
     }
 
-    /// The stamp of the newest version of a record, if a block in the window makes one.
+    /// The stamp of the newest version of a record, if a block in the window is to make one.
     #[cfg(test)]
     pub fn newest(&self, fid: Fid, rid: Rid) -> Option<Stamp> {
         self.versions.newest((fid, rid))
@@ -283,7 +309,7 @@ impl Window {
         }
         order.end = block.end();
         order.bytes += u64::from(block.header().length);
-        let (is_work, idle) = (block.image().is_none(), order.idle > 0);
+        let (is_work, idle) = (!block.is_done(), order.idle > 0);
         let is_front = order.blocks.len() == order.taken && !is_work && order.replayer_waits;
         order.blocks.push_back(block);
         drop(order);
@@ -309,8 +335,9 @@ impl Window {
 
     // --- executing ---------------------------------------------------------------------------
 
-    /// The next block to be executed, in the order of stamps; the thread says when it
-    /// [has been](Window::executed). Blocks until there is one; none when none is coming any more.
+    /// The next block whose versions are to be made, in the order of stamps; if its bytes are not
+    /// there, it is to be executed. The thread says when that [has been](Window::executed) done.
+    /// Blocks until there is one; none when none is coming any more.
     pub fn next(&self) -> Option<Arc<Pending>> {
         self.perturb();
         let mut order = self.order();
@@ -319,7 +346,7 @@ impl Window {
                 return None;
             }
             while let Some(block) = order.blocks.get(order.begun) {
-                let found = (block.image().is_none()).then(|| Arc::clone(block));
+                let found = (!block.is_done()).then(|| Arc::clone(block));
                 order.begun += 1;
                 if let Some(block) = found {
                     order.executing.push(block.stamp());
@@ -335,7 +362,7 @@ impl Window {
         }
     }
 
-    /// A block from [`Window::next`] is not executed any more, whatever has come of it.
+    /// A block from [`Window::next`] is not dealt with any more, whatever has come of it.
     pub fn executed(&self, block: &Pending) {
         let mut order = self.order();
         if let Some(place) = order.executing.iter().position(|stamp| *stamp == block.stamp()) {
@@ -347,11 +374,21 @@ impl Window {
         }
     }
 
-    /// Here are a block's bytes. Wakes those who wait for them.
-    pub fn complete(&self, block: &Pending, image: Arc<[u8]>) {
+    /// Has `make` put the versions of a block, whose bytes are there, into the tables, unless it
+    /// was cut off. Wakes those who wait for them.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn make<E>(&self, block: &Pending, make: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         self.perturb();
-        debug_assert_eq!(image.len(), block.header().length as usize);
-        block.put(image);
+        let making = self.making();
+        if block.is_cut() {
+            return Ok(());
+        }
+        make()?;
+        block.made();
+        self.versions.forget(block);
+        drop(making);
         let order = self.order();
         let is_front =
             order.replayer_waits && order.blocks.get(order.taken).is_some_and(|front| std::ptr::eq(&**front, block));
@@ -359,16 +396,32 @@ impl Window {
         if is_front {
             self.front.notify_one();
         }
+        Ok(())
     }
 
-    /// How often a reader had to wait for bytes.
+    /// Held by those who make versions.
+    pub fn making(&self) -> Making<'_> {
+        Making { _held: self.making.read().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// Keeps versions from being made, and waits for those that are.
+    pub fn still(&self) -> Still<'_> {
+        Still { _held: self.making.write().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// How often a reader had to wait for a version.
     pub fn parked(&self) -> u64 {
         self.parked.load(Relaxed)
     }
 
+    /// How many versions look-ups have passed by, to find the ones that they wanted.
+    pub fn passed(&self) -> Passed {
+        self.versions.passed()
+    }
+
     // --- replaying ---------------------------------------------------------------------------
 
-    /// Takes the next blocks that have their bytes, one behind the other, of about `most` bytes at
+    /// Takes the next blocks that are done, one behind the other, of about `most` bytes at
     /// most, and gives them to `hand`, which no cut overtakes. Blocks until there is one; none when
     /// none is coming any more.
     pub fn hand_over<T>(&self, most: u64, hand: impl FnOnce(&[Arc<Pending>]) -> T) -> Option<T> {
@@ -385,7 +438,7 @@ impl Window {
         }
     }
 
-    /// Blocks until the block at the front has its bytes; false when none is coming any more.
+    /// Blocks until the block at the front is done; false when none is coming any more.
     fn wait_front(&self) -> bool {
         let mut order = self.order();
         loop {
@@ -393,7 +446,7 @@ impl Window {
                 return false;
             }
             match order.blocks.get(order.taken) {
-                Some(front) if front.image().is_some() => return true,
+                Some(front) if front.is_done() => return true,
                 None if order.course == Course::Finished => return false,
                 _ => {}
             }
@@ -409,7 +462,7 @@ impl Window {
         let whole = order.blocks.range(order.taken..).take_while(|block| {
             let fits = bytes == 0 || bytes + u64::from(block.header().length) <= most;
             bytes += u64::from(block.header().length);
-            fits && block.image().is_some()
+            fits && block.is_done()
         });
         let found: Vec<_> = whole.map(Arc::clone).collect();
         order.taken += found.len();
@@ -420,6 +473,14 @@ impl Window {
             self.room.notify_all();
         }
         found
+    }
+
+    /// Whether the versions of the block at `at` are in the tables before it is replayed, and its
+    /// keys in the indexes.
+    pub fn has_made(&self, at: Stamp) -> bool {
+        let order = self.order();
+        let place = order.blocks.partition_point(|block| block.stamp() < at);
+        order.blocks.get(place).is_some_and(|block| block.stamp() == at && block.is_in_tables())
     }
 
     /// Everything below `to` is replayed: tables and indexes that come about below are there, and
@@ -434,24 +495,23 @@ impl Window {
         }
     }
 
-    /// The tables show everything below `to`, the end of a transaction: blocks below leave. Returns
+    /// Readers see everything below `to`, the end of a transaction: blocks below leave. Returns
     /// where the window begins then.
     pub fn leave(&self, to: Stamp) -> Stamp {
         // A cut takes out of `order`, too.
         let _handing = self.handing.lock().unwrap_or_else(PoisonError::into_inner);
-        let leaving: Vec<_> = {
-            let order = self.order();
-            order.blocks.iter().take(order.taken).take_while(|block| block.end() <= to).map(Arc::clone).collect()
-        };
-        for block in &leaving {
-            self.versions.leave(block);
-        }
         let mut order = self.order();
-        order.blocks.drain(..leaving.len());
+        let taken = order.taken;
+        let leaving = order.blocks.range(..taken).take_while(|block| block.end() <= to).count();
+        let left: Vec<_> = order.blocks.drain(..leaving).collect();
         // Those that were never to be executed may leave before a thread has come by.
-        order.begun = order.begun.saturating_sub(leaving.len());
-        order.taken -= leaving.len();
-        order.begin()
+        order.begun = order.begun.saturating_sub(leaving);
+        order.taken -= leaving;
+        let begin = order.begin();
+        drop(order);
+        // Memory is given back without the lock.
+        drop(left);
+        begin
     }
 
     // --- the end -----------------------------------------------------------------------------
@@ -463,11 +523,12 @@ impl Window {
     }
 
     /// The log ends at `at`, where a block does or the window begins, or below: the blocks from
-    /// there on are forgotten, and none is handed on any more. Not while a block is being entered.
+    /// there on are forgotten, and none is handed on any more. `take_back` takes the versions of a
+    /// block out of the tables. Not while a block is being entered.
     ///
     /// Blocks until no thread executes one of them. If one did, it would read the new log next, and
     /// could wait for blocks there that no thread is left to execute.
-    pub fn cut(&self, at: Stamp) {
+    pub fn cut(&self, at: Stamp, mut take_back: impl FnMut(&Pending)) {
         let _handing = self.handing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut order = self.order();
         let kept = order.blocks.partition_point(|block| block.stamp() < at);
@@ -480,22 +541,36 @@ impl Window {
         order.replayed = order.replayed.min(at);
         let left: Vec<_> = order.blocks.iter().map(Arc::clone).collect();
         drop(order);
-        for block in gone.iter().rev() {
-            self.versions.cut(block);
-            block.cut();
-        }
-        // Some of those that are executed wait for the bytes of blocks that stay.
+        gone.iter().for_each(|block| block.cut());
+        // Some of those that are executed wait for the versions of blocks that stay.
         left.iter().for_each(|block| block.wake());
-        self.room.notify_all();
         let mut order = self.order();
         while order.executing.iter().any(|stamp| *stamp >= at) {
             order = self.given_up.wait(order).unwrap_or_else(PoisonError::into_inner);
         }
+        drop(order);
+        let _still = self.still();
+        for block in gone.iter().rev() {
+            if block.is_in_tables() {
+                take_back(block);
+            }
+            self.versions.forget(block);
+        }
+        self.room.notify_all();
     }
 
-    /// Forgets all blocks. To be called when no thread enters, executes or hands on any any more.
-    pub fn clear(&self) {
-        self.cut(self.begin());
+    /// Forgets all blocks, and takes back those that were not handed on: those that were are part
+    /// of the log. To be called when no thread enters, executes or hands on any any more.
+    pub fn clear(&self, take_back: impl FnMut(&Pending)) {
+        self.cut(self.handed(), take_back);
+        self.cut(self.begin(), |_| {});
+        self.order().replayed = Stamp::MAX;
+    }
+
+    /// Where the blocks begin that were not handed on.
+    fn handed(&self) -> Stamp {
+        let order = self.order();
+        order.blocks.get(order.taken).map_or(order.end, |block| block.stamp())
     }
 
     /// Ends all waits, now and later: what is in the window is not dealt with. The first reason
@@ -535,20 +610,15 @@ pub(crate) struct Reader {
 }
 
 impl Past for Reader {
-    fn read(&self, fid: Fid, rid: Rid, below: Stamp) -> Result<Option<PastVersion>, ReadError> {
+    fn wait(&self, fid: Fid, rid: Rid, below: Stamp) -> Result<(), ReadError> {
         let window = &self.window;
         window.perturb();
-        let Some(version) = window.versions.below((fid, rid), below) else { return Ok(None) };
-        let image = match version.block.image() {
-            Some(image) => image,
-            None => {
-                // Relaxed: a statistic.
-                window.parked.fetch_add(1, Relaxed);
-                let stops = |Closed| LoadError::Log("transactions are not executed again any more".into());
-                version.block.wait(|| window.is_closed() || self.block.is_cut()).map_err(stops)?
-            }
+        let Some(block) = window.versions.below((fid, rid), below).filter(|block| !block.is_done()) else {
+            return Ok(());
         };
-        let written = version.block.written()[version.number as usize];
-        Ok(Some(PastVersion { stamp: version.stamp, kind: written.kind, block: Arc::clone(image), row: written.row() }))
+        // Relaxed: a statistic.
+        window.parked.fetch_add(1, Relaxed);
+        let stops = |Closed| LoadError::Log("transactions are not executed again any more".into());
+        Ok(block.wait(|| window.is_closed() || self.block.is_cut()).map_err(stops)?)
     }
 }
