@@ -31,11 +31,36 @@ const WORD: usize = 8;
 /// When there are not as many bytes.
 #[inline]
 pub fn store(words: &[AtomicU64], at: usize, from: &[u8]) {
+    store_with(words, at, from, store_part);
+}
+
+/// The same, where other threads or processes may write the bytes beside these at the same time,
+/// though not these: the words at both ends are changed as a network card would change them.
+///
+/// # Panics
+/// When there are not as many bytes.
+#[inline]
+pub fn store_among(words: &[AtomicU64], at: usize, from: &[u8]) {
+    store_with(words, at, from, |word, skew, from| {
+        // Relaxed, twice: as in `store_with`. Other bytes may change in between; these do not, so
+        // that the difference is still what turns them into the new ones.
+        let before = word.load(Ordering::Relaxed).to_ne_bytes();
+        let mut difference = [0; WORD];
+        for ((to, before), from) in difference[skew..].iter_mut().zip(&before[skew..]).zip(from) {
+            *to = before ^ from;
+        }
+        word.fetch_xor(u64::from_ne_bytes(difference), Ordering::Relaxed);
+    });
+}
+
+/// Copies whole words, and has `part` replace the bytes of a word from one on.
+#[inline]
+fn store_with(words: &[AtomicU64], at: usize, from: &[u8], part: impl Fn(&AtomicU64, usize, &[u8])) {
     let (mut word, skew) = (at / WORD, at % WORD);
     let mut from = from;
-    if skew != 0 {
+    if skew != 0 && !from.is_empty() {
         let (head, rest) = from.split_at(from.len().min(WORD - skew));
-        store_part(words, word, skew, head);
+        part(&words[word], skew, head);
         (from, word) = (rest, word + 1);
     }
     let (whole, tail) = from.as_chunks::<WORD>();
@@ -45,19 +70,16 @@ pub fn store(words: &[AtomicU64], at: usize, from: &[u8]) {
         target.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
     }
     if !tail.is_empty() {
-        store_part(words, word + whole.len(), 0, tail);
+        part(&words[word + whole.len()], 0, tail);
     }
 }
 
 /// Replaces some bytes of one word, whose other bytes nobody writes in the meantime.
-fn store_part(words: &[AtomicU64], word: usize, skew: usize, from: &[u8]) {
-    if from.is_empty() {
-        return;
-    }
-    // Relaxed, twice: as in `store`.
-    let mut bytes = words[word].load(Ordering::Relaxed).to_ne_bytes();
+fn store_part(word: &AtomicU64, skew: usize, from: &[u8]) {
+    // Relaxed, twice: as in `store_with`.
+    let mut bytes = word.load(Ordering::Relaxed).to_ne_bytes();
     bytes[skew..skew + from.len()].copy_from_slice(from);
-    words[word].store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+    word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
 }
 
 /// Copies the bytes from `at` on to `into`.
@@ -95,17 +117,41 @@ mod tests {
         let words: Vec<AtomicU64> = (0..8).map(|_| AtomicU64::new(0)).collect();
         for at in 0..24 {
             for length in 0..40 {
-                words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
                 let bytes: Vec<u8> = (0..length).map(|i| (i + 1) as u8).collect();
-                store(&words, at, &bytes);
-                let mut all = [0; 64];
-                load(&words, 0, &mut all);
-                assert_eq!(&all[at..at + length], &bytes[..], "at {at}");
-                assert!(all[..at].iter().chain(&all[at + length..]).all(|b| *b == 0), "neighbours stay, at {at}");
-                let mut back = vec![0; length];
-                load(&words, at, &mut back);
-                assert_eq!(back, bytes);
+                for store in [store, store_among] {
+                    words.iter().for_each(|word| word.store(u64::MAX / 255 * 99, Ordering::Relaxed));
+                    store(&words, at, &bytes);
+                    let mut all = [0; 64];
+                    load(&words, 0, &mut all);
+                    assert_eq!(&all[at..at + length], &bytes[..], "at {at}");
+                    assert!(all[..at].iter().chain(&all[at + length..]).all(|b| *b == 99), "neighbours stay, at {at}");
+                    let mut back = vec![0; length];
+                    load(&words, at, &mut back);
+                    assert_eq!(back, bytes);
+                }
             }
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use loom::{sync::Arc, thread};
+
+    use super::*;
+
+    #[test]
+    fn bytes_beside_others_that_are_written_keep_theirs() {
+        loom::model(|| {
+            let words = Arc::new([AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)]);
+            let beside = Arc::clone(&words);
+            let writer = thread::spawn(move || store_among(&*beside, 5, b"five.."));
+            store_among(&*words, 0, b"zero!");
+            store_among(&*words, 11, b"last");
+            writer.join().unwrap();
+            let mut all = [0; 16];
+            load(&*words, 0, &mut all);
+            assert_eq!(&all, b"zero!five..last\xFF");
+        });
     }
 }
