@@ -28,6 +28,7 @@ use freshet_base::{
 
 use crate::{
     CompletionQueue, FabricConfig, FabricKind, Offer, OpenError, Place, Prepared, QueuePair, ReceiveError, SendError,
+    Write,
     frame::{HEADER, Header, MAX_IMMEDIATE},
     limit::{Limited, TokenBucket},
     memory::{Region, Registered, SharedMemory},
@@ -130,6 +131,17 @@ impl Side {
     }
 }
 
+/// Bytes, and where they belong.
+type Part<'b> = (Place, [&'b [u8]; 1]);
+
+/// Where `bytes` lie that belong to virtual byte `at` on of a ring of `length` bytes: up to its
+/// end, and from its beginning on.
+fn around(region: usize, length: u64, at: u64, bytes: &[u8]) -> [Part<'_>; 2] {
+    let offset = at % length;
+    let (head, tail) = bytes.split_at(bytes.len().min((length - offset) as usize));
+    [(Place { region, offset }, [head]), (Place { region, offset: 0 }, [tail])]
+}
+
 /// The sending half.
 pub struct Sender {
     queue: Box<dyn QueuePair>,
@@ -181,17 +193,31 @@ impl Sender {
     /// # Errors
     /// [`SendError`]; the channel is then of no more use.
     pub fn place(&mut self, address: u64, bytes: &[u8]) -> Result<(), SendError> {
-        if self.log_length == 0 || bytes.len() as u64 > self.log_length {
-            let length = bytes.len() as u64;
+        self.check_place(address, bytes)?;
+        let parts = around(LOG, self.log_length, address, bytes);
+        self.write(&parts, None)
+    }
+
+    fn check_place(&self, address: u64, bytes: &[u8]) -> Result<(), SendError> {
+        let length = bytes.len() as u64;
+        if self.log_length == 0 || length > self.log_length {
             return Err(SendError::OutOfBounds { peer: self.peer, region: LOG, offset: address, length });
         }
-        let offset = address % self.log_length;
-        let (head, tail) = bytes.split_at(bytes.len().min((self.log_length - offset) as usize));
-        self.queue.write(Place { region: LOG, offset }, &[head])?;
-        if !tail.is_empty() {
-            self.queue.write(Place { region: LOG, offset: 0 }, &[tail])?;
-        }
         Ok(())
+    }
+
+    /// Posts the parts that are not empty; of the last the other side hears, if it is to.
+    fn write(&mut self, parts: &[Part<'_>], immediate: Option<u32>) -> Result<(), SendError> {
+        let mut list = [Write { to: Place { region: STATUS, offset: 0 }, pieces: &[], immediate: None }; 4];
+        let mut count = 0;
+        for (to, bytes) in parts.iter().filter(|(_, [bytes])| !bytes.is_empty()) {
+            list[count] = Write { to: *to, pieces: bytes, immediate: None };
+            count += 1;
+        }
+        if let Some(last) = list[..count].last_mut() {
+            last.immediate = immediate;
+        }
+        self.queue.post(&list[..count], false).map(drop)
     }
 
     /// Reads the last word below virtual byte `end` back: it has then reached the other side's
@@ -228,32 +254,61 @@ impl Sender {
         message: &[u8],
         inline: &[u8],
     ) -> Result<(), SendError> {
+        let (immediate, payload_crc) = (message.len() as u32, crc32c::crc32c(inline));
+        let immediate_crc = crc32c::crc32c(message);
+        let header = Header { kind, term, address, immediate, payload: length, payload_crc, immediate_crc };
+        self.post(&header, [message, inline], &[])
+    }
+
+    /// Writes the `last` bytes of a payload to their place, and sends a frame: all in one list.
+    /// The rest of the `length` bytes from virtual byte `address` on was placed before.
+    ///
+    /// # Errors
+    /// [`SendError`]; the channel is then of no more use.
+    pub fn send_placed(
+        &mut self,
+        kind: u8,
+        term: Term,
+        address: u64,
+        length: u32,
+        message: &[u8],
+        last: &[u8],
+    ) -> Result<(), SendError> {
+        let (immediate, immediate_crc) = (message.len() as u32, crc32c::crc32c(message));
+        let header = Header { kind, term, address, immediate, payload: length, payload_crc: 0, immediate_crc };
+        self.post(&header, [message, &[]], last)
+    }
+
+    /// Posts a frame with these contents, and before it the end of its payload.
+    fn post(&mut self, header: &Header, [message, inline]: [&[u8]; 2], last: &[u8]) -> Result<(), SendError> {
         let frame = HEADER + message.len() + inline.len();
         if message.len() > MAX_IMMEDIATE || frame > MAX_FRAME {
             return Err(SendError::TooLarge { immediate: message.len(), payload: inline.len() });
         }
-        let header = Header {
-            kind,
-            term,
-            address,
-            immediate: message.len() as u32,
-            payload: length,
-            payload_crc: crc32c::crc32c(inline),
-            immediate_crc: crc32c::crc32c(message),
-        };
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
         bytes.extend_from_slice(&header.encode());
         bytes.extend_from_slice(message);
         bytes.extend_from_slice(inline);
         bytes.resize(frame.next_multiple_of(8), 0);
-        let outcome = self.post(&bytes, frame as u32);
+        let end = self.posted + bytes.len() as u64;
+        self.await_room(end)?;
+        let [head, tail] = around(MAILBOX, MAILBOX_BYTES as u64, self.posted, &bytes);
+        if last.is_empty() {
+            self.write(&[head, tail], Some(frame as u32))?;
+        } else {
+            self.check_place(header.address, last)?;
+            let at = (header.address + u64::from(header.payload)).saturating_sub(last.len() as u64);
+            let [first, second] = around(LOG, self.log_length, at, last);
+            self.write(&[first, second, head, tail], Some(frame as u32))?;
+        }
+        self.posted = end;
         self.bytes = bytes;
-        outcome
+        Ok(())
     }
 
-    fn post(&mut self, bytes: &[u8], length: u32) -> Result<(), SendError> {
-        let end = self.posted + bytes.len() as u64;
+    /// Waits until the other side's mailbox has room up to `end`.
+    fn await_room(&self, end: u64) -> Result<(), SendError> {
         let mut deadline = None;
         // Acquire: whatever the other side did before it said so.
         while end > self.status.words()[0].load(Ordering::Acquire).saturating_add(MAILBOX_BYTES as u64) {
@@ -263,15 +318,6 @@ impl Sender {
             }
             thread::sleep(PAUSE);
         }
-        let offset = self.posted % MAILBOX_BYTES as u64;
-        let (head, tail) = bytes.split_at(bytes.len().min(MAILBOX_BYTES - offset as usize));
-        if tail.is_empty() {
-            self.queue.write_with_imm(Place { region: MAILBOX, offset }, &[head], length)?;
-        } else {
-            self.queue.write(Place { region: MAILBOX, offset }, &[head])?;
-            self.queue.write_with_imm(Place { region: MAILBOX, offset: 0 }, &[tail], length)?;
-        }
-        self.posted = end;
         Ok(())
     }
 

@@ -92,7 +92,7 @@ pub enum SendError {
         patience: Duration,
     },
     /// The other side has no such memory.
-    #[error("{length} bytes at {offset} of region {region} are outside what {peer} has offered, or not whole words")]
+    #[error("{length} bytes at {offset} of region {region} are outside what {peer} has offered, or no whole word")]
     OutOfBounds {
         /// The other side.
         peer: SocketAddr,

@@ -4,7 +4,14 @@
 //! know the other's offer they are connected by a [`QueuePair`], which writes into the other side's
 //! memory, reads it and adds to its words, and a [`CompletionQueue`], which hears of writes that
 //! carried an immediate value. Delivery is in order per connection: a thread that has heard of an
-//! immediate value finds in place what was written before it.
+//! immediate value finds in place what was written before it. What was offered can become more
+//! while they are connected ([`CompletionQueue::register`]), and is taken back at the end
+//! ([`CompletionQueue::revoke`]).
+//!
+//! Writes are posted as *lists*, each with one [`Token`] (Active-Memory, section 4.5.1). Tokens
+//! complete in the order in which they were given, so that several lists can be under way at once:
+//! a writer asks which have completed ([`QueuePair::completed`]), or waits for one
+//! ([`QueuePair::wait`]).
 //!
 //! | fabric | writes are done by | the other side's processor |
 //! |---|---|---|
@@ -61,6 +68,12 @@ impl FabricKind {
     pub fn is_local(self) -> bool {
         self == Self::Shm
     }
+
+    /// Whether a side's processor has no part in what the other side writes there. Else one of its
+    /// threads does what a network card would.
+    pub fn is_one_sided(self) -> bool {
+        self != Self::Tcp
+    }
 }
 
 impl fmt::Display for FabricKind {
@@ -105,8 +118,7 @@ impl Default for FabricConfig {
     }
 }
 
-/// A place in the other side's registered memory. Offsets, and the lengths that are written and
-/// read there, are multiples of eight bytes.
+/// A place in the other side's registered memory, to the byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The number of the region, in the order of the other side's offer.
@@ -182,21 +194,73 @@ impl Offer {
     }
 }
 
+/// One write of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Write<'a> {
+    /// Where to.
+    pub to: Place,
+    /// What, one piece after another.
+    pub pieces: &'a [&'a [u8]],
+    /// What the other side's completion queue hears when this, and everything that was written
+    /// before it, is in place.
+    pub immediate: Option<u32>,
+}
+
+impl Write<'_> {
+    /// How many bytes it writes.
+    pub(crate) fn length(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.len() as u64).sum()
+    }
+}
+
+/// Names a list that was posted. Of two lists, the later one has the larger token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Token(u64);
+
 /// Posts work to a connection. Owned by one thread at a time. After an error it is of no more use.
 pub trait QueuePair: Send {
-    /// Writes `pieces`, one after another, to `to`. May return before they are there; what they lie
-    /// in may be reused at once.
+    /// Posts a list of writes. They are done in their order, and after all that was posted before;
+    /// this may return before they are. What they write may be changed as soon as it has returned.
+    /// Nothing is written if one of them is out of bounds.
+    ///
+    /// The list has completed when all of it was sent and has reached the other side's memory or
+    /// its caches. (Not that it is persistent there: Query Fresh, section 2.3.) Where `signaled`,
+    /// [`QueuePair::completed`] tells of that by itself; else it may do so only with a later list.
+    /// An empty list completes when everything that was posted before has.
     ///
     /// # Errors
     /// [`SendError`].
-    fn write(&mut self, to: Place, pieces: &[&[u8]]) -> Result<(), SendError>;
+    fn post(&mut self, list: &[Write<'_>], signaled: bool) -> Result<Token, SendError>;
+
+    /// The newest list that has completed, and all before it with it. Never blocks.
+    ///
+    /// # Errors
+    /// [`SendError`]; it says nothing of what has completed before.
+    fn completed(&mut self) -> Result<Token, SendError>;
+
+    /// Blocks until a list, and all before it, has completed; for the other side's silence at most
+    /// for the patience of the configuration.
+    ///
+    /// # Errors
+    /// [`SendError`]; it says nothing of what has completed before.
+    fn wait(&mut self, token: Token) -> Result<(), SendError>;
+
+    /// Posts one write.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    fn write(&mut self, to: Place, pieces: &[&[u8]]) -> Result<(), SendError> {
+        self.post(&[Write { to, pieces, immediate: None }], false).map(drop)
+    }
 
     /// The same, and the other side's completion queue hears `immediate` when everything that was
     /// written so far is in place.
     ///
     /// # Errors
     /// [`SendError`].
-    fn write_with_imm(&mut self, to: Place, pieces: &[&[u8]], immediate: u32) -> Result<(), SendError>;
+    fn write_with_imm(&mut self, to: Place, pieces: &[&[u8]], immediate: u32) -> Result<(), SendError> {
+        self.post(&[Write { to, pieces, immediate: Some(immediate) }], false).map(drop)
+    }
 
     /// Reads from `from`, after everything that was written before. Blocks for it.
     ///
@@ -211,12 +275,22 @@ pub trait QueuePair: Send {
     /// [`SendError`].
     fn fetch_add(&mut self, at: Place, add: u64) -> Result<u64, SendError>;
 
-    /// Blocks until everything that was posted has completed: it was sent, and reached the other
-    /// side's memory or its caches. (Not that it is persistent there: Query Fresh, section 2.3.)
+    /// Blocks until everything that was posted has completed.
     ///
     /// # Errors
     /// [`SendError`].
-    fn complete(&mut self) -> Result<(), SendError>;
+    fn complete(&mut self) -> Result<(), SendError> {
+        let all = self.post(&[], true)?;
+        self.wait(all)
+    }
+
+    /// The other side has registered more memory ([`CompletionQueue::register`]), and has said so
+    /// with this key. Returns the region's number. To be called in the order in which it was
+    /// registered. May block for the other side.
+    ///
+    /// # Errors
+    /// [`OpenError`] when the memory cannot be reached; the connection stays as it was.
+    fn attach(&mut self, key: &RegionKey) -> Result<usize, OpenError>;
 
     /// The length of a region of the other side, in bytes; zero for one that was not offered.
     fn region_length(&self, region: usize) -> u64;
@@ -248,14 +322,22 @@ pub trait CompletionQueue: Send {
     /// [`ReceiveError`].
     fn next(&mut self, patience: Duration) -> Result<Option<u32>, ReceiveError>;
 
+    /// Registers one more region, and returns what the other side has to be told of it. Its number
+    /// follows that of the last one.
+    ///
+    /// # Errors
+    /// [`OpenError`]; the connection stays as it was.
+    fn register(&mut self, region: Region) -> Result<RegionKey, OpenError>;
+
     /// Ends it for the other side: from the return of this on, nothing that it asks for succeeds,
     /// neither reads nor completions. What has succeeded before is in place, and
     /// [`CompletionQueue::next`] still tells of it, without waiting for more; after that it fails.
     /// What this side sends may still arrive.
     ///
-    /// Where the other side has mapped this memory it may continue to store there, although it is
-    /// told that it failed. So a caller that uses the memory further moves it, once it has heard
-    /// what there was to hear.
+    /// It waits for what is just being written: nothing lands in any region after its return. There
+    /// is one exception. Where the other side has mapped this memory (`shm`) it may continue to
+    /// store there, although it is told that it failed. So a caller that uses such memory further
+    /// moves it, once it has heard what there was to hear.
     fn revoke(&mut self);
 }
 
@@ -302,9 +384,7 @@ impl Prepared {
     pub fn new(kind: FabricKind, regions: Vec<Region>, config: FabricConfig) -> Result<Self, OpenError> {
         match kind {
             FabricKind::Tcp => {
-                let length = |region: &Region| (region.words().len() * 8) as u64;
-                let regions_offered = regions.iter().map(|it| RegionKey { length: length(it), access: Access::Tcp });
-                let offer = Offer { regions: regions_offered.collect(), bell: Bell::Tcp };
+                let offer = Offer { regions: regions.iter().map(tcp::queue::key_of).collect(), bell: Bell::Tcp };
                 Ok(Self { offer, config, kind: Kind::Tcp(regions) })
             }
             FabricKind::Shm => {
@@ -343,9 +423,22 @@ impl Prepared {
     }
 }
 
-/// Whether `[offset, offset + length)` lies in a region of `bytes` bytes, at whole words.
+/// Whether `[offset, offset + length)` lies in a region of `bytes` bytes.
 pub(crate) fn fits(offset: u64, length: u64, bytes: u64) -> bool {
-    offset.is_multiple_of(8) && length.is_multiple_of(8) && offset.checked_add(length).is_some_and(|end| end <= bytes)
+    offset.checked_add(length).is_some_and(|end| end <= bytes)
+}
+
+/// Whether a whole word lies at `offset` of a region of `bytes` bytes.
+pub(crate) fn is_word(offset: u64, bytes: u64) -> bool {
+    offset.is_multiple_of(8) && fits(offset, 8, bytes)
+}
+
+/// No connection has more regions: their numbers have 16 bits.
+pub(crate) const REGIONS: usize = 1 << 16;
+
+/// There is no room for one more region.
+pub(crate) fn too_many(kind: FabricKind) -> OpenError {
+    OpenError::Missing { kind, why: format!("a connection has at most {REGIONS} pieces of memory: take larger ones") }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::{
 
 use freshet_base::sync::Mutex;
 
-use crate::{Place, QueuePair, SendError};
+use crate::{OpenError, Place, QueuePair, RegionKey, SendError, Token, Write};
 
 /// Bytes flow at a rate, and up to a burst at once. Shared by all links that go through one network
 /// card.
@@ -73,8 +73,9 @@ impl Limited {
         Self { inner, bucket }
     }
 
-    fn pass(&self, bytes: u64) {
-        let wait = self.bucket.take(bytes + OVERHEAD, Instant::now());
+    /// Waits until `bytes` in `packets` may go.
+    fn pass(&self, bytes: u64, packets: usize) {
+        let wait = self.bucket.take(bytes + packets as u64 * OVERHEAD, Instant::now());
         // Sleeping takes longer than the shortest waits; the bucket makes up for it.
         if wait > Duration::from_micros(50) {
             thread::sleep(wait);
@@ -82,33 +83,34 @@ impl Limited {
     }
 }
 
-fn length(pieces: &[&[u8]]) -> u64 {
-    pieces.iter().map(|piece| piece.len() as u64).sum()
-}
-
 impl QueuePair for Limited {
-    fn write(&mut self, to: Place, pieces: &[&[u8]]) -> Result<(), SendError> {
-        self.pass(length(pieces));
-        self.inner.write(to, pieces)
+    fn post(&mut self, list: &[Write<'_>], signaled: bool) -> Result<Token, SendError> {
+        if !list.is_empty() {
+            self.pass(list.iter().map(Write::length).sum(), list.len());
+        }
+        self.inner.post(list, signaled)
     }
 
-    fn write_with_imm(&mut self, to: Place, pieces: &[&[u8]], immediate: u32) -> Result<(), SendError> {
-        self.pass(length(pieces));
-        self.inner.write_with_imm(to, pieces, immediate)
+    fn completed(&mut self) -> Result<Token, SendError> {
+        self.inner.completed()
+    }
+
+    fn wait(&mut self, token: Token) -> Result<(), SendError> {
+        self.inner.wait(token)
     }
 
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError> {
-        self.pass(into.len() as u64);
+        self.pass(into.len() as u64, 1);
         self.inner.read(from, into)
     }
 
     fn fetch_add(&mut self, at: Place, add: u64) -> Result<u64, SendError> {
-        self.pass(8);
+        self.pass(8, 1);
         self.inner.fetch_add(at, add)
     }
 
-    fn complete(&mut self) -> Result<(), SendError> {
-        self.inner.complete()
+    fn attach(&mut self, key: &RegionKey) -> Result<usize, OpenError> {
+        self.inner.attach(key)
     }
 
     fn farewell(&mut self, patience: Duration) {

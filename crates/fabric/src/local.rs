@@ -108,14 +108,19 @@ fn is_here(ip: IpAddr) -> bool {
 /// Passes descriptors to the other end. Does not block.
 ///
 /// # Errors
-/// What the system says.
+/// What the system says; the other end has not taken those of before.
 pub(crate) fn pass(stream: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_PASSED))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::other("too many descriptors at once"));
     }
-    sendmsg(stream, &[IoSlice::new(&[descriptors.len() as u8])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    sendmsg(
+        stream,
+        &[IoSlice::new(&[descriptors.len() as u8])],
+        &mut ancillary,
+        SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+    )?;
     Ok(())
 }
 

@@ -10,8 +10,11 @@ use std::{
     sync::Arc,
 };
 
-use freshet_base::sync::{AtomicU32, AtomicU64};
 pub use freshet_base::words::Registered;
+use freshet_base::{
+    sync::{AtomicU32, AtomicU64},
+    words,
+};
 use rustix::fs::SealFlags;
 use serde::{Deserialize, Serialize};
 
@@ -76,16 +79,21 @@ fn is_log_buffer(file: &fs::File) -> io::Result<bool> {
     }
 }
 
-/// Copies `bytes`, whole words, to byte `at` of `words`, around this processor's caches where it
-/// can: who writes is not going to read it, and neither its caches nor those of the threads beside
-/// it lose anything. What was copied is in place for the thread that sees what is stored
-/// afterwards.
+/// Copies `bytes` to byte `at` of `words`, around this processor's caches where it can: who writes
+/// is not going to read it, and neither its caches nor those of the threads beside it lose
+/// anything. What was copied is in place for the thread that sees what is stored afterwards.
+/// Others may write the bytes beside these ([`words::store_among`]).
 ///
 /// # Panics
-/// When they are not whole words, or there are not as many.
+/// When there are not as many bytes.
 pub(crate) fn store_around(words: &[AtomicU64], at: usize, bytes: &[u8]) {
-    let (chunks, rest) = bytes.as_chunks::<8>();
-    assert!(rest.is_empty() && at.is_multiple_of(8), "whole words are written");
+    let (head, bytes) = bytes.split_at(bytes.len().min(at.next_multiple_of(8) - at));
+    words::store_among(words, at, head);
+    let (at, (chunks, tail)) = (at + head.len(), bytes.as_chunks::<8>());
+    words::store_among(words, at + chunks.len() * 8, tail);
+    if chunks.is_empty() {
+        return;
+    }
     let target = &words[at / 8..at / 8 + chunks.len()];
     #[cfg(target_arch = "x86_64")]
     {
@@ -217,7 +225,7 @@ impl Drop for SharedMemory {
 
 #[cfg(test)]
 mod tests {
-    use freshet_base::{sync::Ordering, words};
+    use freshet_base::sync::Ordering;
 
     use super::*;
 
@@ -240,6 +248,22 @@ mod tests {
         drop(memory);
         // The mapping outlives the one who made it, and the descriptor does not.
         assert_eq!(other.half(3).load(Ordering::SeqCst), 7);
+    }
+
+    #[test]
+    fn what_is_copied_around_the_caches_lies_where_it_should() {
+        let memory = SharedMemory::new(256, false).unwrap();
+        let bytes: Vec<u8> = (1..=200).collect();
+        for at in 0..20 {
+            for length in (0..20).chain(180..200) {
+                words::store(memory.words(), 0, &[255; 256]);
+                store_around(memory.words(), at, &bytes[..length]);
+                let mut all = [0; 256];
+                words::load(memory.words(), 0, &mut all);
+                assert_eq!(all[at..at + length], bytes[..length], "{length} bytes at {at}");
+                assert!(all[..at].iter().chain(&all[at + length..]).all(|byte| *byte == 255), "{length} bytes at {at}");
+            }
+        }
     }
 
     #[test]

@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, thread, time::Instant};
 
-use freshet_base::{ClusterId, NodeId, Term, sync::Ordering, words};
+use freshet_base::{
+    ClusterId, NodeId, Term,
+    sync::{AtomicBool, Ordering},
+    words,
+};
 
 use super::*;
 use crate::{
@@ -203,6 +207,281 @@ fn memory_is_read_and_added_to_from_afar() {
     }
 }
 
+/// Numbers by chance, from a seed that is printed.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Self {
+        use std::hash::{BuildHasher, RandomState};
+        let seed = std::env::var("FRESHET_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(1));
+        println!("FRESHET_SEED={seed}");
+        Self(seed)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % end
+    }
+
+    fn bytes(&mut self, longest: u64) -> Vec<u8> {
+        let length = self.below(longest + 1);
+        (0..length).map(|_| self.below(256) as u8).collect()
+    }
+}
+
+/// A thread that listens, as a side must to which something is posted over TCP.
+struct Listening {
+    over: Arc<AtomicBool>,
+    thread: thread::JoinHandle<Vec<u32>>,
+}
+
+impl Listening {
+    fn by(mut completions: Box<dyn CompletionQueue>) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&over);
+        let thread = thread::spawn(move || {
+            let mut heard = Vec::new();
+            loop {
+                // Looked at first: what had arrived by then is heard of below.
+                let over = ends.load(Ordering::SeqCst);
+                match completions.next(Duration::from_millis(5)) {
+                    Ok(Some(value)) => heard.push(value),
+                    Ok(None) if !over => {}
+                    Ok(None) | Err(_) => return heard,
+                }
+            }
+        });
+        Self { over, thread }
+    }
+
+    /// What was heard of; the connection ends.
+    fn end(self) -> Vec<u32> {
+        self.over.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap()
+    }
+}
+
+/// Lists of any shape, posted one behind the other, over the same bytes: each completes once,
+/// in order, and what is there at the end is what they write in that order.
+#[test]
+fn lists_complete_in_order_while_others_are_under_way() {
+    const BYTES: usize = 70_001;
+    let mut random = Random::new();
+    for link in links() {
+        let region = memory(BYTES.next_multiple_of(8));
+        let (one, two) = pair(link, &region);
+        let Connected { mut queue, completions, .. } = one;
+        let (answers, listening) = (Listening::by(completions), Listening::by(two.completions));
+        let (mut model, mut told, mut tokens) = (vec![0; BYTES], 0u32, Vec::new());
+        let mut newest = queue.completed().unwrap();
+        for round in 0..300 {
+            // Some are longer than one chain of work requests, some than one call of the system.
+            let writes = if round % 50 == 0 { 600 } else { random.below(6) };
+            let data: Vec<_> = (0..writes)
+                .map(|_| {
+                    let longest = if writes > 100 { 50 } else { 9000 };
+                    let pieces = [random.bytes(longest), random.bytes(20), random.bytes(longest)];
+                    let length = pieces.iter().map(Vec::len).sum::<usize>();
+                    (random.below((BYTES - length) as u64), pieces, random.below(20) == 0)
+                })
+                .collect();
+            let pieces: Vec<[&[u8]; 3]> =
+                data.iter().map(|(_, pieces, _)| pieces.each_ref().map(|it| &it[..])).collect();
+            let list: Vec<_> = data
+                .iter()
+                .zip(&pieces)
+                .map(|((offset, _, tells), pieces)| {
+                    told += u32::from(*tells);
+                    let to = Place { region: 1, offset: *offset };
+                    Write { to, pieces, immediate: tells.then_some(told) }
+                })
+                .collect();
+            let signaled = random.below(3) > 0;
+            let token = queue.post(&list, signaled).unwrap();
+            assert!(tokens.last().is_none_or(|last| *last < token), "{link}");
+            tokens.push(token);
+            for (offset, pieces, _) in data {
+                let bytes = pieces.concat();
+                model[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+            }
+            let completed = queue.completed().unwrap();
+            assert!(newest <= completed && completed <= token, "{link}: {newest:?} {completed:?} {token:?}");
+            newest = completed;
+            if random.below(8) == 0 {
+                // Of those that were posted before, any may be waited for.
+                let waited = tokens[random.below(tokens.len() as u64) as usize];
+                queue.wait(waited).unwrap();
+                assert!(queue.completed().unwrap() >= waited, "{link}");
+            }
+        }
+        queue.wait(tokens[tokens.len() - 1]).unwrap();
+        assert_eq!(queue.completed().unwrap().max(tokens[299]), queue.completed().unwrap(), "{link}: nothing is left");
+        assert!(bytes_of(&region, 0, BYTES) == model, "{link}: what is there is not what was written");
+        assert_eq!(listening.end(), (1..=told).collect::<Vec<_>>(), "{link}: each is heard of once, in order");
+        answers.end();
+    }
+}
+
+/// Every third byte is the owner's, the others are written from two connections. Each finds its own
+/// as it has left them.
+#[test]
+fn bytes_beside_others_that_are_written_stay_what_they_are() {
+    const PLACES: usize = 5;
+    fn own(bytes: &[u8], writer: usize) -> Vec<u8> {
+        bytes.iter().skip(writer).step_by(3).copied().collect()
+    }
+    for link in links() {
+        let region = memory(16);
+        let writers: Vec<_> = (1..3)
+            .map(|writer| {
+                let (one, two) = pair(link, &region);
+                let Connected { mut queue, completions, .. } = one;
+                let listening = [Listening::by(completions), Listening::by(two.completions)];
+                thread::spawn(move || {
+                    for round in 1..=if link.kind() == FabricKind::Shm { 30_000 } else { 300u32 } {
+                        let bytes = [round as u8];
+                        let pieces: &[&[u8]] = &[&bytes];
+                        let list: Vec<_> = (0..PLACES)
+                            .map(|place| Place { region: 1, offset: (place * 3 + writer) as u64 })
+                            .map(|to| Write { to, pieces, immediate: None })
+                            .collect();
+                        queue.post(&list, false).unwrap();
+                        let mut back = [0; PLACES * 3];
+                        queue.read(Place { region: 1, offset: 0 }, &mut back).unwrap();
+                        assert_eq!(own(&back, writer), [round as u8; PLACES], "{link}: of writer {writer}");
+                    }
+                    listening.into_iter().for_each(|it| assert!(it.end().is_empty()));
+                    // Until here the other side can answer.
+                    drop(two.queue);
+                })
+            })
+            .collect();
+        let mut round = 0u8;
+        while !writers.iter().all(thread::JoinHandle::is_finished) {
+            round = round.wrapping_add(1);
+            (0..PLACES).for_each(|place| words::store_among(region.words(), place * 3, &[round]));
+            assert_eq!(own(&bytes_of(&region, 0, PLACES * 3), 0), [round; PLACES], "{link}: of the owner");
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    }
+}
+
+#[test]
+fn memory_can_become_more_while_it_is_written() {
+    for link in links() {
+        let region = memory(4096);
+        let (one, mut two) = pair(link, &region);
+        let Connected { mut queue, completions, .. } = one;
+        let answers = Listening::by(completions);
+        let chunks: Vec<_> = (0..20).map(|chunk| memory(64 + chunk * 8)).collect();
+        let mut region_of = Vec::new();
+        for (number, chunk) in chunks.iter().enumerate() {
+            let key = two.completions.register(Arc::clone(chunk) as _).unwrap();
+            // As it goes over the wire.
+            let key: RegionKey = serde_json::from_str(&serde_json::to_string(&key).unwrap()).unwrap();
+            assert_eq!(key.length, 64 + number as u64 * 8);
+            let wrong = RegionKey { length: 8, access: other_access(link.kind()) };
+            if link.kind() != FabricKind::Shm {
+                assert!(queue.attach(&wrong).is_err(), "{link}: a key of another fabric");
+            }
+            region_of.push(queue.attach(&key).unwrap());
+            assert_eq!(queue.region_length(region_of[number]), key.length, "{link}");
+            let beyond = Place { region: region_of[number] + 1, offset: 0 };
+            assert!(matches!(queue.write(beyond, &[&[1]]), Err(SendError::OutOfBounds { .. })), "{link}");
+            for (number, region) in region_of.iter().enumerate() {
+                let (offset, value) = (61 + number as u64 * 8, [number as u8 + 1; 3]);
+                queue.write(Place { region: *region, offset }, &[&value]).unwrap();
+            }
+        }
+        queue.write_with_imm(Place { region: 1, offset: 0 }, &[], 7).unwrap();
+        assert_eq!(two.completions.next(PATIENCE).unwrap(), Some(7), "{link}");
+        for (number, chunk) in chunks.iter().enumerate() {
+            assert_eq!(bytes_of(chunk, 61 + number * 8, 3), [number as u8 + 1; 3], "{link}");
+        }
+        answers.end();
+    }
+}
+
+fn other_access(kind: FabricKind) -> Access {
+    if kind == FabricKind::Tcp { Access::Verbs { address: 0, key: 0 } } else { Access::Tcp }
+}
+
+#[test]
+fn a_key_without_its_memory_and_memory_without_its_key_are_refused() {
+    let region = memory(4096);
+    let (mut one, mut two) = pair(Link::Bare(FabricKind::Shm), &region);
+    two.completions.register(memory(64) as _).unwrap();
+    assert!(one.queue.attach(&RegionKey { length: 64, access: Access::Tcp }).is_err());
+    // Less was passed than it says.
+    two.completions.register(memory(64) as _).unwrap();
+    let long = serde_json::from_str(r#"{"length":1000000,"access":{"Shm":{"at":0,"length":1000000}}}"#).unwrap();
+    assert!(one.queue.attach(&long).is_err());
+    let key = two.completions.register(memory(64) as _).unwrap();
+    assert_eq!(one.queue.attach(&key).unwrap(), 2);
+    // A side that never takes what is passed is not waited for.
+    let full = (0..5000).find_map(|_| two.completions.register(Arc::clone(&region) as _).err());
+    assert!(full.is_some(), "passing does not block");
+    one.queue.write(Place { region: 2, offset: 61 }, &[&[1; 3]]).unwrap();
+    one.queue.complete().unwrap();
+    drop(two);
+    // What was passed before is still there to be taken; then nothing is.
+    while one.queue.attach(&key).is_ok() {}
+}
+
+/// Lists are posted one after another until there is an error; the other side revokes at any
+/// moment. Nothing lands after that, but where the memory is mapped.
+#[test]
+fn nothing_lands_after_it_was_revoked() {
+    for (link, rounds) in links().into_iter().map(|it| (it, 30)) {
+        for round in 0..rounds {
+            let region = memory(256 << 10);
+            let chunk = memory(4096);
+            let (one, mut two) = pair(link, &region);
+            let Connected { mut queue, completions, .. } = one;
+            let key = two.completions.register(Arc::clone(&chunk) as _).unwrap();
+            let added = queue.attach(&key).unwrap();
+            let answers = Listening::by(completions);
+            let writer = thread::spawn(move || {
+                for number in 1..u32::MAX {
+                    let bytes = vec![number as u8; 128 << 10];
+                    let to = [Place { region: 1, offset: 0 }, Place { region: 1, offset: 99_999 }];
+                    let pieces: &[&[u8]] = &[&bytes];
+                    let list = to.map(|to| Write { to, pieces, immediate: Some(number) });
+                    let to = Place { region: added, offset: 1 };
+                    let small = Write { to, pieces: &[&bytes[..4000]], immediate: None };
+                    let outcome = queue.post(&list, number % 2 == 0).and_then(|_| queue.post(&[small], true));
+                    if outcome.and_then(|token| queue.wait(token)).is_err() {
+                        break;
+                    }
+                }
+                assert!(queue.complete().is_err(), "{link}: it completes");
+            });
+            for _ in 0..round % 7 {
+                two.completions.next(PATIENCE).unwrap().unwrap();
+            }
+            two.completions.revoke();
+            if link.kind() != FabricKind::Shm {
+                let found = (bytes_of(&region, 0, 256 << 10), bytes_of(&chunk, 0, 4096));
+                let ends = (0..10_000).any(|_| two.completions.next(PATIENCE).is_err());
+                assert!(ends, "{link}: what is sent now is heard of");
+                let Connected { queue, completions, .. } = two;
+                drop(queue);
+                drop(completions);
+                writer.join().unwrap();
+                assert!(found == (bytes_of(&region, 0, 256 << 10), bytes_of(&chunk, 0, 4096)), "{link}: it has landed");
+            } else {
+                writer.join().unwrap();
+                drop(two);
+            }
+            answers.end();
+        }
+    }
+}
+
 /// The one writes, announces, reads back, and believes that it counts; the other revokes at any
 /// moment. (Query Fresh, section 2.3.)
 #[test]
@@ -262,17 +541,28 @@ fn nothing_is_touched_outside_of_what_was_offered() {
         let (mut one, _two) = pair(link, &region);
         let inside = region.words().len() as u64 * 8;
         for (place, length) in [
-            (Place { region: 1, offset: inside }, 8),
-            (Place { region: 1, offset: inside - 8 }, 16),
+            (Place { region: 1, offset: inside }, 1),
+            (Place { region: 1, offset: inside - 8 }, 9),
             (Place { region: 1, offset: u64::MAX - 7 }, 16),
-            (Place { region: 1, offset: 4 }, 8),
-            (Place { region: 1, offset: 0 }, 12),
             (Place { region: 2, offset: 0 }, 8),
         ] {
             let outcome = one.queue.write(place, &[&vec![1; length]]);
             assert!(matches!(outcome, Err(SendError::OutOfBounds { .. })), "{link}, {place:?}: {outcome:?}");
+            // Nothing of a list is written either.
+            let (good, bytes) = (Place { region: 1, offset: 0 }, vec![1; length]);
+            let pieces: &[&[u8]] = &[&bytes];
+            let list = [good, place].map(|to| Write { to, pieces, immediate: None });
+            let outcome = one.queue.post(&list, true);
+            assert!(matches!(outcome, Err(SendError::OutOfBounds { .. })), "{link}, {place:?}: {outcome:?}");
+            let outcome = one.queue.read(place, &mut vec![0; length]);
+            assert!(matches!(outcome, Err(SendError::OutOfBounds { .. })), "{link}, {place:?}: {outcome:?}");
         }
-        one.queue.write(Place { region: 1, offset: inside - 8 }, &[&[1; 8]]).unwrap();
+        for offset in [4, inside - 4, inside, u64::MAX - 3] {
+            let outcome = one.queue.fetch_add(Place { region: 1, offset }, 1);
+            assert!(matches!(outcome, Err(SendError::OutOfBounds { .. })), "{link}, {offset}: {outcome:?}");
+        }
+        assert!(bytes_of(&region, 0, 4096).iter().all(|byte| *byte == 0), "{link}");
+        one.queue.write(Place { region: 1, offset: inside - 1 }, &[&[1]]).unwrap();
     }
 }
 

@@ -6,8 +6,8 @@
 //! nothing to do.
 //!
 //! The two pass each other the descriptors of what they have registered, over a socket between
-//! processes of one user ([`local`](crate::local)). Neither finds the other's memory by a number or
-//! a name.
+//! processes of one user ([`local`](crate::local)), which stays open for those that are registered
+//! later. Neither finds the other's memory by a number or a name.
 //!
 //! The TCP connection on which the two met stays open beside it: when it ends, a thread that does
 //! nothing but wait for that wakes the thread that sleeps here.
@@ -22,7 +22,10 @@ pub mod bell;
 
 use std::{
     net::{Shutdown, SocketAddr},
-    os::fd::AsFd,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -36,11 +39,12 @@ use rustix::net::RecvFlags;
 
 use self::bell::Bell;
 use crate::{
-    Access, CompletionQueue, Connected, FabricConfig, FabricKind, Offer, OpenError, Place, QueuePair, ReceiveError,
-    RegionKey, SendError, fits, local,
+    Access, CompletionQueue, Connected, FabricConfig, FabricKind, Offer, OpenError, Place, QueuePair, REGIONS,
+    ReceiveError, RegionKey, SendError, Token, Write, fits, is_word, local,
     memory::{Region, Registered, SharedKey, SharedMemory, store_around},
     stream::Stream,
     tcp::{Connection, Counters},
+    too_many,
     watch::watch,
 };
 
@@ -59,16 +63,30 @@ fn system(source: std::io::Error) -> OpenError {
     OpenError::System { kind: FabricKind::Shm, source }
 }
 
+fn length_of(region: &dyn Registered) -> u64 {
+    (region.words().len() * 8) as u64
+}
+
+/// What the other side has to be told of `region`.
+fn key_of(region: &Region) -> Result<RegionKey, OpenError> {
+    let key = SharedKey::of(&**region).ok_or_else(|| OpenError::Missing {
+        kind: FabricKind::Shm,
+        why: "memory that is to be shared is not a mapping of a file".into(),
+    })?;
+    Ok(RegionKey { length: length_of(&**region), access: Access::Shm(key) })
+}
+
+/// Maps what the other side has passed in `file`.
+fn attach(key: &RegionKey, file: OwnedFd) -> Result<SharedMemory, OpenError> {
+    let Access::Shm(shared) = &key.access else {
+        return Err(OpenError::Missing { kind: FabricKind::Shm, why: "the key is of another fabric".into() });
+    };
+    shared.attach(file).map_err(OpenError::Attach)
+}
+
 impl Prepared {
     pub(crate) fn new(regions: Vec<Region>, config: &FabricConfig) -> Result<(Self, Offer), OpenError> {
-        let mut keys = Vec::new();
-        for region in &regions {
-            let key = SharedKey::of(&**region).ok_or_else(|| OpenError::Missing {
-                kind: FabricKind::Shm,
-                why: "memory that is to be shared is not a mapping of a file".into(),
-            })?;
-            keys.push(RegionKey { length: (region.words().len() * 8) as u64, access: Access::Shm(key) });
-        }
+        let keys = regions.iter().map(key_of).collect::<Result<_, _>>()?;
         let bell = Arc::new(SharedMemory::new(bell::BYTES, config.huge_pages).map_err(system)?);
         let key = SharedKey::of(&*bell).expect("it is a mapping of a file");
         Ok((Self { regions, bell }, Offer { regions: keys, bell: crate::Bell::Shm(key) }))
@@ -92,16 +110,10 @@ impl Prepared {
             return Err(missing("the other process has not passed all that it offers"));
         }
         let mut passed = passed.into_iter();
-        let mut attach =
-            |key: &SharedKey| key.attach(passed.next().expect("they were counted")).map_err(OpenError::Attach);
-        let mut mapped = Vec::new();
-        for region in &theirs.regions {
-            let Access::Shm(key) = &region.access else {
-                return Err(OpenError::OtherFabric { ours: FabricKind::Shm, theirs: theirs.kind() });
-            };
-            mapped.push(attach(key)?);
-        }
-        let other = Arc::new(Bell::new(Arc::new(attach(bell)?)).map_err(OpenError::Attach)?);
+        let mapped = theirs.regions.iter().zip(&mut passed).map(|(key, file)| attach(key, file));
+        let mapped = mapped.collect::<Result<Vec<_>, _>>()?;
+        let other = bell.attach(passed.next().expect("they were counted")).map_err(OpenError::Attach)?;
+        let other = Arc::new(Bell::new(Arc::new(other)).map_err(OpenError::Attach)?);
         let (stream, peer, _, counters) = connection.into_parts();
         let own = Arc::new(Bell::new(self.bell).map_err(OpenError::Attach)?);
         let bells = (Arc::clone(&own), Arc::clone(&other));
@@ -111,20 +123,24 @@ impl Prepared {
         };
         // Nothing is said there; a thread that says something is not one of us.
         watch(&stream, |_| false, ended).map_err(system)?;
+        let passage = Arc::new(passage);
         let queue = ShmQueue {
             regions: mapped,
             bell: Arc::clone(&other),
             peer,
             patience: config.patience,
             stream: stream.clone(),
+            passage: Arc::clone(&passage),
             counters: Arc::clone(&counters),
+            posted: 0,
         };
         let completions = ShmCompletions {
             bell: own,
             peer,
             spin: config.spin,
             stream,
-            _regions: self.regions,
+            passage,
+            regions: self.regions,
             counters: Arc::clone(&counters),
         };
         Ok(Connected { queue: Box::new(queue), completions: Box::new(completions), counters, peer })
@@ -138,14 +154,17 @@ struct ShmQueue {
     patience: Duration,
     /// Ends with the other process.
     stream: Stream,
+    /// What the other side registers later is passed here.
+    passage: Arc<UnixStream>,
     counters: Arc<Counters>,
+    /// The newest token.
+    posted: u64,
 }
 
 impl ShmQueue {
     fn region(&self, at: Place, length: u64) -> Result<&SharedMemory, SendError> {
-        let out = SendError::OutOfBounds { peer: self.peer, region: at.region, offset: at.offset, length };
-        let region = self.regions.get(at.region);
-        region.filter(|region| fits(at.offset, length, (region.words().len() * 8) as u64)).ok_or(out)
+        let region = self.regions.get(at.region).filter(|region| fits(at.offset, length, length_of(*region)));
+        region.ok_or(SendError::OutOfBounds { peer: self.peer, region: at.region, offset: at.offset, length })
     }
 
     fn lost(&self) -> SendError {
@@ -166,35 +185,25 @@ impl ShmQueue {
         }
     }
 
-    fn copy(&self, to: Place, pieces: &[&[u8]]) -> Result<(), SendError> {
-        if self.bell.is_closed() || self.bell.is_revoked() {
-            return Err(self.lost());
-        }
-        let length = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let region = self.region(to, length)?;
-        let mut at = to.offset as usize;
-        for piece in pieces {
+    /// Copies what one write of a list writes; it is within bounds.
+    fn copy(&self, write: &Write<'_>) -> Result<(), SendError> {
+        let region = self.region(write.to, write.length())?;
+        let mut at = write.to.offset as usize;
+        for piece in write.pieces {
             // What is long is not worth a place in this processor's caches; what is short is looked
             // at at once over there.
-            if piece.len() >= AROUND && piece.len().is_multiple_of(8) && at.is_multiple_of(8) {
+            if piece.len() >= AROUND {
                 store_around(region.words(), at, piece);
             } else {
-                words::store(region.words(), at, piece);
+                words::store_among(region.words(), at, piece);
             }
             at += piece.len();
         }
-        self.counters.sent(length);
+        self.counters.sent(write.length());
         Ok(())
     }
-}
 
-impl QueuePair for ShmQueue {
-    fn write(&mut self, to: Place, pieces: &[&[u8]]) -> Result<(), SendError> {
-        self.copy(to, pieces)
-    }
-
-    fn write_with_imm(&mut self, to: Place, pieces: &[&[u8]], immediate: u32) -> Result<(), SendError> {
-        self.copy(to, pieces)?;
+    fn ring(&self, immediate: u32) -> Result<(), SendError> {
         let mut deadline = None;
         while !self.bell.ring(immediate) {
             // The other side has not heard of a thousand writes.
@@ -209,6 +218,33 @@ impl QueuePair for ShmQueue {
         }
         Ok(())
     }
+}
+
+impl QueuePair for ShmQueue {
+    fn post(&mut self, list: &[Write<'_>], _signaled: bool) -> Result<Token, SendError> {
+        if self.bell.is_closed() || self.bell.is_revoked() {
+            return Err(self.lost());
+        }
+        // A list of one is looked at when it is copied.
+        if list.len() > 1 {
+            list.iter().try_for_each(|write| self.region(write.to, write.length()).map(drop))?;
+        }
+        for write in list {
+            self.copy(write)?;
+            write.immediate.map_or(Ok(()), |immediate| self.ring(immediate))?;
+        }
+        self.posted += 1;
+        Ok(Token(self.posted))
+    }
+
+    fn completed(&mut self) -> Result<Token, SendError> {
+        // Copies are complete when they return.
+        self.confirm().map(|()| Token(self.posted))
+    }
+
+    fn wait(&mut self, _token: Token) -> Result<(), SendError> {
+        self.confirm()
+    }
 
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError> {
         let region = self.region(from, into.len() as u64)?;
@@ -218,17 +254,25 @@ impl QueuePair for ShmQueue {
 
     fn fetch_add(&mut self, at: Place, add: u64) -> Result<u64, SendError> {
         let region = self.region(at, 8)?;
+        if !is_word(at.offset, length_of(region)) {
+            return Err(SendError::OutOfBounds { peer: self.peer, region: at.region, offset: at.offset, length: 8 });
+        }
         let before = region.words()[at.offset as usize / 8].fetch_add(add, Ordering::SeqCst);
         self.confirm().map(|()| before)
     }
 
-    fn complete(&mut self) -> Result<(), SendError> {
-        // Copies are complete when they return.
-        self.confirm()
+    fn attach(&mut self, key: &RegionKey) -> Result<usize, OpenError> {
+        let mut passed = local::take(&self.passage, self.patience).map_err(OpenError::Attach)?.into_iter();
+        let file = match (passed.next(), passed.next()) {
+            (Some(file), None) => file,
+            _ => return Err(OpenError::Attach(std::io::Error::other("it passes one piece of memory at a time"))),
+        };
+        self.regions.push(attach(key, file)?);
+        Ok(self.regions.len() - 1)
     }
 
     fn region_length(&self, region: usize) -> u64 {
-        self.regions.get(region).map_or(0, |region| (region.words().len() * 8) as u64)
+        self.regions.get(region).map_or(0, |region| length_of(region))
     }
 
     fn is_prompt(&self) -> bool {
@@ -245,7 +289,10 @@ struct ShmCompletions {
     peer: SocketAddr,
     spin: Duration,
     stream: Stream,
-    _regions: Vec<Region>,
+    /// What is registered later is passed here.
+    passage: Arc<UnixStream>,
+    /// Keeps what was offered where it is.
+    regions: Vec<Region>,
     counters: Arc<Counters>,
 }
 
@@ -260,6 +307,17 @@ impl CompletionQueue for ShmCompletions {
             return Err(ReceiveError::Closed { peer: self.peer });
         }
         Ok(heard)
+    }
+
+    fn register(&mut self, region: Region) -> Result<RegionKey, OpenError> {
+        if self.regions.len() >= REGIONS {
+            return Err(too_many(FabricKind::Shm));
+        }
+        let key = key_of(&region)?;
+        let (file, _) = region.file().expect("its key says where it lies in it");
+        local::pass(&self.passage, &[file]).map_err(OpenError::Attach)?;
+        self.regions.push(region);
+        Ok(key)
     }
 
     fn revoke(&mut self) {

@@ -3,17 +3,20 @@
 //!
 //! It does so within [`CompletionQueue::next`]: a thread that waits for an immediate value carries
 //! out, on the way there, what the other side has posted. So a side whose completion queue nobody
-//! asks answers no reads.
+//! asks answers no reads, and nothing that was posted to it completes.
+//!
+//! Behind a list that is to be told of follows an operation that does nothing but ask for that:
+//! it is answered when its turn comes, and so when the list is done.
 //!
 //! ```text
 //! offset  bytes  little endian
 //!      0      4  magic, "FRSW"
-//!      4      1  operation
+//!      4      1  operation: 1 write, 2 read, 3 add, 4 answer, 5 ask for a completion, 6 it has completed
 //!      5      1  1: an immediate value is carried
 //!      6      2  region
 //!      8      4  immediate value
 //!     12      4  length of the data; of a read, how much is wanted
-//!     16      8  offset in the region; of an answer, which request it is for
+//!     16      8  offset in the region; of an answer, which request it is for; of 5 and 6, the list's token
 //!     24      4  zero
 //!     28      4  CRC-32C of bytes 0..28
 //!     32         the data
@@ -24,19 +27,20 @@
 
 use std::{
     io::{self, IoSlice},
+    iter,
     net::{Shutdown, SocketAddr},
     time::{Duration, Instant},
 };
 
 use freshet_base::{
-    sync::{Arc, Condvar, Mutex, Ordering},
+    sync::{Arc, Condvar, Mutex, MutexGuard, Ordering},
     words,
 };
 
 use super::{Connection, Counters, timed_out};
 use crate::{
-    CompletionQueue, Connected, FabricConfig, Offer, OpenError, Place, QueuePair, ReceiveError, SendError, fits,
-    memory::Region, stream::Stream,
+    Access, CompletionQueue, Connected, FabricConfig, FabricKind, Offer, OpenError, Place, QueuePair, REGIONS,
+    ReceiveError, RegionKey, SendError, Token, Write, fits, is_word, memory::Region, stream::Stream, too_many,
 };
 
 const HEADER: usize = 32;
@@ -47,6 +51,10 @@ const AHEAD: usize = 1024;
 const SCRATCH: usize = 64 << 10;
 /// No more is read at once.
 const LONGEST_READ: u64 = 64 << 20;
+/// This many slices are sent with one system call, which takes at most 1024.
+const SLICES: usize = 512;
+/// Up to this many need no allocation.
+const FEW: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -55,6 +63,8 @@ enum Operation {
     Read = 2,
     FetchAdd = 3,
     Answer = 4,
+    Ask = 5,
+    Completed = 6,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +76,24 @@ struct Header {
     offset: u64,
 }
 
+/// What the other side has to be told of `region`.
+pub(crate) fn key_of(region: &Region) -> RegionKey {
+    RegionKey { length: (region.words().len() * 8) as u64, access: Access::Tcp }
+}
+
 impl Header {
+    /// An operation without data, which concerns the whole connection.
+    fn alone(operation: Operation, number: u64) -> Self {
+        Self { operation, immediate: None, region: 0, length: 0, offset: number }
+    }
+
+    /// The operation that does one write of a list, which was checked.
+    fn of(write: &Write<'_>) -> Self {
+        let Place { region, offset } = write.to;
+        let (region, length) = (region as u16, write.length() as u32);
+        Self { operation: Operation::Write, immediate: write.immediate, region, length, offset }
+    }
+
     fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[0..4].copy_from_slice(&MAGIC);
@@ -91,6 +118,8 @@ impl Header {
             2 => Operation::Read,
             3 => Operation::FetchAdd,
             4 => Operation::Answer,
+            5 => Operation::Ask,
+            6 => Operation::Completed,
             other => return Err(format!("operation {other} is not known here")),
         };
         Ok(Self {
@@ -110,22 +139,40 @@ struct Writer {
     peer: SocketAddr,
     patience: Duration,
     counters: Arc<Counters>,
+    /// The headers of what is being sent.
+    heads: Vec<u8>,
 }
 
 impl Writer {
-    fn send(&mut self, header: &Header, pieces: &[&[u8]]) -> Result<(), SendError> {
-        let head = header.encode();
-        let mut slices: [IoSlice<'_>; 5] = std::array::from_fn(|_| IoSlice::new(&[]));
-        assert!(pieces.len() < slices.len(), "at most four pieces are written at once");
-        slices[0] = IoSlice::new(&head);
-        for (slice, piece) in slices[1..].iter_mut().zip(pieces) {
-            *slice = IoSlice::new(piece);
+    /// Sends operations, each with its data. Where no side `waits` for them, more will follow.
+    fn send<'d>(
+        &mut self,
+        operations: impl Iterator<Item = (Header, &'d [&'d [u8]])> + Clone,
+        waits: bool,
+    ) -> Result<(), SendError> {
+        self.heads.clear();
+        let (mut count, mut bytes) = (0, 0);
+        for (header, pieces) in operations.clone() {
+            self.heads.extend_from_slice(&header.encode());
+            count += 1 + pieces.len();
+            bytes += HEADER + pieces.iter().map(|piece| piece.len()).sum::<usize>();
         }
-        // More will follow what nobody is to hear of.
-        let heard = header.immediate.is_some() || header.operation != Operation::Write;
-        let sent = self.stream.write_all(&mut slices[..=pieces.len()], !heard);
-        sent.map_err(|source| super::lost(source, self.peer, Some(self.patience)))?;
-        self.counters.sent((HEADER + pieces.iter().map(|piece| piece.len()).sum::<usize>()) as u64);
+        let (heads, _) = self.heads.as_chunks::<HEADER>();
+        let slices = heads.iter().zip(operations).flat_map(|(head, (_, pieces))| {
+            iter::once(IoSlice::new(head)).chain(pieces.iter().map(|piece| IoSlice::new(piece)))
+        });
+        let outcome = if count <= FEW {
+            let mut few = [IoSlice::new(&[]); FEW];
+            few.iter_mut().zip(slices).for_each(|(place, slice)| *place = slice);
+            self.stream.write_all(&mut few[..count], !waits)
+        } else {
+            let mut slices: Vec<_> = slices.collect();
+            let last = (count - 1) / SLICES;
+            let mut parts = slices.chunks_mut(SLICES).enumerate();
+            parts.try_for_each(|(number, part)| self.stream.write_all(part, !waits || number < last))
+        };
+        outcome.map_err(|source| super::lost(source, self.peer, Some(self.patience)))?;
+        self.counters.sent(bytes as u64);
         Ok(())
     }
 }
@@ -141,10 +188,20 @@ struct Answers {
 struct AnswersState {
     /// The newest answer, and to which request.
     answer: Option<(u64, Vec<u8>)>,
+    /// The newest list that the other side says it has done.
+    completed: u64,
     over: bool,
 }
 
 impl Answers {
+    /// The other side says that it is done with everything up to the list `token`.
+    fn completed(&self, token: u64) {
+        let mut state = self.state.lock().expect("no code panics under this mutex");
+        state.completed = state.completed.max(token);
+        drop(state);
+        self.changed.notify_all();
+    }
+
     fn end(&self) {
         self.state.lock().expect("no code panics under this mutex").over = true;
         self.changed.notify_all();
@@ -158,11 +215,18 @@ struct TcpQueue {
     peer: SocketAddr,
     patience: Duration,
     requests: u64,
+    /// The newest token, and the newest that was asked for.
+    posted: u64,
+    asked: u64,
 }
 
 impl TcpQueue {
-    fn post(&mut self, header: &Header, pieces: &[&[u8]]) -> Result<(), SendError> {
-        self.writer.lock().expect("no code panics under this mutex").send(header, pieces)
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().expect("no code panics under this mutex")
+    }
+
+    fn lost(&self, kind: io::ErrorKind) -> SendError {
+        SendError::Lost { peer: self.peer, source: kind.into() }
     }
 
     fn check(&self, at: Place, length: u64) -> Result<(u16, u32), SendError> {
@@ -176,9 +240,32 @@ impl TcpQueue {
         }
     }
 
-    fn write(&mut self, to: Place, pieces: &[&[u8]], immediate: Option<u32>) -> Result<(), SendError> {
-        let (region, length) = self.check(to, pieces.iter().map(|piece| piece.len() as u64).sum())?;
-        self.post(&Header { operation: Operation::Write, immediate, region, length, offset: to.offset }, pieces)
+    /// What `found` finds, as soon as it does; it is asked again when something has come.
+    fn await_answer<T>(&self, mut found: impl FnMut(&mut AnswersState) -> Option<T>) -> Result<T, SendError> {
+        let deadline = Instant::now() + self.patience;
+        let mut state = self.answers.state.lock().expect("no code panics under this mutex");
+        loop {
+            if let Some(found) = found(&mut state) {
+                return Ok(found);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if state.over {
+                return Err(self.lost(io::ErrorKind::ConnectionAborted));
+            }
+            if left.is_zero() {
+                return Err(SendError::Stalled { peer: self.peer, patience: self.patience });
+            }
+            state = self.answers.changed.wait_timeout(state, left).expect("no code panics under this mutex").0;
+        }
+    }
+
+    /// The list up to which the other side says that it is done; it can have done no more than was
+    /// posted.
+    fn check_completed(&self, completed: u64) -> Result<Token, SendError> {
+        if completed > self.posted {
+            return Err(self.lost(io::ErrorKind::InvalidData));
+        }
+        Ok(Token(completed))
     }
 
     /// Sends a request and waits for its answer.
@@ -187,32 +274,42 @@ impl TcpQueue {
         let request = self.requests;
         let number = request.to_le_bytes();
         let pieces: Vec<&[u8]> = [&number[..]].into_iter().chain(data.iter().copied()).collect();
-        self.post(&header, &pieces)?;
-        let deadline = Instant::now() + self.patience;
-        let mut state = self.answers.state.lock().expect("no code panics under this mutex");
-        loop {
-            if let Some((_, answer)) = state.answer.take_if(|answer| answer.0 == request) {
-                return Ok(answer);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if state.over {
-                return Err(SendError::Lost { peer: self.peer, source: io::ErrorKind::ConnectionAborted.into() });
-            }
-            if left.is_zero() {
-                return Err(SendError::Stalled { peer: self.peer, patience: self.patience });
-            }
-            state = self.answers.changed.wait_timeout(state, left).expect("no code panics under this mutex").0;
-        }
+        self.writer().send(iter::once((header, &pieces[..])), true)?;
+        self.await_answer(|state| state.answer.take_if(|answer| answer.0 == request)).map(|(_, answer)| answer)
     }
 }
 
 impl QueuePair for TcpQueue {
-    fn write(&mut self, to: Place, pieces: &[&[u8]]) -> Result<(), SendError> {
-        self.write(to, pieces, None)
+    fn post(&mut self, list: &[Write<'_>], signaled: bool) -> Result<Token, SendError> {
+        for write in list {
+            self.check(write.to, write.length())?;
+        }
+        let token = self.posted + 1;
+        let operations = list.iter().map(|write| (Header::of(write), write.pieces));
+        let nothing: &[&[u8]] = &[];
+        let ask = signaled.then_some((Header::alone(Operation::Ask, token), nothing));
+        let waits = signaled || list.iter().any(|write| write.immediate.is_some());
+        self.writer().send(operations.chain(ask), waits)?;
+        self.posted = token;
+        if signaled {
+            self.asked = token;
+        }
+        Ok(Token(token))
     }
 
-    fn write_with_imm(&mut self, to: Place, pieces: &[&[u8]], immediate: u32) -> Result<(), SendError> {
-        self.write(to, pieces, Some(immediate))
+    fn completed(&mut self) -> Result<Token, SendError> {
+        let state = self.answers.state.lock().expect("no code panics under this mutex");
+        let (completed, over) = (state.completed, state.over);
+        drop(state);
+        if over { Err(self.lost(io::ErrorKind::ConnectionAborted)) } else { self.check_completed(completed) }
+    }
+
+    fn wait(&mut self, token: Token) -> Result<(), SendError> {
+        if token.0 > self.asked {
+            self.post(&[], true)?;
+        }
+        let completed = self.await_answer(|state| (state.completed >= token.0).then_some(state.completed))?;
+        self.check_completed(completed).map(drop)
     }
 
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError> {
@@ -220,7 +317,7 @@ impl QueuePair for TcpQueue {
         let header = Header { operation: Operation::Read, immediate: None, region, length, offset: from.offset };
         let answer = self.ask(header, &[])?;
         if answer.len() != into.len() {
-            return Err(SendError::Lost { peer: self.peer, source: io::ErrorKind::InvalidData.into() });
+            return Err(self.lost(io::ErrorKind::InvalidData));
         }
         into.copy_from_slice(&answer);
         Ok(())
@@ -228,22 +325,30 @@ impl QueuePair for TcpQueue {
 
     fn fetch_add(&mut self, at: Place, add: u64) -> Result<u64, SendError> {
         let (region, _) = self.check(at, 8)?;
+        if !is_word(at.offset, self.region_length(at.region)) {
+            return Err(SendError::OutOfBounds { peer: self.peer, region: at.region, offset: at.offset, length: 8 });
+        }
         let header = Header { operation: Operation::FetchAdd, immediate: None, region, length: 8, offset: at.offset };
         let answer = self.ask(header, &[&add.to_le_bytes()])?;
-        let lost = || SendError::Lost { peer: self.peer, source: io::ErrorKind::InvalidData.into() };
-        Ok(u64::from_le_bytes(answer.try_into().map_err(|_| lost())?))
+        Ok(u64::from_le_bytes(answer.try_into().map_err(|_| self.lost(io::ErrorKind::InvalidData))?))
     }
 
-    fn complete(&mut self) -> Result<(), SendError> {
-        // A read of nothing is answered after everything that was written before.
-        self.read(Place { region: 0, offset: 0 }, &mut [])
+    fn attach(&mut self, key: &RegionKey) -> Result<usize, OpenError> {
+        if self.lengths.len() >= REGIONS {
+            return Err(too_many(FabricKind::Tcp));
+        }
+        if key.access != Access::Tcp {
+            let why = "the key is of another fabric".into();
+            return Err(OpenError::Missing { kind: FabricKind::Tcp, why });
+        }
+        self.lengths.push(key.length);
+        Ok(self.lengths.len() - 1)
     }
 
     fn farewell(&mut self, patience: Duration) {
         // A connection that is closed over unread bytes is reset, which would take the last message
         // with it.
-        let writer = self.writer.lock().expect("no code panics under this mutex");
-        super::drain(&writer.stream, patience);
+        super::drain(&self.writer().stream, patience);
     }
 
     fn region_length(&self, region: usize) -> u64 {
@@ -327,14 +432,20 @@ impl TcpCompletions {
     /// Carries out one operation of the other side.
     fn carry_out(&mut self, header: &Header) -> Result<(), ReceiveError> {
         let length = u64::from(header.length);
-        if header.operation == Operation::Answer {
-            return self.answered(header);
+        match header.operation {
+            Operation::Answer => return self.answered(header),
+            Operation::Ask => return self.send(&Header::alone(Operation::Completed, header.offset), &[]),
+            Operation::Completed => {
+                self.answers.completed(header.offset);
+                return Ok(());
+            }
+            Operation::Write | Operation::Read | Operation::FetchAdd => {}
         }
         let region = self.regions.get(usize::from(header.region)).cloned();
         let region = region.filter(|region| fits(header.offset, length, (region.words().len() * 8) as u64));
         let Some(region) = region else {
             let what = format!("{length} bytes at {} of region {}", header.offset, header.region);
-            return Err(self.violation(format!("{what} are not within what was offered, or not whole words")));
+            return Err(self.violation(format!("{what} are not within what was offered")));
         };
         let at = header.offset as usize;
         match header.operation {
@@ -343,7 +454,7 @@ impl TcpCompletions {
                 while done < header.length as usize {
                     let piece = (header.length as usize - done).min(SCRATCH);
                     self.take(piece)?;
-                    words::store(region.words(), at + done, &self.scratch[..piece]);
+                    words::store_among(region.words(), at + done, &self.scratch[..piece]);
                     done += piece;
                 }
                 Ok(())
@@ -362,12 +473,12 @@ impl TcpCompletions {
                 self.take(16)?;
                 let request = self.number();
                 let add = u64::from_le_bytes(std::array::from_fn(|k| self.scratch[8 + k]));
-                let word = region.words().get(at / 8);
+                let word = region.words().get(at / 8).filter(|_| at.is_multiple_of(8));
                 let word = word.ok_or_else(|| self.violation("there is no such word".into()))?;
                 let before = word.fetch_add(add, Ordering::SeqCst);
                 self.answer(request, &before.to_le_bytes())
             }
-            Operation::Answer => unreachable!("handled above"),
+            Operation::Answer | Operation::Ask | Operation::Completed => unreachable!("handled above"),
         }
     }
 
@@ -377,8 +488,12 @@ impl TcpCompletions {
 
     fn answer(&mut self, request: u64, data: &[u8]) -> Result<(), ReceiveError> {
         let length = data.len() as u32;
-        let header = Header { operation: Operation::Answer, immediate: None, region: 0, length, offset: request };
-        let sent = self.writer.lock().expect("no code panics under this mutex").send(&header, &[data]);
+        self.send(&Header { length, ..Header::alone(Operation::Answer, request) }, &[data])
+    }
+
+    fn send(&self, header: &Header, data: &[&[u8]]) -> Result<(), ReceiveError> {
+        let mut writer = self.writer.lock().expect("no code panics under this mutex");
+        let sent = writer.send(iter::once((*header, data)), true);
         sent.map_err(|error| self.lost(io::Error::other(error.to_string())))
     }
 
@@ -436,6 +551,15 @@ impl CompletionQueue for TcpCompletions {
         outcome
     }
 
+    fn register(&mut self, region: Region) -> Result<RegionKey, OpenError> {
+        if self.regions.len() >= REGIONS {
+            return Err(too_many(FabricKind::Tcp));
+        }
+        let key = key_of(&region);
+        self.regions.push(region);
+        Ok(key)
+    }
+
     fn revoke(&mut self) {
         // This thread is the one that writes, answers and tells, one after another: all that it has
         // answered was told before.
@@ -469,7 +593,8 @@ pub(crate) fn connect(
     let system = |source| OpenError::System { kind: crate::FabricKind::Tcp, source };
     stream.set_write_timeout(Some(config.patience)).map_err(system)?;
     stream.set_read_timeout(Some(config.patience)).map_err(system)?;
-    let writer = Writer { stream: stream.clone(), peer, patience: config.patience, counters: Arc::clone(&counters) };
+    let (heads, patience, counting) = (Vec::new(), config.patience, Arc::clone(&counters));
+    let writer = Writer { stream: stream.clone(), peer, patience, counters: counting, heads };
     let writer = Arc::new(Mutex::new(writer));
     let answers = Arc::new(Answers::default());
     let queue = TcpQueue {
@@ -479,6 +604,8 @@ pub(crate) fn connect(
         peer,
         patience: config.patience,
         requests: 0,
+        posted: 0,
+        asked: 0,
     };
     let completions = TcpCompletions {
         stream,
@@ -495,3 +622,6 @@ pub(crate) fn connect(
     };
     Ok(Connected { queue: Box::new(queue), completions: Box::new(completions), counters, peer })
 }
+
+#[cfg(test)]
+mod tests;

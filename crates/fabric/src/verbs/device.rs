@@ -11,7 +11,7 @@ use std::{
 use freshet_base::sync::Arc;
 
 use super::sys::{self, Library};
-use crate::{FabricConfig, FabricKind, OpenError, memory::Region};
+use crate::{Access, FabricConfig, FabricKind, OpenError, RegionKey, memory::Region};
 
 fn missing(why: String) -> OpenError {
     OpenError::Missing { kind: FabricKind::Verbs, why }
@@ -294,15 +294,17 @@ impl Memory {
         &self.memory
     }
 
+    /// What the other side has to be told of it.
+    pub fn offered(&self) -> RegionKey {
+        // SAFETY: registered until this value is dropped, and never changed.
+        let key = unsafe { self.region.as_ref() }.remote_key;
+        let length = size_of_val(self.memory.words()) as u64;
+        RegionKey { length, access: Access::Verbs { address: self.address(), key } }
+    }
+
     /// Where it begins.
     pub fn address(&self) -> u64 {
         self.memory.words().as_ptr().addr() as u64
-    }
-
-    /// The key that the other side needs.
-    pub fn remote_key(&self) -> u32 {
-        // SAFETY: registered until this value is dropped, and never changed.
-        unsafe { self.region.as_ref() }.remote_key
     }
 
     /// The key that this side's own card needs.

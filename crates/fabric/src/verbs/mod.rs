@@ -41,7 +41,7 @@ use self::{
     queue::{LONGEST, Remote, State, VerbsCompletions, VerbsQueue},
 };
 use crate::{
-    Access, Bell, Connected, FabricConfig, FabricKind, Offer, OpenError, RegionKey,
+    Bell, Connected, FabricConfig, FabricKind, Offer, OpenError,
     memory::{Region, SharedMemory},
     tcp::Connection,
     watch::watch,
@@ -86,11 +86,7 @@ impl Prepared {
         let device = Device::open(config)?;
         let memories = regions.into_iter().map(|region| Memory::new(&device, region, true));
         let memories = memories.collect::<Result<Vec<_>, _>>()?;
-        let keys = memories.iter().map(|memory| RegionKey {
-            length: size_of_val(memory.region().words()) as u64,
-            access: Access::Verbs { address: memory.address(), key: memory.remote_key() },
-        });
-        let regions = keys.collect();
+        let regions = memories.iter().map(Memory::offered).collect();
         let pair = Pair::new(&device, memories, DEPTH, RECEIVES)?;
         // By chance, so that a late packet of an earlier connection is none of this one.
         let sequence = RandomState::new().hash_one(pair.number()) as u32 & BITS_24;
@@ -169,14 +165,7 @@ fn understand(theirs: &Offer) -> Result<(Other, Vec<Remote>), OpenError> {
             "offered queue pair {queue_pair} with sequence {sequence} and packets of size {mtu}"
         )));
     }
-    let mut regions = Vec::new();
-    for region in &theirs.regions {
-        let Access::Verbs { address, key } = region.access else { return Err(foreign()) };
-        if address.checked_add(region.length).is_none() {
-            return Err(wrong(format!("offered {} bytes at {address}", region.length)));
-        }
-        regions.push(Remote { address, key, length: region.length });
-    }
+    let regions = theirs.regions.iter().map(Remote::of).collect::<Result<_, _>>()?;
     Ok((Other { number: queue_pair, sequence, gid, lid, mtu }, regions))
 }
 

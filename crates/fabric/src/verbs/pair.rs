@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use freshet_base::sync::{Arc, AtomicBool, Ordering};
+use freshet_base::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
@@ -21,12 +21,14 @@ use crate::OpenError;
 /// So often a packet is sent again before the connection counts as lost.
 pub const RETRIES: u8 = 6;
 
-/// A part of registered memory, in bytes.
-#[derive(Clone, Copy)]
-pub struct Stretch<'a> {
-    pub memory: &'a Memory,
+/// One request of a chain: work between a part of this side's memory, in bytes, and the other
+/// side's address and key.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    pub work: Work,
     pub at: usize,
     pub length: usize,
+    pub remote: (u64, u32),
 }
 
 /// A completion queue, and the channel at which one thread can sleep until something completes.
@@ -172,6 +174,33 @@ impl Work {
     }
 }
 
+/// A request as the verbs have it; what it is chained to, and where its piece is, is still to come.
+fn asked(request: &Request, id: u64, signaled: bool) -> sys::SendRequest {
+    let (address, key) = request.remote;
+    let memory = sys::Remote { memory: sys::RemoteMemory { address, key } };
+    let (operation, remote) = match request.work {
+        Work::Write => (sys::POST_WRITE, memory),
+        Work::WriteWithImm(_) => (sys::POST_WRITE_WITH_IMM, memory),
+        Work::Read => (sys::POST_READ, memory),
+        Work::FetchAdd(add) => {
+            (sys::POST_FETCH_ADD, sys::Remote { atomic: sys::RemoteWord { address, add, swap: 0, key } })
+        }
+    };
+    let immediate = if let Work::WriteWithImm(value) = request.work { value.to_be() } else { 0 };
+    sys::SendRequest {
+        id,
+        next: null_mut(),
+        pieces: null_mut(),
+        // To some devices a length of zero means two gigabytes.
+        piece_count: c_int::from(request.length > 0),
+        operation,
+        flags: if signaled { sys::SIGNALED } else { 0 },
+        immediate,
+        remote,
+        others: [0; 7],
+    }
+}
+
 /// The other side of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Other {
@@ -190,7 +219,7 @@ pub struct Pair {
     /// Of what the other side has written with an immediate value.
     pub received: Completions,
     /// What was offered.
-    memories: Vec<Memory>,
+    memories: Mutex<Vec<Memory>>,
     depth: u32,
     receives: u32,
     device: Arc<Device>,
@@ -203,7 +232,7 @@ unsafe impl Sync for Pair {}
 
 impl fmt::Debug for Pair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pair({:?}, {} regions)", self.device, self.memories.len())
+        write!(f, "Pair({:?}, {} regions)", self.device, self.memories().len())
     }
 }
 
@@ -233,6 +262,7 @@ impl Pair {
         };
         // SAFETY: the domain and the queues are those of this device, and live longer.
         let queue = made("a queue pair", unsafe { (device.library.create_qp)(device.domain.as_ptr(), &mut wanted) })?;
+        let memories = Mutex::new(memories);
         let pair = Self { queue, sent, received, memories, depth, receives, device: Arc::clone(device) };
         let mut attributes = pair.attributes();
         attributes.state = sys::STATE_INIT;
@@ -333,45 +363,60 @@ impl Pair {
         let _ = self.modify("ERR", attributes, sys::SET_STATE);
     }
 
-    /// Posts `work` between `local` and the other side's address and key in `remote`. Its
-    /// completion will have this `id`.
-    pub fn post(&self, id: u64, work: Work, local: Stretch<'_>, remote: (u64, u32)) -> io::Result<()> {
-        let Stretch { memory: local, at, length } = local;
-        let inside = at.checked_add(length).is_some_and(|end| end <= size_of_val(local.region().words()));
-        let (Ok(short), true) = (u32::try_from(length), inside) else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
-        let (address, key) = remote;
-        let mut piece = sys::Piece { address: local.address() + at as u64, length: short, key: local.local_key() };
-        let memory = sys::Remote { memory: sys::RemoteMemory { address, key } };
-        let (operation, remote) = match work {
-            Work::Write => (sys::POST_WRITE, memory),
-            Work::WriteWithImm(_) => (sys::POST_WRITE_WITH_IMM, memory),
-            Work::Read => (sys::POST_READ, memory),
-            Work::FetchAdd(add) => {
-                (sys::POST_FETCH_ADD, sys::Remote { atomic: sys::RemoteWord { address, add, swap: 0, key } })
-            }
-        };
-        let immediate = if let Work::WriteWithImm(value) = work { value.to_be() } else { 0 };
-        let mut request = sys::SendRequest {
-            id,
-            next: null_mut(),
-            pieces: &mut piece,
-            // To some devices a length of zero means two gigabytes.
-            piece_count: c_int::from(length > 0),
-            operation,
-            flags: sys::SIGNALED,
-            immediate,
-            remote,
-            others: [0; 7],
-        };
+    fn memories(&self) -> MutexGuard<'_, Vec<Memory>> {
+        self.memories.lock().expect("no code panics under this mutex")
+    }
+
+    /// Lets the other side reach `memory` too; `false` when that would be more than `most` pieces.
+    pub fn offer(&self, memory: Memory, most: usize) -> bool {
+        let mut memories = self.memories();
+        let room = memories.len() < most;
+        memories.extend(room.then_some(memory));
+        room
+    }
+
+    /// Ends it, and waits until the card has done with what was offered: nothing that the other
+    /// side has sent lands there after this.
+    pub fn take_back(&self) {
+        self.end();
+        // The queue pair's state says what becomes of packets from now on. What the card has begun
+        // to write is through when it has given up the registration.
+        self.memories().clear();
+    }
+
+    /// Posts `chain` with one call (Active-Memory, section 4.5.1): requests that all are between
+    /// `memory` and the other side. The last one will complete, with the identity `last`;
+    /// those before it have the numbers before that, and complete by themselves only if they fail.
+    pub fn post(&self, last: u64, memory: &Memory, chain: &[Request]) -> io::Result<()> {
+        let length = size_of_val(memory.region().words());
+        let mut pieces = Vec::with_capacity(chain.len());
+        for request in chain {
+            let inside = request.at.checked_add(request.length).is_some_and(|end| end <= length);
+            let (Ok(short), true) = (u32::try_from(request.length), inside) else {
+                return Err(io::ErrorKind::InvalidInput.into());
+            };
+            pieces.push(sys::Piece {
+                address: memory.address() + request.at as u64,
+                length: short,
+                key: memory.local_key(),
+            });
+        }
+        let first = last + 1 - chain.len() as u64;
+        let requests = chain.iter().zip(first..).map(|(request, id)| asked(request, id, id == last));
+        let mut requests: Vec<_> = requests.collect();
+        let mut next = null_mut();
+        for (request, piece) in requests.iter_mut().zip(&mut pieces).rev() {
+            (request.pieces, request.next) = (piece, next);
+            next = request;
+        }
         let mut bad = null_mut();
         // SAFETY: the queue pair lives, and the context in it is open.
         let post = unsafe { (*(*self.queue.as_ptr()).context).ops.post_send }.ok_or(io::ErrorKind::Unsupported)?;
-        // SAFETY: the driver's function for this queue pair; it copies the request and the piece.
-        // The card reaches the memory of the piece by its key alone, which is taken from it before
-        // the memory goes away.
-        outcome(unsafe { post(self.queue.as_ptr(), &mut request, &mut bad) })
+        // SAFETY: the driver's function for this queue pair; it copies the requests, which lead
+        // from the first to the last and then to null, and their pieces, which are all still
+        // there. The card reaches the memory of a piece by its key alone, which is taken from it
+        // before the memory goes away.
+        outcome(unsafe { post(self.queue.as_ptr(), next, &mut bad) })
     }
 
     /// Makes room for one more immediate value.

@@ -1,9 +1,12 @@
 //! Both ends of a queue pair as the traits of this crate see them.
 //!
 //! What is written is copied into a *send ring*, registered memory from which the card fetches it,
-//! so that who writes can use its own memory again at once. Every work request asks for a
-//! completion: the card completes them in order, and with each the stretch of the ring is free
-//! again. No more are posted than the queue has room for; who posts one more waits for the oldest.
+//! so that who writes can use its own memory again at once. A list becomes a *chain* of work
+//! requests, which is posted with one call (Active-Memory, section 4.5.1); several, where it is
+//! long. The last of a chain asks for a completion, the others do not: the card completes them in
+//! order, and with that one the requests of its chain and their stretches of the ring are free
+//! again. No more are posted than the queue has room for; who posts one more waits for the oldest
+//! chain.
 
 use std::{
     collections::VecDeque,
@@ -21,16 +24,22 @@ use freshet_base::{
 use super::{
     Link,
     device::Memory,
-    pair::{Completions, Pair, Stretch, Work},
+    pair::{Completions, Pair, Request, Work},
     sys::{self, WorkCompletion},
 };
-use crate::{CompletionQueue, Place, QueuePair, ReceiveError, SendError, fits, stream::Stream, tcp::Counters};
+use crate::{
+    Access, CompletionQueue, FabricKind, OpenError, Place, QueuePair, REGIONS, ReceiveError, RegionKey, SendError,
+    Token, Write, fits, is_word, memory::Region, stream::Stream, tcp::Counters, too_many,
+};
 
 /// No work request carries more bytes: so a ring of several such is always in use by the card while
 /// the next is copied.
 pub const LONGEST: usize = 256 << 10;
 /// This many completions are taken at once.
 const BATCH: usize = 16;
+/// No chain has more work requests, so that some are always in use by the card while the next are
+/// made.
+const CHAIN: usize = 32;
 
 /// Takes completions; where there are none, waits until `until`: looks for `spin`, then sleeps.
 /// Returns none at that time, or when the link has ended and everything that completed before was
@@ -69,16 +78,36 @@ fn wait(
 
 /// Where a region of the other side lies.
 pub(super) struct Remote {
-    pub address: u64,
-    pub key: u32,
-    pub length: u64,
+    address: u64,
+    key: u32,
+    length: u64,
 }
 
+impl Remote {
+    /// What the other side says of it, if it is possible.
+    pub fn of(key: &RegionKey) -> Result<Self, OpenError> {
+        let wrong = |why| OpenError::Missing { kind: FabricKind::Verbs, why };
+        let (length, Access::Verbs { address, key }) = (key.length, &key.access) else {
+            return Err(wrong("the key of the other side's memory is of another fabric".into()));
+        };
+        if address.checked_add(length).is_none() {
+            return Err(wrong(format!("the other side has offered {length} bytes at {address}")));
+        }
+        Ok(Self { address: *address, key: *key, length })
+    }
+}
+
+/// A chain.
 struct Posted {
-    id: u64,
+    /// The numbers of its work requests.
+    first: u64,
+    last: u64,
+    /// What its last one does.
     work: Work,
     /// Up to here the send ring is free when it has completed.
     ring: u64,
+    /// Then this list has completed, too.
+    token: u64,
 }
 
 pub(super) struct VerbsQueue {
@@ -99,12 +128,19 @@ pub(super) struct VerbsQueue {
 /// What changes while it is used.
 #[derive(Default)]
 pub(super) struct State {
+    /// Made, and not posted yet.
+    chain: Vec<Request>,
     posted: VecDeque<Posted>,
+    /// How many work requests those are.
+    under_way: usize,
     /// The next work request's number.
     next: u64,
     /// Bytes of the ring that were ever used, and that are free again.
     head: u64,
     tail: u64,
+    /// The newest list, and the newest that has completed.
+    token: u64,
+    completed: u64,
 }
 
 impl VerbsQueue {
@@ -159,6 +195,7 @@ impl VerbsQueue {
             let Some(oldest) = self.state.posted.pop_front() else {
                 return Err(self.broken("something completed that was not posted"));
             };
+            self.state.under_way -= (oldest.last + 1 - oldest.first) as usize;
             if completion.status == sys::FLUSHED && self.link.is_over() {
                 return Err(self.lost());
             }
@@ -166,31 +203,45 @@ impl VerbsQueue {
                 let why = self.pair.device().status(completion.status);
                 return Err(self.broken(format!("{:?} failed: {why}", oldest.work)));
             }
-            if completion.id != oldest.id
+            if completion.id != oldest.last
                 || completion.operation != oldest.work.completes_as()
                 || completion.queue_pair != self.pair.number()
             {
                 return Err(self.broken("another work request completed than was next"));
             }
             self.state.tail = oldest.ring;
+            self.state.completed = self.state.completed.max(oldest.token);
         }
         Ok(count > 0)
     }
 
-    /// Waits until so few are posted that one more has room, and `length` bytes of the ring are
-    /// free from where it says.
+    /// Waits until one more work request has room, and `length` bytes of the ring are free from
+    /// where it says. Posts the chain if it is in the way.
     fn room(&mut self, length: usize) -> Result<usize, SendError> {
         let size = size_of_val(self.ring.region().words()) as u64;
         let at = self.state.head % size;
-        // A stretch lies in one piece.
+        // A stretch lies in one piece, and shares no word with another.
         let skip = if at + length as u64 > size { size - at } else { 0 };
-        let end = self.state.head + skip + length as u64;
+        let begin = self.state.head + skip;
+        let end = (begin + length as u64).next_multiple_of(8);
+        if self.state.chain.len() == CHAIN.min(self.pair.depth()) {
+            self.post_chain(Self::ring)?;
+        }
         self.reap(None)?;
-        while self.state.posted.len() >= self.pair.depth() || end > self.state.tail + size {
+        while self.state.under_way + self.state.chain.len() >= self.pair.depth() || end > self.state.tail + size {
+            self.post_chain(Self::ring)?;
             self.await_one()?;
         }
         self.state.head = end;
-        Ok(((end - length as u64) % size) as usize)
+        Ok((begin % size) as usize)
+    }
+
+    fn ring(&self) -> &Memory {
+        &self.ring
+    }
+
+    fn arrivals(&self) -> &Memory {
+        &self.arrivals
     }
 
     /// Waits until something that was posted completes.
@@ -206,34 +257,33 @@ impl VerbsQueue {
         Err(self.stalled())
     }
 
-    fn post(
-        &mut self,
-        work: Work,
-        local: fn(&Self) -> &Memory,
-        at: usize,
-        length: usize,
-        remote: (u64, u32),
-    ) -> Result<u64, SendError> {
-        let id = self.state.next;
+    /// Posts the requests that were made, if there are any; they all are about this memory.
+    fn post_chain(&mut self, memory: fn(&Self) -> &Memory) -> Result<(), SendError> {
+        let Some(&Request { work, .. }) = self.state.chain.last() else { return Ok(()) };
+        let count = self.state.chain.len();
+        let (first, last) = (self.state.next, self.state.next + count as u64 - 1);
         // Release: what was copied is in place before the card is told of it.
         fence(Ordering::Release);
-        let posted = self.pair.post(id, work, Stretch { memory: local(self), at, length }, remote);
+        let posted = self.pair.post(last, memory(self), &self.state.chain);
         posted.map_err(|error| self.broken(format!("{work:?} cannot be posted: {error}")))?;
-        self.state.next += 1;
-        self.state.posted.push_back(Posted { id, work, ring: self.state.head });
-        Ok(id)
+        let state = &mut self.state;
+        state.chain.clear();
+        state.next += count as u64;
+        state.under_way += count;
+        // The list that is being made has not been posted wholly before it has its token.
+        state.posted.push_back(Posted { first, last, work, ring: state.head, token: state.token });
+        Ok(())
     }
 
-    /// Writes; of the last stretch the other side hears `immediate`, if there is one (Query Fresh,
-    /// section 3.1, step 1).
-    fn write(&mut self, to: Place, pieces: &[&[u8]], immediate: Option<u32>) -> Result<(), SendError> {
-        let length = pieces.iter().map(|piece| piece.len()).sum::<usize>();
-        let (mut address, key) = self.remote(to, length as u64)?;
-        self.usable()?;
-        let mut pieces = pieces.iter().copied();
+    /// Makes the requests of one write of a list; of the last the other side hears, if it is to
+    /// (Query Fresh, section 3.1, step 1).
+    fn make(&mut self, write: &Write<'_>) -> Result<(), SendError> {
+        let length = write.length() as usize;
+        let (mut address, key) = self.remote(write.to, length as u64)?;
+        let mut pieces = write.pieces.iter().copied();
         let mut piece: &[u8] = &[];
         let mut left = length;
-        while left > 0 || immediate.is_some() {
+        while left > 0 || write.immediate.is_some() {
             let stretch = left.min(LONGEST);
             let at = self.room(stretch)?;
             let mut filled = 0;
@@ -248,11 +298,11 @@ impl VerbsQueue {
                 piece = later;
             }
             left -= stretch;
-            let work = match immediate {
+            let work = match write.immediate {
                 Some(value) if left == 0 => Work::WriteWithImm(value),
                 _ => Work::Write,
             };
-            self.post(work, |queue| &queue.ring, at, stretch, (address, key))?;
+            self.state.chain.push(Request { work, at, length: stretch, remote: (address, key) });
             address += stretch as u64;
             if left == 0 {
                 break;
@@ -262,9 +312,17 @@ impl VerbsQueue {
         Ok(())
     }
 
-    /// Waits for `id`, and with it for everything that was posted before.
-    fn completed(&mut self, id: u64) -> Result<(), SendError> {
-        while self.state.posted.front().is_some_and(|oldest| oldest.id <= id) {
+    /// Posts one request about `arrivals`, and waits for it.
+    fn fetch(&mut self, work: Work, length: usize, remote: (u64, u32)) -> Result<(), SendError> {
+        self.room(0)?;
+        self.state.chain.push(Request { work, at: 0, length, remote });
+        self.post_chain(Self::arrivals)?;
+        self.finished(self.state.next - 1)
+    }
+
+    /// Waits for the work request `id`, and with it for everything that was posted before.
+    fn finished(&mut self, id: u64) -> Result<(), SendError> {
+        while self.state.posted.front().is_some_and(|oldest| oldest.first <= id) {
             self.await_one()?;
         }
         Ok(())
@@ -272,21 +330,53 @@ impl VerbsQueue {
 }
 
 impl QueuePair for VerbsQueue {
-    fn write(&mut self, to: Place, pieces: &[&[u8]]) -> Result<(), SendError> {
-        self.write(to, pieces, None)
+    /// Each chain asks for a completion in any case, for the sake of the ring.
+    fn post(&mut self, list: &[Write<'_>], _signaled: bool) -> Result<Token, SendError> {
+        for write in list {
+            self.remote(write.to, write.length())?;
+        }
+        if self.link.is_over() {
+            return Err(self.over());
+        }
+        if !list.is_empty() {
+            self.usable()?;
+        }
+        for write in list {
+            self.make(write)?;
+        }
+        self.state.token += 1;
+        self.post_chain(Self::ring)?;
+        let token = self.state.token;
+        match self.state.posted.back_mut() {
+            Some(newest) => newest.token = token,
+            None => self.state.completed = token,
+        }
+        Ok(Token(token))
     }
 
-    fn write_with_imm(&mut self, to: Place, pieces: &[&[u8]], immediate: u32) -> Result<(), SendError> {
-        self.write(to, pieces, Some(immediate))
+    fn completed(&mut self) -> Result<Token, SendError> {
+        if self.link.is_over() {
+            return Err(self.over());
+        }
+        while self.reap(None)? {}
+        Ok(Token(self.state.completed))
+    }
+
+    fn wait(&mut self, token: Token) -> Result<(), SendError> {
+        if self.link.is_over() {
+            return Err(self.over());
+        }
+        while self.state.completed < token.0 {
+            self.await_one()?;
+        }
+        Ok(())
     }
 
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError> {
         let (mut address, key) = self.remote(from, into.len() as u64)?;
         self.usable()?;
         for part in into.chunks_mut(size_of_val(self.arrivals.region().words())) {
-            self.room(0)?;
-            let id = self.post(Work::Read, |queue| &queue.arrivals, 0, part.len(), (address, key))?;
-            self.completed(id)?;
+            self.fetch(Work::Read, part.len(), (address, key))?;
             words::load(self.arrivals.region().words(), 0, part);
             address += part.len() as u64;
         }
@@ -295,25 +385,24 @@ impl QueuePair for VerbsQueue {
 
     fn fetch_add(&mut self, at: Place, add: u64) -> Result<u64, SendError> {
         let remote = self.remote(at, 8)?;
+        if !is_word(at.offset, self.region_length(at.region)) {
+            return Err(SendError::OutOfBounds { peer: self.peer, region: at.region, offset: at.offset, length: 8 });
+        }
         if !self.pair.device().has_atomics() {
             return Err(SendError::Lost { peer: self.peer, source: io::ErrorKind::Unsupported.into() });
         }
         self.usable()?;
-        self.room(0)?;
-        let id = self.post(Work::FetchAdd(add), |queue| &queue.arrivals, 0, 8, remote)?;
-        self.completed(id)?;
+        self.fetch(Work::FetchAdd(add), 8, remote)?;
         // Relaxed: the fence after its completion was taken orders it.
         Ok(self.arrivals.region().words()[0].load(Ordering::Relaxed))
     }
 
-    fn complete(&mut self) -> Result<(), SendError> {
-        if self.link.is_over() {
-            return Err(self.over());
+    fn attach(&mut self, key: &RegionKey) -> Result<usize, OpenError> {
+        if self.regions.len() >= REGIONS {
+            return Err(too_many(FabricKind::Verbs));
         }
-        while !self.state.posted.is_empty() {
-            self.await_one()?;
-        }
-        Ok(())
+        self.regions.push(Remote::of(key)?);
+        Ok(self.regions.len() - 1)
     }
 
     fn farewell(&mut self, patience: Duration) {
@@ -333,7 +422,7 @@ impl QueuePair for VerbsQueue {
     fn has_room(&self, _bytes: u64) -> bool {
         // A queue that fills is one whose card gets no answers: soon somebody would wait for room.
         let ring = size_of_val(self.ring.region().words()) as u64;
-        self.state.posted.len() * 2 <= self.pair.depth() && (self.state.head - self.state.tail) * 2 <= ring
+        self.state.under_way * 2 <= self.pair.depth() && (self.state.head - self.state.tail) * 2 <= ring
     }
 }
 
@@ -449,11 +538,17 @@ impl CompletionQueue for VerbsCompletions {
         }
     }
 
+    fn register(&mut self, region: Region) -> Result<RegionKey, OpenError> {
+        let memory = Memory::new(self.pair.device(), region, true)?;
+        let key = memory.offered();
+        if self.pair.offer(memory, REGIONS) { Ok(key) } else { Err(too_many(FabricKind::Verbs)) }
+    }
+
     fn revoke(&mut self) {
         self.link.end();
         // From here on the other side reaches nothing of ours, even if another owner still holds
-        // the memory; the card tells it so at each request.
-        self.pair.end();
+        // the memory.
+        self.pair.take_back();
     }
 }
 
