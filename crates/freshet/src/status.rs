@@ -72,6 +72,10 @@ fn fed(status: &Value, line: &mut impl FnMut(&str, String)) {
             _ => format!("not in sync, place {}", text(&standby["place"])),
         };
         line("", format!("{connected}, {sync}, {}", text(&standby["mode"])));
+        if let Some(fabric) = standby["fabric"].as_str() {
+            let by = if standby["one_sided"] == true { "one-sided" } else { "by a thread there" };
+            line("", format!("written over {fabric}, {by}"));
+        }
         line(
             "",
             format!(
@@ -278,6 +282,12 @@ mod tests {
         let recorded = table(&serde_json::json!({
             "role": "primary", "inputs": {"recorded": 1200, "bytes": 2048, "kept": {"long": 1, "messages": 3}},
         }));
+        let fed = |fabric: &str, one_sided: bool| {
+            let standby = serde_json::json!({"connected": true, "fabric": fabric, "one_sided": one_sided});
+            table(&serde_json::json!({"role": "primary", "standbys": [standby]}))
+        };
+        assert!(fed("shm", true).contains("written over shm, one-sided"), "{}", fed("shm", true));
+        assert!(fed("tcp", false).contains("written over tcp, by a thread there"), "{}", fed("tcp", false));
         let says = "1,200 transactions recorded, 2.0 KiB; not recorded: long 1, messages 3";
         assert!(recorded.contains(says), "{recorded}");
     }

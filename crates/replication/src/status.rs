@@ -8,6 +8,7 @@ use freshet_cluster::{
     flow::Mode,
     relay::RelayAck,
 };
+use freshet_fabric::FabricKind;
 use serde::Serialize;
 
 use crate::standby::ReplayMode;
@@ -80,6 +81,10 @@ pub struct StandbyStatus {
     pub in_sync: bool,
     /// How it is fed, while connected.
     pub mode: Option<Mode>,
+    /// By what its memory is written, while connected.
+    pub fabric: Option<FabricKind>,
+    /// Whether its processor has no part in that: with fabric tcp, a thread there does it.
+    pub one_sided: bool,
     /// Sent to it.
     pub shipped: Stamp,
     /// Persistent there.

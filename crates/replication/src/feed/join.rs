@@ -35,7 +35,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
     };
     let id = feeds.ids.fetch_add(1, Ordering::SeqCst);
     let (node, from, persisted) = (hello.node, agreed.welcome.cut_at, agreed.persisted);
-    let shipper = Arc::new(Shipper::new(id, node, member, closer));
+    let shipper = Arc::new(Shipper::new(id, node, member, offer.kind(), closer));
     // It has room up to there, which tells how far it has replayed.
     let replayed = join.log.may_send_until;
     let guest = Guest { node, member, synchronous, appliance, from, persisted, replayed };

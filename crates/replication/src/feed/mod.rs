@@ -311,6 +311,8 @@ impl Feeds {
                 place: member.place,
                 in_sync: member.place == Place::InSync && member.connected,
                 mode: feed.map(|feed| state.host.mode(feed)),
+                fabric: shipper.map(|shipper| shipper.fabric),
+                one_sided: shipper.is_some_and(|shipper| shipper.fabric.is_one_sided()),
                 shipped,
                 acked: member.acked,
                 replayed: feed.map_or(Stamp::ZERO, |feed| feed.replayed),

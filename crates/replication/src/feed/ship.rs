@@ -17,6 +17,7 @@ use freshet_cluster::{
     host::{FeedId, Note},
 };
 use freshet_fabric::{
+    FabricKind,
     channel::{MAX_FRAME, Sender},
     tcp::{Closer, Counters, SendError},
 };
@@ -46,6 +47,8 @@ pub(crate) struct Shipper {
     pub id: FeedId,
     pub node: NodeId,
     pub member: bool,
+    /// What its memory is written by.
+    pub fabric: FabricKind,
     /// Rung when there may be something to send.
     pub bell: Bell,
     /// Why it ends, where that was known before it did.
@@ -76,8 +79,8 @@ struct Line {
 /// How a batch goes.
 #[derive(Clone, Copy)]
 enum Way {
-    /// It lies in its place.
-    Placed,
+    /// It lies in its place, but for its end: this many bytes of `piece`.
+    Placed(usize),
     /// Compressed: this many bytes of `packed`.
     Packed(usize),
     /// In its form: `form`.
@@ -98,9 +101,9 @@ enum ShipError {
 }
 
 impl Shipper {
-    pub fn new(id: FeedId, node: NodeId, member: bool, closer: Closer) -> Self {
+    pub fn new(id: FeedId, node: NodeId, member: bool, fabric: FabricKind, closer: Closer) -> Self {
         let (reason, sending) = (OnceLock::new(), OnceLock::new());
-        Self { id, node, member, bell: Bell::default(), reason, closer, sending }
+        Self { id, node, member, fabric, bell: Bell::default(), reason, closer, sending }
     }
 
     /// It is connected.
@@ -281,14 +284,16 @@ impl<F: Feeder> Ship<'_, F> {
                     return self.send_read(from, length);
                 }
                 let mut done = 0;
-                while done < length {
+                loop {
                     let piece = PIECE.min(length - done);
                     let at = from.plus(done as u64);
                     self.read(at, piece)?;
-                    self.line.sender.place(at.0, &self.line.piece[..piece])?;
                     done += piece;
+                    if done == length {
+                        return self.tell(from, length, Way::Placed(piece));
+                    }
+                    self.line.sender.place(at.0, &self.line.piece[..piece])?;
                 }
-                self.tell(from, length, Way::Placed)
             }
             Next::SendOld { from, upto } => self.send_old(from, upto),
             Next::SendWatermark | Next::SendKeepAlive => {
@@ -382,8 +387,7 @@ impl<F: Feeder> Ship<'_, F> {
             self.feeder.feeds().packed.fetch_add((length - packed) as u64, Ordering::Relaxed);
             return self.tell(from, length, Way::Packed(packed));
         }
-        line.sender.place(from.0, &line.piece[..length])?;
-        self.tell(from, length, Way::Placed)
+        self.tell(from, length, Way::Placed(length))
     }
 
     /// Blocks up to `to` are about to be on their way, or a word alone.
@@ -399,7 +403,8 @@ impl<F: Feeder> Ship<'_, F> {
         BatchNote { global, time, end, filled_at, in_sync, tell_visible, ends }
     }
 
-    /// Says that a batch is in its place, or sends it along with that.
+    /// Puts what is left of a batch in its place and says so, in one list; or sends it along with
+    /// that.
     fn tell(&mut self, from: Stamp, length: usize, way: Way) -> Result<(), ShipError> {
         let to = from.plus(length as u64);
         let Some(note) = self.shipped(Some(to)) else { return Ok(()) };
@@ -410,7 +415,10 @@ impl<F: Feeder> Ship<'_, F> {
         line.ends = note.ends;
         let (kind, term) = (Kind::Batch as u8, feeds.term);
         match way {
-            Way::Placed => line.sender.send(kind, term, from.0, length as u32, &message)?,
+            Way::Placed(last) => {
+                let last = &line.piece[..last];
+                line.sender.send_placed(kind, term, from.0, length as u32, &message, last)?;
+            }
             Way::Form => {
                 let kind = Kind::Inputs as u8;
                 line.sender.send_inline(kind, term, from.0, length as u32, &message, &line.form)?;
@@ -421,7 +429,7 @@ impl<F: Feeder> Ship<'_, F> {
             }
         }
         let id = self.shipper.id;
-        if matches!(way, Way::Placed) && feeds.state().host.counts_read_back(id) {
+        if matches!(way, Way::Placed(_)) && feeds.state().host.counts_read_back(id) {
             line.sender.read_back(to.0)?;
             let acked = feeds.state().host.read_back(id, to)?;
             acked.event.into_iter().for_each(|event| self.feeder.tell(event));
