@@ -121,7 +121,8 @@ impl Recorded {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inputs<'b> {
     /// The transaction was certified to be what it would be at its own stamp: it is serializable,
-    /// and nothing that it has read was written by another up to there.
+    /// and nothing that it has read was written by another up to there. Never so under the serial
+    /// safety net, where it may come before others with smaller stamps.
     pub serial: bool,
     /// The snapshots that the transaction has read at, ascending: that of its beginning, and one
     /// more each time that it took another ([`Transaction::refresh`]).
@@ -380,7 +381,7 @@ impl Transaction<'_> {
             None if !*has_body => Err(NotRecorded::NoInputs),
             None => {
                 row.clear();
-                encode(self.is_certified(), snapshots, body, row);
+                encode(self.is_certified_by_stamp(), snapshots, body, row);
                 let pushed = builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, row);
                 pushed.map(|_| row.len() as u64).map_err(|_| NotRecorded::Long)
             }

@@ -81,7 +81,7 @@ impl<'w> Transaction<'w> {
         worker.seen.set(Stamp::ZERO);
         let records = read_only.is_none() && primary.is_some() && worker.core.records_inputs();
         let certified = isolation == Isolation::Serializable
-            && (read_only.is_none() || (primary.is_some() && worker.core.certification.is_for_readers()));
+            && (read_only.is_none() || (primary.is_some() && !worker.core.certification.is_by_stamps()));
         if records {
             worker.not_recorded.set(None);
             worker.note_snapshot(snapshot);
@@ -209,6 +209,11 @@ impl<'w> Transaction<'w> {
     #[inline]
     pub(crate) fn is_certified(&self) -> bool {
         self.certified
+    }
+
+    /// Whether it is certified to be what it would be at its own stamp.
+    pub(crate) fn is_certified_by_stamp(&self) -> bool {
+        self.certified && self.worker.core.certification.is_by_stamps()
     }
 
     /// What is in a table, if the snapshot sees that there is one.

@@ -45,11 +45,11 @@ impl Certification {
         }
     }
 
-    /// Whether a transaction that only reads is certified, too, where its caller wants it
-    /// serializable.
+    /// Whether the serial order is that of stamps. Then every snapshot is a state of it, and a
+    /// transaction that only reads needs no certification.
     #[inline]
-    pub(crate) fn is_for_readers(&self) -> bool {
-        matches!(self, Self::Ssn(_))
+    pub(crate) fn is_by_stamps(&self) -> bool {
+        matches!(self, Self::Validation)
     }
 }
 

@@ -2,6 +2,7 @@
 //! read what they have read, and so write what they have written.
 
 use freshet_base::{Certifier, Isolation, Stamp};
+use freshet_txn::{Direction, Inputs};
 
 use crate::{
     primary::Scene,
@@ -69,9 +70,22 @@ fn one_that_commits_back_in_time() {
 }
 
 #[test]
+fn only_validation_makes_a_transaction_what_it_would_be_at_its_stamp() {
+    for (certifier, is_serial) in [(Certifier::Validation, true), (Certifier::Ssn, false)] {
+        for (isolation, serial) in [(Isolation::Serializable, is_serial), (SNAPSHOT, false)] {
+            let scene = Scene::new(1, &[(X, X, 0)], certifier);
+            assert_eq!(scene.run(0, &[Program::new(isolation, [Step::Change(X)])], |_| 0), 1);
+            let (_, logged) = scene.log();
+            let block = logged.last().unwrap().block();
+            assert_eq!(Inputs::decode(block.inputs().unwrap()).unwrap().serial, serial, "{isolation}, {certifier}");
+        }
+    }
+}
+
+#[test]
 fn one_that_commits_back_in_time_before_another_one() {
     let third = Program::new(Isolation::Serializable, [Step::Get(Y), Step::Insert(9, 9, 1)]);
-    let group = Step::Group(7, freshet_txn::Direction::Forward);
+    let group = Step::Group(7, Direction::Forward);
     let second = Program::new(Isolation::Serializable, [Step::Get(X), group, Step::Change(Y)]);
     let first = Program::new(Isolation::Serializable, [Step::Change(X), Step::Insert(3, 3, 7)]);
     history_under(Certifier::Ssn, &[third, second, first], &[0, 1, 1, 2, 2, 2, 1, 1, 0, 0], 3);
@@ -117,7 +131,7 @@ fn a_key_that_moves_around() {
     let programs = [
         Program::new(SNAPSHOT, [Step::Refresh, Step::Renumber(X, 7)]),
         Program::new(SNAPSHOT, [Step::Refresh, Step::Renumber(Y, X), Step::Get(X)]),
-        Program::new(SNAPSHOT, [Step::Refresh, Step::Renumber(7, Y), Step::Group(0, freshet_txn::Direction::Forward)]),
+        Program::new(SNAPSHOT, [Step::Refresh, Step::Renumber(7, Y), Step::Group(0, Direction::Forward)]),
     ];
     history(&programs, &[0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2], 3);
 }
