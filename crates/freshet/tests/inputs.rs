@@ -130,7 +130,7 @@ fn a_standby_that_executes_statements_again_takes_over_and_lacks_nothing() {
     wait_until(&new, "a standby in sync", |status| in_sync(status) == 1);
     let before = executed(&third);
     for id in 0..50 {
-        sql.run(&format!("INSERT INTO t VALUES ({}, 'late')", (1 << 40) + id)).unwrap();
+        sql.run(&format!("INSERT INTO t VALUES ({}, 'late')", (1_u64 << 40) + id)).unwrap();
     }
     assert_same_state(&client, &connect(&third));
     assert!(executed(&third) >= before + 40, "{} after {before}", executed(&third));
@@ -201,7 +201,7 @@ fn a_log_is_verified_and_what_differs_is_shown() {
 
     let (whole, text) = freshet(&["verify", log, "--mismatches", file, "--threads", "3"]);
     assert!(whole && text.contains("no mismatch") && text.contains("transactions executed again"), "{text}");
-    assert!(text.contains(&format!("state {hash}")), "the state of the node is {hash}: {text}");
+    assert!(text.contains(&format!("state {hash:016x} over")), "it is {hash:016x}: {text}");
     assert!(!Path::new(file).exists(), "there was nothing to be noted");
     let (whole, text) = freshet(&["inspect", "mismatches", file]);
     assert!(!whole && text.contains(file), "{text}");
