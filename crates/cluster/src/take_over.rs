@@ -370,6 +370,15 @@ mod tests {
         assert_eq!(rounds, ROUNDS);
     }
 
+    /// With force a node may begin below what it knew to be committed.
+    #[test]
+    fn no_more_is_committed_than_the_reign_begins_with() {
+        let mut it = TakeOver::new(NodeId(2), log(100), &state(), rules(Safety::OneSafe));
+        it.question(LogState { committed: Stamp(100), ..log(100) });
+        assert_eq!(it.inheritance(Stamp(100)).committed, Stamp(100));
+        assert_eq!(it.inheritance(Stamp(60)).committed, Stamp(60));
+    }
+
     #[test]
     fn the_level_is_what_the_nearest_source_says() {
         let (two, very) = ((1, Safety::TwoSafe), (2, Safety::VerySafe));
