@@ -15,6 +15,7 @@ mod subject;
 mod tatp;
 mod tpcb;
 mod tpcc;
+mod work;
 mod ycsb;
 
 use std::process::ExitCode;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use freshet_base::{Certifier, Isolation, Safety};
-use freshet_engine::{Apply, DivideBy, Domain, FabricEncryption, FabricKind, GroupCommit, NudgeBy, ReplayMode};
+use freshet_engine::{Apply, DivideBy, Domain, Encoding, FabricEncryption, FabricKind, GroupCommit, NudgeBy, ReplayMode};
 use freshet_workloads::ycsb::mix::Mix;
 
 use super::{backup::BackupOptions, join::JoinOptions, ratios::RatiosOptions, restart::RestartOptions};
@@ -73,6 +73,9 @@ pub(crate) struct Common {
     /// holds commands, which are executed again; TPC-C only, without remote transactions).
     #[arg(long, value_name = "HOW", default_value_t = Apply::Fresh)]
     pub(crate) apply: Apply,
+    /// In which form standbys get the log: bytes, or inputs (they execute transactions again).
+    #[arg(long, value_name = "FORM", default_value_t = Encoding::Bytes)]
+    pub(crate) encoding: Encoding,
     /// Run TPC-C without remote transactions, for comparisons with --apply command.
     #[arg(long)]
     pub(crate) home_only: bool,

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_engine::Recorded;
+use freshet_engine::{Encoding, Recorded};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -15,6 +15,7 @@ use super::{
     options::Common,
     probe::Look,
     subject::Measured,
+    work::{AgainShares, ForEach, Stages},
 };
 use freshet::{
     process,
@@ -53,6 +54,9 @@ pub(crate) struct Report {
     pub(crate) recorded: Option<Recorded>,
     /// Processor time for each transaction.
     pub(crate) cpu_us_per_txn: CpuPerTransaction,
+    /// What a standby did, and was sent, for each transaction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) standby: Option<ForEach>,
     /// The share of the measured time in which the threads that run transactions had a processor.
     /// In the rest they waited: for room in the log, for their window, or for a processor.
     pub(crate) worker_busy: f64,
@@ -162,6 +166,7 @@ pub(crate) struct Options {
     pub(crate) replay_threads: u16,
     pub(crate) replay: String,
     pub(crate) apply: String,
+    pub(crate) encoding: String,
     pub(crate) home_only: bool,
     pub(crate) pin: Option<String>,
 }
@@ -292,6 +297,7 @@ impl Report {
                 replay_threads: common.replay_threads,
                 replay: common.replay.to_string(),
                 apply: common.apply.to_string(),
+                encoding: common.encoding.to_string(),
                 home_only: common.stays_at_home(),
                 pin: common.pin.as_ref().map(ToString::to_string),
             },
@@ -303,13 +309,14 @@ impl Report {
             latency_us: Latency::of(&tally.latency),
             log_bytes_per_s: if measured.logged { measured.log_bytes as f64 / seconds } else { 0.0 },
             log_bytes_per_txn: if measured.logged { measured.log_bytes as f64 / transactions } else { 0.0 },
-            recorded: common.record_inputs.then_some(measured.recorded),
+            recorded: (common.record_inputs || common.encoding == Encoding::Inputs).then_some(measured.recorded),
             cpu_us_per_txn: CpuPerTransaction {
                 forward: per_transaction(tally.cpu),
                 log: per_transaction(measured.log.cpu),
                 ship: per_transaction(measured.log.ship_cpu),
-                replay: measured.replay_cpu.map(per_transaction),
+                replay: measured.work.map(|work| per_transaction(work.replay)),
             },
+            standby: measured.work.map(|work| ForEach::new(&work, measured.sent, measured.log_bytes, transactions)),
             worker_busy: tally.cpu.as_secs_f64() / (seconds * f64::from(common.threads)).max(1e-9),
             freshness: measured.freshness.zip(measured.behind_bytes).map(|(spread, behind)| Freshness {
                 mean: spread.mean(),
@@ -386,6 +393,30 @@ impl fmt::Display for Report {
             "CPU a transaction",
             format!("forward {forward:.2} us, log {log:.2} us (of that shipping {ship:.2} us){replay}"),
         )?;
+        if let Some(ForEach { wire_bytes_per_txn, wire_share, kept_up, cpu_us_per_txn, again }) = &self.standby {
+            let share = wire_share * 100.0;
+            line("on the wire", format!("{wire_bytes_per_txn:.1} bytes a transaction, {share:.2} % of the log"))?;
+            let Stages { process, receive, enter, execute, complete, replay } = cpu_us_per_txn;
+            line(
+                "CPU on a standby",
+                format!(
+                    "{process:.2} us a transaction: receive {receive:.2}, enter {enter:.2}, execute {execute:.2}, \
+                     log {complete:.2}, replay {replay:.2}"
+                ),
+            )?;
+            line("became visible", format!("{:.1} % of the log that was written", kept_up * 100.0))?;
+            if let Some(AgainShares { executed, fetched, came_as_bytes, waits_per_txn }) = again {
+                line(
+                    "executed again",
+                    format!(
+                        "{:.2} %, fetched {:.3} %, came as bytes {:.2} %; {waits_per_txn:.3} waits a transaction",
+                        executed * 100.0,
+                        fetched * 100.0,
+                        came_as_bytes * 100.0
+                    ),
+                )?;
+            }
+        }
         line("workers had a CPU", format!("{:.1} % of the time", self.worker_busy * 100.0))?;
         if let Some(Freshness { mean, p1, min, behind_bytes_p50, behind_bytes_p99 }) = &self.freshness {
             line("freshness", format!("mean {:.3} %, p1 {:.3} %, min {:.3} %", mean * 100.0, p1 * 100.0, min * 100.0))?;

@@ -21,6 +21,7 @@ use super::{
     options::Common,
     probe::{Look, Probe, Sighted},
     report::{Passage, Spread},
+    work::{Sent, Work},
 };
 use crate::readers::{ReaderTotals, StartReaders};
 use freshet::{
@@ -28,7 +29,6 @@ use freshet::{
     children::NodeProcess,
     client::{Client, Done},
     protocol::{Answer, Ask},
-    status,
 };
 
 /// How long a standby may take to start, to catch up, or to answer.
@@ -61,7 +61,8 @@ pub(crate) struct Begun {
     reserved: Stamp,
     log: LogWork,
     recorded: Recorded,
-    replay_cpu: Vec<Duration>,
+    sent: Sent,
+    work: Vec<Work>,
     readers: Option<ReaderTotals>,
     probes: Vec<Probe>,
 }
@@ -103,8 +104,10 @@ pub(crate) struct Measured {
     pub(crate) log: LogWork,
     /// Transactions whose inputs were recorded, and others.
     pub(crate) recorded: Recorded,
-    /// Processor time of replay, of the standby that used most.
-    pub(crate) replay_cpu: Option<Duration>,
+    /// What standbys were sent.
+    pub(crate) sent: Sent,
+    /// What the standby did whose replay used the most processor time.
+    pub(crate) work: Option<Work>,
     /// Standby read view / primary read view; of the worst standby.
     pub(crate) freshness: Option<Spread>,
     /// Bytes of log between the two read views; of the same standby.
@@ -254,6 +257,12 @@ impl Subject {
         }
     }
 
+    /// What standbys were sent so far.
+    fn sent(&self) -> Sent {
+        let Primary::Logged(node) = &self.primary else { return Sent::default() };
+        Sent::of(&node.status().role)
+    }
+
     /// Starts `--standby-readers` on every standby, once everything below `loaded` is visible
     /// there.
     pub(crate) fn start_readers(&self, common: &Common, loaded: Stamp) -> Result<(), Failure> {
@@ -275,12 +284,8 @@ impl Subject {
     fn readers(&self) -> Option<ReaderTotals> {
         let mut all: Option<ReaderTotals> = None;
         for standby in &self.standbys {
-            let Ok(Done { result, .. }) = standby.client.call::<ReaderTotals>("tpcc/readers/totals", &(), PATIENCE)
-            else {
-                continue;
-            };
-            if result.threads > 0 {
-                all.get_or_insert_default().add(&result);
+            if let Some(totals) = standby.readers().filter(|totals| totals.threads > 0) {
+                all.get_or_insert_default().add(&totals);
             }
         }
         all
@@ -295,7 +300,8 @@ impl Subject {
             probes.extend(self.standbys.iter().map(|standby| Probe::start(node, &standby.client)));
         }
         Begun {
-            replay_cpu: self.standbys.iter().map(Standby::replay_cpu).collect(),
+            work: self.standbys.iter().map(Standby::work).collect(),
+            sent: self.sent(),
             log: self.log_work(),
             readers: self.readers(),
             reserved: self.reserved(),
@@ -312,12 +318,9 @@ impl Subject {
         let (time, reserved) = (begun.at.elapsed(), self.reserved());
         let recorded = self.database().core().recorded().since(&begun.recorded);
         let log = self.log_work().since(begun.log);
-        let replay_cpu = self
-            .standbys
-            .iter()
-            .zip(&begun.replay_cpu)
-            .map(|(standby, before)| standby.replay_cpu().saturating_sub(*before))
-            .max();
+        let sent = self.sent().since(begun.sent);
+        let works = self.standbys.iter().zip(&begun.work).map(|(standby, before)| standby.work().since(before));
+        let work = works.max_by_key(|work| work.replay);
         let readers = self.readers().zip(begun.readers).map(|(after, before)| after.since(&before));
         let passage = self
             .standbys
@@ -346,7 +349,8 @@ impl Subject {
                 log_bytes,
                 log,
                 recorded,
-                replay_cpu,
+                sent,
+                work,
                 freshness,
                 behind_bytes,
                 looks: worst_looks,
@@ -414,6 +418,7 @@ impl Standby {
             ("--replay-threads", &common.replay_threads.to_string()),
             ("--replay", &common.replay.to_string()),
             ("--apply", &common.apply.to_string()),
+            ("--encoding", &common.encoding.to_string()),
             ("--fabric-kind", &common.fabric.to_string()),
             (
                 "--fabric-encryption",
@@ -459,12 +464,15 @@ impl Standby {
         serde_json::from_str(&json).unwrap_or(Value::Null)
     }
 
-    /// Processor time of replay so far: of the thread that coordinates it, which also replays, and
-    /// of the others.
-    fn replay_cpu(&self) -> Duration {
-        let status = self.status();
-        let (first, all) = (status::time(&status, "replay_cpu"), status::time(&status, "replay_threads_cpu"));
-        first.max(all)
+    /// What its readers have done so far, if it answers.
+    fn readers(&self) -> Option<ReaderTotals> {
+        let called = self.client.call::<ReaderTotals>("tpcc/readers/totals", &(), PATIENCE);
+        called.ok().map(|Done { result, .. }| result)
+    }
+
+    /// What it has done so far.
+    fn work(&self) -> Work {
+        Work::of(&self.status(), self.readers().unwrap_or_default().process_cpu)
     }
 }
 

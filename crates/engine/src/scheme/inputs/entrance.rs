@@ -173,6 +173,8 @@ pub(crate) struct Entrance {
     cuts: u64,
     /// Everything below is replayed before a block enters that is to be executed.
     barrier: Stamp,
+    /// How many blocks of records came with their bytes.
+    came_as_bytes: u64,
     keys: Keys,
     key: KeyBuffer,
 }
@@ -181,12 +183,17 @@ impl Entrance {
     pub fn new(window: &Arc<Window>, catalog: &Arc<Catalog>, participant: Participant, reach: Reach) -> Self {
         let (window, catalog) = (Arc::clone(window), Arc::clone(catalog));
         let (keys, key) = (Keys::default(), KeyBuffer::new());
-        Self { window, catalog, participant, reach, cuts: 0, barrier: Stamp::ZERO, keys, key }
+        Self { window, catalog, participant, reach, cuts: 0, barrier: Stamp::ZERO, came_as_bytes: 0, keys, key }
     }
 
     /// The blocks that are entered from now on came when the window had been cut so often.
     pub fn came(&mut self, cuts: u64) {
         self.cuts = cuts;
+    }
+
+    /// How many blocks of records came with their bytes.
+    pub fn came_as_bytes(&self) -> u64 {
+        self.came_as_bytes
     }
 
     /// The window was cut at `at`.
@@ -198,6 +205,7 @@ impl Entrance {
     pub fn bytes(&mut self, block: &Block<'_>, image: Arc<[u8]>) -> Result<(), Closed> {
         self.window.wait_room(self.cuts, image.len() as u64)?;
         let header = *block.header();
+        self.came_as_bytes += u64::from(header.kind == BlockKind::Redo);
         // Behind what changes tables it is not known which keys there are, as long as that is not
         // replayed.
         let knows = header.kind != BlockKind::Schema && self.knows_tables_of(block);

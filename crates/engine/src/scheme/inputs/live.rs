@@ -24,7 +24,7 @@ use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{
-            AtomicBool,
+            AtomicBool, AtomicU64,
             Ordering::{Relaxed, SeqCst},
         },
         mpsc::{SyncSender, sync_channel},
@@ -33,7 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, Watermark};
+use freshet_base::{Stamp, Watermark, cpu::Meter};
 use freshet_replay::form;
 use freshet_replication::forms::{Complete, Regenerate};
 use freshet_storage::Participant;
@@ -68,6 +68,22 @@ pub struct AgainStatus {
     pub mismatches: u64,
     /// How often one waited for what another wrote.
     pub waits: u64,
+    /// Blocks of records that came with their bytes.
+    pub came_as_bytes: u64,
+    /// Processor time of entering blocks.
+    pub enter_cpu: Duration,
+    /// Processor time of executing transactions.
+    pub execute_cpu: Duration,
+    /// Processor time of handing over what came out, and of forgetting what readers see.
+    pub complete_cpu: Duration,
+}
+
+/// What the threads beside those that execute have done.
+#[derive(Default)]
+struct Work {
+    came_as_bytes: AtomicU64,
+    enter_cpu: Meter,
+    complete_cpu: Meter,
 }
 
 #[derive(Default)]
@@ -106,6 +122,7 @@ struct Shared {
     ground: Ground,
     executor: Arc<dyn CommandExecutor>,
     mismatches: Arc<dyn Mismatches>,
+    work: Work,
     reach: Reach,
     begun: OnceLock<Begun>,
     state: Mutex<State>,
@@ -155,17 +172,22 @@ impl Shared {
 
     /// The thread that enters blocks.
     fn initialize(&self, mut entrance: Entrance) {
+        let mut stint = self.work.enter_cpu.begin();
         while let Some(batch) = self.next(&mut entrance) {
             if batch.enter(&mut entrance, self.window.end()).is_err() {
                 // The window is closed, or a cut is coming: what was not entered waits for it.
                 self.state().waiting.push_front(batch);
             }
+            // Relaxed: a statistic.
+            self.work.came_as_bytes.store(entrance.came_as_bytes(), Relaxed);
+            stint.note();
         }
     }
 
     /// The thread that appends to the log.
     fn complete(&self, begun: &Begun) {
         let mut bytes = Vec::new();
+        let mut stint = self.work.complete_cpu.begin();
         let mut append = |blocks: &[Arc<Pending>]| {
             bytes.clear();
             for block in blocks {
@@ -177,6 +199,7 @@ impl Shared {
             if let Err(why) = appended {
                 self.window.close(Some(why));
             }
+            stint.note();
         }
         if let Some(why) = self.window.failure().filter(|_| !self.stopped()) {
             begun.complete.failed(why);
@@ -190,6 +213,7 @@ impl Shared {
         let mut pinned = places[turn].pin(|| self.reach.oldest(self.window.begin())).0;
         let _ = keeps.send(());
         let mut seen = Stamp::ZERO;
+        let mut stint = self.work.complete_cpu.begin();
         while !self.stopped() {
             let reached = begun.visible.wait(seen.plus(1), Some(Instant::now() + LOOK));
             seen = reached.unwrap_or_else(|_| begun.visible.get());
@@ -198,6 +222,7 @@ impl Shared {
             // new pin is there before the old one goes.
             turn = 1 - turn;
             pinned = places[turn].pin(|| self.reach.oldest(begin)).0;
+            stint.note();
         }
         drop(pinned);
     }
@@ -217,6 +242,7 @@ impl Live {
             ground: ground.clone(),
             executor,
             mismatches,
+            work: Work::default(),
             reach: Reach { floor: ground.floor, slack: form::REACH },
             begun: OnceLock::new(),
             state: Mutex::new(State { end: at, ..State::default() }),
@@ -240,6 +266,10 @@ impl Live {
             old_snapshots: counts.old.load(Relaxed),
             mismatches: counts.mismatches.load(Relaxed),
             waits: self.0.window.parked(),
+            came_as_bytes: self.0.work.came_as_bytes.load(Relaxed),
+            enter_cpu: self.0.work.enter_cpu.total(),
+            execute_cpu: counts.cpu.total(),
+            complete_cpu: self.0.work.complete_cpu.total(),
         }
     }
 

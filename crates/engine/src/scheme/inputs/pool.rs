@@ -37,6 +37,9 @@ use crate::scheme::{
     log::{Ground, Replaying},
 };
 
+/// A thread looks at the processor's clock each time that it has executed this many transactions.
+const NOTE: u32 = 32;
+
 /// Where the bytes of blocks are that could not be regenerated.
 pub(crate) trait Originals: Send + Sync {
     /// Asks for the bytes of a block. They are [delivered](Wanted::deliver) now or later, by any
@@ -282,7 +285,7 @@ pub(crate) struct Counts {
     pub mismatches: AtomicU64,
     /// Those that came out, and are not what they would be at their own stamps.
     pub out_of_order: AtomicU64,
-    /// Processor time of all threads, as of their ends.
+    /// Processor time of all threads, as of a few transactions ago.
     pub cpu: Meter,
 }
 
@@ -362,9 +365,14 @@ impl Drop for Closing<'_> {
 
 impl Shared {
     fn run(&self, execute: &mut dyn Execute) {
-        let _stint = self.counts.cpu.begin();
+        let mut stint = self.counts.cpu.begin();
+        let mut turn = 0;
         let _closing = Closing(&self.window);
         while let Some(block) = self.window.next() {
+            turn = (turn + 1) % NOTE;
+            if turn == 0 {
+                stint.note();
+            }
             let done = self.deal_with(execute, &block);
             self.window.executed(&block);
             if let Err(why) = done {
