@@ -36,6 +36,6 @@ pub use node::{
     OnMismatch, ReplayMode, Role, SettingError,
 };
 pub use scheme::{
-    command::{CommandExecutor, Executors, executors, log_as, record_as, record_with, recorded_as},
+    command::{CommandExecutor, Executors, executors, log_as, record_as, record_with, record_with_reads, recorded_as},
     inputs::{AgainStatus, Layout, VerifyError, VerifyOptions, VerifyReport, verify},
 };

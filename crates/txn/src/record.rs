@@ -17,7 +17,7 @@
 //! show, and continue, is what keeps it from being recorded ([`NotRecorded`]).
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fmt,
     ops::Range,
     sync::{
@@ -321,6 +321,18 @@ impl Transaction<'_> {
             write(&mut recording.body);
             recording.has_body = true;
         }
+    }
+
+    /// The records that it has read so far, whether it has seen them or not, and does not write:
+    /// ascending, each once. Of a serializable transaction; others do not remember them.
+    pub fn read_set(&self) -> Vec<(Fid, Rid)> {
+        let state = self.worker.state.borrow();
+        let written: HashSet<(Fid, Rid)> =
+            state.writes.iter().map(|write| (write.fid, write.installed.rid())).collect();
+        let mut reads: Vec<_> = state.reads.iter().copied().filter(|record| !written.contains(record)).collect();
+        reads.sort_unstable();
+        reads.dedup();
+        reads
     }
 
     /// Why the transaction cannot be executed again, as far as that is known.

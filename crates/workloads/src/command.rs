@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    engine::{CommandExecutor, ProcedureError, Transaction, record_with},
+    engine::{CommandExecutor, Fid, ProcedureError, Transaction, record_with, record_with_reads},
     table::{TableSet, missing},
     tatp, tpcb, tpcc,
     ycsb::{self, Scratch, mix::Shape},
@@ -43,6 +43,32 @@ fn decoded<T: DeserializeOwned>(inputs: &[u8]) -> Result<T, ProcedureError> {
 pub(crate) fn record(txn: &Transaction<'_>, procedure: u32, told: &impl Serialize) {
     if txn.records_inputs() {
         record_with(txn, procedure, |body| {
+            *body = postcard::to_extend(told, std::mem::take(body)).expect(WRITTEN);
+        });
+    }
+}
+
+/// Which of what a transaction has read is recorded, for standbys with locks (Calvin, a baseline).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadSet {
+    /// All.
+    All,
+    /// What is in tables that the workload's transactions write ("Calvin Optimized", Record-Replay,
+    /// section 6.2).
+    Written,
+}
+
+/// As [`record`], with what the transaction has read, but for what is in the tables `constant`
+/// where these are left out.
+pub(crate) fn record_reading(
+    txn: &Transaction<'_>,
+    (procedure, told): (u32, &impl Serialize),
+    reads: ReadSet,
+    constant: &[Fid],
+) {
+    if txn.records_inputs() {
+        let counts = |fid| reads == ReadSet::All || !constant.contains(&fid);
+        record_with_reads(txn, procedure, counts, |body| {
             *body = postcard::to_extend(told, std::mem::take(body)).expect(WRITTEN);
         });
     }

@@ -11,7 +11,7 @@ use freshet_base::Rid;
 
 use crate::{
     engine::{
-        CreateTableError, Database, Direction, IndexDefinition, KeyPart, ProcedureError, Record, Table,
+        CreateTableError, Database, Direction, Fid, IndexDefinition, KeyPart, ProcedureError, Record, Table,
         TableDefinition, Transaction,
     },
     row::{Column, Layout, Row, Sorts, View, WrongWidth},
@@ -83,6 +83,11 @@ impl<L: Layout> Typed<L> {
     pub fn open(database: &dyn FindTable) -> Result<Self, NoTable> {
         let table = database.find_table(L::NAME).ok_or(NoTable(L::NAME))?;
         Ok(Self { table, layout: PhantomData })
+    }
+
+    /// The table's id.
+    pub(crate) fn fid(&self) -> Fid {
+        self.table.fid()
     }
 
     /// The record whose primary key is `key`.

@@ -22,14 +22,17 @@ use std::{
     thread,
 };
 
-use freshet_base::{Rid, Stamp, varint};
+use freshet_base::{Fid, Rid, Stamp, varint};
 use freshet_log::{Block, Log, PlacedRecord};
 use freshet_replay::{Announce, Redo, ReplayError as RedoError};
 use freshet_replication::standby::{ReplayError, ReplayTarget};
 use freshet_storage::{Content, Guard};
 use freshet_txn::{Core, ProcedureError, RETRIES, Transaction, Worker};
 
-use super::log::{Ground, Replaying};
+use super::{
+    inputs::reads,
+    log::{Ground, Replaying},
+};
 use crate::{
     node::{LiveReplay, StartError},
     source::VersionSource,
@@ -68,8 +71,8 @@ pub fn log_as(transaction: &Transaction<'_>, procedure: u32, partition: u64, inp
     transaction.log_inputs([&procedure.to_le_bytes()[..], &partition.to_le_bytes(), inputs].concat());
 }
 
-/// Records, beside what `transaction` writes, that stored procedure `procedure` was told `inputs`.
-/// To be called before the commit, if [`Transaction::records_inputs`].
+/// Records, beside what `transaction` writes, that stored procedure `procedure`, which is not 0, was
+/// told `inputs`. To be called before the commit, if [`Transaction::records_inputs`].
 pub fn record_as(transaction: &Transaction<'_>, procedure: u32, inputs: &[u8]) {
     record_with(transaction, procedure, |body| body.extend_from_slice(inputs));
 }
@@ -83,9 +86,28 @@ pub fn record_with(transaction: &Transaction<'_>, procedure: u32, write: impl Fn
     });
 }
 
+/// The same, and which records the transaction has read, for standbys with
+/// [`Apply::Calvin`](crate::Apply::Calvin): those of [`Transaction::read_set`] whose tables
+/// `counts` does not leave out.
+pub fn record_with_reads(
+    transaction: &Transaction<'_>,
+    procedure: u32,
+    counts: impl Fn(Fid) -> bool,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
+    let mut read = transaction.read_set();
+    read.retain(|(fid, _)| counts(*fid));
+    transaction.record_inputs_with(|body| {
+        reads::encode(&read, body);
+        varint::put(body, procedure.into());
+        write(body);
+    });
+}
+
 /// The procedure, and what it was told, as [`record_as`] has written them into the body of
 /// [`Inputs`](freshet_txn::Inputs). None when that is not its writing; any bytes are safe.
-pub fn recorded_as(mut body: &[u8]) -> Option<(u32, &[u8])> {
+pub fn recorded_as(body: &[u8]) -> Option<(u32, &[u8])> {
+    let (_, mut body) = reads::split(body)?;
     let procedure = u32::try_from(varint::take(&mut body)?).ok()?;
     Some((procedure, body))
 }

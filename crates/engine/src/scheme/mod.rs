@@ -21,7 +21,7 @@ use freshet_txn::{Core, Messages};
 use self::{
     command::{Commands, Executors},
     full::Full,
-    inputs::{Again, AgainStatus},
+    inputs::{Again, AgainStatus, Schedule},
     log::{Ground, LogShipping, Replaying},
 };
 use crate::{
@@ -94,9 +94,10 @@ pub(crate) fn of(config: &NodeConfig, executors: Option<Executors>) -> Arc<dyn S
     match config.apply {
         // One that asks for bytes may have acknowledged inputs before.
         Apply::Fresh if config.encoding == Encoding::Inputs || executors.is_some() && config.journal().is_dir() => {
-            Arc::new(LogShipping(Again::new(executors)))
+            Arc::new(LogShipping(Again::new(executors, Schedule::Versions)))
         }
         Apply::Fresh => Arc::new(LogShipping(Fresh)),
+        Apply::Calvin => Arc::new(LogShipping(Again::new(executors, Schedule::Locks))),
         Apply::Full => Arc::new(LogShipping(Full)),
         Apply::Command => Arc::new(LogShipping(Commands::new(config.replay_threads, executors))),
     }

@@ -11,7 +11,7 @@ use super::{
     tables::Tables,
     transactions::{run_then, transact},
 };
-pub use crate::command::Commands;
+pub use crate::command::{Commands, ReadSet};
 use crate::{
     command::{self, encoded},
     engine::{ProcedureError, Ticket, Transaction, Worker, log_as},
@@ -35,6 +35,24 @@ pub fn run_as_command(
 ) -> Result<(Outcome, Ticket), ProcedureError> {
     run_then(worker, tables, isolation, request, |txn| {
         log_as(txn, procedure(request.input.kind()), request.input.warehouse().into(), &encoded(request));
+    })
+}
+
+/// As [`run`](super::transactions::run), and what the transaction has read is recorded too, where
+/// inputs are. For standbys with locks.
+///
+/// # Errors
+/// As there.
+pub fn run_with_reads(
+    worker: &Worker,
+    tables: &Tables,
+    isolation: Isolation,
+    request: &Request,
+    reads: ReadSet,
+) -> Result<(Outcome, Ticket), ProcedureError> {
+    run_then(worker, tables, isolation, request, |txn| {
+        let constant = [tables.item.fid(), tables.stock_data.fid()];
+        command::record_reading(txn, (procedure(request.input.kind()), request), reads, &constant);
     })
 }
 

@@ -12,7 +12,7 @@ mod run;
 mod tables;
 
 pub(crate) use run::write;
-pub use run::{Outcome, Scratch, run, transact};
+pub use run::{Outcome, Scratch, run, run_with_reads, transact};
 pub use tables::{Population, PopulationRow, Tables, load};
 
 pub use crate::batch::LoadError;

@@ -14,7 +14,7 @@ use super::{
     tables::{Tables, fill_row},
 };
 use crate::{
-    command::{self, YCSB},
+    command::{self, ReadSet, YCSB},
     engine::{Direction, ProcedureError, Record, Ticket, Transaction, Worker},
     procedure::reading,
     table::missing,
@@ -62,12 +62,42 @@ pub fn run(
     request: &Request,
     scratch: &mut Scratch,
 ) -> Result<(Outcome, Ticket), ProcedureError> {
+    run_then(worker, tables, isolation, request, scratch, |txn| command::record(txn, YCSB, request))
+}
+
+/// The same, and what the transaction has read is recorded too, where inputs are. For standbys with
+/// locks.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with_reads(
+    worker: &Worker,
+    tables: &Tables,
+    isolation: Isolation,
+    request: &Request,
+    scratch: &mut Scratch,
+) -> Result<(Outcome, Ticket), ProcedureError> {
+    run_then(worker, tables, isolation, request, scratch, |txn| {
+        command::record_reading(txn, (YCSB, request), ReadSet::All, &[]);
+    })
+}
+
+/// Runs a request; `then` is called with the transaction before it commits, if it changes anything.
+#[inline]
+fn run_then(
+    worker: &Worker,
+    tables: &Tables,
+    isolation: Isolation,
+    request: &Request,
+    scratch: &mut Scratch,
+    then: impl Fn(&Transaction<'_>),
+) -> Result<(Outcome, Ticket), ProcedureError> {
     if request.operations.iter().all(|operation| operation.is_read_only()) {
         reading(worker, isolation, |txn| transact(txn, tables, &request.operations, scratch))
     } else {
         worker.execute(isolation, |txn| {
             let outcome = write(txn, tables, request, scratch)?;
-            command::record(txn, YCSB, request);
+            then(txn);
             Ok(outcome)
         })
     }

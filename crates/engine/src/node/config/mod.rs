@@ -99,6 +99,9 @@ pub enum Apply {
     Full,
     /// Executes logged commands again ("Logical", Query Fresh, section 4.3).
     Command,
+    /// Executes inputs again as Calvin does: with locks on what was read and written, in the order
+    /// of the log (Record-Replay, section 6).
+    Calvin,
 }
 
 impl fmt::Display for Apply {
@@ -107,6 +110,7 @@ impl fmt::Display for Apply {
             Self::Fresh => "fresh",
             Self::Full => "full",
             Self::Command => "command",
+            Self::Calvin => "calvin",
         })
     }
 }
@@ -240,7 +244,7 @@ pub struct NodeConfig {
     pub replay: ReplayMode,
     /// What a standby's replay does to records. `full` and `command` take several times the
     /// processor time, `full` also more memory; `command` executes what `freshet-lab bench tpcc
-    /// --apply command` logs.
+    /// --apply command` logs, and `calvin`, with `encoding` `inputs`, what `--apply calvin` records.
     ///
     /// Only for comparisons.
     #[arg(long, value_name = "HOW", help_heading = "Resources")]
@@ -356,6 +360,9 @@ impl NodeConfig {
         self.checkpoint.check()?;
         self.fabric.check()?;
         self.member.files()?;
+        if self.apply == Apply::Calvin && self.encoding == Encoding::Bytes {
+            return Err(SettingError::new("apply", self.apply, "set encoding to inputs: it executes these"));
+        }
         let refuse_appliance = |remedy: &str| Err(SettingError::new("fabric.appliance", true, remedy));
         match self {
             _ if !self.fabric.appliance => Ok(()),

@@ -15,6 +15,7 @@ use super::{
     live::{AgainStatus, Live},
     mismatch::Policy,
     tables::Rest,
+    window::Schedule,
 };
 use crate::{
     node::{Janitor, LiveReplay, Parts, StartError},
@@ -28,15 +29,16 @@ use crate::{
 
 /// Transactions are executed again.
 pub(crate) struct Again {
+    schedule: Schedule,
     executors: Option<Executors>,
     /// Of the standby that was composed last.
     live: Mutex<Option<Live>>,
 }
 
 impl Again {
-    /// By means of one of `executors`, without which no standby starts.
-    pub fn new(executors: Option<Executors>) -> Self {
-        Self { executors, live: Mutex::default() }
+    /// By means of one of `executors`, without which no standby starts, when `schedule` says.
+    pub fn new(executors: Option<Executors>, schedule: Schedule) -> Self {
+        Self { schedule, executors, live: Mutex::default() }
     }
 
     fn live(&self) -> Option<Live> {
@@ -59,7 +61,7 @@ impl Replaying for Again {
         let Some(executors) = &self.executors else { return Janitor::new(deleted) };
         let file = parts.ground.directory.as_ref().map(|directory| directory.path().join("mismatches"));
         let mismatches = Arc::new(Policy::new(parts.config.on_mismatch, file));
-        let live = Live::new(parts.end, ground, executors(), mismatches);
+        let live = Live::new(parts.end, self.schedule, ground, executors(), mismatches);
         let janitor = Janitor::of_window(deleted, live.window());
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live);
         janitor

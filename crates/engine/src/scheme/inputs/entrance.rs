@@ -22,7 +22,9 @@ use freshet_txn::{Entry, Inputs};
 
 use super::{
     failure::Why,
+    locks::Locking,
     pending::{Closed, Pending, Task, Written},
+    reads,
     window::{Entering, Window},
 };
 
@@ -224,7 +226,8 @@ impl Entrance {
             let place = (record.header.fid, record.header.rid);
             keys.add_of_row(&self.catalog, &guard, place, record.row, &mut self.key);
         }
-        let block = Arc::new(Pending::known(header, written, image));
+        let locking = self.window.has_locks().then(|| Locking::new(Vec::new(), &written));
+        let block = Arc::new(Pending::known(header, written, image).taking(locking));
         drop(self.announce(&guard, &block, &keys.all(), |_, _| {}));
         drop(guard);
         self.keys = keys;
@@ -256,8 +259,9 @@ impl Entrance {
         };
         let written = Written::of_entries(&entries);
         let snapshots = snapshots.unwrap_or_default();
+        let locking = self.window.has_locks().then(|| Locking::new(read_set(inputs), &written));
         let task = Task { entries: OnceLock::new(), snapshots, inputs: inputs.into(), hopeless };
-        let block = Arc::new(Pending::promised(header, written, Some(task)));
+        let block = Arc::new(Pending::promised(header, written, Some(task)).taking(locking));
         let guard = self.participant.pin_without_snapshot();
         let entering = self.announce(&guard, &block, &keys, |number, stamp| entries[number].prev = Some(stamp));
         for entry in &mut entries {
@@ -317,6 +321,12 @@ impl Entrance {
         self.keys = keys;
         entered
     }
+}
+
+/// What the transaction with these inputs has read, as far as that was recorded.
+fn read_set(inputs: &[u8]) -> Vec<(Fid, Rid)> {
+    let inputs = Inputs::decode(inputs);
+    inputs.and_then(|inputs| reads::split(inputs.body)).map_or_else(Vec::new, |(reads, _)| reads::decode(reads))
 }
 
 /// Whether these can be the snapshots of a transaction with that stamp.

@@ -48,7 +48,7 @@ use super::{
     pool::{Means, Mismatches, Pool},
     tables::Undo,
     versions::Layout,
-    window::{Room, Window},
+    window::{Room, Schedule, Window},
 };
 use crate::scheme::{command::CommandExecutor, log::Ground};
 
@@ -230,15 +230,16 @@ impl Shared {
 
 impl Live {
     /// What enters at `at`, the end of the log, and whose transactions `executor` executes on this
-    /// ground. Below its floor the tables are no state of the database.
+    /// ground, when `schedule` says. Below its floor the tables are no state of the database.
     pub fn new(
         at: Stamp,
+        schedule: Schedule,
         ground: &Ground,
         executor: Arc<dyn CommandExecutor>,
         mismatches: Arc<dyn Mismatches>,
     ) -> Self {
         Self(Arc::new(Shared {
-            window: Window::new(at, Room::default(), Layout::default(), None),
+            window: Window::scheduled(at, Room::default(), Layout::default(), schedule, None),
             ground: ground.clone(),
             executor,
             mismatches,

@@ -40,6 +40,13 @@
 //! that certified wrongly, a procedure that depends on something else, a definition that differs.
 //! Then the original bytes are fetched, and what happened is told ([`Mismatch`]).
 //!
+//! # Calvin, a baseline
+//!
+//! With [`Schedule::Locks`] transactions are not begun in the order of stamps, but when they have
+//! locks on all records that they read and write, which are granted in that order (`locks.rs`). The
+//! primary must have recorded the read sets of serializable transactions (`reads.rs`), since locks
+//! follow the order of stamps, and snapshots do only there.
+//!
 //! # Old snapshots
 //!
 //! A transaction may have read long before its stamp. The tables keep old versions for snapshots of
@@ -51,10 +58,12 @@ mod batch;
 mod entrance;
 mod failure;
 mod live;
+mod locks;
 mod mismatch;
 mod originals;
 mod pending;
 mod pool;
+pub(crate) mod reads;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -69,5 +78,5 @@ pub use self::{
     mismatch::{Mismatch, MismatchFile, MismatchFileError, read_mismatches},
     verify::{VerifyError, VerifyOptions, VerifyReport, verify},
     versions::Layout,
-    window::{Perturb, Room},
+    window::{Perturb, Room, Schedule},
 };

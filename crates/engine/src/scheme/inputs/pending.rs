@@ -21,7 +21,7 @@ use freshet_log::{
 };
 use freshet_txn::Entry;
 
-use super::failure::Why;
+use super::{failure::Why, locks::Locking};
 
 /// One write of a block: the record, and where its row lies in the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +98,8 @@ pub(crate) struct Pending {
     written: Box<[Written]>,
     /// None when the bytes were known from the beginning.
     task: Option<Task>,
+    /// The locks that it takes, where locks decide when it is executed.
+    locking: Option<Locking>,
     image: OnceLock<Arc<[u8]>>,
     /// The threads that execute have nothing to do with it: replay makes its versions.
     is_replays: bool,
@@ -130,7 +132,16 @@ impl Pending {
         let (cut, done, waiting, arrived) =
             (AtomicBool::new(false), AtomicBool::new(false), Mutex::new(0), Condvar::new());
         let (written, image) = (written.into(), OnceLock::new());
-        Self { header, written, task, image, is_replays: false, done, cut, waiting, arrived }
+        Self { header, written, task, locking: None, image, is_replays: false, done, cut, waiting, arrived }
+    }
+
+    /// The same block, which takes locks if some are given.
+    pub fn taking(self, locking: Option<Locking>) -> Self {
+        Self { locking, ..self }
+    }
+
+    pub fn locking(&self) -> Option<&Locking> {
+        self.locking.as_ref()
     }
 
     pub fn header(&self) -> &BlockHeader {

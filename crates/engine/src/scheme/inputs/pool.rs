@@ -322,6 +322,7 @@ impl Pool {
         let (window, maker, counts) = (Arc::clone(window), Arc::new(Mutex::new(make())), Arc::default());
         let shared = Arc::new(Shared { window, originals, mismatches, maker, counts });
         let mut pool = Self { shared, threads: Vec::new() };
+        pool.shared.window.expect(threads.max(1));
         for number in 0..threads.max(1) {
             let (shared, mut execute) = (Arc::clone(&pool.shared), make());
             let thread = Builder::new().name(format!("execute-{number}"));

@@ -20,11 +20,12 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::{
     failure::{Failure, Why},
+    locks::Locking,
     mismatch::Mismatch,
     pending::{Pending, Task, Written},
     pool::{Counts, Execute, Mismatches, Originals, Pool, Wanted},
     versions::Layout,
-    window::{Perturb, Room, Window},
+    window::{Perturb, Room, Schedule, Window},
 };
 
 const TABLE: Fid = Fid(7);
@@ -107,6 +108,19 @@ impl Tables {
 }
 
 impl Program {
+    /// What it reads, some of it more than once, and in no order.
+    fn read_set(&self) -> Vec<(Fid, Rid)> {
+        self.reads.iter().flatten().map(|rid| (TABLE, *rid)).collect()
+    }
+
+    /// Whether one of the two writes what the other reads or writes.
+    fn conflicts(&self, other: &Self) -> bool {
+        let writes = |one: &Self, rid: Rid| one.writes.iter().any(|(written, _)| *written == rid);
+        let uses = |one: &Self, rid: Rid| writes(one, rid) || one.reads.iter().flatten().any(|read| *read == rid);
+        let meets = |one: &Self, other: &Self| one.writes.iter().any(|(rid, _)| uses(other, *rid));
+        meets(self, other) || meets(other, self)
+    }
+
     /// The rows that it writes.
     fn rows<E>(&self, mut read: impl FnMut(Rid, Stamp) -> Result<Option<Vec<u8>>, E>) -> Result<Vec<Vec<u8>>, E> {
         let mut sum = 0u64;
@@ -188,6 +202,8 @@ impl Recorded {
     }
 }
 
+const SCHEDULES: [Schedule; 2] = [Schedule::Versions, Schedule::Locks];
+
 /// What a transaction does instead of what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
@@ -254,6 +270,7 @@ impl Mismatches for Noted {
 /// How a log is executed again.
 struct Run {
     threads: usize,
+    schedule: Schedule,
     room: Room,
     layout: Layout,
     perturb: Option<Perturb>,
@@ -269,6 +286,7 @@ impl Default for Run {
     fn default() -> Self {
         Self {
             threads: 2,
+            schedule: Schedule::Versions,
             room: Room { bytes: 1 << 30, blocks: usize::MAX },
             layout: Layout::Arrays,
             perturb: None,
@@ -304,13 +322,16 @@ fn feed_from(first: usize, run: &Run, recorded: &Recorded, window: &Window, show
             return;
         }
         let entries = entries(&block, window, shown);
+        let written = Written::of_block(&block);
+        let locking = |reads| window.has_locks().then(|| Locking::new(reads, &written));
         let pending = if number % run.kept_every == run.kept_every - 1 {
-            Pending::known(*block.header(), Written::of_block(&block), bytes.as_slice().into())
+            let locking = locking(Vec::new());
+            Pending::known(*block.header(), written, bytes.as_slice().into()).taking(locking)
         } else {
-            let snapshots = recorded.programs[&(*at, block.header().crc)].snapshots.clone();
-            let written = Written::of_entries(&entries);
+            let program = &recorded.programs[&(*at, block.header().crc)];
+            let (snapshots, locking) = (program.snapshots.clone(), locking(program.read_set()));
             let task = Task { entries: entries.into(), snapshots, inputs: Box::default(), hopeless: None };
-            Pending::promised(*block.header(), written, Some(task))
+            Pending::promised(*block.header(), written, Some(task)).taking(locking)
         };
         let pending = Arc::new(pending);
         window.announce(&pending, |_, _| {});
@@ -352,7 +373,8 @@ fn deliver(recorded: &Recorded, asked: Receiver<Wanted>) {
 /// Executes all of it again and compares; returns how many blocks were replayed, what was noted,
 /// and the counts.
 fn again(run: &Run, recorded: &Arc<Recorded>) -> (usize, Vec<Mismatch>, Arc<Counts>, Arc<Window>) {
-    again_in(run, recorded, Window::new(Stamp::ZERO, run.room, run.layout, run.perturb.clone()))
+    let window = Window::scheduled(Stamp::ZERO, run.room, run.layout, run.schedule, run.perturb.clone());
+    again_in(run, recorded, window)
 }
 
 fn again_in(
@@ -394,14 +416,43 @@ fn what_comes_out_is_what_was_there() {
         let kept_every = [usize::MAX, 7][round / 3 % 2];
         let layout = [Layout::Arrays, Layout::Chains][round / 6];
         let perturb = Some(perturbing(seed ^ round as u64));
-        for threads in [1, 2, 4, 8] {
-            let run = Run { threads, room, layout, perturb: perturb.clone(), kept_every, ..Run::default() };
+        for (threads, schedule) in [1, 2, 4, 8].into_iter().flat_map(|threads| SCHEDULES.map(|it| (threads, it))) {
+            let run = Run { threads, schedule, room, layout, perturb: perturb.clone(), kept_every, ..Run::default() };
             let (replayed, noted, counts, window) = again(&run, &recorded);
             assert_eq!((replayed, noted.len(), window.failure()), (1500, 0, None), "{threads} threads, round {round}");
+            assert!(schedule == Schedule::Versions || window.parked() == 0, "what has a lock is there");
             let kept = if kept_every == 7 { 1500 / 7 } else { 0 };
             assert_eq!(counts.executed.load(SeqCst), 1500 - kept);
             assert!((0..records).all(|rid| window.newest(TABLE, Rid(rid)).is_none()), "all have left");
         }
+    }
+}
+
+/// No transaction is begun before those below have ended that write what it reads or writes, or
+/// read what it writes.
+#[test]
+fn locks_are_granted_in_the_order_of_the_log() {
+    let seed = seed();
+    let mut dice = Dice(seed, 0);
+    for (threads, records) in [(1, 8), (3, 8), (6, 30)] {
+        let recorded = Arc::new(Recorded::random(&mut dice, 250, records, 20));
+        let programs: BTreeMap<Stamp, Program> =
+            recorded.programs.iter().map(|((at, _), program)| (*at, program.clone())).collect();
+        let perturb = Some(perturbing(seed));
+        let Run { room, layout, .. } = Run::default();
+        let window = Window::scheduled(Stamp::ZERO, room, layout, Schedule::Locks, perturb);
+        let (theirs, overtaken) = (Arc::clone(&window), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&overtaken);
+        let before = Arc::new(move |at: Stamp| {
+            for (below, program) in programs.range(..at) {
+                let ended = theirs.has_made_or_left(*below);
+                assert!(ended || !program.conflicts(&programs[&at]), "{at} is begun before {below} has ended");
+                count.fetch_add(usize::from(!ended), SeqCst);
+            }
+        });
+        let (replayed, noted, _, window) = again_in(&Run { threads, before, ..Run::default() }, &recorded, window);
+        assert_eq!((replayed, noted.len(), window.failure()), (250, 0, None));
+        println!("{threads} threads: {} times one was begun before another below", overtaken.load(SeqCst));
     }
 }
 
@@ -414,8 +465,8 @@ fn write_often(times: u64, layout: Layout) {
         recorded.run(Program { snapshots, reads: vec![vec![Rid(1)]], writes: vec![(Rid(1), kind)] });
     }
     let recorded = Arc::new(recorded);
-    for threads in [1, 4] {
-        let window = Window::new(Stamp::ZERO, Run::default().room, layout, None);
+    for (threads, schedule) in [(1, Schedule::Versions), (4, Schedule::Versions), (4, Schedule::Locks)] {
+        let window = Window::scheduled(Stamp::ZERO, Run::default().room, layout, schedule, None);
         let (theirs, end) = (Arc::clone(&window), recorded.end);
         // Nothing is executed before all of it is in the window.
         let before = Arc::new(move |_| {
@@ -448,10 +499,10 @@ fn what_comes_out_otherwise_is_fetched_and_noted() {
     let recorded = Arc::new(Recorded::random(&mut dice, 600, 10, 30));
     let lies = HashMap::from([(5, Lie::Row), (6, Lie::Fails), (300, Lie::Length), (599, Lie::Row)]);
     let lies: HashMap<Stamp, Lie> = lies.into_iter().map(|(number, lie)| (recorded.blocks[number].0, lie)).collect();
-    for threads in [1, 3] {
+    for (threads, schedule) in [(1, Schedule::Versions), (3, Schedule::Versions), (3, Schedule::Locks)] {
         let perturb = Some(perturbing(seed));
         let (replayed, mut noted, counts, window) =
-            again(&Run { threads, perturb, lies: lies.clone(), ..Run::default() }, &recorded);
+            again(&Run { threads, schedule, perturb, lies: lies.clone(), ..Run::default() }, &recorded);
         assert_eq!((replayed, window.failure()), (600, None));
         assert_eq!((counts.executed.load(SeqCst), counts.mismatches.load(SeqCst)), (596, 4));
         noted.sort_unstable_by_key(|mismatch| mismatch.stamp);
@@ -544,7 +595,8 @@ fn a_block_that_cannot_be_had_ends_it() {
 #[test]
 fn what_is_cut_off_is_forgotten() {
     let seed = seed();
-    for (round, threads) in [1, 2, 5].into_iter().enumerate() {
+    for (round, (threads, schedule)) in [1, 2, 5].into_iter().flat_map(|it| SCHEDULES.map(|how| (it, how))).enumerate()
+    {
         let common = 200 + 100 * round;
         let make = |other: u64| {
             let mut recorded = Recorded::random(&mut Dice(seed, 0), common, 6, 20);
@@ -558,7 +610,7 @@ fn what_is_cut_off_is_forgotten() {
         second.programs.extend(first.programs.iter().map(|(key, program)| (*key, program.clone())));
         let second = Arc::new(second);
         let run = Run { threads, perturb: Some(perturbing(seed)), ..Run::default() };
-        let window = Window::new(Stamp::ZERO, run.room, run.layout, run.perturb.clone());
+        let window = Window::scheduled(Stamp::ZERO, run.room, run.layout, schedule, run.perturb.clone());
         let (shown, noted) = (Arc::new(Tables::default()), Arc::new(Noted::default()));
         let make = || {
             let (recorded, shown) = (Arc::clone(&second), Arc::clone(&shown));

@@ -31,7 +31,7 @@ use super::{
     pool::{Means, Mismatches, Originals, Pool, Wanted},
     tables::Rest,
     versions::{Layout, Passed},
-    window::{Perturb, Room, Window},
+    window::{Perturb, Room, Schedule, Window},
 };
 use crate::{
     StateHash,
@@ -64,6 +64,8 @@ pub struct VerifyOptions {
     pub streams: Vec<PathBuf>,
     /// The directories of the checkpoints' rows, one for each device; none for that of the node.
     pub devices: Vec<PathBuf>,
+    /// When transactions are executed.
+    pub schedule: Schedule,
     /// How much may be in execution.
     pub room: Room,
     /// For how many bytes of log below that old versions are kept.
@@ -88,6 +90,7 @@ impl Default for VerifyOptions {
             replay_threads: 1,
             streams: Vec::new(),
             devices: Vec::new(),
+            schedule: Schedule::default(),
             room: Room::default(),
             // What is deleted is looked at by scans for as long as that.
             slack: 1 << 20,
@@ -133,6 +136,8 @@ pub struct VerifyReport {
     pub hash: StateHash,
     /// How long it took.
     pub time: Duration,
+    /// How long until all was replayed; after that the state is hashed.
+    pub replay_time: Duration,
     /// Processor time of the threads that execute.
     pub execute_cpu: Duration,
     /// Processor time of reading the log, and of entering blocks into the window.
@@ -303,6 +308,7 @@ pub fn verify(
     if let Some(why) = window.failure() {
         return Err(VerifyError::Stopped(why));
     }
+    let replay_time = begun.elapsed();
     let worker = Worker::new(core)?;
     let hash = StateHash::of(&worker.begin_read_only())?;
     let counts = pool.counts();
@@ -324,6 +330,7 @@ pub fn verify(
         passed: window.passed(),
         hash,
         time: begun.elapsed(),
+        replay_time,
         execute_cpu: counts.cpu.total(),
         enter_cpu,
         // The thread that completes is the first of those that replay.
@@ -358,7 +365,7 @@ impl Made {
         let (visible, source) = (Arc::new(Watermark::new(from)), Arc::new(VersionSource::default()));
         source.open(log.reader());
         source.limit_to(Arc::clone(&visible));
-        let window = Window::new(from, options.room, options.layout, options.perturb.clone());
+        let window = Window::scheduled(from, options.room, options.layout, options.schedule, options.perturb.clone());
         let (theirs, records) = (Arc::clone(participants), Records(log.reader()));
         let ground = Ground { participants: theirs, source: Arc::clone(&source), records, floor };
         let redo = || Box::new(Rest { full: Full.redo(&ground), window: Arc::clone(&window) }) as Box<dyn Redo>;

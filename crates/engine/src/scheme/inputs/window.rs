@@ -28,13 +28,18 @@
 //! snapshots are at most its own stamp, and blocks are executed in the order of stamps: the lowest
 //! block whose versions are missing either is being executed and waits for none, or its bytes are
 //! being fetched. Who has fetched them makes the versions, too: all others may wait for these.
+//!
+//! With [`Schedule::Locks`] blocks are begun in another order. What a reader has a lock on is
+//! there. It may look at other records, too: an index entry of a record that is gone, whose id
+//! another block has given away again. Then it waits, unless all other threads do: the last one
+//! fails, so that there is always a thread for a block that has its locks.
 
 use std::{
     collections::VecDeque,
     fmt,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst},
     },
 };
 
@@ -43,12 +48,24 @@ use freshet_storage::{Content, Guard, LoadError, ReadError};
 use freshet_txn::Past;
 
 use super::{
+    locks::Locks,
     pending::{Closed, Pending},
     versions::{Layout, Passed, VersionArrays},
 };
 
 /// Called at points where threads may meet: for tests, which delay some of them.
 pub type Perturb = Arc<dyn Fn() + Send + Sync>;
+
+/// When transactions are executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Schedule {
+    /// In the order of stamps; a reader waits for the version that it reads.
+    #[default]
+    Versions,
+    /// When they have locks on all that they read and write (Calvin, a baseline). Takes read sets:
+    /// a transaction without them, which reads what is not there yet, may fail, and is fetched then.
+    Locks,
+}
 
 /// How much a window may hold that has not been handed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +98,8 @@ struct Order {
     blocks: VecDeque<Arc<Pending>>,
     /// How many of them, from the front, need not be looked at any more by those who execute.
     begun: usize,
+    /// Those that have their locks, and were not begun.
+    ready: VecDeque<Arc<Pending>>,
     /// How many, from the front, were taken to be replayed.
     taken: usize,
     /// Of those that were not taken.
@@ -106,6 +125,26 @@ impl Order {
     fn begin(&self) -> Stamp {
         self.blocks.front().map_or(self.end, |block| block.stamp())
     }
+
+    /// The next block whose versions are to be made, in the order of stamps.
+    fn next(&mut self) -> Option<Arc<Pending>> {
+        while let Some(block) = self.blocks.get(self.begun) {
+            let found = (!block.is_done()).then(|| Arc::clone(block));
+            self.begun += 1;
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// The next block that has its locks.
+    fn next_ready(&mut self) -> Option<Arc<Pending>> {
+        while self.blocks.get(self.begun).is_some_and(|block| block.is_done()) {
+            self.begun += 1;
+        }
+        std::iter::from_fn(|| self.ready.pop_front()).find(|block| !block.is_cut())
+    }
 }
 
 /// Blocks whose bytes may have to be regenerated.
@@ -121,6 +160,11 @@ pub(crate) struct Window {
     given_up: Condvar,
     limit: Room,
     versions: VersionArrays,
+    /// With [`Schedule::Locks`].
+    locks: Option<Locks>,
+    /// How many threads execute, and how many of them wait for bytes that no lock has brought.
+    threads: AtomicUsize,
+    waiting: AtomicUsize,
     closed: AtomicBool,
     /// Held while the records of a block and their keys are entered, and by those who take index
     /// entries of dead records away: see [`Window::entering`].
@@ -174,10 +218,24 @@ pub(crate) struct Still<'w> {
 
 impl Window {
     /// An empty one, whose first block will begin at `at`.
+    #[cfg(test)]
     pub fn new(at: Stamp, limit: Room, layout: Layout, perturb: Option<Perturb>) -> Arc<Self> {
+        Self::scheduled(at, limit, layout, Schedule::Versions, perturb)
+    }
+
+    /// An empty one, whose first block will begin at `at`, and whose transactions are executed when
+    /// `schedule` says.
+    pub fn scheduled(
+        at: Stamp,
+        limit: Room,
+        layout: Layout,
+        schedule: Schedule,
+        perturb: Option<Perturb>,
+    ) -> Arc<Self> {
         let order = Order {
             blocks: VecDeque::new(),
             begun: 0,
+            ready: VecDeque::new(),
             taken: 0,
             bytes: 0,
             replayed: at,
@@ -197,6 +255,9 @@ impl Window {
             given_up: Condvar::new(),
             limit,
             versions: VersionArrays::new(layout),
+            locks: (schedule == Schedule::Locks).then(Locks::new),
+            threads: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             entering: Mutex::new(()),
             handing: Mutex::new(()),
@@ -218,6 +279,11 @@ impl Window {
 
     // --- entering ----------------------------------------------------------------------------
 
+    /// Whether blocks take locks.
+    pub fn has_locks(&self) -> bool {
+        self.locks.is_some()
+    }
+
     /// Keeps blocks from being entered: for a thread that takes away index entries of a dead record
     /// whose id a block in the window may have given to another, with the same key.
     pub fn entering(&self) -> Entering<'_> {
@@ -229,6 +295,12 @@ impl Window {
     #[cfg(test)]
     pub fn newest(&self, fid: Fid, rid: Rid) -> Option<Stamp> {
         self.versions.newest((fid, rid))
+    }
+
+    /// Whether the versions of the block at `at`, which was entered, are there.
+    #[cfg(test)]
+    pub fn has_made_or_left(&self, at: Stamp) -> bool {
+        at < self.begin() || self.has_made(at)
     }
 
     /// Where the first block begins that has not left, or the next one.
@@ -311,9 +383,13 @@ impl Window {
         order.bytes += u64::from(block.header().length);
         let (is_work, idle) = (!block.is_done(), order.idle > 0);
         let is_front = order.blocks.len() == order.taken && !is_work && order.replayer_waits;
-        order.blocks.push_back(block);
+        order.blocks.push_back(Arc::clone(&block));
         drop(order);
-        if is_work && idle {
+        if let Some(locks) = &self.locks {
+            if is_work && locks.ask(&block) {
+                self.begin_ready(vec![block]);
+            }
+        } else if is_work && idle {
             self.work.notify_one();
         }
         if is_front {
@@ -335,6 +411,11 @@ impl Window {
 
     // --- executing ---------------------------------------------------------------------------
 
+    /// This many threads will execute.
+    pub fn expect(&self, threads: usize) {
+        self.threads.store(threads, SeqCst);
+    }
+
     /// The next block whose versions are to be made, in the order of stamps; if its bytes are not
     /// there, it is to be executed. The thread says when that [has been](Window::executed) done.
     /// Blocks until there is one; none when none is coming any more.
@@ -345,15 +426,12 @@ impl Window {
             if matches!(order.course, Course::Closed(_)) {
                 return None;
             }
-            while let Some(block) = order.blocks.get(order.begun) {
-                let found = (!block.is_done()).then(|| Arc::clone(block));
-                order.begun += 1;
-                if let Some(block) = found {
-                    order.executing.push(block.stamp());
-                    return Some(block);
-                }
+            let found = if self.has_locks() { order.next_ready() } else { order.next() };
+            if let Some(block) = found {
+                order.executing.push(block.stamp());
+                return Some(block);
             }
-            if order.course == Course::Finished {
+            if order.course == Course::Finished && order.begun == order.blocks.len() {
                 return None;
             }
             order.idle += 1;
@@ -389,6 +467,11 @@ impl Window {
         block.made();
         self.versions.forget(block);
         drop(making);
+        if let Some(locks) = &self.locks {
+            let mut ready = Vec::new();
+            locks.give_back(block, &mut ready);
+            self.begin_ready(ready);
+        }
         let order = self.order();
         let is_front =
             order.replayer_waits && order.blocks.get(order.taken).is_some_and(|front| std::ptr::eq(&**front, block));
@@ -407,6 +490,31 @@ impl Window {
     /// Keeps versions from being made, and waits for those that are.
     pub fn still(&self) -> Still<'_> {
         Still { _held: self.making.write().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// Whether a reader may wait for a version. Then it says when it has.
+    fn may_wait(&self) -> bool {
+        let threads = self.threads.load(SeqCst);
+        let one_more = |waiting: usize| (waiting + 1 < threads).then_some(waiting + 1);
+        !self.has_locks() || self.waiting.fetch_update(SeqCst, SeqCst, one_more).is_ok()
+    }
+
+    fn has_waited(&self) {
+        if self.has_locks() {
+            self.waiting.fetch_sub(1, SeqCst);
+        }
+    }
+
+    /// These blocks have their locks.
+    fn begin_ready(&self, blocks: Vec<Arc<Pending>>) {
+        let mut order = self.order();
+        // At the end all threads are to see that nothing is left.
+        let wakes = order.idle > 0 && (!blocks.is_empty() || order.course == Course::Finished);
+        order.ready.extend(blocks);
+        drop(order);
+        if wakes {
+            self.work.notify_all();
+        }
     }
 
     /// How often a reader had to wait for a version.
@@ -550,12 +658,17 @@ impl Window {
         }
         drop(order);
         let _still = self.still();
+        let mut ready = Vec::new();
         for block in gone.iter().rev() {
             if block.is_in_tables() {
                 take_back(block);
             }
             self.versions.forget(block);
+            if let Some(locks) = &self.locks {
+                locks.withdraw(block, &mut ready);
+            }
         }
+        self.begin_ready(ready);
         self.room.notify_all();
     }
 
@@ -616,9 +729,15 @@ impl Past for Reader {
         let Some(block) = window.versions.below((fid, rid), below).filter(|block| !block.is_done()) else {
             return Ok(());
         };
+        if !window.may_wait() {
+            let why = format!("its read set lacks record {} of table {}", rid.0, fid.0);
+            return Err(LoadError::Log(why).into());
+        }
         // Relaxed: a statistic.
         window.parked.fetch_add(1, Relaxed);
+        let waited = block.wait(|| window.is_closed() || self.block.is_cut());
+        window.has_waited();
         let stops = |Closed| LoadError::Log("transactions are not executed again any more".into());
-        Ok(block.wait(|| window.is_closed() || self.block.is_cut()).map_err(stops)?)
+        Ok(waited.map_err(stops)?)
     }
 }

@@ -18,7 +18,11 @@ use freshet_txn::{Inputs, ProcedureError, Transaction};
 use super::Noted;
 use crate::{
     Database, IndexDefinition, KeyPart, TableDefinition,
-    scheme::{command::CommandExecutor, inputs::live::Live, log::Ground},
+    scheme::{
+        command::CommandExecutor,
+        inputs::{live::Live, window::Schedule},
+        log::Ground,
+    },
 };
 
 /// Executes nothing.
@@ -76,7 +80,7 @@ fn home(answer: impl FnMut(&BlockHeader) -> Result<Vec<u8>, Missing> + Send + 's
         records: Records(log.reader()),
         floor: Stamp::ZERO,
     };
-    let live = Live::new(Stamp::ZERO, &ground, Arc::new(Unable), Arc::new(Noted::default()));
+    let live = Live::new(Stamp::ZERO, Schedule::Versions, &ground, Arc::new(Unable), Arc::new(Noted::default()));
     let (appended, taken) = channel();
     let (answer, failed) = (Mutex::new(Box::new(answer) as _), Mutex::default());
     let kept = Arc::new(Kept { appended, answer, failed, has_failed: AtomicBool::new(false) });
