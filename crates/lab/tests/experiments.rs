@@ -160,6 +160,72 @@ fn throughput_is_measured_over_time() {
 }
 
 #[test]
+fn what_transactions_are_told_is_less_than_what_they_write() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (summary, report) = quick("record-replay/table2", scratch.path(), &["Bytes of a transaction"]);
+    let rows = rows(&summary);
+    let of = |name: &str| column(&rows, name)[0].parse::<f64>().unwrap();
+    for kind in ["new_order", "delivery", "payment", "credit_check"] {
+        let [told, form, log] = ["told", "form", "log"].map(|what| of(&format!("{kind}_{what}_bytes")));
+        assert!(0.0 < told && told < form && form < log / 2.0, "{kind}: {told}, {form}, {log}");
+    }
+    assert!(report.contains("NewOrder is told"), "{report}");
+}
+
+/// The state at the end is the primary's, or the benchmark fails.
+#[test]
+fn a_recorded_trace_is_executed_again_by_every_scheme() {
+    for how in [&["--apply", "calvin", "--mix", "plus", "--spread"][..], &["--execute-threads", "1"], &[]] {
+        let mut arguments = vec!["bench", "replay", "--json", "--warehouses", "1", "--threads", "2"];
+        arguments.extend(["--seconds", "1", "--warmup", "0.2"]);
+        arguments.extend(how);
+        let output = freshet(&arguments);
+        assert!(output.status.success(), "{how:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let number = |key: &str| found[key].as_f64().unwrap();
+        assert!(number("executed") > 100.0 && number("seconds") > 0.0, "{how:?}: {found}");
+        // One thread waits for none; with locks few begin before what they read is there.
+        let most = if how.contains(&"calvin") { 0.05 } else { 0.0 };
+        assert!(how.is_empty() || number("waits_per_txn") <= most, "{how:?}: {found}");
+        // Some took too long to be executed again, at most.
+        assert!(number("fetched") < number("executed") / 20.0, "{how:?}: {found}");
+    }
+}
+
+/// A standby that executes again has the state of its primary, says what it costs, and takes over.
+#[test]
+fn a_benchmark_runs_with_standbys_that_execute_again() {
+    let bench = |arguments: &[&str]| {
+        let common = ["--json", "--seconds", "1", "--warmup", "0.2", "--standbys", "1", "--encoding", "inputs"];
+        let output = freshet(&[&["bench"], arguments, &common].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let calvin = ["--apply", "calvin", "--isolation", "serializable"];
+    let ycsb = ["ycsb", "--records", "20000", "--theta", "0.9", "--operations", "4", "--mix", "A"];
+    for arguments in [
+        [&["tpcc", "--check"][..], &[]].concat(),
+        [&["tpcc", "--check", "--mix", "plus"][..], &calvin].concat(),
+        [&ycsb[..], &[]].concat(),
+        [&ycsb[..], &calvin].concat(),
+    ] {
+        let found = bench(&arguments);
+        let number = |pointer: &str| found.pointer(pointer).and_then(serde_json::Value::as_f64);
+        let told = |pointer: &str| number(pointer).unwrap_or_else(|| panic!("{arguments:?}: no {pointer} in {found}"));
+        assert!(told("/standby/again/executed") > 0.9, "{arguments:?}: {found}");
+        assert!(told("/standby/wire_share") < 0.9 && told("/standby/wire_bytes_per_txn") > 1.0, "{found}");
+        for stage in ["receive", "enter", "execute", "complete", "replay"] {
+            let (time, all) =
+                (told(&format!("/standby/cpu_us_per_txn/{stage}")), told("/standby/cpu_us_per_txn/process"));
+            assert!(time > 0.0 && time < all, "{arguments:?}, {stage}: {found}");
+        }
+        assert_eq!(number("/take_over_ms"), None);
+    }
+    let found = bench(&["tpcc", "--take-over", "--safety", "1-safe"]);
+    assert!(found["take_over_ms"].as_f64().is_some_and(|time| time > 0.0), "{found}");
+}
+
+#[test]
 fn what_does_not_exist_is_told() {
     let output = freshet(&["experiment", "query-fresh/figure99"]);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -171,6 +237,7 @@ fn what_does_not_exist_is_told() {
         of("query-fresh", &["bootstrap"]),
         of("silor", &["figure1", "figure2", "figure3", "figure4", "figure5", "figure6", "figure7", "recovery"]),
         of("distributed-logging", &["figure1", "figure4", "figure5", "figure6", "figure7", "figure8"]),
+        of("record-replay", &["table2", "table3", "figure3", "figure4", "figure5", "window", "freshness", "take-over"]),
     ];
     assert_eq!(listed(), expected.concat());
 }

@@ -71,8 +71,8 @@ pub fn log_as(transaction: &Transaction<'_>, procedure: u32, partition: u64, inp
     transaction.log_inputs([&procedure.to_le_bytes()[..], &partition.to_le_bytes(), inputs].concat());
 }
 
-/// Records, beside what `transaction` writes, that stored procedure `procedure`, which is not 0, was
-/// told `inputs`. To be called before the commit, if [`Transaction::records_inputs`].
+/// Records, beside what `transaction` writes, that stored procedure `procedure`, which is not 0,
+/// was told `inputs`. To be called before the commit, if [`Transaction::records_inputs`].
 pub fn record_as(transaction: &Transaction<'_>, procedure: u32, inputs: &[u8]) {
     record_with(transaction, procedure, |body| body.extend_from_slice(inputs));
 }

@@ -220,12 +220,18 @@ where
         let halves = halves(shared, common, wait, || subject.checkpoints().0);
         // What is looked at later must not let the workers go on.
         let settle = subject.end(begun);
+        let took_over = common.take_over.then(|| subject.take_over());
         shared.phase.store(STOP, Ordering::Relaxed);
         let mut all = Tally { halves, ..Tally::default() };
         for thread in running {
-            all.add(&thread.join().map_err(|_| Failure::new("a worker thread panicked"))??);
+            match thread.join().map_err(|_| Failure::new("a worker thread panicked"))? {
+                Ok(one) => all.add(&one),
+                // There may be another primary by now.
+                Err(failure) if took_over.is_none() => return Err(failure),
+                Err(_) => {}
+            }
         }
-        Ok((all, settle()))
+        Ok((all, Measured { took_over: took_over.transpose()?, ..settle() }))
     })
 }
 

@@ -9,8 +9,10 @@ mod join;
 pub(crate) mod options;
 mod probe;
 mod ratios;
+mod replay;
 mod report;
 mod restart;
+mod sizes;
 mod subject;
 mod tatp;
 mod tpcb;
@@ -21,19 +23,28 @@ mod ycsb;
 use std::process::ExitCode;
 
 use freshet::Failure;
+use freshet_engine::Apply;
 
 pub(crate) use self::options::Bench;
 
 /// Runs a benchmark and prints what it found.
 pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
     let common = match &bench {
+        Bench::Tpcc(options) => Some(&options.common),
         Bench::Ycsb(options) => Some(&options.common),
         Bench::Tatp(options) => Some(&options.common),
         Bench::Tpcb(options) => Some(&options.common),
         _ => None,
     };
-    if common.is_some_and(|common| common.standby_readers > 0 || common.join_loaded) {
-        return Err(Failure::new("--standby-readers and --join-loaded are for bench tpcc"));
+    if let Some(common) = common {
+        common.check()?;
+        let is_tpcc = matches!(bench, Bench::Tpcc(_));
+        if !is_tpcc && (common.standby_readers > 0 || common.join_loaded) {
+            return Err(Failure::new("--standby-readers and --join-loaded are for bench tpcc"));
+        }
+        if common.apply == Apply::Calvin && !is_tpcc && !matches!(bench, Bench::Ycsb(_)) {
+            return Err(Failure::new("--apply calvin is for bench tpcc and bench ycsb"));
+        }
     }
     let (report, json) = match &bench {
         Bench::Tpcc(options) => (tpcc::run(options)?, options.common.json),
@@ -41,6 +52,8 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
         Bench::Tatp(options) => (tatp::run(options)?, options.common.json),
         Bench::Tpcb(options) => (tpcb::run(options)?, options.common.json),
         Bench::Backup(options) => return backup::run(options),
+        Bench::Replay(options) => return replay::run(options),
+        Bench::Sizes(options) => return sizes::run(options),
         Bench::Restart(options) => return restart::run(options),
         Bench::Join(options) => return join::run(options),
         Bench::Ratios(options) => return ratios::run(options),

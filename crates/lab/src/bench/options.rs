@@ -4,11 +4,17 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use freshet_base::{Certifier, Isolation, Safety};
-use freshet_engine::{Apply, DivideBy, Domain, Encoding, FabricEncryption, FabricKind, GroupCommit, NudgeBy, ReplayMode};
-use freshet_workloads::ycsb::mix::Mix;
+use freshet_engine::{
+    Apply, DivideBy, Domain, Encoding, FabricEncryption, FabricKind, GroupCommit, NudgeBy, ReplayMode,
+};
+use freshet_workloads::{command::ReadSet, ycsb::mix::Mix};
 
-use super::{backup::BackupOptions, join::JoinOptions, ratios::RatiosOptions, restart::RestartOptions};
+use super::{
+    backup::BackupOptions, join::JoinOptions, ratios::RatiosOptions, replay::ReplayOptions, restart::RestartOptions,
+    sizes::SizesOptions,
+};
 use crate::pin::Pin;
+use freshet::Failure;
 
 /// Which workload.
 #[derive(Debug, Subcommand)]
@@ -21,6 +27,10 @@ pub(crate) enum Bench {
     Tatp(TatpOptions),
     /// TPC-B: Account Update on branches, tellers, accounts and a history.
     Tpcb(TpcbOptions),
+    /// How fast transactions of TPC-C that were recorded are executed again.
+    Replay(ReplayOptions),
+    /// How many bytes TPC-C's transactions are told, and write.
+    Sizes(SizesOptions),
     /// How fast a node restarts from its log.
     Restart(RestartOptions),
     /// What checkpoints, backups and joining cost a primary under load, and how long they take.
@@ -69,13 +79,23 @@ pub(crate) struct Common {
     /// or none.
     #[arg(long, value_name = "POLICY", default_value_t = ReplayMode::Pipelined)]
     pub(crate) replay: ReplayMode,
-    /// How standbys replay: fresh (replay arrays), full (make all versions), or command (the log
-    /// holds commands, which are executed again; TPC-C only, without remote transactions).
+    /// How standbys replay: fresh (replay arrays), full (make all versions), command (the log holds
+    /// commands, which are executed again; TPC-C only, without remote transactions), or calvin
+    /// (inputs are executed again, with locks that are granted in the order of the log; TPC-C and
+    /// YCSB, serializable).
     #[arg(long, value_name = "HOW", default_value_t = Apply::Fresh)]
     pub(crate) apply: Apply,
+    /// With --apply calvin: which reads are recorded for it: all, or written (those in tables that
+    /// transactions write).
+    #[arg(long, value_name = "READS", value_enum, default_value = "written")]
+    pub(crate) read_set: Reads,
     /// In which form standbys get the log: bytes, or inputs (they execute transactions again).
     #[arg(long, value_name = "FORM", default_value_t = Encoding::Bytes)]
     pub(crate) encoding: Encoding,
+    /// When the measurement ends, under load, the first standby takes over; how long that takes is
+    /// told. The primary is not heard of any more: use --safety 1-safe.
+    #[arg(long)]
+    pub(crate) take_over: bool,
     /// Run TPC-C without remote transactions, for comparisons with --apply command.
     #[arg(long)]
     pub(crate) home_only: bool,
@@ -188,7 +208,37 @@ pub(crate) struct Common {
     pub(crate) json: bool,
 }
 
+/// Which reads of transactions are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Reads {
+    /// All.
+    All,
+    /// Those in tables that transactions write.
+    Written,
+}
+
+impl From<Reads> for ReadSet {
+    fn from(reads: Reads) -> Self {
+        match reads {
+            Reads::All => Self::All,
+            Reads::Written => Self::Written,
+        }
+    }
+}
+
 impl Common {
+    /// What cannot be together.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let calvin = self.apply == Apply::Calvin;
+        if calvin && (self.isolation != Isolation::Serializable || self.encoding != Encoding::Inputs) {
+            return Err(Failure::new("--apply calvin needs --encoding inputs --isolation serializable"));
+        }
+        if self.take_over && (self.standbys == 0 || self.safety != Safety::OneSafe) {
+            return Err(Failure::new("--take-over needs --standbys and --safety 1-safe"));
+        }
+        Ok(())
+    }
+
     /// Whether terminals of TPC-C keep to their warehouses: without that, commands of one warehouse
     /// depend on those of others.
     pub(crate) fn stays_at_home(&self) -> bool {

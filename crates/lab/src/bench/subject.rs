@@ -121,6 +121,8 @@ pub(crate) struct Measured {
     pub(crate) passage: Option<Passage>,
     /// What the readers on the standbys did, if there are any.
     pub(crate) readers: Option<ReaderTotals>,
+    /// How long it took a standby to take over, if one did.
+    pub(crate) took_over: Option<Duration>,
 }
 
 impl Subject {
@@ -357,8 +359,18 @@ impl Subject {
                 visibility_us: visibility,
                 passage,
                 readers,
+                took_over: None,
             }
         }
+    }
+
+    /// The first standby takes over, without asking the primary: how long that takes it. Blocks
+    /// until then.
+    pub(crate) fn take_over(&self) -> Result<Duration, Failure> {
+        let standby = self.standbys.first().ok_or_else(|| Failure::new("there is no standby to take over"))?;
+        let begun = Instant::now();
+        standby.client.promote(true, PATIENCE)?;
+        Ok(begun.elapsed())
     }
 
     /// Checks TPC-C's consistency conditions on all nodes, and that all hash to the same. Returns
@@ -383,11 +395,16 @@ impl Subject {
 
     /// Ends everything.
     pub(crate) fn stop(self) -> Result<(), Failure> {
+        self.stop_and_keep().map(drop)
+    }
+
+    /// The same, but for the files, if there are some.
+    pub(crate) fn stop_and_keep(self) -> Result<Option<TempDir>, Failure> {
         drop(self.standbys);
-        match self.primary {
-            Primary::Volatile(_) => Ok(()),
-            Primary::Logged(node) => node.stop().map_err(Failure::new),
+        if let Primary::Logged(node) = self.primary {
+            node.stop().map_err(Failure::new)?;
         }
+        Ok(self.scratch)
     }
 }
 

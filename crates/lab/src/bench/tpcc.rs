@@ -8,7 +8,7 @@ use freshet_workloads::{
     random::Random,
     tpcc::{
         self,
-        command::run_as_command,
+        command::{run_as_command, run_with_reads},
         input::{Kind, Mix, Request, Terminal},
         load::{expected_rows, load},
         outcome::Outcome,
@@ -64,7 +64,7 @@ impl Prepared {
         let terminal = if common.stays_at_home() { terminal.at_home() } else { terminal };
         let terminal = if spread { terminal.spread() } else { terminal };
         let mut terminal = if mix == TpccMix::Plus { terminal.with_mix(Mix::Plus) } else { terminal };
-        let commands = common.apply == Apply::Command;
+        let (apply, reads) = (common.apply, common.read_set.into());
         let (tables, isolation) = (self.tables.clone(), common.isolation);
         let (epoch, epoch_micros) = (Instant::now(), now_micros());
         move |worker, now| {
@@ -74,8 +74,11 @@ impl Prepared {
                 TpccMix::Payment => terminal.next_of(Kind::Payment, micros),
             };
             let request = Request { mark: None, input };
-            let run = if commands { run_as_command } else { tpcc::run };
-            let (outcome, ticket) = run(worker, &tables, isolation, &request)?;
+            let (outcome, ticket) = match apply {
+                Apply::Command => run_as_command(worker, &tables, isolation, &request)?,
+                Apply::Calvin => run_with_reads(worker, &tables, isolation, &request, reads)?,
+                Apply::Fresh | Apply::Full => tpcc::run(worker, &tables, isolation, &request)?,
+            };
             Ok(match outcome {
                 Outcome::RolledBack(_) => Went::Back(ticket),
                 _ => Went::Through(ticket),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use freshet_base::{Isolation, Stamp};
-use freshet_engine::{ProcedureError, Worker};
+use freshet_engine::{Apply, ProcedureError, Worker};
 use freshet_txn::Ticket;
 use freshet_workloads::{
     TableSet,
@@ -109,7 +109,8 @@ pub(crate) fn run(options: &YcsbOptions) -> Result<Report, Failure> {
                 return long.run(worker, &tables, common.isolation, &request.operations, &mut scratch);
             }
             client.next(&mut request.operations);
-            let (_, ticket) = ycsb::run(worker, &tables, common.isolation, &request, &mut scratch)?;
+            let run = if common.apply == Apply::Calvin { ycsb::run_with_reads } else { ycsb::run };
+            let (_, ticket) = run(worker, &tables, common.isolation, &request, &mut scratch)?;
             Ok(Went::Through(ticket))
         }
     };

@@ -13,7 +13,7 @@
 //! | [`plot`], [`raster`] | SVG and PNG |
 //! | [`report`] | the report, in Markdown |
 //! | [`machine`] | where it was measured |
-//! | [`query_fresh`], [`silor`], [`distributed_logging`] | the experiments of these papers |
+//! | [`query_fresh`], [`silor`], [`distributed_logging`], [`record_replay`] | the experiments of these papers |
 
 mod distributed_logging;
 mod frame;
@@ -21,6 +21,7 @@ mod machine;
 mod plot;
 mod query_fresh;
 mod raster;
+mod record_replay;
 mod report;
 mod results;
 mod silor;
@@ -69,7 +70,7 @@ pub(crate) struct ExperimentOptions {
 
 /// All there are, in the order of `list`.
 fn all() -> Vec<Experiment> {
-    [query_fresh::all(), silor::all(), distributed_logging::all()].into_iter().flatten().collect()
+    [query_fresh::all(), silor::all(), distributed_logging::all(), record_replay::all()].into_iter().flatten().collect()
 }
 
 /// Those that `name` means: all, those of a paper, or one.

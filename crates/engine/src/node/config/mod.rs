@@ -244,7 +244,8 @@ pub struct NodeConfig {
     pub replay: ReplayMode,
     /// What a standby's replay does to records. `full` and `command` take several times the
     /// processor time, `full` also more memory; `command` executes what `freshet-lab bench tpcc
-    /// --apply command` logs, and `calvin`, with `encoding` `inputs`, what `--apply calvin` records.
+    /// --apply command` logs, and `calvin`, with `encoding` `inputs`, what `--apply calvin`
+    /// records.
     ///
     /// Only for comparisons.
     #[arg(long, value_name = "HOW", help_heading = "Resources")]

@@ -63,7 +63,8 @@ pub enum Schedule {
     #[default]
     Versions,
     /// When they have locks on all that they read and write (Calvin, a baseline). Takes read sets:
-    /// a transaction without them, which reads what is not there yet, may fail, and is fetched then.
+    /// a transaction without them, which reads what is not there yet, may fail, and is fetched
+    /// then.
     Locks,
 }
 

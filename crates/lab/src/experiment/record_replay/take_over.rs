@@ -1,0 +1,95 @@
+//! Section 5.3: how long a standby takes to take over from a primary under full load.
+
+use super::{
+    super::{
+        frame::Beside,
+        plot::{Panel, places_of},
+    },
+    *,
+};
+
+pub(super) fn experiment() -> Experiment {
+    Experiment {
+        name: "record-replay/take-over",
+        paper: PAPER,
+        place: "section 5.3",
+        shows: "how long a standby takes to take over from a primary under full load",
+        x: "threads",
+        columns: OF_STANDBY,
+        calibrate: false,
+        sweep: |scale| {
+            let mut runs = Vec::new();
+            for (workload, options) in WORKLOADS {
+                let tpcc = tpcc(scale, options, 1);
+                for (system, how) in [(SHIPPING, BYTES), (AGAIN, INPUTS)] {
+                    let standby = "--standbys 1 --safety 1-safe --take-over";
+                    let arguments = format!("{tpcc} {standby} {how}{}", apart(scale, 1));
+                    runs.push(run(series(workload, system), 1.0, arguments));
+                }
+            }
+            runs
+        },
+        scaled: |scale| {
+            format!(
+                "{} {} While the primary is under load the standby is told to take over: it asks for nothing more, \
+                 executes and replays what has arrived, and is the primary when it takes transactions.",
+                places(scale),
+                smaller(scale)
+            )
+        },
+        panels: |results| {
+            let of = |(color, system): (usize, &str)| {
+                let points = places_of(WORKLOADS)
+                    .into_iter()
+                    .map(|(place, (workload, _))| (place, results.at(&series(workload, system), 1.0, "take_over_ms")));
+                exactly(system, color, points.collect()).apart()
+            };
+            let curves = [SHIPPING, AGAIN].into_iter().enumerate().map(of).collect();
+            let ticks = places_of(WORKLOADS.map(|(workload, _)| workload.to_owned()));
+            vec![Panel { ticks, ..Panel::over_numbers("Taking over", "", "ms", curves) }]
+        },
+        beside: |results| {
+            let mut rows = vec![Beside {
+                what: "exporting the standby's database, 32 warehouses".to_owned(),
+                stated: "two minutes".to_owned(),
+                source: "section 5.3",
+                here: "nothing is exported".to_owned(),
+            }];
+            for (workload, _) in WORKLOADS {
+                rows.push(Beside {
+                    what: format!("{workload}, longer than a standby that gets bytes"),
+                    stated: "at most 300 ms".to_owned(),
+                    source: GOAL,
+                    here: format!("{} ms", short(longer(results, workload))),
+                });
+            }
+            rows
+        },
+        differs,
+    }
+}
+
+fn differs(results: &Results) -> Vec<String> {
+    let mut out = Vec::new();
+    for (workload, _) in WORKLOADS {
+        let at = |system: &str| results.at(&series(workload, system), 1.0, "take_over_ms");
+        let longer = longer(results, workload);
+        let verdict = if longer <= 300.0 { "within" } else { "beyond" };
+        out.push(format!(
+            "{workload}: a standby that executes again is the primary after {:.1} ms, one that gets bytes after \
+                     {:.1} ms: {verdict} the goal of 300 ms more.",
+            at(AGAIN),
+            at(SHIPPING)
+        ));
+    }
+    if results.scale.rounds > 1 {
+        out.push(format!("Rounds differ by up to {} in this time.", percent(results.noise("take_over_ms"))));
+    }
+    out
+}
+
+/// How many milliseconds longer it takes.
+fn longer(results: &Results, workload: &str) -> f64 {
+    let at = |system: &str| results.at(&series(workload, system), 1.0, "take_over_ms");
+    at(AGAIN) - at(SHIPPING)
+}
