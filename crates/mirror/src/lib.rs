@@ -1,0 +1,59 @@
+//! A mirror's memory: the rows of a database in the memory of another node, which the primary keeps
+//! up to date by one-sided writes (Active-Memory, section 4). Nothing here sends or waits.
+//!
+//! Each record has a *slot* at a place that follows from its table and its id, so that a change is
+//! written where the row lies, and only the bytes that differ. The primary alone decides what lies
+//! where ([`Layout`]). It says so in a *directory* at a fixed place, so that the memory can be read
+//! without it ([`Mirror`]).
+//!
+//! # The memory
+//!
+//! | region | holds |
+//! |---|---|
+//! | 0 | the [`Superblock`] in two copies, at bytes 0 and 512; the mark, a word at [`MARK`]; from [`DIRECTORY`] on the directory, 64 bytes for each chunk |
+//! | others | *arenas*, which the mirror adds when it is asked to; chunks lie in them |
+//!
+//! A *chunk* has slots of one size. One of a table holds a fixed number of records whose ids follow
+//! one another. Storage does not know how long rows get, so the first row that comes to a chunk
+//! says how long its slots are. A row that is longer lies in a slot of an *overflow* chunk, and its
+//! record's slot says where.
+//!
+//! | slot, 16 bytes and the row | little endian |
+//! |---|---|
+//! | 0..8   | the record's address in the log; the larger one is the newer |
+//! | 8..12  | length of the row; bit 31: the record was deleted; bit 30: its row lies elsewhere |
+//! | 12..16 | CRC-32C over table, id, bytes 0..12, and the row or where it lies |
+//! | 16..   | the row; or region and checksum (four bytes each) and offset of where it lies |
+//!
+//! A slot of zeros was never used. A deletion writes nothing but the header. A row elsewhere is
+//! never written over: the next one gets another slot, and the old one is free when what replaces
+//! it is committed ([`Layout::committed`]). So what a change destroys, and an undo entry has to
+//! keep (section 4.4), lies in a slot; of a deletion, and of an insertion into a slot that was
+//! never used or whose record's deletion is committed, it is the header alone.
+//!
+//! What lies in this memory was written by another node, or by no node for years: nothing is
+//! believed before its bounds and its checksum were looked at, and what is wrong is [`Damaged`].
+#![forbid(unsafe_code)]
+
+mod directory;
+mod layout;
+mod read;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    directory::{DIRECTORY, MARK, Superblock},
+    layout::{Layout, List, NoRoom, Record},
+    read::{Damaged, Mirror},
+};
+
+/// The number at byte `at`.
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
+}
+
+/// The half of a word at byte `at`.
+fn half(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
+}

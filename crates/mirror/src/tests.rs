@@ -1,0 +1,332 @@
+//! Random changes against a map, and memory that something else has written into.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term, sync::Ordering, words};
+use freshet_fabric::{
+    Place,
+    memory::{Region, Registered, SharedMemory},
+};
+
+use crate::{
+    DIRECTORY, Damaged, Layout, List, MARK, Mirror, NoRoom, Record, Superblock,
+    directory::{Chunk, ENTRY, Use},
+    slot::HEADER,
+};
+
+/// Numbers by chance, from a seed that is printed.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Self {
+        use std::hash::{BuildHasher, RandomState};
+        let seed = std::env::var("FRESHET_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(1));
+        println!("FRESHET_SEED={seed}");
+        Self(seed)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % end
+    }
+
+    fn bytes(&mut self, length: u64) -> Vec<u8> {
+        (0..length).map(|_| self.below(256) as u8).collect()
+    }
+}
+
+const CHUNKS: u32 = 200;
+
+/// What records are, by table and id: where in the log, and the row unless they were deleted.
+type Records = BTreeMap<(Fid, Rid), (Stamp, Option<Vec<u8>>)>;
+
+struct Pair {
+    memory: Vec<Arc<SharedMemory>>,
+    layout: Layout,
+    records: Records,
+    address: u64,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let head = Arc::new(SharedMemory::new(DIRECTORY as usize + CHUNKS as usize * ENTRY, false).unwrap());
+        let pair = Self { memory: vec![head], layout: Layout::new(CHUNKS), records: Records::new(), address: 64 };
+        pair.write_superblock(1);
+        pair
+    }
+
+    fn write_superblock(&self, sequence: u64) {
+        let (cluster, feeder) = (ClusterId(0x1234_5678_9abc_def0_0fed_cba9_8765_4321), NodeId(7));
+        let block = Superblock { sequence, cluster, feeder, term: Term(3), base: Stamp(64) };
+        let (at, bytes) = block.encode();
+        words::store(self.memory[0].words(), at as usize, &bytes);
+    }
+
+    fn write(&self, list: &List) -> usize {
+        for (to, bytes) in list.writes() {
+            words::store_among(self.memory[to.region].words(), to.offset as usize, bytes);
+        }
+        list.writes().map(|(_, bytes)| bytes.len()).sum()
+    }
+
+    /// Changes a record, and says how many bytes were written for that.
+    fn change(&mut self, fid: Fid, rid: Rid, row: Option<Vec<u8>>, knows: bool) -> usize {
+        self.address += 40;
+        let (address, mut list) = (Stamp(self.address), List::default());
+        let before = self.records.get(&(fid, rid)).and_then(|(_, row)| row.as_deref()).filter(|_| knows);
+        let record = Record { fid, rid, address, row: row.as_deref(), before };
+        while let Err(why) = self.layout.put(&record, &mut list) {
+            let NoRoom::Arena { bytes } = why else { panic!("{why}") };
+            self.memory.push(Arc::new(SharedMemory::new(bytes.max(3000) as usize, false).unwrap()));
+            self.layout.grow(self.memory.len() - 1, bytes.max(3000).next_multiple_of(8));
+        }
+        let written = self.write(&list);
+        self.records.insert((fid, rid), (address, row));
+        written
+    }
+
+    fn random_change(&mut self, random: &mut Random) {
+        let (fid, rid) = (Fid(1 + random.below(3) as u32), Rid(random.below(50)));
+        let before = self.records.get(&(fid, rid)).and_then(|(_, row)| row.clone());
+        let row = match (random.below(10), before) {
+            (0, _) => None,
+            (1, _) => Some(random.bytes(random.0 % 20_000)),
+            (2, _) => Some(vec![]),
+            (3..8, Some(mut row)) if !row.is_empty() => {
+                for _ in 0..random.below(4) {
+                    let at = random.below(row.len() as u64) as usize;
+                    row[at] = row[at].wrapping_add(1);
+                }
+                Some(row)
+            }
+            _ => Some(random.bytes(random.0 % 200)),
+        };
+        let knows = random.below(3) > 0;
+        self.change(fid, rid, row, knows);
+        if random.below(10) == 0 {
+            self.layout.committed(Stamp(self.address + random.below(2) * 40));
+        }
+    }
+
+    fn regions(&self) -> Vec<Region> {
+        self.memory.iter().map(|memory| Arc::clone(memory) as Region).collect()
+    }
+}
+
+/// All that a mirror has.
+fn records_of(mirror: &Mirror) -> Result<Records, Damaged> {
+    let mut records = Records::new();
+    for chunk in 0..mirror.chunk_count() {
+        mirror.visit(chunk, |fid, rid, address, row| {
+            assert!(records.insert((fid, rid), (address, row.map(<[u8]>::to_vec))).is_none(), "each comes once");
+        })?;
+    }
+    Ok(records)
+}
+
+fn read(regions: Vec<Region>) -> Result<Records, Damaged> {
+    let mirror = Mirror::open(regions)?;
+    // The primary of the next term does that.
+    Layout::of(&mirror)?;
+    records_of(&mirror)
+}
+
+#[test]
+fn what_was_written_is_there_without_the_writer() {
+    let mut random = Random::new();
+    for round in 0..20 {
+        let mut pair = Pair::new();
+        for change in 0..400 {
+            pair.random_change(&mut random);
+            if change % 40 == 39 {
+                let mirror = Mirror::open(pair.regions()).unwrap();
+                assert!(records_of(&mirror).unwrap() == pair.records, "round {round}, change {change}");
+                for fid in (0..5).map(Fid) {
+                    let rid = Rid(random.below(60));
+                    let mut row = b"before".to_vec();
+                    let at = mirror.read(fid, rid, &mut row).unwrap();
+                    let wanted = pair.records.get(&(fid, rid)).filter(|(_, row)| row.is_some());
+                    assert_eq!(at, wanted.map(|(at, _)| *at));
+                    assert_eq!(&row[6..], wanted.and_then(|(_, row)| row.as_deref()).unwrap_or_default());
+                }
+                if random.below(2) == 0 {
+                    // Another primary continues.
+                    let unused = pair.layout.unused();
+                    pair.layout = Layout::of(&mirror).unwrap();
+                    assert_eq!(pair.layout.unused(), unused);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn only_what_differs_is_written() {
+    let mut pair = Pair::new();
+    let mut row = vec![7; 1000];
+    let mut change = |row: &[u8], knows| pair.change(Fid(1), Rid(3), Some(row.to_vec()), knows);
+    let first = change(&row, false);
+    assert!(first >= HEADER + 1000, "{first}");
+    row[500] = 8;
+    assert_eq!(change(&row, true), HEADER + 8, "one word, and the header");
+    row[20] = 8;
+    row[999] = 8;
+    assert_eq!(change(&row, true), HEADER + 24 + 8, "what is near the header goes with it");
+    row[500] = 9;
+    assert_eq!(change(&row, false), HEADER + 1000, "unless it is not known what was there");
+    assert_eq!(pair.change(Fid(1), Rid(3), None, true), HEADER);
+    assert_eq!(pair.change(Fid(1), Rid(3), Some(vec![1; 10]), true), HEADER + 10);
+    assert!(read(pair.regions()).unwrap() == pair.records);
+}
+
+/// A row that is too long for its slot is not written over before what replaces it is committed.
+#[test]
+fn long_rows_stay_until_what_replaces_them_is_committed() {
+    let mut pair = Pair::new();
+    let (fid, rid) = (Fid(1), Rid(3));
+    pair.change(fid, rid, Some(vec![1; 10]), false);
+    pair.change(fid, rid, Some(vec![2; 900]), false);
+    let places = |pair: &Pair| Mirror::open(pair.regions()).unwrap().long().unwrap();
+    let first = places(&pair)[&(fid, rid)];
+    pair.change(fid, rid, Some(vec![3; 900]), true);
+    let second = places(&pair)[&(fid, rid)];
+    assert_ne!(first, second);
+    pair.layout.committed(Stamp(pair.address));
+    pair.change(fid, rid, Some(vec![4; 900]), true);
+    assert_ne!(places(&pair)[&(fid, rid)], first, "the address itself is not below");
+    pair.layout.committed(Stamp(pair.address));
+    pair.change(fid, rid, Some(vec![5; 900]), true);
+    let free_again = places(&pair)[&(fid, rid)];
+    assert!([first, second].contains(&free_again));
+    pair.change(fid, rid, Some(vec![6; 10]), true);
+    assert!(places(&pair).is_empty());
+    assert!(read(pair.regions()).unwrap() == pair.records);
+}
+
+/// Whatever one bit or one word is changed to: it is noticed, or nothing of it is to be seen.
+#[test]
+fn damage_is_refused_and_never_believed() {
+    let mut random = Random::new();
+    let mut pair = Pair::new();
+    (0..300).for_each(|_| pair.random_change(&mut random));
+    pair.write_superblock(2);
+    assert!(read(pair.regions()).unwrap() == pair.records);
+    let mut refused = 0;
+    let damage = |pair: &Pair, region: usize, word: usize, difference: u64| {
+        let word = &pair.memory[region].words()[word];
+        word.fetch_xor(difference, Ordering::SeqCst);
+        let outcome = read(pair.regions());
+        word.fetch_xor(difference, Ordering::SeqCst);
+        if let Ok(records) = &outcome {
+            assert!(*records == pair.records, "region {region}, difference {difference:x}");
+        }
+        usize::from(outcome.is_err())
+    };
+    for _ in 0..1000 {
+        let region = random.below(pair.memory.len() as u64) as usize;
+        let word = random.below(pair.memory[region].words().len() as u64) as usize;
+        let difference = if random.below(2) == 0 { 1 << random.below(64) } else { random.below(u64::MAX) };
+        refused += damage(&pair, region, word, difference);
+    }
+    // Each bit of an entry, and of the header of a slot that is used.
+    let chunk = Mirror::open(pair.regions()).unwrap().chunks()[0];
+    let entry = Chunk::entry(0).offset as usize / 8;
+    let Use::Table(fid, first) = chunk.used_for else { panic!("the first chunk is a table's") };
+    let used = (0..8).find(|slot| pair.records.contains_key(&(fid, Rid(first.0 + slot)))).unwrap();
+    let slot = chunk.slot_at(used as u32);
+    for bit in 0..64 {
+        for word in 0..8 {
+            assert_eq!(damage(&pair, 0, entry + word, 1 << bit), 1, "bit {bit} of word {word} of an entry");
+        }
+        for word in 0..2 {
+            let at = slot.offset as usize / 8 + word;
+            assert_eq!(damage(&pair, slot.region, at, 1 << bit), 1, "bit {bit} of word {word} of a slot");
+        }
+    }
+    assert!(refused > 100, "{refused}");
+}
+
+/// Entries whose checksum is right, and which are impossible all the same.
+#[test]
+fn a_directory_that_lies_is_refused() {
+    let arena = || Arc::new(SharedMemory::new(8192, false).unwrap());
+    let good =
+        Chunk { used_for: Use::Table(Fid(1), Rid(8)), place: Place { region: 1, offset: 4096 }, slot: 64, slots: 8 };
+    let with = |entries: &[Option<Chunk>]| {
+        let pair = Pair::new();
+        for (number, chunk) in (0..).zip(entries) {
+            let bytes = chunk.map_or([0; 64], |chunk| chunk.encode(number));
+            words::store(pair.memory[0].words(), Chunk::entry(number).offset as usize, &bytes);
+        }
+        read(vec![Arc::clone(&pair.memory[0]) as Region, arena() as _]).map(|records| records.len())
+    };
+    let at = |region, offset| Place { region, offset };
+    assert_eq!(with(&[Some(good)]), Ok(0));
+    assert_eq!(
+        with(&[Some(good), Some(Chunk { used_for: Use::Overflow, place: at(1, 0), slot: 4096, slots: 1 })]),
+        Ok(0)
+    );
+    for (bad, number) in [
+        (vec![None, Some(good)], 1),
+        (vec![Some(good), Some(good)], 1),
+        (vec![Some(good), Some(Chunk { place: at(1, 0), ..good })], 1),
+        (vec![Some(good), Some(Chunk { used_for: Use::Table(Fid(2), Rid(8)), place: at(1, 4600), ..good })], 1),
+        (vec![Some(Chunk { place: at(0, 0), ..good })], 0),
+        (vec![Some(Chunk { place: at(2, 0), ..good })], 0),
+        (vec![Some(Chunk { place: at(1, 8192 - 504), ..good })], 0),
+        (vec![Some(Chunk { place: at(1, u64::MAX - 7), ..good })], 0),
+        (vec![Some(Chunk { place: at(1, 4), ..good })], 0),
+        (vec![Some(Chunk { used_for: Use::Table(Fid(1), Rid(9)), ..good })], 0),
+        (vec![Some(Chunk { used_for: Use::Table(Fid(1), Rid(u64::MAX - 7)), ..good })], 0),
+        (vec![Some(Chunk { slot: 16, ..good })], 0),
+        (vec![Some(Chunk { slot: 72, ..good })], 0),
+        (vec![Some(Chunk { slot: 1 << 61, ..good })], 0),
+        (vec![Some(Chunk { slots: 9, ..good })], 0),
+        (vec![Some(Chunk { used_for: Use::Overflow, slot: 768, slots: 1, ..good })], 0),
+        (vec![Some(Chunk { used_for: Use::Overflow, slot: 512, slots: 0, ..good })], 0),
+    ] {
+        assert_eq!(with(&bad), Err(Damaged::Entry { number }), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_memory_without_a_beginning_is_no_mirror() {
+    assert_eq!(Mirror::open(vec![]).unwrap_err(), Damaged::Superblock);
+    for bytes in [8, DIRECTORY as usize - 8, DIRECTORY as usize, 8192] {
+        let zeros = Arc::new(SharedMemory::new(bytes, false).unwrap());
+        assert_eq!(Mirror::open(vec![zeros as _]).unwrap_err(), Damaged::Superblock, "{bytes}");
+    }
+    let mut pair = Pair::new();
+    pair.change(Fid(1), Rid(1), Some(vec![1; 20]), false);
+    pair.write_superblock(2);
+    // One copy of two may be torn; the arenas have to be there.
+    pair.memory[0].words()[512 / 8 + 2].fetch_xor(1, Ordering::SeqCst);
+    assert_eq!(Mirror::open(pair.regions()).unwrap().superblock().sequence, 2);
+    pair.memory[0].words()[2].fetch_xor(1, Ordering::SeqCst);
+    assert_eq!(Mirror::open(pair.regions()).unwrap_err(), Damaged::Superblock);
+    pair.write_superblock(3);
+    let mirror = Mirror::open(pair.regions()).unwrap();
+    assert_eq!((mirror.superblock().sequence, mirror.superblock().feeder, mirror.mark()), (3, NodeId(7), Stamp(0)));
+    words::store(pair.memory[0].words(), MARK as usize, &77u64.to_le_bytes());
+    assert_eq!(mirror.mark(), Stamp(77));
+    assert_eq!(Mirror::open(pair.regions()[..1].to_vec()).unwrap_err(), Damaged::Entry { number: 0 });
+}
+
+#[test]
+fn a_full_directory_and_a_row_without_end_are_said() {
+    let mut layout = Layout::new(1);
+    layout.grow(1, 1 << 20);
+    let mut list = List::default();
+    let record = |rid, row| Record { fid: Fid(1), rid: Rid(rid), address: Stamp(64), row, before: None };
+    layout.put(&record(0, Some(&[1; 20])), &mut list).unwrap();
+    assert_eq!(layout.put(&record(8, Some(&[1; 20])), &mut list), Err(NoRoom::Directory));
+    assert_eq!(layout.put(&record(0, Some(&[1; 2000])), &mut list), Err(NoRoom::Directory));
+    assert_eq!(list.writes().count(), 2, "the first chunk and its row");
+    list.clear();
+    layout.put(&record(7, None), &mut list).unwrap();
+    assert_eq!(list.writes().map(|(_, bytes)| bytes.len()).collect::<Vec<_>>(), [HEADER]);
+}
