@@ -14,6 +14,40 @@ pub fn process_time() -> Duration {
     time_of(rustix::time::ClockId::ProcessCPUTime)
 }
 
+/// What processors have done since the machine started, summed over them, in the system's ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ticks {
+    /// For how long they have been there.
+    pub all: u64,
+    /// For how long of that they had nothing to do.
+    pub idle: u64,
+}
+
+/// Of those processors that the calling thread may use; nothing where the system does not say.
+/// Reads a file of the system's.
+pub fn ticks() -> Option<Ticks> {
+    let usable = rustix::thread::sched_getaffinity(None).ok()?;
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    ticks_in(&stat, |processor| processor < rustix::thread::CpuSet::MAX_CPU && usable.is_set(processor))
+}
+
+/// The same from the text of that file.
+fn ticks_in(stat: &str, counts: impl Fn(usize) -> bool) -> Option<Ticks> {
+    let mut found = Ticks::default();
+    for line in stat.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let number = words.next().and_then(|word| word.strip_prefix("cpu")?.parse().ok());
+        if !number.is_some_and(&counts) {
+            continue;
+        }
+        // user, nice, system, idle, waits for devices, two kinds of interrupts, taken by the host.
+        let times: Vec<u64> = words.take(8).map_while(|word| word.parse().ok()).collect();
+        found.all += times.iter().sum::<u64>();
+        found.idle += times.iter().skip(3).take(2).sum::<u64>();
+    }
+    (found.all > 0).then_some(found)
+}
+
 fn time_of(clock: rustix::time::ClockId) -> Duration {
     let time = rustix::time::clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -66,6 +100,16 @@ impl Drop for Stint<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn idle_processors_are_those_that_count() {
+        let stat =
+            "cpu  9 9 9 9 9\ncpu0 10 1 5 100 20 1 2 3 50 50\ncpu1 7 0 0 40 0 0 0 0 0 0\ncpu12 1 1 1 1\nintr 5 6\n";
+        assert_eq!(ticks_in(stat, |_| true), Some(Ticks { all: 142 + 47 + 4, idle: 120 + 40 + 1 }));
+        assert_eq!(ticks_in(stat, |processor| processor == 1), Some(Ticks { all: 47, idle: 40 }));
+        assert_eq!(ticks_in(stat, |_| false), None);
+        assert_eq!(ticks_in("cpu0 x\ncpu\n", |_| true), None);
+    }
 
     #[test]
     fn work_is_counted_once() {

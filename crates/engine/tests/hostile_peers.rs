@@ -21,7 +21,7 @@ use freshet_fabric::{FabricConfig, FabricKind, channel::Side, memory::SharedMemo
 use freshet_membership::{Credentials, Enrolment, NewKey, Token};
 use freshet_replication::{
     endpoint::{self, CallError},
-    wire::{self, Ack, Continue, Encoding, Hello, Join, Kind, Purpose, Refusal, Reply},
+    wire::{self, Ack, Asks, Continue, Encoding, Hello, Join, Kind, Purpose, Refusal, Reply},
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -201,7 +201,8 @@ fn converse(random: &mut Random, victim: &Victim, shows: &Shows) -> Option<(Hell
                 replayed: Stamp(u64::MAX),
                 visible: Stamp(u64::MAX),
             };
-            let _ = sender.status(wire::ack_words(&lie, false));
+            let asks = Asks { own: random.of(&[Encoding::Bytes, Encoding::Inputs]), below: random.of(&[false, true]) };
+            let _ = sender.status(wire::ack_words(&lie, asks));
             let _ = sender.send(random.next() as u8, Term(u32::MAX), 0, 0, b"what is this");
         }
     } else {

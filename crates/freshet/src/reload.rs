@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use freshet_engine::Node;
+use freshet_engine::{Encoding, Node};
 use serde_json::Value;
 
 use crate::{
@@ -37,6 +37,7 @@ pub(crate) fn things(
     serving: Option<&Serving>,
     settings: &Settings,
 ) -> Vec<Thing> {
+    let its_node = Arc::clone(node);
     let (messages, node) = (messages.clone(), Arc::clone(node));
     let mut things = vec![
         Thing {
@@ -62,6 +63,7 @@ pub(crate) fn things(
             }),
         },
     ];
+    things.extend(encoding(&its_node, settings.node.encoding));
     if let Some(serving) = serving.cloned() {
         let sessions = serving.sessions.clone();
         let serving = Arc::downgrade(&serving.server);
@@ -95,6 +97,16 @@ pub(crate) fn things(
         });
     }
     things
+}
+
+/// In which form the log comes. A node that was started to take bytes alone executes nothing.
+fn encoding(node: &Arc<Node>, started: Encoding) -> Option<Thing> {
+    let node = Arc::clone(node);
+    let prepare = move |new: &Settings| {
+        let (node, encoding) = (Arc::clone(&node), new.node.encoding);
+        Ok(Box::new(move || node.set_encoding(encoding)) as Change)
+    };
+    (started != Encoding::Bytes).then(|| Thing { keys: &["encoding"], prepare: Box::new(prepare) })
 }
 
 /// The configuration in force, and the things in it that can change.

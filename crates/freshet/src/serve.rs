@@ -107,7 +107,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     let purpose = Purpose { open_status: settings.server.open_status, procedures };
     let workers = Server::places(&purpose) + sql::places(&settings.server.sql);
     let config = NodeConfig { workers, ..settings.node.clone() };
-    let executors = if config.encoding == Encoding::Inputs || config.journal().is_dir() {
+    let executors = if config.encoding != Encoding::Bytes || config.journal().is_dir() {
         Some(crate::verify::again())
     } else {
         purpose.procedures.as_ref().and_then(|(procedures, _)| procedures.executors())

@@ -120,6 +120,37 @@ fn executed(again: &Map<String, Value>) -> String {
     )
 }
 
+/// What a standby has yet to execute again, and which form it asks for, if it executes.
+fn pending(again: &Value, line: &mut impl FnMut(&str, String)) {
+    let Some(counts) = again.as_object() else { return };
+    line("again", executed(counts));
+    let takes = again["restart"]
+        .is_object()
+        .then(|| format!(": a restart or a take-over takes {:.1?} for that", time(again, "restart")));
+    let (bytes, transactions) = (number(again, "pending_bytes"), units::grouped(number(again, "pending_transactions")));
+    line("pending", format!("{} in {transactions} transactions{}", units::bytes(bytes), takes.unwrap_or_default()));
+    let chosen = &again["chosen"];
+    if chosen.is_object() {
+        line(
+            "chosen",
+            format!("{} for {:.0?}: {}", text(&chosen["form"]), time(chosen, "lasts"), text(&chosen["why"])),
+        );
+        let now = &chosen["figures"];
+        let rate = |key| format!("{}/s", units::bytes(number(now, key)));
+        line(
+            "",
+            format!(
+                "now: {} of log in {}, link busy {} %, {} % of the transactions as inputs, processors idle {} %",
+                rate("arrived_s"),
+                rate("carried_s"),
+                number(now, "link_busy"),
+                number(now, "with_inputs"),
+                text(&now["idle"]),
+            ),
+        );
+    }
+}
+
 /// A status for people. Keys that it does not know are left out: a newer node may have more.
 fn table(status: &Value) -> String {
     if status["role"] == "starting" {
@@ -222,9 +253,8 @@ fn table(status: &Value) -> String {
             if let Some(missing) = status["missing"].as_str() {
                 line("missing", missing.to_owned());
             }
-            if let Some(again) = status["again"].as_object() {
-                line("again", executed(again));
-            }
+            line("asks for", text(&status["encoding"]));
+            pending(&status["again"], &mut line);
             for (step, lag) in [
                 ("received", "receive_lag"),
                 ("persisted", "persist_lag"),
@@ -248,6 +278,7 @@ fn table(status: &Value) -> String {
                 fed(relay, &mut line);
             }
         }
+        "taking-over" => pending(&status["again"], &mut line),
         _ => {}
     }
     out
@@ -290,5 +321,22 @@ mod tests {
         assert!(fed("tcp", false).contains("written over tcp, by a thread there"), "{}", fed("tcp", false));
         let says = "1,200 transactions recorded, 2.0 KiB; not recorded: long 1, messages 3";
         assert!(recorded.contains(says), "{recorded}");
+        let second = serde_json::json!({"secs": 1, "nanos": 500_000_000});
+        let again = serde_json::json!({
+            "executed": 5, "pending_bytes": 2048, "pending_transactions": 1300, "restart": second,
+            "chosen": {"form": "inputs", "lasts": {"secs": 35, "nanos": 0}, "why": "the link is busy",
+                "figures": {"arrived_s": 2048, "carried_s": 1024, "link_busy": 45, "with_inputs": 99, "idle": 61}},
+        });
+        for role in ["standby", "taking-over"] {
+            let shown = table(&serde_json::json!({"role": role, "encoding": "inputs", "again": again}));
+            for says in [
+                "pending          2.0 KiB in 1,300 transactions: a restart or a take-over takes 1.5s for that",
+                "chosen           inputs for 35s: the link is busy",
+                "now: 2.0 KiB/s of log in 1.0 KiB/s, link busy 45 %, 99 % of the transactions as inputs",
+                "as inputs, processors idle 61 %",
+            ] {
+                assert!(shown.contains(says), "{shown}");
+            }
+        }
     }
 }

@@ -103,21 +103,9 @@ impl Journal {
     /// # Errors
     /// As there.
     pub fn open_with(medium: Arc<dyn Medium>, end: Stamp, size: u64) -> Result<(Self, Vec<Found>), StoreError> {
-        let mut journal = Self { medium, kept: VecDeque::new(), open: None, next: 0, size, failed: false };
-        let names = journal.medium.list().map_err(|source| journal.error("list", "", 0, source))?;
-        let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
-        numbers.sort_unstable();
-        let mut found = Vec::new();
-        for number in &numbers {
-            journal.read(*number, &mut found)?;
-        }
+        let mut journal = Self::closed(medium, size);
+        let (numbers, found) = journal.find(end)?;
         journal.next = numbers.last().map_or(0, |last| last + 1);
-        let mut at = end;
-        found.retain(|batch| {
-            let follows = batch.from <= at && batch.to > at;
-            at = if follows { batch.to } else { at };
-            follows
-        });
         for batch in &found {
             journal.append(batch.from, batch.to, &batch.bytes)?;
         }
@@ -127,6 +115,38 @@ impl Journal {
             journal.medium.remove(&name).map_err(|source| journal.error("remove", &name, 0, source))?;
         }
         Ok((journal, found))
+    }
+
+    /// Whether the journal holds what continues a log that ends at `end`. Changes nothing. Blocks
+    /// for reading.
+    ///
+    /// # Errors
+    /// As for [`Journal::open`].
+    pub fn continues(medium: Arc<dyn Medium>, end: Stamp) -> Result<bool, StoreError> {
+        Ok(!Self::closed(medium, FILE).find(end)?.1.is_empty())
+    }
+
+    fn closed(medium: Arc<dyn Medium>, size: u64) -> Self {
+        Self { medium, kept: VecDeque::new(), open: None, next: 0, size, failed: false }
+    }
+
+    /// The numbers of the files that are there, ascending, and the batches that continue a log that
+    /// ends at `end`.
+    fn find(&self, end: Stamp) -> Result<(Vec<u64>, Vec<Found>), StoreError> {
+        let names = self.medium.list().map_err(|source| self.error("list", "", 0, source))?;
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
+        numbers.sort_unstable();
+        let mut found = Vec::new();
+        for number in &numbers {
+            self.read(*number, &mut found)?;
+        }
+        let mut at = end;
+        found.retain(|batch| {
+            let follows = batch.from <= at && batch.to > at;
+            at = if follows { batch.to } else { at };
+            follows
+        });
+        Ok((numbers, found))
     }
 
     fn error(&self, doing: &'static str, name: &str, offset: u64, source: io::Error) -> StoreError {

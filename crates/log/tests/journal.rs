@@ -172,7 +172,9 @@ fn what_was_synced_is_found_after_a_crash() {
                         drop(journal);
                         disk.crash(&mut random);
                     }
+                    let continues = Journal::continues(Arc::new(disk.clone()), Stamp(log)).unwrap();
                     let (opened, found) = Journal::open_with(Arc::new(disk.clone()), Stamp(log), SIZE).unwrap();
+                    assert_eq!(continues, !found.is_empty());
                     model.check(&found, log);
                     journal = opened;
                     model.batches = found.into_iter().map(|found| (found.from.0, found.to.0, found.bytes)).collect();

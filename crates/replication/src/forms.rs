@@ -19,11 +19,14 @@
 //! `complete`. No more arrives than half the log's buffer beyond what is complete, since no more
 //! room is granted.
 //!
-//! A batch that comes as bytes takes the same way, as long as this node asks for forms: what was
-//! executed again before may not be visible yet. Whatever needs the log itself waits until all that
-//! has arrived is complete, and persistent there: the answer to a candidate, this node's own
-//! candidacy, and a node that asks for bytes. A cut takes back what has arrived, in the journal
-//! too, before the node enters a term.
+//! A batch that comes as bytes takes the same way: what was executed again before may not be
+//! visible yet. While this node asks for bytes
+//! ([`Standby::ask_for`](crate::standby::Standby::ask_for)), such a batch is not written into the
+//! journal: it counts when the log has it. A node changes what it asks for by a word of its status,
+//! as often as it likes. Whatever needs the log itself waits until all that has arrived is
+//! complete, and persistent there: the answer to a candidate, this node's own candidacy, and a node
+//! that asks for bytes. A cut takes back what has arrived, in the journal too, before the node
+//! enters a term.
 //!
 //! # Blocks that cannot be regenerated
 //!
@@ -41,7 +44,7 @@
 //! A restart hands what the journal holds beyond the log to [`Regenerate`] again, before the node
 //! follows anybody.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use freshet_base::{Stamp, Watermark};
 use freshet_log::BlockHeader;
@@ -58,18 +61,6 @@ pub enum Encoding {
     Inputs,
 }
 
-impl FromStr for Encoding {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "bytes" => Ok(Self::Bytes),
-            "inputs" => Ok(Self::Inputs),
-            _ => Err(format!("unknown encoding {text:?}: use bytes or inputs")),
-        }
-    }
-}
-
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -77,6 +68,22 @@ impl fmt::Display for Encoding {
             Self::Inputs => "inputs",
         })
     }
+}
+
+/// What has come from the node that is followed, since this one started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrivals {
+    /// How far the primary's log reaches, as far as was heard.
+    pub end: Stamp,
+    /// Bytes of log.
+    pub log_bytes: u64,
+    /// Of those: bytes that came while little more could be taken in, as too many were not
+    /// complete.
+    pub held_bytes: u64,
+    /// Bytes that the link has carried for them.
+    pub carried_bytes: u64,
+    /// For how long something was on its way.
+    pub busy: Duration,
 }
 
 /// Knows the form. What can be said in it depends on what the primary puts into its log while a
@@ -177,6 +184,15 @@ pub trait Complete: Send + Sync {
     /// What each of them has said. Until that says that the block is nowhere, asking again may
     /// bring it.
     fn original(&self, header: &BlockHeader) -> Result<Vec<u8>, Missing>;
+
+    /// What has come so far.
+    fn arrivals(&self) -> Arrivals;
+
+    /// Asks for the log in this form from now on. What comes until then may have either.
+    fn ask_for(&self, encoding: Encoding);
+
+    /// In which form it asks for the log.
+    fn asks_for(&self) -> Encoding;
 
     /// Blocks cannot be regenerated, and cannot be had otherwise: this node cannot continue.
     fn failed(&self, why: String);

@@ -11,7 +11,7 @@ use freshet_cluster::{
 use freshet_fabric::FabricKind;
 use serde::Serialize;
 
-use crate::standby::ReplayMode;
+use crate::{forms::Encoding, standby::ReplayMode};
 
 /// A primary and its standbys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -162,6 +162,8 @@ pub struct OwnStatus {
     pub node: NodeId,
     /// When it replays.
     pub replay: ReplayMode,
+    /// In which form it asks for the log.
+    pub encoding: Encoding,
     /// The latest term heard of.
     pub term: Term,
     /// Its connection.

@@ -426,6 +426,7 @@ pub(crate) fn serve_log(
                     let note = BatchNote {
                         global: Stamp::ZERO,
                         time: Moment::default(),
+                        begun: Moment::default(),
                         end: from.end,
                         filled_at: None,
                         in_sync: true,

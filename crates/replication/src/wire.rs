@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 pub use crate::forms::Encoding;
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 11;
+pub const PROTOCOL: u16 = 12;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,6 +237,8 @@ pub struct BatchNote {
     pub global: Stamp,
     /// When this was sent, by the primary's clock.
     pub time: Moment,
+    /// When the sender began to send this, by its own clock.
+    pub begun: Moment,
     /// How far the primary's log reached then.
     pub end: Stamp,
     /// When the first of the group commit's batches in this one was handed over; nothing for old
@@ -251,20 +253,27 @@ pub struct BatchNote {
     pub ends: Vec<u32>,
 }
 
-/// An [`Ack`] as status words; `asks`: a node below this one wants another form of the log.
-pub fn ack_words(ack: &Ack, asks: bool) -> [u64; STATUS_WORDS] {
-    [ack.persisted.0, ack.may_send_until.0, ack.replayed.0, ack.visible.0, 0, asks.into(), 0]
+/// What a standby asks its sender for with each acknowledgement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asks {
+    /// In which form it wants to have what is sent from now on.
+    pub own: Encoding,
+    /// A node below it wants another form of the log.
+    pub below: bool,
 }
 
-/// Whether a node below the one that acknowledges wants another form of the log.
-pub fn asks_for_forms(words: [u64; STATUS_WORDS]) -> bool {
-    words[5] != 0
+/// An [`Ack`] and what is asked for as status words.
+pub fn ack_words(ack: &Ack, asks: Asks) -> [u64; STATUS_WORDS] {
+    let (own, below) = (u64::from(asks.own == Encoding::Inputs), asks.below.into());
+    [ack.persisted.0, ack.may_send_until.0, ack.replayed.0, ack.visible.0, own, below, 0]
 }
 
-/// An [`Ack`] from status words.
-pub fn ack_of_words(words: [u64; STATUS_WORDS]) -> Ack {
+/// Both from status words.
+pub fn ack_of_words(words: [u64; STATUS_WORDS]) -> (Ack, Asks) {
+    let own = if words[4] == 1 { Encoding::Inputs } else { Encoding::Bytes };
+    let asks = Asks { own, below: words[5] != 0 };
     let [persisted, may_send_until, replayed, visible, ..] = words.map(Stamp);
-    Ack { persisted, may_send_until, replayed, visible }
+    (Ack { persisted, may_send_until, replayed, visible }, asks)
 }
 
 /// A node that can be reached.

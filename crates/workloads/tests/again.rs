@@ -6,7 +6,7 @@ use std::{
     ops::Range,
     path::Path,
     sync::{
-        Arc,
+        Arc, Condvar, Mutex,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
     time::{Duration, Instant},
@@ -294,6 +294,156 @@ fn a_standby_stops_at_what_does_not_come_out_the_same_if_it_is_told_to() {
     assert!(again(&standby).mismatches > 0);
     standby.stop().unwrap();
     primary.stop().unwrap();
+}
+
+#[test]
+fn a_standby_changes_what_it_asks_for_while_it_runs() {
+    let directories = directories();
+    let (primary, follower, population) = pair(&directories, Encoding::Inputs);
+    for (round, encoding) in [Encoding::Bytes, Encoding::Inputs, Encoding::Bytes].into_iter().enumerate() {
+        follower.set_encoding(encoding);
+        let inputs = encoding == Encoding::Inputs;
+        while primary.database().core().records_inputs() != inputs {
+            std::thread::yield_now();
+        }
+        let before = (hash(&primary, None).at, sent(&primary), again(&follower).executed);
+        let first = round as u64 * 100;
+        let last = drive(&primary, &population, Isolation::Snapshot, first..first + 100);
+        primary.database().wait(last).unwrap();
+        let theirs = assert_same(&primary, &follower);
+        let (logged, sent) = (theirs.at.since(before.0), sent(&primary) - before.1);
+        let executed = again(&follower).executed - before.2;
+        println!("{encoding}: {sent} bytes sent for {logged} of log, {executed} executed");
+        assert_eq!((sent * 5 < logged, executed > 0), (inputs, inputs));
+    }
+    // Often, in the midst of it.
+    std::thread::scope(|scope| {
+        let driven = scope.spawn(|| drive(&primary, &population, Isolation::Snapshot, 300..600));
+        for turn in 0.. {
+            if driven.is_finished() {
+                break;
+            }
+            follower.set_encoding([Encoding::Inputs, Encoding::Bytes][turn % 2]);
+            std::thread::sleep(Duration::from_millis(turn as u64 % 7 * 5));
+        }
+        primary.database().wait(driven.join().unwrap()).unwrap();
+    });
+    assert_same(&primary, &follower);
+    assert_eq!(again(&follower).mismatches, 0);
+    assert_consistent(follower.database(), &Tables::open(follower.database()).unwrap());
+    let RoleStatus::Primary { shipping, .. } = primary.status().role else { panic!("it is the primary") };
+    assert_eq!(shipping.standbys[0].last_loss, None, "it has joined once");
+    follower.stop().unwrap();
+    primary.stop().unwrap();
+}
+
+#[test]
+fn a_standby_that_chooses_says_what_it_has_chosen() {
+    let directories = directories();
+    let (primary, follower, population) = pair(&directories, Encoding::Auto);
+    let chosen = || again(&follower).chosen.expect("it chooses");
+    assert!(!chosen().why.is_empty());
+    let last = drive(&primary, &population, Isolation::Snapshot, 0..50);
+    primary.database().wait(last).unwrap();
+    assert_same(&primary, &follower);
+    // It looks once a second.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while chosen().lasts == Duration::ZERO {
+        assert!(Instant::now() < deadline, "it does not look");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(chosen().figures.idle.is_some(), "{:?}", chosen());
+    follower.set_encoding(Encoding::Inputs);
+    assert_eq!(again(&follower).chosen, None);
+    follower.set_encoding(Encoding::Auto);
+    let last = drive(&primary, &population, Isolation::Snapshot, 50..100);
+    primary.database().wait(last).unwrap();
+    assert_same(&primary, &follower);
+    assert_eq!(chosen().why, "it was asked for before");
+    follower.stop().unwrap();
+    primary.stop().unwrap();
+}
+
+/// Executes nothing while it is closed.
+#[derive(Default)]
+struct Gate {
+    closed: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn set_closed(&self, closed: bool) {
+        *self.closed.lock().unwrap() = closed;
+        self.opened.notify_all();
+    }
+}
+
+/// One that goes through it.
+struct Gated(Arc<Gate>, Commands);
+
+impl CommandExecutor for Gated {
+    fn execute(&self, txn: &Transaction<'_>, procedure: u32, inputs: &[u8]) -> Result<(), ProcedureError> {
+        drop(self.0.opened.wait_while(self.0.closed.lock().unwrap(), |closed| *closed).unwrap());
+        self.1.execute(txn, procedure, inputs)
+    }
+}
+
+#[test]
+fn what_a_take_over_has_yet_to_execute_is_told() {
+    let directories = directories();
+    let primary = Node::start(config(directories[0].path()), |_| {}).unwrap();
+    let gate = Arc::new(Gate::default());
+    let join = Some(primary.address().to_owned());
+    let follower = NodeConfig { join, encoding: Encoding::Inputs, ..config(directories[1].path()) };
+    let through = Arc::clone(&gate);
+    let executors = executors(move || Gated(Arc::clone(&through), Commands::default()));
+    let follower = Node::start_executing(follower, Some(executors), |_| {}).unwrap();
+    let tables = Tables::create(primary.database()).unwrap();
+    let population = Population { scale: SCALE, seed: seed(), loaded_at: NOW };
+    let loaded = load(primary.database(), &tables, &population, 2, &|_| {}).unwrap().unwrap();
+    primary.database().wait(loaded).unwrap();
+    let last = drive(&primary, &population, Isolation::Snapshot, 0..100);
+    primary.database().wait(last).unwrap();
+    let before = assert_same(&primary, &follower).at;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while again(&follower).restart.is_none() || again(&follower).pending_transactions > 0 {
+        assert!(Instant::now() < deadline, "{:?}", again(&follower));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(again(&follower).restart, Some(Duration::ZERO));
+    gate.set_closed(true);
+    let last = drive(&primary, &population, Isolation::Snapshot, 100..120);
+    primary.database().wait(last).unwrap();
+    let end = hash(&primary, None).at;
+    let arrived = || {
+        let RoleStatus::Standby { own, .. } = follower.status().role else { panic!("it is a standby") };
+        own.arrived
+    };
+    while arrived() < end {
+        std::thread::yield_now();
+    }
+    let theirs = hash(&primary, None);
+    let held = again(&follower);
+    println!("{held:?}");
+    assert!(held.pending_transactions >= 40 && held.restart.unwrap() > Duration::ZERO, "{held:?}");
+    assert!(held.pending_bytes > end.since(before) / 2 && held.pending_bytes <= end.since(before), "{held:?}");
+    primary.stop().unwrap();
+    drop(primary);
+    std::thread::scope(|scope| {
+        let promoted = scope.spawn(|| follower.promote(true));
+        let under_way = loop {
+            match follower.status().role {
+                RoleStatus::TakingOver { again } => break again.unwrap(),
+                _ => std::thread::yield_now(),
+            }
+        };
+        assert!(under_way.pending_transactions >= held.pending_transactions, "{under_way:?}");
+        gate.set_closed(false);
+        promoted.join().unwrap().unwrap();
+    });
+    let ours = hash(&follower, None);
+    assert_eq!((ours.hash, ours.records), (theirs.hash, theirs.records));
+    follower.stop().unwrap();
 }
 
 #[test]

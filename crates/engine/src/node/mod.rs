@@ -27,7 +27,10 @@ mod status;
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread::JoinHandle,
     time::Instant,
 };
@@ -45,7 +48,7 @@ use freshet_replication::{
 use freshet_txn::{OutcomeOpen, Ticket};
 use thiserror::Error;
 
-pub use freshet_replication::{forms::Encoding, standby::ReplayMode, status::LinkStatus};
+pub use freshet_replication::{standby::ReplayMode, status::LinkStatus};
 
 pub(crate) use self::{
     adapters::LiveReplay,
@@ -57,8 +60,8 @@ use self::{checkpoint::Checkpointing, reign::Reign, standby::Following};
 pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
     config::{
-        Apply, CheckpointSettings, DivideBy, Domain, FabricEncryption, FabricSettings, GroupCommit, LogSettings,
-        NodeConfig, NudgeBy, OnLoss, OnMismatch, SettingError,
+        Apply, CheckpointSettings, DivideBy, Domain, Encoding, FabricEncryption, FabricSettings, GroupCommit,
+        LogSettings, NodeConfig, NudgeBy, OnLoss, OnMismatch, SettingError,
     },
     membership::{MembershipSettings, enrol_client},
     start::{StartError, StartPhase},
@@ -137,6 +140,8 @@ pub struct Node {
     /// indexes.
     restart: [(std::time::Duration, u64); 3],
     started: Instant,
+    /// How many take-overs are under way, which keep the composition.
+    taking_over: AtomicUsize,
 }
 
 impl std::fmt::Debug for Node {
@@ -146,6 +151,11 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
+    /// What it is made of; none while a take-over is under way, which may take long.
+    fn settled(&self) -> Option<std::sync::MutexGuard<'_, Composition>> {
+        (self.taking_over.load(Ordering::SeqCst) == 0).then(|| self.composition())
+    }
+
     fn composition(&self) -> std::sync::MutexGuard<'_, Composition> {
         self.composition.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -239,7 +249,7 @@ impl Node {
 
     /// What the log of this node waits for, if it lacks room for its next segment, or descriptors.
     pub fn log_lack(&self) -> Option<freshet_log::Lack> {
-        match &*self.composition() {
+        match &*self.settled()? {
             Composition::Standby(following) => following.log.lack(),
             _ => self.log().and_then(|log| log.lack()),
         }
@@ -322,6 +332,7 @@ impl Node {
     }
 
     fn take_over(&self, options: &PromoteOptions) -> Result<Promotion, PromoteError> {
+        let _under_way = UnderWay::begin(&self.taking_over);
         let mut composition = self.composition();
         let Composition::Standby(following) = &*composition else { return Err(PromoteError::NotStandby) };
         let promoted = freshet_replication::takeover::promote(&following.standby, options)
@@ -339,6 +350,13 @@ impl Node {
         if let Composition::Standby(following) = &*self.composition() {
             following.standby.follow(address);
         }
+    }
+
+    /// Has the log come in this form from now on, without a restart. Without effect unless this
+    /// node is a standby that was started with another encoding than `bytes`: others execute
+    /// nothing.
+    pub fn set_encoding(&self, encoding: Encoding) {
+        self.scheme.set_encoding(encoding);
     }
 
     /// Of a standby that was not told whom to follow: asks the others.
@@ -410,6 +428,22 @@ impl Node {
             Composition::Standby(following) => following.standby.status().saved_tails,
             _ => Vec::new(),
         }
+    }
+}
+
+/// Counted as long as it lives.
+struct UnderWay<'n>(&'n AtomicUsize);
+
+impl<'n> UnderWay<'n> {
+    fn begin(count: &'n AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

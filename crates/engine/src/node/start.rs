@@ -185,7 +185,7 @@ impl Node {
             }
             None => (Arc::new(Catalog::new()), Vec::new(), None),
         };
-        let scheme = scheme::of(&config, executors);
+        let scheme = scheme::of(&config, executors, end)?;
         let parts =
             Parts { config, ground, catalog, participants, source, scheme, endpoint, address, end, torn, checkpoint };
         let (mut node, returning) = match course {
@@ -294,7 +294,7 @@ impl Parts {
                 asynchronous: false,
                 ..self.config
             };
-            self.scheme = scheme::of(&self.config, None);
+            self.scheme = scheme::of(&self.config, None, self.end)?;
         }
         let deadline = Instant::now() + Duration::from_secs(self.config.restart_timeout_s);
         let known: Vec<_> =
@@ -410,6 +410,7 @@ impl Parts {
             returning: Mutex::new(None),
             restart: Default::default(),
             started: Instant::now(),
+            taking_over: Default::default(),
         })
     }
 }

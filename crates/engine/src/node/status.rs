@@ -53,6 +53,12 @@ pub enum RoleStatus {
         #[serde(skip_serializing_if = "Option::is_none")]
         again: Option<AgainStatus>,
     },
+    /// A take-over is under way.
+    TakingOver {
+        /// Transactions that are executed again, which a take-over waits for.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        again: Option<AgainStatus>,
+    },
     /// A take-over that was begun here failed half-way: restart the node.
     Failed,
     /// It was stopped.
@@ -130,8 +136,10 @@ impl Node {
     /// As things stand.
     pub fn status(&self) -> NodeStatus {
         let core = self.database.core();
-        let role = match &*self.composition() {
-            Composition::Primary(reign) => {
+        let settled = self.settled();
+        let role = match settled.as_deref() {
+            None => RoleStatus::TakingOver { again: self.scheme.again() },
+            Some(Composition::Primary(reign)) => {
                 let log = reign.log.statistics();
                 RoleStatus::Primary {
                     reserved: reign.log.reserved(),
@@ -143,7 +151,7 @@ impl Node {
                     shipping: Box::new(reign.shipping.status()),
                 }
             }
-            Composition::Standby(following) => {
+            Some(Composition::Standby(following)) => {
                 let replay = self.replay.as_ref().map(|replay| replay.statistics()).unwrap_or_default();
                 RoleStatus::Standby {
                     own: Box::new(following.standby.status()),
@@ -153,9 +161,10 @@ impl Node {
                     again: self.scheme.again(),
                 }
             }
-            Composition::Failed => RoleStatus::Failed,
-            Composition::Stopped => RoleStatus::Stopped,
+            Some(Composition::Failed) => RoleStatus::Failed,
+            Some(Composition::Stopped) => RoleStatus::Stopped,
         };
+        drop(settled);
         let terms = self.terms.get();
         NodeStatus {
             node: self.id,

@@ -16,7 +16,7 @@ use freshet_txn::{Core, Messages};
 
 use super::{OnPrimary, OnStandby, Scheme, feed::InputsFeed, inputs::AgainStatus};
 use crate::{
-    node::{Janitor, LiveReplay, Parts, StartError, ThisNode, open_log},
+    node::{Encoding, Janitor, LiveReplay, Parts, StartError, ThisNode, open_log},
     source::VersionSource,
 };
 
@@ -53,6 +53,9 @@ pub(crate) trait Replaying: Send + Sync {
     fn again(&self) -> Option<AgainStatus> {
         None
     }
+
+    /// As [`Scheme::set_encoding`].
+    fn set_encoding(&self, _encoding: Encoding) {}
 
     /// As [`Scheme::composed`].
     fn composed(&self, _core: &Arc<Core>, _source: &VersionSource) {}
@@ -141,7 +144,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
                 relay
             }),
             saved_tails: ground.directory.as_ref().map(|directory| directory.path().to_owned()),
-            encoding: config.encoding,
+            encoding: config.encoding.first(),
             journal: ground.directory.as_ref().map(|_| config.journal()),
             ..StandbyConfig::default()
         };
@@ -154,6 +157,10 @@ impl<R: Replaying> Scheme for LogShipping<R> {
 
     fn again(&self) -> Option<AgainStatus> {
         self.0.again()
+    }
+
+    fn set_encoding(&self, encoding: Encoding) {
+        self.0.set_encoding(encoding);
     }
 
     fn composed(&self, core: &Arc<Core>, source: &VersionSource) {

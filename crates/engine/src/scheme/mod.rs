@@ -13,7 +13,7 @@ mod log;
 use std::sync::Arc;
 
 use freshet_base::{CommitGate, Stamp, Term};
-use freshet_log::Log;
+use freshet_log::{Log, journal::Journal, medium::FileMedium};
 use freshet_replay::{Announce, Deleted, Redo, Replay};
 use freshet_replication::{primary::Primary as Shipping, standby::Standby};
 use freshet_txn::{Core, Messages};
@@ -25,7 +25,7 @@ use self::{
     log::{Ground, LogShipping, Replaying},
 };
 use crate::{
-    node::{Apply, Encoding, Janitor, NodeConfig, Parts, StartError, ThisNode},
+    node::{Apply, Domain, Encoding, Janitor, NodeConfig, Parts, StartError, ThisNode},
     source::VersionSource,
 };
 
@@ -75,6 +75,10 @@ pub(crate) trait Scheme: Send + Sync {
     /// that does.
     fn again(&self) -> Option<AgainStatus>;
 
+    /// In which form the standby is to ask for the log from now on, if it can take another than
+    /// bytes.
+    fn set_encoding(&self, encoding: Encoding);
+
     /// The standby is composed. Its readers make versions of what lies below the read view, unless
     /// `source` is told otherwise.
     fn composed(&self, core: &Arc<Core>, source: &VersionSource);
@@ -89,16 +93,34 @@ impl Replaying for Fresh {
     }
 }
 
-/// The scheme of a node that is configured so.
-pub(crate) fn of(config: &NodeConfig, executors: Option<Executors>) -> Arc<dyn Scheme> {
-    match config.apply {
+/// The scheme of a node that is configured so, and whose log ends at `end`.
+///
+/// # Errors
+/// When what has arrived there in another form cannot be read.
+pub(crate) fn of(config: &NodeConfig, executors: Option<Executors>, end: Stamp) -> Result<Arc<dyn Scheme>, StartError> {
+    Ok(match config.apply {
         // One that asks for bytes may have acknowledged inputs before.
-        Apply::Fresh if config.encoding == Encoding::Inputs || executors.is_some() && config.journal().is_dir() => {
+        Apply::Fresh if config.encoding != Encoding::Bytes || executors.is_some() && has_arrived(config, end)? => {
             Arc::new(LogShipping(Again::new(executors, Schedule::Versions)))
         }
         Apply::Fresh => Arc::new(LogShipping(Fresh)),
         Apply::Calvin => Arc::new(LogShipping(Again::new(executors, Schedule::Locks))),
         Apply::Full => Arc::new(LogShipping(Full)),
         Apply::Command => Arc::new(LogShipping(Commands::new(config.replay_threads, executors))),
+    })
+}
+
+/// Whether the journal of a node that asks for bytes holds something beyond `end`, where its log
+/// ends. One that does not goes.
+fn has_arrived(config: &NodeConfig, end: Stamp) -> Result<bool, StartError> {
+    let journal = config.journal();
+    if config.domain == Domain::None || !journal.is_dir() {
+        return Ok(false);
     }
+    let failed = |cause: &dyn std::fmt::Display| StartError::System(format!("{}: {cause}", journal.display()));
+    let holds = Journal::continues(Arc::new(FileMedium::new(&journal)), end).map_err(|cause| failed(&cause))?;
+    if !holds {
+        std::fs::remove_dir_all(&journal).map_err(|cause| failed(&cause))?;
+    }
+    Ok(holds)
 }

@@ -54,11 +54,11 @@ fn hear<F: Feeder>(
     match receiver.next(patience)? {
         None => Err(ReceiveError::Silent { peer: receiver.peer(), patience }.into()),
         Some(Arrival::Status) => {
-            let status = receiver.status();
-            if wire::asks_for_forms(status) != below.is_some() {
+            let (ack, asks) = wire::ack_of_words(receiver.status());
+            shipper.ask_for(asks.own);
+            if asks.below != below.is_some() {
                 *below = below.is_none().then(|| forms.as_ref().map(|forms| forms.ask())).flatten();
             }
-            let ack = wire::ack_of_words(status);
             let acked = feeder.feeds().state().host.acked(shipper.id, &ack)?;
             acked.event.into_iter().for_each(|event| feeder.tell(event));
             if acked.wake {

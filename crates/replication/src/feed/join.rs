@@ -7,7 +7,7 @@ use freshet_fabric::{FabricKind, OpenError, channel::Side, tcp::Connection};
 use super::{Feeder, Shipper, ack, ship};
 use crate::{
     endpoint::refuse,
-    wire::{self, Encoding, Hello, Join, Kind, Refusal, Reply, Welcome},
+    wire::{self, Hello, Join, Kind, Refusal, Reply, Welcome},
 };
 
 /// A node that wants the log, or to speak for the cluster, is refused.
@@ -36,6 +36,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
     let id = feeds.ids.fetch_add(1, Ordering::SeqCst);
     let (node, from, persisted) = (hello.node, agreed.welcome.cut_at, agreed.persisted);
     let shipper = Arc::new(Shipper::new(id, node, member, offer.kind(), closer));
+    shipper.ask_for(join.encoding);
     // It has room up to there, which tells how far it has replayed.
     let replayed = join.log.may_send_until;
     let guest = Guest { node, member, synchronous, appliance, from, persisted, replayed };
@@ -57,8 +58,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         Ok(halves) => halves,
         Err(error) => return feeder.lost(&shipper, error.to_string()),
     };
-    let forms = feeds.config.forms.as_ref().filter(|_| join.encoding == Encoding::Inputs);
-    shipper.begin(sender, feeds, forms.map(|forms| forms.encoder()));
+    shipper.begin(sender, feeds);
     tracing::info!(
         standby = %hello.node,
         address = hello.address,

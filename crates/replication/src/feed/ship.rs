@@ -10,9 +10,10 @@ use std::sync::OnceLock;
 
 use freshet_base::{
     NodeId, Stamp,
-    sync::{Arc, Mutex, MutexGuard, Ordering},
+    sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
+    Moment,
     flow::{FlowError, Next},
     host::{FeedId, Note},
 };
@@ -26,7 +27,7 @@ use freshet_log::ReadError;
 use super::{Feeder, Feeds};
 use crate::{
     bell::Bell,
-    forms::Encode,
+    forms::{Encode, Encoding},
     hop::{NotABlock, hop},
     wire::{self, BatchNote, Kind, Refusal},
 };
@@ -54,6 +55,8 @@ pub(crate) struct Shipper {
     /// Why it ends, where that was known before it did.
     pub reason: OnceLock<String>,
     closer: Closer,
+    /// The standby asks for another form.
+    wants_form: AtomicBool,
     /// As soon as it is connected.
     sending: OnceLock<Sending>,
 }
@@ -71,9 +74,11 @@ struct Line {
     piece: Vec<u8>,
     packed: Vec<u8>,
     ends: Vec<u32>,
-    /// For a standby that asks for another form.
+    /// As long as the standby asks for another form.
     encoder: Option<Box<dyn Encode>>,
     form: Vec<u8>,
+    /// When bytes were begun to be sent that the other side was not told of yet.
+    begun: Option<Moment>,
 }
 
 /// How a batch goes.
@@ -103,19 +108,31 @@ enum ShipError {
 impl Shipper {
     pub fn new(id: FeedId, node: NodeId, member: bool, fabric: FabricKind, closer: Closer) -> Self {
         let (reason, sending) = (OnceLock::new(), OnceLock::new());
-        Self { id, node, member, fabric, bell: Bell::default(), reason, closer, sending }
+        let (bell, wants_form) = (Bell::default(), AtomicBool::new(false));
+        Self { id, node, member, fabric, bell, reason, closer, wants_form, sending }
     }
 
     /// It is connected.
-    pub fn begin(&self, sender: Sender, feeds: &Feeds, encoder: Option<Box<dyn Encode>>) {
-        // Encoding is work for a thread of its own.
-        let (is_prompt, counters) = (sender.is_prompt() && encoder.is_none(), sender.counters());
+    pub fn begin(&self, sender: Sender, feeds: &Feeds) {
+        let (is_prompt, counters) = (sender.is_prompt(), sender.counters());
         let (packed, ends, form) = (Vec::new(), Vec::new(), Vec::new());
-        let line = Line { sender, piece: vec![0; PIECE], packed, ends, encoder, form };
+        let line = Line { sender, piece: vec![0; PIECE], packed, ends, encoder: None, form, begun: None };
         let sending = Sending { line: Mutex::new(Some(line)), is_prompt, counters };
         if self.sending.set(sending).is_ok() && is_prompt {
             feeds.state().host.is_prompt(self.id);
         }
+    }
+
+    /// The standby wants to have what is sent from now on in this form.
+    pub fn ask_for(&self, encoding: Encoding) {
+        let wants_form = encoding != Encoding::Bytes;
+        if self.wants_form.swap(wants_form, Ordering::SeqCst) != wants_form {
+            self.bell.ring();
+        }
+    }
+
+    fn wants_form(&self) -> bool {
+        self.wants_form.load(Ordering::SeqCst)
     }
 
     /// Bytes sent over the connection.
@@ -137,7 +154,8 @@ impl Shipper {
     /// says whether it has done what there was to do; otherwise the ship thread looks. Never
     /// blocks.
     fn at_once<F: Feeder>(&self, feeder: &F, what: impl FnOnce(&mut Ship<'_, F>) -> bool) {
-        if let Some(sending) = self.sending.get().filter(|sending| sending.is_prompt)
+        // Encoding is work for a thread of its own.
+        if let Some(sending) = self.sending.get().filter(|sending| sending.is_prompt && !self.wants_form())
             && let Ok(mut line) = sending.line.try_lock()
             && let Some(line) = line.as_mut()
         {
@@ -246,6 +264,7 @@ impl<F: Feeder> Ship<'_, F> {
     /// Asks the host, and takes down the ends of blocks while they are at hand.
     fn next(&mut self) -> Option<Next> {
         let feeds = self.feeder.feeds();
+        self.take_form();
         let state = feeds.state();
         let next = state.host.next(self.shipper.id, feeds.clock.now());
         if let Some(Next::SendLive { from, to }) = next {
@@ -253,6 +272,15 @@ impl<F: Feeder> Ship<'_, F> {
             self.line.ends.extend(state.host.ends(from, to).map(|end| end.since(from) as u32));
         }
         next
+    }
+
+    /// The standby may have asked for another form since the last batch.
+    fn take_form(&mut self) {
+        let wants = self.shipper.wants_form();
+        if wants != self.line.encoder.is_some() {
+            let forms = self.feeder.feeds().config.forms.as_ref().filter(|_| wants);
+            self.line.encoder = forms.map(|forms| forms.encoder());
+        }
     }
 
     /// The standby needs log that is no longer in the buffer, or has caught up.
@@ -283,6 +311,7 @@ impl<F: Feeder> Ship<'_, F> {
                     self.read(from, length)?;
                     return self.send_read(from, length);
                 }
+                self.line.begun = Some(self.feeder.feeds().clock.now());
                 let mut done = 0;
                 loop {
                     let piece = PIECE.min(length - done);
@@ -398,9 +427,11 @@ impl<F: Feeder> Ship<'_, F> {
 
     fn batch_note(&mut self, note: Note) -> BatchNote {
         let Note { global, end, time, filled_at, in_sync } = note;
-        let tell_visible = self.feeder.feeds().visible_wanted.load(Ordering::SeqCst) > 0;
+        let feeds = self.feeder.feeds();
+        let tell_visible = feeds.visible_wanted.load(Ordering::SeqCst) > 0;
         let ends = std::mem::take(&mut self.line.ends);
-        BatchNote { global, time, end, filled_at, in_sync, tell_visible, ends }
+        let begun = self.line.begun.take().unwrap_or_else(|| feeds.clock.now());
+        BatchNote { global, time, begun, end, filled_at, in_sync, tell_visible, ends }
     }
 
     /// Puts what is left of a batch in its place and says so, in one list; or sends it along with

@@ -14,7 +14,7 @@ use freshet_cluster::follower::{Ack, Decision};
 use freshet_fabric::{channel, tcp};
 
 use super::Shared;
-use crate::wire::{self, Kind, Refusal};
+use crate::wire::{self, Asks, Kind, Refusal};
 
 /// How long the end of the ack thread may take when nothing is persisted.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -59,13 +59,13 @@ impl AckStage {
         }
     }
 
-    /// Says what `what` finds there is to say, which is told whether the primary writes into the
-    /// ring itself. One word after the other. `asks`: a node below wants another form of the log. A
-    /// lost connection is noticed by the receiving thread.
-    pub fn say(&self, asks: bool, what: impl FnOnce(bool) -> (Decision, Option<Ack>)) -> Decision {
+    /// Says what `what` finds there is to say, with what this node asks for; it is told whether the
+    /// primary writes into the ring itself. One word after the other. A lost connection is noticed
+    /// by the receiving thread.
+    pub fn say(&self, what: impl FnOnce(bool) -> (Decision, Option<(Ack, Asks)>)) -> Decision {
         let mut link = self.0.lock().expect("no code panics under this mutex");
         let (decision, ack) = what(matches!(*link, Some((AckSender::Channel(_), _))));
-        if let (Some((sender, term)), Some(ack)) = (link.as_mut(), ack) {
+        if let (Some((sender, term)), Some((ack, asks))) = (link.as_mut(), ack) {
             let _ = match sender {
                 AckSender::Channel(sender) => sender.status(wire::ack_words(&ack, asks)),
                 AckSender::Frames(sender) => sender.send(Kind::Ack as u8, *term, &wire::encode(&ack)),

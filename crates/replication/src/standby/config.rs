@@ -50,8 +50,9 @@ pub struct StandbyConfig {
     pub relay: Option<RelayConfig>,
     /// The directory in which the end of the log is saved before it is cut; none to save nothing.
     pub saved_tails: Option<PathBuf>,
-    /// In which form it asks for the log. Other than as bytes only where the replay target
-    /// regenerates blocks ([`ReplayTarget::regenerates`](super::ReplayTarget::regenerates)).
+    /// In which form it asks for the log at first ([`Standby::ask_for`](super::Standby::ask_for)).
+    /// Other than as bytes only where the replay target regenerates blocks
+    /// ([`ReplayTarget::regenerates`](super::ReplayTarget::regenerates)).
     pub encoding: Encoding,
     /// The directory of the journal of what arrives in another form; none where the log is in
     /// memory only.
@@ -96,6 +97,12 @@ impl StandbyConfig {
         Follower::new(starting.node, FollowerConfig { replay, capacity, patience, relay }, begun)
     }
 
+    /// Whether blocks may come in another form: they are replayed, and the primary does not
+    /// acknowledge by itself.
+    pub(super) fn may_regenerate(&self) -> bool {
+        !self.fabric.appliance && self.replay != ReplayMode::None
+    }
+
     /// With the appliance method the primary acknowledges by itself, when its bytes have arrived:
     /// nothing else can be promised then.
     ///
@@ -104,7 +111,7 @@ impl StandbyConfig {
     pub fn check(&self) -> Result<(), &'static str> {
         let downstream =
             self.relay.as_ref().is_some_and(|relay| relay.ack == freshet_cluster::relay::RelayAck::Downstream);
-        if self.encoding != Encoding::Bytes && (self.fabric.appliance || self.replay == ReplayMode::None) {
+        if self.encoding != Encoding::Bytes && !self.may_regenerate() {
             return Err(
                 "who gets the inputs of transactions executes them again, with replay, and acknowledges by itself: the \
                  encoding needs the general-purpose method, and replay",

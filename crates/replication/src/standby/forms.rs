@@ -12,7 +12,7 @@ use std::{
 
 use freshet_base::{
     Stamp,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{Arc, Condvar, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::follower::Event;
 use freshet_log::{
@@ -23,7 +23,7 @@ use freshet_log::{
 
 use super::Shared;
 use crate::{
-    forms::{Complete, Encoding, Missing, Regenerate},
+    forms::{Arrivals, Complete, Encoding, Missing, Regenerate},
     hop::hop,
 };
 
@@ -37,6 +37,18 @@ pub(super) enum OpenError {
          is configured now: start it as it was before, until it has"
     )]
     Lost { end: Stamp },
+}
+
+/// A batch that has arrived.
+#[derive(Clone, Copy)]
+pub(super) struct Arriving {
+    /// Where its first block begins.
+    pub from: Stamp,
+    pub to: Stamp,
+    /// How many bytes have come for it.
+    pub carried: u64,
+    /// It is kept in the journal; else it is persistent when it is part of the log.
+    pub keeps: bool,
 }
 
 /// What a standby needs that asks for forms.
@@ -220,6 +232,22 @@ impl Complete for Completing {
         super::original::original(&self.0, header)
     }
 
+    fn arrivals(&self) -> Arrivals {
+        let Some(shared) = self.0.upgrade() else { return Arrivals::default() };
+        let state = shared.state();
+        Arrivals { end: state.lag.end(), busy: state.link.busy(), ..state.arrivals }
+    }
+
+    fn ask_for(&self, encoding: Encoding) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.ask_for(encoding);
+        }
+    }
+
+    fn asks_for(&self) -> Encoding {
+        self.0.upgrade().map_or(Encoding::Bytes, |shared| shared.encoding())
+    }
+
     fn failed(&self, why: String) {
         if let Some(shared) = self.0.upgrade() {
             shared.follow.fail(why);
@@ -232,6 +260,8 @@ impl Complete for Completing {
 
 /// Regenerated blocks are replayed in parts of about this many bytes.
 const PARTITION: u64 = 64 << 10;
+/// While such a thread waits it is told this often how much is left.
+const TELL: Duration = Duration::from_secs(1);
 /// A thread that waits for blocks looks this often whether there is still a reason to.
 const LOOK: Duration = Duration::from_millis(50);
 /// A block that no node has given is waited for so long: another node may wait for the answer.
@@ -239,14 +269,33 @@ const MISSING: Duration = Duration::from_secs(1);
 
 impl Shared {
     /// A batch has arrived in its form, and follows what has arrived before.
-    pub(super) fn arrived(&self, from: Stamp, to: Stamp, form: &[u8]) -> Result<(), String> {
+    pub(super) fn arrived(&self, batch: Arriving, form: &[u8]) -> Result<(), String> {
+        let Arriving { from, to, carried, keeps } = batch;
         let Some(forms) = &self.forms else { return Err("this standby did not ask for forms".into()) };
         // A set is noted before what is behind its record is acknowledged.
         forms.regenerate.enter(from, to, form, &mut |members| self.noted(super::note_set(&self.terms, members)))?;
-        forms.keep(from, to, form);
-        let decision = self.tell(&mut self.state(), Event::Arrived(to));
+        if keeps {
+            forms.keep(from, to, form);
+        }
+        let decision = {
+            let mut state = self.state();
+            let length = to.since(from);
+            let holds = to.since(self.log.received().get()) > self.log.capacity() / 4;
+            state.arrivals.log_bytes += length;
+            state.arrivals.held_bytes += if holds { length } else { 0 };
+            state.arrivals.carried_bytes += carried;
+            self.tell(&mut state, Event::Arrived(to))
+        };
         self.carry_out(decision);
         Ok(())
+    }
+
+    /// A batch of bytes has arrived, as [`Shared::arrived`]; `form` is memory for its form.
+    pub(super) fn arrived_plain(&self, batch: Arriving, blocks: &[u8], form: &mut Vec<u8>) -> Result<(), String> {
+        form.clear();
+        let forms = self.forms.as_ref().ok_or("this standby did not ask for forms")?;
+        forms.regenerate.plain(blocks, form)?;
+        self.arrived(batch, form)
     }
 
     /// Begins to regenerate, with what the journal held when this node started.
@@ -273,9 +322,22 @@ impl Shared {
         self.state().originals.lacks(at)
     }
 
-    /// Whether this node wants to have the log in another form.
-    pub(super) fn asks_for_forms(&self) -> bool {
-        self.forms.is_some() && self.config.encoding != Encoding::Bytes
+    /// In which form this node wants to have the log.
+    pub(super) fn encoding(&self) -> Encoding {
+        let asks = self.forms.is_some() && self.asks.load(Ordering::SeqCst);
+        if asks { Encoding::Inputs } else { Encoding::Bytes }
+    }
+
+    /// See [`Standby::ask_for`](super::Standby::ask_for).
+    pub(super) fn ask_for(&self, encoding: Encoding) -> bool {
+        let asks = encoding != Encoding::Bytes;
+        if asks && self.forms.is_none() {
+            return false;
+        }
+        if self.asks.swap(asks, Ordering::SeqCst) != asks {
+            self.acknowledge(true);
+        }
+        true
     }
 
     pub(super) fn has_journal(&self) -> bool {
@@ -297,12 +359,20 @@ impl Shared {
             return Ok(());
         }
         let patience = Instant::now() + MISSING;
+        let (begun, begins) = (Instant::now(), self.log.received().get());
+        let mut told = begun;
         let mut state = self.state();
         let asked = state.originals.asked();
         loop {
             let (complete, arrived) = (self.log.received().get(), state.follower.received());
             if complete >= arrived {
                 return Ok(());
+            }
+            if told.elapsed() >= TELL {
+                told = Instant::now();
+                let (bytes, done) = (arrived.since(complete), complete.since(begins));
+                let seconds_left = (done > 0).then(|| begun.elapsed().as_secs_f64() * bytes as f64 / done as f64);
+                tracing::info!(bytes, seconds_left, "what has arrived is executed before this node continues");
             }
             if let Some(why) = self.follow.failure() {
                 return Err(why);

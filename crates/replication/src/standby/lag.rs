@@ -51,6 +51,11 @@ impl LagMeter {
         *self = Self { in_sync: self.in_sync, ..Self::default() };
     }
 
+    /// How far the primary's log reached at its last word.
+    pub fn end(&self) -> Stamp {
+        self.end
+    }
+
     pub fn in_sync(&self) -> Option<bool> {
         self.in_sync
     }

@@ -11,6 +11,7 @@ mod config;
 mod follow;
 mod forms;
 mod lag;
+mod link;
 mod original;
 mod passage;
 mod receive;
@@ -42,8 +43,8 @@ use freshet_membership::Credentials;
 
 pub(crate) use self::original::serve_original;
 use self::{
-    ack::AckStage, follow::Follow, forms::FormsStage, lag::LagMeter, original::Originals, passage::PassageMeter,
-    relay::RelayStage,
+    ack::AckStage, follow::Follow, forms::FormsStage, lag::LagMeter, link::LinkMeter, original::Originals,
+    passage::PassageMeter, relay::RelayStage,
 };
 pub use self::{
     config::{StandbyConfig, StandbyFabric},
@@ -55,10 +56,10 @@ pub use self::{
 use crate::{
     clock::Clock,
     endpoint::Service,
-    forms::Missing,
+    forms::{Arrivals, Encoding, Missing},
     status::OwnStatus,
     terms::Terms,
-    wire::{Continue, Hello, Peer, Peers, Purpose, Refusal},
+    wire::{Asks, Continue, Hello, Peer, Peers, Purpose, Refusal},
 };
 
 pub(crate) struct Shared {
@@ -78,8 +79,10 @@ pub(crate) struct Shared {
     acks: AckStage,
     target: Arc<dyn ReplayTarget>,
     relay: Option<RelayStage>,
-    /// If this node asks for another form of the log.
+    /// If this node can take in another form of the log.
     forms: Option<FormsStage>,
+    /// It asks for that.
+    asks: AtomicBool,
     /// Up to here readers see everything; moves with the follower's, under the same mutex.
     visible: Arc<Watermark>,
     state: Mutex<State>,
@@ -98,6 +101,8 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     pub follower: Follower,
     lag: LagMeter,
+    link: LinkMeter,
+    arrivals: Arrivals,
     passage: PassageMeter,
     peers: Vec<Peer>,
     /// Where the node is that has said last that it reigns, or is about to.
@@ -161,7 +166,8 @@ impl Standby {
         let peers = config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
         log.note_replayed(config.replay.releases(starting.replayed));
         let follower = config.follower(&starting, &log);
-        let opened = FormsStage::open(target.regenerates(), config.journal.as_deref(), log.received().get());
+        let regenerate = target.regenerates().filter(|_| config.may_regenerate());
+        let opened = FormsStage::open(regenerate, config.journal.as_deref(), log.received().get());
         let (forms, found) = opened.map_err(io::Error::other)?;
         let shared = Arc::new(Shared {
             node: starting.node,
@@ -172,10 +178,13 @@ impl Standby {
             target,
             relay: config.relay.clone().map(RelayStage::new),
             forms,
+            asks: AtomicBool::new(config.encoding != Encoding::Bytes),
             visible: Arc::new(Watermark::new(follower.visible())),
             state: Mutex::new(State {
                 follower,
                 lag: LagMeter::default(),
+                link: LinkMeter::default(),
+                arrivals: Arrivals::default(),
                 passage: PassageMeter::default(),
                 peers,
                 heard_at: String::new(),
@@ -235,6 +244,13 @@ impl Standby {
     /// Follows the node at `address` from now on, without a restart.
     pub fn follow(&self, address: &str) {
         self.shared.follow.lead(Some(address.to_owned()));
+    }
+
+    /// Asks the node that it follows for the log in this form from now on, without joining again.
+    /// What comes in the meantime may have either. Says whether it can: other than bytes only what
+    /// can be regenerated here is asked for.
+    pub fn ask_for(&self, encoding: Encoding) -> bool {
+        self.shared.ask_for(encoding)
     }
 
     /// Asks the nodes that it knows, one after the other, for a node to follow. Without effect
@@ -377,14 +393,16 @@ impl Shared {
 
     /// Acknowledges if there is something new, and the connection still counts.
     fn acknowledge(&self, anyway: bool) {
-        let asks =
-            self.relay_config().and_then(|config| config.feed.forms.as_ref()).is_some_and(|forms| forms.is_asked());
-        let decision = self.acks.say(asks, |one_sided| {
+        let below = || {
+            let forms = self.relay_config().and_then(|config| config.feed.forms.as_ref());
+            forms.is_some_and(|forms| forms.is_asked())
+        };
+        let decision = self.acks.say(|one_sided| {
             let credit = if one_sided { self.log.grant() } else { self.log.free_until() };
             let mut state = self.state();
             let decision = self.note_persisted(&mut state);
             let ack = state.follower.ack(credit, self.clock.now(), anyway, |term| self.terms.admits(term));
-            (decision, ack)
+            (decision, ack.map(|ack| (ack, Asks { own: self.encoding(), below: below() })))
         });
         self.carry_out(decision);
     }
@@ -618,6 +636,7 @@ impl Shared {
         OwnStatus {
             node: self.node,
             replay: self.config.replay,
+            encoding: self.encoding(),
             term: self.terms.get().fence.highest(),
             link: self.follow.status(),
             in_sync: lag.in_sync(),

@@ -32,7 +32,7 @@ use freshet_fabric::{
 };
 use freshet_log::{self as log, AcceptError, Accepted};
 
-use super::{Shared, ack::AckSender};
+use super::{Shared, ack::AckSender, forms::Arriving};
 use crate::{
     endpoint::{CallError, ask, passage},
     feed::{PACKED_FORM, PLAIN_FORM},
@@ -151,7 +151,7 @@ fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Resu
         appliance: fabric.appliance,
         passage: passage.as_ref().map(|(number, _)| *number),
         bare: fabric.config.bare,
-        encoding: if shared.asks_for_forms() { shared.config.encoding } else { Encoding::Bytes },
+        encoding: shared.encoding(),
     });
     let (answer, mut connection) = introduce(shared, upstream, connection, purpose, terms.fence.highest())?;
     let wire::Welcome { log: welcome, offer, bare } = answer;
@@ -281,6 +281,7 @@ fn begin(shared: &Shared, sender: AckSender, welcome: &Welcome) {
     let mut state = shared.state();
     state.follower.linked(welcome);
     state.lag.forget();
+    state.link.forget();
     state.passage.forget();
     drop(state);
     shared.acks.connect(sender, welcome.term);
@@ -424,7 +425,9 @@ impl Session<'_> {
             state.follower.tell_visible(note.tell_visible);
             let decision = shared.tell(&mut state, Event::Told(note.global));
             let visible = state.follower.visible();
-            state.lag.heard(note.end, note.time, note.in_sync, visible, shared.clock.now());
+            let now = shared.clock.now();
+            state.lag.heard(note.end, note.time, note.in_sync, visible, now);
+            state.link.heard(note.begun, now);
             decision
         };
         if let Some(session) = shared.relaying() {
@@ -435,11 +438,9 @@ impl Session<'_> {
 
     /// A batch is part of the log only once its blocks were found whole.
     fn batch(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
-        if self.shared.asks_for_forms() {
+        if self.shared.forms.is_some() {
             return self.plain(header, note);
         }
-        // What came in another form, before this node asked for bytes, is to be part of the log.
-        self.shared.drain(None).map_err(|why| self.stopped(why))?;
         let from = self.shared.log.received().get();
         let plain = self.accept(header, note, from)?;
         self.ends.clear();
@@ -457,7 +458,8 @@ impl Session<'_> {
         Ok(true)
     }
 
-    /// A batch of bytes among batches in another form: it goes the same way.
+    /// A batch of bytes, where batches may come in another form: it goes the same way, but is not
+    /// written into the journal when none of these are to come any more.
     fn plain(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
         let (from, to) = self.arrives(header, note)?;
         if !self.unpack(header, from)? {
@@ -466,10 +468,11 @@ impl Session<'_> {
             let copied = self.shared.receive(|receiver| receiver.copy_arrived(from, into));
             copied.map_err(|error| violation(error.to_string()))?;
         }
-        self.form.clear();
-        let plain = self.shared.forms.as_ref().map(|forms| forms.regenerate.plain(&self.unpacked, &mut self.form));
-        plain.unwrap_or(Ok(())).map_err(violation)?;
-        let arrived = self.shared.arrived(from, to, &self.form);
+        let inline = self.receiver.inline().len();
+        let carried = if inline == 0 { u64::from(header.payload) } else { inline as u64 };
+        let keeps = self.shared.encoding() != Encoding::Bytes;
+        let batch = Arriving { from, to, carried, keeps };
+        let arrived = self.shared.arrived_plain(batch, &self.unpacked, &mut self.form);
         arrived.map_err(|why| self.wrong(why))
     }
 
@@ -491,10 +494,6 @@ impl Session<'_> {
         if self.shared.stopping() { SessionError::Interrupted } else { violation(why) }
     }
 
-    fn stopped(&self, why: String) -> SessionError {
-        if self.shared.stopping() { SessionError::Interrupted } else { SessionError::Local(why) }
-    }
-
     /// A batch in another form is regenerated; it becomes part of the log later.
     fn form(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
         let (from, to) = self.arrives(header, note)?;
@@ -507,7 +506,8 @@ impl Session<'_> {
             }
             _ => return Err(violation(format!("the batch at {from} has an unknown form"))),
         };
-        let arrived = self.shared.arrived(from, to, form);
+        let carried = self.receiver.inline().len() as u64;
+        let arrived = self.shared.arrived(Arriving { from, to, carried, keeps: true }, form);
         arrived.map_err(|why| self.wrong(why))
     }
 
@@ -593,6 +593,15 @@ fn fetched(
     }
     if to > until {
         return Err(violation(format!("a batch ends at {to}, beyond the end of the log that was agreed")));
+    }
+    if shared.forms.is_some() {
+        // The candidate may remain a standby, which regenerates what follows.
+        let mut blocks = vec![0; header.payload as usize];
+        receiver.payload_into(&mut blocks)?;
+        receiver.payload_done()?;
+        let batch = Arriving { from, to, carried: u64::from(header.payload), keeps: false };
+        shared.arrived_plain(batch, &blocks, &mut Vec::new()).map_err(violation)?;
+        return shared.drain(None).map_err(SessionError::Local);
     }
     let mut at = from;
     while at < to {

@@ -27,7 +27,7 @@ use super::{gate, toy, toy::Toy};
 use crate::{
     endpoint::{CallError, Endpoint},
     feed::{FeedConfig, FeedFabric},
-    forms::Regenerate,
+    forms::{Encoding, Regenerate},
     primary::{Primary, PrimaryConfig, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{Terms, VolatileTerms},
@@ -179,7 +179,8 @@ impl Drop for TestLog {
 pub struct Tape {
     state: Mutex<TapeState>,
     changed: Condvar,
-    /// What regenerates for it.
+    /// Whether blocks are regenerated for it, and by what.
+    regenerates: bool,
     pub toy: Arc<Toy>,
 }
 
@@ -236,7 +237,7 @@ impl ReplayTarget for Tape {
     }
 
     fn regenerates(&self) -> Option<Arc<dyn Regenerate>> {
-        Some(Arc::new(toy::Shared(Arc::clone(&self.toy))))
+        self.regenerates.then(|| Arc::new(toy::Shared(Arc::clone(&self.toy))) as _)
     }
 
     fn cut(&self, at: Stamp) -> Result<(), ReplayError> {
@@ -478,8 +479,10 @@ impl StandbyNode {
         let back_off = (Duration::from_millis(1), Duration::from_millis(20));
         let journal = Some(log.directory.path().join("journal"));
         let saved_tails = Some(log.directory.path().to_owned());
+        let regenerates =
+            config.encoding != Encoding::Bytes || journal.as_ref().is_some_and(|journal| journal.exists());
         let config = StandbyConfig { back_off, saved_tails, journal, ..config };
-        let tape = Arc::new(Tape::default());
+        let tape = Arc::new(Tape { regenerates, ..Tape::default() });
         let replayed = log.end();
         tape.state.lock().unwrap().upto = replayed.0;
         let starting = Starting {

@@ -75,6 +75,55 @@ fn forms_and_bytes_come_in_turn() {
 }
 
 #[test]
+fn the_form_changes_while_the_log_flows() {
+    let (config, forms) = encoding(Safety::VerySafe, 0);
+    let primary = PrimaryNode::first(config);
+    let (standby, toy) = below(&primary);
+    let mut end = Stamp(0);
+    for round in 0..6 {
+        let asked = if round % 2 == 0 { Encoding::Bytes } else { Encoding::Inputs };
+        // What came before is not regenerated yet.
+        toy.gate(Some(end.0));
+        let _ = primary.write(&[64, 200, 72]);
+        assert!(standby.standby.ask_for(asked));
+        assert_eq!(standby.standby.status().encoding, asked);
+        let encoders = usize::from(asked == Encoding::Inputs);
+        until("the primary has heard it", || forms.encoders.load(Ordering::SeqCst) == encoders);
+        let before = forms.encoded.load(Ordering::SeqCst);
+        end = primary.write(&[64, 72, 200]);
+        toy.gate(None);
+        primary.commits(end);
+        let encoded = forms.encoded.load(Ordering::SeqCst) - before;
+        assert_eq!(encoded > 0, asked == Encoding::Inputs, "{encoded} batches were encoded for {asked}");
+    }
+    standby.shows(end);
+    assert_eq!(standby.log.bytes(), primary.log.bytes());
+    assert_eq!(primary.primary.status().standbys[0].last_loss, None, "it has joined once");
+}
+
+#[test]
+fn what_comes_as_bytes_counts_when_the_log_has_it() {
+    let (config, forms) = encoding(Safety::OneSafe, 0);
+    let primary = PrimaryNode::first(config);
+    let (standby, toy) = below(&primary);
+    toy.gate(Some(0));
+    let kept = primary.write(&[64; 5]);
+    until("what has come as forms is persistent", || standby.standby.status().persisted == kept);
+    standby.standby.ask_for(Encoding::Bytes);
+    until("the primary has heard it", || forms.encoders.load(Ordering::SeqCst) == 0);
+    let end = primary.write(&[64; 5]);
+    until("it has arrived", || standby.standby.status().arrived == end);
+    let (log, terms) = (Arc::clone(&standby.log), standby.terms.clone());
+    toy.freeze();
+    drop(standby);
+    drop(primary);
+    // It was not written twice.
+    let standby = StandbyNode::resume(freshet_base::NodeId(2), None, asking(), log, terms);
+    assert_eq!(standby.standby.status().arrived, kept);
+    until("what was kept is regenerated", || standby.log.end() == kept);
+}
+
+#[test]
 fn what_cannot_be_regenerated_is_read_from_the_primary() {
     let (config, _) = encoding(Safety::VerySafe, 0);
     let primary = PrimaryNode::first(config);

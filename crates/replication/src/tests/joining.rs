@@ -16,7 +16,7 @@ use crate::{
     standby::StandbyConfig,
     status::{Lag, LinkStatus},
     terms::{Terms, VolatileTerms},
-    wire::{self, Ack, Continue, Encoding, Hello, Join, Kind, Purpose, Refusal, Reply, Welcome},
+    wire::{self, Ack, Asks, Continue, Encoding, Hello, Join, Kind, Purpose, Refusal, Reply, Welcome},
 };
 
 /// A greeting that asks to join, and the memory that it offers.
@@ -248,7 +248,7 @@ fn a_standby_that_lies_is_hung_up_on() {
     let Reply::Welcome(Welcome { offer: Some(offer), .. }) = reply else { panic!("{reply:?}") };
     let (mut sender, _receiver) = side.connect(&offer, connection, None, PATIENCE).unwrap();
     let lie = Ack { persisted: Stamp(999), may_send_until: Stamp(0), replayed: Stamp(0), visible: Stamp(0) };
-    sender.status(wire::ack_words(&lie, false)).unwrap();
+    sender.status(wire::ack_words(&lie, Asks::default())).unwrap();
     until("the loss is recorded", || {
         let status = primary.primary.status();
         status.standbys[0].last_loss.as_ref().is_some_and(|why| why.contains("acknowledged the log up to 999"))

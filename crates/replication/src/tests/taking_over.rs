@@ -293,7 +293,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     let (sender, mut receiver) = side.connect(&offer, connection, None, PATIENCE).unwrap();
     standby.joined();
     // It says what it has room for.
-    while wire::ack_of_words(receiver.status()).may_send_until == Stamp(0) {
+    while wire::ack_of_words(receiver.status()).0.may_send_until == Stamp(0) {
         assert_eq!(receiver.next(PATIENCE).unwrap(), Some(Arrival::Status));
     }
     (standby, sender, receiver)
@@ -304,7 +304,16 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
 fn place(sender: &mut Sender, at: Stamp) -> Stamp {
     let (bytes, ends) = blocks(at, &[64]);
     let (global, time, end) = (Stamp(0), Moment(1), ends[0]);
-    let note = BatchNote { global, time, end, filled_at: None, in_sync: true, tell_visible: false, ends: vec![64] };
+    let note = BatchNote {
+        global,
+        time,
+        begun: time,
+        end,
+        filled_at: None,
+        in_sync: true,
+        tell_visible: false,
+        ends: vec![64],
+    };
     sender.place(at.0, &bytes).unwrap();
     sender.send(Kind::Batch as u8, Term(3), at.0, 64, &wire::encode(&note)).unwrap();
     end
@@ -411,7 +420,16 @@ fn what_a_primary_cannot_know_it_does_not_acknowledge() {
 fn ship_in(term: Term, sender: &mut Sender, receiver: &mut Receiver) -> (Stamp, Option<Refusal>) {
     let (bytes, ends) = blocks(Stamp(0), &[64]);
     let (global, time, end) = (Stamp(0), Moment(1), ends[0]);
-    let note = BatchNote { global, time, end, filled_at: None, in_sync: true, tell_visible: false, ends: vec![64] };
+    let note = BatchNote {
+        global,
+        time,
+        begun: time,
+        end,
+        filled_at: None,
+        in_sync: true,
+        tell_visible: false,
+        ends: vec![64],
+    };
     let _ = sender.place(0, &bytes);
     let _ = sender.send(Kind::Batch as u8, term, 0, 64, &wire::encode(&note));
     let mut acked = Stamp(0);
@@ -420,7 +438,7 @@ fn ship_in(term: Term, sender: &mut Sender, receiver: &mut Receiver) -> (Stamp, 
             assert_eq!(header.kind, Kind::Goodbye as u8);
             return (acked, Some(wire::decode("goodbye", receiver.message()).unwrap()));
         }
-        acked = acked.max(wire::ack_of_words(receiver.status()).persisted);
+        acked = acked.max(wire::ack_of_words(receiver.status()).0.persisted);
         if acked == ends[0] {
             break;
         }

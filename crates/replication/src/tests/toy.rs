@@ -21,6 +21,8 @@ pub struct ToyForms {
     pub encoded: Arc<AtomicUsize>,
     /// Who asks for the form.
     pub asking: Arc<()>,
+    /// Encoders that there are.
+    pub encoders: Arc<AtomicUsize>,
 }
 
 struct ToyEncoder {
@@ -28,12 +30,21 @@ struct ToyEncoder {
     number: usize,
     encoded: Arc<AtomicUsize>,
     _asks: Arc<()>,
+    encoders: Arc<AtomicUsize>,
+}
+
+impl Drop for ToyEncoder {
+    fn drop(&mut self) {
+        self.encoders.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Forms for ToyForms {
     fn encoder(&self) -> Box<dyn Encode> {
+        self.encoders.fetch_add(1, Ordering::SeqCst);
         let (encoded, asks) = (Arc::clone(&self.encoded), Arc::clone(&self.asking));
-        Box::new(ToyEncoder { leaves: self.leaves, number: 0, encoded, _asks: asks })
+        let encoders = Arc::clone(&self.encoders);
+        Box::new(ToyEncoder { leaves: self.leaves, number: 0, encoded, _asks: asks, encoders })
     }
 
     fn ask(&self) -> Box<dyn Send> {

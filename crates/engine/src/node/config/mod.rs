@@ -9,7 +9,7 @@ mod checkpoint;
 mod fabric;
 mod log;
 
-use std::{fmt, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
+use std::{fmt, net::SocketAddr, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, ValueEnum};
 use freshet_base::{Certifier, NodeId, Safety};
@@ -20,7 +20,7 @@ use freshet_cluster::{
 use freshet_log::{LogConfig, ReceiveConfig, persist::PersistenceConfig};
 use freshet_replication::{
     feed::FeedConfig,
-    forms::Encoding,
+    forms::Encoding as Form,
     standby::{RelayConfig, ReplayMode},
 };
 use serde::{Deserialize, Serialize};
@@ -111,6 +111,48 @@ impl fmt::Display for Apply {
             Self::Full => "full",
             Self::Command => "command",
             Self::Calvin => "calvin",
+        })
+    }
+}
+
+/// In which form a standby asks for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Encoding {
+    /// As it is.
+    #[default]
+    Bytes,
+    /// What transactions were told, where the primary can say that; the standby executes them
+    /// again, with the processor time that the primary took, and gets a fraction of the bytes.
+    Inputs,
+    /// As bytes, and as inputs while the link is full and processors are idle.
+    Auto,
+}
+
+impl Encoding {
+    /// The form that it asks for at first.
+    pub(crate) fn first(self) -> Form {
+        match self {
+            Self::Bytes | Self::Auto => Form::Bytes,
+            Self::Inputs => Form::Inputs,
+        }
+    }
+}
+
+impl FromStr for Encoding {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        ValueEnum::from_str(text, false).map_err(|_| format!("unknown encoding {text:?}: use bytes, inputs or auto"))
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bytes => "bytes",
+            Self::Inputs => "inputs",
+            Self::Auto => "auto",
         })
     }
 }
@@ -250,13 +292,12 @@ pub struct NodeConfig {
     /// Only for comparisons.
     #[arg(long, value_name = "HOW", help_heading = "Resources")]
     pub apply: Apply,
-    /// In which form a standby asks for the log. `bytes`: as it is. `inputs`: what transactions
-    /// were told, where the primary can say that; the standby executes them again, with the
-    /// processor time that the primary took, and gets a fraction of the bytes. What is acknowledged
-    /// is kept in a journal in `directory` until it is in the log. Not with `replay` `none`, nor
-    /// with `fabric.appliance`.
+    /// In which form a standby asks for the log. What is acknowledged and not executed yet is kept
+    /// in a journal in `directory`. Other than `bytes` not with `replay` `none`, nor with
+    /// `fabric.appliance`.
     ///
-    /// Use `inputs` where the network is narrower than the log.
+    /// Use `inputs` where the network is narrower than the log, `auto` where that changes: see
+    /// docs/operations.md#a-standby-that-executes-again.
     #[arg(long, value_name = "FORM", help_heading = "Resources")]
     pub encoding: Encoding,
     /// What a standby does when a transaction that it executes again gives something else than its

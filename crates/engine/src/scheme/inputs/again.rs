@@ -18,7 +18,7 @@ use super::{
     window::Schedule,
 };
 use crate::{
-    node::{Janitor, LiveReplay, Parts, StartError},
+    node::{Encoding, Janitor, LiveReplay, Parts, StartError},
     scheme::{
         command::Executors,
         full::Full,
@@ -61,7 +61,8 @@ impl Replaying for Again {
         let Some(executors) = &self.executors else { return Janitor::new(deleted) };
         let file = parts.ground.directory.as_ref().map(|directory| directory.path().join("mismatches"));
         let mismatches = Arc::new(Policy::new(parts.config.on_mismatch, file));
-        let live = Live::new(parts.end, self.schedule, ground, executors(), mismatches);
+        let how = (self.schedule, parts.config.encoding);
+        let live = Live::new(parts.end, how, ground, executors(), mismatches);
         let janitor = Janitor::of_window(deleted, live.window());
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live);
         janitor
@@ -69,6 +70,12 @@ impl Replaying for Again {
 
     fn again(&self) -> Option<AgainStatus> {
         self.live().map(|live| live.status())
+    }
+
+    fn set_encoding(&self, encoding: Encoding) {
+        if let Some(live) = self.live() {
+            live.set_encoding(encoding);
+        }
     }
 
     fn target(&self, live: LiveReplay) -> Result<Arc<dyn ReplayTarget>, StartError> {

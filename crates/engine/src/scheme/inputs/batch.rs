@@ -80,6 +80,11 @@ impl Batch {
         }
     }
 
+    /// How many blocks it has.
+    pub fn blocks(&self) -> u64 {
+        self.blocks.partition_point(|block| block.at() < self.to) as u64
+    }
+
     fn arrived(&mut self, at: Stamp, form: Form<'_>) -> Arrived {
         match form {
             Form::Bytes(bytes) => Arrived::Bytes(at, bytes.into()),

@@ -5,6 +5,7 @@
 //! | `initialize` | enters the blocks that have arrived into the window |
 //! | `execute-N` | see [`Pool`] |
 //! | `complete` | takes complete blocks from the window's front, and appends them to the log |
+//! | `watch` | takes down once a second how fast that is, and chooses the form of the log ([`Watch`]) |
 //! | `leave` | takes blocks out of the window that readers see, and keeps old versions for those in it |
 //!
 //! Batches are decoded by the thread that receives them, and wait here until the node is composed.
@@ -48,9 +49,13 @@ use super::{
     pool::{Means, Mismatches, Pool},
     tables::Undo,
     versions::Layout,
+    watch::{Chosen, Pending as PendingWork, Totals, Watch},
     window::{Room, Schedule, Window},
 };
-use crate::scheme::{command::CommandExecutor, log::Ground};
+use crate::{
+    node::Encoding,
+    scheme::{command::CommandExecutor, log::Ground},
+};
 
 /// About how many bytes of log are appended at once.
 const AT_ONCE: u64 = 256 << 10;
@@ -76,12 +81,24 @@ pub struct AgainStatus {
     pub execute_cpu: Duration,
     /// Processor time of handing over what came out, and of forgetting what readers see.
     pub complete_cpu: Duration,
+    /// What has arrived and is not part of the log yet: a restart or a take-over executes that
+    /// first.
+    pub pending_bytes: u64,
+    /// The same, in transactions.
+    pub pending_transactions: u64,
+    /// How long that would take now, at the pace that was seen; nothing before it was.
+    pub restart: Option<Duration>,
+    /// Which form it asks for and why, if it finds out by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<Chosen>,
 }
 
 /// What the threads beside those that execute have done.
 #[derive(Default)]
 struct Work {
     came_as_bytes: AtomicU64,
+    /// Blocks that have become part of the log.
+    completed: AtomicU64,
     enter_cpu: Meter,
     complete_cpu: Meter,
 }
@@ -128,6 +145,7 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     stopped: AtomicBool,
+    watch: Watch,
 }
 
 /// Regenerates what a standby gets.
@@ -193,6 +211,8 @@ impl Shared {
             for block in blocks {
                 bytes.extend_from_slice(block.image().expect("blocks at the front have their bytes"));
             }
+            // Relaxed: statistics, here and below.
+            self.work.completed.fetch_add(blocks.len() as u64, Relaxed);
             begun.complete.append(&bytes)
         };
         while let Some(appended) = self.window.hand_over(AT_ONCE, &mut append) {
@@ -204,6 +224,35 @@ impl Shared {
         if let Some(why) = self.window.failure().filter(|_| !self.stopped()) {
             begun.complete.failed(why);
         }
+    }
+
+    /// What has arrived and is not part of the log yet.
+    fn pending(&self) -> PendingWork {
+        let (from, blocks) = self.window.pending();
+        let state = self.state();
+        let waiting: u64 = state.waiting.iter().map(Batch::blocks).sum();
+        let bytes = Stamp(state.end.0.max(from.0)).since(from);
+        PendingWork { bytes, transactions: blocks + waiting, from }
+    }
+
+    fn totals(&self, begun: &Begun) -> Totals {
+        let counts = self.state().pool.as_ref().map(|pool| Arc::clone(pool.counts())).unwrap_or_default();
+        // Relaxed: statistics.
+        let executed = counts.executed.load(Relaxed);
+        Totals {
+            arrivals: begun.complete.arrivals(),
+            with_inputs: executed + counts.old.load(Relaxed) + counts.mismatches.load(Relaxed),
+            as_bytes: self.work.came_as_bytes.load(Relaxed),
+            executed,
+            execute_cpu: counts.cpu.total(),
+            completed: self.work.completed.load(Relaxed),
+            pending: self.pending(),
+        }
+    }
+
+    /// The thread that watches.
+    fn look_after(&self, begun: &Begun) {
+        self.watch.run(&|| self.totals(begun), &|form| begun.complete.ask_for(form));
     }
 
     /// The thread that takes blocks out of the window which readers see. Says when it keeps old
@@ -233,7 +282,7 @@ impl Live {
     /// ground, when `schedule` says. Below its floor the tables are no state of the database.
     pub fn new(
         at: Stamp,
-        schedule: Schedule,
+        (schedule, encoding): (Schedule, Encoding),
         ground: &Ground,
         executor: Arc<dyn CommandExecutor>,
         mismatches: Arc<dyn Mismatches>,
@@ -249,6 +298,7 @@ impl Live {
             state: Mutex::new(State { end: at, ..State::default() }),
             changed: Condvar::new(),
             stopped: AtomicBool::new(false),
+            watch: Watch::new(encoding),
         }))
     }
 
@@ -259,6 +309,7 @@ impl Live {
 
     /// What has become of the transactions.
     pub fn status(&self) -> AgainStatus {
+        let pending = self.0.pending();
         let state = self.0.state();
         let Some(counts) = state.pool.as_ref().map(Pool::counts) else { return AgainStatus::default() };
         // Relaxed: statistics.
@@ -271,7 +322,20 @@ impl Live {
             enter_cpu: self.0.work.enter_cpu.total(),
             execute_cpu: counts.cpu.total(),
             complete_cpu: self.0.work.complete_cpu.total(),
+            pending_bytes: pending.bytes,
+            pending_transactions: pending.transactions,
+            restart: self.0.watch.left(pending.transactions),
+            chosen: self.0.watch.chosen(),
         }
+    }
+
+    /// In which form the log is asked for from now on.
+    pub fn set_encoding(&self, encoding: Encoding) {
+        let Some(begun) = self.0.begun.get() else { return };
+        if encoding != Encoding::Auto {
+            begun.complete.ask_for(encoding.first());
+        }
+        self.0.watch.set(encoding, begun.complete.asks_for());
     }
 
     /// The node is composed, after replication has begun: everything begins. What the system does
@@ -304,11 +368,15 @@ impl Live {
         kept.recv().map_err(|_| "the thread that keeps old versions has ended")?;
         spawn("initialize", Box::new(move || ours.initialize(entrance)))?;
         spawn("complete", Box::new(move || completes.complete(completes.begun.get().expect("it has begun"))))?;
+        let watches = Arc::clone(shared);
+        spawn("watch", Box::new(move || watches.look_after(watches.begun.get().expect("it has begun"))))?;
         let originals = FromOthers::new(&begun.complete);
         let (executor, mismatches) = (&shared.executor, Arc::clone(&shared.mismatches));
         let means = Means { core, executor, ground: &shared.ground, serially: false };
         let pool = Pool::start(threads(), &shared.window, &means, Arc::new(originals.clone()), mismatches);
         (state.pool, state.originals) = (Some(pool.map_err(failed)?), Some(originals));
+        drop(state);
+        shared.watch.begin(shared.pending());
         Ok(())
     }
 }
@@ -366,6 +434,7 @@ impl Regenerate for Live {
     fn stop(&self) {
         let shared = &self.0;
         shared.stopped.store(true, SeqCst);
+        shared.watch.stop();
         shared.window.close(None);
         let (threads, pool, originals) = {
             let mut state = shared.state();

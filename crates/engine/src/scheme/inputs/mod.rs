@@ -40,6 +40,11 @@
 //! that certified wrongly, a procedure that depends on something else, a definition that differs.
 //! Then the original bytes are fetched, and what happened is told ([`Mismatch`]).
 //!
+//! # How fast, and in which form
+//!
+//! `watch.rs` takes figures down once a second: for `status`, which says how long what is pending
+//! would take (`pace.rs`), and for the choice between bytes and inputs (`choice/mod.rs`).
+//!
 //! # Calvin, a baseline
 //!
 //! With [`Schedule::Locks`] transactions are not begun in the order of stamps, but when they have
@@ -55,12 +60,14 @@
 
 mod again;
 mod batch;
+mod choice;
 mod entrance;
 mod failure;
 mod live;
 mod locks;
 mod mismatch;
 mod originals;
+mod pace;
 mod pending;
 mod pool;
 pub(crate) mod reads;
@@ -69,14 +76,17 @@ mod tables;
 mod tests;
 mod verify;
 mod versions;
+mod watch;
 mod window;
 
 pub(crate) use self::{again::Again, live::threads, window::Window};
 pub use self::{
+    choice::Figures,
     entrance::Kept,
     live::AgainStatus,
     mismatch::{Mismatch, MismatchFile, MismatchFileError, read_mismatches},
     verify::{VerifyError, VerifyOptions, VerifyReport, verify},
     versions::Layout,
+    watch::Chosen,
     window::{Perturb, Room, Schedule},
 };

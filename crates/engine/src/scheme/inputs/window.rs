@@ -314,6 +314,13 @@ impl Window {
         self.order().end
     }
 
+    /// Where the first block begins that was not handed on, and how many there are from there on.
+    pub fn pending(&self) -> (Stamp, u64) {
+        let order = self.order();
+        let first = order.blocks.get(order.taken).map_or(order.end, |block| block.stamp());
+        (first, (order.blocks.len() - order.taken) as u64)
+    }
+
     /// How often it was cut, or [is about to be](Window::interrupt).
     pub fn cuts(&self) -> u64 {
         self.order().cuts

@@ -12,12 +12,12 @@ use freshet_replay::{
     Records,
     form::{CatalogKeys, Encoder, plain},
 };
-use freshet_replication::forms::{Complete, Missing, Regenerate};
+use freshet_replication::forms::{Arrivals, Complete, Encoding as Form, Missing, Regenerate};
 use freshet_txn::{Inputs, ProcedureError, Transaction};
 
 use super::Noted;
 use crate::{
-    Database, IndexDefinition, KeyPart, TableDefinition,
+    Database, Encoding, IndexDefinition, KeyPart, TableDefinition,
     scheme::{
         command::CommandExecutor,
         inputs::{live::Live, window::Schedule},
@@ -54,6 +54,16 @@ impl Complete for Kept {
         (self.answer.lock().unwrap())(header)
     }
 
+    fn arrivals(&self) -> Arrivals {
+        Arrivals::default()
+    }
+
+    fn ask_for(&self, _: Form) {}
+
+    fn asks_for(&self) -> Form {
+        Form::Inputs
+    }
+
     fn failed(&self, why: String) {
         *self.failed.lock().unwrap() = Some(why);
         self.has_failed.store(true, SeqCst);
@@ -80,7 +90,8 @@ fn home(answer: impl FnMut(&BlockHeader) -> Result<Vec<u8>, Missing> + Send + 's
         records: Records(log.reader()),
         floor: Stamp::ZERO,
     };
-    let live = Live::new(Stamp::ZERO, Schedule::Versions, &ground, Arc::new(Unable), Arc::new(Noted::default()));
+    let (noted, how) = (Arc::new(Noted::default()), (Schedule::Versions, Encoding::Inputs));
+    let live = Live::new(Stamp::ZERO, how, &ground, Arc::new(Unable), noted);
     let (appended, taken) = channel();
     let (answer, failed) = (Mutex::new(Box::new(answer) as _), Mutex::default());
     let kept = Arc::new(Kept { appended, answer, failed, has_failed: AtomicBool::new(false) });

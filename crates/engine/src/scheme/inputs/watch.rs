@@ -1,0 +1,231 @@
+//! The thread `watch` of a standby that executes transactions again: once in a while it takes down
+//! how fast that is ([`Pace`]), and where the node is to find out by itself in which form it asks
+//! for the log, it does what [`Choice`] says.
+
+use std::{
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use freshet_base::{
+    Stamp,
+    cpu::{Ticks, ticks},
+};
+use freshet_replication::forms::{Arrivals, Encoding as Form};
+use serde::Serialize;
+
+use super::{
+    choice::{Choice, Figures, Observation},
+    pace::Pace,
+};
+use crate::node::Encoding;
+
+/// It looks this often.
+const EVERY: Duration = Duration::from_secs(1);
+/// What is left of what had arrived before the start is told this often.
+const TELL: Duration = Duration::from_secs(5);
+
+/// How a standby with `encoding = "auto"` has chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Chosen {
+    /// In which form it asks for the log.
+    pub form: Form,
+    /// For how long it has done so.
+    pub lasts: Duration,
+    /// Why, with the figures of then.
+    pub why: String,
+    /// The figures of the last second.
+    pub figures: Figures,
+}
+
+/// What has been done since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    pub arrivals: Arrivals,
+    /// Transactions whose inputs have come, and blocks that came as bytes.
+    pub with_inputs: u64,
+    pub as_bytes: u64,
+    pub executed: u64,
+    pub execute_cpu: Duration,
+    /// Blocks that have become part of the log, and bytes and blocks that have not yet.
+    pub completed: u64,
+    pub pending: Pending,
+}
+
+/// What has arrived and is not part of the log yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pending {
+    pub bytes: u64,
+    pub transactions: u64,
+    /// Where it begins.
+    pub from: Stamp,
+}
+
+/// What the thread has taken down.
+pub(super) struct Watch {
+    state: Mutex<State>,
+    turn: Condvar,
+}
+
+struct State {
+    choice: Option<Choice>,
+    pace: Pace,
+    before: Option<Moment>,
+    /// What had arrived before the start ends here, as long as not all of it is part of the log.
+    left: Option<Left>,
+    stopped: bool,
+}
+
+/// What had been done at a time.
+#[derive(Clone, Copy)]
+struct Moment {
+    at: Instant,
+    totals: Totals,
+    ticks: Option<Ticks>,
+}
+
+#[derive(Clone, Copy)]
+struct Left {
+    end: Stamp,
+    begun: Instant,
+    told: Instant,
+}
+
+impl Moment {
+    /// What has happened since `before`.
+    fn since(&self, before: &Self) -> Observation {
+        let (now, then) = (&self.totals, &before.totals);
+        let idle = self.ticks.zip(before.ticks).and_then(|(now, then)| {
+            let all = now.all.saturating_sub(then.all);
+            (all > 0).then(|| now.idle.saturating_sub(then.idle) as f64 / all as f64)
+        });
+        Observation {
+            interval: self.at - before.at,
+            made: now.arrivals.end.0.saturating_sub(then.arrivals.end.0),
+            arrived: now.arrivals.log_bytes.saturating_sub(then.arrivals.log_bytes),
+            carried: now.arrivals.carried_bytes.saturating_sub(then.arrivals.carried_bytes),
+            link_busy: now.arrivals.busy.saturating_sub(then.arrivals.busy),
+            held_here: now.arrivals.held_bytes.saturating_sub(then.arrivals.held_bytes),
+            with_inputs: now.with_inputs.saturating_sub(then.with_inputs),
+            as_bytes: now.as_bytes.saturating_sub(then.as_bytes),
+            executed: now.executed.saturating_sub(then.executed),
+            execute_cpu: now.execute_cpu.saturating_sub(then.execute_cpu),
+            idle,
+            processors: std::thread::available_parallelism().map_or(1, |all| all.get() as u32),
+        }
+    }
+}
+
+impl Watch {
+    /// Of a node with this encoding.
+    pub fn new(encoding: Encoding) -> Self {
+        let choice = (encoding == Encoding::Auto).then(Choice::default);
+        let state = State { choice, pace: Pace::default(), before: None, left: None, stopped: false };
+        Self { state: Mutex::new(state), turn: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The node finds out by itself from now on which form it asks for, `asks_for` at present, or
+    /// does so no longer.
+    pub fn set(&self, encoding: Encoding, asks_for: Form) {
+        let mut state = self.state();
+        state.choice = match state.choice.take() {
+            _ if encoding != Encoding::Auto => None,
+            Some(choice) => Some(choice),
+            None => Some(Choice::beginning_with(asks_for)),
+        };
+    }
+
+    /// What it has chosen, if it does so by itself.
+    pub fn chosen(&self) -> Option<Chosen> {
+        let state = self.state();
+        let choice = state.choice.as_ref()?;
+        let (why, figures) = (choice.why().to_owned(), choice.figures().clone());
+        Some(Chosen { form: choice.encoding(), lasts: choice.age(), why, figures })
+    }
+
+    /// How long completing this number of transactions takes, as far as that is known.
+    pub fn left(&self, transactions: u64) -> Option<Duration> {
+        self.state().pace.left(transactions)
+    }
+
+    /// What is pending now had arrived before the start: it is told how that proceeds.
+    pub fn begin(&self, pending: Pending) {
+        if pending.bytes > 0 {
+            let (bytes, transactions) = (pending.bytes, pending.transactions);
+            tracing::info!(bytes, transactions, "transactions that arrived before the start are executed");
+            let now = Instant::now();
+            let end = pending.from.plus(bytes);
+            self.state().left = Some(Left { end, begun: now, told: now });
+        }
+    }
+
+    /// The thread, until [`Watch::stop`]. `totals` says what has been done so far, `ask_for`
+    /// changes the form.
+    pub fn run(&self, totals: &dyn Fn() -> Totals, ask_for: &dyn Fn(Form)) {
+        while self.wait() {
+            let now = Moment { at: Instant::now(), totals: totals(), ticks: ticks() };
+            let mut state = self.state();
+            let asks = state.hear(&now);
+            drop(state);
+            if let Some(form) = asks {
+                ask_for(form);
+            }
+        }
+    }
+
+    fn wait(&self) -> bool {
+        let (until, mut state) = (Instant::now() + EVERY, self.state());
+        while !state.stopped {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            state = self.turn.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        false
+    }
+
+    /// The thread ends.
+    pub fn stop(&self) {
+        self.state().stopped = true;
+        self.turn.notify_all();
+    }
+}
+
+impl State {
+    fn hear(&mut self, now: &Moment) -> Option<Form> {
+        let Totals { completed, pending, .. } = now.totals;
+        let before = self.before.replace(*now);
+        if let Some(left) = self.left {
+            self.tell(left, now.at, pending);
+        }
+        let before = before?;
+        self.pace.observe(now.at - before.at, completed.saturating_sub(before.totals.completed), pending.transactions);
+        let choice = self.choice.as_mut()?;
+        let form = choice.observe(&now.since(&before))?;
+        tracing::info!(encoding = %form, cause = choice.why(), "this standby asks for the log in another form");
+        Some(form)
+    }
+
+    /// How far what had arrived before the start is part of the log.
+    fn tell(&mut self, left: Left, now: Instant, pending: Pending) {
+        if pending.from >= left.end {
+            self.left = None;
+            let seconds = (now - left.begun).as_secs_f64();
+            return tracing::info!(
+                seconds,
+                "transactions that arrived before the start are executed and part of the log"
+            );
+        }
+        if now - left.told >= TELL {
+            self.left = Some(Left { told: now, ..left });
+            let (bytes, seconds_left) = (left.end.since(pending.from), self.pace.left(pending.transactions));
+            let seconds_left = seconds_left.map(|left| left.as_secs_f64());
+            tracing::info!(bytes, seconds_left, "transactions that arrived before the start are being executed");
+        }
+    }
+}

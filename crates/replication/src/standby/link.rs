@@ -1,0 +1,117 @@
+//! Link: for how long something was on its way from the node that is followed.
+//!
+//! With every batch and every word that node says when it began to send it, by its clock. What
+//! took least shows how far the clocks differ; what a batch takes beyond that is the time that it
+//! needed, or that what went before it did. Times that overlap count once. So a link that is full
+//! is busy all the time, however small the batches are, and wherever they wait.
+
+use std::time::Duration;
+
+use freshet_cluster::Moment;
+
+/// Threads that are woken late are no busy link: this much of each time does not count, in
+/// nanoseconds.
+const LATE: i128 = 500_000;
+/// Clocks may drift apart by one in this number. Words without blocks come often enough to show the
+/// least time again.
+const DRIFT: i128 = 10_000;
+
+/// Adds up when something was on its way.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LinkMeter {
+    /// The least time that anything took, in nanoseconds, with the difference of the clocks.
+    least: Option<i128>,
+    /// When something came last.
+    heard: Option<Moment>,
+    /// Up to here something was on its way, in nanoseconds of the other's clock.
+    until: i128,
+    busy: Duration,
+}
+
+fn nanoseconds(moment: Moment) -> i128 {
+    i128::from(moment.0) * 1000
+}
+
+impl LinkMeter {
+    /// What the other node began to send at `begun`, by its clock, has come; it is `now` here.
+    pub fn heard(&mut self, begun: Moment, now: Moment) {
+        let begun = nanoseconds(begun);
+        let took = nanoseconds(now) - begun;
+        let silence = nanoseconds(now) - nanoseconds(self.heard.unwrap_or(now));
+        let least = self.least.map_or(took, |least| took.min(least + silence / DRIFT));
+        let until = begun + (took - least - LATE).max(0);
+        // Whatever the other node says, no time counts twice.
+        let busy = (until - begun.max(self.until)).clamp(0, silence);
+        self.busy += Duration::from_nanos(u64::try_from(busy).unwrap_or(0));
+        (self.least, self.heard, self.until) = (Some(least), Some(now), self.until.max(until));
+    }
+
+    /// Another connection; perhaps another clock.
+    pub fn forget(&mut self) {
+        *self = Self { busy: self.busy, ..Self::default() };
+    }
+
+    /// All in all.
+    pub fn busy(&self) -> Duration {
+        self.busy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The other clock is an hour ahead.
+    const AHEAD: u64 = 3_600_000_000;
+
+    /// Sends a batch every `every` µs for ten seconds over a link that needs `needs` for each, and
+    /// whose latency is 3 ms; the sender waits while `window` are on their way. Returns which share
+    /// of the time it was busy.
+    fn share(every: u64, needs: u64, window: usize) -> f64 {
+        let mut link = LinkMeter::default();
+        let (mut at, mut free, mut arrivals) = (0, 0, Vec::new());
+        // A word.
+        link.heard(Moment(AHEAD), Moment(3000));
+        while at < 10_000_000 {
+            let begun: u64 = at;
+            free = begun.max(free) + needs;
+            arrivals.push(free + 3000);
+            link.heard(Moment(begun + AHEAD), Moment(free + 3000));
+            at += every;
+            if arrivals.len() >= window {
+                at = at.max(arrivals[arrivals.len() - window]);
+            }
+        }
+        link.busy().as_secs_f64() / (at.max(free) as f64 / 1e6)
+    }
+
+    #[test]
+    fn a_link_is_busy_while_something_is_on_its_way() {
+        for (every, needs, window, from, to) in [
+            (10_000, 100, usize::MAX, 0.0, 0.01),
+            (10_000, 5_500, usize::MAX, 0.4, 0.6),
+            // More is sent than it carries, and waits in buffers.
+            (10_000, 10_500, usize::MAX, 0.95, 1.0),
+            (1_000, 5_000, 100, 0.95, 1.0),
+            // The same, where the sender waits until what was sent before has come.
+            (1_000, 20_000, 1, 0.75, 1.0),
+        ] {
+            let share = share(every, needs, window);
+            println!("{needs} µs every {every} µs: {share}");
+            assert!((from..=to).contains(&share), "{needs} µs every {every} µs: {share}");
+        }
+    }
+
+    #[test]
+    fn no_more_time_is_counted_than_has_passed() {
+        let mut link = LinkMeter::default();
+        let lies = [0, u64::MAX, 5, u64::MAX / 2, 1 << 40, 0];
+        for (number, begun) in lies.into_iter().cycle().take(600).enumerate() {
+            link.heard(Moment(begun), Moment(number as u64 * 1000));
+        }
+        assert!(link.busy() <= Duration::from_millis(600), "{link:?}");
+        link.forget();
+        link.heard(Moment(7), Moment(1));
+        assert!(link.busy() <= Duration::from_millis(600), "{link:?}");
+    }
+}
