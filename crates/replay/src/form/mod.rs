@@ -66,8 +66,9 @@ const INDEXES: u8 = 2;
 const TERM: u8 = 4;
 
 /// A transaction that has read at a snapshot this many bytes of log below its stamp, or more, goes
-/// as its bytes: a node that executes it again need not keep older versions.
-pub const REACH: u64 = 8 << 20;
+/// as its bytes: a node that executes it again need not keep older versions. What it keeps, its
+/// transactions step over: records that were deleted and versions of those that are written often.
+pub const REACH: u64 = 1 << 20;
 
 /// A block with more bytes of keys goes as its bytes: what the keys of a form may take in memory.
 const MOST_KEYS: usize = 16 << 20;

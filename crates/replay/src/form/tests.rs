@@ -123,7 +123,8 @@ fn log(made: &[Made]) -> Vec<Vec<u8>> {
     blocks.collect()
 }
 
-const START: Stamp = Stamp(1 << 20);
+/// All that is below is within reach.
+const START: Stamp = Stamp(REACH / 2);
 
 /// Whether the block has what the form can say.
 fn is_executable(made: &Made, midst: bool) -> bool {

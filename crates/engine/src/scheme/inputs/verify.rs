@@ -19,7 +19,7 @@ use std::{
 use freshet_base::{Certifier, ClusterId, Stamp, Watermark, cpu};
 use freshet_log::{AcceptError, Block, Log, LogOpenError, LogStore, ReceiveConfig, Receiver, StoreConfig};
 use freshet_recovery::{Manifest, RecordedError, RecordedLog, Restart, RestoreError};
-use freshet_replay::{Announce, Deleted, Records, Redo, Replay};
+use freshet_replay::{Announce, Deleted, Records, Redo, Replay, form};
 use freshet_storage::{Catalog, Participants, ReadError};
 use freshet_txn::{Core, Snapshots, Worker, WorkerError};
 use thiserror::Error;
@@ -92,8 +92,7 @@ impl Default for VerifyOptions {
             devices: Vec::new(),
             schedule: Schedule::default(),
             room: Room::default(),
-            // What is deleted is looked at by scans for as long as that.
-            slack: 1 << 20,
+            slack: form::REACH,
             serially: false,
             mismatches: None,
             layout: Layout::default(),
