@@ -594,6 +594,83 @@ fn a_relay_passes_inputs_on_to_a_leaf_that_executes_transactions_again() {
     }
 }
 
+/// How transactions are executed again, if not as they should be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Course {
+    /// Not before the course is another.
+    Waiting,
+    /// One of each ten writes nothing.
+    Lying,
+}
+
+#[derive(Default)]
+struct Bench {
+    course: Mutex<Option<Course>>,
+    changed: Condvar,
+    count: AtomicU64,
+}
+
+impl Bench {
+    fn set(&self, course: Course) {
+        *self.course.lock().unwrap() = Some(course);
+        self.changed.notify_all();
+    }
+
+    fn lies(&self) -> bool {
+        let mut course = self.course.lock().unwrap();
+        while *course == Some(Course::Waiting) {
+            course = self.changed.wait(course).unwrap();
+        }
+        *course == Some(Course::Lying) && self.count.fetch_add(1, SeqCst).is_multiple_of(10)
+    }
+}
+
+struct Directed(Commands, Arc<Bench>);
+
+impl CommandExecutor for Directed {
+    fn execute(&self, txn: &Transaction<'_>, procedure: u32, inputs: &[u8]) -> Result<(), ProcedureError> {
+        if self.1.lies() { Ok(()) } else { self.0.execute(txn, procedure, inputs) }
+    }
+}
+
+/// The primary is killed while blocks wait that do not come out the same. The other standby has
+/// them.
+#[test]
+fn a_candidate_gets_what_does_not_come_out_from_another_standby() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let of =
+        |number: usize| NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(directories[number].path()) };
+    let primary = Node::start(of(0), |_| {}).unwrap();
+    let join = || Some(primary.address().to_owned());
+    let bench = Arc::new(Bench::default());
+    let theirs = Arc::clone(&bench);
+    let directed = executors(move || Directed(Commands::default(), Arc::clone(&theirs)));
+    let inputs = NodeConfig { join: join(), encoding: Encoding::Inputs, ..of(1) };
+    let candidate = Node::start_executing(inputs, Some(directed), |_| {}).unwrap();
+    let other = Node::start(NodeConfig { join: join(), ..of(2) }, |_| {}).unwrap();
+    let tables = Tables::create(primary.database()).unwrap();
+    let population = Population { scale: SCALE, seed: seed(), loaded_at: NOW };
+    let _ = load(primary.database(), &tables, &population, 2, &|_| {}).unwrap().unwrap();
+    let last = drive(&primary, &population, Isolation::Snapshot, 0..50);
+    primary.database().wait(last).unwrap();
+    assert_same(&primary, &candidate);
+    bench.set(Course::Waiting);
+    let last = drive(&primary, &population, Isolation::Snapshot, 50..100);
+    primary.database().wait(last).unwrap();
+    let before = assert_same(&primary, &other);
+    primary.stop().unwrap();
+    drop(primary);
+    bench.set(Course::Lying);
+    candidate.promote(false).unwrap();
+    let after = hash(&candidate, None);
+    assert_eq!((after.hash, after.records), (before.hash, before.records));
+    let (found, _) = read_mismatches(&directories[1].path().join("mismatches")).unwrap();
+    assert!(!found.is_empty() && found.iter().all(|mismatch| mismatch.stamp < before.at), "{}", found.len());
+    assert_same(&candidate, &other);
+    other.stop().unwrap();
+    candidate.stop().unwrap();
+}
+
 /// What a relay has sent to its standbys.
 fn relayed(relay: &Node) -> u64 {
     let RoleStatus::Standby { own, .. } = relay.status().role else { panic!("it is a standby") };

@@ -47,6 +47,9 @@ impl Shape {
         let mut random = Random::stream(seed, 0);
         let replay = if random.below(4) == 0 { ReplayMode::Synchronous } else { ReplayMode::Pipelined };
         let streams = if random.below(4) == 0 { 2 } else { 1 };
+        // What executes transactions again acknowledges by itself.
+        let asks = options.encoding != Encoding::Bytes;
+        let fabric = if asks && fabric == Fabric::ShmAppliance { Fabric::Shm } else { fabric };
         let fabric = options.fabric.unwrap_or(fabric);
         // What needs no acknowledgement cannot wait for its replay.
         let replay = if fabric == Fabric::ShmAppliance { ReplayMode::Pipelined } else { replay };
