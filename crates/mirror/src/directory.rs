@@ -9,6 +9,10 @@ use crate::{half, word};
 pub const MARK: u64 = 1024;
 /// Where in region 0 the directory begins.
 pub const DIRECTORY: u64 = 4096;
+/// The region of the undo ring.
+pub const UNDO: usize = 1;
+/// The first arena.
+pub const ARENAS: usize = 2;
 /// Bytes of an entry, and of a superblock.
 pub(crate) const ENTRY: usize = 64;
 /// Where the copies of the superblock are.

@@ -64,13 +64,27 @@ pub enum NoRoom {
 #[derive(Debug, Default)]
 pub struct List {
     bytes: Vec<u8>,
-    writes: Vec<(Place, Range<usize>)>,
+    /// Where to, from where in `bytes`, and whether that writes over something.
+    writes: Vec<(Place, Range<usize>, bool)>,
 }
 
 impl List {
     /// The writes.
     pub fn writes(&self) -> impl Iterator<Item = (Place, &[u8])> {
-        self.writes.iter().map(|(to, range)| (*to, &self.bytes[range.clone()]))
+        self.writes.iter().map(|(to, range, _)| (*to, &self.bytes[range.clone()]))
+    }
+
+    /// Where bytes are written over that may be wanted again, and how many.
+    pub(crate) fn destroyed(&self) -> impl Iterator<Item = (Place, usize)> {
+        self.writes.iter().filter(|(.., destroys)| *destroys).map(|(to, range, _)| (*to, range.len()))
+    }
+
+    /// Appends the writes of another list.
+    pub(crate) fn append(&mut self, other: &Self) {
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        let moved = other.writes.iter().map(|(to, at, destroys)| (*to, begin + at.start..begin + at.end, *destroys));
+        self.writes.extend(moved);
     }
 
     /// Forgets them.
@@ -79,10 +93,14 @@ impl List {
         self.writes.clear();
     }
 
-    fn push(&mut self, to: Place, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, to: Place, bytes: &[u8]) {
+        self.push_over(to, bytes, true);
+    }
+
+    fn push_over(&mut self, to: Place, bytes: &[u8], destroys: bool) {
         let begin = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
-        self.writes.push((to, begin..self.bytes.len()));
+        self.writes.push((to, begin..self.bytes.len(), destroys));
     }
 
     /// Of a slot at `to`, what differs from when its row was `before`, which is as long as it is
@@ -210,7 +228,8 @@ impl Layout {
             Some(row) => {
                 let class = class_of(length as u64);
                 let place = self.place_for(class, list)?;
-                list.push(place, row);
+                // Nothing that is needed lies there.
+                list.push_over(place, row, false);
                 elsewhere = Some((class, place));
                 let reference = Reference { place, crc: crc32c::crc32c(row) };
                 slot::put_reference(id, record.address, length, reference, &mut bytes);

@@ -11,6 +11,7 @@
 //! | region | holds |
 //! |---|---|
 //! | 0 | the [`Superblock`] in two copies, at bytes 0 and 512; the mark, a word at [`MARK`]; from [`DIRECTORY`] on the directory, 64 bytes for each chunk |
+//! | 1 | the undo ring ([`Ring`]) |
 //! | others | *arenas*, which the mirror adds when it is asked to; chunks lie in them |
 //!
 //! A *chunk* has slots of one size. One of a table holds a fixed number of records whose ids follow
@@ -31,21 +32,32 @@
 //! keep (section 4.4), lies in a slot; of a deletion, and of an insertion into a slot that was
 //! never used or whose record's deletion is committed, it is the header alone.
 //!
+//! # Batches
+//!
+//! What a batch of the log changes goes to a mirror as one list: first undo entries ([`Ring`]),
+//! then the changes (section 4.5.1). When a client may be told of it, the mark follows. If the
+//! feeder fails, [`recover`] brings the memory to the state after a batch (section 5).
+//!
 //! What lies in this memory was written by another node, or by no node for years: nothing is
 //! believed before its bounds and its checksum were looked at, and what is wrong is [`Damaged`].
 #![forbid(unsafe_code)]
 
+mod chunks;
 mod directory;
 mod layout;
 mod read;
+mod recover;
 mod slot;
 #[cfg(test)]
 mod tests;
+mod undo;
 
 pub use self::{
-    directory::{DIRECTORY, MARK, Superblock},
+    directory::{ARENAS, DIRECTORY, MARK, Superblock, UNDO},
     layout::{Layout, List, NoRoom, Record},
     read::{Damaged, Mirror},
+    recover::{Keep, Recovered, clear, recover},
+    undo::{Ring, RingFull},
 };
 
 /// The number at byte `at`.

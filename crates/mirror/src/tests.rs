@@ -14,6 +14,8 @@ use crate::{
     slot::HEADER,
 };
 
+mod recovering;
+
 /// Numbers by chance, from a seed that is printed.
 struct Random(u64);
 
@@ -40,6 +42,7 @@ impl Random {
 }
 
 const CHUNKS: u32 = 200;
+const UNDO_BYTES: usize = 64 << 10;
 
 /// What records are, by table and id: where in the log, and the row unless they were deleted.
 type Records = BTreeMap<(Fid, Rid), (Stamp, Option<Vec<u8>>)>;
@@ -54,7 +57,8 @@ struct Pair {
 impl Pair {
     fn new() -> Self {
         let head = Arc::new(SharedMemory::new(DIRECTORY as usize + CHUNKS as usize * ENTRY, false).unwrap());
-        let pair = Self { memory: vec![head], layout: Layout::new(CHUNKS), records: Records::new(), address: 64 };
+        let undo = Arc::new(SharedMemory::new(UNDO_BYTES, false).unwrap());
+        let pair = Self { memory: vec![head, undo], layout: Layout::new(CHUNKS), records: Records::new(), address: 64 };
         pair.write_superblock(1);
         pair
     }
@@ -75,21 +79,35 @@ impl Pair {
 
     /// Changes a record, and says how many bytes were written for that.
     fn change(&mut self, fid: Fid, rid: Rid, row: Option<Vec<u8>>, knows: bool) -> usize {
+        let mut list = List::default();
+        self.put(fid, rid, row, knows, &mut list);
+        self.write(&list)
+    }
+
+    /// Appends to `list` what has to be written for a change.
+    fn put(&mut self, fid: Fid, rid: Rid, row: Option<Vec<u8>>, knows: bool, list: &mut List) {
         self.address += 40;
-        let (address, mut list) = (Stamp(self.address), List::default());
+        let address = Stamp(self.address);
         let before = self.records.get(&(fid, rid)).and_then(|(_, row)| row.as_deref()).filter(|_| knows);
         let record = Record { fid, rid, address, row: row.as_deref(), before };
-        while let Err(why) = self.layout.put(&record, &mut list) {
+        while let Err(why) = self.layout.put(&record, list) {
             let NoRoom::Arena { bytes } = why else { panic!("{why}") };
             self.memory.push(Arc::new(SharedMemory::new(bytes.max(3000) as usize, false).unwrap()));
             self.layout.grow(self.memory.len() - 1, bytes.max(3000).next_multiple_of(8));
         }
-        let written = self.write(&list);
         self.records.insert((fid, rid), (address, row));
-        written
     }
 
     fn random_change(&mut self, random: &mut Random) {
+        let (fid, rid, row, knows) = self.draw(random);
+        self.change(fid, rid, row, knows);
+        if random.below(10) == 0 {
+            self.layout.committed(Stamp(self.address + random.below(2) * 40));
+        }
+    }
+
+    /// A change by chance.
+    fn draw(&mut self, random: &mut Random) -> (Fid, Rid, Option<Vec<u8>>, bool) {
         let (fid, rid) = (Fid(1 + random.below(3) as u32), Rid(random.below(50)));
         let before = self.records.get(&(fid, rid)).and_then(|(_, row)| row.clone());
         let row = match (random.below(10), before) {
@@ -105,11 +123,12 @@ impl Pair {
             }
             _ => Some(random.bytes(random.0 % 200)),
         };
-        let knows = random.below(3) > 0;
-        self.change(fid, rid, row, knows);
-        if random.below(10) == 0 {
-            self.layout.committed(Stamp(self.address + random.below(2) * 40));
-        }
+        (fid, rid, row, random.below(3) > 0)
+    }
+
+    /// Everything is below.
+    fn end(&self) -> Stamp {
+        Stamp(self.address + 1)
     }
 
     fn regions(&self) -> Vec<Region> {
@@ -128,8 +147,8 @@ fn records_of(mirror: &Mirror) -> Result<Records, Damaged> {
     Ok(records)
 }
 
-fn read(regions: Vec<Region>) -> Result<Records, Damaged> {
-    let mirror = Mirror::open(regions)?;
+fn read(regions: Vec<Region>, end: Stamp) -> Result<Records, Damaged> {
+    let mirror = Mirror::open(regions, end)?;
     // The primary of the next term does that.
     Layout::of(&mirror)?;
     records_of(&mirror)
@@ -143,7 +162,7 @@ fn what_was_written_is_there_without_the_writer() {
         for change in 0..400 {
             pair.random_change(&mut random);
             if change % 40 == 39 {
-                let mirror = Mirror::open(pair.regions()).unwrap();
+                let mirror = Mirror::open(pair.regions(), pair.end()).unwrap();
                 assert!(records_of(&mirror).unwrap() == pair.records, "round {round}, change {change}");
                 for fid in (0..5).map(Fid) {
                     let rid = Rid(random.below(60));
@@ -180,7 +199,7 @@ fn only_what_differs_is_written() {
     assert_eq!(change(&row, false), HEADER + 1000, "unless it is not known what was there");
     assert_eq!(pair.change(Fid(1), Rid(3), None, true), HEADER);
     assert_eq!(pair.change(Fid(1), Rid(3), Some(vec![1; 10]), true), HEADER + 10);
-    assert!(read(pair.regions()).unwrap() == pair.records);
+    assert!(read(pair.regions(), pair.end()).unwrap() == pair.records);
 }
 
 /// A row that is too long for its slot is not written over before what replaces it is committed.
@@ -190,7 +209,7 @@ fn long_rows_stay_until_what_replaces_them_is_committed() {
     let (fid, rid) = (Fid(1), Rid(3));
     pair.change(fid, rid, Some(vec![1; 10]), false);
     pair.change(fid, rid, Some(vec![2; 900]), false);
-    let places = |pair: &Pair| Mirror::open(pair.regions()).unwrap().long().unwrap();
+    let places = |pair: &Pair| Mirror::open(pair.regions(), pair.end()).unwrap().long().unwrap();
     let first = places(&pair)[&(fid, rid)];
     pair.change(fid, rid, Some(vec![3; 900]), true);
     let second = places(&pair)[&(fid, rid)];
@@ -204,7 +223,7 @@ fn long_rows_stay_until_what_replaces_them_is_committed() {
     assert!([first, second].contains(&free_again));
     pair.change(fid, rid, Some(vec![6; 10]), true);
     assert!(places(&pair).is_empty());
-    assert!(read(pair.regions()).unwrap() == pair.records);
+    assert!(read(pair.regions(), pair.end()).unwrap() == pair.records);
 }
 
 /// Whatever one bit or one word is changed to: it is noticed, or nothing of it is to be seen.
@@ -214,26 +233,26 @@ fn damage_is_refused_and_never_believed() {
     let mut pair = Pair::new();
     (0..300).for_each(|_| pair.random_change(&mut random));
     pair.write_superblock(2);
-    assert!(read(pair.regions()).unwrap() == pair.records);
+    assert!(read(pair.regions(), pair.end()).unwrap() == pair.records);
     let mut refused = 0;
     let damage = |pair: &Pair, region: usize, word: usize, difference: u64| {
         let word = &pair.memory[region].words()[word];
         word.fetch_xor(difference, Ordering::SeqCst);
-        let outcome = read(pair.regions());
+        let outcome = read(pair.regions(), pair.end());
         word.fetch_xor(difference, Ordering::SeqCst);
         if let Ok(records) = &outcome {
             assert!(*records == pair.records, "region {region}, difference {difference:x}");
         }
         usize::from(outcome.is_err())
     };
-    for _ in 0..1000 {
+    for _ in 0..500 {
         let region = random.below(pair.memory.len() as u64) as usize;
         let word = random.below(pair.memory[region].words().len() as u64) as usize;
         let difference = if random.below(2) == 0 { 1 << random.below(64) } else { random.below(u64::MAX) };
         refused += damage(&pair, region, word, difference);
     }
     // Each bit of an entry, and of the header of a slot that is used.
-    let chunk = Mirror::open(pair.regions()).unwrap().chunks()[0];
+    let chunk = Mirror::open(pair.regions(), pair.end()).unwrap().chunks()[0];
     let entry = Chunk::entry(0).offset as usize / 8;
     let Use::Table(fid, first) = chunk.used_for else { panic!("the first chunk is a table's") };
     let used = (0..8).find(|slot| pair.records.contains_key(&(fid, Rid(first.0 + slot)))).unwrap();
@@ -255,31 +274,33 @@ fn damage_is_refused_and_never_believed() {
 fn a_directory_that_lies_is_refused() {
     let arena = || Arc::new(SharedMemory::new(8192, false).unwrap());
     let good =
-        Chunk { used_for: Use::Table(Fid(1), Rid(8)), place: Place { region: 1, offset: 4096 }, slot: 64, slots: 8 };
+        Chunk { used_for: Use::Table(Fid(1), Rid(8)), place: Place { region: 2, offset: 4096 }, slot: 64, slots: 8 };
     let with = |entries: &[Option<Chunk>]| {
         let pair = Pair::new();
         for (number, chunk) in (0..).zip(entries) {
             let bytes = chunk.map_or([0; 64], |chunk| chunk.encode(number));
             words::store(pair.memory[0].words(), Chunk::entry(number).offset as usize, &bytes);
         }
-        read(vec![Arc::clone(&pair.memory[0]) as Region, arena() as _]).map(|records| records.len())
+        read(vec![Arc::clone(&pair.memory[0]) as Region, arena() as _, arena() as _], Stamp(100))
+            .map(|records| records.len())
     };
     let at = |region, offset| Place { region, offset };
     assert_eq!(with(&[Some(good)]), Ok(0));
     assert_eq!(
-        with(&[Some(good), Some(Chunk { used_for: Use::Overflow, place: at(1, 0), slot: 4096, slots: 1 })]),
+        with(&[Some(good), Some(Chunk { used_for: Use::Overflow, place: at(2, 0), slot: 4096, slots: 1 })]),
         Ok(0)
     );
     for (bad, number) in [
         (vec![None, Some(good)], 1),
         (vec![Some(good), Some(good)], 1),
-        (vec![Some(good), Some(Chunk { place: at(1, 0), ..good })], 1),
-        (vec![Some(good), Some(Chunk { used_for: Use::Table(Fid(2), Rid(8)), place: at(1, 4600), ..good })], 1),
+        (vec![Some(good), Some(Chunk { place: at(2, 0), ..good })], 1),
+        (vec![Some(good), Some(Chunk { used_for: Use::Table(Fid(2), Rid(8)), place: at(2, 4600), ..good })], 1),
         (vec![Some(Chunk { place: at(0, 0), ..good })], 0),
-        (vec![Some(Chunk { place: at(2, 0), ..good })], 0),
-        (vec![Some(Chunk { place: at(1, 8192 - 504), ..good })], 0),
-        (vec![Some(Chunk { place: at(1, u64::MAX - 7), ..good })], 0),
-        (vec![Some(Chunk { place: at(1, 4), ..good })], 0),
+        (vec![Some(Chunk { place: Place { region: 1, offset: 0 }, ..good })], 0),
+        (vec![Some(Chunk { place: at(3, 0), ..good })], 0),
+        (vec![Some(Chunk { place: at(2, 8192 - 504), ..good })], 0),
+        (vec![Some(Chunk { place: at(2, u64::MAX - 7), ..good })], 0),
+        (vec![Some(Chunk { place: at(2, 4), ..good })], 0),
         (vec![Some(Chunk { used_for: Use::Table(Fid(1), Rid(9)), ..good })], 0),
         (vec![Some(Chunk { used_for: Use::Table(Fid(1), Rid(u64::MAX - 7)), ..good })], 0),
         (vec![Some(Chunk { slot: 16, ..good })], 0),
@@ -295,31 +316,31 @@ fn a_directory_that_lies_is_refused() {
 
 #[test]
 fn a_memory_without_a_beginning_is_no_mirror() {
-    assert_eq!(Mirror::open(vec![]).unwrap_err(), Damaged::Superblock);
+    assert_eq!(Mirror::open(vec![], Stamp(1)).unwrap_err(), Damaged::Superblock);
     for bytes in [8, DIRECTORY as usize - 8, DIRECTORY as usize, 8192] {
         let zeros = Arc::new(SharedMemory::new(bytes, false).unwrap());
-        assert_eq!(Mirror::open(vec![zeros as _]).unwrap_err(), Damaged::Superblock, "{bytes}");
+        assert_eq!(Mirror::open(vec![zeros as _], Stamp(1)).unwrap_err(), Damaged::Superblock, "{bytes}");
     }
     let mut pair = Pair::new();
     pair.change(Fid(1), Rid(1), Some(vec![1; 20]), false);
     pair.write_superblock(2);
     // One copy of two may be torn; the arenas have to be there.
     pair.memory[0].words()[512 / 8 + 2].fetch_xor(1, Ordering::SeqCst);
-    assert_eq!(Mirror::open(pair.regions()).unwrap().superblock().sequence, 2);
+    assert_eq!(Mirror::open(pair.regions(), pair.end()).unwrap().superblock().sequence, 2);
     pair.memory[0].words()[2].fetch_xor(1, Ordering::SeqCst);
-    assert_eq!(Mirror::open(pair.regions()).unwrap_err(), Damaged::Superblock);
+    assert_eq!(Mirror::open(pair.regions(), pair.end()).unwrap_err(), Damaged::Superblock);
     pair.write_superblock(3);
-    let mirror = Mirror::open(pair.regions()).unwrap();
+    let mirror = Mirror::open(pair.regions(), pair.end()).unwrap();
     assert_eq!((mirror.superblock().sequence, mirror.superblock().feeder, mirror.mark()), (3, NodeId(7), Stamp(0)));
     words::store(pair.memory[0].words(), MARK as usize, &77u64.to_le_bytes());
     assert_eq!(mirror.mark(), Stamp(77));
-    assert_eq!(Mirror::open(pair.regions()[..1].to_vec()).unwrap_err(), Damaged::Entry { number: 0 });
+    assert_eq!(Mirror::open(pair.regions()[..1].to_vec(), pair.end()).unwrap_err(), Damaged::Entry { number: 0 });
 }
 
 #[test]
 fn a_full_directory_and_a_row_without_end_are_said() {
     let mut layout = Layout::new(1);
-    layout.grow(1, 1 << 20);
+    layout.grow(2, 1 << 20);
     let mut list = List::default();
     let record = |rid, row| Record { fid: Fid(1), rid: Rid(rid), address: Stamp(64), row, before: None };
     layout.put(&record(0, Some(&[1; 20])), &mut list).unwrap();

@@ -1,0 +1,191 @@
+//! The undo ring (Active-Memory, section 4.4 and figure 5): what the bytes were that a batch writes
+//! over, written before them. Only the node that feeds the mirror writes there, and it alone knows
+//! where the ring begins and ends; a recovery finds the entries by their numbers.
+//!
+//! | entry, of fixed size | little endian |
+//! |---|---|
+//! | 0..8   | number of the batch, which is never zero (LogID) |
+//! | 8..12  | which of the batch's entries this is |
+//! | 12..16 | 1: the batch's last one (IsLast); a batch that does not fit an entry has follow-ups |
+//! | 16..32 | where the batch begins and ends in the log |
+//! | 32..36 | term of the feeder |
+//! | 36..40 | how many bytes of changes follow |
+//! | 40..44 | CRC-32C of the rest of the entry |
+//! | 48..   | changes: region and length (four bytes each), offset, and the old bytes, padded to eight |
+//! | behind | the number again (LogID_Check) |
+//!
+//! The paper trusts the number at the end, since cards write in increasing order of addresses. Here
+//! the checksum says whether an entry is whole; the number behind it is looked at first.
+//! Its flag IsCommitted is the mark, one word for all entries: those that end at it or below are
+//! committed.
+
+use std::collections::VecDeque;
+
+use freshet_base::{Stamp, Term};
+use freshet_fabric::Place;
+
+use crate::{List, directory::UNDO, half, word};
+
+/// Bytes of an entry.
+pub(crate) const ENTRY: usize = if cfg!(test) { 256 } else { 4096 };
+const HEADER: usize = 48;
+/// Bytes of a change before the old ones.
+const CHANGE: usize = 16;
+/// Bytes of changes that an entry has room for.
+const ROOM: usize = ENTRY - HEADER - 8;
+
+/// The ring has no room before earlier batches are marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a batch needs {needed} entries of a mirror's undo ring, where {free} are free")]
+pub struct RingFull {
+    /// How many entries it needs.
+    pub needed: usize,
+    /// How many are free.
+    pub free: usize,
+}
+
+/// The feeder's view of the ring.
+#[derive(Debug)]
+pub struct Ring {
+    entries: usize,
+    /// The next entry to be used, and how many are in use before it.
+    next: usize,
+    used: usize,
+    /// The batches that have them, with where they end in the log.
+    batches: VecDeque<(Stamp, usize)>,
+    /// The number of the newest batch.
+    number: u64,
+}
+
+impl Ring {
+    /// A ring of this many bytes. No batch has a number up to `after`, which is what an earlier
+    /// feeder has used.
+    pub fn new(bytes: usize, after: u64) -> Self {
+        Self { entries: bytes / ENTRY, next: 0, used: 0, batches: VecDeque::new(), number: after }
+    }
+
+    /// Appends to `list` the undo entries of a batch of the log, from its first stamp to its
+    /// second, that writes what is in `writes`, and then these writes: what goes to a mirror in one
+    /// list. `old` says what bytes lie in a place before that.
+    ///
+    /// # Errors
+    /// [`RingFull`]; nothing has changed then.
+    pub fn enter(
+        &mut self,
+        (from, to): (Stamp, Stamp),
+        term: Term,
+        writes: &List,
+        mut old: impl FnMut(Place, &mut [u8]),
+        list: &mut List,
+    ) -> Result<(), RingFull> {
+        let mut parts = vec![Vec::new()];
+        for (mut place, mut left) in writes.destroyed() {
+            while left > 0 {
+                let room = ROOM - parts[parts.len() - 1].len();
+                if room < CHANGE + 8 {
+                    parts.push(Vec::new());
+                    continue;
+                }
+                let length = left.min(room - CHANGE);
+                let part = parts.last_mut().expect("it has one");
+                part.extend_from_slice(&(place.region as u32).to_le_bytes());
+                part.extend_from_slice(&(length as u32).to_le_bytes());
+                part.extend_from_slice(&place.offset.to_le_bytes());
+                let begin = part.len();
+                part.resize(begin + length.next_multiple_of(8), 0);
+                old(place, &mut part[begin..begin + length]);
+                (place.offset, left) = (place.offset + length as u64, left - length);
+            }
+        }
+        let free = self.entries - self.used;
+        if parts.len() > free {
+            return Err(RingFull { needed: parts.len(), free });
+        }
+        self.number += 1;
+        let last = parts.len() - 1;
+        for (number, changes) in parts.iter().enumerate() {
+            let entry = encode((self.number, number as u32, number == last), (from, to), term, changes);
+            list.push(Place { region: UNDO, offset: (self.next * ENTRY) as u64 }, &entry);
+            self.next = (self.next + 1) % self.entries;
+        }
+        self.used += parts.len();
+        self.batches.push_back((to, parts.len()));
+        list.append(writes);
+        Ok(())
+    }
+
+    /// The mark says that everything below `to` is committed, and has arrived: entries of batches
+    /// that end there can be used again.
+    pub fn marked(&mut self, to: Stamp) {
+        while let Some((_, entries)) = self.batches.pop_front_if(|(end, _)| *end <= to) {
+            self.used -= entries;
+        }
+    }
+}
+
+fn encode(
+    (number, part, is_last): (u64, u32, bool),
+    (from, to): (Stamp, Stamp),
+    term: Term,
+    changes: &[u8],
+) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER + changes.len() + 8);
+    bytes.extend_from_slice(&number.to_le_bytes());
+    bytes.extend_from_slice(&part.to_le_bytes());
+    bytes.extend_from_slice(&u32::from(is_last).to_le_bytes());
+    bytes.extend_from_slice(&from.0.to_le_bytes());
+    bytes.extend_from_slice(&to.0.to_le_bytes());
+    bytes.extend_from_slice(&term.0.to_le_bytes());
+    bytes.extend_from_slice(&(changes.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(changes);
+    bytes.extend_from_slice(&number.to_le_bytes());
+    let crc = crc_of(&bytes);
+    bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+fn crc_of(entry: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&entry[..40]), &entry[44..])
+}
+
+/// Old bytes of a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub place: Place,
+    pub old: Vec<u8>,
+}
+
+/// An entry that is whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub number: u64,
+    pub part: u32,
+    pub is_last: bool,
+    pub from: Stamp,
+    pub to: Stamp,
+    pub changes: Vec<Change>,
+}
+
+impl Entry {
+    /// What the bytes of an entry say; none unless they are one that is whole.
+    pub fn decode(bytes: &[u8; ENTRY]) -> Option<Self> {
+        let (number, length) = (word(bytes, 0), half(bytes, 36) as usize);
+        if number == 0 || length > ROOM || !length.is_multiple_of(8) || word(bytes, HEADER + length) != number {
+            return None;
+        }
+        if half(bytes, 40) != crc_of(&bytes[..HEADER + length + 8]) {
+            return None;
+        }
+        let (mut changes, mut rest) = (Vec::new(), &bytes[HEADER..HEADER + length]);
+        while !rest.is_empty() {
+            let (head, behind) = rest.split_at_checked(CHANGE)?;
+            let place = Place { region: half(head, 0) as usize, offset: word(head, 8) };
+            let old = behind.get(..half(head, 4) as usize)?;
+            rest = behind.get(old.len().next_multiple_of(8)..)?;
+            changes.push(Change { place, old: old.to_vec() });
+        }
+        let (part, is_last) = (half(bytes, 8), half(bytes, 12) == 1);
+        Some(Self { number, part, is_last, from: Stamp(word(bytes, 16)), to: Stamp(word(bytes, 24)), changes })
+    }
+}
