@@ -15,7 +15,7 @@ use std::{
 use clap::Args;
 use freshet_base::{Isolation, Safety, cpu::process_time};
 use freshet_engine::{
-    Apply, CommandExecutor, Domain, StateHash, VerifyOptions, VerifyReport,
+    Apply, CommandExecutor, Domain, Layout, StateHash, VerifyOptions, VerifyReport,
     scheme::inputs::{Room, Schedule},
     verify,
 };
@@ -38,11 +38,24 @@ pub(crate) struct ReplayOptions {
     /// How many transactions may be in execution. [default: a node's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     execute_blocks: Option<u64>,
+    /// How versions that are to be made are kept: in arrays, or in chains.
+    #[arg(long, value_name = "HOW", value_enum, default_value = "arrays")]
+    layout: Kept,
     /// What the primary runs. Its log is a file's; with --apply calvin reads are recorded, and
     /// locks decide when a transaction is executed again.
     #[command(flatten)]
     tpcc: TpccOptions,
 }
+
+/// How versions are kept that are to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kept {
+    Arrays,
+    Chains,
+}
+
+/// How long the list of look-ups is; the last place counts all above, too.
+const PLACES: usize = 14;
 
 /// What was recorded.
 struct Trace {
@@ -72,6 +85,9 @@ struct Found {
     /// How often a transaction waited for what another wrote.
     waits_per_txn: f64,
     cpu_us_per_txn: Cpu,
+    /// Look-ups of versions that are to be made, by the bit length of how many newer ones they
+    /// passed.
+    passed: [u64; PLACES],
     /// Whether the state at the end is the primary's.
     same: bool,
 }
@@ -106,6 +122,10 @@ pub(crate) fn run(options: &ReplayOptions) -> Result<ExitCode, Failure> {
         threads: options.execute_threads.unwrap_or(2 * tpcc.common.threads).into(),
         replay_threads: tpcc.common.replay_threads.into(),
         schedule: if tpcc.common.apply == Apply::Calvin { Schedule::Locks } else { Schedule::Versions },
+        layout: match options.layout {
+            Kept::Arrays => Layout::Arrays,
+            Kept::Chains => Layout::Chains,
+        },
         room: Room {
             bytes: options.execute_bytes.unwrap_or(usual.bytes),
             blocks: options.execute_blocks.map_or(usual.blocks, |blocks| blocks as usize),
@@ -167,6 +187,10 @@ impl Found {
                 process: each(cpu.as_secs_f64() * 1e6),
                 execute: each(report.execute_cpu.as_secs_f64() * 1e6),
             },
+            passed: std::array::from_fn(|place| {
+                let above = if place + 1 == PLACES { report.passed.len() } else { place + 1 };
+                report.passed[place..above].iter().sum()
+            }),
             same: (report.hash.hash, report.hash.records) == (trace.state.hash, trace.state.records),
         }
     }

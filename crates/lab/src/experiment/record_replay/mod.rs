@@ -6,6 +6,7 @@
 //! `--apply command`, where terminals keep to their warehouses.
 
 mod freshness;
+mod lists;
 mod network;
 mod primary;
 mod replay;
@@ -34,7 +35,9 @@ pub(super) fn all() -> Vec<Experiment> {
         primary::figure_3(),
         primary::figure_4(),
         replay::figure_5(),
+        lists::figure_6(),
         replay::window(),
+        lists::lists(),
         freshness::experiment(),
         take_over::experiment(),
     ]

@@ -13,9 +13,9 @@ use super::{
 const SERIAL: &str = "one thread";
 
 /// How long the paper's traces are, in seconds.
-const TRACE: f64 = 30.0;
+pub(super) const TRACE: f64 = 30.0;
 
-const COLUMNS: &[Column] = &[
+pub(super) const COLUMNS: &[Column] = &[
     column("trace_s", "/trace_seconds"),
     column("replay_s", "/seconds"),
     column("share", "/share"),
@@ -29,7 +29,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 /// A replay of what a primary with this many threads has recorded, on as many processors.
-fn replay(scale: &Scale, options: &str, threads: usize) -> String {
+pub(super) fn replay(scale: &Scale, options: &str, threads: usize) -> String {
     let warehouses = warehouses(scale, threads);
     let pin = match threads {
         _ if threads >= scale.processors => String::new(),

@@ -76,11 +76,12 @@ pub(super) fn experiment() -> Experiment {
             vec![run(TOLD, 1.0, format!("sizes --transactions {count}"))]
         },
         scaled: |_| {
-            "Each kind of transaction by itself, on one warehouse. A NewOrder has 15 lines, as the paper assumes. What \
-             a transaction is told includes the number of its procedure, its time and its snapshot. Its output is its \
-             block in the log: the rows, each with a header that says what it replaces, and the block's own; rows are \
-             logged whole. The form is what goes to a standby that asks for inputs, of many transactions of that kind \
-             one after another: what it is told, and which records it writes."
+            "Each kind of transaction by itself, on one warehouse. A NewOrder has 15 lines, as the paper assumes; \
+             a Delivery delivers an order in each of ten districts. What a transaction is told includes the \
+             number of its procedure, its time and its snapshot. Its output is its block in the log: the rows, \
+             each with a header that says what it replaces, and the block's own; rows are logged whole. The form \
+             is what goes to a standby that asks for inputs, of many transactions of that kind one after another: \
+             what it is told, and which records it writes."
                 .to_owned()
         },
         panels,
