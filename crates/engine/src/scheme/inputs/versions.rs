@@ -69,13 +69,13 @@ impl Chain {
         self.0 = Some(Box::new(Link { version, below: self.0.take() }));
     }
 
-    fn below(&self, stamp: Stamp) -> Option<(&Version, usize)> {
-        let (mut link, mut passed) = (self.0.as_deref()?, 0);
-        while link.version.stamp >= stamp {
-            link = link.below.as_deref()?;
-            passed += 1;
+    fn below(&self, stamp: Stamp) -> (Option<&Version>, usize) {
+        let (mut link, mut newer) = (self.0.as_deref(), 0);
+        while let Some(above) = link.filter(|link| link.version.stamp >= stamp) {
+            link = above.below.as_deref();
+            newer += 1;
         }
-        Some((&link.version, passed))
+        (link.map(|link| &link.version), newer)
     }
 
     fn remove(&mut self, stamp: Stamp) {
@@ -108,12 +108,13 @@ impl Versions {
     }
 
     /// The newest below a stamp, and how many are newer.
-    fn below(&self, stamp: Stamp) -> Option<(&Version, usize)> {
+    fn below(&self, stamp: Stamp) -> (Option<&Version>, usize) {
         match self {
-            Self::One(version) => Some((version, 0)).filter(|(version, _)| version.stamp < stamp),
+            Self::One(version) if version.stamp < stamp => (Some(version), 0),
+            Self::One(_) => (None, 1),
             Self::Array(versions) => {
                 let above = versions.partition_point(|version| version.stamp < stamp);
-                above.checked_sub(1).map(|place| (&versions[place], versions.len() - above))
+                (above.checked_sub(1).map(|place| &versions[place]), versions.len() - above)
             }
             Self::Chain(chain) => chain.below(stamp),
         }
@@ -155,8 +156,8 @@ impl Versions {
     }
 }
 
-/// How many versions look-ups have passed by: at place `n`, look-ups by the bit length of that
-/// number. The last place counts those above, too.
+/// How many versions look-ups have passed by, in records that had some: at place `n`, look-ups by
+/// the bit length of that number. The last place counts those above, too.
 pub type Passed = [u64; 24];
 
 /// Some of the records.
@@ -201,9 +202,9 @@ impl VersionArrays {
     pub fn below(&self, record: (Fid, Rid), stamp: Stamp) -> Option<Arc<Pending>> {
         let mut shard = self.shard(record);
         let Shard { records, passed } = &mut *shard;
-        let (version, newer) = records.get(&record)?.below(stamp)?;
+        let (version, newer) = records.get(&record)?.below(stamp);
         passed[((usize::BITS - newer.leading_zeros()) as usize).min(passed.len() - 1)] += 1;
-        Some(Arc::clone(&version.block))
+        version.map(|version| Arc::clone(&version.block))
     }
 
     /// How many versions look-ups have passed by so far.
@@ -283,7 +284,7 @@ mod tests {
     /// Both layouts say what a list of all versions says, whatever goes first.
     #[test]
     fn arrays_and_chains_find_the_same() {
-        for layout in [Layout::Arrays, Layout::Chains] {
+        let passed = [Layout::Arrays, Layout::Chains].map(|layout| {
             let arrays = VersionArrays::new(layout);
             let record = (Fid(7), Rid(1));
             let blocks: Vec<_> = (0..9).map(|number| block(number * 512, &[1, 10 + number])).collect();
@@ -308,6 +309,10 @@ mod tests {
                 assert_eq!(arrays.newest(record), newest, "{layout:?}");
             }
             assert!(arrays.shards.iter().all(|shard| shard.lock().unwrap().records.is_empty()));
-        }
+            arrays.passed()
+        });
+        assert_eq!(passed[0], passed[1]);
+        // From none to all nine.
+        assert!(passed[0][0] > 0 && passed[0][1] > 0 && passed[0][4] > 0 && passed[0][5] == 0, "{passed:?}");
     }
 }
