@@ -3,6 +3,7 @@
 //!
 //! What both refuse is in `anomalies.rs` and `phantoms.rs`, random histories are in `history.rs`.
 
+mod common;
 mod items;
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -13,7 +14,7 @@ use freshet_engine::{
     CommitError,
     Direction::Forward,
     Isolation::{Serializable, Snapshot},
-    Ticket,
+    Node, NodeConfig, Ticket, Transaction,
 };
 use items::{BY_ID, Item, Txn, World, certified_by};
 
@@ -333,4 +334,38 @@ fn levels_may_be_mixed() {
     done(last.commit());
     let now = world.read(0);
     assert_eq!((now.value(1), now.value(2)), (9, 10));
+}
+
+/// The key decides, on a node with a log, where versions' stamps are addresses. The late
+/// transaction comes before the other one, unless that one has read what the late one writes.
+#[test]
+fn a_node_certifies_as_its_configuration_says() {
+    let key = |id: u64| id.to_be_bytes();
+    for certifier in CERTIFIERS {
+        let node = Node::start(NodeConfig { certifier, ..common::config(None) }, |_| {}).unwrap();
+        let database = node.database();
+        let table = database.create_table(&common::definition()).unwrap();
+        let (one, other) = (database.worker().unwrap(), database.worker().unwrap());
+        let insert = |txn: &Transaction<'_>, id| Ok(txn.insert(&table, &common::row(id, 0, 0)).map(drop)?);
+        let _ = one.execute(Serializable, |txn| (1..4).try_for_each(|id| insert(txn, id))).unwrap();
+        let get = |txn: &Transaction<'_>, id| txn.get(&table, 0, &key(id)).unwrap().unwrap().rid;
+        let update = |txn: &Transaction<'_>, id| txn.update(&table, get(txn, id), &common::row(id, 0, 1)).map(drop);
+        for is_read in [false, true] {
+            let (late, other) = (one.begin(Serializable), other.begin(Serializable));
+            get(&late, 1);
+            if is_read {
+                get(&other, 3);
+            }
+            // The address of the second one's version is not its stamp.
+            update(&other, 2).unwrap();
+            update(&other, 1).unwrap();
+            done(other.commit());
+            update(&late, 3).unwrap();
+            match is_read {
+                true if certifier == Ssn => excluded(late.commit()),
+                _ => back_in_time(certifier, late.commit()),
+            }
+        }
+        node.stop().unwrap();
+    }
 }
