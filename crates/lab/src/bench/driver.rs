@@ -139,7 +139,9 @@ impl Latencies {
 
 const WARMUP: u8 = 0;
 const MEASURE: u8 = 1;
-const STOP: u8 = 2;
+/// What is executed is not measured any more.
+const BEYOND: u8 = 2;
+const STOP: u8 = 3;
 
 /// A counter that shares its cache lines with nothing.
 #[derive(Debug, Default)]
@@ -220,16 +222,14 @@ where
         let halves = halves(shared, common, wait, || subject.checkpoints().0);
         // What is looked at later must not let the workers go on.
         let settle = subject.end(begun);
-        let took_over = common.take_over.then(|| subject.take_over());
+        let took_over = common.take_over.then(|| {
+            shared.phase.store(BEYOND, Ordering::Relaxed);
+            subject.take_over()
+        });
         shared.phase.store(STOP, Ordering::Relaxed);
         let mut all = Tally { halves, ..Tally::default() };
         for thread in running {
-            match thread.join().map_err(|_| Failure::new("a worker thread panicked"))? {
-                Ok(one) => all.add(&one),
-                // There may be another primary by now.
-                Err(failure) if took_over.is_none() => return Err(failure),
-                Err(_) => {}
-            }
+            all.add(&thread.join().map_err(|_| Failure::new("a worker thread panicked"))??);
         }
         Ok((all, Measured { took_over: took_over.transpose()?, ..settle() }))
     })
@@ -283,10 +283,10 @@ fn run(
     loop {
         let heard = shared.phase.load(Ordering::Relaxed);
         if heard != phase {
-            if heard == STOP {
+            phase = heard;
+            if heard >= BEYOND {
                 break;
             }
-            phase = heard;
             tally = Tally::default();
             cpu_before = cpu::thread_time();
             rollbacks_before = worker.rollbacks();
@@ -320,6 +320,11 @@ fn run(
     tally.per_second = tally.committed as f64 / (now - measured_since).as_secs_f64().max(1e-9);
     tally.cpu = cpu::thread_time() - cpu_before;
     tally.aborts = Aborts::between(rollbacks_before, worker.rollbacks());
+    if phase == BEYOND {
+        // There may be another primary by now: then this one fails.
+        while shared.phase.load(Ordering::Relaxed) != STOP && transaction(worker, Instant::now()).is_ok() {}
+        return Ok(tally);
+    }
     // Tickets of this thread resolve in the order of the log, except those of readers, which may
     // resolve earlier. They come too late to count, but not their latencies: without those the
     // longest would be missing.
