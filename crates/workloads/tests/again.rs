@@ -378,6 +378,15 @@ impl Gate {
     }
 }
 
+/// Opens it at the end.
+struct Open<'g>(&'g Gate);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.set_closed(false);
+    }
+}
+
 /// One that goes through it.
 struct Gated(Arc<Gate>, Commands);
 
@@ -402,17 +411,18 @@ fn what_a_take_over_has_yet_to_execute_is_told() {
     let population = Population { scale: SCALE, seed: seed(), loaded_at: NOW };
     let loaded = load(primary.database(), &tables, &population, 2, &|_| {}).unwrap().unwrap();
     primary.database().wait(loaded).unwrap();
-    let last = drive(&primary, &population, Isolation::Snapshot, 0..100);
-    primary.database().wait(last).unwrap();
-    let before = assert_same(&primary, &follower).at;
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while again(&follower).restart.is_none() || again(&follower).pending_transactions > 0 {
-        assert!(Instant::now() < deadline, "{:?}", again(&follower));
-        std::thread::sleep(Duration::from_millis(20));
+    // Until it has seen how fast it is.
+    let mut first = 0;
+    while again(&follower).restart.is_none() {
+        let last = drive(&primary, &population, Isolation::Snapshot, first..first + 20);
+        primary.database().wait(last).unwrap();
+        first += 20;
     }
-    assert_eq!(again(&follower).restart, Some(Duration::ZERO));
+    let before = assert_same(&primary, &follower).at;
     gate.set_closed(true);
-    let last = drive(&primary, &population, Isolation::Snapshot, 100..120);
+    // Or what ends would wait for it.
+    let _open = Open(&gate);
+    let last = drive(&primary, &population, Isolation::Snapshot, first..first + 20);
     primary.database().wait(last).unwrap();
     let end = hash(&primary, None).at;
     let arrived = || {
@@ -426,7 +436,9 @@ fn what_a_take_over_has_yet_to_execute_is_told() {
     let held = again(&follower);
     println!("{held:?}");
     assert!(held.pending_transactions >= 40 && held.restart.unwrap() > Duration::ZERO, "{held:?}");
-    assert!(held.pending_bytes > end.since(before) / 2 && held.pending_bytes <= end.since(before), "{held:?}");
+    let made = end.since(before);
+    // A mark may have come behind.
+    assert!((made / 2..=made + 1024).contains(&held.pending_bytes), "{made} bytes were made, {held:?}");
     primary.stop().unwrap();
     drop(primary);
     std::thread::scope(|scope| {
@@ -434,6 +446,7 @@ fn what_a_take_over_has_yet_to_execute_is_told() {
         let under_way = loop {
             match follower.status().role {
                 RoleStatus::TakingOver { again } => break again.unwrap(),
+                _ if promoted.is_finished() => panic!("{:?}", promoted.join().unwrap()),
                 _ => std::thread::yield_now(),
             }
         };

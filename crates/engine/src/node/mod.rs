@@ -28,7 +28,7 @@ mod status;
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, TryLockError,
         atomic::{AtomicUsize, Ordering},
     },
     thread::JoinHandle,
@@ -153,7 +153,15 @@ impl std::fmt::Debug for Node {
 impl Node {
     /// What it is made of; none while a take-over is under way, which may take long.
     fn settled(&self) -> Option<std::sync::MutexGuard<'_, Composition>> {
-        (self.taking_over.load(Ordering::SeqCst) == 0).then(|| self.composition())
+        while self.taking_over.load(Ordering::SeqCst) == 0 {
+            match self.composition.try_lock() {
+                Ok(composition) => return Some(composition),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                // Others look, which takes no time, or a take-over has just begun.
+                Err(TryLockError::WouldBlock) => std::thread::sleep(std::time::Duration::from_millis(1)),
+            }
+        }
+        None
     }
 
     fn composition(&self) -> std::sync::MutexGuard<'_, Composition> {

@@ -30,9 +30,6 @@ impl Pace {
 
     /// How long completing this number of transactions takes; nothing while no rate is known.
     pub fn left(&self, pending: u64) -> Option<Duration> {
-        if pending == 0 {
-            return Some(Duration::ZERO);
-        }
         Duration::try_from_secs_f64(pending as f64 / self.rate?).ok()
     }
 }
@@ -46,7 +43,7 @@ mod tests {
     #[test]
     fn what_is_left_is_told_from_what_was_done() {
         let mut pace = Pace::default();
-        assert_eq!((pace.left(0), pace.left(7)), (Some(Duration::ZERO), None));
+        assert_eq!((pace.left(0), pace.left(7)), (None, None));
         // While it keeps up, the best second counts.
         for completed in [200, 1000, 100, 0] {
             pace.observe(SECOND, completed, 3);
