@@ -345,6 +345,26 @@ impl<'a> Cluster<'a> {
         Ok(None)
     }
 
+    /// How many transactions the nodes have executed again since they started, and which of them
+    /// have come to something else.
+    pub(super) fn executed_again(&self) -> (u64, Vec<String>) {
+        let (mut executed, mut differ) = (0, Vec::new());
+        for (node, name) in self.names.iter().enumerate() {
+            let Some(status) = self.status(node) else { continue };
+            let count = |what: &str| status["again"][what].as_u64().unwrap_or(0);
+            executed += count("executed");
+            if count("mismatches") > 0 {
+                let file = self.specs[node].directory.join("mismatches");
+                differ.push(format!(
+                    "node {name} has executed {} transactions otherwise than their primary: {}",
+                    count("mismatches"),
+                    file.display()
+                ));
+            }
+        }
+        (executed, differ)
+    }
+
     /// Everything is to run again.
     pub(super) fn heal(&self) {
         for node in 0..self.names.len() {

@@ -459,7 +459,10 @@ impl Round<'_> {
             book.violations.append(&mut found);
             (book.writes.len(), book.reads.len())
         };
-        self.history.say(&format!("checked: {writes} transactions that write, {reads} reads"));
+        let (again, differ) = self.cluster.executed_again();
+        differ.into_iter().for_each(|why| self.history.violated(why));
+        let again = if again > 0 { format!(", {again} executed again") } else { String::new() };
+        self.history.say(&format!("checked: {writes} transactions that write, {reads} reads{again}"));
         Ok(())
     }
 }
