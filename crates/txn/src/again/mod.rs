@@ -37,7 +37,7 @@ use std::{cell::RefCell, sync::Arc};
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp, Term};
 use freshet_log::{BlockBuilder, BlockKind};
-use freshet_storage::{Content, ReadContext, ReadError, Visible};
+use freshet_storage::{Content, LoadError, Loaded, ReadContext, ReadError, RecordSource, Visible};
 use thiserror::Error;
 
 pub(crate) use self::buffer::Buffer;
@@ -130,7 +130,26 @@ pub(crate) struct Again {
     /// Its stamp. It reads below.
     stamp: Stamp,
     past: Arc<dyn Past>,
+    source: Below,
     buffer: RefCell<Buffer>,
+}
+
+/// The log as a source of versions below a stamp, whether readers of the node see them yet or not:
+/// a restart announces all that it finds, and its readers see nothing before another node has said
+/// what is committed. No cut comes below the stamp before the transaction there is given up.
+struct Below {
+    source: Arc<dyn RecordSource>,
+    limit: Stamp,
+}
+
+impl RecordSource for Below {
+    fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
+        self.source.load(address, fid, rid, row)
+    }
+
+    fn limit(&self) -> Stamp {
+        self.limit.max(self.source.limit())
+    }
 }
 
 impl Again {
@@ -176,7 +195,8 @@ impl Worker {
     pub fn again(&self, stamp: Stamp, snapshots: &[Stamp], entries: &[Entry], past: Arc<dyn Past>) -> Transaction<'_> {
         let mut buffer = self.again.take();
         buffer.begin(snapshots, entries);
-        let again = Again { stamp, past, buffer: RefCell::new(buffer) };
+        let source = Below { source: Arc::clone(&self.core.source), limit: stamp };
+        let again = Again { stamp, past, source, buffer: RefCell::new(buffer) };
         let snapshot = again.next_snapshot(stamp);
         Transaction::again(self, snapshot, again)
     }
@@ -201,7 +221,7 @@ impl Transaction<'_> {
     /// What the snapshot shows of a record, without the transaction's own writes.
     fn look_below(&self, again: &Again, content: &Content, rid: Rid) -> Result<Option<Visible<'_>>, ReadError> {
         again.past.wait(content.fid(), rid, self.snapshot())?;
-        content.read(self.guard(), rid, &ReadContext { me: None, ..self.context() })
+        content.read(self.guard(), rid, &ReadContext { me: None, source: &again.source, ..self.context() })
     }
 
     /// Which record has the row of this one, since the transaction, which is executed again, has
