@@ -187,7 +187,7 @@ fn a_recorded_trace_is_executed_again_by_every_scheme() {
         let number = |key: &str| found[key].as_f64().unwrap();
         assert!(number("executed") > 100.0 && number("seconds") > 0.0, "{how:?}: {found}");
         // One thread waits for none; with locks few begin before what they read is there.
-        let most = if how.contains(&"calvin") { 0.05 } else { 0.0 };
+        let most = if how.contains(&"calvin") { 0.25 } else { 0.0 };
         assert!(how.contains(&"chains") || number("waits_per_txn") <= most, "{how:?}: {found}");
         // Some took too long to be executed again, at most.
         assert!(number("fetched") < number("executed") / 20.0, "{how:?}: {found}");
