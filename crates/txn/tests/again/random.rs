@@ -104,5 +104,5 @@ fn random_transactions_are_executed_again_in_any_order() {
         all_committed += committed;
     }
     assert!(all.executed * 2 > all_committed && all.kept > 0, "{all:?} of {all_committed}");
-    assert!(all.read > all.executed && all.waited > 0, "{all:?}");
+    assert!(all.read * 4 > all.executed && all.waited > 0, "{all:?}");
 }
