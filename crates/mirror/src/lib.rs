@@ -35,8 +35,9 @@
 //! # Batches
 //!
 //! What a batch of the log changes goes to a mirror as one list: first undo entries ([`Ring`]),
-//! then the changes (section 4.5.1). When a client may be told of it, the mark follows. If the
-//! feeder fails, [`recover`] brings the memory to the state after a batch (section 5).
+//! then the changes (section 4.5.1), of each record only the last one. When a client may be
+//! told of it, the mark follows. If the feeder fails, [`recover`] brings the memory to the state
+//! after a batch (section 5).
 //!
 //! What lies in this memory was written by another node, or by no node for years: nothing is
 //! believed before its bounds and its checksum were looked at, and what is wrong is [`Damaged`].

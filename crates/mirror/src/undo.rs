@@ -68,6 +68,10 @@ impl Ring {
     /// second, that writes what is in `writes`, and then these writes: what goes to a mirror in one
     /// list. `old` says what bytes lie in a place before that.
     ///
+    /// A record that changes several times in a batch comes once in `writes`, as the batch leaves
+    /// it. A recovery sees whether a slot is whole and is of the batch, not which of the batch's
+    /// changes it has: with two of them, a batch could seem to have landed before its last write.
+    ///
     /// # Errors
     /// [`RingFull`]; nothing has changed then.
     pub fn enter(
@@ -78,6 +82,7 @@ impl Ring {
         mut old: impl FnMut(Place, &mut [u8]),
         list: &mut List,
     ) -> Result<(), RingFull> {
+        debug_assert!(is_written_once(writes), "a record comes twice in a batch of a mirror");
         let mut parts = vec![Vec::new()];
         for (mut place, mut left) in writes.destroyed() {
             while left > 0 {
@@ -121,6 +126,14 @@ impl Ring {
             self.used -= entries;
         }
     }
+}
+
+/// Whether no byte is written over twice.
+fn is_written_once(writes: &List) -> bool {
+    let ends = |(place, length): (Place, usize)| (place.region, place.offset, place.offset + length as u64);
+    let mut ranges: Vec<_> = writes.destroyed().map(ends).collect();
+    ranges.sort_unstable();
+    ranges.windows(2).all(|two| two[0].0 != two[1].0 || two[0].2 <= two[1].1)
 }
 
 fn encode(

@@ -18,6 +18,9 @@ struct Feed {
     begin: Records,
 }
 
+/// A record, what becomes of it, and whether its feeder knows what it was.
+type Change = (Fid, Rid, Option<Vec<u8>>, bool);
+
 fn copy(from: &[Arc<SharedMemory>]) -> Vec<Arc<SharedMemory>> {
     from.iter()
         .map(|memory| {
@@ -59,8 +62,14 @@ impl Feed {
         self.lists.last().map_or(self.mark, |(_, to, _)| *to)
     }
 
-    /// Posts a batch of these changes; false if the ring is full.
-    fn post(&mut self, changes: Vec<(Fid, Rid, Option<Vec<u8>>, bool)>) -> bool {
+    /// Posts a batch of these changes, of each record the last; false if the ring is full.
+    fn post(&mut self, changes: Vec<Change>) -> bool {
+        let newest: BTreeMap<_, _> = changes.into_iter().map(|change| ((change.0, change.1), change)).collect();
+        self.post_all(newest.into_values().collect())
+    }
+
+    /// Posts a batch of these changes, and writes them all.
+    fn post_all(&mut self, changes: Vec<Change>) -> bool {
         let (mut writes, mut list) = (List::default(), List::default());
         let from = self.end();
         self.pair.address = self.pair.address.max(from.0);
@@ -170,6 +179,17 @@ fn the_feeder_fails_at_any_write() {
             }
         }
     }
+}
+
+/// When the first of two changes had landed, the batch passed for one that had landed wholly.
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "a record comes twice")]
+fn a_record_comes_once_in_a_batch() {
+    let changes = [1, 2].map(|byte| (Fid(1), Rid(0), Some(vec![byte; 100]), true));
+    let mut feed = Feed::new();
+    assert!(feed.post(changes.to_vec()), "of these the last is written");
+    feed.post_all(changes.to_vec());
 }
 
 /// Two batches: one that is marked, and one of an update, an insertion, a deletion and a long row.
