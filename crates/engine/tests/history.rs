@@ -9,7 +9,7 @@
 //!
 //! Under the serial safety net, serializable transactions are checked as those at level snapshot,
 //! and then the graph of who must come before whom has no cycle. Some transactions are at level
-//! snapshot then: what they have read counts for nobody.
+//! snapshot then: what they have read does not count.
 //!
 //! `FRESHET_SEED` repeats a run (as far as the scheduler does), `FRESHET_STRESS_SECONDS` makes it
 //! longer.
@@ -178,7 +178,7 @@ fn written(committed: &Committed, before: &State, after: &State) -> BTreeMap<u64
 }
 
 /// Checks a round that began in `state`, and returns the state in which it ended, and how often one
-/// comes before another that had a smaller stamp. With `by_stamps` nobody does.
+/// comes before another that had a smaller stamp. With `by_stamps` none does.
 fn check(mut history: Vec<Committed>, state: State, by_stamps: bool) -> (State, usize) {
     history.sort_by_key(|committed| committed.stamp);
     let readers = history.partition_point(|committed| committed.stamp.is_none());

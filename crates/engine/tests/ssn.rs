@@ -311,7 +311,7 @@ fn those_that_fail_are_in_nobodys_way() {
     done(last.commit());
 }
 
-/// At level snapshot nobody is certified, and nobody's reads are in the way.
+/// At level snapshot no transaction is certified, and what it has read is in no one's way.
 #[test]
 fn levels_may_be_mixed() {
     let world = nine(Ssn);

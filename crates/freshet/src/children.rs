@@ -208,7 +208,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // It may have ended; its number is still ours, as nobody has waited for it.
+        // It may have ended; its number is still ours, since its end was not waited for.
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 

@@ -149,7 +149,7 @@ impl Transaction<'_> {
         if self.is_certified() {
             let mut buffer = KeyBuffer::new();
             let indexes = content.indexes(self.guard()).kept();
-            // In one that is not ready, nobody reads.
+            // No transaction reads one that is not ready.
             let read = |number: &usize| entered(*number) && self.index(content, *number).is_ok();
             for (number, index) in indexes.filter(|(number, _)| read(number)) {
                 let definition = index.definition();

@@ -118,8 +118,8 @@ impl Sets {
         if self.to_write().is_some() || !self.begun && returning.is_empty() {
             return Vec::new();
         }
-        // A reign that has not begun is settled only where its first set, which has this node
-        // alone, follows none: then nobody returns either.
+        // Before the first set of a reign is in effect, the chain has one set only where that
+        // follows none. It holds this node alone then, so that no member can return.
         let settled = self.chain.len() == 1;
         let newest = &self.newest().set;
         let come = returning.iter().chain(joining.iter().filter(|_| settled));

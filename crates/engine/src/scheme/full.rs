@@ -61,8 +61,8 @@ struct Instantiate {
 }
 
 impl Redo for Instantiate {
-    /// Drops the versions that nobody sees any more, now and then: one look at a record drops all
-    /// of its own, and passes by those that are still seen.
+    /// Drops the versions that no snapshot sees any more, now and then: one look at a record drops
+    /// all of its own, and keeps those that are still seen.
     fn begin(&mut self, guard: &Guard<'_>, catalog: &Catalog) {
         self.visible = self.source.visible();
         self.horizon = self.participants.horizon(|| self.visible);

@@ -1,15 +1,15 @@
 //! What transactions have read and when they came, for those that want to come before them.
 //!
-//! The safety net asks two things about transactions that have committed (`ssn.rs`): before whom
-//! does the maker of this version come, and has somebody read what I write? The paper keeps the
-//! answers in each version, as two stamps and a set of readers. Here versions stay as short as they
-//! are: each worker keeps a list of what its transactions have read, as hashes, one after another.
-//! To add to it costs a transaction next to nothing. Only a transaction whose reads were changed
-//! looks through the lists, from the time of the first change on.
+//! The safety net asks two things about transactions that have committed (`ssn.rs`): before which
+//! transaction does the maker of this version come, and which ones have read what I write? The
+//! paper keeps the answers in each version, as two stamps and a set of readers. Here versions stay
+//! as short as they are: each worker keeps a list of what its transactions have read, as hashes,
+//! one after another. To add to it costs a transaction next to nothing. Only a transaction whose
+//! reads were changed looks through the lists, from the time of the first change on.
 //!
 //! # Protocol
 //!
-//! A list is guarded by a mutex, which nobody holds for long. A transaction
+//! A list is guarded by a mutex that is held briefly. A transaction
 //!
 //! 1. enters what it has read, as undecided ([`Histories::announce`]);
 //! 2. takes its stamp, or, if it has written nothing, looks where the log ends;
@@ -26,7 +26,7 @@
 //! any ordering.
 //!
 //! An undecided entry counts, whatever its stamp will be: this costs one needless abort at most,
-//! and nobody waits for anybody.
+//! and no transaction waits for another.
 //!
 //! What ends below every snapshot is forgotten, and so is the oldest when a list becomes too long
 //! ([`KEPT`]). A list remembers up to where that was (`forgotten`); who would have to know of what

@@ -20,14 +20,15 @@
 //!
 //! Versions are made in no order, above what readers see. A cut says of the blocks that it takes
 //! out of the window that they are cut off, waits until none of them is executed, and takes back
-//! their versions, from the newest down. `making` is held by those who make versions, together, and
-//! by a cut, alone: below the cut others go on, and blocks that were fetched come at any time. Who
-//! has waited for it looks whether the block was cut off.
+//! their versions, from the newest down. `making` is a lock that threads which make versions share,
+//! and that a cut has for itself: below the cut others continue, and blocks that were fetched come
+//! at any time. A thread that has waited for it looks whether its block was cut off.
 //!
 //! No threads wait in a circle. A block waits for blocks with lower stamps only, since its
 //! snapshots are at most its own stamp, and blocks are executed in the order of stamps: the lowest
 //! block whose versions are missing either is being executed and waits for none, or its bytes are
-//! being fetched. Who has fetched them makes the versions, too: all others may wait for these.
+//! being fetched. The thread that has fetched them makes the versions, too: all others may wait for
+//! these.
 //!
 //! With [`Schedule::Locks`] blocks are begun in another order. What a reader has a lock on is
 //! there. It may look at other records, too: an index entry of a record that is gone, whose id
