@@ -5,7 +5,8 @@
 //! what that has passed is done, and its latency is the time since it began. Only when the queue is
 //! as long as the window allows does the thread wait, for its oldest ticket.
 //!
-//! The clock is read once for each transaction: the end of one is the beginning of the next.
+//! The clock is read once for each transaction: the end of one is the beginning of the next. Under
+//! less than full load (`--load`) a thread rests between transactions.
 
 use std::{
     collections::VecDeque,
@@ -75,6 +76,9 @@ pub(crate) struct Half {
 
 /// How long the parts are whose throughput is looked at one by one.
 const HALF: Duration = Duration::from_millis(500);
+
+/// The shortest rest of a thread: shorter sleeps are not kept.
+const REST: Duration = Duration::from_millis(1);
 
 /// Transactions that were rolled back, by cause.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -160,6 +164,8 @@ struct Shared<'a> {
     phase: AtomicU8,
     ready: Barrier,
     window: usize,
+    /// How much longer than it works a thread rests.
+    rest: f64,
     /// What each thread has committed so far; stored by it, read by who measures. Relaxed: a count
     /// without data behind it.
     done: Vec<OwnLine>,
@@ -175,6 +181,7 @@ pub(crate) fn drive<C>(
 where
     C: FnMut(&Worker, Instant) -> Result<Went, ProcedureError>,
 {
+    subject.wait_shown(common)?;
     let database = subject.database();
     let threads = usize::from(common.threads);
     let primary = database.core().snapshots.primary().ok_or_else(|| Failure::new("this node is not a primary"))?;
@@ -183,6 +190,7 @@ where
         phase: AtomicU8::new(WARMUP),
         ready: Barrier::new(threads + 1),
         window: common.window as usize,
+        rest: 100.0 / f64::from(common.load) - 1.0,
         done: (0..threads).map(|_| OwnLine::default()).collect(),
     };
     std::thread::scope(|scope| {
@@ -280,6 +288,7 @@ fn run(
     let mut cpu_before = cpu::thread_time();
     let mut rollbacks_before = worker.rollbacks();
     let mut now = Instant::now();
+    let mut owed = Duration::ZERO;
     loop {
         let heard = shared.phase.load(Ordering::Relaxed);
         if heard != phase {
@@ -313,6 +322,13 @@ fn run(
                 now = Instant::now();
                 resolve(shared.gate, &mut open, &mut tally, now);
             }
+        }
+        owed += (now - begun).mul_f64(shared.rest);
+        if owed >= REST {
+            std::thread::sleep(owed);
+            let rested = Instant::now();
+            owed = owed.saturating_sub(rested - now);
+            now = rested;
         }
         shared.done[number].committed.store(tally.committed, Ordering::Relaxed);
         shared.done[number].waited.store(tally.waited, Ordering::Relaxed);

@@ -200,6 +200,9 @@ pub(crate) struct Common {
     /// How many uncommitted transactions a thread may have before it waits.
     #[arg(long, value_name = "N", default_value_t = 1 << 16, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) window: u32,
+    /// The load of the primary: the share of the time in which its threads work, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub(crate) load: u8,
     /// The seed of all random numbers.
     #[arg(long, value_name = "SEED", env = "FRESHET_SEED", default_value_t = 42)]
     pub(crate) seed: u64,

@@ -265,6 +265,16 @@ impl Subject {
         Sent::of(&node.status().role)
     }
 
+    /// Blocks until every standby shows what was loaded: what it replays later is not counted as
+    /// work of the measurement. Standbys that do not replay show nothing and are not waited for.
+    pub(super) fn wait_shown(&self, common: &Common) -> Result<(), Failure> {
+        let loaded = self.reserved();
+        match common.replay {
+            ReplayMode::None => Ok(()),
+            _ => self.standbys.iter().try_for_each(|standby| standby.wait_visible(loaded)),
+        }
+    }
+
     /// Starts `--standby-readers` on every standby, once everything below `loaded` is visible
     /// there.
     pub(crate) fn start_readers(&self, common: &Common, loaded: Stamp) -> Result<(), Failure> {

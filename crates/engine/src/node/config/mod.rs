@@ -512,7 +512,7 @@ impl NodeConfig {
         let feeds = (self.standbys + 1) as usize;
         // Each thread that executes transactions again has a worker; others enter, keep,
         // fetch and cut.
-        let again = crate::scheme::inputs::threads() + 6;
+        let again = crate::scheme::inputs::Schedule::Locks.threads() + 6;
         self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + feeds + again + 5
     }
 }

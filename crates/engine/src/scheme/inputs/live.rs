@@ -136,6 +136,7 @@ struct Begun {
 
 struct Shared {
     window: Arc<Window>,
+    schedule: Schedule,
     ground: Ground,
     executor: Arc<dyn CommandExecutor>,
     mismatches: Arc<dyn Mismatches>,
@@ -289,6 +290,7 @@ impl Live {
     ) -> Self {
         Self(Arc::new(Shared {
             window: Window::scheduled(at, Room::default(), Layout::default(), schedule, None),
+            schedule,
             ground: ground.clone(),
             executor,
             mismatches,
@@ -373,17 +375,13 @@ impl Live {
         let originals = FromOthers::new(&begun.complete);
         let (executor, mismatches) = (&shared.executor, Arc::clone(&shared.mismatches));
         let means = Means { core, executor, ground: &shared.ground, serially: false };
-        let pool = Pool::start(threads(), &shared.window, &means, Arc::new(originals.clone()), mismatches);
+        let pool =
+            Pool::start(shared.schedule.threads(), &shared.window, &means, Arc::new(originals.clone()), mismatches);
         (state.pool, state.originals) = (Some(pool.map_err(failed)?), Some(originals));
         drop(state);
         shared.watch.begin(shared.pending());
         Ok(())
     }
-}
-
-/// How many threads execute: those that wait for versions leave their processor to others.
-pub(crate) fn threads() -> usize {
-    2 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 impl Regenerate for Live {

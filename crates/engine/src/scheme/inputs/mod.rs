@@ -79,7 +79,7 @@ mod versions;
 mod watch;
 mod window;
 
-pub(crate) use self::{again::Again, live::threads, window::Window};
+pub(crate) use self::{again::Again, window::Window};
 pub use self::{
     choice::Figures,
     entrance::Kept,

@@ -69,6 +69,19 @@ pub enum Schedule {
     Locks,
 }
 
+impl Schedule {
+    /// How many threads of a standby execute. Those that wait for versions leave their processor to
+    /// others. Without enough threads, those that wait for what no lock has brought are all there
+    /// are, and have to fetch it.
+    pub(crate) fn threads(self) -> usize {
+        let by_processors = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+        match self {
+            Self::Versions => by_processors,
+            Self::Locks => by_processors.max(8),
+        }
+    }
+}
+
 /// How much a window may hold that has not been handed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
