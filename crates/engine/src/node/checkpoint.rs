@@ -457,7 +457,6 @@ impl Checkpointing {
                         // to it.
                         Some(row) if content.indexes(&guard).primary().definition().matches(row, key) => {
                             full |= writer.push(rid, stamp, row);
-                            self.written.fetch_add(row.len() as u64, Ordering::Relaxed);
                         }
                         Some(_) => {}
                         // A reader still holds it back. The log with the tombstone may be removed,
@@ -468,7 +467,7 @@ impl Checkpointing {
             }
             participant.collect();
             if full {
-                writer.write_block()?;
+                self.written.fetch_add(writer.write_block()?, Ordering::Relaxed);
             }
             pace.rest(&self.stopping);
         }
@@ -476,7 +475,7 @@ impl Checkpointing {
             // Their ids are to be used again after a restart, too.
             for (rid, tombstone) in gone(walk, participant) {
                 if writer.push_gone(rid, tombstone) {
-                    writer.write_block()?;
+                    self.written.fetch_add(writer.write_block()?, Ordering::Relaxed);
                     pace.rest(&self.stopping);
                 }
             }

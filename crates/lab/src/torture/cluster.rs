@@ -139,7 +139,7 @@ impl<'a> Cluster<'a> {
         let spec = &self.specs[node];
         let others = self.specs.iter().enumerate().filter(|(other, _)| *other != node);
         let peers: Vec<String> = others.map(|(_, spec)| spec.listen.to_string()).collect();
-        let mut flags = self.shape.flags();
+        let mut flags = self.shape.flags(node);
         for (name, value) in [
             ("--directory", spec.directory.display().to_string()),
             ("--address", spec.address.to_string()),

@@ -29,7 +29,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use freshet_base::Safety;
+use freshet_base::{Certifier, Safety};
 use freshet_engine::{Encoding, ReplayMode};
 use freshet_workloads::random::Random;
 use serde::Serialize;
@@ -109,9 +109,14 @@ pub(crate) struct TortureOptions {
     /// When standbys replay. [default: by seed]
     #[arg(long, value_name = "POLICY")]
     replay: Option<ReplayMode>,
-    /// In which form standbys ask for the log: bytes or inputs.
-    #[arg(long, value_name = "FORM", default_value_t)]
-    encoding: Encoding,
+    /// In which form standbys ask for the log: bytes, inputs or auto. [default: each its own, by
+    /// seed]
+    #[arg(long, value_name = "FORM")]
+    encoding: Option<Encoding>,
+    /// What decides whether a serializable transaction may commit: validation or ssn. [default: by
+    /// seed]
+    #[arg(long, value_name = "CERTIFIER")]
+    certifier: Option<Certifier>,
     /// Leave out this fault. Can be repeated.
     #[arg(long, value_name = "FAULT", value_enum, value_delimiter = ',')]
     without: Vec<Fault>,

@@ -1,7 +1,7 @@
-//! What clusters there are: fabric, safety level and policies, drawn by seed where the user leaves
-//! them open.
+//! What clusters there are: fabric, safety level, policies and forms of the log, drawn by seed where
+//! the user leaves them open.
 
-use freshet_base::Safety;
+use freshet_base::{Certifier, Safety};
 use freshet_engine::{Encoding, ReplayMode};
 use freshet_workloads::random::Random;
 
@@ -31,7 +31,9 @@ pub(super) struct Shape {
     pub(super) safety: Safety,
     pub(super) replay: ReplayMode,
     pub(super) streams: u8,
-    pub(super) encoding: Encoding,
+    pub(super) certifier: Certifier,
+    /// The form in which each node asks for the log.
+    pub(super) encodings: Vec<Encoding>,
     /// Nodes that restart are told by --join who reigns.
     pub(super) told: bool,
 }
@@ -48,9 +50,19 @@ impl Shape {
         let replay = if random.below(4) == 0 { ReplayMode::Synchronous } else { ReplayMode::Pipelined };
         let streams = if random.below(4) == 0 { 2 } else { 1 };
         // What executes transactions again acknowledges by itself.
-        let asks = options.encoding != Encoding::Bytes;
+        let asks = options.encoding.is_some_and(|encoding| encoding != Encoding::Bytes);
         let fabric = if asks && fabric == Fabric::ShmAppliance { Fabric::Shm } else { fabric };
         let fabric = options.fabric.unwrap_or(fabric);
+        let mut random = Random::stream(seed, 3);
+        let certifier = if random.below(3) == 0 { Certifier::Ssn } else { Certifier::Validation };
+        let certifier = options.certifier.unwrap_or(certifier);
+        let encodings = (0..nodes).map(|_| match random.below(6) {
+            _ if fabric == Fabric::ShmAppliance => Encoding::Bytes,
+            0 => Encoding::Auto,
+            1 | 2 => Encoding::Inputs,
+            _ => Encoding::Bytes,
+        });
+        let encodings = encodings.map(|drawn| options.encoding.unwrap_or(drawn)).collect();
         // What needs no acknowledgement cannot wait for its replay.
         let replay = if fabric == Fabric::ShmAppliance { ReplayMode::Pipelined } else { replay };
         let safety = options.safety.unwrap_or(safety);
@@ -63,12 +75,12 @@ impl Shape {
             return Err(Failure::new(format!("{safety} is not for {nodes} nodes")));
         }
         let replay = options.replay.unwrap_or(replay);
-        let (encoding, told) = (options.encoding, options.told);
-        Ok(Self { seed, nodes, fabric, safety, replay, streams, encoding, told })
+        let told = options.told;
+        Ok(Self { seed, nodes, fabric, safety, replay, streams, certifier, encodings, told })
     }
 
-    /// The flags that all nodes have in common.
-    pub(super) fn flags(&self) -> Vec<String> {
+    /// The flags of a node that the shape decides.
+    pub(super) fn flags(&self, node: usize) -> Vec<String> {
         let kind = match self.fabric {
             Fabric::Tcp => "tcp",
             Fabric::Shm | Fabric::ShmAppliance => "shm",
@@ -80,7 +92,8 @@ impl Shape {
             ("--safety", self.safety.to_string()),
             ("--standbys", (self.nodes - 1).to_string()),
             ("--replay", self.replay.to_string()),
-            ("--encoding", self.encoding.to_string()),
+            ("--encoding", self.encodings[node].to_string()),
+            ("--certifier", self.certifier.to_string()),
             ("--log-streams", self.streams.to_string()),
             ("--log-buffer-bytes", (1 << 20).to_string()),
             ("--log-segment-bytes", (1 << 18).to_string()),
@@ -107,7 +120,7 @@ impl Shape {
         let fabric = clap::ValueEnum::to_possible_value(&self.fabric);
         let mut command = format!(
             "freshet-lab torture --seed {} --clusters 1 --rounds {} --nodes {} --clients {} --fabric {} --safety {} \
-             --replay {} --encoding {} --recover-within {}",
+             --replay {} --certifier {} --recover-within {}",
             self.seed,
             options.rounds,
             self.nodes,
@@ -115,13 +128,16 @@ impl Shape {
             fabric.map(|value| value.get_name().to_owned()).unwrap_or_default(),
             self.safety,
             self.replay,
-            self.encoding,
+            self.certifier,
             options.recover_within,
         );
         for (name, kinds) in [("--without", &options.without), ("--only", &options.only)] {
             for kind in kinds.iter().filter_map(clap::ValueEnum::to_possible_value) {
                 command += &format!(" {name} {}", kind.get_name());
             }
+        }
+        if let Some(encoding) = options.encoding {
+            command += &format!(" --encoding {encoding}");
         }
         if options.no_moves {
             command += " --no-moves";

@@ -127,12 +127,13 @@ impl TableWriter {
     }
 
     /// Writes the block to the next file, and syncs when much was written since the last time.
+    /// Returns the bytes that the file has grown by.
     ///
     /// # Errors
     /// [`CheckpointError::Io`].
-    pub fn write_block(&mut self) -> Result<(), CheckpointError> {
+    pub fn write_block(&mut self) -> Result<u64, CheckpointError> {
         if self.rows_in_block == 0 {
-            return Ok(());
+            return Ok(0);
         }
         let length = u32::try_from(self.block.len()).expect("a block is little longer than its rows");
         self.block[8..12].copy_from_slice(&self.rows_in_block.to_le_bytes());
@@ -150,7 +151,7 @@ impl TableWriter {
         if self.unsynced >= self.sync_bytes {
             self.sync()?;
         }
-        Ok(())
+        Ok(length.into())
     }
 
     fn sync(&mut self) -> Result<(), CheckpointError> {
