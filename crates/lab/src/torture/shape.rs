@@ -1,5 +1,5 @@
-//! What clusters there are: fabric, safety level, policies and forms of the log, drawn by seed where
-//! the user leaves them open.
+//! What clusters there are: fabric, safety level, policies and forms of the log, drawn by seed
+//! where the user leaves them open.
 
 use freshet_base::{Certifier, Safety};
 use freshet_engine::{Encoding, ReplayMode};
