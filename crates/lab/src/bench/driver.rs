@@ -38,6 +38,28 @@ pub(crate) enum Went {
     Back(Ticket),
 }
 
+/// How a thread rests under less than full load.
+struct Rest {
+    /// How much longer than it works it rests.
+    share: f64,
+    /// What it has not rested yet.
+    owed: Duration,
+}
+
+impl Rest {
+    /// It has worked from `begun` to `now`. Blocks while it rests. Returns the time after that.
+    fn after(&mut self, begun: Instant, now: Instant) -> Instant {
+        self.owed += (now - begun).mul_f64(self.share);
+        if self.owed < REST {
+            return now;
+        }
+        std::thread::sleep(self.owed);
+        let rested = Instant::now();
+        self.owed = self.owed.saturating_sub(rested - now);
+        rested
+    }
+}
+
 /// Transactions and what became of them, of one thread or all.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
@@ -288,7 +310,7 @@ fn run(
     let mut cpu_before = cpu::thread_time();
     let mut rollbacks_before = worker.rollbacks();
     let mut now = Instant::now();
-    let mut owed = Duration::ZERO;
+    let mut rest = Rest { share: shared.rest, owed: Duration::ZERO };
     loop {
         let heard = shared.phase.load(Ordering::Relaxed);
         if heard != phase {
@@ -323,13 +345,7 @@ fn run(
                 resolve(shared.gate, &mut open, &mut tally, now);
             }
         }
-        owed += (now - begun).mul_f64(shared.rest);
-        if owed >= REST {
-            std::thread::sleep(owed);
-            let rested = Instant::now();
-            owed = owed.saturating_sub(rested - now);
-            now = rested;
-        }
+        now = rest.after(begun, now);
         shared.done[number].committed.store(tally.committed, Ordering::Relaxed);
         shared.done[number].waited.store(tally.waited, Ordering::Relaxed);
     }
