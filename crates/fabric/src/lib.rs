@@ -28,12 +28,13 @@
 //! What the other side writes has no meaning before its bounds and its checksum were looked at, and
 //! it is never a Rust reference to bytes.
 
+#![cfg_attr(not(feature = "verbs"), forbid(unsafe_code))]
+
 pub mod channel;
 mod error;
 pub mod frame;
 pub mod limit;
 pub mod local;
-pub mod memory;
 pub mod shm;
 pub mod stream;
 pub mod tcp;
@@ -44,6 +45,7 @@ mod watch;
 use std::{fmt, str::FromStr, time::Duration};
 
 pub use freshet_base::cpu;
+pub use freshet_memory as memory;
 use serde::{Deserialize, Serialize};
 
 pub use self::error::{OpenError, ReceiveError, SendError};

@@ -16,10 +16,11 @@ use freshet_base::{
     sync::{AtomicU64, Ordering},
     words,
 };
+use freshet_memory::{Registered, SharedMemory};
 
 use super::{
     checksum,
-    shared::{PersistentBuffer, RingMemory, SharedMemory},
+    shared::{PersistentBuffer, RingMemory},
 };
 
 /// Bytes in a word.

@@ -43,11 +43,10 @@
 //! find the other half there.
 
 mod checksum;
-#[cfg(not(loom))]
-mod mapped;
 mod memory;
-#[cfg_attr(loom, path = "unmapped.rs")]
 mod shared;
+#[cfg(loom)]
+mod unmapped;
 
 use crossbeam_utils::CachePadded;
 use freshet_base::{
@@ -56,11 +55,8 @@ use freshet_base::{
 };
 
 use crate::block::BLOCK_HEADER;
-#[cfg(not(loom))]
-pub(crate) use mapped::Mapped;
 pub(crate) use memory::Memory;
 pub use shared::RingMemory;
-pub(crate) use shared::copy_words;
 
 /// How a copy out of the ring ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,6 +28,7 @@ use freshet_base::{
     ClusterId, NodeId, Stamp, Term,
     private::{self, NotPrivate},
 };
+use freshet_memory::{PERSISTENT, copy_words};
 
 use super::{
     Delay, Lines, Medium, Method,
@@ -36,15 +37,14 @@ use super::{
     slots,
 };
 use crate::{
-    buffer::copy_words,
     core::LogFailure,
     store::LogStore,
     stream::{Log, LogOpenError, ReceiveConfig},
     tail::Tail,
 };
 
-/// Other nodes look for it before they map the file (crate `fabric`, `memory.rs`).
-const MAGIC: &[u8; 8] = b"FRESHBUF";
+/// Other processes look for it before they map the file.
+const MAGIC: &[u8; 8] = PERSISTENT;
 const FORMAT: u32 = 2;
 const HEADER: usize = 4096;
 const SLOTS: usize = 2048;
@@ -209,7 +209,7 @@ impl PersistentBuffer {
         remove(&unfinished)?;
         let length = self.mapping.words().len() * 8;
         let new = Mapping::open(&unfinished, length, self.mapping.method())?;
-        copy_words(self.mapping.words(), new.words(), &|word| word < HEADER / 8 || keep(word - HEADER / 8));
+        copy_words(self.mapping.words(), new.words(), |word| word < HEADER / 8 || keep(word - HEADER / 8));
         new.flush_received(0, length);
         new.fence();
         fs::rename(&unfinished, &self.path)?;

@@ -15,9 +15,9 @@ use freshet_base::{
     private,
     sync::{AtomicU64, Ordering},
 };
+use freshet_memory::Mapped;
 
 use super::{LINE, Lines, Method, fence, instructions};
-use crate::buffer::Mapped;
 
 /// What lies under a mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,11 +64,11 @@ impl Mapping {
         if found != length as u64 {
             return Err(io::Error::other(format!("it has {found} bytes, {length} are configured")));
         }
-        let (mapped, medium) = match Mapped::of(file, length, libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC) {
+        let (mapped, medium) = match Mapped::of(file, 0, length, libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC) {
             Ok(mapped) => (mapped, Medium::Dax),
             Err((file, error)) => {
                 let why = format!("the file system of {} cannot map with MAP_SYNC: {error}", path.display());
-                (Mapped::of(file, length, libc::MAP_SHARED).map_err(|(_, error)| error)?, Medium::Emulated { why })
+                (Mapped::of(file, 0, length, libc::MAP_SHARED).map_err(|(_, error)| error)?, Medium::Emulated { why })
             }
         };
         Ok(Self { mapped, method, flushing: method.flushing(), medium })
@@ -82,7 +82,7 @@ impl Mapping {
 
     /// The file, for others to map ([`Mapped::lend`]).
     pub(crate) fn lend(&self) -> BorrowedFd<'_> {
-        self.mapped.lend()
+        self.mapped.lend().0
     }
 
     /// Whether others may have mapped it.

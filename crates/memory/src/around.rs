@@ -1,0 +1,60 @@
+//! Copies that go around the caches.
+
+use freshet_base::{sync::AtomicU64, words};
+
+/// Copies `bytes` to byte `at` of `words`, around this processor's caches where it can: who writes
+/// is not going to read it, and neither its caches nor those of the threads beside it lose
+/// anything. What was copied is in place for the thread that sees what is stored afterwards.
+/// Others may write the bytes beside these ([`words::store_among`]).
+///
+/// # Panics
+/// When there are not as many bytes.
+pub fn store_around(words: &[AtomicU64], at: usize, bytes: &[u8]) {
+    let (head, bytes) = bytes.split_at(bytes.len().min(at.next_multiple_of(8) - at));
+    words::store_among(words, at, head);
+    let (at, (chunks, tail)) = (at + head.len(), bytes.as_chunks::<8>());
+    words::store_among(words, at + chunks.len() * 8, tail);
+    if chunks.is_empty() {
+        return;
+    }
+    let target = &words[at / 8..at / 8 + chunks.len()];
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_mm_sfence, _mm_stream_si64};
+        for (word, chunk) in target.iter().zip(chunks) {
+            // SAFETY: SSE2 is part of x86-64; the word is aligned, and inside a mapping that
+            // `words` keeps. Others touch it by atomic instructions only, or from outside of this
+            // program, and a store of eight aligned bytes is whole to them.
+            unsafe { _mm_stream_si64(word.as_ptr().cast(), i64::from_ne_bytes(*chunk)) };
+        }
+        // SAFETY: SSE is part of x86-64. Orders the stores above before all that follow.
+        unsafe { _mm_sfence() };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for (word, chunk) in target.iter().zip(chunks) {
+        // Relaxed: published by the caller.
+        word.store(u64::from_ne_bytes(*chunk), freshet_base::sync::Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Registered, SharedMemory};
+
+    #[test]
+    fn what_is_copied_around_the_caches_lies_where_it_should() {
+        let memory = SharedMemory::new(256, false).unwrap();
+        let bytes: Vec<u8> = (1..=200).collect();
+        for at in 0..20 {
+            for length in (0..20).chain(180..200) {
+                words::store(memory.words(), 0, &[255; 256]);
+                store_around(memory.words(), at, &bytes[..length]);
+                let mut all = [0; 256];
+                words::load(memory.words(), 0, &mut all);
+                assert_eq!(all[at..at + length], bytes[..length], "{length} bytes at {at}");
+                assert!(all[..at].iter().chain(&all[at + length..]).all(|byte| *byte == 255), "{length} bytes at {at}");
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Memory into which other processes and network cards write: rings of the log, regions of a
+//! fabric, arenas of a mirror.
+//!
+//! It is never a Rust reference to bytes, but a slice of atomic words (`freshet_base::words`), and
+//! what lies there has no meaning before its bounds and its checksum were looked at.
+//!
+//! Another process of this machine maps it, in a file whose descriptor it was passed
+//! ([`SharedKey`]). Two kinds of file can be shared, since no process can cut them off under the
+//! others, which would be a signal there and no error: sealed ones without a name
+//! ([`SharedMemory`]), and files in persistent memory, which cannot be sealed and begin with
+//! [`PERSISTENT`].
+//!
+//! # Taking memory back
+//!
+//! A process that has mapped a file may stand still for long, and then write. No word to it can
+//! prevent that. So the memory moves: [`SharedMemory::renew`] puts another file with the same
+//! bytes in its place, at the same addresses, and what the other process writes from then on lies
+//! in a file that nothing reads any more (Active-Memory, section 5.2, step 1, where a queue pair is
+//! closed). [`SharedMemory::is_lent`] says whether any process can have mapped it.
+
+#[cfg(not(loom))]
+mod around;
+#[cfg(not(loom))]
+mod key;
+#[cfg(not(loom))]
+mod mapped;
+#[cfg_attr(loom, path = "unmapped.rs")]
+mod shared;
+
+use std::sync::Arc;
+
+use freshet_base::sync::{AtomicU64, Ordering};
+pub use freshet_base::words::Registered;
+
+pub use self::shared::SharedMemory;
+#[cfg(not(loom))]
+pub use self::{
+    around::store_around,
+    key::{PERSISTENT, SharedKey},
+    mapped::Mapped,
+};
+
+/// A registered piece of memory.
+pub type Region = Arc<dyn Registered>;
+
+/// Copies those words to new, zeroed memory that are to be kept.
+pub fn copy_words(from: &[AtomicU64], to: &[AtomicU64], keep: impl Fn(usize) -> bool) {
+    for (index, (from, to)) in from.iter().zip(to).enumerate() {
+        // Relaxed: the thread that wrote what is kept synchronised with the caller.
+        let word = from.load(Ordering::Relaxed);
+        // Pages of zeros need not be there.
+        if word != 0 && keep(index) {
+            to.store(word, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Memory that has a file without a name, which others can map.
+
+use std::{fmt, fs::File, io, os::fd::BorrowedFd};
+
+use freshet_base::{
+    private,
+    sync::{AtomicU32, AtomicU64},
+    words::Registered,
+};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+use crate::{
+    copy_words,
+    mapped::{Mapped, PAGE},
+};
+
+/// The size of huge pages that is tried.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Memory that several processes of one machine can have in common: sealed, so that nobody with
+/// whom it is shared can cut it off under us; or what another process has made so and passed.
+pub struct SharedMemory {
+    mapped: Mapped,
+    huge_pages: bool,
+}
+
+impl fmt::Debug for SharedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedMemory({} bytes)", self.words().len() * 8)
+    }
+}
+
+impl SharedMemory {
+    /// `length` bytes of zeros, rounded up to whole words, at least one. Pages are not touched
+    /// before they are used. With `huge_pages`, in those that the system has set aside, if it has,
+    /// and the length is a multiple of two MiB; else in ordinary ones, which the kernel may put
+    /// together by itself.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(length: usize, huge_pages: bool) -> io::Result<Self> {
+        let length = length.next_multiple_of(8).max(8);
+        let huge =
+            if huge_pages && length.is_multiple_of(HUGE_PAGE) { Self::of_pages(length, true).ok() } else { None };
+        let mapped = match huge {
+            Some(mapped) => mapped,
+            None => {
+                let mapped = Self::of_pages(length, false)?;
+                if huge_pages {
+                    mapped.prefer_huge_pages();
+                }
+                mapped
+            }
+        };
+        Ok(Self { mapped, huge_pages })
+    }
+
+    fn of_pages(length: usize, huge: bool) -> io::Result<Mapped> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let flags = if huge { flags | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB } else { flags };
+        let file = File::from(memfd_create(c"freshet-memory", flags)?);
+        private::keep(&file)?;
+        file.set_len(length.next_multiple_of(PAGE) as u64)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        // Huge pages are set aside here, or it fails; later there would be a signal instead.
+        Mapped::of(file, 0, length, libc::MAP_SHARED).map_err(|(_, error)| error)
+    }
+
+    /// `length` bytes of a file that another process has passed, from byte `at` on; what it has was
+    /// looked at.
+    pub(crate) fn passed(file: File, at: u64, length: usize) -> io::Result<Self> {
+        let mapped = Mapped::of(file, at, length, libc::MAP_SHARED).map_err(|(_, error)| error)?;
+        Ok(Self { mapped, huge_pages: false })
+    }
+
+    /// Whether others may have mapped it.
+    pub fn is_lent(&self) -> bool {
+        self.mapped.is_lent()
+    }
+
+    /// Takes the memory away from every other process that has mapped it. It stays at its
+    /// addresses; words that `keep` refuses are zero then. What others write in the meantime is
+    /// kept or lost, word by word, and none of it arrives after the return of this. No thread of
+    /// this process writes in the meantime. Takes as long as copying does.
+    ///
+    /// # Errors
+    /// What the system says; nothing has changed then.
+    pub fn renew(&self, keep: impl Fn(usize) -> bool) -> io::Result<()> {
+        let new = Self::new(self.words().len() * 8, self.huge_pages)?;
+        copy_words(self.words(), new.words(), keep);
+        self.mapped.replace(new.mapped)
+    }
+
+    /// The lower half of a word, to sleep at: all processes must take the same half.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    pub fn half(&self, word: usize) -> &AtomicU32 {
+        let word: *const AtomicU64 = &self.words()[word];
+        // SAFETY: a word's first half is aligned for four bytes, mapped as long as `self` is
+        // borrowed, and everybody who uses this word uses it by this half.
+        unsafe { &*word.cast() }
+    }
+}
+
+impl Registered for SharedMemory {
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        self.mapped.words()
+    }
+
+    /// From now on another process may write there unseen, until the memory is
+    /// [renewed](SharedMemory::renew). The descriptor's number stays the same then, and names the
+    /// new file.
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        Some(self.mapped.lend())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use freshet_base::{sync::Ordering, words};
+
+    use super::*;
+    use crate::SharedKey;
+
+    /// The memory as another process has it that has mapped it.
+    fn mapped(memory: &SharedMemory) -> SharedMemory {
+        let key = SharedKey::of(memory).unwrap();
+        let (file, _) = memory.file().unwrap();
+        key.attach(file.try_clone_to_owned().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn two_mappings_are_one_memory() {
+        let memory = SharedMemory::new(10_000, true).unwrap();
+        let other = mapped(&memory);
+        assert_eq!(other.words().len(), 1250);
+        words::store(memory.words(), 9_990, b"0123456789");
+        let mut back = [0; 10];
+        words::load(other.words(), 9_990, &mut back);
+        assert_eq!(&back, b"0123456789");
+        other.half(3).store(7, Ordering::SeqCst);
+        assert_eq!(memory.half(3).load(Ordering::SeqCst), 7);
+        drop(memory);
+        // The mapping outlives the one who made it, and the descriptor does not.
+        assert_eq!(other.half(3).load(Ordering::SeqCst), 7);
+    }
+
+    #[test]
+    fn renewed_memory_is_out_of_reach_of_those_who_have_mapped_it() {
+        for (length, huge_pages) in [(10_000, false), (2 << 20, true)] {
+            let memory = SharedMemory::new(length, huge_pages).unwrap();
+            assert!(!memory.is_lent());
+            let other = mapped(&memory);
+            assert!(memory.is_lent());
+            let (first, last) = (memory.words().as_ptr(), memory.words().len() - 1);
+            other.words()[0].store(1, Ordering::SeqCst);
+            other.words()[5].store(5, Ordering::SeqCst);
+            other.words()[last].store(2, Ordering::SeqCst);
+            memory.renew(|word| word != 5).unwrap();
+            assert!(!memory.is_lent());
+            let now = |word: usize| memory.words()[word].load(Ordering::SeqCst);
+            assert_eq!((memory.words().as_ptr(), memory.words().len() - 1), (first, last), "it stays in its place");
+            assert_eq!([now(0), now(1), now(5), now(last)], [1, 0, 0, 2]);
+            // It had stood still.
+            other.words()[0].store(3, Ordering::SeqCst);
+            other.words()[last].store(3, Ordering::SeqCst);
+            assert_eq!([now(0), now(last)], [1, 2]);
+            // Those who map it from now on do reach it, until it is renewed again.
+            let next = mapped(&memory);
+            next.words()[last].store(4, Ordering::SeqCst);
+            assert_eq!(now(last), 4);
+            memory.renew(|_| true).unwrap();
+            next.words()[last].store(5, Ordering::SeqCst);
+            assert_eq!([now(0), now(last)], [1, 4]);
+        }
+    }
+}
