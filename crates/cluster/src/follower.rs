@@ -153,6 +153,15 @@ pub struct Ack {
     pub visible: Stamp,
 }
 
+/// How far a node may be sent the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Up to here.
+    pub until: Stamp,
+    /// More room is worth telling when it is this much more, in bytes.
+    pub step: u64,
+}
+
 /// What happened.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
@@ -476,15 +485,16 @@ impl Follower {
     }
 
     /// What to acknowledge now, if more is persistent than the primary knows, or visible and it
-    /// wants to know that, if the room, which reaches to `credit`, has grown by a quarter of the
-    /// buffer, or `anyway`; and only if `admits` says, now, that the connection's term counts. (The
-    /// fence is looked at after `persisted` was: see [`Follower::persisted`].)
-    pub fn ack(&mut self, credit: Stamp, now: Moment, anyway: bool, admits: impl FnOnce(Term) -> bool) -> Option<Ack> {
+    /// wants to know that, if there is more room that is worth telling, or `anyway`; and only if
+    /// `admits` says, now, that the connection's term counts. (The fence is looked at after
+    /// `persisted` was: see [`Follower::persisted`].)
+    pub fn ack(&mut self, room: Room, now: Moment, anyway: bool, admits: impl FnOnce(Term) -> bool) -> Option<Ack> {
+        let Room { until: credit, step } = room;
         let (persisted, replayed, visible) = (self.to_acknowledge(), self.replayed(), self.visible);
         let link = self.link.as_mut().filter(|_| !self.unnoted)?;
         let shows = link.tells_visible && visible > link.visible;
-        let room = credit.0.saturating_sub(link.credit.0) >= self.config.capacity / 4;
-        if !(shows || room || anyway || persisted > link.acked) || !admits(link.term) {
+        let grown = credit.0.saturating_sub(link.credit.0) >= step;
+        if !(shows || grown || anyway || persisted > link.acked) || !admits(link.term) {
             return None;
         }
         link.acked = link.acked.max(persisted);
@@ -625,6 +635,11 @@ impl Follower {
     /// Readers see up to here.
     pub fn visible(&self) -> Stamp {
         self.visible
+    }
+
+    /// All the room that the log buffer has; a quarter of the buffer more is worth telling.
+    pub fn room(&self) -> Room {
+        Room { until: self.free_until(), step: self.config.capacity / 4 }
     }
 
     /// Where the log buffer has room up to.

@@ -16,8 +16,9 @@
 //! from ([`freshet_cluster::follower::Follower::received`]), and what is *complete*, which is what
 //! the log says that it has received. `persisted` is the larger one of what is durable in the log
 //! and in the journal (`standby/forms.rs`), and lies below `arrived`; what is replayed lies below
-//! `complete`. No more arrives than half the log's buffer beyond what is complete, since no more
-//! room is granted.
+//! `complete`. No more arrives beyond what is complete than half the log's buffer, and than
+//! [`Regenerate::ahead`] says, since no more room is granted. If the next block is longer than
+//! that, the room doubles while nothing comes, until it fits.
 //!
 //! A batch that comes as bytes takes the same way: what was executed again before may not be
 //! visible yet. While this node asks for bytes
@@ -77,8 +78,7 @@ pub struct Arrivals {
     pub end: Stamp,
     /// Bytes of log.
     pub log_bytes: u64,
-    /// Of those: bytes that came while little more could be taken in, as too many were not
-    /// complete.
+    /// Of those: bytes that came while half of what may be ahead of what is complete was.
     pub held_bytes: u64,
     /// Bytes that the link has carried for them.
     pub carried_bytes: u64,
@@ -134,6 +134,10 @@ pub trait Regenerate: Send + Sync {
     /// # Errors
     /// When they are no blocks.
     fn plain(&self, blocks: &[u8], into: &mut Vec<u8>) -> Result<(), String>;
+
+    /// How many bytes of log may have arrived beyond what is complete, as far as this side cares:
+    /// it bounds how long a take-over has to wait for them.
+    fn ahead(&self) -> u64;
 
     /// Forgets the blocks from `at` on: when this returns, [`Complete`] gets none of them any more.
     fn cut(&self, at: Stamp);

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use freshet_base::{Stamp, Term};
 use freshet_cluster::{
     commit_rule,
-    follower::{self, Ack, Decision, Entry, NotEntered},
+    follower::{self, Ack, Decision, Entry, NotEntered, Room},
     handshake::{Continue, Welcome},
     take_over::Answer,
     term::{TermState, Verdict},
@@ -370,13 +370,15 @@ impl World {
     /// Says what is persistent here, and how much room there is.
     pub(crate) fn acknowledge(&mut self, node: usize, anyway: bool) {
         let (now, broken) = (self.clock(node), self.scenario.broken);
-        let credit = self.continuation(node).may_send_until;
+        let until = self.continuation(node).may_send_until;
         let state = &mut self.nodes[node];
         let Some(Link { connection, term: Some(_) }) = state.link else { return };
         let fence = state.disk.terms.fence;
         let admits = |term| fence.admits(term) || broken == Broken::OldTermAccepted;
         let anyway = anyway || broken == Broken::AckBeforePersist;
-        let Some(mut ack) = state.follower.ack(credit, now, anyway, admits) else { return };
+        let Some(mut ack) = state.follower.ack(Room { until, ..state.follower.room() }, now, anyway, admits) else {
+            return;
+        };
         if broken == Broken::AckBeforePersist {
             ack = Ack { persisted: Stamp(state.disk.log.end()), ..ack };
         }

@@ -3,5 +3,5 @@
 pub(crate) use freshet_base::Fid;
 pub(crate) use freshet_engine::{
     CommandExecutor, CreateTableError, Database, Direction, IndexDefinition, KeyPart, ProcedureError, Record, Table,
-    TableDefinition, Ticket, Transaction, Worker, WorkerError, log_as, record_with, record_with_reads,
+    TableDefinition, Ticket, Transaction, Worker, WorkerError, WriteError, log_as, record_with, record_with_reads,
 };

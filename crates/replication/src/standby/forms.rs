@@ -14,14 +14,14 @@ use freshet_base::{
     Stamp,
     sync::{Arc, Condvar, Mutex, MutexGuard, Ordering},
 };
-use freshet_cluster::follower::Event;
+use freshet_cluster::follower::{Event, Room};
 use freshet_log::{
     BlockHeader, StoreError,
     journal::{Found, Journal},
     medium::{FileMedium, make_directory},
 };
 
-use super::Shared;
+use super::{Shared, State};
 use crate::{
     forms::{Arrivals, Complete, Encoding, Missing, Regenerate},
     hop::hop,
@@ -72,6 +72,30 @@ struct JournalState {
     run: Stamp,
     end: Stamp,
     stopped: bool,
+}
+
+/// Bounds what has arrived and is not complete.
+#[derive(Default)]
+pub(super) struct Backlog {
+    /// What had arrived when it was looked at last.
+    arrived: Stamp,
+    /// How often the room was doubled since something came.
+    doublings: u32,
+}
+
+impl Backlog {
+    /// How much may be ahead of what is complete, where `ahead` is wanted. If the node `waits`,
+    /// since what the sender has does not come and nothing is left to do, the next block is longer
+    /// than the room: it doubles with each such turn.
+    fn bound(&mut self, ahead: u64, arrived: Stamp, waits: bool) -> u64 {
+        if waits && arrived == self.arrived {
+            self.doublings = (self.doublings + 1).min(63);
+        } else if arrived != self.arrived {
+            self.doublings = 0;
+        }
+        self.arrived = arrived;
+        ahead.saturating_mul(1 << self.doublings)
+    }
 }
 
 impl FormsStage {
@@ -280,7 +304,8 @@ impl Shared {
         let decision = {
             let mut state = self.state();
             let length = to.since(from);
-            let holds = to.since(self.log.received().get()) > self.log.capacity() / 4;
+            let ahead = forms.regenerate.ahead().min(self.log.capacity() / 2);
+            let holds = to.since(self.log.received().get()) > ahead / 2;
             state.arrivals.log_bytes += length;
             state.arrivals.held_bytes += if holds { length } else { 0 };
             state.arrivals.carried_bytes += carried;
@@ -296,6 +321,17 @@ impl Shared {
         let forms = self.forms.as_ref().ok_or("this standby did not ask for forms")?;
         forms.regenerate.plain(blocks, form)?;
         self.arrived(batch, form)
+    }
+
+    /// How far this node may be sent the log, if its buffer is free up to `free`. `turn`: this is
+    /// asked once in a while, not because something has happened.
+    pub(super) fn room(&self, state: &mut State, free: Stamp, turn: bool) -> Room {
+        let all = state.follower.room().step;
+        let Some(forms) = &self.forms else { return Room { until: free, step: all } };
+        let (arrived, complete) = (state.follower.received(), self.log.received().get());
+        let waits = turn && arrived == complete && state.lag.end() > arrived;
+        let ahead = state.backlog.bound(forms.regenerate.ahead(), arrived, waits);
+        Room { until: free.min(Stamp(complete.0.saturating_add(ahead))), step: all.min(ahead / 4).max(1) }
     }
 
     /// Begins to regenerate, with what the journal held when this node started.

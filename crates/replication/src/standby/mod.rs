@@ -43,8 +43,14 @@ use freshet_membership::Credentials;
 
 pub(crate) use self::original::serve_original;
 use self::{
-    ack::AckStage, follow::Follow, forms::FormsStage, lag::LagMeter, link::LinkMeter, original::Originals,
-    passage::PassageMeter, relay::RelayStage,
+    ack::AckStage,
+    follow::Follow,
+    forms::{Backlog, FormsStage},
+    lag::LagMeter,
+    link::LinkMeter,
+    original::Originals,
+    passage::PassageMeter,
+    relay::RelayStage,
 };
 pub use self::{
     config::{StandbyConfig, StandbyFabric},
@@ -103,6 +109,7 @@ pub(crate) struct State {
     lag: LagMeter,
     link: LinkMeter,
     arrivals: Arrivals,
+    backlog: Backlog,
     passage: PassageMeter,
     peers: Vec<Peer>,
     /// Where the node is that has said last that it reigns, or is about to.
@@ -185,6 +192,7 @@ impl Standby {
                 lag: LagMeter::default(),
                 link: LinkMeter::default(),
                 arrivals: Arrivals::default(),
+                backlog: Backlog::default(),
                 passage: PassageMeter::default(),
                 peers,
                 heard_at: String::new(),
@@ -398,10 +406,11 @@ impl Shared {
             forms.is_some_and(|forms| forms.is_asked())
         };
         let decision = self.acks.say(|one_sided| {
-            let credit = if one_sided { self.log.grant() } else { self.log.free_until() };
+            let free = if one_sided { self.log.grant() } else { self.log.free_until() };
             let mut state = self.state();
             let decision = self.note_persisted(&mut state);
-            let ack = state.follower.ack(credit, self.clock.now(), anyway, |term| self.terms.admits(term));
+            let room = self.room(&mut state, free, anyway);
+            let ack = state.follower.ack(room, self.clock.now(), anyway, |term| self.terms.admits(term));
             (decision, ack.map(|ack| (ack, Asks { own: self.encoding(), below: below() })))
         });
         self.carry_out(decision);

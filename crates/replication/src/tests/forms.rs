@@ -102,6 +102,28 @@ fn the_form_changes_while_the_log_flows() {
 }
 
 #[test]
+fn no_more_arrives_than_is_wanted_ahead_of_what_is_complete_but_a_long_block_does() {
+    let (config, _) = encoding(Safety::OneSafe, 0);
+    let primary = PrimaryNode::first(config);
+    let standby = StandbyNode::with(2, None, asking(), TestLog::received(CAPACITY));
+    let toy = Arc::clone(&standby.tape.toy);
+    toy.bound(64 * 4);
+    standby.standby.follow(&primary.address());
+    standby.joined();
+    toy.gate(Some(0));
+    let end = primary.write(&[64; 20]);
+    until("what is wanted has arrived", || standby.standby.status().arrived == Stamp(64 * 4));
+    toy.gate(Some(64 * 3));
+    until("as much more as is complete has arrived", || standby.standby.status().arrived == Stamp(64 * 7));
+    assert_eq!(standby.log.end(), Stamp(64 * 3));
+    toy.gate(None);
+    standby.shows(end);
+    let end = primary.write(&[64, 64 * 9, 64]);
+    standby.shows(end);
+    assert_eq!(standby.log.bytes(), primary.log.bytes());
+}
+
+#[test]
 fn what_comes_as_bytes_counts_when_the_log_has_it() {
     let (config, forms) = encoding(Safety::OneSafe, 0);
     let primary = PrimaryNode::first(config);

@@ -76,6 +76,8 @@ struct State {
     waiting: VecDeque<(u64, Vec<u8>)>,
     /// Nothing that ends beyond is completed.
     gate: Option<u64>,
+    /// See [`Regenerate::ahead`]; none: as much as the log takes.
+    ahead: Option<u64>,
     busy: bool,
     frozen: bool,
     stopped: bool,
@@ -96,6 +98,11 @@ impl Toy {
     pub fn gate(&self, gate: Option<u64>) {
         self.state.lock().unwrap().gate = gate;
         self.changed.notify_all();
+    }
+
+    /// No more than this is to arrive beyond what is complete.
+    pub fn bound(&self, ahead: u64) {
+        self.state.lock().unwrap().ahead = Some(ahead);
     }
 
     /// Nothing more is completed.
@@ -193,6 +200,10 @@ impl Regenerate for Shared {
     fn plain(&self, blocks: &[u8], into: &mut Vec<u8>) -> Result<(), String> {
         into.extend(blocks.iter().map(|byte| byte ^ MASK));
         Ok(())
+    }
+
+    fn ahead(&self) -> u64 {
+        self.0.state.lock().unwrap().ahead.unwrap_or(u64::MAX)
     }
 
     fn cut(&self, at: Stamp) {

@@ -7,7 +7,7 @@ use freshet_base::{Isolation, Rid};
 use super::{AccessInfo, BY_NUMBER, CallForwarding, Input, Kind, SpecialFacility, Subscriber, Tables};
 use crate::{
     command::{self, TATP},
-    engine::{Direction, ProcedureError, Ticket, Transaction, Worker},
+    engine::{Direction, ProcedureError, Ticket, Transaction, Worker, WriteError},
     procedure::reading,
     row::Row,
     table::missing,
@@ -155,8 +155,11 @@ fn insert_call_forwarding(txn: &Transaction<'_>, tables: &Tables, input: &Input)
         .with(CallForwarding::START, input.start)
         .with(CallForwarding::END, input.end)
         .with(CallForwarding::NUMBER, input.destination);
-    tables.call_forwarding.insert(txn, &row)?;
-    Ok(Outcome::Done)
+    match tables.call_forwarding.insert(txn, &row) {
+        // Another transaction was faster, after our snapshot.
+        Err(ProcedureError::Write(WriteError::UniqueViolation { .. })) => Ok(Outcome::NotThere),
+        inserted => Ok(inserted.map(|_| Outcome::Done)?),
+    }
 }
 
 fn delete_call_forwarding(txn: &Transaction<'_>, tables: &Tables, input: &Input) -> Result<Outcome, ProcedureError> {
@@ -168,5 +171,36 @@ fn delete_call_forwarding(txn: &Transaction<'_>, tables: &Tables, input: &Input)
             Ok(Outcome::Done)
         }
         None => Ok(Outcome::NotThere),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        engine::Database,
+        table::TableSet,
+        tatp::{Client, Mix, load},
+    };
+
+    #[test]
+    fn a_forwarding_that_another_transaction_adds_first_is_there() {
+        let database = Database::volatile(8);
+        let tables = Tables::create(&database).unwrap();
+        let _ = load(&database, &tables, 10, 7, 1, &|_| {}).unwrap();
+        let [one, another] = [(); 2].map(|()| database.worker().unwrap());
+        let mut client = Client::new(10, Mix::Full, 7, 0);
+        let mut late = 0;
+        for _ in 0..1000 {
+            let input = Input { kind: Kind::InsertCallForwarding, ..client.next_input() };
+            let slow = one.begin(Isolation::Snapshot);
+            // Its snapshot is from before.
+            let _ = transact(&slow, &tables, &Input { kind: Kind::GetSubscriberData, ..input }).unwrap();
+            let (outcome, _) = run(&another, &tables, Isolation::Snapshot, &input).unwrap();
+            assert_eq!(transact(&slow, &tables, &input).unwrap(), Outcome::NotThere);
+            late += u32::from(outcome == Outcome::Done);
+            let _ = slow.commit().unwrap();
+        }
+        assert!(late > 0, "none was added in between");
     }
 }

@@ -300,6 +300,14 @@ pub struct NodeConfig {
     /// docs/operations.md#a-standby-that-executes-again.
     #[arg(long, value_name = "FORM", help_heading = "Resources")]
     pub encoding: Encoding,
+    /// On a standby that executes transactions again: no more of them arrive than it executes in
+    /// about this many milliseconds; then its primary waits. So a take-over executes no longer than
+    /// that, and readers are no further behind. 0: as much arrives as half its log's buffer holds;
+    /// at most 3600000.
+    ///
+    /// Raise it where the primary's bursts matter more than how long a take-over takes.
+    #[arg(long, value_name = "MS", help_heading = "Resources")]
+    pub backlog_ms: u64,
     /// What a standby does when a transaction that it executes again gives something else than its
     /// block's checksum demands. The block and what came out are noted in the file `mismatches` of
     /// `directory`, which `freshet inspect mismatches` shows.
@@ -372,6 +380,7 @@ impl Default for NodeConfig {
             replay: ReplayMode::Pipelined,
             apply: Apply::Fresh,
             encoding: Encoding::Bytes,
+            backlog_ms: 250,
             on_mismatch: OnMismatch::Fetch,
             certifier: Certifier::Validation,
             workers: 128,
@@ -396,6 +405,7 @@ impl NodeConfig {
         SettingError::within("standby-timeout-ms", self.standby_timeout_ms, 10..=3_600_000)?;
         SettingError::within("restart-timeout-s", self.restart_timeout_s, 0..=7 * 86_400)?;
         SettingError::within("refuse-after-ms", self.refuse_after_ms, 1..=3_600_000)?;
+        SettingError::within("backlog-ms", self.backlog_ms, 0..=3_600_000)?;
         SettingError::within("replay-threads", self.replay_threads, 1..=64)?;
         self.rule()?;
         self.log.check()?;
@@ -439,6 +449,11 @@ impl NodeConfig {
         };
         rule.check().map_err(|wrong| SettingError::new("safety", self.safety, wrong.to_string()))?;
         Ok(rule)
+    }
+
+    /// How long executing what has arrived may take.
+    pub(crate) fn backlog(&self) -> Option<Duration> {
+        (self.backlog_ms > 0).then(|| Duration::from_millis(self.backlog_ms))
     }
 
     /// How a standby feeds standbys of its own, if it is a relay.

@@ -12,7 +12,7 @@ use freshet_replication::{
 use freshet_txn::Core;
 
 use super::{
-    live::{AgainStatus, Live},
+    live::{AgainStatus, How, Live},
     mismatch::Policy,
     tables::Rest,
     window::Schedule,
@@ -61,7 +61,8 @@ impl Replaying for Again {
         let Some(executors) = &self.executors else { return Janitor::new(deleted) };
         let file = parts.ground.directory.as_ref().map(|directory| directory.path().join("mismatches"));
         let mismatches = Arc::new(Policy::new(parts.config.on_mismatch, file));
-        let how = (self.schedule, parts.config.encoding);
+        let (encoding, backlog) = (parts.config.encoding, parts.config.backlog());
+        let how = How { schedule: self.schedule, encoding, backlog };
         let live = Live::new(parts.end, how, ground, executors(), mismatches);
         let janitor = Janitor::of_window(deleted, live.window());
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live);

@@ -59,6 +59,9 @@ use crate::{
 
 /// About how many bytes of log are appended at once.
 const AT_ONCE: u64 = 256 << 10;
+/// This many bytes of log may arrive ahead of what is executed, however slow that seems to be: with
+/// little to do it seems slow.
+const LEAST_AHEAD: u64 = 4 << 20;
 /// A thread looks this often whether it is still needed.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -97,7 +100,7 @@ pub struct AgainStatus {
 #[derive(Default)]
 struct Work {
     came_as_bytes: AtomicU64,
-    /// Blocks that have become part of the log.
+    /// Bytes that have become part of the log.
     completed: AtomicU64,
     enter_cpu: Meter,
     complete_cpu: Meter,
@@ -128,6 +131,16 @@ impl State {
     }
 }
 
+/// How a standby executes again.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    pub schedule: Schedule,
+    /// In which form it asks for the log.
+    pub encoding: Encoding,
+    /// No more is to arrive than is executed in this time.
+    pub backlog: Option<Duration>,
+}
+
 /// What it is given when replication begins.
 struct Begun {
     visible: Arc<Watermark>,
@@ -137,6 +150,7 @@ struct Begun {
 struct Shared {
     window: Arc<Window>,
     schedule: Schedule,
+    backlog: Option<Duration>,
     ground: Ground,
     executor: Arc<dyn CommandExecutor>,
     mismatches: Arc<dyn Mismatches>,
@@ -213,7 +227,7 @@ impl Shared {
                 bytes.extend_from_slice(block.image().expect("blocks at the front have their bytes"));
             }
             // Relaxed: statistics, here and below.
-            self.work.completed.fetch_add(blocks.len() as u64, Relaxed);
+            self.work.completed.fetch_add(bytes.len() as u64, Relaxed);
             begun.complete.append(&bytes)
         };
         while let Some(appended) = self.window.hand_over(AT_ONCE, &mut append) {
@@ -280,17 +294,18 @@ impl Shared {
 
 impl Live {
     /// What enters at `at`, the end of the log, and whose transactions `executor` executes on this
-    /// ground, when `schedule` says. Below its floor the tables are no state of the database.
+    /// ground. Below its floor the tables are no state of the database.
     pub fn new(
         at: Stamp,
-        (schedule, encoding): (Schedule, Encoding),
+        how: How,
         ground: &Ground,
         executor: Arc<dyn CommandExecutor>,
         mismatches: Arc<dyn Mismatches>,
     ) -> Self {
         Self(Arc::new(Shared {
-            window: Window::scheduled(at, Room::default(), Layout::default(), schedule, None),
-            schedule,
+            window: Window::scheduled(at, Room::default(), Layout::default(), how.schedule, None),
+            schedule: how.schedule,
+            backlog: how.backlog,
             ground: ground.clone(),
             executor,
             mismatches,
@@ -300,7 +315,7 @@ impl Live {
             state: Mutex::new(State { end: at, ..State::default() }),
             changed: Condvar::new(),
             stopped: AtomicBool::new(false),
-            watch: Watch::new(encoding),
+            watch: Watch::new(how.encoding),
         }))
     }
 
@@ -326,7 +341,7 @@ impl Live {
             complete_cpu: self.0.work.complete_cpu.total(),
             pending_bytes: pending.bytes,
             pending_transactions: pending.transactions,
-            restart: self.0.watch.left(pending.transactions),
+            restart: self.0.watch.left(pending.bytes),
             chosen: self.0.watch.chosen(),
         }
     }
@@ -405,6 +420,11 @@ impl Regenerate for Live {
 
     fn plain(&self, blocks: &[u8], into: &mut Vec<u8>) -> Result<(), String> {
         form::plain(blocks, into).map_err(|error| error.to_string())
+    }
+
+    fn ahead(&self) -> u64 {
+        let (backlog, watch) = (self.0.backlog, &self.0.watch);
+        backlog.and_then(|time| watch.within(time)).map_or(u64::MAX, |bytes| bytes.max(LEAST_AHEAD))
     }
 
     fn cut(&self, at: Stamp) {

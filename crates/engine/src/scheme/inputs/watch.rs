@@ -47,7 +47,7 @@ pub(super) struct Totals {
     pub as_bytes: u64,
     pub executed: u64,
     pub execute_cpu: Duration,
-    /// Blocks that have become part of the log, and bytes and blocks that have not yet.
+    /// Bytes that have become part of the log, and bytes and blocks that have not yet.
     pub completed: u64,
     pub pending: Pending,
 }
@@ -147,9 +147,14 @@ impl Watch {
         Some(Chosen { form: choice.encoding(), lasts: choice.age(), why, figures })
     }
 
-    /// How long completing this number of transactions takes, as far as that is known.
-    pub fn left(&self, transactions: u64) -> Option<Duration> {
-        self.state().pace.left(transactions)
+    /// How long completing this many bytes of log takes, as far as that is known.
+    pub fn left(&self, bytes: u64) -> Option<Duration> {
+        self.state().pace.left(bytes)
+    }
+
+    /// How many bytes of log are completed in this time, as far as that is known.
+    pub fn within(&self, time: Duration) -> Option<u64> {
+        self.state().pace.within(time)
     }
 
     /// What is pending now had arrived before the start: it is told how that proceeds.
@@ -204,7 +209,7 @@ impl State {
             self.tell(left, now.at, pending);
         }
         let before = before?;
-        self.pace.observe(now.at - before.at, completed.saturating_sub(before.totals.completed), pending.transactions);
+        self.pace.observe(now.at - before.at, completed.saturating_sub(before.totals.completed), pending.bytes);
         let choice = self.choice.as_mut()?;
         let form = choice.observe(&now.since(&before))?;
         tracing::info!(encoding = %form, cause = choice.why(), "this standby asks for the log in another form");
@@ -223,8 +228,8 @@ impl State {
         }
         if now - left.told >= TELL {
             self.left = Some(Left { told: now, ..left });
-            let (bytes, seconds_left) = (left.end.since(pending.from), self.pace.left(pending.transactions));
-            let seconds_left = seconds_left.map(|left| left.as_secs_f64());
+            let bytes = left.end.since(pending.from);
+            let seconds_left = self.pace.left(bytes).map(|left| left.as_secs_f64());
             tracing::info!(bytes, seconds_left, "transactions that arrived before the start are being executed");
         }
     }

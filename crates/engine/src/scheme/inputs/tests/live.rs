@@ -20,7 +20,10 @@ use crate::{
     Database, Encoding, IndexDefinition, KeyPart, TableDefinition,
     scheme::{
         command::CommandExecutor,
-        inputs::{live::Live, window::Schedule},
+        inputs::{
+            live::{How, Live},
+            window::Schedule,
+        },
         log::Ground,
     },
 };
@@ -90,7 +93,8 @@ fn home(answer: impl FnMut(&BlockHeader) -> Result<Vec<u8>, Missing> + Send + 's
         records: Records(log.reader()),
         floor: Stamp::ZERO,
     };
-    let (noted, how) = (Arc::new(Noted::default()), (Schedule::Versions, Encoding::Inputs));
+    let (noted, how) =
+        (Arc::new(Noted::default()), How { schedule: Schedule::Versions, encoding: Encoding::Inputs, backlog: None });
     let live = Live::new(Stamp::ZERO, how, &ground, Arc::new(Unable), noted);
     let (appended, taken) = channel();
     let (answer, failed) = (Mutex::new(Box::new(answer) as _), Mutex::default());
