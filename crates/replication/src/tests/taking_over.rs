@@ -70,8 +70,8 @@ fn what_only_another_standby_holds_is_fetched() {
     let first = primary.write(&[64; 4]);
     primary.commits(first);
     until("both have it", || a.log.persisted() == first && b.log.persisted() == first);
-    // The network parts a from the primary; b acknowledges on.
-    a.endpoint.set_service(None);
+    // The network parts a from the primary, which it would find again by itself; b acknowledges on.
+    primary.endpoint.set_service(None);
     a.standby.follow("127.0.0.1:1");
     until("the loss is noticed", || primary.primary.status().standbys.iter().any(|standby| !standby.connected));
     let end = primary.write(&[200; 90]);
