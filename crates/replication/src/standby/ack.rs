@@ -81,14 +81,14 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let mut seen = shared.log.durable();
     while !shared.stopping() {
         match shared.log.wait_persisted(seen.plus(1), Some(Instant::now() + PATIENCE)) {
-            Ok(true) => {
+            // Also when the wait has ended without more: if the log was cut, what is persistent
+            // since then may be no more than before.
+            Ok(_) => {
                 // Looked up first: what becomes persistent after it is another turn's.
                 seen = shared.log.durable();
                 shared.acknowledge(false);
                 stint.note();
             }
-            // Less than before, if the log was cut.
-            Ok(false) => seen = seen.min(shared.log.durable()),
             Err(error) => return shared.follow.fail(error.to_string()),
         }
     }

@@ -20,6 +20,7 @@ use super::fixture::*;
 use crate::{
     primary::PrimaryConfig,
     standby::{RelayConfig, ReplayMode, StandbyConfig, StandbyFabric},
+    status::LinkStatus,
     takeover::{PromoteError, PromoteOptions, Promoted, promote},
     terms::{Terms, VolatileTerms},
     wire::{self, BatchNote, Hello, Join, Kind, Purpose, Refusal, Reply, Welcome},
@@ -493,9 +494,18 @@ fn half_a_transaction_is_left_behind() {
         let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
         assert_eq!((promoted.start, a.log.end()), (end, end));
         assert_eq!(a.tape.cuts(), [end.0]);
-        let primary = crown(a, &promoted, config(rule(Safety::Quorum(2), 2)));
-        // As long as what was left behind: it must not be taken for that.
+        // No node says anything but for a reason.
+        let mut config = config(rule(Safety::Quorum(2), 2));
+        config.feed.flow.keep_alive = Duration::from_secs(3600);
+        config.feed.patience = PATIENCE * 2;
+        let primary = crown(a, &promoted, config);
+        let is_fed = || matches!(b.standby.status().link, LinkStatus::Following { node: NodeId(2), .. });
+        until("it has cut its log and follows", is_fed);
+        b.log.stall(true);
+        // As long as what was left behind, or shorter: it must not be taken for that.
         let end = primary.write(&[96, 200, 64]);
+        until("it has arrived", || b.log.end() == end);
+        b.log.stall(false);
         primary.commits(end);
         b.shows(end);
         assert!(b.log.bytes() == primary.log.bytes());
