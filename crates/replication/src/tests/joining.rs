@@ -156,7 +156,7 @@ fn corrupted(bare: bool) {
     let through = meddler.local_addr().unwrap().to_string();
     let target = primary.address();
     std::thread::spawn(move || {
-        for (connection, from_standby) in meddler.incoming().enumerate() {
+        for from_standby in meddler.incoming() {
             let mut from_standby = from_standby.unwrap();
             let mut from_primary = std::net::TcpStream::connect(&target).unwrap();
             let (mut a, mut b) = (from_standby.try_clone().unwrap(), from_primary.try_clone().unwrap());
@@ -164,14 +164,19 @@ fn corrupted(bare: bool) {
             let flips = std::sync::Arc::clone(&flips);
             std::thread::spawn(move || {
                 use std::io::{Read, Write};
-                let mut buffer = [0; 4096];
+                let (mut buffer, mut row) = ([0; 4096], 0);
                 while let Ok(count @ 1..) = from_primary.read(&mut buffer) {
-                    // The blocks below are filled with this byte, and nothing else has ten of them.
-                    // Encrypted ones cannot be seen.
-                    let spot = buffer[..count].windows(10).position(|window| window == [8; 10]);
-                    let spot = if bare { spot } else { (count > 100).then_some(count / 2) };
-                    if let Some(spot) = spot.filter(|_| connection == 0 && flips.swap(false, Ordering::SeqCst)) {
-                        buffer[spot + 5] ^= 1;
+                    // The blocks below are filled with this byte, and nothing else has ten of them
+                    // in a row, wherever one read ends and the next begins. Encrypted ones cannot
+                    // be seen.
+                    let mut tenth = None;
+                    for (at, byte) in buffer[..count].iter().enumerate() {
+                        row = if *byte == 8 { row + 1 } else { 0 };
+                        tenth = if row == 10 { Some(at) } else { tenth };
+                    }
+                    let spot = if bare { tenth } else { (count > 100).then_some(count / 2) };
+                    if let Some(spot) = spot.filter(|_| flips.swap(false, Ordering::SeqCst)) {
+                        buffer[spot] ^= 1;
                     }
                     if from_standby.write_all(&buffer[..count]).is_err() {
                         break;
@@ -192,6 +197,7 @@ fn corrupted(bare: bool) {
     primary.commits(end);
     standby.shows(end);
     assert!(standby.log.bytes() == primary.log.bytes());
+    assert!(!flip.load(Ordering::SeqCst), "something was flipped");
     assert!(primary.primary.status().standbys[0].last_loss.is_some(), "the connection was dropped in between");
 }
 
