@@ -1,6 +1,8 @@
 //! Follow: whom, and again and again until told otherwise.
 
 use std::{
+    collections::BTreeSet,
+    ops::Bound,
     sync::MutexGuard,
     time::{Duration, Instant},
 };
@@ -363,12 +365,19 @@ impl Drop for Rest<'_> {
     }
 }
 
+/// Which of `others` to try after `last`: each has its turn, whichever is left out now and then.
+fn next_of(others: &BTreeSet<String>, last: &str) -> Option<String> {
+    let behind = others.range::<str, _>((Bound::Excluded(last), Bound::Unbounded)).next();
+    behind.or_else(|| others.first()).cloned()
+}
+
 /// The receiving thread.
 pub(super) fn run(shared: &Arc<Shared>) {
     let (first, longest) = shared.config.back_off;
     let mut pause = first;
     let mut dice = shared.node.0 | 1;
-    let mut turn = 0;
+    // Of those that are tried in turn.
+    let mut last = String::new();
     let first_upstream = shared.follow.upstream();
     // Looked at whenever there may have been one.
     let mut breaks = 0;
@@ -411,19 +420,19 @@ pub(super) fn run(shared: &Arc<Shared>) {
             SessionError::Goodbye(Refusal::LogGone { .. }) if !shared.config.member => {
                 shared.follow.fail(outcome.to_string());
             }
-            // It is gone, or knows no more than this node. One of the others may.
-            SessionError::Call(crate::endpoint::CallError::Connect(_))
-            | SessionError::Counted { primary: None }
-            | SessionError::Call(crate::endpoint::CallError::Refused { refusal: Refusal::NotPrimary { .. }, .. })
-                if shared.is_counted() && !shared.follow.is_relayed() && shared.follow.order() == order =>
+            // One of the others may know more.
+            error
+                if error.found_none()
+                    && shared.is_counted()
+                    && !shared.follow.is_relayed()
+                    && shared.follow.order() == order =>
             {
-                let mut others: Vec<_> = shared.state().peers.iter().map(|peer| peer.address.clone()).collect();
+                let mut others: BTreeSet<_> = shared.state().peers.iter().map(|peer| peer.address.clone()).collect();
                 others.extend(first_upstream.clone());
                 others.retain(|other| *other != upstream && *other != shared.address);
-                others.dedup();
-                if !others.is_empty() {
-                    turn += 1;
-                    shared.follow.look_elsewhere(order, &others[turn % others.len()]);
+                if let Some(next) = next_of(&others, &last) {
+                    last = next;
+                    shared.follow.look_elsewhere(order, &last);
                 }
             }
             _ => {}
@@ -440,4 +449,26 @@ pub(super) fn run(shared: &Arc<Shared>) {
     }
     shared.end_relay();
     shared.disconnect(None);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The one that was tried last is left out, and another if this node was told of it since then.
+    #[test]
+    fn each_of_the_others_has_its_turn() {
+        let all: BTreeSet<_> = ["a", "b", "c", "d"].map(str::to_owned).into();
+        let without = |gone: &[&str]| -> BTreeSet<String> {
+            all.iter().filter(|it| !gone.contains(&it.as_str())).cloned().collect()
+        };
+        let mut last = String::new();
+        let mut tried = Vec::new();
+        for told in ["a", "b", "c", "d", "a", "c"] {
+            last = next_of(&without(&[last.as_str(), told]), &last).unwrap();
+            tried.push(last.clone());
+        }
+        assert_eq!(tried, ["b", "c", "d", "a", "b", "d"]);
+        assert_eq!(next_of(&BTreeSet::new(), &last), None);
+    }
 }

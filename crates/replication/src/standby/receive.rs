@@ -86,6 +86,16 @@ impl SessionError {
         }
     }
 
+    /// Whether no node to follow was found there: none answers, or it is of another cluster, or
+    /// knows no more than this one.
+    pub(super) fn found_none(&self) -> bool {
+        match self {
+            Self::Call(CallError::Refused { refusal, .. }) => matches!(refusal, Refusal::NotPrimary { .. }),
+            Self::Call(_) | Self::Counted { primary: None } => true,
+            _ => false,
+        }
+    }
+
     /// Whether there was a connection at all.
     pub(super) fn followed(&self) -> bool {
         matches!(self, Self::Receive(_) | Self::Goodbye(_))

@@ -138,6 +138,22 @@ fn the_reconnecting_standby_of_a_restarted_primary_waits_for_it() {
     standby.shows(end);
 }
 
+/// Where nodes were before, no process listens now, or another one does.
+#[test]
+fn a_standby_tries_each_of_those_that_it_knows() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    let stranger = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let strange = stranger.local_addr().unwrap().to_string();
+    std::thread::spawn(move || stranger.incoming().for_each(drop));
+    let [one, two] = ["127.0.0.1:1", "127.0.0.1:2"].map(str::to_owned);
+    for peers in [vec![one, primary.address(), two], vec![strange, primary.address()]] {
+        let settings = StandbyConfig { peers, ..StandbyConfig::default() };
+        let standby = StandbyNode::with(2, None, settings, TestLog::received(CAPACITY));
+        standby.standby.look_around();
+        standby.joined();
+    }
+}
+
 #[test]
 fn a_corrupted_batch_is_never_acknowledged() {
     for bare in [true, false] {
