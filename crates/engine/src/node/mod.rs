@@ -339,6 +339,14 @@ impl Node {
         }
     }
 
+    /// Of a standby: since when it is trying to follow another node.
+    fn tries_since(&self) -> Option<Instant> {
+        match &*self.composition() {
+            Composition::Standby(following) => following.standby.tries_since(),
+            _ => None,
+        }
+    }
+
     fn take_over(&self, options: &PromoteOptions) -> Result<Promotion, PromoteError> {
         let _under_way = UnderWay::begin(&self.taking_over);
         let mut composition = self.composition();

@@ -61,7 +61,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// A primary that restarts asks the others this often.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
-/// And this often once it serves as a standby that follows no other node.
+/// And this often once it serves as a standby that follows no other node; later if it is just
+/// trying to follow one.
 const RETURN_EVERY: Duration = Duration::from_secs(2);
 
 /// How far the start of a node has come.
@@ -483,12 +484,21 @@ impl Returning {
     fn begin(mut self, node: &Arc<Node>) -> Result<(), StartError> {
         let weak = Arc::downgrade(node);
         let run = move || {
+            let mut due = Instant::now() + RETURN_EVERY;
             loop {
-                std::thread::park_timeout(RETURN_EVERY);
+                std::thread::park_timeout(ASK_EVERY);
                 let Some(node) = weak.upgrade() else { return };
-                if node.role() != Role::Standby || node.wait_joined(Instant::now()) || self.attempt(&node).is_ok() {
+                if node.role() != Role::Standby || node.wait_joined(Instant::now()) {
                     return;
                 }
+                // It would interrupt an attempt to follow, which ends by itself.
+                if Instant::now() < due || node.tries_since().is_some_and(|since| since < due) {
+                    continue;
+                }
+                if self.attempt(&node).is_ok() {
+                    return;
+                }
+                due = Instant::now() + RETURN_EVERY;
             }
         };
         let spawned = std::thread::Builder::new().name("return".into()).spawn(run);

@@ -57,6 +57,8 @@ struct State {
     sought: bool,
     /// Whether there was an answer, or none in time, since `upstream` was named.
     tried: bool,
+    /// When the present attempt began, which may have succeeded.
+    began: Option<Instant>,
     /// Whether `upstream` is a relay, as far as is known.
     relay: bool,
     /// The primary, if the log flowed through a relay last.
@@ -81,6 +83,7 @@ impl Follow {
             following: None,
             sought: false,
             tried: false,
+            began: None,
             relay: false,
             primary: None,
             joined_once: false,
@@ -139,6 +142,12 @@ impl Follow {
     pub fn is_untried(&self) -> bool {
         let state = self.lock();
         state.upstream.is_some() && !state.tried
+    }
+
+    /// Since when an attempt to follow is under way that has not succeeded yet.
+    pub fn tries_since(&self) -> Option<Instant> {
+        let state = self.lock();
+        state.began.filter(|_| state.following.is_none())
     }
 
     /// A relay has answered, though it does not feed this node at present.
@@ -309,7 +318,11 @@ impl Follow {
             }
             state.resting = state.rests > 0 || state.failed.is_some();
             match &state.upstream {
-                Some(upstream) if !state.resting => return Some((upstream.clone(), state.order)),
+                Some(upstream) if !state.resting => {
+                    let next = (upstream.clone(), state.order);
+                    state.began = Some(Instant::now());
+                    return Some(next);
+                }
                 _ => {}
             }
             self.changed.notify_all();
@@ -320,7 +333,7 @@ impl Follow {
     /// The attempt, or the connection, ended; pauses unless there is news.
     fn ended(&self, order: u64, why: &SessionError, pause: Duration) {
         let mut state = self.lock();
-        state.closer = None;
+        (state.closer, state.began) = (None, None);
         let cause = why.to_string();
         let followed = state.following.take();
         let address = state.upstream.as_deref().unwrap_or_default();

@@ -281,6 +281,12 @@ impl Standby {
         self.shared.follow.wait_joined(deadline)
     }
 
+    /// Since when it is trying to follow another node, if it has not succeeded yet. An attempt ends
+    /// after a few times its patience.
+    pub fn tries_since(&self) -> Option<Instant> {
+        self.shared.follow.tries_since()
+    }
+
     /// Everyone this standby knows of.
     pub fn peers(&self) -> Vec<Peer> {
         self.shared.state().peers.clone()

@@ -138,6 +138,20 @@ fn the_reconnecting_standby_of_a_restarted_primary_waits_for_it() {
     standby.shows(end);
 }
 
+#[test]
+fn an_attempt_to_follow_is_told_of_while_it_lasts() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let standby = StandbyNode::with(2, None, StandbyConfig::default(), TestLog::received(CAPACITY));
+    assert_eq!(standby.standby.tries_since(), None);
+    standby.standby.follow(&silent.local_addr().unwrap().to_string());
+    until("it tries", || standby.standby.tries_since().is_some());
+    drop(silent);
+    standby.standby.follow(&primary.address());
+    standby.joined();
+    assert_eq!(standby.standby.tries_since(), None);
+}
+
 /// Where nodes were before, no process listens now, or another one does.
 #[test]
 fn a_standby_tries_each_of_those_that_it_knows() {
