@@ -451,6 +451,9 @@ fn what_a_take_over_has_yet_to_execute_is_told() {
             }
         };
         assert!(under_way.pending_transactions >= held.pending_transactions, "{under_way:?}");
+        // These do not wait for it either, or they would for ever.
+        assert!(follower.staleness().is_none() && follower.shipping_status().is_none());
+        assert!(follower.want_visible().is_none());
         gate.set_closed(false);
         promoted.join().unwrap().unwrap();
     });

@@ -89,6 +89,16 @@ enum Composition {
     Stopped,
 }
 
+impl Composition {
+    /// What feeds the standbys of a primary.
+    fn shipping(&self) -> Option<&Primary> {
+        match self {
+            Self::Primary(reign) => Some(&reign.shipping),
+            Self::Standby(_) | Self::Failed | Self::Stopped => None,
+        }
+    }
+}
+
 /// A take-over that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Promotion {
@@ -244,10 +254,7 @@ impl Node {
 
     fn is_reign(&self, so: impl FnOnce(&Primary) -> bool) -> bool {
         // Who takes over at this moment is none.
-        match self.composition.try_lock().as_deref() {
-            Ok(Composition::Primary(reign)) => so(&reign.shipping),
-            _ => false,
-        }
+        self.composition.try_lock().is_ok_and(|composition| composition.shipping().is_some_and(so))
     }
 
     /// The primary's log, while this node is one.

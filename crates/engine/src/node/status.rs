@@ -103,37 +103,32 @@ pub struct NodeStatus {
 impl Node {
     /// How old what readers see here may be: zero on a primary; on a standby the time since its
     /// primary was heard, and by how much its view was behind then. Nothing when it has not heard
-    /// of one, or neither reigns nor follows.
+    /// of one, or neither reigns nor follows, as while a take-over is under way. Waits for none.
     pub fn staleness(&self) -> Option<Duration> {
-        match &*self.composition() {
-            Composition::Primary(_) => Some(Duration::ZERO),
-            Composition::Standby(following) => {
+        match self.settled().as_deref() {
+            Some(Composition::Primary(_)) => Some(Duration::ZERO),
+            Some(Composition::Standby(following)) => {
                 let status = following.standby.status();
                 Some(status.silence? + status.visible_lag.time)
             }
-            Composition::Failed | Composition::Stopped => None,
+            None | Some(Composition::Failed | Composition::Stopped) => None,
         }
     }
 
-    /// How it stands with the standbys; nothing unless this node is the primary.
+    /// How it stands with the standbys; nothing unless this node is the primary. Does not wait for
+    /// a take-over.
     pub fn shipping_status(&self) -> Option<PrimaryStatus> {
-        match &*self.composition() {
-            Composition::Primary(reign) => Some(reign.shipping.status()),
-            _ => None,
-        }
+        self.settled().as_deref().and_then(Composition::shipping).map(|shipping| shipping.status())
     }
 
     /// Has standbys say at once what becomes visible there, as long as what is returned is kept;
     /// nothing unless this node is the primary. To be asked for before the commit that is waited
-    /// for.
+    /// for. Does not wait for a take-over.
     pub fn want_visible(&self) -> Option<VisibleWanted> {
-        match &*self.composition() {
-            Composition::Primary(reign) => Some(reign.shipping.want_visible()),
-            _ => None,
-        }
+        self.settled().as_deref().and_then(Composition::shipping).map(|shipping| shipping.want_visible())
     }
 
-    /// As things stand.
+    /// As things stand. Does not wait for a take-over.
     pub fn status(&self) -> NodeStatus {
         let core = self.database.core();
         let settled = self.settled();
