@@ -363,8 +363,15 @@ impl PrimaryNode {
                 reservation.put(&bytes).unwrap();
                 let to = *ends.last().unwrap();
                 log.wait_durable(to, None).unwrap();
-                says.send(to).unwrap();
+                if to < reservation.end() {
+                    says.send(to).unwrap();
+                }
             }
+            // When the last part is told of, there is room for another writer.
+            let end = reservation.end();
+            drop(reservation);
+            drop(writer);
+            says.send(end).unwrap();
         });
         let (start, end) = begun.recv().unwrap();
         Long { next, durable, start, end }
