@@ -6,6 +6,7 @@ pub mod clock;
 pub mod cpu;
 mod gate;
 mod ids;
+pub mod names;
 pub mod panics;
 pub mod private;
 mod row_lock;

@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::{named, names};
+
 /// Where a commit must be persistent before the client hears of it
 /// (Query Fresh, section 2.1, definitions 1 to 3, after Gray and Reuter).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,13 +23,17 @@ pub enum Safety {
     Quorum(u32),
 }
 
+/// Levels that have no number.
+const LEVELS: [(&str, Safety); 3] =
+    [("1-safe", Safety::OneSafe), ("2-safe", Safety::TwoSafe), ("very-safe", Safety::VerySafe)];
+/// What is before the number of the others.
+const QUORUM: &str = "quorum:";
+
 impl fmt::Display for Safety {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OneSafe => f.write_str("1-safe"),
-            Self::TwoSafe => f.write_str("2-safe"),
-            Self::VerySafe => f.write_str("very-safe"),
-            Self::Quorum(k) => write!(f, "quorum:{k}"),
+        match (self, LEVELS.iter().find(|(_, level)| level == self)) {
+            (Self::Quorum(k), _) => write!(f, "{QUORUM}{k}"),
+            (_, level) => f.write_str(level.map_or("", |(name, _)| name)),
         }
     }
 }
@@ -36,21 +42,16 @@ impl FromStr for Safety {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "1-safe" => Ok(Self::OneSafe),
-            "2-safe" => Ok(Self::TwoSafe),
-            "very-safe" => Ok(Self::VerySafe),
-            _ => text
-                .strip_prefix("quorum:")
-                .and_then(|k| k.parse().ok())
-                .filter(|k| *k >= 1)
-                .map(Self::Quorum)
-                .ok_or_else(|| {
-                    format!(
-                        "unknown safety level {text:?}: use 1-safe, 2-safe, very-safe or quorum:K with K at least 1"
-                    )
-                }),
-        }
+        let quorum = || {
+            let number = text.strip_prefix(QUORUM)?.parse().ok();
+            number.filter(|k| *k >= 1).map(Self::Quorum)
+        };
+        let level = LEVELS.iter().find(|(name, _)| *name == text).map(|(_, level)| *level);
+        level.or_else(quorum).ok_or_else(|| {
+            let names = LEVELS.map(|(name, _)| name);
+            let names = [&names[..], &["quorum:K with K at least 1"]].concat();
+            names::unknown("safety level", text, &names)
+        })
     }
 }
 
@@ -79,26 +80,7 @@ pub enum Isolation {
     Serializable,
 }
 
-impl fmt::Display for Isolation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Snapshot => "si",
-            Self::Serializable => "serializable",
-        })
-    }
-}
-
-impl FromStr for Isolation {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "si" => Ok(Self::Snapshot),
-            "serializable" => Ok(Self::Serializable),
-            _ => Err(format!("unknown isolation level {text:?}: use si or serializable")),
-        }
-    }
-}
+named!(Isolation, "isolation level", { Snapshot: "si", Serializable: "serializable" });
 
 /// What decides whether a serializable transaction may commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -112,26 +94,7 @@ pub enum Certifier {
     Ssn,
 }
 
-impl fmt::Display for Certifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Validation => "validation",
-            Self::Ssn => "ssn",
-        })
-    }
-}
-
-impl FromStr for Certifier {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "validation" => Ok(Self::Validation),
-            "ssn" => Ok(Self::Ssn),
-            _ => Err(format!("unknown certifier {text:?}: use validation or ssn")),
-        }
-    }
-}
+named!(Certifier, "certifier", { Validation: "validation", Ssn: "ssn" });
 
 #[cfg(test)]
 mod tests {

@@ -79,27 +79,11 @@ impl ReplayMode {
     }
 }
 
-impl std::str::FromStr for ReplayMode {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "pipelined" => Ok(Self::Pipelined),
-            "synchronous" => Ok(Self::Synchronous),
-            "none" => Ok(Self::None),
-            _ => Err(format!("unknown replay policy {text:?}: use none, synchronous or pipelined")),
-        }
-    }
-}
-
-impl std::fmt::Display for ReplayMode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Pipelined => "pipelined",
-            Self::Synchronous => "synchronous",
-            Self::None => "none",
-        })
-    }
-}
+freshet_base::named!(ReplayMode, "replay policy", {
+    None: "none",
+    Synchronous: "synchronous",
+    Pipelined: "pipelined",
+});
 
 /// How a relay acknowledges for those below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -40,25 +40,7 @@ pub enum RelayAck {
     Downstream,
 }
 
-impl std::str::FromStr for RelayAck {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "own" => Ok(Self::Own),
-            "downstream" => Ok(Self::Downstream),
-            _ => Err(format!("unknown acknowledgement of a relay {text:?}: use own or downstream")),
-        }
-    }
-}
-
-impl std::fmt::Display for RelayAck {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Own => "own",
-            Self::Downstream => "downstream",
-        })
-    }
-}
+freshet_base::named!(RelayAck, "acknowledgement of a relay", { Own: "own", Downstream: "downstream" });
 
 /// A relay's state while it follows one primary.
 #[derive(Clone, Debug)]

@@ -42,7 +42,7 @@ pub mod tcp;
 pub mod verbs;
 mod watch;
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, time::Duration};
 
 pub use freshet_base::cpu;
 pub use freshet_memory as memory;
@@ -78,25 +78,7 @@ impl FabricKind {
     }
 }
 
-impl fmt::Display for FabricKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "tcp",
-            Self::Shm => "shm",
-            Self::Verbs => "verbs",
-        })
-    }
-}
-
-impl FromStr for FabricKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Self::Tcp, Self::Shm, Self::Verbs];
-        let found = all.into_iter().find(|kind| kind.to_string() == text);
-        found.ok_or_else(|| format!("unknown fabric {text:?}: use tcp, shm or verbs"))
-    }
-}
+freshet_base::named!(FabricKind, "fabric", { Tcp: "tcp", Shm: "shm", Verbs: "verbs" });
 
 /// How a fabric is used.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -62,14 +62,7 @@ pub enum Encoding {
     Inputs,
 }
 
-impl fmt::Display for Encoding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Bytes => "bytes",
-            Self::Inputs => "inputs",
-        })
-    }
-}
+freshet_base::named!(Encoding, "form of the log", { Bytes: "bytes", Inputs: "inputs" });
 
 /// What has come from the node that is followed, since this one started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -25,8 +25,6 @@ mod model;
 mod model_standby;
 mod ring;
 
-use std::{fmt, str::FromStr};
-
 pub use buffer::{BufferError, PersistenceConfig, recover_buffer};
 pub use instructions::time_around_cache;
 pub(crate) use instructions::{Delay, fence};
@@ -79,26 +77,13 @@ impl Method {
     }
 }
 
-impl fmt::Display for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NonTemporal => "non-temporal",
-            Self::Clwb => "clwb",
-            Self::ClflushOpt => "clflushopt",
-            Self::Clflush => "clflush",
-            Self::Eadr => "eadr",
-        })
-    }
-}
-
-impl FromStr for Method {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|method| method.to_string() == text);
-        found.ok_or_else(|| format!("unknown method {text:?}: use non-temporal, clwb, clflushopt, clflush or eadr"))
-    }
-}
+freshet_base::named!(Method, "method", {
+    NonTemporal: "non-temporal",
+    Clwb: "clwb",
+    ClflushOpt: "clflushopt",
+    Clflush: "clflush",
+    Eadr: "eadr",
+});
 
 /// Memory whose bytes can be made durable. Stores begin at multiples of eight bytes and are
 /// multiples of eight long, and each eight bytes become durable as a whole.

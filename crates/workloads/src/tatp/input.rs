@@ -1,7 +1,5 @@
 //! What transactions are told.
 
-use std::{fmt, str::FromStr};
-
 use serde::{Deserialize, Serialize};
 
 use super::digits;
@@ -65,26 +63,7 @@ pub enum Mix {
     UpdateLocation,
 }
 
-impl fmt::Display for Mix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full => "full",
-            Self::UpdateLocation => "update-location",
-        })
-    }
-}
-
-impl FromStr for Mix {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "full" => Ok(Self::Full),
-            "update-location" => Ok(Self::UpdateLocation),
-            _ => Err(format!("unknown mix {text:?}: use full or update-location")),
-        }
-    }
-}
+freshet_base::named!(Mix, "mix", { Full: "full", UpdateLocation: "update-location" });
 
 /// A transaction's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

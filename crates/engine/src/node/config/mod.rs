@@ -9,10 +9,10 @@ mod checkpoint;
 mod fabric;
 mod log;
 
-use std::{fmt, net::SocketAddr, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
-use freshet_base::{Certifier, NodeId, Safety};
+use freshet_base::{Certifier, NodeId, Safety, named};
 use freshet_cluster::{
     commit_rule::{RuleConfig, WhenMissing},
     relay::RelayAck,
@@ -104,16 +104,7 @@ pub enum Apply {
     Calvin,
 }
 
-impl fmt::Display for Apply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Fresh => "fresh",
-            Self::Full => "full",
-            Self::Command => "command",
-            Self::Calvin => "calvin",
-        })
-    }
-}
+named!(Apply, "way to apply", { Fresh: "fresh", Full: "full", Command: "command", Calvin: "calvin" });
 
 /// In which form a standby asks for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
@@ -139,23 +130,7 @@ impl Encoding {
     }
 }
 
-impl FromStr for Encoding {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        ValueEnum::from_str(text, false).map_err(|_| format!("unknown encoding {text:?}: use bytes, inputs or auto"))
-    }
-}
-
-impl fmt::Display for Encoding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Bytes => "bytes",
-            Self::Inputs => "inputs",
-            Self::Auto => "auto",
-        })
-    }
-}
+named!(Encoding, "encoding", { Bytes: "bytes", Inputs: "inputs", Auto: "auto" });
 
 /// What a standby does when a transaction that it executes again does not give its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
