@@ -60,7 +60,8 @@ use crate::{
 /// About how many bytes of log are appended at once.
 const AT_ONCE: u64 = 256 << 10;
 /// This many bytes of log may arrive ahead of what is executed, however slow that seems to be: with
-/// little to do it seems slow.
+/// little to do it seems slow. It is all the room as long as the pace is not known: room that was
+/// granted is not taken back.
 const LEAST_AHEAD: u64 = 4 << 20;
 /// A thread looks this often whether it is still needed.
 const LOOK: Duration = Duration::from_millis(50);
@@ -424,7 +425,7 @@ impl Regenerate for Live {
 
     fn ahead(&self) -> u64 {
         let (backlog, watch) = (self.0.backlog, &self.0.watch);
-        backlog.and_then(|time| watch.within(time)).map_or(u64::MAX, |bytes| bytes.max(LEAST_AHEAD))
+        backlog.map_or(u64::MAX, |time| watch.within(time).unwrap_or(0).max(LEAST_AHEAD))
     }
 
     fn cut(&self, at: Stamp) {

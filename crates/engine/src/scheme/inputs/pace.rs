@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The weight of a newer rate against those before.
-const WEIGHT: f64 = 0.3;
+const WEIGHT: f64 = 0.5;
 /// At the end of an interval with more than this part of what was done in it still to do, there
 /// was always more to do. What may arrive is bounded, so there is never a whole interval's work.
 const BUSY: u64 = 16;
