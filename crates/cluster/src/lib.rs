@@ -14,6 +14,7 @@
 //! | [`term`] | whose word counts, and where a log must be cut |
 //! | [`handshake`] | which log may continue another, and from where |
 //! | [`take_over`] | who may take over, and by which steps |
+//! | [`mirror`] | what is kept of the batches that a primary has left in its mirrors' memory |
 #![forbid(unsafe_code)]
 
 pub mod commit_rule;
@@ -22,6 +23,7 @@ pub mod follower;
 pub mod handshake;
 pub mod host;
 pub mod in_sync;
+pub mod mirror;
 mod moment;
 pub mod relay;
 pub mod take_over;
