@@ -8,17 +8,26 @@ use freshet_fabric::Place;
 use crate::{
     Damaged,
     directory::{ARENAS, Chunk, DIRECTORY, ENTRY, Use},
-    layout::{Long, SHORTEST, SLOTS, class_of},
+    layout::{CLASSES, Long, SHORTEST, SLOTS, class_of},
     slot::{HEADER, Header, LEAST, MOST},
 };
 
-/// Memory that is read.
-pub(crate) trait Bytes {
-    /// Copies what lies there, which is within the region.
-    fn load(&self, from: Place, into: &mut [u8]);
-
+/// How long the regions of a memory are.
+pub(crate) trait Lengths {
     /// How long a region is; zero for one that does not exist.
     fn length(&self, region: usize) -> u64;
+}
+
+impl Lengths for [u64] {
+    fn length(&self, region: usize) -> u64 {
+        self.get(region).copied().unwrap_or(0)
+    }
+}
+
+/// Memory that is read.
+pub(crate) trait Bytes: Lengths {
+    /// Copies what lies there, which is within the region.
+    fn load(&self, from: Place, into: &mut [u8]);
 }
 
 /// A slot that was used, and where its row lies if that is elsewhere.
@@ -33,12 +42,16 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
+    /// How many chunks a directory has room for.
+    pub fn capacity(memory: &(impl Lengths + ?Sized)) -> Result<u32, Damaged> {
+        let entries = memory.length(0).saturating_sub(DIRECTORY) / ENTRY as u64;
+        u32::try_from(entries).map_err(|_| Damaged::Superblock)
+    }
+
     /// Reads the directory.
     pub fn read(memory: &(impl Bytes + ?Sized)) -> Result<Self, Damaged> {
-        let capacity = memory.length(0).saturating_sub(DIRECTORY) / ENTRY as u64;
-        let capacity = u32::try_from(capacity).map_err(|_| Damaged::Superblock)?;
         let mut chunks = Self::default();
-        for number in 0..capacity {
+        for number in 0..Self::capacity(memory)? {
             let mut bytes = [0; ENTRY];
             memory.load(Chunk::entry(number), &mut bytes);
             if bytes != [0; ENTRY] {
@@ -49,7 +62,7 @@ impl Chunks {
     }
 
     /// Adds the next chunk: no two have the same bytes, nor the same records.
-    pub fn add(&mut self, memory: &(impl Bytes + ?Sized), number: u32, entry: &[u8; ENTRY]) -> Result<(), Damaged> {
+    pub fn add(&mut self, memory: &(impl Lengths + ?Sized), number: u32, entry: &[u8; ENTRY]) -> Result<(), Damaged> {
         let damaged = Damaged::Entry { number };
         let chunk = Chunk::decode(number, entry).filter(|_| self.all.len() == number as usize);
         let chunk = chunk.filter(|chunk| is_possible(chunk, memory)).ok_or(damaged)?;
@@ -75,6 +88,12 @@ impl Chunks {
     /// All of them, as the directory has them.
     pub fn all(&self) -> &[Chunk] {
         &self.all
+    }
+
+    /// Where chunks begin and end in a region, in their order.
+    pub fn in_region(&self, region: usize) -> impl Iterator<Item = (u64, u64)> {
+        let of = self.by_place.range((region, 0)..(region + 1, 0)).map(|(_, chunk)| chunk);
+        of.map(|chunk| (chunk.place.offset, chunk.place.offset + chunk.bytes().expect("it was possible")))
     }
 
     /// The chunk that has the slot of a record.
@@ -113,22 +132,24 @@ impl Chunks {
             return Ok(Some((header, None)));
         };
         let (to, begin) = (reference.place, row.len());
-        let elsewhere = self.at(to).filter(|(chunk, number)| {
-            let is_slot = chunk.used_for == Use::Overflow && chunk.slot_at(*number) == to;
-            is_slot && header.length() as u64 <= chunk.slot
-        });
-        let (elsewhere, _) = elsewhere.ok_or(damaged)?;
+        let elsewhere = self.elsewhere(to).filter(|slot| header.length() as u64 <= *slot).ok_or(damaged)?;
         row.resize(begin + header.length(), 0);
         memory.load(to, &mut row[begin..]);
         if crc32c::crc32c(&row[begin..]) != reference.crc {
             return Err(damaged);
         }
-        Ok(Some((header, Some((class_of(elsewhere.slot), to)))))
+        Ok(Some((header, Some((class_of(elsewhere), to)))))
+    }
+
+    /// How long the slot for rows elsewhere is that begins there, if one does.
+    pub fn elsewhere(&self, place: Place) -> Option<u64> {
+        let (chunk, number) = self.at(place)?;
+        (chunk.used_for == Use::Overflow && chunk.slot_at(number) == place).then_some(chunk.slot)
     }
 }
 
 /// Whether a chunk lies in an arena, at whole words, and has slots as there are.
-fn is_possible(chunk: &Chunk, memory: &(impl Bytes + ?Sized)) -> bool {
+fn is_possible(chunk: &Chunk, memory: &(impl Lengths + ?Sized)) -> bool {
     let Place { region, offset } = chunk.place;
     let length = if region < ARENAS { 0 } else { memory.length(region) };
     let inside = chunk.bytes().and_then(|bytes| offset.checked_add(bytes)).is_some_and(|end| end <= length);
@@ -138,7 +159,10 @@ fn is_possible(chunk: &Chunk, memory: &(impl Bytes + ?Sized)) -> bool {
             let counted = chunk.slots == SLOTS && first.0.is_multiple_of(u64::from(SLOTS));
             sized && counted && first.0.checked_add(u64::from(SLOTS)).is_some()
         }
-        Use::Overflow => chunk.slot >= SHORTEST && chunk.slot.is_power_of_two() && chunk.slots > 0,
+        Use::Overflow => {
+            let sized = chunk.slot >= SHORTEST && class_of(chunk.slot) < CLASSES;
+            sized && chunk.slot.is_power_of_two() && chunk.slots > 0
+        }
     };
     inside && slots && offset.is_multiple_of(8)
 }

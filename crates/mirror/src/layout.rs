@@ -1,15 +1,21 @@
 //! What lies where in a mirror's memory, on the side of the primary, and what is to be written
 //! there for a change.
 
-use std::{collections::HashMap, mem, ops::Range};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 use freshet_base::{Fid, Rid, Stamp};
 use freshet_fabric::Place;
 
 use crate::{
-    Mirror,
-    directory::{Chunk, Use},
-    slot::{self, HEADER, LEAST, LONGEST, MOST, Reference},
+    Damaged,
+    chunks::Chunks,
+    directory::{ARENAS, Chunk, ENTRY, Use},
+    half,
+    slot::{self, HEADER, Header, LEAST, LONGEST, MOST, Reference},
+    word,
 };
 
 /// How many records a chunk of a table has.
@@ -19,7 +25,7 @@ pub(crate) const SHORTEST: u64 = 512;
 /// About how many bytes a chunk of such rows has, unless one of them is longer.
 const CHUNK: u64 = if cfg!(test) { 2048 } else { 256 << 10 };
 /// How many sizes exist: up to [`LONGEST`].
-const CLASSES: usize = 22;
+pub(crate) const CLASSES: usize = 22;
 /// Bytes that did not change are written too where that spares a packet, whose headers are as long.
 const GAP: usize = 64;
 
@@ -36,8 +42,29 @@ pub struct Record<'r> {
     pub address: Stamp,
     /// Its row; none when it was deleted.
     pub row: Option<&'r [u8]>,
-    /// The row that its slot has now, where that is known.
-    pub before: Option<&'r [u8]>,
+}
+
+/// Says what a mirror's memory holds before a batch is written there.
+pub trait Before {
+    /// Why it cannot.
+    type Error;
+
+    /// Fills `into` with what lies from `from` on, when all that was posted before has landed.
+    ///
+    /// # Errors
+    /// Whatever keeps it from that.
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), Self::Error>;
+}
+
+/// Why a change cannot be entered.
+#[derive(Debug, thiserror::Error)]
+pub enum NotPut<E> {
+    /// Not before there is room for it.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    /// It is not known what it writes over.
+    #[error("a mirror's memory cannot be read: {0}")]
+    Before(E),
 }
 
 /// There is no room.
@@ -60,67 +87,70 @@ pub enum NoRoom {
     },
 }
 
-/// What is to be written, one after another.
+/// What is to be written, one after another, and what it writes over.
 #[derive(Debug, Default)]
 pub struct List {
     bytes: Vec<u8>,
-    /// Where to, from where in `bytes`, and whether that writes over something.
-    writes: Vec<(Place, Range<usize>, bool)>,
+    old: Vec<u8>,
+    writes: Vec<Write>,
+}
+
+#[derive(Debug)]
+struct Write {
+    to: Place,
+    /// Where its bytes are in the list's.
+    bytes: Range<usize>,
+    /// Where the old bytes are that may be wanted again: of none, or of the first ones.
+    old: Range<usize>,
 }
 
 impl List {
     /// The writes.
     pub fn writes(&self) -> impl Iterator<Item = (Place, &[u8])> {
-        self.writes.iter().map(|(to, range, _)| (*to, &self.bytes[range.clone()]))
+        self.writes.iter().map(|write| (write.to, &self.bytes[write.bytes.clone()]))
     }
 
-    /// Where bytes are written over that may be wanted again, and how many.
-    pub(crate) fn destroyed(&self) -> impl Iterator<Item = (Place, usize)> {
-        self.writes.iter().filter(|(.., destroys)| *destroys).map(|(to, range, _)| (*to, range.len()))
-    }
-
-    /// Appends the writes of another list.
-    pub(crate) fn append(&mut self, other: &Self) {
-        let begin = self.bytes.len();
-        self.bytes.extend_from_slice(&other.bytes);
-        let moved = other.writes.iter().map(|(to, at, destroys)| (*to, begin + at.start..begin + at.end, *destroys));
-        self.writes.extend(moved);
+    /// Where bytes are written over that may be wanted again, and what they are.
+    pub(crate) fn destroyed(&self) -> impl Iterator<Item = (Place, &[u8])> {
+        let old = self.writes.iter().map(|write| (write.to, &self.old[write.old.clone()]));
+        old.filter(|(_, old)| !old.is_empty())
     }
 
     /// Forgets them.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.old.clear();
         self.writes.clear();
     }
 
-    pub(crate) fn push(&mut self, to: Place, bytes: &[u8]) {
-        self.push_over(to, bytes, true);
-    }
-
-    fn push_over(&mut self, to: Place, bytes: &[u8], destroys: bool) {
-        let begin = self.bytes.len();
+    /// Appends a write, and what its first bytes destroy: `old`.
+    pub(crate) fn push(&mut self, to: Place, bytes: &[u8], old: &[u8]) {
+        let begins = (self.bytes.len(), self.old.len());
         self.bytes.extend_from_slice(bytes);
-        self.writes.push((to, begin..self.bytes.len(), destroys));
+        self.old.extend_from_slice(old);
+        self.writes.push(Write { to, bytes: begins.0..self.bytes.len(), old: begins.1..self.old.len() });
     }
 
-    /// Of a slot at `to`, what differs from when its row was `before`, which is as long as it is
-    /// now: the header, and the words that are not the same.
-    fn push_changes(&mut self, to: Place, slot: &[u8], before: &[u8]) {
-        let mut range = 0..HEADER;
+    /// Of a slot at `to`, what differs from `old`, which is as long: the header, and the words that
+    /// are not the same.
+    fn push_changes(&mut self, to: Place, slot: &[u8], old: &[u8]) {
         let mut push = |range: Range<usize>| {
-            self.push(Place { offset: to.offset + range.start as u64, ..to }, &slot[range]);
+            let to = Place { offset: to.offset + range.start as u64, ..to };
+            self.push(to, &slot[range.clone()], &old[range]);
         };
+        let (mut begin, mut end) = (0, HEADER);
         for at in (HEADER..slot.len()).step_by(8) {
-            let end = slot.len().min(at + 8);
-            if slot[at..end] == before[at - HEADER..end - HEADER] {
+            let behind = slot.len().min(at + 8);
+            if slot[at..behind] == old[at..behind] {
                 continue;
             }
-            if at > range.end + GAP {
-                push(mem::replace(&mut range, at..end));
+            if at > end + GAP {
+                push(begin..end);
+                begin = at;
             }
-            range.end = end;
+            end = behind;
         }
-        push(range);
+        push(begin..end);
     }
 }
 
@@ -136,6 +166,29 @@ pub(crate) type Long = (usize, Place);
 /// All such rows, by record.
 pub(crate) type Longs = HashMap<(Fid, Rid), Long>;
 
+/// A chunk of a table's records.
+#[derive(Debug)]
+struct Records {
+    chunk: Chunk,
+    /// A bit for each slot that may have been used. The others are as they were allocated.
+    used: Vec<u64>,
+}
+
+impl Records {
+    fn new(chunk: Chunk, used: u64) -> Self {
+        Self { chunk, used: vec![used; SLOTS.div_ceil(64) as usize] }
+    }
+
+    /// Where the slot of a record is, and whether it may have been used; from now on it has.
+    fn slot_of(&mut self, rid: Rid) -> (Place, bool) {
+        let number = (rid.0 % u64::from(SLOTS)) as u32;
+        let (word, bit) = (&mut self.used[number as usize / 64], 1 << (number % 64));
+        let was_used = *word & bit != 0;
+        *word |= bit;
+        (self.chunk.slot_at(number), was_used)
+    }
+}
+
 /// The primary's view of the memory of its mirrors, which all have the same.
 #[derive(Debug)]
 pub struct Layout {
@@ -143,13 +196,18 @@ pub struct Layout {
     capacity: u32,
     chunks: u32,
     arenas: Vec<Arena>,
-    tables: HashMap<(Fid, Rid), Chunk>,
+    tables: HashMap<(Fid, Rid), Records>,
     /// Slots for rows that lie elsewhere, by size.
     free: [Vec<Place>; CLASSES],
     /// Where such rows lie.
     long: Longs,
     /// Where rows lay that were replaced, and what by.
     replaced: Vec<(Stamp, Long)>,
+    /// Below this everything is committed, and nothing is undone.
+    marked: Stamp,
+    /// A slot as it is to be, and as it was.
+    slot: Vec<u8>,
+    old: Vec<u8>,
 }
 
 impl Layout {
@@ -163,39 +221,57 @@ impl Layout {
             free: Default::default(),
             long: Longs::new(),
             replaced: Vec::new(),
+            marked: Stamp::ZERO,
+            slot: Vec::new(),
+            old: Vec::new(),
         }
     }
 
-    /// That of a memory which another node has written.
+    /// That of a memory which has regions of these lengths; `description` says what lies where
+    /// ([`crate::Mirror::description`]).
     ///
     /// # Errors
-    /// [`crate::Damaged`].
-    pub fn of(mirror: &Mirror) -> Result<Self, crate::Damaged> {
-        let mut layout = Self::new(mirror.capacity());
-        mirror.lengths().for_each(|(region, length)| layout.grow(region, length));
-        let mut rows = Vec::new();
-        for chunk in mirror.chunks() {
+    /// [`Damaged`] when that is impossible.
+    pub fn of(description: &[u8], lengths: &[u64]) -> Result<Self, Damaged> {
+        let mut layout = Self::new(Chunks::capacity(lengths)?);
+        (ARENAS..lengths.len()).for_each(|region| layout.grow(region, lengths[region]));
+        let (count, entries) = description.split_first_chunk().ok_or(Damaged::Superblock)?;
+        let count = usize::try_from(u64::from_le_bytes(*count)).unwrap_or(usize::MAX);
+        let (entries, long) = entries.split_at_checked(count.saturating_mul(ENTRY)).ok_or(Damaged::Superblock)?;
+        let mut chunks = Chunks::default();
+        for entry in entries.as_chunks::<ENTRY>().0 {
+            chunks.add(lengths, layout.chunks, entry)?;
             layout.chunks += 1;
+        }
+        for chunk in chunks.all() {
             let arena = layout.arenas.iter_mut().find(|arena| arena.region == chunk.place.region);
             if let (Some(arena), Some(bytes)) = (arena, chunk.bytes()) {
                 arena.used = arena.used.max(chunk.place.offset + bytes);
             }
-            match chunk.used_for {
-                Use::Table(fid, first) => {
-                    layout.tables.insert((fid, first), *chunk);
-                }
-                Use::Overflow => rows.extend((0..chunk.slots).map(|slot| (class_of(chunk.slot), chunk.slot_at(slot)))),
+            if let Use::Table(fid, first) = chunk.used_for {
+                layout.tables.insert((fid, first), Records::new(*chunk, u64::MAX));
             }
         }
-        layout.long = mirror.long()?;
-        let taken: Vec<_> = layout.long.values().map(|(_, place)| (place.region, place.offset)).collect();
-        let taken: std::collections::HashSet<_> = taken.into_iter().collect();
-        for (class, place) in rows {
-            if !taken.contains(&(place.region, place.offset)) {
-                layout.free[class].push(place);
-            }
+        let taken = layout.take_long(&chunks, long)?;
+        for chunk in chunks.all().iter().filter(|chunk| chunk.used_for == Use::Overflow) {
+            let slots = (0..chunk.slots).map(|slot| chunk.slot_at(slot));
+            layout.free[class_of(chunk.slot)].extend(slots.filter(|slot| !taken.contains(&(slot.region, slot.offset))));
         }
         Ok(layout)
+    }
+
+    /// Enters the records whose rows lie elsewhere, each in a place of its own.
+    fn take_long(&mut self, chunks: &Chunks, long: &[u8]) -> Result<HashSet<(usize, u64)>, Damaged> {
+        let mut taken = HashSet::new();
+        let (records, []) = long.as_chunks::<24>() else { return Err(Damaged::Superblock) };
+        for record in records {
+            let (fid, rid) = (Fid(half(record, 0)), Rid(word(record, 8)));
+            let place = Place { region: half(record, 4) as usize, offset: word(record, 16) };
+            let slot = chunks.elsewhere(place).filter(|_| taken.insert((place.region, place.offset)));
+            let slot = slot.ok_or(Damaged::Record { fid, rid })?;
+            self.long.insert((fid, rid), (class_of(slot), place));
+        }
+        Ok(taken)
     }
 
     /// There is another arena: this region, with this many bytes.
@@ -211,45 +287,81 @@ impl Layout {
     /// Appends to `list` what has to be written for a change.
     ///
     /// # Errors
-    /// [`NoRoom`]; it can be tried again with the same list, which may have got what was placed.
-    pub fn put(&mut self, record: &Record<'_>, list: &mut List) -> Result<(), NoRoom> {
+    /// [`NotPut`]; it can be tried again with the same list, which may have got what was placed.
+    pub fn put<B: Before>(
+        &mut self,
+        record: &Record<'_>,
+        before: &mut B,
+        list: &mut List,
+    ) -> Result<(), NotPut<B::Error>> {
         let id = (record.fid, record.rid);
         let length = record.row.map_or(0, <[u8]>::len);
         if length > LONGEST {
-            return Err(NoRoom::Row { bytes: length });
+            return Err(NoRoom::Row { bytes: length }.into());
         }
-        let chunk = self.chunk_of(id, length, list)?;
-        let to = chunk.slot_at((record.rid.0 % u64::from(SLOTS)) as u32);
-        let fits = (HEADER + length) as u64 <= chunk.slot;
-        let mut bytes = Vec::with_capacity(HEADER + length);
-        let mut elsewhere = None;
-        match record.row {
-            Some(row) if fits => slot::put_row(id, record.address, row, &mut bytes),
-            Some(row) => {
-                let class = class_of(length as u64);
-                let place = self.place_for(class, list)?;
-                // Nothing that is needed lies there.
-                list.push_over(place, row, false);
-                elsewhere = Some((class, place));
+        let slot = self.chunk_of(id, length, list)?;
+        let fits = (HEADER + length) as u64 <= slot;
+        let class = class_of(length as u64);
+        let elsewhere = (!fits).then(|| self.place_for(class, list)).transpose()?;
+        let mut bytes = std::mem::take(&mut self.slot);
+        bytes.clear();
+        match (record.row, elsewhere) {
+            (None, _) => slot::put_deletion(id, record.address, &mut bytes),
+            (Some(row), None) => slot::put_row(id, record.address, row, &mut bytes),
+            (Some(row), Some(place)) => {
                 let reference = Reference { place, crc: crc32c::crc32c(row) };
                 slot::put_reference(id, record.address, length, reference, &mut bytes);
             }
-            None => slot::put_deletion(id, record.address, &mut bytes),
+        }
+        let outcome = self.replace(id, &bytes, before, list);
+        self.slot = bytes;
+        if let Err(why) = outcome {
+            self.free[class].extend(elsewhere);
+            return Err(NotPut::Before(why));
+        }
+        if let (Some(row), Some(place)) = (record.row, elsewhere) {
+            // Nothing that is needed lies there.
+            list.push(place, row, &[]);
         }
         let was_elsewhere = match elsewhere {
-            Some(long) => self.long.insert(id, long),
+            Some(place) => self.long.insert(id, (class, place)),
             None => self.long.remove(&id),
         };
-        // A row that is as long as one which lies in the slot has lain there, too.
-        match record.before.filter(|before| record.row.is_some() && fits && before.len() == length) {
-            Some(before) => list.push_changes(to, &bytes, before),
-            None => list.push(to, &bytes),
-        }
         self.replaced.extend(was_elsewhere.map(|long| (record.address, long)));
         Ok(())
     }
 
-    /// Everything below `to` is committed: rows that it has replaced are needed no more.
+    /// Appends to `list` what turns the slot of a record, whose chunk exists, into `bytes`.
+    fn replace<B: Before>(
+        &mut self,
+        id: (Fid, Rid),
+        bytes: &[u8],
+        before: &mut B,
+        list: &mut List,
+    ) -> Result<(), B::Error> {
+        let Some(records) = self.tables.get_mut(&first_of(id)) else { return Ok(()) };
+        let (to, was_used) = records.slot_of(id.1);
+        let old = &mut self.old;
+        old.clear();
+        old.resize(bytes.len(), 0);
+        if was_used {
+            before.read(to, old)?;
+        }
+        let header = old.first_chunk().and_then(Header::of);
+        match header {
+            // What lies behind the old header means nothing, whatever is undone.
+            None => list.push(to, bytes, &old[..HEADER]),
+            Some(header) if header.is_deleted() && header.address < self.marked => {
+                list.push(to, bytes, &old[..HEADER]);
+            }
+            Some(_) => list.push_changes(to, bytes, old),
+        }
+        Ok(())
+    }
+
+    /// Everything below `to` is committed, and the mirror's mark says so: rows that it has replaced
+    /// are needed no more. Where several mirrors have this layout, one that lags waits before it
+    /// gets more ([`crate::Build::after`]).
     pub fn committed(&mut self, to: Stamp) {
         let Self { replaced, free, .. } = self;
         replaced.retain(|(by, (class, place))| {
@@ -259,18 +371,25 @@ impl Layout {
             }
             !is_free
         });
+        self.marked = self.marked.max(to);
     }
 
-    /// The chunk that has the slot of a record whose row has this length; a new one if need be.
-    fn chunk_of(&mut self, (fid, rid): (Fid, Rid), length: usize, list: &mut List) -> Result<Chunk, NoRoom> {
-        let first = Rid(rid.0 - rid.0 % u64::from(SLOTS));
-        if let Some(chunk) = self.tables.get(&(fid, first)) {
-            return Ok(*chunk);
+    /// Below this everything is committed, and nothing is undone.
+    pub(crate) fn marked(&self) -> Stamp {
+        self.marked
+    }
+
+    /// How many bytes the slots have where a record's is, whose row has this length; places a chunk
+    /// if need be.
+    fn chunk_of(&mut self, id: (Fid, Rid), length: usize, list: &mut List) -> Result<u64, NoRoom> {
+        let first = first_of(id);
+        if let Some(records) = self.tables.get(&first) {
+            return Ok(records.chunk.slot);
         }
         let slot = (HEADER + length).clamp(LEAST, MOST).next_multiple_of(16) as u64;
-        let chunk = self.place(Use::Table(fid, first), slot, SLOTS, list)?;
-        self.tables.insert((fid, first), chunk);
-        Ok(chunk)
+        let chunk = self.place(Use::Table(first.0, first.1), slot, SLOTS, list)?;
+        self.tables.insert(first, Records::new(chunk, 0));
+        Ok(slot)
     }
 
     /// A slot for a row that lies elsewhere.
@@ -294,10 +413,16 @@ impl Layout {
         let arena = arena.ok_or(NoRoom::Arena { bytes })?;
         let chunk = Chunk { used_for, place: Place { region: arena.region, offset: arena.used }, slot, slots };
         arena.used += bytes;
-        list.push(Chunk::entry(self.chunks), &chunk.encode(self.chunks));
+        // An entry that was never used, or was undone, is zero.
+        list.push(Chunk::entry(self.chunks), &chunk.encode(self.chunks), &[0; ENTRY]);
         self.chunks += 1;
         Ok(chunk)
     }
+}
+
+/// The first record of a record's chunk.
+fn first_of((fid, rid): (Fid, Rid)) -> (Fid, Rid) {
+    (fid, Rid(rid.0 - rid.0 % u64::from(SLOTS)))
 }
 
 /// The smallest size of slots for rows elsewhere that has room for this many bytes.

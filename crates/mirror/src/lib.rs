@@ -34,15 +34,16 @@
 //!
 //! # Batches
 //!
-//! What a batch of the log changes goes to a mirror as one list: first undo entries ([`Ring`]),
-//! then the changes (section 4.5.1), of each record only the last one. When a client may be
-//! told of it, the mark follows. If the feeder fails, [`recover`] brings the memory to the state
-//! after a batch (section 5).
+//! What a batch of the log changes goes to a mirror as one list ([`Build`]): first undo entries
+//! ([`Ring`]), then the changes (section 4.5.1), of each record only the last one. Several batches
+//! may be under way. When a client may be told of one, the mark follows. If the feeder fails,
+//! [`recover`] brings the memory to the state after a batch (section 5).
 //!
 //! What lies in this memory was written by another node, or by no node for years: nothing is
 //! believed before its bounds and its checksum were looked at, and what is wrong is [`Damaged`].
 #![forbid(unsafe_code)]
 
+mod build;
 mod chunks;
 mod directory;
 mod layout;
@@ -54,12 +55,14 @@ mod tests;
 mod undo;
 
 pub use self::{
+    build::{Build, NotABatch},
     directory::{ARENAS, DIRECTORY, MARK, Superblock, UNDO},
-    layout::{Layout, List, NoRoom, Record},
+    layout::{Before, Layout, List, NoRoom, NotPut, Record},
     read::{Damaged, Mirror},
-    recover::{Keep, Recovered, clear, recover},
-    undo::{Ring, RingFull},
+    recover::{Plan, Recovered, footprint, plan, recover, settle},
+    undo::{Extent, Ring, RingFull},
 };
+pub use freshet_cluster::mirror::Keep;
 
 /// The number at byte `at`.
 fn word(bytes: &[u8], at: usize) -> u64 {

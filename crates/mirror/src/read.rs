@@ -6,8 +6,8 @@ use freshet_base::{Fid, Rid, Stamp, sync::Ordering, words};
 use freshet_fabric::{Place, memory::Region};
 
 use crate::{
-    chunks::{Bytes, Chunks, Found},
-    directory::{ARENAS, COPIES, Chunk, DIRECTORY, ENTRY, MARK, Superblock, Use},
+    chunks::{Bytes, Chunks, Found, Lengths},
+    directory::{COPIES, Chunk, DIRECTORY, ENTRY, MARK, Superblock, Use},
     layout::{Longs, SLOTS},
 };
 
@@ -54,13 +54,15 @@ impl fmt::Debug for Mirror {
     }
 }
 
+impl Lengths for [Region] {
+    fn length(&self, region: usize) -> u64 {
+        self.get(region).map_or(0, |region| region.words().len() as u64 * 8)
+    }
+}
+
 impl Bytes for [Region] {
     fn load(&self, from: Place, into: &mut [u8]) {
         words::load(self[from.region].words(), from.offset as usize, into);
-    }
-
-    fn length(&self, region: usize) -> u64 {
-        self.get(region).map_or(0, |region| region.words().len() as u64 * 8)
     }
 }
 
@@ -104,17 +106,8 @@ impl Mirror {
         mark(&self.regions[0])
     }
 
-    pub(crate) fn capacity(&self) -> u32 {
-        ((self.regions[..].length(0) - DIRECTORY) / ENTRY as u64) as u32
-    }
-
     pub(crate) fn chunks(&self) -> &[Chunk] {
         self.chunks.all()
-    }
-
-    /// The arenas, and how long they are.
-    pub(crate) fn lengths(&self) -> impl Iterator<Item = (usize, u64)> {
-        (ARENAS..self.regions.len()).map(|region| (region, self.regions[..].length(region)))
     }
 
     /// Appends the row of a record to `row`, and says where it is in the log. None when there is no
@@ -155,6 +148,33 @@ impl Mirror {
     /// How many chunks there are.
     pub fn chunk_count(&self) -> usize {
         self.chunks().len()
+    }
+
+    /// What lies where, for the node that writes here next ([`crate::Layout::of`]). Reads all
+    /// records, if some may lie elsewhere than in their slots.
+    ///
+    /// | bytes | little endian |
+    /// |---|---|
+    /// | 8 | how many chunks there are |
+    /// | 64 each | their entries in the directory |
+    /// | 24 each | records whose rows lie elsewhere: table and region (four bytes each), id, offset |
+    ///
+    /// # Errors
+    /// [`Damaged`].
+    pub fn description(&self) -> Result<Vec<u8>, Damaged> {
+        let mut bytes = (self.chunks().len() as u64).to_le_bytes().to_vec();
+        for (number, chunk) in (0..).zip(self.chunks()) {
+            bytes.extend_from_slice(&chunk.encode(number));
+        }
+        if self.chunks().iter().any(|chunk| chunk.used_for == Use::Overflow) {
+            for ((fid, rid), (_, place)) in self.long()? {
+                bytes.extend_from_slice(&fid.0.to_le_bytes());
+                bytes.extend_from_slice(&(place.region as u32).to_le_bytes());
+                bytes.extend_from_slice(&rid.0.to_le_bytes());
+                bytes.extend_from_slice(&place.offset.to_le_bytes());
+            }
+        }
+        Ok(bytes)
     }
 
     /// Where rows lie that are too long for their slots. No two records have the same.

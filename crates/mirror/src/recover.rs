@@ -8,31 +8,28 @@
 //! keeps the log that it has made persistent. What has completed has landed wholly. [`Keep`] has
 //! both.
 //!
-//! Undo runs backwards, since batches may have changed the same bytes. It writes old bytes and
-//! nothing else, after everything is decided: one that fails halfway can be done again.
+//! Undo runs backwards, since batches may have changed the same bytes. It writes old bytes after
+//! everything is decided ([`Plan`]), and before that, if batches are undone that were marked, it
+//! takes the mark back. So one that fails halfway can be done again, and what this memory is said
+//! to have ([`footprint`]) leads to the same end.
 
 use std::collections::{BTreeMap, HashMap};
 
-use freshet_base::{Rid, Stamp, sync::Ordering, words};
+use freshet_base::{
+    ClusterId, NodeId, Rid, Stamp, Term,
+    sync::{Ordering, fence},
+    words,
+};
+use freshet_cluster::mirror::{Footprint, Keep, Status};
 use freshet_fabric::{Place, memory::Region};
 
 use crate::{
     Damaged,
-    chunks::{Bytes, Chunks},
-    directory::{self, ARENAS, Chunk, DIRECTORY, UNDO, Use},
+    chunks::{Bytes, Chunks, Lengths},
+    directory::{self, ARENAS, Chunk, DIRECTORY, MARK, Superblock, UNDO, Use},
     read,
-    undo::{Change, ENTRY, Entry},
+    undo::{Change, ENTRY, Entry, Extent},
 };
-
-/// Which batches are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// Those that have landed wholly, with all before them.
-    Whole,
-    /// Those that end at this stamp or below: the smallest mark of all that take part (section 5.2,
-    /// step 6).
-    Marked(Stamp),
-}
 
 /// What a recovery has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,14 +40,11 @@ pub struct Recovered {
     pub under_way: usize,
     /// See there.
     pub undone: usize,
-    /// No batch has had a larger number.
-    pub number: u64,
 }
 
 /// A batch that may not be committed.
 struct Batch {
-    from: Stamp,
-    to: Stamp,
+    extent: Extent,
     changes: Vec<Change>,
 }
 
@@ -102,9 +96,30 @@ impl Bytes for Shadow<'_> {
             }
         }
     }
+}
 
+impl Lengths for Shadow<'_> {
     fn length(&self, region: usize) -> u64 {
         self.memory.length(region)
+    }
+}
+
+/// What is to be written into a memory to bring it to the state after the last batch that is kept.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    writes: Vec<(Place, Vec<u8>)>,
+    found: Recovered,
+}
+
+impl Plan {
+    /// What it leads to.
+    pub fn found(&self) -> Recovered {
+        self.found
+    }
+
+    /// The writes, in their order.
+    pub fn writes(&self) -> impl Iterator<Item = (Place, &[u8])> {
+        self.writes.iter().map(|(to, bytes)| (*to, &bytes[..]))
     }
 }
 
@@ -113,6 +128,18 @@ impl Bytes for Shadow<'_> {
 /// # Errors
 /// [`Damaged`]; nothing was written then.
 pub fn recover(memory: &[Region], keep: Keep) -> Result<Recovered, Damaged> {
+    let plan = plan(memory, keep)?;
+    for (to, bytes) in plan.writes() {
+        words::store_among(memory[to.region].words(), to.offset as usize, bytes);
+    }
+    Ok(plan.found())
+}
+
+/// Decides what [`recover`] is to write.
+///
+/// # Errors
+/// [`Damaged`].
+pub fn plan(memory: &[Region], keep: Keep) -> Result<Plan, Damaged> {
     let base = read::superblock(memory)?.base;
     let marked = read::mark(&memory[0]).max(base);
     let begin = match keep {
@@ -120,48 +147,128 @@ pub fn recover(memory: &[Region], keep: Keep) -> Result<Recovered, Damaged> {
         Keep::Marked(upto) => marked.min(upto).max(base),
         Keep::Whole => marked,
     };
-    let (mut batches, number) = under_way(memory, begin)?;
-    let ends: Vec<_> = [begin].into_iter().chain(batches.iter().map(|batch| batch.to)).collect();
-    let kept = match keep {
-        Keep::Marked(upto) => batches.iter().take_while(|batch| batch.to <= upto).count(),
+    let mut batches = under_way(memory, begin)?;
+    let ends: Vec<_> = [begin].into_iter().chain(batches.iter().map(|batch| batch.extent.to)).collect();
+    let mut kept = match keep {
+        Keep::Marked(upto) => batches.iter().take_while(|batch| batch.extent.to <= upto).count(),
         Keep::Whole => whole(memory, &mut batches)?,
     };
-    for batch in batches[kept..].iter().rev() {
-        for change in batch.changes.iter().rev() {
-            words::store_among(memory[change.place.region].words(), change.place.offset as usize, &change.old);
+    // A transaction is kept if all of it is there.
+    while kept > 0 && batches[kept - 1].extent.continues {
+        kept -= 1;
+    }
+    let found = Recovered { end: ends[kept], under_way: batches.len(), undone: batches.len() - kept };
+    let mut writes = Vec::new();
+    if read::mark(&memory[0]) > found.end {
+        writes.push((Place { region: 0, offset: MARK }, found.end.0.to_le_bytes().to_vec()));
+    }
+    let undone = batches.drain(kept..).rev().flat_map(|batch| batch.changes.into_iter().rev());
+    writes.extend(undone.map(|change| (change.place, change.old)));
+    Ok(Plan { writes, found })
+}
+
+/// What the feeder has left in the undo ring (section 5.2, steps 2 to 4).
+///
+/// # Errors
+/// [`Damaged`].
+pub fn footprint(memory: &[Region]) -> Result<Footprint, Damaged> {
+    let base = read::superblock(memory)?.base;
+    let mark = read::mark(&memory[0]).max(base);
+    let (mut batches, mut begin): (Vec<_>, Option<Stamp>) = (Vec::new(), None);
+    // From the newest one back. Entries that were marked are used again, the oldest first.
+    for entries in batches_above(memory, base).values().rev() {
+        let (Extent { from, to, .. }, is_whole) = (entries[0].batch, is_whole(entries));
+        let is_last_one = begin.is_none() && (is_whole || to > mark);
+        if !is_last_one && (begin != Some(to) || !is_whole) {
+            break;
+        }
+        let status = match is_whole {
+            false => Status::Corrupt,
+            true if to <= mark => Status::CommitReady,
+            true => Status::Logged,
+        };
+        batches.push((to, status));
+        begin = Some(from);
+    }
+    batches.reverse();
+    match begin {
+        Some(begin) if begin > mark => Err(Damaged::Undo { to: begin }),
+        Some(begin) if batches.last().is_some_and(|(end, _)| *end >= mark) => Ok(Footprint { begin, batches }),
+        _ => Ok(Footprint { begin: mark, batches: Vec::new() }),
+    }
+}
+
+/// What a mirror does before a feed begins, which continues from `base`: everything below is there,
+/// and nothing of what was written before is undone any more. The memory was recovered up to there,
+/// or is new.
+pub fn settle(memory: &[Region], cluster: ClusterId, feeder: NodeId, term: Term, base: Stamp) {
+    wipe(memory);
+    let sequence = read::superblock(memory).map_or(1, |block| block.sequence + 1);
+    let (at, bytes) = Superblock { sequence, cluster, feeder, term, base }.encode();
+    words::store(memory[0].words(), at as usize, &bytes);
+    // The undo entries go last: as long as they are there, undoing them once more does no harm. Of
+    // these the newest goes first, so that those that are left are without a gap.
+    fence(Ordering::SeqCst);
+    let mut entries: Vec<_> = (0..memory.length(UNDO) / ENTRY as u64)
+        .filter_map(|number| entry_at(memory, number).map(|entry| (entry.number, entry.part, number)))
+        .collect();
+    entries.sort_unstable();
+    for (.., number) in entries.into_iter().rev() {
+        // No entry has the number zero. Release: after the one before.
+        memory[UNDO].words()[number as usize * ENTRY / 8].store(0, Ordering::Release);
+    }
+}
+
+/// Makes what no chunk has what a chunk is at first: zeros. Rows of chunks that were undone may lie
+/// there.
+fn wipe(memory: &[Region]) {
+    let Ok(chunks) = Chunks::read(memory) else { return };
+    for (region, arena) in memory.iter().enumerate().skip(ARENAS) {
+        let mut at = 0;
+        for (begin, end) in chunks.in_region(region).chain([(memory.length(region), 0)]) {
+            for word in &arena.words()[at as usize / 8..begin as usize / 8] {
+                // Relaxed: as for the undo entries. Pages of zeros need not be there.
+                if word.load(Ordering::Relaxed) != 0 {
+                    word.store(0, Ordering::Relaxed);
+                }
+            }
+            at = end;
         }
     }
-    Ok(Recovered { end: ends[kept], under_way: batches.len(), undone: batches.len() - kept, number })
 }
 
-/// What a mirror does before another feed begins, when it is settled what its memory is the state
-/// of: nothing of what was written before is undone any more.
-pub fn clear(memory: &[Region]) {
-    // Relaxed: the node that writes here next is told so by other means.
-    memory[UNDO].words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+/// The undo entry of this number in the ring, if it is whole.
+fn entry_at(memory: &[Region], number: u64) -> Option<Entry> {
+    let mut bytes = [0; ENTRY];
+    memory.load(Place { region: UNDO, offset: number * ENTRY as u64 }, &mut bytes);
+    Entry::decode(&bytes)
 }
 
-/// The batches after `begin` whose undo entries are all there, oldest first; and the largest
-/// number. Before a batch none is missing, since entries arrive in their order and are used again
-/// only when their batch is marked.
-fn under_way(memory: &[Region], begin: Stamp) -> Result<(Vec<Batch>, u64), Damaged> {
+/// The entries of batches that end above a stamp, by the batches' numbers.
+fn batches_above(memory: &[Region], above: Stamp) -> BTreeMap<u64, Vec<Entry>> {
     let mut found: BTreeMap<u64, Vec<Entry>> = BTreeMap::new();
-    let mut number = 0;
-    for entry in 0..memory.length(UNDO) / ENTRY as u64 {
-        let mut bytes = [0; ENTRY];
-        memory.load(Place { region: UNDO, offset: entry * ENTRY as u64 }, &mut bytes);
-        let Some(entry) = Entry::decode(&bytes) else { continue };
-        number = number.max(entry.number);
-        if entry.to > begin {
-            found.entry(entry.number).or_default().push(entry);
-        }
+    let entries = (0..memory.length(UNDO) / ENTRY as u64).filter_map(|number| entry_at(memory, number));
+    for entry in entries.filter(|entry| entry.batch.to > above) {
+        found.entry(entry.number).or_default().push(entry);
     }
+    found.values_mut().for_each(|entries| entries.sort_by_key(|entry| entry.part));
+    found
+}
+
+/// Whether these are all entries of a batch.
+fn is_whole(entries: &[Entry]) -> bool {
+    entries.last().is_some_and(|last| last.is_last && last.part as usize + 1 == entries.len())
+}
+
+/// The batches after `begin` whose undo entries are all there, oldest first. Before a batch none is
+/// missing, since entries arrive in their order and are used again only when their batch is marked.
+fn under_way(memory: &[Region], begin: Stamp) -> Result<Vec<Batch>, Damaged> {
     let (mut batches, mut incomplete): (Vec<Batch>, bool) = (Vec::new(), false);
-    for (_, mut entries) in found {
-        entries.sort_by_key(|entry| entry.part);
-        let (from, to) = (entries[0].from, entries[0].to);
-        let last = entries.last().is_some_and(|last| last.is_last && last.part as usize + 1 == entries.len());
-        let follows = batches.last().map_or(begin, |before| before.to) == from;
+    for (_, entries) in batches_above(memory, begin) {
+        let extent = entries[0].batch;
+        let Extent { from, to, .. } = extent;
+        let last = is_whole(&entries);
+        let follows = batches.last().map_or(begin, |before| before.extent.to) == from;
         if incomplete || last && !follows {
             return Err(Damaged::Undo { to });
         }
@@ -175,10 +282,10 @@ fn under_way(memory: &[Region], begin: Stamp) -> Result<(Vec<Batch>, u64), Damag
             return Err(Damaged::Undo { to });
         }
         if last {
-            batches.push(Batch { from, to, changes });
+            batches.push(Batch { extent, changes });
         }
     }
-    Ok((batches, number))
+    Ok(batches)
 }
 
 /// How many of the batches have landed wholly, with all before them. The changes have the same old
@@ -211,7 +318,8 @@ fn has_landed(shadow: &Shadow<'_>, chunks: &mut Chunks, batch: &Batch) -> bool {
         row.clear();
         let id = (fid, Rid(first.0 + u64::from(slot)));
         let found = chunks.slot(shadow, chunk, id, &mut row);
-        found.is_ok_and(|found| found.is_some_and(|(header, _)| (batch.from..batch.to).contains(&header.address)))
+        let is_of = |address| (batch.extent.from..batch.extent.to).contains(&address);
+        found.is_ok_and(|found| found.is_some_and(|(header, _)| is_of(header.address)))
     })
 }
 

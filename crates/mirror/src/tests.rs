@@ -1,6 +1,6 @@
 //! Random changes against a map, and memory that something else has written into.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term, sync::Ordering, words};
 use freshet_fabric::{
@@ -9,11 +9,12 @@ use freshet_fabric::{
 };
 
 use crate::{
-    DIRECTORY, Damaged, Layout, List, MARK, Mirror, NoRoom, Record, Superblock,
+    Before, DIRECTORY, Damaged, Layout, List, MARK, Mirror, NoRoom, NotPut, Record, Superblock,
     directory::{Chunk, ENTRY, Use},
     slot::HEADER,
 };
 
+mod building;
 mod recovering;
 
 /// Numbers by chance, from a seed that is printed.
@@ -47,6 +48,18 @@ const UNDO_BYTES: usize = 64 << 10;
 /// What records are, by table and id: where in the log, and the row unless they were deleted.
 type Records = BTreeMap<(Fid, Rid), (Stamp, Option<Vec<u8>>)>;
 
+/// Reads memory of this process.
+struct Local(Vec<Region>);
+
+impl Before for Local {
+    type Error = Infallible;
+
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), Infallible> {
+        words::load(self.0[from.region].words(), from.offset as usize, into);
+        Ok(())
+    }
+}
+
 struct Pair {
     memory: Vec<Arc<SharedMemory>>,
     layout: Layout,
@@ -70,44 +83,48 @@ impl Pair {
         words::store(self.memory[0].words(), at as usize, &bytes);
     }
 
-    fn write(&self, list: &List) -> usize {
-        for (to, bytes) in list.writes() {
+    fn write<'l>(&self, list: impl Iterator<Item = (Place, &'l [u8])>) -> usize {
+        let write = |(to, bytes): (Place, &[u8])| {
             words::store_among(self.memory[to.region].words(), to.offset as usize, bytes);
-        }
-        list.writes().map(|(_, bytes)| bytes.len()).sum()
+            bytes.len()
+        };
+        list.map(write).sum()
     }
 
     /// Changes a record, and says how many bytes were written for that.
-    fn change(&mut self, fid: Fid, rid: Rid, row: Option<Vec<u8>>, knows: bool) -> usize {
+    fn change(&mut self, fid: Fid, rid: Rid, row: Option<Vec<u8>>) -> usize {
         let mut list = List::default();
-        self.put(fid, rid, row, knows, &mut list);
-        self.write(&list)
+        self.put(fid, rid, row, &mut list);
+        self.write(list.writes())
     }
 
     /// Appends to `list` what has to be written for a change.
-    fn put(&mut self, fid: Fid, rid: Rid, row: Option<Vec<u8>>, knows: bool, list: &mut List) {
+    fn put(&mut self, fid: Fid, rid: Rid, row: Option<Vec<u8>>, list: &mut List) {
         self.address += 40;
         let address = Stamp(self.address);
-        let before = self.records.get(&(fid, rid)).and_then(|(_, row)| row.as_deref()).filter(|_| knows);
-        let record = Record { fid, rid, address, row: row.as_deref(), before };
-        while let Err(why) = self.layout.put(&record, list) {
-            let NoRoom::Arena { bytes } = why else { panic!("{why}") };
-            self.memory.push(Arc::new(SharedMemory::new(bytes.max(3000) as usize, false).unwrap()));
-            self.layout.grow(self.memory.len() - 1, bytes.max(3000).next_multiple_of(8));
+        let record = Record { fid, rid, address, row: row.as_deref() };
+        while let Err(why) = self.layout.put(&record, &mut Local(self.regions()), list) {
+            self.make_room(why);
         }
         self.records.insert((fid, rid), (address, row));
     }
 
+    fn make_room(&mut self, why: NotPut<Infallible>) {
+        let NotPut::NoRoom(NoRoom::Arena { bytes }) = why else { panic!("{why}") };
+        self.memory.push(Arc::new(SharedMemory::new(bytes.max(3000) as usize, false).unwrap()));
+        self.layout.grow(self.memory.len() - 1, bytes.max(3000).next_multiple_of(8));
+    }
+
     fn random_change(&mut self, random: &mut Random) {
-        let (fid, rid, row, knows) = self.draw(random);
-        self.change(fid, rid, row, knows);
+        let (fid, rid, row) = self.draw(random);
+        self.change(fid, rid, row);
         if random.below(10) == 0 {
             self.layout.committed(Stamp(self.address + random.below(2) * 40));
         }
     }
 
     /// A change by chance.
-    fn draw(&mut self, random: &mut Random) -> (Fid, Rid, Option<Vec<u8>>, bool) {
+    fn draw(&mut self, random: &mut Random) -> (Fid, Rid, Option<Vec<u8>>) {
         let (fid, rid) = (Fid(1 + random.below(3) as u32), Rid(random.below(50)));
         let before = self.records.get(&(fid, rid)).and_then(|(_, row)| row.clone());
         let row = match (random.below(10), before) {
@@ -123,7 +140,7 @@ impl Pair {
             }
             _ => Some(random.bytes(random.0 % 200)),
         };
-        (fid, rid, row, random.below(3) > 0)
+        (fid, rid, row)
     }
 
     /// Everything is below.
@@ -147,10 +164,17 @@ fn records_of(mirror: &Mirror) -> Result<Records, Damaged> {
     Ok(records)
 }
 
+/// The layout, as the primary of the next term has it.
+fn layout_of(regions: &[Region], end: Stamp) -> Result<Layout, Damaged> {
+    let lengths: Vec<_> = regions.iter().map(|region| region.words().len() as u64 * 8).collect();
+    Layout::of(&Mirror::open(regions.to_vec(), end)?.description()?, &lengths)
+}
+
 fn read(regions: Vec<Region>, end: Stamp) -> Result<Records, Damaged> {
+    layout_of(&regions, end)?;
     let mirror = Mirror::open(regions, end)?;
-    // The primary of the next term does that.
-    Layout::of(&mirror)?;
+    // Whether it is read record by record or not.
+    mirror.long()?;
     records_of(&mirror)
 }
 
@@ -175,7 +199,7 @@ fn what_was_written_is_there_without_the_writer() {
                 if random.below(2) == 0 {
                     // Another primary continues.
                     let unused = pair.layout.unused();
-                    pair.layout = Layout::of(&mirror).unwrap();
+                    pair.layout = layout_of(&pair.regions(), pair.end()).unwrap();
                     assert_eq!(pair.layout.unused(), unused);
                 }
             }
@@ -187,18 +211,18 @@ fn what_was_written_is_there_without_the_writer() {
 fn only_what_differs_is_written() {
     let mut pair = Pair::new();
     let mut row = vec![7; 1000];
-    let mut change = |row: &[u8], knows| pair.change(Fid(1), Rid(3), Some(row.to_vec()), knows);
-    let first = change(&row, false);
+    let mut change = |row: &[u8]| pair.change(Fid(1), Rid(3), Some(row.to_vec()));
+    let first = change(&row);
     assert!(first >= HEADER + 1000, "{first}");
     row[500] = 8;
-    assert_eq!(change(&row, true), HEADER + 8, "one word, and the header");
+    assert_eq!(change(&row), HEADER + 8, "one word, and the header");
     row[20] = 8;
     row[999] = 8;
-    assert_eq!(change(&row, true), HEADER + 24 + 8, "what is near the header goes with it");
-    row[500] = 9;
-    assert_eq!(change(&row, false), HEADER + 1000, "unless it is not known what was there");
-    assert_eq!(pair.change(Fid(1), Rid(3), None, true), HEADER);
-    assert_eq!(pair.change(Fid(1), Rid(3), Some(vec![1; 10]), true), HEADER + 10);
+    assert_eq!(change(&row), HEADER + 24 + 8, "what is near the header goes with it");
+    row.extend([7; 24]);
+    assert_eq!(change(&row[..1008]), HEADER + 8, "no more of a row that is longer by a word");
+    assert_eq!(pair.change(Fid(1), Rid(3), None), HEADER);
+    assert_eq!(pair.change(Fid(1), Rid(3), Some(vec![1; 10])), HEADER + 10);
     assert!(read(pair.regions(), pair.end()).unwrap() == pair.records);
 }
 
@@ -207,21 +231,21 @@ fn only_what_differs_is_written() {
 fn long_rows_stay_until_what_replaces_them_is_committed() {
     let mut pair = Pair::new();
     let (fid, rid) = (Fid(1), Rid(3));
-    pair.change(fid, rid, Some(vec![1; 10]), false);
-    pair.change(fid, rid, Some(vec![2; 900]), false);
+    pair.change(fid, rid, Some(vec![1; 10]));
+    pair.change(fid, rid, Some(vec![2; 900]));
     let places = |pair: &Pair| Mirror::open(pair.regions(), pair.end()).unwrap().long().unwrap();
     let first = places(&pair)[&(fid, rid)];
-    pair.change(fid, rid, Some(vec![3; 900]), true);
+    pair.change(fid, rid, Some(vec![3; 900]));
     let second = places(&pair)[&(fid, rid)];
     assert_ne!(first, second);
     pair.layout.committed(Stamp(pair.address));
-    pair.change(fid, rid, Some(vec![4; 900]), true);
+    pair.change(fid, rid, Some(vec![4; 900]));
     assert_ne!(places(&pair)[&(fid, rid)], first, "the address itself is not below");
     pair.layout.committed(Stamp(pair.address));
-    pair.change(fid, rid, Some(vec![5; 900]), true);
+    pair.change(fid, rid, Some(vec![5; 900]));
     let free_again = places(&pair)[&(fid, rid)];
     assert!([first, second].contains(&free_again));
-    pair.change(fid, rid, Some(vec![6; 10]), true);
+    pair.change(fid, rid, Some(vec![6; 10]));
     assert!(places(&pair).is_empty());
     assert!(read(pair.regions(), pair.end()).unwrap() == pair.records);
 }
@@ -314,6 +338,38 @@ fn a_directory_that_lies_is_refused() {
     }
 }
 
+/// It is another node's word, as the lengths of its regions are.
+#[test]
+fn a_description_that_lies_is_refused() {
+    let of = |slot, long: &[(u64, u64)]| {
+        let place = Place { region: 2, offset: 512 };
+        let chunk = Chunk { used_for: Use::Overflow, place, slot, slots: 2 };
+        let mut bytes = [&1u64.to_le_bytes()[..], &chunk.encode(0)].concat();
+        for (rid, offset) in long {
+            // Table 1, region 2.
+            let words = [1 | 2 << 32, *rid, *offset];
+            bytes.extend(words.into_iter().flat_map(u64::to_le_bytes));
+        }
+        bytes
+    };
+    let lengths = [DIRECTORY + ENTRY as u64, 0, 8 << 30];
+    let outcome = |bytes: &[u8]| Layout::of(bytes, &lengths).map(|layout| layout.unused());
+    assert_eq!(outcome(&of(1 << 30, &[])), Ok((8 << 30) - 512 - (2 << 30)));
+    assert_eq!(outcome(&of(512, &[(7, 512), (8, 1024)])), Ok((8 << 30) - 512 - 1024));
+    assert_eq!(outcome(&of(1 << 31, &[])), Err(Damaged::Entry { number: 0 }), "no row is as long");
+    let record = |rid| Err(Damaged::Record { fid: Fid(1), rid: Rid(rid) });
+    assert_eq!(outcome(&of(512, &[(7, 512), (8, 512)])), record(8), "each has its own place");
+    for offset in [0, 513, 1536, u64::MAX] {
+        assert_eq!(outcome(&of(512, &[(7, offset)])), record(7), "no slot begins at {offset}");
+    }
+    let whole = of(512, &[(7, 512)]);
+    for length in (0..whole.len()).filter(|length| *length != 8 + ENTRY) {
+        assert_eq!(outcome(&whole[..length]), Err(Damaged::Superblock), "{length} bytes");
+    }
+    let count = [&u64::MAX.to_le_bytes()[..], &whole[8..]].concat();
+    assert_eq!(outcome(&count), Err(Damaged::Superblock));
+}
+
 #[test]
 fn a_memory_without_a_beginning_is_no_mirror() {
     assert_eq!(Mirror::open(vec![], Stamp(1)).unwrap_err(), Damaged::Superblock);
@@ -322,7 +378,7 @@ fn a_memory_without_a_beginning_is_no_mirror() {
         assert_eq!(Mirror::open(vec![zeros as _], Stamp(1)).unwrap_err(), Damaged::Superblock, "{bytes}");
     }
     let mut pair = Pair::new();
-    pair.change(Fid(1), Rid(1), Some(vec![1; 20]), false);
+    pair.change(Fid(1), Rid(1), Some(vec![1; 20]));
     pair.write_superblock(2);
     // One copy of two may be torn; the arenas have to be there.
     pair.memory[0].words()[512 / 8 + 2].fetch_xor(1, Ordering::SeqCst);
@@ -342,12 +398,16 @@ fn a_full_directory_and_a_row_without_end_are_said() {
     let mut layout = Layout::new(1);
     layout.grow(2, 1 << 20);
     let mut list = List::default();
-    let record = |rid, row| Record { fid: Fid(1), rid: Rid(rid), address: Stamp(64), row, before: None };
-    layout.put(&record(0, Some(&[1; 20])), &mut list).unwrap();
-    assert_eq!(layout.put(&record(8, Some(&[1; 20])), &mut list), Err(NoRoom::Directory));
-    assert_eq!(layout.put(&record(0, Some(&[1; 2000])), &mut list), Err(NoRoom::Directory));
+    let record = |rid, row| Record { fid: Fid(1), rid: Rid(rid), address: Stamp(64), row };
+    let mut nothing = Local(vec![]);
+    let mut put = |rid, row, list: &mut List| layout.put(&record(rid, row), &mut nothing, list);
+    put(0, Some(&[1; 20]), &mut list).unwrap();
+    for (rid, row) in [(8, &[1; 20][..]), (0, &[1; 2000])] {
+        let refused = put(rid, Some(row), &mut list);
+        assert!(matches!(refused, Err(NotPut::NoRoom(NoRoom::Directory))), "{refused:?}");
+    }
     assert_eq!(list.writes().count(), 2, "the first chunk and its row");
     list.clear();
-    layout.put(&record(7, None), &mut list).unwrap();
+    put(7, None, &mut list).unwrap();
     assert_eq!(list.writes().map(|(_, bytes)| bytes.len()).collect::<Vec<_>>(), [HEADER]);
 }

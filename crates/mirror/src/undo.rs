@@ -6,7 +6,7 @@
 //! |---|---|
 //! | 0..8   | number of the batch, which is never zero (LogID) |
 //! | 8..12  | which of the batch's entries this is |
-//! | 12..16 | 1: the batch's last one (IsLast); a batch that does not fit an entry has follow-ups |
+//! | 12..16 | bit 0: the batch's last one (IsLast); a batch that does not fit an entry has follow-ups; bit 1: the batch ends within a transaction |
 //! | 16..32 | where the batch begins and ends in the log |
 //! | 32..36 | term of the feeder |
 //! | 36..40 | how many bytes of changes follow |
@@ -18,6 +18,10 @@
 //! the checksum says whether an entry is whole; the number behind it is looked at first.
 //! Its flag IsCommitted is the mark, one word for all entries: those that end at it or below are
 //! committed.
+//!
+//! A transaction of several blocks may go in several batches. All of them are kept, or undone. So
+//! the mark stands where a batch and a transaction end, and a recovery keeps nothing behind the
+//! last such end. Nor is more acknowledged ([`Extent::kept_to`]).
 
 use std::collections::VecDeque;
 
@@ -33,15 +37,39 @@ const HEADER: usize = 48;
 const CHANGE: usize = 16;
 /// Bytes of changes that an entry has room for.
 const ROOM: usize = ENTRY - HEADER - 8;
+const LAST: u32 = 1;
+const CONTINUES: u32 = 2;
 
 /// The ring has no room before earlier batches are marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a batch needs {needed} entries of a mirror's undo ring, where {free} are free")]
+#[error("a batch needs {needed} entries of a mirror's undo ring, where {free} of {all} are free")]
 pub struct RingFull {
     /// How many entries it needs.
     pub needed: usize,
     /// How many are free.
     pub free: usize,
+    /// How many there are.
+    pub all: usize,
+}
+
+/// A batch, as the ring has to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it begins in the log.
+    pub from: Stamp,
+    /// Where it ends.
+    pub to: Stamp,
+    /// A transaction continues behind it.
+    pub continues: bool,
+}
+
+impl Extent {
+    /// When it has landed, each recovery keeps everything up to here, so that it can be
+    /// acknowledged. None if a transaction continues behind: without the rest all of the batch is
+    /// undone, with the transactions that end in it.
+    pub fn kept_to(&self) -> Option<Stamp> {
+        (!self.continues).then_some(self.to)
+    }
 }
 
 /// The feeder's view of the ring.
@@ -51,22 +79,21 @@ pub struct Ring {
     /// The next entry to be used, and how many are in use before it.
     next: usize,
     used: usize,
-    /// The batches that have them, with where they end in the log.
-    batches: VecDeque<(Stamp, usize)>,
+    /// The batches that have them, and how many.
+    batches: VecDeque<(Extent, usize)>,
     /// The number of the newest batch.
     number: u64,
 }
 
 impl Ring {
-    /// A ring of this many bytes. No batch has a number up to `after`, which is what an earlier
-    /// feeder has used.
-    pub fn new(bytes: usize, after: u64) -> Self {
-        Self { entries: bytes / ENTRY, next: 0, used: 0, batches: VecDeque::new(), number: after }
+    /// A ring of this many bytes, in which nothing is.
+    pub fn new(bytes: u64) -> Self {
+        let entries = (bytes / ENTRY as u64) as usize;
+        Self { entries, next: 0, used: 0, batches: VecDeque::new(), number: 0 }
     }
 
-    /// Appends to `list` the undo entries of a batch of the log, from its first stamp to its
-    /// second, that writes what is in `writes`, and then these writes: what goes to a mirror in one
-    /// list. `old` says what bytes lie in a place before that.
+    /// Appends to `list` the undo entries of a batch that writes what is in `writes`. They go to
+    /// the mirror before that, in one list with it.
     ///
     /// A record that changes several times in a batch comes once in `writes`, as the batch leaves
     /// it. A recovery sees whether a slot is whole and is of the batch, not which of the batch's
@@ -74,80 +101,81 @@ impl Ring {
     ///
     /// # Errors
     /// [`RingFull`]; nothing has changed then.
-    pub fn enter(
-        &mut self,
-        (from, to): (Stamp, Stamp),
-        term: Term,
-        writes: &List,
-        mut old: impl FnMut(Place, &mut [u8]),
-        list: &mut List,
-    ) -> Result<(), RingFull> {
+    pub fn enter(&mut self, batch: Extent, term: Term, writes: &List, list: &mut List) -> Result<(), RingFull> {
         debug_assert!(is_written_once(writes), "a record comes twice in a batch of a mirror");
-        let mut parts = vec![Vec::new()];
-        for (mut place, mut left) in writes.destroyed() {
-            while left > 0 {
-                let room = ROOM - parts[parts.len() - 1].len();
-                if room < CHANGE + 8 {
-                    parts.push(Vec::new());
-                    continue;
-                }
-                let length = left.min(room - CHANGE);
-                let part = parts.last_mut().expect("it has one");
-                part.extend_from_slice(&(place.region as u32).to_le_bytes());
-                part.extend_from_slice(&(length as u32).to_le_bytes());
-                part.extend_from_slice(&place.offset.to_le_bytes());
-                let begin = part.len();
-                part.resize(begin + length.next_multiple_of(8), 0);
-                old(place, &mut part[begin..begin + length]);
-                (place.offset, left) = (place.offset + length as u64, left - length);
-            }
-        }
+        let parts = parts(writes);
         let free = self.entries - self.used;
         if parts.len() > free {
-            return Err(RingFull { needed: parts.len(), free });
+            return Err(RingFull { needed: parts.len(), free, all: self.entries });
         }
         self.number += 1;
         let last = parts.len() - 1;
         for (number, changes) in parts.iter().enumerate() {
-            let entry = encode((self.number, number as u32, number == last), (from, to), term, changes);
-            list.push(Place { region: UNDO, offset: (self.next * ENTRY) as u64 }, &entry);
+            let of = |holds, flag| if holds { flag } else { 0 };
+            let flags = of(number == last, LAST) | of(batch.continues, CONTINUES);
+            let entry = encode((self.number, number as u32, flags), &batch, term, changes);
+            list.push(Place { region: UNDO, offset: (self.next * ENTRY) as u64 }, &entry, &[]);
             self.next = (self.next + 1) % self.entries;
         }
         self.used += parts.len();
-        self.batches.push_back((to, parts.len()));
-        list.append(writes);
+        self.batches.push_back((batch, parts.len()));
         Ok(())
+    }
+
+    /// Where the mark may stand when everything below `committed` is: where a batch ends, and no
+    /// transaction continues. None if no batch does.
+    pub fn mark(&self, committed: Stamp) -> Option<Stamp> {
+        let below = self.batches.iter().take_while(|(batch, _)| batch.to <= committed);
+        below.filter_map(|(batch, _)| batch.kept_to()).last()
     }
 
     /// The mark says that everything below `to` is committed, and has arrived: entries of batches
     /// that end there can be used again.
     pub fn marked(&mut self, to: Stamp) {
-        while let Some((_, entries)) = self.batches.pop_front_if(|(end, _)| *end <= to) {
+        while let Some((_, entries)) = self.batches.pop_front_if(|(batch, _)| batch.to <= to) {
             self.used -= entries;
         }
     }
 }
 
+/// The changes of a batch, as its entries have them.
+fn parts(writes: &List) -> Vec<Vec<u8>> {
+    let mut parts = vec![Vec::new()];
+    for (mut place, mut old) in writes.destroyed() {
+        while !old.is_empty() {
+            let room = ROOM - parts[parts.len() - 1].len();
+            if room < CHANGE + 8 {
+                parts.push(Vec::new());
+                continue;
+            }
+            let (now, rest) = old.split_at(old.len().min(room - CHANGE));
+            let part = parts.last_mut().expect("it has one");
+            part.extend_from_slice(&(place.region as u32).to_le_bytes());
+            part.extend_from_slice(&(now.len() as u32).to_le_bytes());
+            part.extend_from_slice(&place.offset.to_le_bytes());
+            part.extend_from_slice(now);
+            part.resize(part.len().next_multiple_of(8), 0);
+            (place.offset, old) = (place.offset + now.len() as u64, rest);
+        }
+    }
+    parts
+}
+
 /// Whether no byte is written over twice.
 fn is_written_once(writes: &List) -> bool {
-    let ends = |(place, length): (Place, usize)| (place.region, place.offset, place.offset + length as u64);
+    let ends = |(place, old): (Place, &[u8])| (place.region, place.offset, place.offset + old.len() as u64);
     let mut ranges: Vec<_> = writes.destroyed().map(ends).collect();
     ranges.sort_unstable();
     ranges.windows(2).all(|two| two[0].0 != two[1].0 || two[0].2 <= two[1].1)
 }
 
-fn encode(
-    (number, part, is_last): (u64, u32, bool),
-    (from, to): (Stamp, Stamp),
-    term: Term,
-    changes: &[u8],
-) -> Vec<u8> {
+fn encode((number, part, flags): (u64, u32, u32), batch: &Extent, term: Term, changes: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + changes.len() + 8);
     bytes.extend_from_slice(&number.to_le_bytes());
     bytes.extend_from_slice(&part.to_le_bytes());
-    bytes.extend_from_slice(&u32::from(is_last).to_le_bytes());
-    bytes.extend_from_slice(&from.0.to_le_bytes());
-    bytes.extend_from_slice(&to.0.to_le_bytes());
+    bytes.extend_from_slice(&flags.to_le_bytes());
+    bytes.extend_from_slice(&batch.from.0.to_le_bytes());
+    bytes.extend_from_slice(&batch.to.0.to_le_bytes());
     bytes.extend_from_slice(&term.0.to_le_bytes());
     bytes.extend_from_slice(&(changes.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&[0; 8]);
@@ -175,8 +203,7 @@ pub(crate) struct Entry {
     pub number: u64,
     pub part: u32,
     pub is_last: bool,
-    pub from: Stamp,
-    pub to: Stamp,
+    pub batch: Extent,
     pub changes: Vec<Change>,
 }
 
@@ -198,7 +225,9 @@ impl Entry {
             rest = behind.get(old.len().next_multiple_of(8)..)?;
             changes.push(Change { place, old: old.to_vec() });
         }
-        let (part, is_last) = (half(bytes, 8), half(bytes, 12) == 1);
-        Some(Self { number, part, is_last, from: Stamp(word(bytes, 16)), to: Stamp(word(bytes, 24)), changes })
+        let (part, flags) = (half(bytes, 8), half(bytes, 12));
+        let (from, to) = (Stamp(word(bytes, 16)), Stamp(word(bytes, 24)));
+        let batch = Extent { from, to, continues: flags & CONTINUES != 0 };
+        Some(Self { number, part, is_last: flags & LAST != 0, batch, changes })
     }
 }

@@ -1,25 +1,54 @@
 //! The node that feeds a mirror fails at any write, and any cache lines of the last one have
 //! landed: what is found is the state after a batch, and none that has completed is missing.
 
-use freshet_base::sync::AtomicU64;
+use freshet_base::{RecordKind, sync::AtomicU64};
+use freshet_log::{Block, BlockBuilder, BlockKind};
 
 use super::*;
-use crate::{Keep, Recovered, Ring, UNDO, clear, recover};
+use crate::{Build, Extent, Keep, Recovered, Ring, UNDO, recover, settle, undo};
+
+mod settling;
 
 /// A feeder, and what it has posted that is not marked.
-struct Feed {
-    pair: Pair,
+pub(super) struct Feed {
+    pub pair: Pair,
     ring: Ring,
+    build: Build,
     /// What the mirror has when everything that is marked has landed, and nothing else.
     done: Vec<Arc<SharedMemory>>,
-    mark: Stamp,
+    pub mark: Stamp,
     /// The lists behind that, with where each ends in the log and what records are then.
-    lists: Vec<(List, Stamp, Records)>,
+    pub lists: Vec<Posted>,
     begin: Records,
 }
 
-/// A record, what becomes of it, and whether its feeder knows what it was.
-type Change = (Fid, Rid, Option<Vec<u8>>, bool);
+/// A list, and the batch that it is of.
+pub(super) struct Posted {
+    writes: Vec<(Place, Vec<u8>)>,
+    pub batch: Extent,
+    records: Records,
+}
+
+/// A record, and what becomes of it.
+pub(super) type Change = (Fid, Rid, Option<Vec<u8>>);
+
+/// Blocks from `at` on, each of up to three of these changes. The last ones say that their
+/// transaction continues, if it does.
+fn blocks(at: Stamp, changes: &[Change], continues: bool) -> Vec<u8> {
+    let (mut bytes, mut builder) = (Vec::new(), BlockBuilder::new());
+    let parts: Vec<_> = changes.chunks(3).collect();
+    for part in if parts.is_empty() { vec![&[][..]] } else { parts } {
+        builder.begin();
+        for (fid, rid, row) in part {
+            let kind = if row.is_some() { RecordKind::Update } else { RecordKind::Delete };
+            builder.push(None, *fid, *rid, kind, row.as_deref().unwrap_or_default()).unwrap();
+        }
+        builder.seal_records();
+        let at = at.plus(bytes.len() as u64);
+        bytes.extend_from_slice(builder.finish_part(at, Term(3), BlockKind::Redo, !continues));
+    }
+    bytes
+}
 
 fn copy(from: &[Arc<SharedMemory>]) -> Vec<Arc<SharedMemory>> {
     from.iter()
@@ -43,7 +72,7 @@ fn store(memory: &[Arc<SharedMemory>], to: Place, bytes: &[u8]) {
 
 /// What of the feeder's writes has landed.
 #[derive(Clone, Copy, Debug)]
-enum Landed {
+pub(super) enum Landed {
     /// This many writes of the lists that are not marked.
     Writes(usize),
     /// This many, and of the next one some cache lines.
@@ -51,68 +80,110 @@ enum Landed {
 }
 
 impl Feed {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let pair = Pair::new();
         let done = copy(&pair.memory);
         // The superblock's base.
-        Self { pair, ring: Ring::new(UNDO_BYTES, 0), done, mark: Stamp(64), lists: Vec::new(), begin: Records::new() }
+        let (ring, build) = (Ring::new(UNDO_BYTES as u64), Build::new());
+        Self { pair, ring, build, done, mark: Stamp(64), lists: Vec::new(), begin: Records::new() }
     }
 
-    fn end(&self) -> Stamp {
-        self.lists.last().map_or(self.mark, |(_, to, _)| *to)
+    pub fn end(&self) -> Stamp {
+        self.lists.last().map_or(self.mark, |posted| posted.batch.to)
     }
 
-    /// Posts a batch of these changes, of each record the last; false if the ring is full.
-    fn post(&mut self, changes: Vec<Change>) -> bool {
-        let newest: BTreeMap<_, _> = changes.into_iter().map(|change| ((change.0, change.1), change)).collect();
-        self.post_all(newest.into_values().collect())
-    }
-
-    /// Posts a batch of these changes, and writes them all.
-    fn post_all(&mut self, changes: Vec<Change>) -> bool {
-        let (mut writes, mut list) = (List::default(), List::default());
+    /// Posts a batch of these changes, which all land; false if the ring is full.
+    pub fn post(&mut self, changes: &[Change], continues: bool) -> bool {
         let from = self.end();
-        self.pair.address = self.pair.address.max(from.0);
-        for (fid, rid, row, knows) in changes {
-            self.pair.put(fid, rid, row, knows, &mut writes);
+        let bytes = blocks(from, changes, continues);
+        self.build.room(bytes.len()).copy_from_slice(&bytes);
+        let batch = self.build.begin(from, bytes.len()).unwrap();
+        assert_eq!((batch.from, batch.to.since(from), batch.continues), (from, bytes.len() as u64, continues));
+        let mut records = self.pair.records.clone();
+        let mut at = 0;
+        while at < bytes.len() {
+            let block = Block::parse(&bytes[at..], from.plus(at as u64)).unwrap();
+            at += block.bytes().len();
+            for record in block.records() {
+                let row = (record.header.kind != RecordKind::Delete).then(|| record.row.to_vec());
+                records.insert((record.header.fid, record.header.rid), (record.address, row));
+            }
         }
-        let to = Stamp(self.pair.address + 8);
+        let mut memory = Local(self.pair.regions());
+        while let Err(why) = self.build.put(&mut self.pair.layout, &mut memory) {
+            self.pair.make_room(why);
+            memory = Local(self.pair.regions());
+        }
         while self.done.len() < self.pair.memory.len() {
             let bytes = self.pair.memory[self.done.len()].words().len() * 8;
             self.done.push(Arc::new(SharedMemory::new(bytes, false).unwrap()));
         }
-        let memory = &self.pair.memory;
-        let old = |from: Place, into: &mut [u8]| words::load(memory[from.region].words(), from.offset as usize, into);
-        if self.ring.enter((from, to), Term(3), &writes, old, &mut list).is_err() {
+        if self.build.enter(&mut self.ring, Term(3)).is_err() {
             return false;
         }
-        self.pair.write(&list);
-        self.lists.push((list, to, self.pair.records.clone()));
+        self.pair.write(self.build.list());
+        let writes = self.build.list().map(|(to, bytes)| (to, bytes.to_vec())).collect();
+        self.pair.records = records.clone();
+        self.pair.address = batch.to.0;
+        self.lists.push(Posted { writes, batch, records });
         true
     }
 
-    /// The mark comes to the end of the first `count` lists, and has arrived.
-    fn marks(&mut self, count: usize) {
-        for (list, to, records) in self.lists.drain(..count) {
-            list.writes().for_each(|(place, bytes)| store(&self.done, place, bytes));
-            (self.mark, self.begin) = (to, records);
+    /// What is committed ends where one of the first `count` lists does; the mark has arrived.
+    pub fn marks(&mut self, count: usize) {
+        let Some(committed) = count.checked_sub(1).map(|last| self.lists[last].batch.to) else { return };
+        let Some(mark) = self.ring.mark(committed.plus(4)) else { return };
+        let count = self.lists.iter().take_while(|posted| posted.batch.to <= mark).count();
+        for Posted { writes, records, .. } in self.lists.drain(..count) {
+            writes.iter().for_each(|(place, bytes)| store(&self.done, *place, bytes));
+            self.begin = records;
         }
+        self.mark = mark;
         self.pair.layout.committed(self.mark);
         self.ring.marked(self.mark);
         store(&self.done, Place { region: 0, offset: MARK }, &self.mark.0.to_le_bytes());
     }
 
+    /// All writes that are not marked.
+    pub fn writes(&self) -> impl Iterator<Item = &(Place, Vec<u8>)> {
+        self.lists.iter().flat_map(|posted| &posted.writes)
+    }
+
+    /// What has completed when this number of writes has landed, and of that, what no transaction
+    /// continues behind.
+    pub fn completed(&self, writes: usize) -> (Stamp, Stamp) {
+        let (mut before, mut found) = (0, (self.mark, self.mark));
+        for Posted { writes: list, batch, .. } in &self.lists {
+            before += list.len();
+            if before <= writes {
+                found = (batch.to, if batch.continues { found.1 } else { batch.to });
+            }
+        }
+        found
+    }
+
+    /// How many bytes the newest batch has kept to be undone.
+    pub fn destroys(&self) -> usize {
+        let newest = self.lists.last().unwrap();
+        let entries = newest.writes.iter().filter(|(to, _)| to.region == UNDO).map(|(_, bytes)| {
+            let mut entry = [0; undo::ENTRY];
+            entry[..bytes.len()].copy_from_slice(bytes);
+            undo::Entry::decode(&entry).unwrap()
+        });
+        entries.flat_map(|entry| entry.changes).map(|change| change.old.len()).sum()
+    }
+
     /// The mirror's memory when the feeder fails.
-    fn fails(&self, landed: Landed) -> Vec<Arc<SharedMemory>> {
+    pub fn fails(&self, landed: Landed) -> Vec<Arc<SharedMemory>> {
         let memory = copy(&self.done);
         let (Landed::Writes(whole) | Landed::Torn(whole, _)) = landed;
-        for (number, (to, bytes)) in self.lists.iter().flat_map(|(list, ..)| list.writes()).enumerate() {
+        for (number, (to, bytes)) in self.writes().enumerate() {
             match landed {
-                _ if number < whole => store(&memory, to, bytes),
+                _ if number < whole => store(&memory, *to, bytes),
                 Landed::Torn(_, lines) if number == whole => {
                     for (at, byte) in (to.offset..).zip(bytes) {
                         if lines >> (at / 64 % 64) & 1 == 1 {
-                            store(&memory, Place { offset: at, ..to }, &[*byte]);
+                            store(&memory, Place { offset: at, ..*to }, &[*byte]);
                         }
                     }
                 }
@@ -123,15 +194,15 @@ impl Feed {
     }
 
     fn records_at(&self, end: Stamp) -> &Records {
-        let found = self.lists.iter().find(|(_, to, _)| *to == end).map(|(.., records)| records);
-        found.unwrap_or_else(|| {
+        let found = self.lists.iter().find(|posted| posted.batch.to == end && !posted.batch.continues);
+        found.map(|posted| &posted.records).unwrap_or_else(|| {
             assert_eq!(end, self.mark, "there is such a batch");
             &self.begin
         })
     }
 
     /// Recovers, and looks at what is there then.
-    fn recovers(&self, memory: &[Arc<SharedMemory>], keep: Keep) -> Recovered {
+    pub fn recovers(&self, memory: &[Arc<SharedMemory>], keep: Keep) -> Recovered {
         let found = recover(&regions(memory), keep).unwrap();
         let records = read(regions(memory), found.end).unwrap();
         assert!(records == *self.records_at(found.end), "{found:?}: the records are others");
@@ -142,74 +213,26 @@ impl Feed {
     }
 }
 
-#[test]
-fn the_feeder_fails_at_any_write() {
-    let mut random = Random::new();
-    for _ in 0..4 {
-        let mut feed = Feed::new();
-        for _ in 0..20 {
-            let changes = (0..random.below(6)).map(|_| feed.pair.draw(&mut random)).collect();
-            if !feed.post(changes) {
-                panic!("the ring is large enough for what is under way");
-            }
-            let marks = random.below(feed.lists.len() as u64 + 1) as usize;
-            if random.below(3) == 0 || feed.lists.len() > 4 {
-                feed.marks(marks.max(feed.lists.len().saturating_sub(4)));
-            }
-            for _ in 0..4 {
-                let writes: usize = feed.lists.iter().map(|(list, ..)| list.writes().count()).sum();
-                let whole = random.below(writes as u64 + 1) as usize;
-                let landed = if random.below(2) == 0 {
-                    Landed::Writes(whole)
-                } else {
-                    Landed::Torn(whole, random.below(u64::MAX))
-                };
-                let mut before = 0;
-                let completed = feed.lists.iter().take_while(|(list, ..)| {
-                    before += list.writes().count();
-                    before <= whole
-                });
-                let completed = completed.last().map_or(feed.mark, |(_, to, _)| *to);
-                let memory = feed.fails(landed);
-                let found = feed.recovers(&memory, Keep::Whole);
-                assert!(found.end >= completed, "{landed:?}: {found:?}, but {completed} has completed");
-                // The paper keeps what is marked.
-                let memory = feed.fails(landed);
-                assert_eq!(feed.recovers(&memory, Keep::Marked(feed.mark)).end, feed.mark);
-            }
-        }
-    }
-}
-
-/// When the first of two changes had landed, the batch passed for one that had landed wholly.
-#[test]
-#[cfg(debug_assertions)]
-#[should_panic(expected = "a record comes twice")]
-fn a_record_comes_once_in_a_batch() {
-    let changes = [1, 2].map(|byte| (Fid(1), Rid(0), Some(vec![byte; 100]), true));
-    let mut feed = Feed::new();
-    assert!(feed.post(changes.to_vec()), "of these the last is written");
-    feed.post_all(changes.to_vec());
-}
-
 /// Two batches: one that is marked, and one of an update, an insertion, a deletion and a long row.
 fn two_batches() -> Feed {
     let mut feed = Feed::new();
     let row = |byte| Some(vec![byte; 100]);
-    assert!(feed.post((0..4).map(|rid| (Fid(1), Rid(rid), row(rid as u8), false)).collect()));
+    let changes: Vec<_> = (0..4).map(|rid| (Fid(1), Rid(rid), row(rid as u8))).collect();
+    assert!(feed.post(&changes, false));
     feed.marks(1);
     let long = Some((0..5000).map(|byte| byte as u8).collect());
     let changes = [(0, row(9)), (1, None), (2, long), (4, row(5)), (20, row(6))];
-    assert!(feed.post(changes.into_iter().map(|(rid, row)| (Fid(1), Rid(rid), row, true)).collect()));
+    let changes: Vec<_> = changes.into_iter().map(|(rid, row)| (Fid(1), Rid(rid), row)).collect();
+    assert!(feed.post(&changes, false));
     feed
 }
 
 fn undo_writes(feed: &Feed) -> usize {
-    feed.lists[0].0.writes().filter(|(to, _)| to.region == UNDO).count()
+    feed.writes().filter(|(to, _)| to.region == UNDO).count()
 }
 
 fn writes(feed: &Feed) -> usize {
-    feed.lists[0].0.writes().count()
+    feed.writes().count()
 }
 
 /// Of the second batch: what is kept, by either rule.
@@ -266,7 +289,7 @@ fn case_3_all_has_landed_and_nothing_is_marked() {
 #[test]
 fn case_4a_not_all_are_marked() {
     let feed = two_batches();
-    let (to, landed) = (feed.lists[0].1, Landed::Writes(writes(&feed)));
+    let (to, landed) = (feed.lists[0].batch.to, Landed::Writes(writes(&feed)));
     for (keep, end) in [(Keep::Whole, to), (Keep::Marked(feed.mark), feed.mark)] {
         let (one, other) = (feed.fails(landed), feed.fails(landed));
         store(&one, Place { region: 0, offset: MARK }, &to.0.to_le_bytes());
@@ -279,7 +302,7 @@ fn case_4a_not_all_are_marked() {
 #[test]
 fn case_4b_5a_5b_all_are_marked() {
     let feed = two_batches();
-    let (to, landed) = (feed.lists[0].1, Landed::Writes(writes(&feed)));
+    let (to, landed) = (feed.lists[0].batch.to, Landed::Writes(writes(&feed)));
     for keep in [Keep::Whole, Keep::Marked(to)] {
         for _ in 0..2 {
             let memory = feed.fails(landed);
@@ -294,7 +317,7 @@ fn case_4b_5a_5b_all_are_marked() {
 fn a_batch_has_to_wait_for_room_in_the_ring() {
     let mut feed = two_batches();
     let mut posted = 0;
-    while feed.post(vec![(Fid(2), Rid(0), Some(vec![posted as u8; 3000]), true)]) {
+    while feed.post(&[(Fid(2), Rid(0), Some(vec![posted as u8; 3000]))], false) {
         posted += 1;
         assert!(posted < 1000, "entries are not used again before they are marked");
     }
@@ -312,9 +335,13 @@ fn an_undo_ring_that_lies_is_refused() {
     assert!(matches!(refused, Err(Damaged::Undo { .. })), "{refused:?}");
     // Nothing is undone any more after that.
     let memory = feed.fails(landed);
-    clear(&regions(&memory));
-    let found = recover(&regions(&memory), Keep::Whole).unwrap();
-    assert_eq!((found.under_way, found.number, found.end), (0, 0, feed.mark));
+    for end in [feed.mark, feed.end()] {
+        settle(&regions(&memory), ClusterId(1), NodeId(8), Term(4), end);
+        let found = recover(&regions(&memory), Keep::Whole).unwrap();
+        assert_eq!((found.under_way, found.end), (0, end));
+    }
+    let mirror = Mirror::open(regions(&memory), feed.end()).unwrap();
+    assert_eq!((mirror.superblock().feeder, mirror.superblock().sequence), (NodeId(8), 3));
 }
 
 /// Whatever one word of the ring is changed to, the outcome is a state after a batch, or refused.

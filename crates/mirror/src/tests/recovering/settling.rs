@@ -1,0 +1,101 @@
+//! What a mirror tells others of its undo ring, and what it does before it is fed on.
+
+use freshet_cluster::mirror::{Footprint, Status};
+
+use super::*;
+use crate::{footprint, plan};
+
+/// As in the paper's table 1: what is told of the second batch.
+#[test]
+fn the_footprint_says_what_is_there_of_a_batch() {
+    let feed = two_batches();
+    let (mark, to) = (feed.mark, feed.lists[0].batch.to);
+    let told = |landed, marked: bool| {
+        let memory = feed.fails(landed);
+        if marked {
+            store(&memory, Place { region: 0, offset: MARK }, &to.0.to_le_bytes());
+        }
+        let Footprint { begin, batches } = footprint(&regions(&memory)).unwrap();
+        assert!(begin <= mark);
+        let last = batches.last().copied();
+        (last.filter(|(end, _)| *end == to).map(|(_, status)| status), batches.len())
+    };
+    // The entries of the first one are still there.
+    assert_eq!(told(Landed::Writes(0), false), (None, 1));
+    for whole in 1..undo_writes(&feed) {
+        assert_eq!(told(Landed::Writes(whole), false), (Some(Status::Corrupt), 2));
+    }
+    for whole in undo_writes(&feed)..=writes(&feed) {
+        assert_eq!(told(Landed::Writes(whole), false), (Some(Status::Logged), 2));
+    }
+    assert_eq!(told(Landed::Writes(writes(&feed)), true), (Some(Status::CommitReady), 2));
+}
+
+/// One that dies while it undoes what was marked here and not elsewhere says so from then on: if it
+/// is not asked any more, the others come to the same end.
+#[test]
+fn the_mark_is_taken_back_before_anything_is_undone() {
+    let feed = two_batches();
+    let to = feed.lists[0].batch.to;
+    let memory = feed.fails(Landed::Writes(writes(&feed)));
+    store(&memory, Place { region: 0, offset: MARK }, &to.0.to_le_bytes());
+    assert_eq!(footprint(&regions(&memory)).unwrap().ready(), to);
+    let plan = plan(&regions(&memory), Keep::Marked(feed.mark)).unwrap();
+    let count = plan.writes().count();
+    for done in 1..=count {
+        plan.writes().take(done).for_each(|(place, bytes)| store(&memory, place, bytes));
+        assert_eq!(footprint(&regions(&memory)).unwrap().ready(), feed.mark, "{done} of {count} writes");
+    }
+    feed.recovers(&memory, Keep::Marked(feed.mark));
+}
+
+/// A chunk is undone, and another one comes in its place: a slot of it that was never used is zero.
+#[test]
+fn what_undone_chunks_held_is_wiped() {
+    let feed = two_batches();
+    let memory = feed.fails(Landed::Writes(writes(&feed) - 1));
+    let found = feed.recovers(&memory, Keep::Whole);
+    assert_eq!(found.undone, 1);
+    let memory = regions(&memory);
+    settle(&memory, ClusterId(1), NodeId(8), Term(4), found.end);
+    let mirror = Mirror::open(memory.clone(), found.end).unwrap();
+    let lengths: Vec<_> = memory.iter().map(|region| region.words().len() as u64 * 8).collect();
+    let mut layout = Layout::of(&mirror.description().unwrap(), &lengths).unwrap();
+    let mut list = crate::List::default();
+    let record = Record { fid: Fid(9), rid: Rid(7), address: found.end, row: Some(&[3; 20]) };
+    layout.put(&record, &mut Local(memory.clone()), &mut list).unwrap();
+    for (to, bytes) in list.writes() {
+        words::store_among(memory[to.region].words(), to.offset as usize, bytes);
+    }
+    let records = read(memory, found.end.plus(1)).unwrap();
+    assert_eq!(records.len(), feed.records_at(found.end).len() + 1);
+}
+
+/// Of a ring that is half cleared, what is left has no gap.
+#[test]
+fn a_mirror_that_dies_while_it_settles_can_begin_again() {
+    let mut feed = two_batches();
+    for byte in 0..3 {
+        assert!(feed.post(&[(Fid(1), Rid(0), Some(vec![byte; 300]))], false));
+    }
+    let memory = feed.fails(Landed::Writes(undo_writes(&feed) / 2));
+    let found = feed.recovers(&memory, Keep::Whole);
+    let before = copy(&memory);
+    settle(&regions(&memory), ClusterId(1), NodeId(8), Term(4), found.end);
+    assert_eq!(recover(&regions(&memory), Keep::Whole).unwrap().under_way, 0);
+    // With any number of entries left, in the order of their numbers.
+    let ring = regions(&before);
+    let mut whole: Vec<u64> = (0..UNDO_BYTES as u64 / undo::ENTRY as u64)
+        .filter(|entry| ring[UNDO].words()[*entry as usize * undo::ENTRY / 8].load(Ordering::SeqCst) != 0)
+        .collect();
+    whole.sort_by_key(|entry| ring[UNDO].words()[*entry as usize * undo::ENTRY / 8].load(Ordering::SeqCst));
+    for left in 0..=whole.len() {
+        let memory = copy(&memory);
+        for entry in &whole[..left] {
+            let mut bytes = [0; undo::ENTRY];
+            words::load(ring[UNDO].words(), *entry as usize * undo::ENTRY, &mut bytes);
+            store(&memory, Place { region: UNDO, offset: entry * undo::ENTRY as u64 }, &bytes);
+        }
+        assert_eq!(recover(&regions(&memory), Keep::Whole).unwrap().end, found.end, "{left} entries");
+    }
+}
