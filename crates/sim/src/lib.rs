@@ -10,6 +10,7 @@
 //! | `node`, `log` | what a crash leaves of a node; logs as sequences of blocks that have contents |
 //! | `feeding`, `following`, `candidacy` | the drivers: primary and relay, standby, take-over and restart |
 //! | `disks` | disks that are lost and replaced; beginning with a checkpoint |
+//! | [`mirrors`] | another world: rows in other nodes' memory, instead of logs |
 //! | `one_sided` | memory into which another node writes, and processes that stand still |
 //! | [`checks`] | the properties, a file each |
 //!
@@ -38,6 +39,7 @@ mod disks;
 mod feeding;
 mod following;
 mod log;
+pub mod mirrors;
 mod net;
 mod node;
 mod one_sided;
@@ -72,6 +74,10 @@ pub struct Report {
     pub failed_syncs: u64,
     /// Disks that were lost, and replaced.
     pub disks: u64,
+    /// Batches that mirrors have kept of a primary that was given up, and that they have undone.
+    pub kept: u64,
+    /// See there.
+    pub undone: u64,
 }
 
 /// Runs one cluster from the beginning, through its faults, to where everybody is level again.
@@ -79,11 +85,17 @@ pub struct Report {
 /// # Errors
 /// The first [`Violation`].
 pub fn run(scenario: Scenario, seed: u64) -> Result<Report, Violation> {
-    world::World::new(scenario, seed).run()
+    match scenario.mirrors {
+        Some(rule) => mirrors::World::new(scenario, rule, seed).run(),
+        None => world::World::new(scenario, seed).run(),
+    }
 }
 
 /// Runs it again, and returns all that happens, event by event.
 pub fn trace(scenario: Scenario, seed: u64) -> Vec<String> {
+    if let Some(rule) = scenario.mirrors {
+        return mirrors::World::new(scenario, rule, seed).trace();
+    }
     let mut world = world::World::new(scenario, seed);
     world.trace = Some(Vec::new());
     // It ends as it did.

@@ -1,7 +1,7 @@
 //! What is simulated, and what is got wrong on purpose.
 
 use freshet_base::Safety;
-use freshet_cluster::relay::RelayAck;
+use freshet_cluster::{mirror::Rule, relay::RelayAck};
 
 /// A rule that is left out, or got wrong: the checks must notice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +66,23 @@ pub enum Broken {
     /// A node that has promised itself to another, or asked for a promise without success, does not
     /// come back by itself.
     PromiseForgotten,
+    /// A mirror recovers in memory into which its primary can still write.
+    MirrorNotMoved,
+    /// Undo entries are posted behind the data that they are for.
+    UndoBehindData,
+    /// With the paper's rule: a mirror's undo entries are used again when its own mark has arrived,
+    /// whatever the others have.
+    UndoUsedEarly,
+    /// With the paper's rule: clients are told of a commit before its marks have arrived.
+    ToldBeforeMarked,
+    /// A mirror that lags gets batches which write over what it may have to undo.
+    WrittenOverEarly,
+    /// The completion of a batch acknowledges all of it, though a transaction continues behind.
+    AcknowledgedWithin,
+    /// A recovery that undoes batches leaves the mark where it is.
+    MarkNotTakenBack,
+    /// A mirror is fed on while its undo ring has what an earlier primary has left.
+    RingNotCleared,
 }
 
 /// What is simulated, beside the seed.
@@ -95,6 +112,9 @@ pub struct Scenario {
     pub appliance: bool,
     /// Standbys get some batches in another form, from which they regenerate blocks.
     pub forms: bool,
+    /// Standbys are mirrors, which keep by this rule what a primary has left: another world, with
+    /// nothing but a primary and them.
+    pub mirrors: Option<Rule>,
     /// How long faults go on, in microseconds.
     pub chaos: u64,
     /// What is got wrong.
@@ -117,6 +137,7 @@ impl Scenario {
             mapped: false,
             appliance: false,
             forms: false,
+            mirrors: None,
             chaos: 600_000,
             broken: Broken::Nothing,
             trace: false,

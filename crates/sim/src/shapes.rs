@@ -1,7 +1,7 @@
 //! The shapes of clusters in which nothing may be violated while all rules are as they should be.
 
 use freshet_base::Safety::{self, OneSafe, Quorum, TwoSafe, VerySafe};
-use freshet_cluster::relay::RelayAck;
+use freshet_cluster::{mirror::Rule, relay::RelayAck};
 
 use crate::Scenario;
 
@@ -27,6 +27,8 @@ pub enum Group {
     Appliance,
     /// Standbys get some batches in another form, from which they regenerate blocks.
     Forms,
+    /// Standbys are mirrors.
+    Mirrors,
     /// Take-overs are forced: what was acknowledged may be lost, but logs do not mix, and all nodes
     /// get level.
     Forced,
@@ -34,7 +36,7 @@ pub enum Group {
 
 impl Group {
     /// All groups.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::TwoSafe,
         Self::Quorum,
         Self::VerySafe,
@@ -44,6 +46,7 @@ impl Group {
         Self::OneSided,
         Self::Appliance,
         Self::Forms,
+        Self::Mirrors,
         Self::Forced,
     ];
 
@@ -84,6 +87,15 @@ impl Group {
             Self::Forms => of(&[(TwoSafe, 1), (TwoSafe, 2), (VerySafe, 1), (Quorum(2), 2), (OneSafe, 2)], |it| {
                 Scenario { forms: true, ..it }
             }),
+            Self::Mirrors => {
+                [(Rule::Whole, 1), (Rule::Whole, 2), (Rule::Whole, 3), (Rule::Marked, 2), (Rule::Marked, 3)]
+                    .map(|(rule, mirrors)| Scenario {
+                        mirrors: Some(rule),
+                        chaos: 100_000,
+                        ..Scenario::new(VerySafe, mirrors)
+                    })
+                    .into()
+            }
             Self::Forced => {
                 of(&[(TwoSafe, 2), (VerySafe, 2), (Quorum(2), 2)], |it| Scenario { force: true, asynchronous: 1, ..it })
             }

@@ -4,6 +4,7 @@ mod common;
 
 use common::caught;
 use freshet_base::Safety;
+use freshet_cluster::mirror::Rule;
 use freshet_sim::{Broken, Property, Scenario};
 
 const SEEDS: u64 = 200;
@@ -208,6 +209,67 @@ fn a_level_that_is_taken_for_one_safe_after_a_restart() {
     for safety in [Safety::TwoSafe, Safety::Quorum(2)] {
         let seen = [Property::Acknowledged, Property::InSync, Property::Views];
         println!("{safety}: {}", caught(Broken::LevelForgotten, Scenario::new(safety, 2), &seen, 1000));
+    }
+}
+
+fn mirrors(rule: Rule) -> Scenario {
+    Scenario { mirrors: Some(rule), chaos: 100_000, ..Scenario::new(Safety::VerySafe, 2) }
+}
+
+/// What becomes of mirrors shows in what they hold, or in what clients were told.
+const SEEN: [Property; 2] = [Property::Mirrors, Property::Acknowledged];
+
+/// A primary that was given up writes on, into memory that was recovered.
+#[test]
+fn a_mirror_that_its_primary_can_still_write_into() {
+    for rule in [Rule::Whole, Rule::Marked] {
+        println!("{}", caught(Broken::MirrorNotMoved, mirrors(rule), &SEEN, SEEDS));
+    }
+}
+
+#[test]
+fn undo_entries_that_come_after_the_data() {
+    for rule in [Rule::Whole, Rule::Marked] {
+        println!("{}", caught(Broken::UndoBehindData, mirrors(rule), &SEEN, SEEDS));
+    }
+}
+
+/// A mirror cannot undo what is not marked on another one.
+#[test]
+fn undo_entries_that_are_used_again_too_early() {
+    println!("{}", caught(Broken::UndoUsedEarly, mirrors(Rule::Marked), &SEEN, 2000));
+}
+
+/// Without the rest of the transaction that it ends in, a batch is undone with all that ends in it.
+#[test]
+fn batches_that_end_within_a_transaction_and_are_acknowledged() {
+    let one = Scenario { synchronous: 1, ..mirrors(Rule::Whole) };
+    println!("{}", caught(Broken::AcknowledgedWithin, one, &SEEN, 600));
+}
+
+/// A row that is long, and was replaced, is written over on a mirror that may come back to it.
+#[test]
+fn rows_that_are_written_over_on_a_mirror_that_lags() {
+    for rule in [Rule::Whole, Rule::Marked] {
+        println!("{}", caught(Broken::WrittenOverEarly, mirrors(rule), &SEEN, SEEDS));
+    }
+}
+
+#[test]
+fn clients_that_are_told_before_the_marks_have_arrived() {
+    println!("{}", caught(Broken::ToldBeforeMarked, mirrors(Rule::Marked), &SEEN, SEEDS));
+}
+
+/// It dies while it undoes what another one has not, and then that one is not asked any more.
+#[test]
+fn a_mark_that_stays_while_its_batch_is_undone() {
+    println!("{}", caught(Broken::MarkNotTakenBack, mirrors(Rule::Marked), &SEEN, 4000));
+}
+
+#[test]
+fn an_undo_ring_of_two_primaries() {
+    for rule in [Rule::Whole, Rule::Marked] {
+        println!("{}", caught(Broken::RingNotCleared, mirrors(rule), &SEEN, 1000));
     }
 }
 

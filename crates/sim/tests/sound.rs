@@ -3,7 +3,11 @@
 mod common;
 
 use common::sweep;
-use freshet_sim::shapes::Group;
+use freshet_sim::{
+    Scenario,
+    mirrors::{Dying, run_dying},
+    shapes::Group,
+};
 
 /// Runs the shapes of a group, each with this many seeds.
 fn all_of(group: Group, test: &str, seeds: u64) {
@@ -56,6 +60,32 @@ fn with_the_appliance_method() {
 #[test]
 fn with_batches_in_another_form() {
     all_of(Group::Forms, "with_batches_in_another_form", 260);
+}
+
+#[test]
+fn with_mirrors() {
+    all_of(Group::Mirrors, "with_mirrors", 40);
+}
+
+/// Table 1 of Active-Memory, and what is between its lines: at every write that lands, the primary
+/// dies, a mirror, or both.
+#[test]
+fn they_die_at_every_write() {
+    for scenario in Group::Mirrors.shapes().into_iter().filter(|scenario| scenario.synchronous == 2) {
+        let scenario = Scenario { chaos: 4000, ..scenario };
+        for who in [Dying::Primary, Dying::Mirror, Dying::Both, Dying::BothForGood] {
+            let mut write = 0;
+            loop {
+                write += 1;
+                match run_dying(scenario, 20_171, write, who) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(violation) => panic!("{scenario:?}, {who:?} at write {write}: {violation}"),
+                }
+            }
+            assert!(write > 50, "{write}");
+        }
+    }
 }
 
 #[test]

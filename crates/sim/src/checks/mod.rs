@@ -30,6 +30,9 @@ pub enum Property {
     TakenBack,
     /// Whoever may take over under 2-safe holds everything that was acknowledged.
     InSync,
+    /// A mirror's memory is the state of the database with the log up to its end, and mirrors agree
+    /// on what they keep.
+    Mirrors,
     /// When the faults end, everybody becomes level and commits go on.
     Progress,
 }

@@ -53,6 +53,8 @@ fn add(total: &mut Report, report: &Report) {
     total.judged += report.judged;
     total.failed_syncs += report.failed_syncs;
     total.disks += report.disks;
+    total.kept += report.kept;
+    total.undone += report.undone;
 }
 
 /// A rule that is got wrong has to be noticed within so many seeds, as a violation of one of these
@@ -67,6 +69,7 @@ pub fn caught(broken: Broken, scenario: Scenario, properties: &[Property], seeds
                 properties.contains(&violation.property),
                 "{broken:?} shows as something else, seed {seed}: {violation}"
             );
+            println!("seed {seed}");
             return violation;
         }
     }

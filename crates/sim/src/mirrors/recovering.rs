@@ -1,0 +1,245 @@
+//! Mirrors whose primary was given up (Active-Memory, section 5.2), and the reign that follows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use freshet_base::Stamp;
+use freshet_cluster::mirror::{Keep, Recovering, Rule, Step};
+use freshet_mirror::{Damaged, Layout, MARK, Mirror, Plan, Superblock, footprint, plan, settle};
+
+use super::{
+    What, World, id_of,
+    memory::{check, length, moved},
+    posted::Posted,
+};
+use crate::{
+    checks::{Property, Violation},
+    scenario::Broken,
+};
+
+/// The mirrors of a primary that was given up come to an end.
+pub(crate) struct Round {
+    /// Those that have not, and those that have.
+    under_way: BTreeSet<usize>,
+    done: BTreeMap<usize, Stamp>,
+    /// One of them has died since.
+    died: bool,
+}
+
+/// What a recovery writes, and where the memory is then.
+pub(crate) struct Undo {
+    pub posted: Posted,
+    end: Stamp,
+}
+
+impl World {
+    /// The primary is given up, whether it lives or not: its mirrors recover, and the one that is
+    /// ahead succeeds it.
+    pub(super) fn start_round(&mut self) {
+        if self.manager.round.is_some() {
+            return;
+        }
+        let under_way: BTreeSet<usize> = self.intact().filter(|node| self.nodes[*node].up).collect();
+        if under_way.is_empty() {
+            return;
+        }
+        self.manager.primary = None;
+        for node in &under_way {
+            let others = under_way.iter().filter(|other| *other != node).map(|other| id_of(*other));
+            self.nodes[*node].recovering = Some(Recovering::new(self.rule, others));
+            self.recover_soon(*node);
+        }
+        self.note(|| format!("nodes {under_way:?} recover"));
+        self.manager.round = Some(Round { under_way, done: BTreeMap::new(), died: false });
+    }
+
+    fn recover_soon(&mut self, node: usize) {
+        let pause = self.dice.between(10, 1500);
+        self.later(pause, node, |node, life| What::Recover { node, life });
+    }
+
+    /// A mirror of a round has died: the others do not wait for it.
+    pub(super) fn participant_dies(&mut self, node: usize) {
+        let Some(round) = &mut self.manager.round else { return };
+        if !round.under_way.remove(&node) && round.done.remove(&node).is_none() {
+            return;
+        }
+        round.died = true;
+        let others: Vec<usize> = round.under_way.iter().copied().collect();
+        if others.is_empty() && round.done.is_empty() {
+            // The next one begins when one of them is back.
+            self.manager.round = None;
+            return;
+        }
+        for other in others {
+            if let Some(recovering) = &mut self.nodes[other].recovering {
+                recovering.gone(id_of(node));
+            }
+            self.recover_soon(other);
+        }
+        // It may have been the last that was waited for.
+        self.after(1, What::Succession);
+    }
+
+    /// No primary writes into the memory of `node` any more.
+    pub(super) fn revoke(&mut self, node: usize) {
+        for id in 0..self.links.len() {
+            if self.links[id].to != node || self.links[id].revoked {
+                continue;
+            }
+            self.links[id].revoked = true;
+            if !self.links[id].open {
+                continue;
+            }
+            if self.cards && self.scenario.broken != Broken::MirrorNotMoved {
+                // The card has heard of it.
+                self.close(id);
+                let pause = self.dice.between(50, 10_000);
+                self.after(pause, What::Lost(id));
+            } else {
+                // It is being written in this moment.
+                self.links[id].posted.tear(&mut self.dice);
+            }
+        }
+        let state = &mut self.nodes[node];
+        state.link = None;
+        if self.scenario.broken != Broken::MirrorNotMoved {
+            state.memory = moved(&state.memory);
+        }
+    }
+
+    /// The next step of a mirror's recovery.
+    pub(super) fn recover(&mut self, node: usize) -> Result<(), Violation> {
+        let Some(recovering) = &mut self.nodes[node].recovering else { return Ok(()) };
+        match recovering.next() {
+            Step::Revoke => {
+                recovering.revoked();
+                self.revoke(node);
+            }
+            Step::Look => {
+                let found = footprint(&self.nodes[node].memory).map_err(damaged)?;
+                let recovering = self.nodes[node].recovering.as_mut().expect("it was there");
+                recovering.looked(found.clone());
+                for to in 0..self.nodes.len() {
+                    if to != node && self.nodes[to].recovering.is_some() {
+                        let (pause, life) = (self.dice.between(10, 2000), self.nodes[to].life);
+                        self.after(pause, What::Told { node: to, life, from: node, footprint: found.clone() });
+                    }
+                }
+            }
+            // It continues when something is heard.
+            Step::Exchange => return Ok(()),
+            Step::Recover(keep) => self.undo(node, keep)?,
+            Step::Done(end) => {
+                self.nodes[node].recovering = None;
+                check(&self.nodes[node].memory, end, &self.histories)?;
+                if end < self.acknowledged {
+                    return Property::Acknowledged.violated(format!(
+                        "node {node} is a member and holds what is below {end}, and {} was acknowledged",
+                        self.acknowledged
+                    ));
+                }
+                if let Some(round) = &mut self.manager.round
+                    && round.under_way.remove(&node)
+                {
+                    round.done.insert(node, end);
+                }
+                return self.succession();
+            }
+        }
+        self.recover_soon(node);
+        Ok(())
+    }
+
+    fn planned(&mut self, node: usize, keep: Keep) -> Result<Plan, Damaged> {
+        let planned = plan(&self.nodes[node].memory, keep)?;
+        self.report.undone += planned.found().undone as u64;
+        self.report.kept += (planned.found().under_way - planned.found().undone) as u64;
+        Ok(planned)
+    }
+
+    /// Writes a little of what a recovery writes: the process may die in between.
+    fn undo(&mut self, node: usize, keep: Keep) -> Result<(), Violation> {
+        let mut undo = match self.nodes[node].undo.take() {
+            Some(undo) => undo,
+            None => {
+                let planned = self.planned(node, keep).map_err(damaged)?;
+                self.note(|| format!("node {node} recovers: {:?}", planned.found()));
+                let mut posted = Posted::new(self.nodes[node].memory.clone());
+                let broken = self.scenario.broken == Broken::MarkNotTakenBack;
+                let writes = planned.writes().filter(|(to, _)| !broken || (to.region, to.offset) != (0, MARK));
+                posted.post(writes);
+                Undo { posted, end: planned.found().end }
+            }
+        };
+        for _ in 0..self.dice.between(1, 8) {
+            undo.posted.land();
+        }
+        if undo.posted.is_empty() {
+            self.nodes[node].recovering.as_mut().expect("it recovers").recovered(undo.end);
+        } else {
+            self.nodes[node].undo = Some(undo);
+        }
+        Ok(())
+    }
+
+    /// When all have come to an end, the one that is ahead reigns.
+    pub(super) fn succession(&mut self) -> Result<(), Violation> {
+        let Some(round) = self.manager.round.take_if(|round| round.under_way.is_empty()) else { return Ok(()) };
+        let ends: BTreeSet<Stamp> = round.done.values().copied().collect();
+        let Some(end) = ends.last().copied() else { return Ok(()) };
+        if self.rule == Rule::Marked && ends.len() > 1 && !round.died {
+            return Property::Mirrors.violated(format!("mirrors do not agree: {:?}", round.done));
+        }
+        let level: Vec<usize> = round.done.iter().filter(|(_, at)| **at == end).map(|(node, _)| *node).collect();
+        let node = level[self.dice.below(level.len() as u64) as usize];
+        self.report.takeovers += 1;
+        let mirror = Mirror::open(self.nodes[node].memory.clone(), end).map_err(damaged)?;
+        let image = moved(&self.nodes[node].memory);
+        let Superblock { cluster, feeder, term, .. } = *mirror.superblock();
+        settle(&image, cluster, feeder, term, end);
+        let lengths: Vec<u64> = image.iter().map(length).collect();
+        let mut layout = Layout::of(&mirror.description().map_err(damaged)?, &lengths).map_err(damaged)?;
+        layout.committed(end);
+        let records = self.histories[term.0 as usize].at(end);
+        self.nodes[node].rests_on = Some(end);
+        self.reign(node, end, records, layout, image);
+        for other in level.into_iter().filter(|other| *other != node) {
+            self.feed(node, other, Some(end));
+        }
+        Ok(())
+    }
+
+    /// A node that nothing feeds asks the primary to: it continues where it is, if that is of the
+    /// same reign.
+    pub(super) fn join(&mut self, node: usize, primary: usize) -> Result<(), Violation> {
+        self.note(|| format!("node {node} joins"));
+        // Who fed it before may still write.
+        self.revoke(node);
+        if self.nodes[node].memory.is_empty() {
+            self.feed(primary, node, None);
+            return Ok(());
+        }
+        // By either rule: no other mirror is asked, since the primary lives (section 5.1).
+        let planned = match self.planned(node, Keep::Whole) {
+            // It was not filled to the end.
+            Err(Damaged::Superblock) => {
+                self.feed(primary, node, None);
+                return Ok(());
+            }
+            planned => planned.map_err(damaged)?,
+        };
+        let end = planned.found().end;
+        self.note(|| format!("node {node} {:?}", planned.found()));
+        let mut posted = Posted::new(self.nodes[node].memory.clone());
+        posted.post(planned.writes());
+        while posted.land().is_some() {}
+        let term = check(&self.nodes[node].memory, end, &self.histories)?;
+        let is_same = self.manager.primary.is_some_and(|(_, reigns)| reigns == term);
+        self.feed(primary, node, is_same.then_some(end));
+        Ok(())
+    }
+}
+
+fn damaged(why: Damaged) -> Violation {
+    Violation { property: Property::Mirrors, what: why.to_string() }
+}
