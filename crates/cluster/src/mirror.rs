@@ -236,8 +236,16 @@ mod tests {
     }
 
     #[test]
-    fn case_2c_and_3_logged() {
+    fn case_2c_logged() {
+        for other in [&[][..], &[Corrupt], &[Logged]] {
+            assert_eq!(keep(&with(&[Logged]), &with(other)), Stamp(10));
+        }
+    }
+
+    #[test]
+    fn case_3_logged_everywhere() {
         assert_eq!(keep(&with(&[Logged]), &with(&[Logged])), Stamp(10));
+        assert_eq!(keep(&with(&[Logged, Logged]), &with(&[Logged, Corrupt])), Stamp(10));
     }
 
     #[test]
@@ -253,9 +261,17 @@ mod tests {
     }
 
     #[test]
-    fn case_5a_and_5b_ready_everywhere() {
+    fn case_5a_ready_everywhere() {
         assert_eq!(keep(&with(&[CommitReady]), &with(&[CommitReady])), Stamp(20));
         assert_eq!(keep(&with(&[CommitReady; 3]), &with(&[CommitReady; 3])), Stamp(40));
+    }
+
+    /// Clients were told, and the next batches are under way.
+    #[test]
+    fn case_5b_committed() {
+        for next in [&[CommitReady][..], &[CommitReady, Corrupt], &[CommitReady, Logged, Corrupt]] {
+            assert_eq!(keep(&with(&[CommitReady, Logged]), &with(next)), Stamp(20));
+        }
     }
 
     /// Section 5.1: the others do not wait for it. What it has said counts, if it was heard: it may

@@ -8,6 +8,7 @@ use super::*;
 use crate::{Build, Extent, Keep, Recovered, Ring, UNDO, recover, settle, undo};
 
 mod settling;
+mod table;
 
 /// A feeder, and what it has posted that is not marked.
 pub(super) struct Feed {
@@ -233,84 +234,6 @@ fn undo_writes(feed: &Feed) -> usize {
 
 fn writes(feed: &Feed) -> usize {
     feed.writes().count()
-}
-
-/// Of the second batch: what is kept, by either rule.
-fn outcome(feed: &Feed, landed: Landed) -> [(usize, usize); 2] {
-    [Keep::Whole, Keep::Marked(feed.mark)].map(|keep| {
-        let found = feed.recovers(&feed.fails(landed), keep);
-        (found.under_way, found.undone)
-    })
-}
-
-#[test]
-fn case_1_before_step_1() {
-    let mut feed = two_batches();
-    feed.lists.clear();
-    assert_eq!(outcome(&feed, Landed::Writes(0)), [(0, 0); 2]);
-}
-
-#[test]
-fn case_2a_no_undo_entry() {
-    assert_eq!(outcome(&two_batches(), Landed::Writes(0)), [(0, 0); 2]);
-}
-
-#[test]
-fn case_2b_an_undo_entry_is_torn_or_the_last_one_is_missing() {
-    let feed = two_batches();
-    assert!(undo_writes(&feed) > 2, "it has follow-ups");
-    let untouched = read(regions(&feed.done), feed.mark).unwrap();
-    for whole in 0..undo_writes(&feed) {
-        // All lines but one, and one alone.
-        for lines in (0..4).flat_map(|line| [!(1 << line), 1 << line]).chain([0]) {
-            let memory = feed.fails(Landed::Torn(whole, lines));
-            assert!(read(regions(&memory), feed.mark).unwrap() == untouched);
-        }
-        assert_eq!(outcome(&feed, Landed::Writes(whole)), [(0, 0); 2]);
-    }
-}
-
-#[test]
-fn case_2c_the_data_has_landed_partly() {
-    let feed = two_batches();
-    for whole in undo_writes(&feed)..writes(&feed) {
-        assert_eq!(outcome(&feed, Landed::Writes(whole)), [(1, 1); 2], "{whole} writes");
-    }
-}
-
-#[test]
-fn case_3_all_has_landed_and_nothing_is_marked() {
-    let feed = two_batches();
-    // The paper undoes it; a client may have been told here.
-    assert_eq!(outcome(&feed, Landed::Writes(writes(&feed))), [(1, 0), (1, 1)]);
-}
-
-/// The mark has come to one of two mirrors. By the paper's rule both undo, by ours both keep.
-#[test]
-fn case_4a_not_all_are_marked() {
-    let feed = two_batches();
-    let (to, landed) = (feed.lists[0].batch.to, Landed::Writes(writes(&feed)));
-    for (keep, end) in [(Keep::Whole, to), (Keep::Marked(feed.mark), feed.mark)] {
-        let (one, other) = (feed.fails(landed), feed.fails(landed));
-        store(&one, Place { region: 0, offset: MARK }, &to.0.to_le_bytes());
-        assert_eq!(feed.recovers(&one, keep).end, end, "{keep:?}");
-        assert_eq!(feed.recovers(&other, keep).end, end, "{keep:?}");
-    }
-}
-
-/// The mark has come to all, which may have been acknowledged or not.
-#[test]
-fn case_4b_5a_5b_all_are_marked() {
-    let feed = two_batches();
-    let (to, landed) = (feed.lists[0].batch.to, Landed::Writes(writes(&feed)));
-    for keep in [Keep::Whole, Keep::Marked(to)] {
-        for _ in 0..2 {
-            let memory = feed.fails(landed);
-            store(&memory, Place { region: 0, offset: MARK }, &to.0.to_le_bytes());
-            let found = feed.recovers(&memory, keep);
-            assert_eq!((found.end, found.under_way, found.undone), (to, 0, 0), "{keep:?}");
-        }
-    }
 }
 
 #[test]
