@@ -110,7 +110,8 @@ impl Chunks {
     }
 
     /// A slot that was used: its header; its row goes to `row`, and where that lies is returned if
-    /// it is elsewhere. Everything is copied before it is looked at.
+    /// it is elsewhere, and bytes of no meaning if it is damaged. Everything is copied before it is
+    /// looked at.
     pub fn slot(
         &self,
         memory: &(impl Bytes + ?Sized),
@@ -119,19 +120,18 @@ impl Chunks {
         row: &mut Vec<u8>,
     ) -> Result<Option<Found>, Damaged> {
         let damaged = Damaged::Record { fid: id.0, rid: id.1 };
-        let mut bytes = vec![0; chunk.slot as usize];
-        memory.load(chunk.slot_at((id.1.0 % u64::from(SLOTS)) as u32), &mut bytes);
-        let (header, content) = bytes.split_first_chunk::<HEADER>().ok_or(damaged)?;
-        let Some(header) = Header::of(header) else { return Ok(None) };
-        let content = header.content().and_then(|length| content.get(..length)).ok_or(damaged)?;
-        if !header.holds(id, content) {
+        let (mut header, begin) = ([0; HEADER], row.len());
+        let at = chunk.slot_at((id.1.0 % u64::from(SLOTS)) as u32);
+        memory.load(at, &mut header);
+        let Some(header) = Header::of(&header) else { return Ok(None) };
+        let length = header.content().filter(|length| (HEADER + length) as u64 <= chunk.slot).ok_or(damaged)?;
+        row.resize(begin + length, 0);
+        memory.load(Place { offset: at.offset + HEADER as u64, ..at }, &mut row[begin..]);
+        if !header.holds(id, &row[begin..]) {
             return Err(damaged);
         }
-        let Some(reference) = header.reference(content) else {
-            row.extend_from_slice(content);
-            return Ok(Some((header, None)));
-        };
-        let (to, begin) = (reference.place, row.len());
+        let Some(reference) = header.reference(&row[begin..]) else { return Ok(Some((header, None))) };
+        let to = reference.place;
         let elsewhere = self.elsewhere(to).filter(|slot| header.length() as u64 <= *slot).ok_or(damaged)?;
         row.resize(begin + header.length(), 0);
         memory.load(to, &mut row[begin..]);

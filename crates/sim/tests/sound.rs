@@ -64,7 +64,7 @@ fn with_batches_in_another_form() {
 
 #[test]
 fn with_mirrors() {
-    all_of(Group::Mirrors, "with_mirrors", 40);
+    all_of(Group::Mirrors, "with_mirrors", 100);
 }
 
 /// Table 1 of Active-Memory, and what is between its lines: at every write that lands, the primary

@@ -7,7 +7,11 @@ use std::{
     fmt,
 };
 
-use freshet_base::{ClusterId, Fid, RecordKind, Rid, Stamp, Term, words};
+use freshet_base::{
+    ClusterId, Fid, RecordKind, Rid, Stamp, Term,
+    sync::{AtomicU64, Ordering},
+    words,
+};
 use freshet_cluster::mirror::Rule;
 use freshet_fabric::{Place, memory::Region};
 use freshet_log::{BlockBuilder, BlockKind};
@@ -553,9 +557,12 @@ impl World {
         for (number, from) in image.iter().enumerate().filter(|(number, _)| *number != UNDO) {
             let begin = if number < ARENAS { DIRECTORY as usize } else { 0 };
             for at in (begin..length(from) as usize).step_by(PIECE) {
-                let mut bytes = vec![0; PIECE.min(length(from) as usize - at)];
-                words::load(from.words(), at, &mut bytes);
-                if bytes.iter().any(|byte| *byte != 0) {
+                let end = (at + PIECE).min(length(from) as usize);
+                // Relaxed: no other thread is here.
+                let is_zero = |word: &AtomicU64| word.load(Ordering::Relaxed) == 0;
+                if !from.words()[at / 8..end / 8].iter().all(is_zero) {
+                    let mut bytes = vec![0; end - at];
+                    words::load(from.words(), at, &mut bytes);
                     list.push((Place { region: number, offset: at as u64 }, bytes));
                 }
             }
