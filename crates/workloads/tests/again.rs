@@ -190,7 +190,9 @@ fn locks_in_the_order_of_the_log_give_the_log_of_the_primary() {
         assert_same(&primary, &follower);
         let again = again(&follower);
         println!("{mix:?}: {again:?}");
-        assert!(again.executed > 1000 && again.waits < again.executed / 20, "{again:?}");
+        // Without locks a third of them wait. With them, up to 6 % do, where a thread is stopped
+        // while it has some.
+        assert!(again.executed > 1000 && again.waits < again.executed / 8, "{again:?}");
         // All threads but one may wait at once; the last one fails.
         assert!(again.mismatches < again.executed / 100, "{again:?}");
         assert_consistent(follower.database(), &Tables::open(follower.database()).unwrap());
