@@ -7,7 +7,7 @@
 //! are certified without a token, and pass the descriptors of shared memory.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     io,
     net::{SocketAddr, ToSocketAddrs},
     os::unix::net::UnixStream,
@@ -18,7 +18,7 @@ use std::{
 use freshet_base::{
     NodeId, Term,
     strangers::Strangers,
-    sync::{Arc, AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering},
+    sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering},
 };
 use freshet_fabric::{
     local::{self, LocalListener},
@@ -45,6 +45,8 @@ const FAIR: Duration = Duration::from_millis(250);
 /// No more are answered at once whose greeting was read: nodes that join, ask, or fetch the log or
 /// a checkpoint.
 const GUESTS: usize = 256;
+/// Those who are being answered when the node ends may keep it for this long.
+const ENDING: Duration = Duration::from_secs(10);
 
 /// A role: answers those who connect. Called in a thread of its own, which may block.
 pub trait Service: Send + Sync {
@@ -66,7 +68,10 @@ struct Shared {
     closed: AtomicBool,
     state: Mutex<State>,
     strangers: Arc<Strangers<Closer>>,
-    guests: AtomicUsize,
+    /// What ends the connections of those who are being answered.
+    guests: Mutex<BTreeMap<u64, Closer>>,
+    /// One of them is there no more.
+    left: Condvar,
 }
 
 #[derive(Default)]
@@ -102,7 +107,8 @@ impl Endpoint {
             closed: AtomicBool::new(false),
             state: Mutex::default(),
             strangers: Strangers::new(STRANGERS, FAIR),
-            guests: AtomicUsize::new(0),
+            guests: Mutex::default(),
+            left: Condvar::new(),
         });
         let mut endpoint = Self { shared, address: bound, closer, threads: Vec::new() };
         let (far, near) = (Arc::clone(&endpoint.shared), Arc::clone(&endpoint.shared));
@@ -148,6 +154,7 @@ impl Drop for Endpoint {
             // A panic there was reported already.
             let _ = thread.join();
         }
+        self.shared.dismiss(Instant::now() + ENDING);
     }
 }
 
@@ -212,13 +219,11 @@ fn greet(connection: Connection, door: Door, shared: &Arc<Shared>) {
 
 /// Answers a caller that has said who it is.
 fn serve(shared: &Shared, hello: Hello, connection: Connection) {
-    let guest = Guest::new(&shared.guests);
-    if guest.number > GUESTS {
-        return refuse(
-            connection,
-            Refusal::Failed(format!("this node serves {GUESTS} others already: try again later")),
-        );
-    }
+    // Before it is known what answers: that is held for as long as a guest is there.
+    let Some(_guest) = Guest::new(shared, connection.closer()) else {
+        let why = format!("this node serves {GUESTS} others already: try again later");
+        return refuse(connection, Refusal::Failed(why));
+    };
     let wants_checkpoint = matches!(hello.purpose, Purpose::Checkpoint { .. });
     let service = {
         let state = shared.state();
@@ -232,21 +237,28 @@ fn serve(shared: &Shared, hello: Hello, connection: Connection) {
 }
 
 /// A caller that is being served.
-struct Guest<'g> {
-    all: &'g AtomicUsize,
-    /// How many there are with this one.
-    number: usize,
+struct Guest<'s> {
+    shared: &'s Shared,
+    number: u64,
 }
 
-impl<'g> Guest<'g> {
-    fn new(all: &'g AtomicUsize) -> Self {
-        Self { all, number: all.fetch_add(1, Ordering::SeqCst) + 1 }
+impl<'s> Guest<'s> {
+    /// None when there are as many as may be.
+    fn new(shared: &'s Shared, closer: Closer) -> Option<Self> {
+        let mut guests = shared.guests();
+        let number = guests.last_key_value().map_or(0, |(last, _)| last + 1);
+        if guests.len() >= GUESTS {
+            return None;
+        }
+        guests.insert(number, closer);
+        Some(Self { shared, number })
     }
 }
 
 impl Drop for Guest<'_> {
     fn drop(&mut self) {
-        self.all.fetch_sub(1, Ordering::SeqCst);
+        self.shared.guests().remove(&self.number);
+        self.shared.left.notify_all();
     }
 }
 
@@ -340,6 +352,24 @@ fn certify(credentials: &Credentials, newcomer: &Enrolment, same_user: bool, pee
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no code panics under this mutex")
+    }
+
+    fn guests(&self) -> MutexGuard<'_, BTreeMap<u64, Closer>> {
+        self.guests.lock().expect("no code panics under this mutex")
+    }
+
+    /// Ends the connections of those who are being answered, and blocks until they are gone, or
+    /// until `deadline`. What answers them holds the node's directory.
+    fn dismiss(&self, deadline: Instant) {
+        let mut guests = self.guests();
+        guests.values().for_each(Closer::close);
+        while !guests.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            guests = self.left.wait_timeout(guests, left).expect("no code panics under this mutex").0;
+        }
     }
 
     fn keep_passage(&self, number: u64, passage: UnixStream) {

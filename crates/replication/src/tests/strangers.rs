@@ -9,7 +9,7 @@ use std::{
 
 use freshet_base::{
     NodeId, Term,
-    sync::{Arc, Mutex},
+    sync::{Arc, AtomicBool, Mutex, Ordering},
 };
 use freshet_fabric::tcp::Connection;
 
@@ -27,6 +27,22 @@ const MANY: usize = 300;
 struct Host {
     kept: Mutex<Sender<()>>,
     let_go: Mutex<Receiver<()>>,
+}
+
+/// Answers until the connection ends, and takes some time to notice.
+struct Slow {
+    begun: Mutex<Sender<()>>,
+    over: Arc<AtomicBool>,
+}
+
+impl Service for Slow {
+    fn serve(&self, _: Hello, connection: Connection) {
+        self.begun.lock().unwrap().send(()).unwrap();
+        let (_sender, mut receiver) = connection.split();
+        while receiver.receive().is_ok() {}
+        std::thread::sleep(Duration::from_millis(50));
+        self.over.store(true, Ordering::SeqCst);
+    }
 }
 
 impl Service for Host {
@@ -93,4 +109,18 @@ fn whoever_is_served_takes_no_place_from_strangers() {
     assert_eq!(identify(&endpoint), Reply::NoCheckpoint);
     drop(goes);
     drop(guests);
+}
+
+/// What answers holds the node's directory, which another node may want to have then.
+#[test]
+fn when_an_endpoint_is_gone_so_are_those_whom_it_served() {
+    let endpoint = super::fixture::open(1);
+    let ((begins, begun), over) = (channel(), Arc::new(AtomicBool::new(false)));
+    endpoint.set_service(Some(Arc::new(Slow { begun: Mutex::new(begins), over: Arc::clone(&over) })));
+    let mut guest = super::fixture::connected(7, &endpoint.address().to_string());
+    let asked = crate::wire::encode_first(&hello(Purpose::Identify));
+    guest.sender().send(crate::wire::Kind::Hello as u8, Term(0), &asked).unwrap();
+    begun.recv_timeout(PATIENCE).unwrap();
+    drop(endpoint);
+    assert!(over.load(Ordering::SeqCst));
 }
