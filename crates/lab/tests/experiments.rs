@@ -194,6 +194,28 @@ fn a_recorded_trace_is_executed_again_by_every_scheme() {
     }
 }
 
+/// Copies are alike at the end, and what a serial execution gives, or the benchmark fails.
+#[test]
+fn the_platform_runs_every_scheme() {
+    let bench = |arguments: &[&str]| {
+        let common = ["bench", "platform", "--json", "--seconds", "0.5", "--warmup", "0.1", "--records", "500"];
+        let output = freshet(&[&common, arguments].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    for scheme in ["active-memory", "log-shipping", "h-store", "calvin"] {
+        let found = bench(&["--scheme", scheme, "--multi", "20", "--check", "--roles"]);
+        let number = |pointer: &str| found.pointer(pointer).and_then(serde_json::Value::as_f64).unwrap();
+        assert!(number("/tps") > 0.0 && number("/latency_us/p50") > 0.0, "{scheme}: {found}");
+        let replays = number("/cpu_us_per_txn/replay") > 0.0;
+        assert_eq!(replays, scheme != "active-memory", "{scheme}: {found}");
+    }
+    let found = bench(&["--lose", "--check", "--multi", "20"]);
+    assert!(found["recovery"]["us"].as_f64().unwrap() > 0.0, "{found}");
+    let output = freshet(&["bench", "platform", "--nodes", "2", "--copies", "3"]);
+    assert!(!output.status.success(), "there are fewer nodes than copies");
+}
+
 /// A standby that executes again has the state of its primary, says what it costs, and takes over.
 #[test]
 fn a_benchmark_runs_with_standbys_that_execute_again() {
@@ -242,6 +264,8 @@ fn what_does_not_exist_is_told() {
         of("distributed-logging", &["figure1", "figure4", "figure5", "figure6", "figure7", "figure8"]),
         of("record-replay", &["table2", "table3", "figure3", "figure4", "figure5", "figure6"]),
         of("record-replay", &["window", "lists", "freshness", "take-over"]),
+        of("active-memory", &["figure8", "figure9", "table2", "figure10", "figure11", "table3", "figure12"]),
+        of("active-memory", &["figure13", "figure14"]),
     ];
     assert_eq!(listed(), expected.concat());
 }

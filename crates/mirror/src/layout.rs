@@ -124,7 +124,7 @@ impl List {
     }
 
     /// Appends a write, and what its first bytes destroy: `old`.
-    pub(crate) fn push(&mut self, to: Place, bytes: &[u8], old: &[u8]) {
+    pub fn push(&mut self, to: Place, bytes: &[u8], old: &[u8]) {
         let begins = (self.bytes.len(), self.old.len());
         self.bytes.extend_from_slice(bytes);
         self.old.extend_from_slice(old);

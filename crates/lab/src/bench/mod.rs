@@ -7,6 +7,7 @@ mod crash;
 mod driver;
 mod join;
 pub(crate) mod options;
+mod platform;
 mod probe;
 mod ratios;
 mod replay;
@@ -57,6 +58,7 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
         Bench::Restart(options) => return restart::run(options),
         Bench::Join(options) => return join::run(options),
         Bench::Ratios(options) => return ratios::run(options),
+        Bench::Platform(options) => return platform::run(options),
     };
     if json {
         println!("{}", serde_json::to_string(&report)?);

@@ -10,8 +10,8 @@ use freshet_engine::{
 use freshet_workloads::{command::ReadSet, ycsb::mix::Mix};
 
 use super::{
-    backup::BackupOptions, join::JoinOptions, ratios::RatiosOptions, replay::ReplayOptions, restart::RestartOptions,
-    sizes::SizesOptions,
+    backup::BackupOptions, join::JoinOptions, platform::PlatformOptions, ratios::RatiosOptions, replay::ReplayOptions,
+    restart::RestartOptions, sizes::SizesOptions,
 };
 use crate::pin::Pin;
 use freshet::Failure;
@@ -39,6 +39,9 @@ pub(crate) enum Bench {
     Join(JoinOptions),
     /// All figures that Freshet promises, as ratios within one run: a table for docs/benchmarks.md.
     Ratios(RatiosOptions),
+    /// The platform of the Active-Memory paper: its scheme, log shipping, H-Store and Calvin on one
+    /// storage, all nodes in this process.
+    Platform(PlatformOptions),
 }
 
 /// Options of both.

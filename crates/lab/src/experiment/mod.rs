@@ -13,8 +13,9 @@
 //! | [`plot`], [`raster`] | SVG and PNG |
 //! | [`report`] | the report, in Markdown |
 //! | [`machine`] | where it was measured |
-//! | [`query_fresh`], [`silor`], [`distributed_logging`], [`record_replay`] | the experiments of these papers |
+//! | [`query_fresh`], [`silor`], [`distributed_logging`], [`record_replay`], [`active_memory`] | the experiments of these papers |
 
+mod active_memory;
 mod distributed_logging;
 mod frame;
 mod machine;
@@ -70,7 +71,9 @@ pub(crate) struct ExperimentOptions {
 
 /// All there are, in the order of `list`.
 fn all() -> Vec<Experiment> {
-    [query_fresh::all(), silor::all(), distributed_logging::all(), record_replay::all()].into_iter().flatten().collect()
+    let papers =
+        [query_fresh::all(), silor::all(), distributed_logging::all(), record_replay::all(), active_memory::all()];
+    papers.into_iter().flatten().collect()
 }
 
 /// Those that `name` means: all, those of a paper, or one.

@@ -147,7 +147,7 @@ fn says(experiment: &Experiment, runs: &[&str]) -> Vec<String> {
 
 #[test]
 fn every_sentence_follows_what_was_found() {
-    let files = ["query_fresh", "silor", "distributed_logging", "record_replay"];
+    let files = ["query_fresh", "silor", "distributed_logging", "record_replay", "active_memory"];
     let path = |file| format!("{}/src/experiment/tests/{file}.txt", env!("CARGO_MANIFEST_DIR"));
     let text: String = files.map(|file| fs::read_to_string(path(file)).expect(file)).join("\n");
     let experiments = all();
