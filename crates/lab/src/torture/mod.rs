@@ -263,6 +263,7 @@ fn torment(
     })?;
     let history = History::new(Instant::now(), options.json);
     history.say(&shape.rerun(options));
+    history.say(&shape.drawn());
     let cluster = Cluster::prepare(directory.path(), shape, &history)?;
     cluster.start()?;
     define(&cluster)?;

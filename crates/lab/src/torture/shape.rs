@@ -115,6 +115,12 @@ impl Shape {
         flags.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
+    /// What else was drawn, for people.
+    pub(super) fn drawn(&self) -> String {
+        let forms: Vec<String> = self.encodings.iter().map(ToString::to_string).collect();
+        format!("nodes ask for {}; {} stream(s)", forms.join(", "), self.streams)
+    }
+
     /// The options of this command that make the same cluster again.
     pub(super) fn rerun(&self, options: &TortureOptions) -> String {
         let fabric = clap::ValueEnum::to_possible_value(&self.fabric);
