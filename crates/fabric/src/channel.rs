@@ -237,50 +237,31 @@ impl Sender {
     /// # Errors
     /// [`SendError`]; the channel is then of no more use.
     pub fn send(&mut self, kind: u8, term: Term, address: u64, length: u32, message: &[u8]) -> Result<(), SendError> {
-        self.send_inline(kind, term, address, length, message, &[])
+        self.send_with(kind, term, address, length, message, Payload::Placed)
     }
 
-    /// Sends a frame that carries `inline` behind its message: a payload of `length` bytes in
-    /// another form.
+    /// Sends a frame along with its payload of `length` bytes, or what is left of that, in one
+    /// list.
     ///
     /// # Errors
     /// [`SendError`]; the channel is then of no more use.
-    pub fn send_inline(
+    pub fn send_with(
         &mut self,
         kind: u8,
         term: Term,
         address: u64,
         length: u32,
         message: &[u8],
-        inline: &[u8],
+        payload: Payload<'_>,
     ) -> Result<(), SendError> {
+        let (inline, last): (&[u8], &[u8]) = match payload {
+            Payload::Placed => (&[], &[]),
+            Payload::Last(last) => (&[], last),
+            Payload::Inline(inline) => (inline, &[]),
+        };
         let (immediate, payload_crc) = (message.len() as u32, crc32c::crc32c(inline));
         let immediate_crc = crc32c::crc32c(message);
         let header = Header { kind, term, address, immediate, payload: length, payload_crc, immediate_crc };
-        self.post(&header, [message, inline], &[])
-    }
-
-    /// Writes the `last` bytes of a payload to their place, and sends a frame: all in one list.
-    /// The rest of the `length` bytes from virtual byte `address` on was placed before.
-    ///
-    /// # Errors
-    /// [`SendError`]; the channel is then of no more use.
-    pub fn send_placed(
-        &mut self,
-        kind: u8,
-        term: Term,
-        address: u64,
-        length: u32,
-        message: &[u8],
-        last: &[u8],
-    ) -> Result<(), SendError> {
-        let (immediate, immediate_crc) = (message.len() as u32, crc32c::crc32c(message));
-        let header = Header { kind, term, address, immediate, payload: length, payload_crc: 0, immediate_crc };
-        self.post(&header, [message, &[]], last)
-    }
-
-    /// Posts a frame with these contents, and before it the end of its payload.
-    fn post(&mut self, header: &Header, [message, inline]: [&[u8]; 2], last: &[u8]) -> Result<(), SendError> {
         let frame = HEADER + message.len() + inline.len();
         if message.len() > MAX_IMMEDIATE || frame > MAX_FRAME {
             return Err(SendError::TooLarge { immediate: message.len(), payload: inline.len() });
@@ -297,8 +278,8 @@ impl Sender {
         if last.is_empty() {
             self.write(&[head, tail], Some(frame as u32))?;
         } else {
-            self.check_place(header.address, last)?;
-            let at = (header.address + u64::from(header.payload)).saturating_sub(last.len() as u64);
+            self.check_place(address, last)?;
+            let at = (address + u64::from(length)).saturating_sub(last.len() as u64);
             let [first, second] = around(LOG, self.log_length, at, last);
             self.write(&[first, second, head, tail], Some(frame as u32))?;
         }
@@ -348,6 +329,18 @@ impl Sender {
     pub fn complete(&mut self) -> Result<(), SendError> {
         self.queue.complete()
     }
+}
+
+/// What is sent of a payload along with its frame. The rest was placed before
+/// ([`Sender::place`]).
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'p> {
+    /// Nothing.
+    Placed,
+    /// Its last bytes, to their place.
+    Last(&'p [u8]),
+    /// All of it, in another form, behind the message.
+    Inline(&'p [u8]),
 }
 
 /// What has arrived.

@@ -10,7 +10,7 @@ use freshet_base::{
 
 use super::*;
 use crate::{
-    channel::{Arrival, Receiver, Sender, Side},
+    channel::{Arrival, Payload, Receiver, Sender, Side},
     frame::Header,
     memory::{Registered, SharedMemory},
     stream::Stream,
@@ -610,7 +610,8 @@ fn frames_go_round_the_mailbox_and_payloads_round_the_log() {
                 let message = vec![round as u8; 3 + 30_000 * (round as usize % 5)];
                 sends.send(7, Term(3), address, 1000, &message).unwrap();
                 if round % 7 == 0 {
-                    sends.send_inline(8, Term(3), address, 5, b"message", &[round as u8; 5000]).unwrap();
+                    let inline = Payload::Inline(&[round as u8; 5000]);
+                    sends.send_with(8, Term(3), address, 5, b"message", inline).unwrap();
                 }
             }
             (sends, listening)

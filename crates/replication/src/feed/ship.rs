@@ -19,7 +19,7 @@ use freshet_cluster::{
 };
 use freshet_fabric::{
     FabricKind,
-    channel::{MAX_FRAME, Sender},
+    channel::{MAX_FRAME, Payload, Sender},
     tcp::{Closer, Counters, SendError},
 };
 use freshet_log::ReadError;
@@ -444,21 +444,12 @@ impl<F: Feeder> Ship<'_, F> {
         let message = wire::encode(&note);
         let (feeds, line) = (self.feeder.feeds(), &mut *self.line);
         line.ends = note.ends;
-        let (kind, term) = (Kind::Batch as u8, feeds.term);
-        match way {
-            Way::Placed(last) => {
-                let last = &line.piece[..last];
-                line.sender.send_placed(kind, term, from.0, length as u32, &message, last)?;
-            }
-            Way::Form => {
-                let kind = Kind::Inputs as u8;
-                line.sender.send_inline(kind, term, from.0, length as u32, &message, &line.form)?;
-            }
-            Way::Packed(packed) => {
-                let packed = &line.packed[..packed];
-                line.sender.send_inline(kind, term, from.0, length as u32, &message, packed)?;
-            }
-        }
+        let (kind, payload) = match way {
+            Way::Placed(last) => (Kind::Batch, Payload::Last(&line.piece[..last])),
+            Way::Form => (Kind::Inputs, Payload::Inline(&line.form)),
+            Way::Packed(packed) => (Kind::Batch, Payload::Inline(&line.packed[..packed])),
+        };
+        line.sender.send_with(kind as u8, feeds.term, from.0, length as u32, &message, payload)?;
         let id = self.shipper.id;
         if matches!(way, Way::Placed(_)) && feeds.state().host.counts_read_back(id) {
             line.sender.read_back(to.0)?;
