@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Stamp, Watermark};
+use freshet_base::{
+    Stamp, Watermark,
+    cpu::{Meter, Stint},
+};
 
 use crate::{
     block::Blocks,
@@ -99,7 +102,7 @@ pub struct LogStatistics {
     pub syncs: u64,
     /// Time spent in syncs.
     pub sync_time: Duration,
-    /// Processor time of the thread that flushes.
+    /// Processor time of the threads that flush.
     pub thread_cpu: Duration,
 }
 
@@ -109,7 +112,7 @@ struct Counters {
     batches: AtomicU64,
     syncs: AtomicU64,
     sync_nanos: AtomicU64,
-    cpu_nanos: AtomicU64,
+    cpu: Meter,
 }
 
 #[derive(Debug)]
@@ -225,10 +228,9 @@ impl Core {
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes the processor time of the calling thread as the persisting thread's.
-    pub(crate) fn note_thread_cpu(&self) {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        self.counters.cpu_nanos.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Relaxed);
+    /// The calling thread begins to persist.
+    pub(crate) fn begin_to_persist(&self) -> Stint<'_> {
+        self.counters.cpu.begin()
     }
 
     pub(crate) fn statistics(&self) -> LogStatistics {
@@ -238,7 +240,7 @@ impl Core {
             batches: counter(&self.counters.batches),
             syncs: counter(&self.counters.syncs),
             sync_time: Duration::from_nanos(counter(&self.counters.sync_nanos)),
-            thread_cpu: Duration::from_nanos(counter(&self.counters.cpu_nanos)),
+            thread_cpu: self.counters.cpu.total(),
         }
     }
 

@@ -35,8 +35,10 @@ pub struct PrimaryStatus {
     /// Those connected on whom no commit counts: archives, and nodes whose checkpoint is on its
     /// way.
     pub observers: Vec<ObserverStatus>,
-    /// Processor time of all shipping threads.
+    /// Processor time of shipping.
     pub ship_cpu: Duration,
+    /// How much of it is the group commit's own thread's, and is part of `log_cpu` as well.
+    pub prompt_cpu: Duration,
     /// Processor time of all threads that read acknowledgements.
     pub ack_cpu: Duration,
     /// Processor time of compression, which is part of shipping.

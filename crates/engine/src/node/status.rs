@@ -29,7 +29,7 @@ pub enum RoleStatus {
         log_bytes: u64,
         /// Group commits since the start.
         batches: u64,
-        /// Processor time of the group commit.
+        /// Processor time of the group commit's threads, of all streams.
         log_cpu: Duration,
         /// Transactions that were recorded, if inputs are recorded.
         #[serde(skip_serializing_if = "Option::is_none")]

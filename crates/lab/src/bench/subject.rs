@@ -253,7 +253,9 @@ impl Subject {
             RoleStatus::Primary { log_cpu, shipping, .. } => {
                 let ship_cpu = shipping.ship_cpu + shipping.ack_cpu;
                 let (batches, prompt) = (shipping.live_batches, shipping.prompt_batches);
-                LogWork { cpu: log_cpu + ship_cpu, ship_cpu, batches, prompt }
+                // What the group commit's thread ships is in both.
+                let cpu = (log_cpu + ship_cpu).saturating_sub(shipping.prompt_cpu);
+                LogWork { cpu, ship_cpu, batches, prompt }
             }
             _ => LogWork::default(),
         }

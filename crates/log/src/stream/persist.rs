@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, check};
+use freshet_base::{Stamp, check, cpu::Stint};
 
 use super::{
     Batch, Shared,
@@ -90,8 +90,8 @@ impl Drop for EndsLog<'_> {
 /// makes durable in persistent memory what was received.
 pub(super) fn run(log: &Shared, fill: &dyn Fill, number: usize) {
     let _guard = EndsLog(log);
-    let oldest = None;
-    let mut persist = Persist { log, fill, kind: fill.kind(), number, seen: Stamp::ZERO, oldest, ends: Vec::new() };
+    let (kind, oldest, ends, stint) = (fill.kind(), None, Vec::new(), log.core.begin_to_persist());
+    let mut persist = Persist { log, fill, kind, number, seen: Stamp::ZERO, oldest, ends, stint };
     if let Err(failure) = persist.go() {
         log.fail(failure);
     }
@@ -107,6 +107,7 @@ struct Persist<'a> {
     /// No block that waits for its batch is older than this; none while the log is idle.
     oldest: Option<Instant>,
     ends: Vec<Stamp>,
+    stint: Stint<'a>,
 }
 
 impl Persist<'_> {
@@ -128,7 +129,7 @@ impl Persist<'_> {
                 // Looked up here: no cut comes any more.
                 self.log.flush(self.fill, &mut flusher, self.log.core.flushable())?;
                 drop(flusher);
-                self.log.core.note_thread_cpu();
+                self.stint.note();
                 // What is filled by now came after `now`.
                 self.oldest = Some(now);
             } else if closing && reserved <= found.done {
@@ -174,10 +175,10 @@ impl Persist<'_> {
         } else if let Some(age) = self.oldest.map(|oldest| oldest.elapsed()).filter(|age| *age < kind.interval()) {
             // Everything reserved is flushed. A busy log has more within the interval, and those
             // who fill it should not have to wake anybody.
-            log.core.note_thread_cpu();
+            self.stint.note();
             bell.nap(kind.interval() - age, false, || log.is_closing() || is_due(fill.soon_filled()));
         } else {
-            log.core.note_thread_cpu();
+            self.stint.note();
             self.oldest = None;
             let lines = self.is_for_lines();
             bell.sleep(|| {

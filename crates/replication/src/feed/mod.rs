@@ -170,9 +170,11 @@ pub(crate) struct Feeds {
     ids: AtomicUsize,
     /// How many commits wait until standbys show them.
     pub visible_wanted: AtomicUsize,
+    /// Of ship threads, and of those that have written batches in their place.
     pub ship_cpu: Meter,
+    pub prompt_cpu: Meter,
     pub ack_cpu: Meter,
-    /// Of that, what compression took; and how many bytes it saved.
+    /// Of shipping, what compression took; and how many bytes it saved.
     pub pack_cpu: Meter,
     pub packed: AtomicU64,
     /// Batches sent as they came, and how many of them by the group commit's own thread.
@@ -215,6 +217,7 @@ impl Feeds {
             ids: AtomicUsize::new(0),
             visible_wanted: AtomicUsize::new(0),
             ship_cpu: Meter::default(),
+            prompt_cpu: Meter::default(),
             ack_cpu: Meter::default(),
             pack_cpu: Meter::default(),
             packed: AtomicU64::new(0),

@@ -158,11 +158,9 @@ impl Shipper {
         if let Some(sending) = self.sending.get().filter(|sending| sending.is_prompt && !self.wants_form())
             && let Ok(mut line) = sending.line.try_lock()
             && let Some(line) = line.as_mut()
+            && what(&mut Ship { feeder, shipper: self, line })
         {
-            let _stint = feeder.feeds().ship_cpu.begin();
-            if what(&mut Ship { feeder, shipper: self, line }) {
-                return;
-            }
+            return;
         }
         self.bell.ring();
     }
@@ -174,20 +172,19 @@ pub(super) fn batch_ready<F: Feeder>(feeder: &F, shipper: &Shipper, length: u64)
     if length > SMALL {
         return shipper.bell.ring();
     }
-    shipper.at_once(feeder, |ship| match ship.next() {
-        Some(next @ Next::SendLive { from, to }) => {
-            let small = to.since(from) <= SMALL && ship.line.sender.has_room(to.since(from));
-            let done = small && ship.carry_out(next).is_ok();
-            // Relaxed: a count without data behind it.
-            feeder.feeds().prompt.fetch_add(u64::from(done), Ordering::Relaxed);
-            done
-        }
-        _ => false,
+    shipper.at_once(feeder, |ship| {
+        let _stint = feeder.feeds().prompt_cpu.begin();
+        let Some(next @ Next::SendLive { from, to }) = ship.next() else { return false };
+        let small = to.since(from) <= SMALL && ship.line.sender.has_room(to.since(from));
+        let done = small && ship.carry_out(next).is_ok();
+        // Relaxed: a count without data behind it.
+        feeder.feeds().prompt.fetch_add(u64::from(done), Ordering::Relaxed);
+        done
     });
 }
 
 /// `committed` has moved: whoever reads on the standby may see more (Query Fresh, section 3.4.3:
-/// "the persistent LSN is updated by the primary").
+/// "the persistent LSN is updated by the primary"). Counts as the calling thread's work.
 pub(super) fn committed<F: Feeder>(feeder: &F, shipper: &Shipper) {
     shipper.at_once(feeder, |ship| ship.line.sender.has_room(0) && ship.carry_out(Next::SendWatermark).is_ok());
 }

@@ -218,7 +218,7 @@ impl Session {
             downward,
             standbys: self.feeds.standbys(self.members(), downward),
             observers: self.feeds.observers(),
-            ship_cpu: self.feeds.ship_cpu.total(),
+            ship_cpu: self.feeds.ship_cpu.total() + self.feeds.prompt_cpu.total(),
             ack_cpu: self.feeds.ack_cpu.total(),
         }
     }
