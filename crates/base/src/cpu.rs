@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::sync::{AtomicU64, Ordering};
 
 /// The processor time that the calling thread has used so far. Costs a system call.
@@ -15,12 +17,21 @@ pub fn process_time() -> Duration {
 }
 
 /// What processors have done since the machine started, summed over them, in the system's ticks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticks {
     /// For how long they have been there.
     pub all: u64,
     /// For how long of that they had nothing to do.
     pub idle: u64,
+}
+
+impl Ticks {
+    /// In which share of the time since `before`, which was looked up earlier, they had nothing to
+    /// do; nothing when no tick has passed.
+    pub fn idle_since(&self, before: &Self) -> Option<f64> {
+        let all = self.all.saturating_sub(before.all);
+        (all > 0).then(|| self.idle.saturating_sub(before.idle) as f64 / all as f64)
+    }
 }
 
 /// Of those processors that the calling thread may use; nothing where the system does not say.
@@ -109,6 +120,9 @@ mod tests {
         assert_eq!(ticks_in(stat, |processor| processor == 1), Some(Ticks { all: 47, idle: 40 }));
         assert_eq!(ticks_in(stat, |_| false), None);
         assert_eq!(ticks_in("cpu0 x\ncpu\n", |_| true), None);
+        let before = Ticks { all: 100, idle: 60 };
+        assert_eq!(Ticks { all: 140, idle: 70 }.idle_since(&before), Some(0.25));
+        assert_eq!(before.idle_since(&before), None);
     }
 
     #[test]

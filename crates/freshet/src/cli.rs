@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use freshet_base::NodeId;
 
 use crate::{
-    Failure, backup, checkpoint,
+    Failure, advise, backup, checkpoint,
     client::{Client, ClientError},
     config::Flags,
     demo::{self, DemoOptions, procedures::Tpcc},
@@ -46,6 +46,14 @@ pub(crate) enum Command {
     ///
     /// Fails if the node does not answer, not if it reports a problem.
     Status(StatusOptions),
+    /// Say which form of replication fits each standby of a running primary, and what each costs.
+    ///
+    /// Looks at the primary for a minute while it works, and changes nothing. For each standby it
+    /// names `bytes`, `inputs` or `mirror`, with the bytes on the wire and the processor time of
+    /// each on both sides, whether the standby would keep up, how long a take-over would take, and
+    /// whether it serves readers. Figures are marked: measured now, with a constant of
+    /// docs/benchmarks.md, or reckoned. See docs/operations.md#which-form-fits-a-standby.
+    Advise(AdviseOptions),
     /// Make a standby the primary.
     ///
     /// The standby collects what the other nodes have, finishes replay, and begins a new term. The
@@ -201,6 +209,23 @@ pub(crate) struct StatusOptions {
     /// How long to wait for the answer, in seconds.
     #[arg(long, value_name = "S", default_value_t = 5)]
     pub(crate) patience: u64,
+}
+
+/// Options of `freshet advise`.
+#[derive(Debug, Args)]
+pub(crate) struct AdviseOptions {
+    /// The primary's control port (its `address`): host:port.
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) address: String,
+    /// How long to look, in seconds. The load should be what it usually is.
+    #[arg(long = "for", value_name = "S", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) seconds: u64,
+    /// Print a JSON object instead of tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
 }
 
 /// Options of `freshet promote`.
@@ -397,6 +422,7 @@ impl Cli {
             Command::Enrol(options) => membership::enrol(&options),
             Command::ResetTerms(options) => membership::reset_terms(&options),
             Command::Status(options) => status::run(&options),
+            Command::Advise(options) => advise::run(&options),
             Command::Promote(options) => promote::run(&options),
             Command::Checkpoint(options) => checkpoint::run(&options),
             Command::Backup(options) => backup::backup(&options),

@@ -18,6 +18,7 @@ use std::{
 };
 
 use freshet_base::Stamp;
+use freshet_engine::Mix;
 use freshet_fabric::{local, stream::Stream};
 use freshet_membership::{Credentials, Files, Grant};
 use serde::{Serialize, de::DeserializeOwned};
@@ -289,6 +290,14 @@ impl Client {
     pub fn watermarks(&self, patience: Duration) -> Result<Watermarks, ClientError> {
         match self.ask(Ask::Watermarks, patience)? {
             Answer::Watermarks(watermarks) => Ok(watermarks),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// What transactions write, from the log of a primary at `from` on ([`Ask::Mix`]).
+    pub fn mix(&self, from: Stamp, batch_bytes: u64, patience: Duration) -> Result<Mix, ClientError> {
+        match self.ask(Ask::Mix { from, batch_bytes }, patience)? {
+            Answer::Mix(mix) => Ok(mix),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -6,12 +6,13 @@
 //! | [`cli`], [`config`] | what a user may say, and what follows from it |
 //! | [`protocol`] | the frames between clients and nodes |
 //! | [`server`], [`client`] | the two ends of it |
-//! | [`serve`], [`status`], [`promote`], [`checkpoint`], [`inspect`], [`verify`] | the commands of that name |
+//! | [`serve`], [`status`], [`advise`], [`promote`], [`checkpoint`], [`inspect`], [`verify`] | the commands of that name |
 //! | [`messages`] | the process's messages on standard error |
 //! | [`children`] | nodes in processes of their own |
 //! | [`demo`] | a cluster on one machine that loses its primary, and nothing else |
 #![forbid(unsafe_code)]
 
+mod advise;
 mod backup;
 mod checkpoint;
 pub mod children;

@@ -12,8 +12,11 @@ use std::{
 };
 
 use clap::Args;
-use freshet_base::{Isolation, Stamp};
-use freshet_engine::{Database, Encoding, Node, NodeConfig, node::StartPhase};
+use freshet_base::{
+    Isolation, Stamp,
+    cpu::{Ticks, process_time, ticks},
+};
+use freshet_engine::{Database, Encoding, Mix, Node, NodeConfig, node::StartPhase};
 use freshet_membership::Grant;
 use serde::Serialize;
 use signal_hook::consts::SIGXFSZ;
@@ -378,6 +381,24 @@ struct FullStatus {
     descriptors: Descriptors,
     resident_bytes: u64,
     peak_resident_bytes: u64,
+    /// Processor time of all threads of the process.
+    process_cpu: Duration,
+    processors: Processors,
+}
+
+/// The processors that a node may use, and how long they have had something to do, or nothing, in
+/// the system's ticks: all processes together.
+#[derive(Serialize)]
+struct Processors {
+    count: usize,
+    #[serde(flatten)]
+    ticks: Option<Ticks>,
+}
+
+impl Processors {
+    fn now() -> Self {
+        Self { count: std::thread::available_parallelism().map_or(1, usize::from), ticks: ticks() }
+    }
 }
 
 impl Host for NodeHost {
@@ -409,8 +430,14 @@ impl Host for NodeHost {
             descriptors: Descriptors::now(),
             resident_bytes: process::resident_bytes(),
             peak_resident_bytes: process::peak_resident_bytes(),
+            process_cpu: process_time(),
+            processors: Processors::now(),
         };
         serde_json::to_string(&status).unwrap_or_else(|cause| format!("{{\"error\":{:?}}}", cause.to_string()))
+    }
+
+    fn mix(&self, from: Stamp, batch_bytes: u64) -> Result<Mix, String> {
+        self.node.mix(from, batch_bytes).map_err(|cause| crate::Failure::from(cause).to_string())
     }
 
     fn promote(&self, force: bool) -> Result<(u32, Stamp), String> {

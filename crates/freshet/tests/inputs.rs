@@ -14,37 +14,9 @@ use std::{
     thread::JoinHandle,
 };
 
-use common::{SOON, assert_same_state, connect, in_sync, open_sql, program, start, status, wait_until};
+use common::{SOON, Sql, assert_same_state, connect, in_sync, open_sql, program, start, status, wait_until};
 use freshet::children::NodeProcess;
 use freshet_log::{Block, BlockBuilder, BlockHeader};
-use tokio_postgres::{Client, Error, NoTls, SimpleQueryMessage};
-
-/// A client that waits.
-struct Sql {
-    runtime: tokio::runtime::Runtime,
-    client: Client,
-}
-
-impl Sql {
-    fn connect(node: &NodeProcess) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let address: std::net::SocketAddr = node.ready().sql.as_deref().unwrap().parse().unwrap();
-        let target = format!("host={} port={} user=freshet dbname=freshet", address.ip(), address.port());
-        let (client, connection) = runtime.block_on(tokio_postgres::connect(&target, NoTls)).unwrap();
-        runtime.spawn(connection);
-        Self { runtime, client }
-    }
-
-    /// The first column of what comes.
-    fn run(&self, sql: &str) -> Result<Vec<String>, Error> {
-        let messages = self.runtime.block_on(self.client.simple_query(sql))?;
-        let rows = messages.iter().filter_map(|message| match message {
-            SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or("NULL").to_owned()),
-            _ => None,
-        });
-        Ok(rows.collect())
-    }
-}
 
 /// A session that inserts rows and changes others, until its connection ends; returns the ids of
 /// those that were acknowledged.

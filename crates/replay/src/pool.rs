@@ -57,6 +57,8 @@ pub struct ReplayStatistics {
     pub bytes: u64,
     /// Processor time of all replay threads.
     pub cpu: Duration,
+    /// How much of that is not the calling thread's.
+    pub helping: Duration,
 }
 
 /// The replay threads of a node. The thread that calls [`Replay::replay`] is one of them.
@@ -65,7 +67,10 @@ pub struct Replay {
     threads: usize,
     records: AtomicU64,
     bytes: AtomicU64,
-    cpu: Arc<Meter>,
+    /// Processor time of the threads that call.
+    leading: Meter,
+    /// And of those that help.
+    helping: Arc<Meter>,
     deleted: Mutex<Vec<Deleted>>,
     /// What transactions carry, and where, that was not taken yet.
     messages: Mutex<Vec<(Stamp, Box<[u8]>)>>,
@@ -133,13 +138,13 @@ impl Replay {
     ) -> Self {
         let threads = threads.max(1);
         let applier = || Applier::new(Arc::clone(catalog), log.clone(), checkpoint_end, redo());
-        let cpu = Arc::new(Meter::default());
+        let helping = Arc::new(Meter::default());
         let helpers = (1..threads)
             .map(|number| {
                 let (jobs, inbox) = channel::<Job>();
                 let (outbox, outcomes) = channel();
                 let participant = participants.join().expect("a place for every replay thread");
-                let (mut applier, cpu) = (applier(), Arc::clone(&cpu));
+                let (mut applier, cpu) = (applier(), Arc::clone(&helping));
                 let thread = std::thread::Builder::new()
                     .name(format!("replay-{number}"))
                     .spawn(move || {
@@ -163,7 +168,8 @@ impl Replay {
             threads,
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            cpu,
+            leading: Meter::default(),
+            helping,
             deleted: Mutex::new(Vec::new()),
             messages: Mutex::default(),
             catalog: Arc::clone(catalog),
@@ -228,7 +234,7 @@ impl Replay {
         for helper in helping {
             helper.jobs.as_ref().expect("open until dropped").send(job.clone()).expect("helpers live as long as this");
         }
-        let mut outcome = share(applier, participant, job, 0, helping.len() + 1, &self.cpu);
+        let mut outcome = share(applier, participant, job, 0, helping.len() + 1, &self.leading);
         for helper in helping {
             let theirs = helper.outcomes.recv().expect("helpers live as long as this");
             match (&mut outcome, theirs) {
@@ -246,9 +252,9 @@ impl Replay {
         std::mem::take(&mut self.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Where replay notes its processor time.
+    /// Where threads note their processor time that help the one that calls.
     pub fn meter(&self) -> &Arc<Meter> {
-        &self.cpu
+        &self.helping
     }
 
     pub(crate) fn lead(&self) -> MutexGuard<'_, Lead> {
@@ -263,7 +269,13 @@ impl Replay {
 
     /// Totals since the start.
     pub fn statistics(&self) -> ReplayStatistics {
-        ReplayStatistics { records: self.records.load(Relaxed), bytes: self.bytes.load(Relaxed), cpu: self.cpu.total() }
+        let helping = self.helping.total();
+        ReplayStatistics {
+            records: self.records.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            cpu: self.leading.total() + helping,
+            helping,
+        }
     }
 
     /// Deletions that were not taken yet and lie at or above `at`, where the log is cut, never

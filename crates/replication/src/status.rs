@@ -9,7 +9,7 @@ use freshet_cluster::{
     relay::RelayAck,
 };
 use freshet_fabric::FabricKind;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{forms::Encoding, standby::ReplayMode};
 
@@ -66,6 +66,31 @@ pub struct ObserverStatus {
     pub sent_bytes: u64,
 }
 
+/// How busy a standby is, as it says itself about once a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// Processors that it may use.
+    pub processors: u32,
+    /// In thousandths: how much of them did nothing.
+    pub idle: u32,
+    /// In thousandths of the time: for how long something was on its way to it.
+    pub link_busy: u32,
+    /// In thousandths of one processor: what following takes, without readers.
+    pub following: u32,
+}
+
+/// How long batches took over a connection from being sent until they were known to be persistent
+/// on the other side. One of those under way is timed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoundTrips {
+    /// How many were timed.
+    pub count: u64,
+    /// What they took all together.
+    pub total: Duration,
+    /// What the quickest took.
+    pub least: Duration,
+}
+
 /// One standby, as its primary sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StandbyStatus {
@@ -87,6 +112,12 @@ pub struct StandbyStatus {
     pub fabric: Option<FabricKind>,
     /// Whether its processor has no part in that: with fabric tcp, a thread there does it.
     pub one_sided: bool,
+    /// In which form it asks for the log, while connected.
+    pub encoding: Option<Encoding>,
+    /// How busy it is, while connected, as soon as it has said so.
+    pub load: Option<Load>,
+    /// How long batches take to be persistent there, over the present connection.
+    pub round_trips: RoundTrips,
     /// Sent to it.
     pub shipped: Stamp,
     /// Persistent there.

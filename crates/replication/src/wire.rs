@@ -14,9 +14,10 @@ use freshet_membership::{Enrolled, Enrolment};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use crate::forms::Encoding;
+use crate::status::Load;
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 12;
+pub const PROTOCOL: u16 = 13;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,18 +263,40 @@ pub struct Asks {
     pub below: bool,
 }
 
-/// An [`Ack`] and what is asked for as status words.
-pub fn ack_words(ack: &Ack, asks: Asks) -> [u64; STATUS_WORDS] {
+/// An [`Ack`], what is asked for, and how busy the standby is, if it knows that, as status words.
+pub fn ack_words(ack: &Ack, asks: Asks, load: Option<Load>) -> [u64; STATUS_WORDS] {
     let (own, below) = (u64::from(asks.own == Encoding::Inputs), asks.below.into());
-    [ack.persisted.0, ack.may_send_until.0, ack.replayed.0, ack.visible.0, own, below, 0]
+    [ack.persisted.0, ack.may_send_until.0, ack.replayed.0, ack.visible.0, own, below, load_word(load)]
 }
 
-/// Both from status words.
-pub fn ack_of_words(words: [u64; STATUS_WORDS]) -> (Ack, Asks) {
+/// All of them from status words.
+pub fn ack_of_words(words: [u64; STATUS_WORDS]) -> (Ack, Asks, Option<Load>) {
     let own = if words[4] == 1 { Encoding::Inputs } else { Encoding::Bytes };
     let asks = Asks { own, below: words[5] != 0 };
+    let load = load_of_word(words[6]);
     let [persisted, may_send_until, replayed, visible, ..] = words.map(Stamp);
-    (Ack { persisted, may_send_until, replayed, visible }, asks)
+    (Ack { persisted, may_send_until, replayed, visible }, asks, load)
+}
+
+/// The places in a load's word, and the largest values there: processors, idle, link busy,
+/// following. The uppermost bit says that it is one.
+const LOAD: [(u32, u64); 4] = [(0, 0xFFF), (12, 1000), (22, 1000), (32, 0xF_FFFF)];
+const LOAD_IS_KNOWN: u64 = 1 << 63;
+
+fn load_word(load: Option<Load>) -> u64 {
+    let Some(Load { processors, idle, link_busy, following }) = load else { return 0 };
+    let values = [processors, idle, link_busy, following].map(u64::from);
+    LOAD.iter().zip(values).fold(LOAD_IS_KNOWN, |word, ((shift, most), value)| word | (value.min(*most) << shift))
+}
+
+fn load_of_word(word: u64) -> Option<Load> {
+    // Between two places there is room for the largest value of the lower one.
+    let value = |(shift, most): (u32, u64)| {
+        let mask = (most + 1).next_power_of_two() - 1;
+        ((word >> shift) & mask).min(most) as u32
+    };
+    let [processors, idle, link_busy, following] = LOAD.map(value);
+    (word & LOAD_IS_KNOWN != 0).then_some(Load { processors, idle, link_busy, following })
 }
 
 /// A node that can be reached.
@@ -380,6 +403,30 @@ mod tests {
         let error = decode_first::<Hello>("greeting", &encode_first_as(PROTOCOL + 1, &hello)).unwrap_err().to_string();
         assert!(error.contains(&format!("version {}", PROTOCOL + 1)), "{error}");
         assert!(decode::<Ack>("acknowledgement", &[0xFF; 64]).is_err());
+    }
+
+    #[test]
+    fn a_load_comes_back_and_is_none_without_one() {
+        let ack = Ack { persisted: Stamp(1), may_send_until: Stamp(2), replayed: Stamp(3), visible: Stamp(4) };
+        let asks = Asks::default();
+        let back = |load| ack_of_words(ack_words(&ack, asks, load)).2;
+        assert_eq!(back(None), None);
+        let most = Load { processors: 0xFFF, idle: 1000, link_busy: 1000, following: 0xF_FFFF };
+        for load in [
+            Load::default(),
+            Load { processors: 2, idle: 371, link_busy: 64, following: 1_210 },
+            Load { idle: 1000, ..Load::default() },
+            Load { link_busy: 1000, ..Load::default() },
+            most,
+        ] {
+            assert_eq!(back(Some(load)), Some(load));
+        }
+        let more = Load { processors: u32::MAX, idle: 1001, link_busy: u32::MAX, following: u32::MAX };
+        assert_eq!(back(Some(more)), Some(most));
+        // Whatever comes is no more than that.
+        let mut words = ack_words(&ack, asks, None);
+        words[6] = u64::MAX;
+        assert_eq!(ack_of_words(words).2, Some(most));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a standby costs for each of TPC-C's transactions that write, thread by thread: one worker
 //! runs the mix on a primary, and a standby in the same process follows it, in bytes or by
-//! executing transactions again. The standby ends with the last transaction.
+//! executing transactions again. The standby ends with the last transaction. While inputs are
+//! recorded, it also prints what encoding them takes, as `freshet advise` measures it.
 //!
 //! `tpcc_standby [TRANSACTIONS [WAREHOUSES [inputs|bytes]]]`
 
@@ -11,7 +12,7 @@ use std::{
 };
 
 use freshet_base::cpu::thread_time;
-use freshet_engine::{Encoding, Isolation, Node, NodeConfig, Safety, executors};
+use freshet_engine::{Encoding, Isolation, Mix, Node, NodeConfig, Safety, executors};
 use freshet_workloads::{
     TableSet,
     command::Commands,
@@ -33,6 +34,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const LOADED_AT: u64 = 1_700_000_000_000_000;
 /// As far as the standby may be behind.
 const BEHIND: u64 = 4 << 20;
+/// What counts as a group commit where encoding is measured.
+const BATCH: u64 = 64 << 10;
 
 /// Processor time of this process's threads so far, by their names, in microseconds.
 fn threads() -> BTreeMap<String, f64> {
@@ -45,6 +48,23 @@ fn threads() -> BTreeMap<String, f64> {
         *times.entry(name).or_default() += nanoseconds.unwrap_or_default() / 1e3;
     }
     times
+}
+
+/// Prints what encoding these pieces of the log has taken: their median, and the quartiles.
+fn tell_encoding(pieces: &[Mix]) {
+    let forms = || pieces.iter().filter_map(|piece| Some((piece, piece.form.filter(|form| form.transactions > 0)?)));
+    let mut times: Vec<_> =
+        forms().map(|(piece, form)| form.cpu.as_secs_f64() * 1e6 * 1024.0 / piece.log_bytes as f64).collect();
+    times.sort_by(f64::total_cmp);
+    let Some(last) = times.len().checked_sub(1) else { return };
+    let (log, form) = forms().fold((0, 0), |(log, bytes), (piece, form)| (log + piece.log_bytes, bytes + form.bytes));
+    let [first, middle, third] = [1, 2, 3].map(|quarter| times[last * quarter / 4]);
+    println!(
+        "{:>16} {middle:>8.2} us a KiB of log ({first:.2} to {third:.2}, {} pieces), to {:.1} % of it",
+        "encode",
+        times.len(),
+        form as f64 * 100.0 / log as f64
+    );
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -75,7 +95,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let constants = Constants::of_run(population.constants(), &mut Random::new(2));
     let mut terminal = Terminal::new(&population, constants, 3, 0, 1);
     let (before, begun, mut writes) = (threads(), Instant::now(), 0u64);
-    let (mut forward, mut last, mut waited) = (Duration::ZERO, None, None);
+    let (mut forward, mut last, mut waited, mut pieces) = (Duration::ZERO, None, None, Vec::new());
     for number in 0..transactions {
         let request = Request { mark: None, input: terminal.next(LOADED_AT + number) };
         let from = thread_time();
@@ -88,6 +108,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let since = *waited.get_or_insert(stamp);
         if stamp.since(since) > BEHIND {
             shown(since)?;
+            pieces.push(primary.mix(since, BATCH)?);
             waited = Some(stamp);
         }
     }
@@ -101,6 +122,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("{name:>16} {each:>8.2}");
         }
     }
+    tell_encoding(&pieces);
     drop(worker);
     let _ = (standby.stop(), primary.stop());
     Ok(())

@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use freshet_base::{NodeId, Stamp, Term};
@@ -62,6 +63,10 @@ impl ReplayTarget for LiveReplay {
 
     fn is_prompt(&self) -> bool {
         self.replay.is_prompt()
+    }
+
+    fn processor_time(&self) -> Duration {
+        self.replay.statistics().helping
     }
 
     fn cut(&self, at: Stamp) -> Result<(), ReplayError> {

@@ -19,6 +19,7 @@ mod ground;
 mod janitor;
 mod join;
 mod membership;
+mod mix;
 mod observer;
 mod reign;
 mod standby;
@@ -64,6 +65,7 @@ pub use self::{
         LogSettings, NodeConfig, NudgeBy, OnLoss, OnMismatch, SettingError,
     },
     membership::{MembershipSettings, enrol_client},
+    mix::{Distinct, FormMix, Mix, MixError},
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
 };

@@ -20,6 +20,7 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
+    time::Duration,
 };
 
 use freshet_base::{Fid, Rid, Stamp, varint};
@@ -268,6 +269,10 @@ impl ReplayTarget for Executing {
 
     fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], log: &Arc<Log>) {
         self.live.persist(from, to, ends, log);
+    }
+
+    fn processor_time(&self) -> Duration {
+        self.live.processor_time()
     }
 
     fn cut(&self, at: Stamp) -> Outcome {

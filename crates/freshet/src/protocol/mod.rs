@@ -19,6 +19,7 @@ mod tests;
 use std::io::{self, Read};
 
 use freshet_base::Stamp;
+use freshet_engine::Mix;
 use freshet_membership::Grant;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
@@ -87,6 +88,13 @@ pub enum Ask {
         stamp: Stamp,
         /// How long that may take, in milliseconds.
         deadline_ms: u64,
+    },
+    /// Looks at a piece of a primary's log. Answered by [`Answer::Mix`].
+    Mix {
+        /// Where it begins; a block does.
+        from: Stamp,
+        /// What counts as a batch, in bytes.
+        batch_bytes: u64,
     },
 }
 
@@ -185,6 +193,8 @@ pub enum Answer {
         /// The read view.
         stamp: Stamp,
     },
+    /// What transactions write.
+    Mix(Mix),
 }
 
 /// A node's watermarks: positions in the virtual log, in bytes. What a node does not have is

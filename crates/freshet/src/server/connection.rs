@@ -342,7 +342,7 @@ fn read(shared: &Arc<Shared>, right: Right, connection: &Arc<Connection>, frames
 
 /// Whether a client that may only ask for the status may ask this.
 fn is_a_look(ask: &Ask) -> bool {
-    matches!(ask, Ask::Status | Ask::Watermarks)
+    matches!(ask, Ask::Status | Ask::Watermarks | Ask::Mix { .. })
 }
 
 /// Logs a request that changes the node before it is done, and which client has made it.
@@ -365,6 +365,10 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
         Ask::Hello { .. } => unreachable!("it was answered already"),
         Ask::Status => reply.send(Answer::Status(shared.host.status())),
         Ask::Watermarks => reply.send(Answer::Watermarks(shared.host.watermarks())),
+        Ask::Mix { from, batch_bytes } => reply.send(match shared.host.mix(from, batch_bytes) {
+            Ok(mix) => Answer::Mix(mix),
+            Err(reason) => Answer::Refused { reason },
+        }),
         Ask::Promote { force } => promote(shared, reply, force),
         Ask::Checkpoint { consistent } => checkpoint(shared, consistent, reply),
         Ask::WaitVisible { stamp, deadline_ms } => {

@@ -39,7 +39,7 @@ use std::{
 };
 
 use freshet_base::{Stamp, strangers::Strangers};
-use freshet_engine::Database;
+use freshet_engine::{Database, Mix};
 use freshet_fabric::{
     local::{self, LocalListener},
     stream::Stream,
@@ -68,6 +68,11 @@ pub trait Host: Send + Sync {
     fn watermarks(&self) -> Watermarks;
     /// Its status, as JSON.
     fn status(&self) -> String;
+    /// What transactions write, from its log at `from` on.
+    ///
+    /// # Errors
+    /// When that cannot be said.
+    fn mix(&self, from: Stamp, batch_bytes: u64) -> Result<Mix, String>;
     /// Makes it the primary; returns its term and where that begins. May take a while.
     ///
     /// # Errors

@@ -38,6 +38,9 @@ impl Host for Volatile {
     fn status(&self) -> String {
         "{\"role\":\"primary\"}".to_owned()
     }
+    fn mix(&self, from: Stamp, batch_bytes: u64) -> Result<Mix, String> {
+        Ok(Mix { log_bytes: from.0, transactions: batch_bytes, ..Mix::default() })
+    }
     fn promote(&self, _force: bool) -> Result<(u32, Stamp), String> {
         Err("this node is not a standby".to_owned())
     }
@@ -226,6 +229,8 @@ fn who_comes_from_afar_shows_a_certificate() {
     for grant in [Grant::Client(Identity::Monitor), Grant::Node(None)] {
         let looks = as_one(&enrolled(grant)).unwrap();
         assert!(looks.status(SOON).is_ok() && looks.watermarks(SOON).is_ok());
+        let mix = looks.mix(Stamp(64), 7, SOON).unwrap();
+        assert_eq!((mix.log_bytes, mix.transactions), (64, 7));
         let refused = |outcome: Result<(), ClientError>| match outcome {
             Err(ClientError::Refused { reason, .. }) => assert!(reason.contains("status alone"), "{reason}"),
             other => panic!("{other:?}"),

@@ -169,6 +169,34 @@ pub fn missing(client: &Client, marks: &[Mark]) -> Vec<Mark> {
     missing
 }
 
+/// A session that waits for each answer.
+pub struct Sql {
+    runtime: tokio::runtime::Runtime,
+    client: tokio_postgres::Client,
+}
+
+impl Sql {
+    /// Connects as the first role.
+    pub fn connect(node: &NodeProcess) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let address: std::net::SocketAddr = node.ready().sql.as_deref().unwrap().parse().unwrap();
+        let target = format!("host={} port={} user=freshet dbname=freshet", address.ip(), address.port());
+        let (client, connection) = runtime.block_on(tokio_postgres::connect(&target, tokio_postgres::NoTls)).unwrap();
+        runtime.spawn(connection);
+        Self { runtime, client }
+    }
+
+    /// The first column of what comes.
+    pub fn run(&self, sql: &str) -> Result<Vec<String>, tokio_postgres::Error> {
+        let messages = self.runtime.block_on(self.client.simple_query(sql))?;
+        let rows = messages.iter().filter_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or("NULL").to_owned()),
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+}
+
 /// A client that keeps some marks under way until it is stopped or its connection ends.
 pub struct Writer {
     stop: Arc<AtomicBool>,

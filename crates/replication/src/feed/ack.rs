@@ -54,8 +54,10 @@ fn hear<F: Feeder>(
     match receiver.next(patience)? {
         None => Err(ReceiveError::Silent { peer: receiver.peer(), patience }.into()),
         Some(Arrival::Status) => {
-            let (ack, asks) = wire::ack_of_words(receiver.status());
+            let (ack, asks, load) = wire::ack_of_words(receiver.status());
             shipper.ask_for(asks.own);
+            shipper.note_load(load);
+            shipper.round_trips.held(ack.persisted, || feeder.feeds().clock.now());
             if asks.below != below.is_some() {
                 *below = below.is_none().then(|| forms.as_ref().map(|forms| forms.ask())).flatten();
             }

@@ -8,6 +8,7 @@
 mod ack;
 mod config;
 mod join;
+mod round_trips;
 mod ship;
 
 use std::{
@@ -35,7 +36,7 @@ pub(crate) use self::{
 };
 use crate::{
     clock::Clock,
-    status::{ObserverStatus, StandbyStatus},
+    status::{ObserverStatus, RoundTrips, StandbyStatus},
     wire::{Peers, Refusal},
 };
 
@@ -316,6 +317,9 @@ impl Feeds {
                 mode: feed.map(|feed| state.host.mode(feed)),
                 fabric: shipper.map(|shipper| shipper.fabric),
                 one_sided: shipper.is_some_and(|shipper| shipper.fabric.is_one_sided()),
+                encoding: shipper.map(|shipper| shipper.encoding()),
+                load: shipper.and_then(|shipper| shipper.load()),
+                round_trips: shipper.map_or_else(RoundTrips::default, |shipper| shipper.round_trips.told()),
                 shipped,
                 acked: member.acked,
                 replayed: feed.map_or(Stamp::ZERO, |feed| feed.replayed),

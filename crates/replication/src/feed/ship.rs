@@ -24,11 +24,12 @@ use freshet_fabric::{
 };
 use freshet_log::ReadError;
 
-use super::{Feeder, Feeds};
+use super::{Feeder, Feeds, round_trips::Timing};
 use crate::{
     bell::Bell,
     forms::{Encode, Encoding},
     hop::{NotABlock, hop},
+    status::Load,
     wire::{self, BatchNote, Kind, Refusal},
 };
 
@@ -54,6 +55,10 @@ pub(crate) struct Shipper {
     pub bell: Bell,
     /// Why it ends, where that was known before it did.
     pub reason: OnceLock<String>,
+    /// How long batches take.
+    pub round_trips: Timing,
+    /// How busy the standby is, as it has said last.
+    load: Mutex<Option<Load>>,
     closer: Closer,
     /// The standby asks for another form.
     wants_form: AtomicBool,
@@ -109,7 +114,8 @@ impl Shipper {
     pub fn new(id: FeedId, node: NodeId, member: bool, fabric: FabricKind, closer: Closer) -> Self {
         let (reason, sending) = (OnceLock::new(), OnceLock::new());
         let (bell, wants_form) = (Bell::default(), AtomicBool::new(false));
-        Self { id, node, member, fabric, bell, reason, closer, wants_form, sending }
+        let (round_trips, load) = (Timing::default(), Mutex::default());
+        Self { id, node, member, fabric, bell, reason, round_trips, load, closer, wants_form, sending }
     }
 
     /// It is connected.
@@ -129,6 +135,21 @@ impl Shipper {
         if self.wants_form.swap(wants_form, Ordering::SeqCst) != wants_form {
             self.bell.ring();
         }
+    }
+
+    /// In which form the standby asks for the log.
+    pub fn encoding(&self) -> Encoding {
+        if self.wants_form() { Encoding::Inputs } else { Encoding::Bytes }
+    }
+
+    /// The standby says how busy it is, if it knows.
+    pub fn note_load(&self, load: Option<Load>) {
+        *self.load.lock().expect("no code panics under this mutex") = load;
+    }
+
+    /// How busy the standby is, as it has said last.
+    pub fn load(&self) -> Option<Load> {
+        *self.load.lock().expect("no code panics under this mutex")
     }
 
     fn wants_form(&self) -> bool {
@@ -441,6 +462,7 @@ impl<F: Feeder> Ship<'_, F> {
         let message = wire::encode(&note);
         let (feeds, line) = (self.feeder.feeds(), &mut *self.line);
         line.ends = note.ends;
+        self.shipper.round_trips.sent(to, || feeds.clock.now());
         let (kind, payload) = match way {
             Way::Placed(last) => (Kind::Batch, Payload::Last(&line.piece[..last])),
             Way::Form => (Kind::Inputs, Payload::Inline(&line.form)),
@@ -450,6 +472,7 @@ impl<F: Feeder> Ship<'_, F> {
         let id = self.shipper.id;
         if matches!(way, Way::Placed(_)) && feeds.state().host.counts_read_back(id) {
             line.sender.read_back(to.0)?;
+            self.shipper.round_trips.held(to, || feeds.clock.now());
             let acked = feeds.state().host.read_back(id, to)?;
             acked.event.into_iter().for_each(|event| self.feeder.tell(event));
         }

@@ -13,8 +13,11 @@ use freshet_base::{
 use freshet_cluster::follower::{Ack, Decision};
 use freshet_fabric::{channel, tcp};
 
-use super::Shared;
-use crate::wire::{self, Asks, Kind, Refusal};
+use super::{Shared, load::LoadMeter};
+use crate::{
+    status::Load,
+    wire::{self, Asks, Kind, Refusal},
+};
 
 /// How long the end of the ack thread may take when nothing is persisted.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -59,15 +62,15 @@ impl AckStage {
         }
     }
 
-    /// Says what `what` finds there is to say, with what this node asks for; it is told whether the
-    /// primary writes into the ring itself. One word after the other. A lost connection is noticed
-    /// by the receiving thread.
-    pub fn say(&self, what: impl FnOnce(bool) -> (Decision, Option<(Ack, Asks)>)) -> Decision {
+    /// Says what `what` finds there is to say, with what this node asks for and how busy it is; it
+    /// is told whether the primary writes into the ring itself. One word after the other. A lost
+    /// connection is noticed by the receiving thread.
+    pub fn say(&self, what: impl FnOnce(bool) -> (Decision, Option<(Ack, Asks, Option<Load>)>)) -> Decision {
         let mut link = self.0.lock().expect("no code panics under this mutex");
         let (decision, ack) = what(matches!(*link, Some((AckSender::Channel(_), _))));
-        if let (Some((sender, term)), Some((ack, asks))) = (link.as_mut(), ack) {
+        if let (Some((sender, term)), Some((ack, asks, load))) = (link.as_mut(), ack) {
             let _ = match sender {
-                AckSender::Channel(sender) => sender.status(wire::ack_words(&ack, asks)),
+                AckSender::Channel(sender) => sender.status(wire::ack_words(&ack, asks, load)),
                 AckSender::Frames(sender) => sender.send(Kind::Ack as u8, *term, &wire::encode(&ack)),
             };
         }
@@ -79,7 +82,9 @@ impl AckStage {
 pub(super) fn run(shared: &Arc<Shared>) {
     let mut stint = shared.ack_cpu.begin();
     let mut seen = shared.log.durable();
+    let mut load = LoadMeter::default();
     while !shared.stopping() {
+        shared.look_at_load(&mut load);
         match shared.log.wait_persisted(seen.plus(1), Some(Instant::now() + PATIENCE)) {
             // Also when the wait has ended without more: if the log was cut, what is persistent
             // since then may be no more than before.

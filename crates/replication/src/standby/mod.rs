@@ -12,6 +12,7 @@ mod follow;
 mod forms;
 mod lag;
 mod link;
+mod load;
 mod original;
 mod passage;
 mod receive;
@@ -63,7 +64,7 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     forms::{Arrivals, Encoding, Missing},
-    status::OwnStatus,
+    status::{Load, OwnStatus},
     terms::Terms,
     wire::{Asks, Continue, Hello, Peer, Peers, Purpose, Refusal},
 };
@@ -98,6 +99,8 @@ pub(crate) struct Shared {
     ack_cpu: Meter,
     replay_cpu: Meter,
     journal_cpu: Meter,
+    /// How busy this node was when the thread that acknowledges looked last.
+    load: Mutex<Option<Load>>,
     stopping: AtomicBool,
     /// Held while a thread raises the fence.
     hearing: Mutex<()>,
@@ -206,6 +209,7 @@ impl Standby {
             ack_cpu: Meter::default(),
             replay_cpu: Meter::default(),
             journal_cpu: Meter::default(),
+            load: Mutex::default(),
             stopping: AtomicBool::new(false),
             hearing: Mutex::default(),
             clock: Clock::start(),
@@ -417,7 +421,7 @@ impl Shared {
             let decision = self.note_persisted(&mut state);
             let room = self.room(&mut state, free, anyway);
             let ack = state.follower.ack(room, self.clock.now(), anyway, |term| self.terms.admits(term));
-            (decision, ack.map(|ack| (ack, Asks { own: self.encoding(), below: below() })))
+            (decision, ack.map(|ack| (ack, Asks { own: self.encoding(), below: below() }, self.load())))
         });
         self.carry_out(decision);
     }

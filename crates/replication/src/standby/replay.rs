@@ -1,6 +1,8 @@
 //! Replay: hands what was received to the replay target, piece after piece, while the next ones
 //! flow in.
 
+use std::time::Duration;
+
 use freshet_base::{Stamp, sync::Arc};
 use freshet_cluster::follower::Event;
 use freshet_log::Log;
@@ -45,6 +47,12 @@ pub trait ReplayTarget: Send + Sync {
     /// What regenerates blocks that come in another form, if this target can do that.
     fn regenerates(&self) -> Option<Arc<dyn Regenerate>> {
         None
+    }
+
+    /// The processor time so far of threads that replay or regenerate, without the thread that
+    /// calls.
+    fn processor_time(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Forgets everything that was replayed from blocks at and above `at`: the log was cut there.

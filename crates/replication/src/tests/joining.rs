@@ -284,7 +284,7 @@ fn a_standby_that_lies_is_hung_up_on() {
     let Reply::Welcome(Welcome { offer: Some(offer), .. }) = reply else { panic!("{reply:?}") };
     let (mut sender, _receiver) = side.connect(&offer, connection, None, PATIENCE).unwrap();
     let lie = Ack { persisted: Stamp(999), may_send_until: Stamp(0), replayed: Stamp(0), visible: Stamp(0) };
-    sender.status(wire::ack_words(&lie, Asks::default())).unwrap();
+    sender.status(wire::ack_words(&lie, Asks::default(), None)).unwrap();
     until("the loss is recorded", || {
         let status = primary.primary.status();
         status.standbys[0].last_loss.as_ref().is_some_and(|why| why.contains("acknowledged the log up to 999"))

@@ -1,6 +1,9 @@
 //! The scheme of a standby that gets inputs: it replays as any other, what it has regenerated.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use freshet_base::Stamp;
 use freshet_log::Log;
@@ -117,6 +120,10 @@ impl ReplayTarget for Regenerating {
 
     fn regenerates(&self) -> Option<Arc<dyn Regenerate>> {
         Some(Arc::new(self.regenerate.clone()))
+    }
+
+    fn processor_time(&self) -> Duration {
+        self.live.processor_time() + self.regenerate.processor_time()
     }
 
     fn cut(&self, at: Stamp) -> Result<(), ReplayError> {

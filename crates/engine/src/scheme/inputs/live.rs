@@ -347,6 +347,12 @@ impl Live {
         }
     }
 
+    /// The processor time of all this.
+    pub fn processor_time(&self) -> Duration {
+        let executing = self.0.state().pool.as_ref().map(|pool| pool.counts().cpu.total());
+        self.0.work.enter_cpu.total() + executing.unwrap_or_default() + self.0.work.complete_cpu.total()
+    }
+
     /// In which form the log is asked for from now on.
     pub fn set_encoding(&self, encoding: Encoding) {
         let Some(begun) = self.0.begun.get() else { return };

@@ -43,7 +43,8 @@
 //! # How fast, and in which form
 //!
 //! `watch.rs` takes figures down once a second: for `status`, which says how long what is pending
-//! would take (`pace.rs`), and for the choice between bytes and inputs (`choice/mod.rs`).
+//! would take (`pace.rs`), and for the choice between bytes and inputs (`choice/mod.rs`). `freshet
+//! advise` weighs them in the same way ([`weigh`]).
 //!
 //! # Calvin, a baseline
 //!
@@ -81,7 +82,7 @@ mod window;
 
 pub(crate) use self::{again::Again, window::Window};
 pub use self::{
-    choice::Figures,
+    choice::{Figures, weigh},
     entrance::Kept,
     live::AgainStatus,
     mismatch::{Mismatch, MismatchFile, MismatchFileError, read_mismatches},

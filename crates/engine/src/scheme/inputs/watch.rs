@@ -95,10 +95,7 @@ impl Moment {
     /// What has happened since `before`.
     fn since(&self, before: &Self) -> Observation {
         let (now, then) = (&self.totals, &before.totals);
-        let idle = self.ticks.zip(before.ticks).and_then(|(now, then)| {
-            let all = now.all.saturating_sub(then.all);
-            (all > 0).then(|| now.idle.saturating_sub(then.idle) as f64 / all as f64)
-        });
+        let idle = self.ticks.zip(before.ticks).and_then(|(now, then)| now.idle_since(&then));
         Observation {
             interval: self.at - before.at,
             made: now.arrivals.end.0.saturating_sub(then.arrivals.end.0),

@@ -20,6 +20,7 @@
 
 #[cfg(test)]
 mod tests;
+pub mod weigh;
 
 use std::time::Duration;
 
@@ -36,16 +37,8 @@ const AMPLE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_secs(15);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
-/// The link is full when it is busy for this share of the time.
-const FULL: f64 = 0.7;
 /// Executing holds the log back when this share of it comes while there is little room.
 const HELD: f64 = 0.5;
-/// Inputs must take less than this share of what bytes take.
-const SHORTER: f64 = 0.8;
-/// Executing needs this share of the processors to be idle before it begins.
-const IDLE: f64 = 0.15;
-/// The link is wide enough for bytes when these would keep it busy for no more than this share.
-const WIDE: f64 = 0.5;
 /// Executing holds the log back when the link would carry this many times as much as bytes.
 const FASTER: f64 = 1.2;
 /// The weight of a newer share against those before.
@@ -226,8 +219,8 @@ impl Choice {
                 Encoding::Inputs => {}
             }
         }
-        if busy >= WIDE {
-            self.link = Some(mean(self.link, rate(seen.carried, seen.link_busy)));
+        if let Some(carries) = weigh::carries(rate(seen.carried, seen.interval), busy) {
+            self.link = Some(mean(self.link, carries));
         }
         if seen.executed > 0 {
             let each = seen.execute_cpu.as_secs_f64() / seen.executed as f64;
@@ -251,12 +244,12 @@ impl Choice {
 
     /// What speaks for inputs.
     fn against_bytes(&self, seen: &Observation) -> [Option<bool>; REASONS] {
-        let full = busy(seen) >= FULL;
+        let full = weigh::is_full(busy(seen));
         // The share of the processors that executing would take, as far as it was measured before.
         let transactions = rate(seen.with_inputs + seen.as_bytes, seen.interval);
         let execute = self.execute.unwrap_or_default().as_secs_f64();
         let needs = transactions * execute / f64::from(seen.processors.max(1));
-        let idle = seen.idle.is_none_or(|idle| idle >= needs.max(IDLE));
+        let idle = seen.idle.is_none_or(|idle| weigh::can_execute(idle, needs));
         [Some(full && idle), Some(false), Some(false), Some(false)]
     }
 
@@ -266,11 +259,11 @@ impl Choice {
             return [Some(false), Some(false), (seen.arrived > 0).then_some(true), Some(false)];
         };
         // For which share of the time the same would keep the link busy, as bytes.
-        let as_bytes = busy(seen) * self.bytes_take / inputs_take.max(0.001);
+        let as_bytes = weigh::busy_with(busy(seen), inputs_take, self.bytes_take);
         let held_here = share(seen.held_here, seen.arrived) >= HELD;
         let slower = held_here && as_bytes * FASTER < 1.0;
-        let won = inputs_take < SHORTER * self.bytes_take;
-        let wide = !held_here && as_bytes <= WIDE;
+        let won = weigh::is_shorter(inputs_take, self.bytes_take);
+        let wide = !held_here && weigh::is_wide(as_bytes);
         [Some(false), Some(slower), (seen.arrived > 0).then_some(!won), Some(wide)]
     }
 

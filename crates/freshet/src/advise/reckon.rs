@@ -1,0 +1,436 @@
+//! Which form of replication fits a standby, and what each would cost: from what was measured, and
+//! from nothing else. Nothing here asks anybody.
+//!
+//! | form | the standby gets | its processors |
+//! |---|---|---|
+//! | bytes | the log | replay it |
+//! | inputs | what transactions were told | execute them again |
+//! | mirror | changed records, in place, with undo entries before them (Active-Memory, section 4) | do nothing where the fabric is one-sided |
+//!
+//! Between bytes and inputs the measures of `encoding = "auto"` decide
+//! ([`weigh`]). A mirror is for a standby whose processors do not keep up with replay: it costs its
+//! primary more, and serves no readers. What it would take is reckoned: a record that changes
+//! several times in a batch is written once, as a slot, and what the slot was before, once.
+
+use std::collections::BTreeMap;
+
+use freshet_engine::scheme::inputs::weigh;
+use serde::{Deserialize, Serialize};
+
+use super::constants::{
+    CHECKSUM, COMPARE, COPY, ENCODE, ENTRIES, EXECUTE, FOLLOW, INPUTS, LOOK_UP, PACKET, PROMOTE, RECEIVE, RECORD,
+    SHIP_ONE_SIDED, SHIP_TCP,
+};
+
+/// Bytes of a mirror's slot before its row, and of an undo entry's change before the old ones.
+const SLOT_HEADER: f64 = 16.0;
+const CHANGE_HEADER: f64 = 16.0;
+/// Bytes of an undo entry, and how many of these are head and end.
+const ENTRY: f64 = 4096.0;
+const ENTRY_FRAME: f64 = 56.0;
+/// Slots have multiples of this many bytes, and no fewer than twice as many.
+const SLOT_STEP: f64 = 16.0;
+/// A standby falls behind that replays less than this share of what is written.
+const ENOUGH: f64 = 0.9;
+/// Bytes of a mirror's undo ring.
+const UNDO_RING: f64 = (8 << 20) as f64;
+
+/// How a standby is fed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Form {
+    Bytes,
+    Inputs,
+    Mirror,
+}
+
+impl Form {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Inputs => "inputs",
+            Self::Mirror => "mirror",
+        }
+    }
+}
+
+/// Where a figure comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Origin {
+    /// It was measured now.
+    Measured,
+    /// What was measured now, times a constant that was measured before.
+    Constant,
+    /// From a model of what a mirror does.
+    Reckoned,
+}
+
+/// A number and where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Figure {
+    pub value: f64,
+    pub from: Origin,
+}
+
+/// What the primary does. Times are processor time in microseconds; what is not said to be else is
+/// of one transaction that writes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Load {
+    /// For how long it was measured, in seconds.
+    pub seconds: f64,
+    /// In a second.
+    pub transactions_s: f64,
+    /// Everything but the log and shipping: sessions and reading, too.
+    pub forward_us: f64,
+    pub log_us: f64,
+    /// For each standby; if all get the log in the same form.
+    pub ship_us: Option<f64>,
+    /// That form.
+    pub shipped_as: Option<Form>,
+    pub processors: u32,
+    /// The share of them that did nothing.
+    pub idle: Option<f64>,
+    pub log_bytes: f64,
+    /// Of a group commit.
+    pub batch_bytes: f64,
+    pub records: f64,
+    pub changes: Changes,
+    /// Nothing if no inputs are recorded at present.
+    pub inputs: Option<Inputs>,
+    /// How many transactions were not recorded, by reason.
+    pub not_recorded: BTreeMap<String, u64>,
+    /// Of all tables, about.
+    pub rows: u64,
+    /// On average, about.
+    pub row_bytes: f64,
+    /// Of all indexes, about.
+    pub index_entries: u64,
+}
+
+/// What a transaction writes, if each batch writes a record once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Changes {
+    pub batches: f64,
+    pub records: f64,
+    pub row_bytes: f64,
+    /// Records that were there before, and the bytes of their rows.
+    pub updates: f64,
+    pub update_bytes: f64,
+}
+
+/// Inputs that are recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Inputs {
+    /// The share of transactions that go as inputs.
+    pub share: f64,
+    /// What the form takes, with those that go as bytes.
+    pub wire_bytes: f64,
+    pub encode_us: f64,
+}
+
+/// A standby.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Standby {
+    /// Nothing of one that is only thought of.
+    pub node: Option<String>,
+    pub address: Option<String>,
+    /// Nothing while it is not connected.
+    pub now: Option<Now>,
+}
+
+/// How a standby is fed at present.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Now {
+    pub form: Form,
+    pub fabric: String,
+    pub one_sided: bool,
+    /// Of one transaction.
+    pub wire_bytes: f64,
+    /// In a second.
+    pub sent_s: f64,
+    /// For which share of the time something was on its way.
+    pub link_busy: Option<f64>,
+    /// Until a batch is persistent there, in milliseconds: the quickest, and the mean.
+    pub round_trip_ms: Option<(f64, f64)>,
+    pub processors: Option<Processors>,
+    /// Bytes of log that its readers did not see yet, on average.
+    pub lag_bytes: f64,
+    /// What became visible there, as a share of what was written in that time. Nothing if nothing
+    /// did: it has all, or does not replay.
+    pub replays: Option<f64>,
+}
+
+/// A standby's processors.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Processors {
+    pub count: u32,
+    /// The share of them that did nothing.
+    pub idle: f64,
+    /// How many of them following takes.
+    pub following: f64,
+}
+
+/// What a form costs. Times are processor time in microseconds for each transaction that writes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Costs {
+    pub form: Form,
+    pub wire_bytes: Figure,
+    pub primary_us: Figure,
+    pub standby_us: Figure,
+    /// For which share of the time the link would be busy. More than 1: it does not carry that.
+    pub link_busy: Option<f64>,
+    /// How many of the standby's processors it needs.
+    pub needs: f64,
+    /// Whether link and processors suffice, as far as they are known.
+    pub keeps_up: bool,
+    /// In seconds, from the order to the first commit.
+    pub take_over_s: Figure,
+    pub serves_readers: bool,
+    /// What a mirror's memory takes, in bytes.
+    pub memory_bytes: Option<f64>,
+}
+
+/// What fits a standby.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Advice {
+    #[serde(flatten)]
+    pub standby: Standby,
+    pub fits: Form,
+    pub why: String,
+    pub costs: [Costs; 3],
+}
+
+fn measured(value: f64) -> Figure {
+    Figure { value, from: Origin::Measured }
+}
+
+fn constant(value: f64) -> Figure {
+    Figure { value, from: Origin::Constant }
+}
+
+fn reckoned(value: f64) -> Figure {
+    Figure { value, from: Origin::Reckoned }
+}
+
+fn kib(bytes: f64) -> f64 {
+    bytes / 1024.0
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// Whether inputs are worth asking for.
+fn is_shorter(bytes: &Costs, inputs: &Costs) -> bool {
+    weigh::is_shorter(inputs.wire_bytes.value, bytes.wire_bytes.value)
+}
+
+/// Both sides, as far as costs depend on them.
+struct Case<'c> {
+    load: &'c Load,
+    now: Option<&'c Now>,
+    processors: Processors,
+}
+
+/// Says which form fits `standby`, and what each would cost.
+pub(super) fn advise(load: &Load, standby: Standby) -> Advice {
+    let case = Case::of(load, &standby);
+    let costs = [case.bytes(), case.inputs(), case.mirror()];
+    let (fits, why) = case.choose(&costs);
+    Advice { fits, why, costs, standby }
+}
+
+impl<'c> Case<'c> {
+    /// A standby that says nothing of its processors counts as one like the primary that does
+    /// nothing else.
+    fn of(load: &'c Load, standby: &'c Standby) -> Self {
+        let now = standby.now.as_ref();
+        let like_primary = Processors { count: load.processors.max(1), idle: 1.0, following: 0.0 };
+        let processors = now.and_then(|now| now.processors).unwrap_or(like_primary);
+        Self { load, now, processors }
+    }
+
+    fn is_fed(&self, form: Form) -> Option<&Now> {
+        self.now.filter(|now| now.form == form)
+    }
+
+    /// What following takes on the standby, for each transaction that it replays, if it gets the
+    /// log in this form now.
+    fn following_us(&self, form: Form) -> Option<Figure> {
+        let now = self.is_fed(form)?;
+        let replayed_s = self.load.transactions_s * now.replays.unwrap_or(1.0);
+        Some(measured(now.processors?.following * 1e6 / replayed_s.max(1e-9)))
+    }
+
+    /// Whether the standby, which gets the log in this form, falls behind, for whatever reason.
+    fn falls_behind(&self, form: Form) -> bool {
+        self.is_fed(form).and_then(|now| now.replays).is_some_and(|share| share < ENOUGH)
+    }
+
+    /// What shipping takes on the primary, if it ships in this form now.
+    fn shipping_us(&self, form: Form) -> Option<f64> {
+        self.load.ship_us.filter(|_| self.load.shipped_as == Some(form))
+    }
+
+    fn is_one_sided(&self) -> bool {
+        self.now.is_some_and(|now| now.one_sided)
+    }
+
+    fn ship_us(&self, bytes: f64) -> f64 {
+        kib(bytes) * if self.is_one_sided() { SHIP_ONE_SIDED.value } else { SHIP_TCP.value }
+    }
+
+    /// Processors that following can have: those that do nothing, and what it has.
+    fn free(&self) -> f64 {
+        f64::from(self.processors.count) * self.processors.idle + self.processors.following
+    }
+
+    /// The rest follows from these.
+    fn costs(&self, form: Form, wire_bytes: Figure, primary_us: Figure, standby_us: Figure) -> Costs {
+        let now = self.now.and_then(|now| Some((now.link_busy?, now.wire_bytes)));
+        let link_busy = now.map(|(busy, wire)| weigh::busy_with(busy, wire, wire_bytes.value));
+        let needs = self.load.transactions_s * standby_us.value / 1e6;
+        let suffices = needs <= self.free() && link_busy.is_none_or(|busy| busy < 1.0);
+        let keeps_up = suffices && !self.falls_behind(form);
+        let count = f64::from(self.processors.count.max(1));
+        let behind = self.now.map_or(0.0, |now| now.lag_bytes) / self.load.log_bytes.max(1.0);
+        let replay_s = behind * standby_us.value / 1e6 / count;
+        Costs {
+            form,
+            wire_bytes,
+            primary_us,
+            standby_us,
+            link_busy,
+            needs,
+            keeps_up,
+            take_over_s: constant(PROMOTE.value + replay_s),
+            serves_readers: true,
+            memory_bytes: None,
+        }
+    }
+
+    fn bytes(&self) -> Costs {
+        let log = self.load.log_bytes;
+        let wire = measured(self.is_fed(Form::Bytes).map_or(log, |now| now.wire_bytes));
+        let primary = self.shipping_us(Form::Bytes).map_or_else(|| constant(self.ship_us(log)), measured);
+        let standby = self.following_us(Form::Bytes).unwrap_or_else(|| constant(kib(log) * FOLLOW.value));
+        self.costs(Form::Bytes, wire, primary, standby)
+    }
+
+    fn inputs(&self) -> Costs {
+        let log = self.load.log_bytes;
+        let recorded = self.load.inputs;
+        let wire = match (self.is_fed(Form::Inputs), recorded) {
+            (Some(now), _) => measured(now.wire_bytes),
+            (None, Some(inputs)) => measured(inputs.wire_bytes),
+            (None, None) => constant(log * INPUTS.value / 100.0),
+        };
+        let encode = recorded.map_or(kib(log) * ENCODE.value, |inputs| inputs.encode_us);
+        let ship = self.shipping_us(Form::Inputs).unwrap_or_else(|| encode + self.ship_us(wire.value));
+        let primary = constant(ship + self.load.forward_us * RECORD.value / 100.0);
+        let again = || constant(self.load.forward_us * EXECUTE.value);
+        let standby = self.following_us(Form::Inputs).unwrap_or_else(again);
+        self.costs(Form::Inputs, wire, primary, standby)
+    }
+
+    fn mirror(&self) -> Costs {
+        let Changes { batches, records, row_bytes, update_bytes, .. } = self.load.changes;
+        let undo = records * (CHANGE_HEADER + SLOT_HEADER) + update_bytes;
+        let in_batch = undo / batches.max(1e-9);
+        let entries = batches * (in_batch / (ENTRY - ENTRY_FRAME)).ceil();
+        let packets = if self.now.is_some_and(|now| now.fabric == "shm") { 0.0 } else { records + entries };
+        let written = records * SLOT_HEADER + row_bytes + undo + entries * ENTRY_FRAME;
+        let wire = written + packets * PACKET.value;
+        let build =
+            records * LOOK_UP.value + kib(update_bytes) * COMPARE.value + kib(row_bytes + undo) * CHECKSUM.value;
+        let send = kib(written) * if self.is_one_sided() { COPY.value } else { SHIP_TCP.value };
+        let standby = if self.is_one_sided() { 0.0 } else { kib(written) * RECEIVE.value };
+        let fed = self.is_fed(Form::Mirror);
+        let wire = fed.map_or_else(|| reckoned(wire), |now| measured(now.wire_bytes));
+        let primary = self.shipping_us(Form::Mirror).map_or_else(|| reckoned(build + send), measured);
+        let standby = self.following_us(Form::Mirror).unwrap_or_else(|| reckoned(standby));
+        let costs = self.costs(Form::Mirror, wire, primary, standby);
+        let entries_s = ENTRIES.value * 1e6 * f64::from(self.processors.count.max(1));
+        let slot = ((SLOT_HEADER + self.load.row_bytes) / SLOT_STEP).ceil().max(2.0) * SLOT_STEP;
+        Costs {
+            take_over_s: reckoned(PROMOTE.value + self.load.index_entries as f64 / entries_s),
+            serves_readers: false,
+            memory_bytes: Some(self.load.rows as f64 * slot + UNDO_RING),
+            ..costs
+        }
+    }
+
+    /// Whether the link is too narrow for bytes: a standby that gets inputs stays with them until
+    /// the link is wide, as with `encoding = "auto"`.
+    fn is_narrow(&self, bytes: &Costs) -> bool {
+        let stays = self.is_fed(Form::Inputs).is_some();
+        bytes.link_busy.is_some_and(|busy| if stays { !weigh::is_wide(busy) } else { weigh::is_full(busy) })
+    }
+
+    /// Whether the standby has the processors to execute, and the link carries inputs, which are
+    /// shorter.
+    fn can_execute(&self, bytes: &Costs, inputs: &Costs) -> bool {
+        let count = f64::from(self.processors.count.max(1));
+        // What it takes to follow with inputs is free for that.
+        let free = if self.is_fed(Form::Inputs).is_some() { self.free() / count } else { self.processors.idle };
+        inputs.keeps_up && is_shorter(bytes, inputs) && weigh::can_execute(free, inputs.needs / count)
+    }
+
+    fn choose(&self, [bytes, inputs, mirror]: &[Costs; 3]) -> (Form, String) {
+        let behind = self.now.filter(|now| self.falls_behind(now.form)).and_then(|now| now.replays);
+        let slow = behind.is_some() && self.is_fed(Form::Bytes).is_some();
+        let (narrow, weak) = (self.is_narrow(bytes), slow || bytes.needs > self.free());
+        let link = |costs: &Costs| costs.link_busy.map_or("not known".to_owned(), percent);
+        let needs = |costs: &Costs| format!("{:.2} of the {:.2} processors that are free", costs.needs, self.free());
+        if !narrow && !weak {
+            let busy = bytes.link_busy.map_or_else(
+                || "the link is not known".to_owned(),
+                |busy| format!("the link is busy for {} of the time with them", percent(busy)),
+            );
+            return (Form::Bytes, format!("{busy}, and replay needs {}", needs(bytes)));
+        }
+        let trouble = match (narrow, weak) {
+            (true, _) => format!("bytes would keep the link busy for {} of the time", link(bytes)),
+            _ => format!("replay needs {}", needs(bytes)),
+        };
+        let trouble = behind.map_or(trouble.clone(), |share| {
+            format!("it makes {} of what is written visible; {trouble}", percent(share))
+        });
+        if narrow && self.can_execute(bytes, inputs) {
+            let recorded = match self.load.inputs {
+                Some(Inputs { share, .. }) => format!("{} of the transactions go as inputs", percent(share)),
+                None => "no inputs are recorded at present, so their length is that of TPC-C: `encoding = \"auto\"` \
+                         tries it"
+                    .to_owned(),
+            };
+            let why = format!("{trouble}, inputs for {}; executing needs {}; {recorded}", link(inputs), needs(inputs));
+            return (Form::Inputs, why);
+        }
+        if mirror.keeps_up && !mirror.link_busy.is_some_and(weigh::is_full) {
+            let why = format!(
+                "{trouble}; a mirror needs {}, and would keep the link busy for {}. It serves no readers",
+                needs(mirror),
+                link(mirror)
+            );
+            return (Form::Mirror, why);
+        }
+        let pressure = |costs: &Costs| costs.link_busy.unwrap_or(0.0).max(costs.needs / self.free().max(1e-9));
+        let worth =
+            [bytes, inputs, mirror].into_iter().filter(|costs| costs.form != Form::Inputs || is_shorter(bytes, costs));
+        let least = worth.min_by(|one, other| pressure(one).total_cmp(&pressure(other)));
+        let least = least.map_or(Form::Bytes, |costs| costs.form);
+        let why = format!(
+            "{trouble}; inputs need {} and the link for {}, a mirror for {}. None fits: {} comes nearest. Give the \
+             standby a wider link or more processors, or the primary less to do",
+            needs(inputs),
+            link(inputs),
+            link(mirror),
+            least.name()
+        );
+        (least, why)
+    }
+}
+
+#[cfg(test)]
+mod tests;

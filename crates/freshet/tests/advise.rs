@@ -1,0 +1,148 @@
+//! `freshet advise`: what it says of real nodes under load, and of nodes that it can say nothing
+//! of.
+
+mod common;
+
+use std::{
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Instant,
+};
+
+use common::{Sql, Writer, connect, create_journal, in_sync, open_sql, program, start, status, wait_until};
+use serde_json::Value;
+
+fn advise(arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(program()).arg("advise").args(arguments).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    assert!(!text.contains("panicked"), "{text}");
+    (output.status.success(), text)
+}
+
+fn json(address: &str, seconds: &str) -> Value {
+    let (well, text) = advise(&["--for", seconds, "--json", address]);
+    assert!(well, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The costs of a form, as a standby's advice has them.
+fn costs<'v>(advice: &'v Value, form: &str) -> &'v Value {
+    advice["costs"].as_array().unwrap().iter().find(|costs| costs["form"] == form).unwrap()
+}
+
+#[test]
+fn a_standby_under_load_is_advised_with_what_was_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let primary = start(&path("a"), &["--safety", "2-safe", "--standbys", "1"]);
+    let standby = start(&path("b"), &["--join", &primary.ready().listen]);
+    create_journal(&connect(&primary));
+    let writer = Writer::start(connect(&primary), 1);
+    wait_until(&primary, "a standby that says how busy it is", |status| {
+        in_sync(status) == 1 && status["standbys"][0]["load"].is_object()
+    });
+    let (before, begun) = (writer.count(), Instant::now());
+    let report = json(&primary.ready().address, "3");
+    let written = (writer.count() - before) as f64;
+    let measured = &report["measured"];
+    let number = |key: &str| measured[key].as_f64().unwrap();
+    let (seconds, transactions) = (number("seconds"), number("seconds") * number("transactions_s"));
+    assert!(seconds >= 3.0 && seconds <= begun.elapsed().as_secs_f64(), "{report:#}");
+    // No more than were written while it looked, and as many but for the time around that.
+    assert!(transactions <= written * 1.1 + 100.0, "{transactions} of {written}: {report:#}");
+    assert!(transactions >= 20.0 && number("log_bytes") > 0.0 && number("forward_us") > 0.0, "{report:#}");
+    // A mark is one record, which is never written again.
+    assert!((number("records") - 1.0).abs() < 0.05, "{report:#}");
+    assert!((measured["changes"]["records"].as_f64().unwrap() - 1.0).abs() < 0.05, "{report:#}");
+    assert_eq!(measured["changes"]["updates"], 0.0);
+    assert_eq!((&measured["shipped_as"], &measured["inputs"]), (&"bytes".into(), &Value::Null));
+    let advice = &report["standbys"][0];
+    assert_eq!(advice["node"], status(&standby)["node"]);
+    let now = &advice["now"];
+    assert_eq!((&now["form"], &now["fabric"], &now["one_sided"]), (&"bytes".into(), &"tcp".into(), &false.into()));
+    assert!(now["processors"]["count"].as_u64().unwrap() > 0 && now["round_trip_ms"][0].as_f64().unwrap() > 0.0);
+    let bytes = costs(advice, "bytes");
+    for key in ["wire_bytes", "primary_us", "standby_us"] {
+        assert!(bytes[key]["from"] == "measured" && bytes[key]["value"].as_f64().unwrap() > 0.0, "{key}: {report:#}");
+    }
+    // What is sent is the log, and something around it.
+    assert!(bytes["wire_bytes"]["value"].as_f64().unwrap() > 0.8 * number("log_bytes"), "{report:#}");
+    let mirror = costs(advice, "mirror");
+    assert_eq!((&mirror["primary_us"]["from"], &mirror["serves_readers"]), (&"reckoned".into(), &false.into()));
+    assert!(report["constants"].as_array().unwrap().len() > 10);
+
+    let (well, text) = advise(&["--for", "1", &primary.ready().address]);
+    let node = status(&standby)["node"].as_str().unwrap().to_owned();
+    assert!(well && text.contains(&format!("standby          {node}")), "{text}");
+    for says in ["fits  ", "  bytes ", "  inputs ", "  mirror ", "reckoned, not measured"] {
+        assert!(text.contains(says), "{says}: {text}");
+    }
+    // A node that follows, and a primary that has nothing to do.
+    let (well, text) = advise(&["--for", "1", &standby.ready().address]);
+    assert!(
+        !well && text.contains("is a standby: ask its primary") && text.contains(&primary.ready().listen),
+        "{text}"
+    );
+    writer.stop();
+    let (well, text) = advise(&["--for", "1", &primary.ready().address]);
+    assert!(!well && text.contains("next to nothing in 1 s"), "{text}");
+    drop(primary);
+    let (well, text) = advise(&["--for", "1", "127.0.0.1:1"]);
+    assert!(!well && text.contains("is a node running there?"), "{text}");
+}
+
+#[test]
+fn inputs_that_are_recorded_are_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let access = open_sql(&path("access"));
+    let flags = |more: &[&str]| access.iter().cloned().chain(more.iter().map(ToString::to_string)).collect::<Vec<_>>();
+    let begin = |name: &str, more: &[&str]| {
+        let flags = flags(more);
+        start(&path(name), &flags.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let primary = begin("a", &["--safety", "2-safe", "--standbys", "1"]);
+    // Without a standby the advice is for one that may come.
+    let sql = Sql::connect(&primary);
+    sql.run("CREATE TABLE t (id bigint PRIMARY KEY, v text)").unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            let mut id = 0;
+            while !stop.load(SeqCst) {
+                id += 1;
+                sql.run(&format!("INSERT INTO t VALUES ({id}, repeat('row', 200))")).unwrap();
+            }
+        })
+    };
+    let report = json(&primary.ready().address, "1");
+    let advice = &report["standbys"][0];
+    assert_eq!((&advice["node"], &advice["now"], &advice["fits"]), (&Value::Null, &Value::Null, &"bytes".into()));
+    assert_eq!(costs(advice, "bytes")["standby_us"]["from"], "constant", "{report:#}");
+    assert_eq!(costs(advice, "inputs")["wire_bytes"]["from"], "constant", "{report:#}");
+
+    let standby = begin("b", &["--join", &primary.ready().listen, "--encoding", "inputs"]);
+    wait_until(&primary, "a standby that executes", |status| {
+        let standby = &status["standbys"][0];
+        in_sync(status) == 1 && standby["load"].is_object() && standby["encoding"] == "inputs"
+    });
+    wait_until(&standby, "transactions were executed again", |status| status["again"]["executed"].as_u64() > Some(20));
+    let report = json(&primary.ready().address, "2");
+    let (measured, advice) = (&report["measured"], &report["standbys"][0]);
+    assert!(measured["inputs"]["share"].as_f64().unwrap() > 0.9, "{report:#}");
+    assert_eq!((&advice["now"]["form"], &measured["shipped_as"]), (&"inputs".into(), &"inputs".into()));
+    // The text is made again from a few words.
+    let (wire, log) = (&costs(advice, "inputs")["wire_bytes"], measured["log_bytes"].as_f64().unwrap());
+    assert!(measured["inputs"]["wire_bytes"].as_f64().unwrap() < log / 2.0, "{report:#}");
+    assert!(wire["from"] == "measured" && wire["value"].as_f64().unwrap() > 0.0, "{report:#}");
+    assert_eq!(costs(advice, "inputs")["standby_us"]["from"], "measured", "{report:#}");
+    assert_eq!(costs(advice, "bytes")["standby_us"]["from"], "constant", "{report:#}");
+    // It was only looked at.
+    assert_eq!(status(&standby)["encoding"], "inputs");
+    stop.store(true, SeqCst);
+    writer.join().unwrap();
+}
