@@ -206,17 +206,22 @@ pub fn settle(memory: &[Region], cluster: ClusterId, feeder: NodeId, term: Term,
     let sequence = read::superblock(memory).map_or(1, |block| block.sequence + 1);
     let (at, bytes) = Superblock { sequence, cluster, feeder, term, base }.encode();
     words::store(memory[0].words(), at as usize, &bytes);
-    // The undo entries go last: as long as they are there, undoing them once more does no harm. Of
-    // these the newest goes first, so that those that are left are without a gap.
+    // The undo entries go last: as long as they are there, undoing them once more does no harm.
     fence(Ordering::SeqCst);
+    for number in newest_first(memory) {
+        // No entry has the number zero. Release: after the one before.
+        memory[UNDO].words()[number as usize * ENTRY / 8].store(0, Ordering::Release);
+    }
+}
+
+/// The entries that are whole, as places in the ring: if they go in this order, those that are left
+/// are without a gap.
+pub(crate) fn newest_first(memory: &[Region]) -> impl Iterator<Item = u64> {
     let mut entries: Vec<_> = (0..memory.length(UNDO) / ENTRY as u64)
         .filter_map(|number| entry_at(memory, number).map(|entry| (entry.number, entry.part, number)))
         .collect();
     entries.sort_unstable();
-    for (.., number) in entries.into_iter().rev() {
-        // No entry has the number zero. Release: after the one before.
-        memory[UNDO].words()[number as usize * ENTRY / 8].store(0, Ordering::Release);
-    }
+    entries.into_iter().rev().map(|(.., number)| number)
 }
 
 /// Makes what no chunk has what a chunk is at first: zeros. Rows of chunks that were undone may lie

@@ -244,14 +244,14 @@ fn undo_entries_that_are_used_again_too_early() {
 #[test]
 fn batches_that_end_within_a_transaction_and_are_acknowledged() {
     let one = Scenario { synchronous: 1, ..mirrors(Rule::Whole) };
-    println!("{}", caught(Broken::AcknowledgedWithin, one, &SEEN, 600));
+    println!("{}", caught(Broken::AcknowledgedWithin, one, &SEEN, 1000));
 }
 
 /// A row that is long, and was replaced, is written over on a mirror that may come back to it.
 #[test]
 fn rows_that_are_written_over_on_a_mirror_that_lags() {
     for rule in [Rule::Whole, Rule::Marked] {
-        println!("{}", caught(Broken::WrittenOverEarly, mirrors(rule), &SEEN, SEEDS));
+        println!("{}", caught(Broken::WrittenOverEarly, mirrors(rule), &SEEN, 1000));
     }
 }
 
@@ -263,13 +263,13 @@ fn clients_that_are_told_before_the_marks_have_arrived() {
 /// It dies while it undoes what another one has not, and then that one is not asked any more.
 #[test]
 fn a_mark_that_stays_while_its_batch_is_undone() {
-    println!("{}", caught(Broken::MarkNotTakenBack, mirrors(Rule::Marked), &SEEN, 4000));
+    println!("{}", caught(Broken::MarkNotTakenBack, mirrors(Rule::Marked), &SEEN, SEEDS));
 }
 
 #[test]
 fn an_undo_ring_of_two_primaries() {
     for rule in [Rule::Whole, Rule::Marked] {
-        println!("{}", caught(Broken::RingNotCleared, mirrors(rule), &SEEN, 1000));
+        println!("{}", caught(Broken::RingNotCleared, mirrors(rule), &SEEN, SEEDS));
     }
 }
 

@@ -64,7 +64,13 @@ fn with_batches_in_another_form() {
 
 #[test]
 fn with_mirrors() {
-    all_of(Group::Mirrors, "with_mirrors", 100);
+    for scenario in Group::Mirrors.shapes() {
+        let report = sweep("sound with_mirrors", scenario, 100);
+        println!("{scenario:?}: {report:?}");
+        // Unless it is one seed that was asked for: something was under way when primaries failed.
+        let seen = report.reigns < 200 || report.kept.min(report.undone) > 20;
+        assert!(seen, "{scenario:?}: {report:?}");
+    }
 }
 
 /// Table 1 of Active-Memory, and what is between its lines: at every write that lands, the primary

@@ -3,7 +3,7 @@
 use freshet_cluster::mirror::{Footprint, Status};
 
 use super::*;
-use crate::{footprint, plan};
+use crate::{footprint, plan, recover::newest_first};
 
 /// As in the paper's table 1: what is told of the second batch.
 #[test]
@@ -50,11 +50,12 @@ fn the_mark_is_taken_back_before_anything_is_undone() {
 }
 
 /// A chunk is undone, and another one comes in its place: a slot of it that was never used is zero.
+/// Its slots have another length, so that one begins where an undone row lies.
 #[test]
 fn what_undone_chunks_held_is_wiped() {
     let feed = two_batches();
-    let memory = feed.fails(Landed::Writes(writes(&feed) - 1));
-    let found = feed.recovers(&memory, Keep::Whole);
+    let memory = feed.fails(Landed::Writes(writes(&feed)));
+    let found = feed.recovers(&memory, Keep::Marked(feed.mark));
     assert_eq!(found.undone, 1);
     let memory = regions(&memory);
     settle(&memory, ClusterId(1), NodeId(8), Term(4), found.end);
@@ -62,7 +63,7 @@ fn what_undone_chunks_held_is_wiped() {
     let lengths: Vec<_> = memory.iter().map(|region| region.words().len() as u64 * 8).collect();
     let mut layout = Layout::of(&mirror.description().unwrap(), &lengths).unwrap();
     let mut list = crate::List::default();
-    let record = Record { fid: Fid(9), rid: Rid(7), address: found.end, row: Some(&[3; 20]) };
+    let record = Record { fid: Fid(9), rid: Rid(0), address: found.end, row: Some(&[3; 60]) };
     layout.put(&record, &mut Local(memory.clone()), &mut list).unwrap();
     for (to, bytes) in list.writes() {
         words::store_among(memory[to.region].words(), to.offset as usize, bytes);
@@ -78,24 +79,22 @@ fn a_mirror_that_dies_while_it_settles_can_begin_again() {
     for byte in 0..3 {
         assert!(feed.post(&[(Fid(1), Rid(0), Some(vec![byte; 300]))], false));
     }
-    let memory = feed.fails(Landed::Writes(undo_writes(&feed) / 2));
-    let found = feed.recovers(&memory, Keep::Whole);
+    let memory = feed.fails(Landed::Writes(writes(&feed)));
+    let found = feed.recovers(&memory, Keep::Marked(feed.mark));
+    assert_eq!(found.undone, 4);
     let before = copy(&memory);
     settle(&regions(&memory), ClusterId(1), NodeId(8), Term(4), found.end);
     assert_eq!(recover(&regions(&memory), Keep::Whole).unwrap().under_way, 0);
-    // With any number of entries left, in the order of their numbers.
-    let ring = regions(&before);
-    let mut whole: Vec<u64> = (0..UNDO_BYTES as u64 / undo::ENTRY as u64)
-        .filter(|entry| ring[UNDO].words()[*entry as usize * undo::ENTRY / 8].load(Ordering::SeqCst) != 0)
-        .collect();
-    whole.sort_by_key(|entry| ring[UNDO].words()[*entry as usize * undo::ENTRY / 8].load(Ordering::SeqCst));
-    for left in 0..=whole.len() {
+    // It has died when this number of entries were cleared.
+    let (ring, order) = (regions(&before), newest_first(&regions(&before)).collect::<Vec<_>>());
+    assert!(order.len() > 4, "{order:?}");
+    for cleared in 0..=order.len() {
         let memory = copy(&memory);
-        for entry in &whole[..left] {
+        for entry in &order[cleared..] {
             let mut bytes = [0; undo::ENTRY];
             words::load(ring[UNDO].words(), *entry as usize * undo::ENTRY, &mut bytes);
             store(&memory, Place { region: UNDO, offset: entry * undo::ENTRY as u64 }, &bytes);
         }
-        assert_eq!(recover(&regions(&memory), Keep::Whole).unwrap().end, found.end, "{left} entries");
+        assert_eq!(recover(&regions(&memory), Keep::Whole).unwrap().end, found.end, "{cleared} entries");
     }
 }
