@@ -124,6 +124,15 @@ pub enum Refusal {
         /// What the log says.
         why: String,
     },
+    /// To a mirror.
+    #[error("the primary cannot keep this mirror: {0}")]
+    NoMirror(String),
+    /// To a candidate that wants the log.
+    #[error("{node} is a mirror, which keeps rows and no log: take over with a node that has the log, or with force")]
+    NoLog {
+        /// Who refuses.
+        node: NodeId,
+    },
     /// To a standby that could not regenerate a block, and wants its bytes.
     #[error("{why}")]
     NoBlock {

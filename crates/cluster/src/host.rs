@@ -305,6 +305,11 @@ impl Host {
         self.feeds.iter().filter(|(_, feed)| at_once(feed)).map(|(id, _)| *id).collect()
     }
 
+    /// This is globally persistent, as far as this node knows.
+    pub fn global(&self) -> Stamp {
+        self.global
+    }
+
     /// Of a relay: the primary's log reaches up to `end`, at `time` by the primary's clock.
     pub fn heard(&mut self, end: Stamp, time: Moment, now: Moment) {
         self.heard = Some((end, time, now));

@@ -161,6 +161,8 @@ pub enum Stopped {
     },
     /// It is an asynchronous standby, and the level rests on the others.
     Asynchronous,
+    /// This node has more, and one of the two has no log: it should take over itself.
+    Better(NodeId),
     /// Two nodes reigned in one term.
     SameTermTwice {
         /// The node whose log disagrees.
@@ -267,6 +269,7 @@ impl TakeOver {
             Plan::SetUncertain { newest, heard, needed } => Stopped::SetUncertain { newest, heard, needed },
             Plan::Follow { reign, lives } => Stopped::Superseded { reign, lives },
             Plan::Asynchronous => Stopped::Asynchronous,
+            Plan::Better { node } => Stopped::Better(node),
             Plan::SameTermTwice { with, term } => Stopped::SameTermTwice { with, term },
         };
         Step::Stop(stopped)
@@ -299,7 +302,7 @@ mod tests {
 
     fn log(end: u64) -> LogState {
         let history = TermHistory::first(Term(1), NodeId(1));
-        LogState { history, end: Stamp(end), set: None, synchronous: true, committed: Stamp::ZERO }
+        LogState { history, end: Stamp(end), set: None, synchronous: true, committed: Stamp::ZERO, log: true }
     }
 
     fn state() -> TermState {

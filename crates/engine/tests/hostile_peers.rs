@@ -135,6 +135,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
             synchronous: random.below(2) == 0,
             offer: offer.offer().clone(),
             appliance: false,
+            mirror: false,
             passage: None,
             bare: random.below(2) == 0,
             encoding: random.of(&[Encoding::Bytes, Encoding::Inputs]),
@@ -166,7 +167,7 @@ fn converse(random: &mut Random, victim: &Victim, shows: &Shows) -> Option<(Hell
     let mut connection = Connection::new(stream, peer);
     connection.set_patience(Some(PATIENCE)).unwrap();
     let log = Arc::new(SharedMemory::new(1 << 16, false).unwrap());
-    let side = Side::new(FabricKind::Tcp, FabricConfig::default(), Some(log)).unwrap();
+    let side = Side::new(FabricKind::Tcp, FabricConfig::default(), vec![log]).unwrap();
     let hello = hello(random, victim, own, &side);
     let mut bytes = wire::encode_first(&hello);
     match random.below(8) {

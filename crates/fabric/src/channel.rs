@@ -1,13 +1,14 @@
 //! Frames over one-sided memory: what a node says is written into the other's *mailbox*, and what
 //! belongs into its log buffer is written there first (Query Fresh, section 3.1).
 //!
-//! Each side offers up to three regions:
+//! Each side offers two regions, and what else the other is to write into:
 //!
 //! | region | the other side writes there |
 //! |---|---|
 //! | [`STATUS`] | words that only ever say the newest: how far it has taken its mailbox, and what the protocol adds (`persisted`, ready to receive …) |
 //! | [`MAILBOX`] | frames, one after another, round and round; with each an immediate value, which is its length |
 //! | [`LOG`] | payloads: the log buffer of a standby, whose virtual byte `x` lies at `x` modulo its length |
+//! | from there on | instead of a log buffer, a mirror: whatever the other side has to write there, wherever it likes ([`Sender::post_into`]); regions may be added |
 //!
 //! A new status is announced by the immediate value zero. Since delivery is in order, a payload is
 //! in place when its frame is heard of. Nothing is overwritten that was not taken: a sender whose
@@ -27,8 +28,8 @@ use freshet_base::{
 };
 
 use crate::{
-    CompletionQueue, FabricConfig, FabricKind, Offer, OpenError, Place, Prepared, QueuePair, ReceiveError, SendError,
-    Write,
+    CompletionQueue, FabricConfig, FabricKind, Offer, OpenError, Place, Prepared, QueuePair, ReceiveError, RegionKey,
+    SendError, Token, Write,
     frame::{HEADER, Header, MAX_IMMEDIATE},
     limit::{Limited, TokenBucket},
     memory::{Region, Registered, SharedMemory},
@@ -61,16 +62,16 @@ pub struct Side {
 }
 
 impl Side {
-    /// Registers a mailbox, status words and, if given, a log buffer.
+    /// Registers status words, a mailbox, and behind these `more`: none, a log buffer, or a mirror.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn new(kind: FabricKind, config: FabricConfig, log: Option<Region>) -> Result<Self, OpenError> {
+    pub fn new(kind: FabricKind, config: FabricConfig, more: Vec<Region>) -> Result<Self, OpenError> {
         let system = |source| OpenError::System { kind, source };
         let status = Arc::new(SharedMemory::new((1 + STATUS_WORDS) * 8, false).map_err(system)?);
         let mailbox = Arc::new(SharedMemory::new(MAILBOX_BYTES, config.huge_pages).map_err(system)?);
         let mut regions: Vec<Region> = vec![Arc::clone(&status) as _, Arc::clone(&mailbox) as _];
-        regions.extend(log);
+        regions.extend(more);
         Ok(Self { status, mailbox, prepared: Prepared::new(kind, regions, config)? })
     }
 
@@ -140,6 +141,11 @@ fn around(region: usize, length: u64, at: u64, bytes: &[u8]) -> [Part<'_>; 2] {
     let offset = at % length;
     let (head, tail) = bytes.split_at(bytes.len().min((length - offset) as usize));
     [(Place { region, offset }, [head]), (Place { region, offset: 0 }, [tail])]
+}
+
+/// A place of a mirror, as the fabric has it.
+fn behind(place: Place) -> Place {
+    Place { region: place.region.saturating_add(LOG), ..place }
 }
 
 /// The sending half.
@@ -288,6 +294,55 @@ impl Sender {
         Ok(())
     }
 
+    /// Posts writes into the other side's mirror, whose first region is number zero here: one list,
+    /// of which [`Sender::completed`] tells.
+    ///
+    /// # Errors
+    /// [`SendError`]; the channel is then of no more use.
+    pub fn post_into<'w>(&mut self, writes: impl Iterator<Item = (Place, &'w [u8])>) -> Result<Token, SendError> {
+        let parts: Vec<Part<'_>> = writes.map(|(to, bytes)| (behind(to), [bytes])).collect();
+        let list: Vec<Write<'_>> =
+            parts.iter().map(|(to, pieces)| Write { to: *to, pieces, immediate: None }).collect();
+        self.queue.post(&list, true)
+    }
+
+    /// The newest list that has completed, and all before it with it. Never blocks.
+    ///
+    /// # Errors
+    /// [`SendError`]; the channel is then of no more use.
+    pub fn completed(&mut self) -> Result<Token, SendError> {
+        self.queue.completed()
+    }
+
+    /// Blocks until a list, and all before it, has completed; at most for the patience.
+    ///
+    /// # Errors
+    /// [`SendError`]; the channel is then of no more use.
+    pub fn wait(&mut self, token: Token) -> Result<(), SendError> {
+        self.queue.wait(token)
+    }
+
+    /// Reads from the other side's mirror, behind all that was posted before. Blocks for it.
+    ///
+    /// # Errors
+    /// [`SendError`]; the channel is then of no more use.
+    pub fn read_from(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError> {
+        self.queue.read(behind(from), into)
+    }
+
+    /// The other side's mirror has one more region ([`Receiver::register`]). Returns its number.
+    ///
+    /// # Errors
+    /// [`OpenError`] when it cannot be reached; the channel stays as it was.
+    pub fn attach(&mut self, key: &RegionKey) -> Result<usize, OpenError> {
+        self.queue.attach(key).map(|number| number - LOG)
+    }
+
+    /// How long the regions of the other side's mirror are, in bytes.
+    pub fn lengths(&self) -> Vec<u64> {
+        (LOG..).map(|region| self.queue.region_length(region)).take_while(|length| *length > 0).collect()
+    }
+
     /// Waits until the other side's mailbox has room up to `end`.
     fn await_room(&self, end: u64) -> Result<(), SendError> {
         let mut deadline = None;
@@ -391,6 +446,15 @@ impl Receiver {
     /// other side may have mapped has to be moved.
     pub fn revoke(&mut self) {
         self.completions.revoke();
+    }
+
+    /// Registers one more region, behind the last one, and returns what the other side has to be
+    /// told of it.
+    ///
+    /// # Errors
+    /// [`OpenError`]; the channel stays as it was.
+    pub fn register(&mut self, region: Region) -> Result<RegionKey, OpenError> {
+        self.completions.register(region)
     }
 
     fn frame(&mut self, length: usize) -> Result<Header, ReceiveError> {

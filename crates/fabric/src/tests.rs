@@ -579,8 +579,8 @@ fn both_must_mean_the_same_fabric() {
 fn channel(link: Link, log: &Arc<SharedMemory>) -> ((Sender, Receiver), (Sender, Receiver)) {
     let (one, two) = beside(link);
     let kind = link.kind();
-    let first = Side::new(kind, config(0), None).unwrap();
-    let second = Side::new(kind, config(1), Some(Arc::clone(log) as _)).unwrap();
+    let first = Side::new(kind, config(0), vec![]).unwrap();
+    let second = Side::new(kind, config(1), vec![Arc::clone(log) as _]).unwrap();
     let (to_first, to_second) = (first.offer().clone(), second.offer().clone());
     let connect = |side: Side, theirs: &Offer, connection| side.connect(theirs, connection, None, PATIENCE).unwrap();
     // Each waits for the other's memory.

@@ -133,7 +133,7 @@ impl Other {
     fn connect(&self) -> (Sender, Receiver, Closer) {
         let mut connection = connect(&self.address, PATIENCE).unwrap();
         let closer = connection.closer();
-        let side = Side::new(FabricKind::Verbs, config(0, CONFIGURED), None).unwrap();
+        let side = Side::new(FabricKind::Verbs, config(0, CONFIGURED), vec![]).unwrap();
         let theirs = greet(&mut connection, side.offer());
         let (sender, receiver) = side.connect(&theirs, connection, None, CONFIGURED).unwrap();
         (sender, receiver, closer)
@@ -159,7 +159,7 @@ fn the_other_process() {
     loop {
         let mut connection = listener.accept().unwrap().unwrap();
         let log = Arc::new(SharedMemory::new(LOG, false).unwrap());
-        let side = Side::new(FabricKind::Verbs, config(1, CONFIGURED), Some(Arc::clone(&log) as _)).unwrap();
+        let side = Side::new(FabricKind::Verbs, config(1, CONFIGURED), vec![Arc::clone(&log) as _]).unwrap();
         let theirs = greet(&mut connection, side.offer());
         let (sender, receiver) = side.connect(&theirs, connection, None, CONFIGURED).unwrap();
         println!("served: {}", serve(&log, sender, receiver));

@@ -79,7 +79,8 @@ impl Build {
         &mut self.bytes
     }
 
-    /// Takes what was put there for a batch that begins at `from`: its first `length` bytes.
+    /// Takes what was put there for a batch that begins at `from`: its first `length` bytes, up to
+    /// where the last transaction in them ends; all of them, if none does.
     ///
     /// # Errors
     /// [`NotABatch`].
@@ -90,7 +91,7 @@ impl Build {
         self.undo.clear();
         self.done = 0;
         self.extent = Extent { from, to: from, continues: false };
-        let mut at = 0;
+        let (mut at, mut whole) = (0, None);
         while at < length {
             let here = from.plus(at as u64);
             let block = Block::parse(&self.bytes[at..length], here);
@@ -99,7 +100,6 @@ impl Build {
             if header.kind == BlockKind::Inputs {
                 return Err(NotABatch::Inputs { at: here });
             }
-            self.extent.continues = header.continued;
             if let Some(set) = block.members() {
                 // Behind the header and its length.
                 let begin = at + BLOCK_HEADER + 4;
@@ -119,8 +119,12 @@ impl Build {
                 });
             }
             at += block.bytes().len();
+            whole = if header.continued { whole } else { Some((at, self.changes.len(), self.members.len())) };
         }
-        self.extent.to = from.plus(length as u64);
+        let (end, changes, members) = whole.unwrap_or((length, self.changes.len(), self.members.len()));
+        self.changes.truncate(changes);
+        self.members.truncate(members);
+        (self.extent.to, self.extent.continues) = (from.plus(end as u64), whole.is_none());
         // Neighbours lie beside one another in the mirror, too.
         self.changes.sort_unstable_by_key(|change| (change.id, change.address));
         // The newest of each record stays.

@@ -284,6 +284,11 @@ impl Layout {
         self.arenas.iter().map(|arena| arena.length - arena.used).sum()
     }
 
+    /// Whether another arena should be asked for before it is needed.
+    pub fn is_low(&self) -> bool {
+        self.arenas.last().is_none_or(|newest| self.unused() < newest.length / 4)
+    }
+
     /// Appends to `list` what has to be written for a change.
     ///
     /// # Errors

@@ -34,6 +34,7 @@ pub mod endpoint;
 pub mod feed;
 pub mod forms;
 mod hop;
+pub mod mirror;
 pub mod primary;
 pub mod restart;
 pub mod standby;

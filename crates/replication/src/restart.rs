@@ -62,7 +62,8 @@ impl Threshold {
     /// Who wanted to join, and where to reach them.
     pub fn knocked(&self) -> Vec<Peer> {
         let knocked = self.knocked.lock().expect("no code panics under this mutex");
-        let peer = |(node, address): (&NodeId, &String)| Peer { node: Some(*node), address: address.clone() };
+        let peer =
+            |(node, address): (&NodeId, &String)| Peer { node: Some(*node), address: address.clone(), serves: true };
         knocked.iter().map(peer).collect()
     }
 }

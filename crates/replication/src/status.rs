@@ -118,6 +118,8 @@ pub struct StandbyStatus {
     pub load: Option<Load>,
     /// How long batches take to be persistent there, over the present connection.
     pub round_trips: RoundTrips,
+    /// Whether rows are written there, in place, and none of the log.
+    pub mirror: bool,
     /// Sent to it.
     pub shipped: Stamp,
     /// Persistent there.
@@ -242,6 +244,43 @@ pub struct OwnStatus {
     pub missing: Option<String>,
     /// What it passes on, if it is a relay and follows somebody.
     pub relay: Option<RelayStatus>,
+}
+
+/// A mirror, as it sees itself; computed without asking anybody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MirrorStatus {
+    /// Itself.
+    pub node: NodeId,
+    /// The latest term heard of.
+    pub term: Term,
+    /// Its connection.
+    pub link: LinkStatus,
+    /// By what its memory is written.
+    pub fabric: FabricKind,
+    /// Whether its processor has no part in that: with fabric tcp, a thread here does it.
+    pub one_sided: bool,
+    /// Whether the primary counts on it, as far as it said; `None` before the first word.
+    pub in_sync: Option<bool>,
+    /// How long ago the primary said anything; `None` before the first word.
+    pub silence: Option<Duration>,
+    /// All of the log up to here is in its memory, as far as the primary has said; more may be.
+    pub end: Stamp,
+    /// Whether it holds all that its primary had when it came: before, it answers no candidate.
+    pub whole: bool,
+    /// Persistent wherever the safety level demands, by the mark in its memory.
+    pub mark: Stamp,
+    /// Bytes of the primary's log, at its last word, beyond the end.
+    pub lag_bytes: u64,
+    /// Bytes of its memory.
+    pub granted_bytes: u64,
+    /// How many these may become.
+    pub most_bytes: u64,
+    /// Of these: bytes of the undo ring.
+    pub undo_bytes: u64,
+    /// Batches that were undone when connections ended.
+    pub undone_batches: u64,
+    /// Processor time of its thread.
+    pub cpu: Duration,
 }
 
 /// A relay and its standbys.

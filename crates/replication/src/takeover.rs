@@ -26,7 +26,7 @@ use freshet_log::ReadError;
 use crate::{
     endpoint::{CallError, call, refuse},
     hop::hop,
-    standby::{SessionError, Standby},
+    standby::{Follows, SessionError, Standby},
     terms::BeginError,
     wire::{self, Ack, BatchNote, Continue, Hello, Kind, Peer, Purpose, Refusal, Reply, Welcome},
 };
@@ -143,6 +143,17 @@ pub enum PromoteError {
          those, or force the take-over"
     )]
     Asynchronous(Safety),
+    /// Another node has more, and one of the two is a mirror.
+    #[error(
+        "node {node} at {at} has more than this one, and a mirror passes on no log and takes none in: promote that \
+         node, or force the take-over of this one"
+    )]
+    Better {
+        /// Which.
+        node: NodeId,
+        /// Where.
+        at: String,
+    },
     /// Two nodes reigned in one term.
     #[error(
         "the log of {with} and this one cannot be reconciled: two nodes were primary in term {term}; an operator must choose"
@@ -207,6 +218,7 @@ impl Round {
                 PromoteError::Superseded { node, term, lives, primary }
             }
             Stopped::Asynchronous => PromoteError::Asynchronous(safety),
+            Stopped::Better(node) => PromoteError::Better { node, at: self.address(node).unwrap_or_default() },
             Stopped::SameTermTwice { with, term } => {
                 PromoteError::SameTermTwice { with: self.address(with).unwrap_or_default(), term }
             }
@@ -326,7 +338,7 @@ fn consult(
         let why = match reply {
             Ok(Reply::Log { node, log }) => {
                 take_over.heard(node, Answer::Log(log));
-                round.heard.push(Peer { node: Some(node), address: peer.address.clone() });
+                round.heard.push(Peer { node: Some(node), address: peer.address.clone(), serves: true });
                 continue;
             }
             Err(CallError::Refused { refusal: Refusal::Reigned { node, term, primary }, .. }) => {

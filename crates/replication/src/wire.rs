@@ -17,7 +17,7 @@ pub use crate::forms::Encoding;
 use crate::status::Load;
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 13;
+pub const PROTOCOL: u16 = 14;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,15 @@ pub enum Kind {
     /// or 1, the form's length in four bytes, and the form, compressed. Its payload's length is
     /// that of the blocks.
     Inputs = 9,
+    /// To a mirror: it is to have one more region, of at least this many bytes.
+    Grow = 10,
+    /// From a mirror: the region that it has added, if there was memory for one.
+    Grown = 11,
+    /// From a mirror, before anything is written into it: a part of what says what lies where
+    /// there, and whether it is the last.
+    Layout = 12,
+    /// To a mirror: an in-sync set that it has to note, encoded.
+    Members = 13,
 }
 
 impl Kind {
@@ -61,6 +70,10 @@ impl Kind {
             7 => Self::Goodbye,
             8 => Self::Piece,
             9 => Self::Inputs,
+            10 => Self::Grow,
+            11 => Self::Grown,
+            12 => Self::Layout,
+            13 => Self::Members,
             _ => return None,
         })
     }
@@ -113,6 +126,9 @@ pub struct Join {
     /// What has arrived in its log buffer is persistent: the primary reads back what it wrote, and
     /// waits for no acknowledgement.
     pub appliance: bool,
+    /// It is a mirror: rows are written in place, and none of the log. It offers its head and its
+    /// undo ring, and says of the rest when it is connected.
+    pub mirror: bool,
     /// Under this number it has opened a [`Purpose::Passage`] before.
     pub passage: Option<u64>,
     /// Whether it agrees to get the log without TLS.
@@ -306,6 +322,8 @@ pub struct Peer {
     pub node: Option<NodeId>,
     /// Where.
     pub address: String,
+    /// Whether it serves readers, as far as is known: a mirror does not.
+    pub serves: bool,
 }
 
 /// Everyone whom the primary knows, itself included.

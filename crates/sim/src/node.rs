@@ -163,6 +163,7 @@ impl Node {
             set: self.disk.terms.set.clone(),
             synchronous: self.synchronous,
             committed: self.reign().map_or(self.follower.global(), |reign| Stamp(reign.acknowledged)),
+            log: true,
         }
     }
 

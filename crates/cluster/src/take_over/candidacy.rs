@@ -23,6 +23,9 @@ pub struct LogState {
     pub synchronous: bool,
     /// What of it the node knows to be committed: as the primary, or because a primary has said so.
     pub committed: Stamp,
+    /// Whether it has the log itself, from which others can continue theirs. A mirror has what the
+    /// log made of the database.
+    pub log: bool,
 }
 
 impl LogState {
@@ -30,6 +33,11 @@ impl LogState {
     /// there, not a later reign that the node has only heard of.
     fn rank(&self) -> (Term, Stamp) {
         (self.history.cut(self.end).last_term(), self.end)
+    }
+
+    /// The reign in which its last block was written.
+    fn written_in(&self) -> Option<Reign> {
+        self.history.cut(self.end).reigns().last().copied()
     }
 }
 
@@ -80,6 +88,12 @@ pub enum Plan {
         /// Whether a node lives under it now. Otherwise it is only known to have continued without
         /// the candidate.
         lives: bool,
+    },
+    /// This node has more, and cannot pass it on to the candidate, since one of the two has no log:
+    /// it should take over itself.
+    Better {
+        /// Which.
+        node: NodeId,
     },
     /// Two nodes reigned in the same term: an operator must choose.
     SameTermTwice {
@@ -309,17 +323,29 @@ impl Candidacy {
             let members = newest.as_ref().map(|set| &set.members).filter(|_| safety == Safety::TwoSafe && !force);
             members.is_none_or(|members| members.contains(&node))
         };
-        let best = self.heard.iter().filter(|(peer, _)| counts(**peer)).max_by_key(|(_, log)| log.rank());
+        let others = self.heard.iter().filter(|(peer, log)| counts(**peer) && !self.has_enough(log));
+        let best = others.max_by_key(|(_, log)| (log.rank(), log.log));
         match best {
             Some((peer, log)) if log.rank() > self.mine.rank() || !counts(self.me) => {
                 match self.mine.history.agreement(self.mine.end, &log.history, log.end) {
                     Agreement::Upto(at) if (at, at) == (log.end, self.mine.end) => Plan::Reign { term: self.term },
-                    Agreement::Upto(cut_at) => Plan::Fetch { from: *peer, cut_at, upto: log.end },
+                    Agreement::Upto(cut_at) if log.log && self.mine.log => {
+                        Plan::Fetch { from: *peer, cut_at, upto: log.end }
+                    }
+                    Agreement::Upto(_) if force => Plan::Reign { term: self.term },
+                    Agreement::Upto(_) => Plan::Better { node: *peer },
                     Agreement::SameTermTwice { term, .. } => Plan::SameTermTwice { with: *peer, term },
                 }
             }
             _ => Plan::Reign { term: self.term },
         }
+    }
+
+    /// Whether the candidate can do without what a node has more that has no log: the candidate
+    /// wrote it, and nothing of it was committed, since that is durable where it was written.
+    fn has_enough(&self, log: &LogState) -> bool {
+        let mine = self.mine.written_in();
+        !log.log && mine.is_some_and(|mine| mine.node == self.me) && mine == log.written_in()
     }
 
     /// The newest in-sync set that anybody who was heard knows of.

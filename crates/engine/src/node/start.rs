@@ -298,8 +298,12 @@ impl Parts {
             self.scheme = scheme::of(&self.config, None, self.end)?;
         }
         let deadline = Instant::now() + Duration::from_secs(self.config.restart_timeout_s);
-        let known: Vec<_> =
-            self.ground.known(&self.config).into_iter().map(|address| Peer { node: None, address }).collect();
+        let known: Vec<_> = self
+            .ground
+            .known(&self.config)
+            .into_iter()
+            .map(|address| Peer { node: None, address, serves: true })
+            .collect();
         let options = PromoteOptions {
             safety: Some(self.config.safety),
             standbys: Some(self.config.standbys),
@@ -511,7 +515,8 @@ impl Returning {
 /// A primary that starts, before it has asked anybody.
 fn alone(ground: &Ground, end: Stamp) -> Candidacy {
     let state = ground.terms.get();
-    let log = LogState { history: state.history, end, set: state.set, synchronous: true, committed: Stamp::ZERO };
+    let TermState { history, set, .. } = state.clone();
+    let log = LogState { history, end, set, synchronous: true, committed: Stamp::ZERO, log: true };
     Candidacy::new(ground.id, log, &state.fence).reigned(state.reigned)
 }
 

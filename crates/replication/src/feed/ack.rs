@@ -63,14 +63,29 @@ fn hear<F: Feeder>(
             }
             let acked = feeder.feeds().state().host.acked(shipper.id, &ack)?;
             acked.event.into_iter().for_each(|event| feeder.tell(event));
-            if acked.wake {
+            // What a mirror says may be what its ship thread waits for.
+            if acked.wake || shipper.mirror.is_some() {
                 shipper.bell.ring();
             }
             Ok(())
         }
-        Some(Arrival::Frame(header)) => match Kind::from_code(header.kind) {
-            Some(Kind::Goodbye) => Err(AckError::Goodbye(wire::decode("goodbye", receiver.message())?)),
-            _ => Err(AckError::Unexpected { kind: header.kind }),
-        },
+        Some(Arrival::Frame(header)) => {
+            let unexpected = Err(AckError::Unexpected { kind: header.kind });
+            match (Kind::from_code(header.kind), &shipper.mirror) {
+                (Some(Kind::Goodbye), _) => {
+                    return Err(AckError::Goodbye(wire::decode("goodbye", receiver.message())?));
+                }
+                (Some(Kind::Grown), Some(inbox)) => inbox.grown(wire::decode("region", receiver.message())?),
+                (Some(Kind::Layout), Some(inbox)) => {
+                    let is_last = wire::decode("layout", receiver.message())?;
+                    if !inbox.described(receiver.inline(), is_last) {
+                        return unexpected;
+                    }
+                }
+                _ => return unexpected,
+            }
+            shipper.bell.ring();
+            Ok(())
+        }
     }
 }

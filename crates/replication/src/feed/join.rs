@@ -17,7 +17,9 @@ pub(crate) fn tell_refused(hello: &Hello, refusal: &Refusal) {
 
 /// Counts the standby, welcomes it, and starts its two threads.
 pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agreed: Agreed, mut connection: Connection) {
-    let Join { member, synchronous, appliance, ref offer, .. } = *join;
+    let Join { member, synchronous, mirror, ref offer, .. } = *join;
+    // What has completed is in a mirror's memory, which is all that it promises.
+    let appliance = join.appliance || mirror;
     let feeds = feeder.feeds();
     if let Err(error) = connection.set_patience(Some(feeds.config.patience)) {
         return refuse(connection, Refusal::Failed(error.to_string()));
@@ -29,13 +31,13 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         return refuse(connection, Refusal::Failed(why.to_string()));
     }
     let bare = join.bare && fabric.config.bare && offer.kind() == FabricKind::Tcp;
-    let side = match Side::new(offer.kind(), fabric.config.clone(), None) {
+    let side = match Side::new(offer.kind(), fabric.config.clone(), vec![]) {
         Ok(side) => side,
         Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
     };
     let id = feeds.ids.fetch_add(1, Ordering::SeqCst);
     let (node, from, persisted) = (hello.node, agreed.welcome.cut_at, agreed.persisted);
-    let shipper = Arc::new(Shipper::new(id, node, member, offer.kind(), closer));
+    let shipper = Arc::new(Shipper::new(id, node, join, closer));
     shipper.ask_for(join.encoding);
     // It has room up to there, which tells how far it has replayed.
     let replayed = join.log.may_send_until;
@@ -44,7 +46,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         tell_refused(hello, &refusal);
         return refuse(connection, refusal);
     }
-    feeder.met(hello.node, &hello.address);
+    feeder.met(hello.node, &hello.address, !mirror);
     // The standby is counted before it is told so.
     let welcome = Welcome { log: agreed.welcome, offer: Some(side.offer().clone()), bare };
     let welcome = wire::encode_first(&Reply::Welcome(welcome));
@@ -58,7 +60,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         Ok(halves) => halves,
         Err(error) => return feeder.lost(&shipper, error.to_string()),
     };
-    shipper.begin(sender, feeds);
+    shipper.begin(sender, from, feeds);
     tracing::info!(
         standby = %hello.node,
         address = hello.address,
@@ -66,6 +68,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         stamp = from.0,
         member,
         synchronous,
+        mirror,
         "a standby is connected"
     );
     let short = hello.node.0 >> 48;

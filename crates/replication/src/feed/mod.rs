@@ -8,6 +8,7 @@
 mod ack;
 mod config;
 mod join;
+mod mirror;
 mod round_trips;
 mod ship;
 
@@ -58,7 +59,7 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     fn missed(&self);
 
     /// A node can be reached there.
-    fn met(&self, node: NodeId, address: &str);
+    fn met(&self, node: NodeId, address: &str, serves: bool);
 
     /// Everyone in the cluster.
     fn peers_message(&self) -> Peers;
@@ -307,6 +308,7 @@ impl Feeds {
             let feed = feed.map(|(_, feed)| feed);
             let shipped = feed.map_or(member.acked, |feed| feed.shipped());
             let visible = feed.map_or(Stamp::ZERO, |feed| feed.visible);
+            let is_mirror = shipper.is_some_and(|shipper| shipper.mirror.is_some());
             StandbyStatus {
                 node,
                 address: state.addresses.get(&node).cloned().unwrap_or_default(),
@@ -320,13 +322,15 @@ impl Feeds {
                 encoding: shipper.map(|shipper| shipper.encoding()),
                 load: shipper.and_then(|shipper| shipper.load()),
                 round_trips: shipper.map_or_else(RoundTrips::default, |shipper| shipper.round_trips.told()),
+                mirror: is_mirror,
                 shipped,
                 acked: member.acked,
                 replayed: feed.map_or(Stamp::ZERO, |feed| feed.replayed),
                 visible,
                 ship_lag_bytes: filled.since(shipped),
                 ack_lag_bytes: filled.since(member.acked),
-                visible_lag_bytes: global.since(visible),
+                // A mirror shows nothing.
+                visible_lag_bytes: if is_mirror { 0 } else { global.since(visible) },
                 sent_bytes: shipper.map_or(0, |shipper| shipper.sent_bytes()),
                 last_loss: state.losses.get(&node).cloned(),
             }

@@ -18,19 +18,23 @@ use freshet_cluster::{
     host::{FeedId, Note},
 };
 use freshet_fabric::{
-    FabricKind,
+    FabricKind, OpenError,
     channel::{MAX_FRAME, Payload, Sender},
     tcp::{Closer, Counters, SendError},
 };
 use freshet_log::ReadError;
 
-use super::{Feeder, Feeds, round_trips::Timing};
+use super::{
+    Feeder, Feeds,
+    mirror::{Inbox, MirrorLine, NoMirror},
+    round_trips::Timing,
+};
 use crate::{
     bell::Bell,
     forms::{Encode, Encoding},
     hop::{NotABlock, hop},
     status::Load,
-    wire::{self, BatchNote, Kind, Refusal},
+    wire::{self, BatchNote, Join, Kind, Refusal},
 };
 
 /// Batches up to this size, in bytes, are written by the group commit's thread where that is
@@ -51,6 +55,8 @@ pub(crate) struct Shipper {
     pub member: bool,
     /// What its memory is written by.
     pub fabric: FabricKind,
+    /// If it is a mirror: what it says of its memory.
+    pub mirror: Option<Inbox>,
     /// Rung when there may be something to send.
     pub bell: Bell,
     /// Why it ends, where that was known before it did.
@@ -74,11 +80,13 @@ struct Sending {
 }
 
 /// The sending half of a connection, and what is used from batch to batch.
-struct Line {
-    sender: Sender,
-    piece: Vec<u8>,
+pub(super) struct Line {
+    pub sender: Sender,
+    /// If it leads to a mirror.
+    pub mirror: Option<Box<MirrorLine>>,
+    pub piece: Vec<u8>,
     packed: Vec<u8>,
-    ends: Vec<u32>,
+    pub ends: Vec<u32>,
     /// As long as the standby asks for another form.
     encoder: Option<Box<dyn Encode>>,
     form: Vec<u8>,
@@ -97,9 +105,19 @@ enum Way {
     Form,
 }
 
+/// What the ship thread does next.
+pub(super) enum Turn {
+    /// There may be more to send.
+    Again,
+    /// Nothing before something changes, or this time comes.
+    Sleep(Moment),
+    /// The feed is over.
+    Over,
+}
+
 /// Why shipping ended.
 #[derive(Debug, thiserror::Error)]
-enum ShipError {
+pub(super) enum ShipError {
     #[error(transparent)]
     Send(#[from] SendError),
     #[error(transparent)]
@@ -108,21 +126,29 @@ enum ShipError {
     NotABlock(#[from] NotABlock),
     #[error(transparent)]
     Flow(#[from] FlowError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Mirror(#[from] NoMirror),
 }
 
 impl Shipper {
-    pub fn new(id: FeedId, node: NodeId, member: bool, fabric: FabricKind, closer: Closer) -> Self {
+    pub fn new(id: FeedId, node: NodeId, join: &Join, closer: Closer) -> Self {
         let (reason, sending) = (OnceLock::new(), OnceLock::new());
         let (bell, wants_form) = (Bell::default(), AtomicBool::new(false));
         let (round_trips, load) = (Timing::default(), Mutex::default());
-        Self { id, node, member, fabric, bell, reason, round_trips, load, closer, wants_form, sending }
+        let (member, fabric, mirror) = (join.member, join.offer.kind(), join.mirror.then(Inbox::default));
+        Self { id, node, member, fabric, mirror, bell, reason, round_trips, load, closer, wants_form, sending }
     }
 
-    /// It is connected.
-    pub fn begin(&self, sender: Sender, feeds: &Feeds) {
-        let (is_prompt, counters) = (sender.is_prompt(), sender.counters());
+    /// It is connected, and has all of the log below `from`.
+    pub fn begin(&self, sender: Sender, from: Stamp, feeds: &Feeds) {
+        // What goes to a mirror is computed first, which is work for a thread of its own.
+        let is_prompt = sender.is_prompt() && self.mirror.is_none();
+        let counters = sender.counters();
+        let mirror = self.mirror.is_some().then(|| Box::new(MirrorLine::new(&sender, from, feeds.clock.now())));
         let (packed, ends, form) = (Vec::new(), Vec::new(), Vec::new());
-        let line = Line { sender, piece: vec![0; PIECE], packed, ends, encoder: None, form, begun: None };
+        let line = Line { sender, mirror, piece: vec![0; PIECE], packed, ends, encoder: None, form, begun: None };
         let sending = Sending { line: Mutex::new(Some(line)), is_prompt, counters };
         if self.sending.set(sending).is_ok() && is_prompt {
             feeds.state().host.is_prompt(self.id);
@@ -214,10 +240,11 @@ pub(super) fn committed<F: Feeder>(feeder: &F, shipper: &Shipper) {
 pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>) {
     let outcome = ship(&**feeder, shipper);
     let mut line = shipper.line();
-    if let (Err(ShipError::Read(error)), Some(Some(line))) = (&outcome, line.as_deref_mut()) {
-        // Where no store keeps the old log, whoever fell out of the buffer cannot be helped: tell
-        // it why, and let it hang up, which the ack thread will hear.
-        let refusal = Ship { feeder: &**feeder, shipper, line }.log_gone(error);
+    if let (Err(error), Some(Some(line))) = (&outcome, line.as_deref_mut())
+        && let Some(refusal) = (Ship { feeder: &**feeder, shipper, line }).gives_up(error)
+    {
+        // A standby that fell out of the buffer, where no store keeps the old log, cannot be
+        // helped: tell it why, and let it hang up, which the ack thread will hear.
         tracing::warn!(standby = %shipper.node, cause = %refusal, "a standby cannot be sent the log that it needs");
         let term = feeder.feeds().term;
         if line.sender.send(Kind::Goodbye as u8, term, 0, 0, &wire::encode(&refusal)).is_ok() {
@@ -243,18 +270,11 @@ fn ship<F: Feeder>(feeder: &F, shipper: &Shipper) -> Result<(), ShipError> {
             let Some(mut line) = shipper.line() else { return Ok(()) };
             let Some(line) = line.as_mut() else { return Ok(()) };
             let mut ship = Ship { feeder, shipper, line };
-            let Some(next) = ship.next() else { return Ok(()) };
-            match next {
-                Next::SendOld { from, .. } if !behind => ship.say(from, &mut behind),
-                Next::SendLive { from, .. } if behind => ship.say(from, &mut behind),
-                _ => {}
-            }
-            match next {
-                Next::Wait { until } => until,
-                next => {
-                    ship.carry_out(next)?;
-                    continue;
-                }
+            let turn = if ship.line.mirror.is_some() { ship.turn_mirror(&mut behind) } else { ship.turn(&mut behind) };
+            match turn? {
+                Turn::Over => return Ok(()),
+                Turn::Again => continue,
+                Turn::Sleep(until) => until,
             }
         };
         stint.note();
@@ -272,15 +292,24 @@ fn pack(feeds: &Feeds, bytes: &[u8], into: &mut Vec<u8>, most: usize) -> Option<
 }
 
 /// Whoever has the line.
-struct Ship<'a, F> {
-    feeder: &'a F,
-    shipper: &'a Shipper,
-    line: &'a mut Line,
+pub(super) struct Ship<'a, F> {
+    pub feeder: &'a F,
+    pub shipper: &'a Shipper,
+    pub line: &'a mut Line,
 }
 
 impl<F: Feeder> Ship<'_, F> {
+    fn turn(&mut self, behind: &mut bool) -> Result<Turn, ShipError> {
+        let Some(next) = self.next() else { return Ok(Turn::Over) };
+        self.say_behind(next, behind);
+        match next {
+            Next::Wait { until } => Ok(Turn::Sleep(until)),
+            next => self.carry_out(next).map(|()| Turn::Again),
+        }
+    }
+
     /// Asks the host, and takes down the ends of blocks while they are at hand.
-    fn next(&mut self) -> Option<Next> {
+    pub fn next(&mut self) -> Option<Next> {
         let feeds = self.feeder.feeds();
         self.take_form();
         let state = feeds.state();
@@ -301,8 +330,13 @@ impl<F: Feeder> Ship<'_, F> {
         }
     }
 
-    /// The standby needs log that is no longer in the buffer, or has caught up.
-    fn say(&self, from: Stamp, behind: &mut bool) {
+    /// Says if the standby needs log that is no longer in the buffer, or has caught up.
+    pub fn say_behind(&self, next: Next, behind: &mut bool) {
+        let from = match next {
+            Next::SendOld { from, .. } if !*behind => from,
+            Next::SendLive { from, .. } if *behind => from,
+            _ => return,
+        };
         *behind = !*behind;
         let (standby, stamp) = (self.shipper.node, from.0);
         let behind_bytes = self.feeder.feeds().state().host.filled_to().since(from);
@@ -313,10 +347,17 @@ impl<F: Feeder> Ship<'_, F> {
         }
     }
 
-    fn log_gone(&self, error: &ReadError) -> Refusal {
-        let mut state = self.feeder.feeds().state();
-        let from = state.host.give_up(self.shipper.id);
-        Refusal::LogGone { from, why: error.to_string() }
+    /// What the standby is told where it can be sent nothing more.
+    fn gives_up(&self, error: &ShipError) -> Option<Refusal> {
+        let give_up = || self.feeder.feeds().state().host.give_up(self.shipper.id);
+        match error {
+            ShipError::Read(error) => Some(Refusal::LogGone { from: give_up(), why: error.to_string() }),
+            ShipError::Mirror(why) => {
+                give_up();
+                Some(Refusal::NoMirror(why.to_string()))
+            }
+            _ => None,
+        }
     }
 
     fn carry_out(&mut self, next: Next) -> Result<(), ShipError> {
@@ -349,16 +390,12 @@ impl<F: Feeder> Ship<'_, F> {
                 let note = self.batch_note(note);
                 self.say_alone(Kind::Watermark, &wire::encode(&note))
             }
-            Next::SendPeers => {
-                let feeds = self.feeder.feeds();
-                feeds.state().host.told_peers(self.shipper.id);
-                self.say_alone(Kind::Peers, &wire::encode(&self.feeder.peers_message()))
-            }
+            Next::SendPeers => self.tell_peers(),
             Next::Wait { .. } => Ok(()),
         }
     }
 
-    fn say_alone(&mut self, kind: Kind, message: &[u8]) -> Result<(), ShipError> {
+    pub fn say_alone(&mut self, kind: Kind, message: &[u8]) -> Result<(), ShipError> {
         Ok(self.line.sender.send(kind as u8, self.feeder.feeds().term, 0, 0, message)?)
     }
 
@@ -370,8 +407,20 @@ impl<F: Feeder> Ship<'_, F> {
         self.feeder.read(from, &mut piece[..length])
     }
 
-    /// Old log: whole blocks, found by hopping.
+    pub fn tell_peers(&mut self) -> Result<(), ShipError> {
+        self.feeder.feeds().state().host.told_peers(self.shipper.id);
+        self.say_alone(Kind::Peers, &wire::encode(&self.feeder.peers_message()))
+    }
+
     fn send_old(&mut self, from: Stamp, upto: Stamp) -> Result<(), ShipError> {
+        match self.read_old(from, upto)? {
+            0 => Ok(()),
+            length => self.send_read(from, length),
+        }
+    }
+
+    /// Reads old log: whole blocks, found by hopping; none if the first one has no room.
+    pub fn read_old(&mut self, from: Stamp, upto: Stamp) -> Result<usize, ShipError> {
         let room = upto.since(from) as usize;
         let mut length = room.min(self.feeder.feeds().config.flow.frame as usize);
         let hops = loop {
@@ -385,10 +434,9 @@ impl<F: Feeder> Ship<'_, F> {
         };
         if hops.whole == 0 {
             self.feeder.feeds().state().host.credit_too_small(self.shipper.id, upto);
-            return Ok(());
         }
         self.line.ends = hops.ends;
-        self.send_read(from, hops.whole)
+        Ok(hops.whole)
     }
 
     fn packs(&self, length: usize) -> bool {
@@ -438,12 +486,12 @@ impl<F: Feeder> Ship<'_, F> {
     }
 
     /// Blocks up to `to` are about to be on their way, or a word alone.
-    fn shipped(&self, to: Option<Stamp>) -> Option<Note> {
+    pub fn shipped(&self, to: Option<Stamp>) -> Option<Note> {
         let feeds = self.feeder.feeds();
         feeds.state().host.shipped(self.shipper.id, to, feeds.clock.now())
     }
 
-    fn batch_note(&mut self, note: Note) -> BatchNote {
+    pub fn batch_note(&mut self, note: Note) -> BatchNote {
         let Note { global, end, time, filled_at, in_sync } = note;
         let feeds = self.feeder.feeds();
         let tell_visible = feeds.visible_wanted.load(Ordering::SeqCst) > 0;

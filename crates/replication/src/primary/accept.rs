@@ -122,7 +122,7 @@ fn consult(
     }
     let set = shared.terms.get().set;
     let (history, committed) = (shared.feeds.state().host.sender().history.clone(), shared.commit.committed());
-    Ok(LogState { history, end: log_end(shared), set, synchronous: true, committed })
+    Ok(LogState { history, end: log_end(shared), set, synchronous: true, committed, log: true })
 }
 
 /// Whether the standby may join, and from where.

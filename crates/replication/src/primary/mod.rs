@@ -154,9 +154,9 @@ impl Primary {
         let clock = Clock::start();
         let commit = CommitStage::new(config.rule, &who, clock, Arc::clone(&log), config.uncommitted);
         let mut peers: Vec<Peer> =
-            config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
+            config.peers.iter().map(|address| Peer { node: None, address: address.clone(), serves: true }).collect();
         peers.retain(|peer| peer.address != who.address);
-        peers.push(Peer { node: Some(who.node), address: who.address.clone() });
+        peers.push(Peer { node: Some(who.node), address: who.address.clone(), serves: true });
         let sender = Sender {
             cluster: who.cluster,
             node: who.node,
@@ -466,12 +466,12 @@ impl Feeder for Shared {
         accept::make_place(self, address, guest)
     }
 
-    fn met(&self, node: NodeId, address: &str) {
+    fn met(&self, node: NodeId, address: &str, serves: bool) {
         if address.is_empty() {
             return;
         }
         let mut peers = self.peers.lock().expect("no code panics under this mutex");
-        let peer = Peer { node: Some(node), address: address.to_owned() };
+        let peer = Peer { node: Some(node), address: address.to_owned(), serves };
         if !peers.contains(&peer) {
             peers.retain(|known| known.node != Some(node) && known.address != address);
             peers.push(peer);

@@ -13,10 +13,7 @@ use freshet_base::{
 };
 use freshet_fabric::tcp::Closer;
 
-use super::{
-    Shared,
-    receive::{self, SessionError},
-};
+use super::{Follows, receive::SessionError};
 use crate::{status::LinkStatus, wire::Refusal};
 
 /// Why a standby does not follow anybody yet.
@@ -385,35 +382,36 @@ fn next_of(others: &BTreeSet<String>, last: &str) -> Option<String> {
 }
 
 /// The receiving thread.
-pub(super) fn run(shared: &Arc<Shared>) {
-    let (first, longest) = shared.config.back_off;
+pub(crate) fn run<F: Follows>(shared: &Arc<F>) {
+    let (first, longest) = shared.back_off();
     let mut pause = first;
-    let mut dice = shared.node.0 | 1;
+    let mut dice = shared.node().0 | 1;
     // Of those that are tried in turn.
     let mut last = String::new();
-    let first_upstream = shared.follow.upstream();
+    let follow = shared.follow();
+    let first_upstream = follow.upstream();
     // Looked at whenever there may have been one.
     let mut breaks = 0;
     let mut end_feeds = || {
-        let now = shared.follow.breaks();
+        let now = follow.breaks();
         if std::mem::replace(&mut breaks, now) != now {
-            shared.end_relay();
+            shared.end_feeds();
         }
     };
-    while let Some((upstream, order)) = shared.follow.next() {
+    while let Some((upstream, order)) = follow.next() {
         end_feeds();
-        let outcome = receive::join(shared, &upstream, order);
+        let outcome = shared.join(&upstream, order);
         match &outcome {
-            SessionError::Local(why) => shared.follow.fail(why.clone()),
-            SessionError::Counted { primary: Some(primary) } if shared.follow.order() == order => {
-                shared.follow.lead(Some(primary.clone()));
+            SessionError::Local(why) => follow.fail(why.clone()),
+            SessionError::Counted { primary: Some(primary) } if follow.order() == order => {
+                follow.lead(Some(primary.clone()));
             }
             // Somebody else is the primary, and this node knows where.
             SessionError::Call(crate::endpoint::CallError::Refused {
                 refusal: Refusal::NotPrimary { primary: Some(next), .. } | Refusal::Fenced { primary: Some(next), .. },
                 ..
-            }) if *next != upstream && *next != shared.address && shared.follow.order() == order => {
-                shared.follow.lead(Some(next.clone()));
+            }) if *next != upstream && next != shared.address() && follow.order() == order => {
+                follow.lead(Some(next.clone()));
             }
             // Trying again would change nothing.
             SessionError::Call(crate::endpoint::CallError::Refused {
@@ -423,29 +421,25 @@ pub(super) fn run(shared: &Arc<Shared>) {
                     | Refusal::BufferTooSmall { .. }
                     | Refusal::Myself { .. },
                 ..
-            }) => shared.follow.fail(outcome.to_string()),
+            }) => follow.fail(outcome.to_string()),
             SessionError::Call(crate::endpoint::CallError::Refused {
                 refusal: Refusal::Later { .. } | Refusal::Circle { .. },
                 ..
-            }) => shared.follow.met_relay(order),
+            }) => follow.met_relay(order),
             // What the primary has no more will not come however often it is asked. A standby may
             // yet find it with another one.
-            SessionError::Goodbye(Refusal::LogGone { .. }) if !shared.config.member => {
-                shared.follow.fail(outcome.to_string());
+            SessionError::Goodbye(Refusal::NoMirror(_)) => follow.fail(outcome.to_string()),
+            SessionError::Goodbye(Refusal::LogGone { .. }) if !shared.is_member() => {
+                follow.fail(outcome.to_string());
             }
             // One of the others may know more.
-            error
-                if error.found_none()
-                    && shared.is_counted()
-                    && !shared.follow.is_relayed()
-                    && shared.follow.order() == order =>
-            {
-                let mut others: BTreeSet<_> = shared.state().peers.iter().map(|peer| peer.address.clone()).collect();
+            error if error.found_none() && shared.is_counted() && !follow.is_relayed() && follow.order() == order => {
+                let mut others: BTreeSet<_> = shared.known().into_iter().map(|peer| peer.address).collect();
                 others.extend(first_upstream.clone());
-                others.retain(|other| *other != upstream && *other != shared.address);
+                others.retain(|other| *other != upstream && other != shared.address());
                 if let Some(next) = next_of(&others, &last) {
                     last = next;
-                    shared.follow.look_elsewhere(order, &last);
+                    follow.look_elsewhere(order, &last);
                 }
             }
             _ => {}
@@ -457,11 +451,11 @@ pub(super) fn run(shared: &Arc<Shared>) {
         dice ^= dice << 17;
         let jitter = pause.mul_f64((dice % 1000) as f64 / 2000.0);
         end_feeds();
-        shared.follow.ended(order, &outcome, pause / 2 + jitter);
+        follow.ended(order, &outcome, pause / 2 + jitter);
         end_feeds();
     }
-    shared.end_relay();
-    shared.disconnect(None);
+    shared.end_feeds();
+    shared.disconnected();
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod ack;
 mod config;
 mod follow;
 mod forms;
+mod introduce;
 mod lag;
 mod link;
 mod load;
@@ -24,7 +25,7 @@ use std::{
     io,
     path::PathBuf,
     thread::{self, JoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use freshet_base::{
@@ -42,10 +43,8 @@ use freshet_fabric::cpu::Meter;
 use freshet_log::{Log, ReceiveError, Receiver};
 use freshet_membership::Credentials;
 
-pub(crate) use self::original::serve_original;
 use self::{
     ack::AckStage,
-    follow::Follow,
     forms::{Backlog, FormsStage},
     lag::LagMeter,
     link::LinkMeter,
@@ -60,13 +59,18 @@ pub use self::{
     relay::RelayConfig,
     replay::{ReplayError, ReplayTarget},
 };
+pub(crate) use self::{
+    follow::{Follow, run as keep_following},
+    introduce::{Follows, connect, fenced, hear, introduce, raise, violation},
+    original::serve_original,
+};
 use crate::{
     clock::Clock,
     endpoint::Service,
     forms::{Arrivals, Encoding, Missing},
     status::{Load, OwnStatus},
     terms::Terms,
-    wire::{Asks, Continue, Hello, Peer, Peers, Purpose, Refusal},
+    wire::{Asks, Continue, Peer, Peers, Refusal},
 };
 
 pub(crate) struct Shared {
@@ -173,7 +177,8 @@ impl Standby {
         terms: Terms,
     ) -> io::Result<Self> {
         config.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
-        let peers = config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
+        let peers =
+            config.peers.iter().map(|address| Peer { node: None, address: address.clone(), serves: true }).collect();
         log.note_replayed(config.replay.releases(starting.replayed));
         let follower = config.follower(&starting, &log);
         let regenerate = target.regenerates().filter(|_| config.may_regenerate());
@@ -227,7 +232,7 @@ impl Standby {
         });
         let standby = Self { shared, threads: Mutex::default() };
         standby.shared.begin_forms(&found).map_err(io::Error::other)?;
-        standby.spawn("receive", follow::run)?;
+        standby.spawn("receive", keep_following)?;
         standby.spawn("ack", ack::run)?;
         if standby.shared.has_journal() {
             standby.spawn("journal", forms::run)?;
@@ -339,11 +344,6 @@ fn note_set(terms: &Terms, bytes: &[u8]) -> Result<InSyncSet, String> {
 }
 
 impl Shared {
-    /// How this node introduces itself.
-    pub(crate) fn hello(&self, purpose: Purpose) -> Hello {
-        Hello { cluster: self.terms.get().cluster, node: self.node, address: self.address.clone(), purpose }
-    }
-
     /// An in-sync set has arrived.
     fn noted(&self, set: Result<InSyncSet, String>) {
         let mut state = self.state();
@@ -461,10 +461,6 @@ impl Shared {
         }
     }
 
-    pub(crate) fn follow(&self) -> &Follow {
-        &self.follow
-    }
-
     /// What the primary said of the cluster: its number of standbys and its safety level.
     pub(crate) fn promised_safety(&self) -> Option<(u32, Safety)> {
         self.state().follower.level()
@@ -571,7 +567,7 @@ impl Shared {
         };
         self.carry_out(decision);
         let TermState { history, set, .. } = self.terms.get();
-        LogState { history, end, set, synchronous: self.is_counted(), committed }
+        LogState { history, end, set, synchronous: self.is_counted(), committed, log: true }
     }
 
     /// Cuts the log at `at`: saves what lies beyond, if that is to be kept, and has tables, log and
@@ -640,11 +636,6 @@ impl Shared {
         outcome
     }
 
-    /// Whether commits may count on this node.
-    fn is_counted(&self) -> bool {
-        self.config.member && self.config.synchronous
-    }
-
     fn status(&self) -> OwnStatus {
         let now = self.clock.now();
         let (received, persisted) = (self.log.received().get(), self.held());
@@ -678,6 +669,75 @@ impl Shared {
             missing: state.originals.missing().map(Missing::to_string),
             relay,
         }
+    }
+}
+
+impl Follows for Shared {
+    fn node(&self) -> NodeId {
+        self.node
+    }
+
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    fn follow(&self) -> &Follow {
+        &self.follow
+    }
+
+    fn patience(&self) -> Duration {
+        self.config.patience
+    }
+
+    fn back_off(&self) -> (Duration, Duration) {
+        self.config.back_off
+    }
+
+    fn is_member(&self) -> bool {
+        self.config.member
+    }
+
+    fn is_counted(&self) -> bool {
+        self.config.member && self.config.synchronous
+    }
+
+    fn known(&self) -> Vec<Peer> {
+        self.state().peers.clone()
+    }
+
+    fn join(self: &Arc<Self>, upstream: &str, order: u64) -> SessionError {
+        receive::join(self, upstream, order)
+    }
+
+    fn disconnected(&self) {
+        self.disconnect(None);
+    }
+
+    fn end_feeds(&self) {
+        self.end_relay();
+    }
+
+    fn hearing(&self) -> &Mutex<()> {
+        &self.hearing
+    }
+
+    /// Nothing of that primary is passed on.
+    fn superseded(&self) {
+        if let Some(session) = self.relaying() {
+            session.hang_up();
+        }
+    }
+
+    fn settles(&self, deadline: Instant) -> Result<(), String> {
+        self.settle(deadline)
     }
 }
 

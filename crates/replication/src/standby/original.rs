@@ -13,7 +13,8 @@ use freshet_membership::Credentials;
 
 use super::{
     Shared,
-    receive::{SessionError, violation},
+    introduce::{Follows, violation},
+    receive::SessionError,
 };
 use crate::{
     endpoint::{CallError, ask, connect, refuse},

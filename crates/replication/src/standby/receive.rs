@@ -16,12 +16,12 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use freshet_base::{NodeId, Stamp, Term, sync::Arc};
+use freshet_base::{Stamp, Term, sync::Arc};
 use freshet_cluster::{
     follower::{Entry, Event, NotEntered},
     handshake::Welcome,
     take_over::Fetch,
-    term::{TermState, Verdict},
+    term::TermState,
 };
 use freshet_fabric::{
     OpenError,
@@ -32,12 +32,17 @@ use freshet_fabric::{
 };
 use freshet_log::{self as log, AcceptError, Accepted};
 
-use super::{Shared, ack::AckSender, forms::Arriving};
+use super::{
+    Shared,
+    ack::AckSender,
+    forms::Arriving,
+    introduce::{Follows, connect, fenced, introduce, raise, violation},
+};
 use crate::{
-    endpoint::{CallError, ask, passage},
+    endpoint::{CallError, passage},
     feed::{PACKED_FORM, PLAIN_FORM},
     forms::Encoding,
-    wire::{self, BatchNote, Continue, DecodeError, Join, Kind, Peers, Purpose, Refusal, Reply},
+    wire::{self, BatchNote, Continue, DecodeError, Join, Kind, Peers, Purpose, Refusal},
 };
 
 /// Why a connection to a primary, or the attempt at one, ended.
@@ -79,7 +84,7 @@ pub enum SessionError {
 
 impl SessionError {
     /// What the other side should be told.
-    pub(super) fn refusal(&self) -> Option<&Refusal> {
+    pub(crate) fn refusal(&self) -> Option<&Refusal> {
         match self {
             Self::Refused(refusal) => Some(refusal),
             _ => None,
@@ -118,7 +123,7 @@ pub(super) fn join(shared: &Arc<Shared>, upstream: &str, order: u64) -> SessionE
 
 /// Offers this node's memory to a primary, and takes it back, whatever has ended it.
 fn live(shared: &Arc<Shared>, upstream: &str, order: u64) -> Result<Infallible, SessionError> {
-    let connection = connect(shared, upstream, order)?;
+    let connection = connect(&**shared, upstream, order)?;
     if !shared.follow.offer(order) {
         return Err(SessionError::Interrupted);
     }
@@ -148,7 +153,7 @@ fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Resu
     let fabric = &shared.config.fabric;
     let terms = shared.terms.get();
     let ring = Arc::new(shared.log.shared_memory());
-    let side = Side::new(fabric.kind, fabric.config.clone(), Some(ring))?;
+    let side = Side::new(fabric.kind, fabric.config.clone(), vec![ring])?;
     let passage = || passage(&shared.hello(Purpose::Identify), upstream, shared.config.patience);
     let passage = fabric.kind.is_local().then(passage).transpose()?.flatten();
     let persisted = shared.state().follower.to_acknowledge();
@@ -159,17 +164,18 @@ fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Resu
         synchronous: shared.config.synchronous,
         offer: side.offer().clone(),
         appliance: fabric.appliance,
+        mirror: false,
         passage: passage.as_ref().map(|(number, _)| *number),
         bare: fabric.config.bare,
         encoding: shared.encoding(),
     });
-    let (answer, mut connection) = introduce(shared, upstream, connection, purpose, terms.fence.highest())?;
+    let (answer, mut connection) = introduce(&**shared, upstream, connection, purpose, terms.fence.highest())?;
     let wire::Welcome { log: welcome, offer, bare } = answer;
     let Some(offer) = offer else {
         return Err(SessionError::Refused(Refusal::Violation("the primary has offered no mailbox".into())));
     };
     let entry = may_enter(shared, &welcome, &terms)?;
-    raise(shared, welcome.term, entry.primary)?;
+    raise(&**shared, welcome.term, entry.primary)?;
     enter(shared, &welcome, entry)?;
     pass_on(shared, &welcome)?;
     let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
@@ -202,7 +208,7 @@ fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Resu
         // What it takes in until then, it has taken in before it answers anybody who speaks for a
         // later term.
         if !shared.terms.admits(session.term) {
-            break fenced(shared, session.term);
+            break fenced(&**shared, session.term);
         }
         if let Err(error) = session.arrival(&mut stint) {
             break error;
@@ -245,8 +251,8 @@ pub(crate) fn fetch(
     wanted: &Fetch,
 ) -> Result<(), SessionError> {
     let terms = shared.terms.get();
-    let connection = connect(shared, address, shared.follow.order())?;
-    let (answer, connection) = introduce(shared, address, connection, purpose, term)?;
+    let connection = connect(&**shared, address, shared.follow.order())?;
+    let (answer, connection) = introduce(&**shared, address, connection, purpose, term)?;
     let welcome = answer.log;
     wanted.check(&welcome).map_err(SessionError::Refused)?;
     let entry = may_enter(shared, &welcome, &terms)?;
@@ -263,29 +269,6 @@ pub(crate) fn fetch(
     Ok(())
 }
 
-/// Connects, unless this node is told to do something else in the meantime.
-fn connect(shared: &Shared, address: &str, order: u64) -> Result<Connection, SessionError> {
-    let connection = crate::endpoint::connect(&shared.credentials, address, shared.config.patience)?;
-    if !shared.follow.connected(order, connection.closer()) {
-        return Err(SessionError::Interrupted);
-    }
-    Ok(connection)
-}
-
-/// Introduces this node, and hears that it is welcome.
-fn introduce(
-    shared: &Shared,
-    address: &str,
-    mut connection: Connection,
-    purpose: Purpose,
-    term: Term,
-) -> Result<(wire::Welcome, Connection), SessionError> {
-    match ask(&mut connection, address, &shared.hello(purpose), term)? {
-        Reply::Welcome(welcome) => Ok((welcome, connection)),
-        _ => Err(CallError::Unexpected { address: address.to_owned() }.into()),
-    }
-}
-
 /// From now on the other side is told what this one holds.
 fn begin(shared: &Shared, sender: AckSender, welcome: &Welcome) {
     let mut state = shared.state();
@@ -295,18 +278,6 @@ fn begin(shared: &Shared, sender: AckSender, welcome: &Welcome) {
     state.passage.forget();
     drop(state);
     shared.acks.connect(sender, welcome.term);
-}
-
-/// Raises the fence, durably, before anything of the new term is taken in.
-fn raise(shared: &Shared, term: Term, node: NodeId) -> Result<(), SessionError> {
-    match shared.terms.hear(term, node) {
-        Ok(Verdict::Raised | Verdict::Current) => Ok(()),
-        Ok(Verdict::Refused { highest, holder }) => {
-            let primary = shared.follow.upstream();
-            Err(SessionError::Refused(Refusal::of_term(term, highest, holder, primary)))
-        }
-        Err(error) => Err(SessionError::Local(error.to_string())),
-    }
 }
 
 /// Makes the own log a prefix of the sender's: save, cut, and only then enter its terms.
@@ -323,21 +294,6 @@ fn enter(shared: &Shared, welcome: &Welcome, entry: Entry) -> Result<(), Session
 
 /// What comes by frames passes through this much memory, which stays in the cache.
 const SCRATCH: usize = 64 << 10;
-
-pub(super) fn violation(what: String) -> SessionError {
-    SessionError::Refused(Refusal::Violation(what))
-}
-
-/// Nothing is taken in of this term any more, or of another one than the connection's.
-fn fenced(shared: &Shared, term: Term) -> SessionError {
-    let state = shared.terms.get().fence;
-    SessionError::Refused(Refusal::Fenced {
-        asked: term,
-        highest: state.highest(),
-        holder: state.holder(),
-        primary: shared.follow.upstream(),
-    })
-}
 
 struct Session<'a> {
     shared: &'a Arc<Shared>,
@@ -381,7 +337,7 @@ impl Session<'_> {
             None => return Err(ReceiveError::Silent { peer: self.receiver.peer(), patience: self.patience }.into()),
         };
         if header.term != self.term {
-            return Err(fenced(self.shared, header.term));
+            return Err(fenced(&**self.shared, header.term));
         }
         let kind = Kind::from_code(header.kind);
         if header.payload != 0 && !matches!(kind, Some(Kind::Batch | Kind::Inputs)) {

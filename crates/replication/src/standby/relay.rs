@@ -253,13 +253,13 @@ impl Feeder for Session {
     fn missed(&self) {}
 
     /// Who is below has no voice in a take-over, so nobody else need know.
-    fn met(&self, _: NodeId, _: &str) {}
+    fn met(&self, _: NodeId, _: &str, _: bool) {}
 
     fn peers_message(&self) -> Peers {
         let (standbys, safety) = self.shared.promised_safety().unwrap_or((0, Safety::OneSafe));
         let mut peers = self.shared.state().peers.clone();
         if peers.iter().all(|peer| peer.node != Some(self.shared.node)) {
-            peers.push(Peer { node: Some(self.shared.node), address: self.shared.address.clone() });
+            peers.push(Peer { node: Some(self.shared.node), address: self.shared.address.clone(), serves: true });
         }
         Peers { peers, standbys, safety }
     }

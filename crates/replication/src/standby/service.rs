@@ -1,16 +1,17 @@
 //! Answers those who connect to a standby.
 
-use std::time::Instant;
-
 use freshet_base::{Term, sync::Arc};
 use freshet_cluster::{
     handshake::{Sender, check_comes_back},
     take_over::LogState,
-    term::Verdict,
 };
 use freshet_fabric::tcp::Connection;
 
-use super::{Shared, relay, serve_original};
+use super::{
+    Shared,
+    introduce::{Follows, hear},
+    relay, serve_original,
+};
 use crate::{
     endpoint::{Service, answer, refuse},
     takeover::serve_log,
@@ -43,7 +44,7 @@ impl Service for StandbyService {
             }
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { term, address } => {
-                let reply = match hear(shared, &hello, term) {
+                let reply = match hear(&**shared, &hello, term) {
                     // It was told to follow somebody who may be a relay, and will know in a moment.
                     Ok(()) if !shared.is_counted() && shared.follow.is_untried() => {
                         Reply::Refused(Refusal::Later { node: shared.node, why: Wait::Lost })
@@ -70,7 +71,7 @@ impl Service for StandbyService {
                 let Some(cluster) = state.cluster else {
                     return refuse(connection, Refusal::NotPrimary { node: shared.node, primary: None });
                 };
-                if let Err(refusal) = hear(shared, &hello, term) {
+                if let Err(refusal) = hear(&**shared, &hello, term) {
                     return refuse(connection, refusal);
                 }
                 let sender = Sender {
@@ -88,38 +89,6 @@ impl Service for StandbyService {
             }
         }
     }
-}
-
-/// Promises `term` to the node that says `hello`. When this returns, no primary of an earlier term
-/// can write into this node's memory, and what such a primary may believe to have arrived here is
-/// part of the log; if that counts as persistent to the primary, it is.
-fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
-    let deadline = Instant::now() + shared.config.patience;
-    let revoked = {
-        // A thread that finds the term in force also finds that what the term revokes is being
-        // revoked.
-        let _one_by_one = shared.hearing.lock().expect("no code panics under this mutex");
-        match shared.terms.hear(term, hello.node) {
-            Ok(Verdict::Raised) => {
-                // The present primary is of the past, and nothing of it is passed on.
-                if let Some(session) = shared.relaying() {
-                    session.hang_up();
-                }
-                shared.follow.revoke(true, deadline)
-            }
-            Ok(Verdict::Current) => shared.follow.revoke(false, deadline),
-            Ok(Verdict::Refused { highest, holder }) => {
-                return Err(Refusal::of_term(term, highest, holder, shared.follow.upstream()));
-            }
-            Err(error) => return Err(Refusal::Failed(error.to_string())),
-        }
-    };
-    if !revoked {
-        let why =
-            "the primary of before may still write into this node's memory, which is being taken from it: ask again";
-        return Err(Refusal::Failed(why.to_owned()));
-    }
-    shared.settle(deadline).map_err(Refusal::Failed)
 }
 
 fn consult(

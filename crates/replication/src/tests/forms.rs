@@ -311,7 +311,7 @@ fn another_block_than_the_one_that_is_missing_is_not_taken() {
     // It asks again, as long as the primary may come back.
     assert!(!matches!(standby.standby.status().link, LinkStatus::Failed { .. }));
     let other = with_log(4, &right);
-    let peers = vec![Peer { node: Some(NodeId(4)), address: other.address() }];
+    let peers = vec![Peer { node: Some(NodeId(4)), address: other.address(), serves: true }];
     standby.standby.shared.heard_peers(Peers { peers, standbys: 2, safety: Safety::VerySafe });
     until("it has all of it", || standby.log.end() == end);
     assert_eq!((standby.log.bytes(), says_missing(&standby)), (right, None));
@@ -372,7 +372,7 @@ fn a_candidate_that_lacks_blocks_does_not_win_unless_it_is_forced() {
     assert!(refused.contains("at 640") && refused.contains(&behind.address()), "{refused}");
     assert_eq!(behind.standby.status().term, asked, "no node was asked for its promise");
     // Nor does another, as long as this one cannot say what it holds.
-    let known = vec![Peer { node: None, address: standby.address() }];
+    let known = vec![Peer { node: None, address: standby.address(), serves: true }];
     let options = PromoteOptions { safety: Some(Safety::Quorum(2)), standbys: Some(2), known, ..Default::default() };
     let refused = promote(&behind.standby, &options).unwrap_err().to_string();
     assert!(refused.contains("only 1 of 2"), "{refused}");
@@ -387,7 +387,7 @@ fn a_node_that_is_consulted_gets_what_it_lacks_from_the_candidate() {
     let candidate = with_log(3, &bytes);
     let (standby, bytes, end) = bereft(vec![candidate.address()]);
     standby.tape.toy.gate(None);
-    let known = vec![Peer { node: None, address: standby.address() }];
+    let known = vec![Peer { node: None, address: standby.address(), serves: true }];
     let options = PromoteOptions { safety: Some(Safety::Quorum(2)), standbys: Some(2), known, ..Default::default() };
     let promoted = promote(&candidate.standby, &options).unwrap();
     assert_eq!((promoted.start, standby.log.bytes()), (end, bytes));

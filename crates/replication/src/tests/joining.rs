@@ -22,13 +22,12 @@ use crate::{
 /// A greeting that asks to join, and the memory that it offers.
 pub fn joining(log: Continue) -> (Purpose, Side) {
     let ring = Arc::new(SharedMemory::new(CAPACITY as usize, false).unwrap());
-    let side = Side::new(FabricKind::Tcp, FabricConfig::default(), Some(ring)).unwrap();
+    let side = Side::new(FabricKind::Tcp, FabricConfig::default(), vec![ring]).unwrap();
     let offer = side.offer().clone();
     let (member, synchronous, appliance, bare, passage) = (true, true, false, false, None);
-    let encoding = Encoding::Bytes;
-    let purpose =
-        Purpose::Join(Join { fence: Term(0), log, member, synchronous, offer, appliance, passage, bare, encoding });
-    (purpose, side)
+    let (fence, mirror, encoding) = (Term(0), false, Encoding::Bytes);
+    let join = Join { fence, log, member, synchronous, offer, appliance, mirror, passage, bare, encoding };
+    (Purpose::Join(join), side)
 }
 
 pub fn hello(node: u64, purpose: Purpose) -> Hello {

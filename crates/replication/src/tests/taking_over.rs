@@ -278,7 +278,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     connection.receiver().receive().unwrap();
     let hello: Hello = wire::decode_first("greeting", connection.receiver().immediate()).unwrap();
     let Purpose::Join(Join { offer, .. }) = hello.purpose else { panic!("{hello:?}") };
-    let side = Side::new(offer.kind(), FabricConfig::default(), None).unwrap();
+    let side = Side::new(offer.kind(), FabricConfig::default(), vec![]).unwrap();
     let log = handshake::Welcome {
         above: Vec::new(),
         cluster: CLUSTER,

@@ -8,7 +8,7 @@ fn history(reigns: &[(u32, u64)]) -> TermHistory {
 }
 
 fn log(reigns: &[(u32, u64)], end: u64, set: Option<InSyncSet>) -> LogState {
-    LogState { history: history(reigns), end: Stamp(end), set, synchronous: true, committed: Stamp::ZERO }
+    LogState { history: history(reigns), end: Stamp(end), set, synchronous: true, committed: Stamp::ZERO, log: true }
 }
 
 fn set(number: u64, members: &[u64], floor: u32) -> Option<InSyncSet> {
@@ -34,7 +34,7 @@ fn a_quorum_take_over_needs_enough_voices() {
 fn a_promise_that_was_given_while_others_were_sounded_out_counts() {
     let reign = Reign { term: Term(1), start: Stamp::ZERO, node: NodeId(1) };
     let history: TermHistory = vec![reign].try_into().unwrap();
-    let mine = LogState { history, end: Stamp(50), set: set(2, &[1, 2], 0), synchronous: true, committed: Stamp::ZERO };
+    let mine = LogState { history, ..log(&[], 50, set(2, &[1, 2], 0)) };
     let mut fence = Fence::new(Term(1), Some(NodeId(1)));
     let mut candidate = Candidacy::new(NodeId(1), mine, &fence).reigned(Some(Term(1)));
     assert_eq!(candidate.plan(Safety::TwoSafe, 2, false), Plan::Reign { term: Term(2) });
@@ -66,6 +66,7 @@ fn a_restart_notices_that_another_has_gone_on() {
             set: None,
             synchronous: true,
             committed: Stamp::ZERO,
+            log: true,
         }
     };
     let mut candidate = Candidacy::new(NodeId(1), of(&[(1, 0, 1)], 50), &Fence::new(Term(1), Some(NodeId(1))));
@@ -250,4 +251,33 @@ fn there_is_no_term_after_the_last_one() {
     assert_eq!(fence.hear(Term(u32::MAX), NodeId(2)), Verdict::Raised);
     let mut candidate = Candidacy::new(NodeId(1), log(&[], 0, None), &fence);
     assert_eq!(candidate.raise(&mut fence), Err(LastTerm(Term(u32::MAX))));
+}
+
+#[test]
+fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_committed() {
+    let mirror = |log: LogState| LogState { log: false, ..log };
+    let at = |me: u64, mine: LogState, others: &[(u64, LogState)]| {
+        let mut candidate = Candidacy::new(NodeId(me), mine, &Fence::new(Term(2), None));
+        others.iter().for_each(|(node, log)| candidate.promised(NodeId(*node), log.clone()));
+        candidate
+    };
+    let (short, long) = (log(&[(1, 0)], 50, None), log(&[(1, 0)], 80, None));
+    let reigns = Plan::Reign { term: Term(3) };
+    let plan = |candidate: &Candidacy| candidate.plan(Safety::Quorum(2), 3, false);
+    let behind = at(2, short.clone(), &[(3, mirror(long.clone()))]);
+    assert_eq!(plan(&behind), Plan::Better { node: NodeId(3) });
+    assert_eq!(behind.plan(Safety::Quorum(2), 3, true), reigns, "with force");
+    // One with a log that has as much can pass it on.
+    let both = at(2, short.clone(), &[(3, mirror(long.clone())), (4, long.clone())]);
+    assert_eq!(plan(&both), Plan::Fetch { from: NodeId(4), cut_at: Stamp(50), upto: Stamp(80) });
+    // A mirror takes no log in.
+    let takes_none = at(3, mirror(short.clone()), &[(2, long.clone())]);
+    assert_eq!(plan(&takes_none), Plan::Better { node: NodeId(2) });
+    assert_eq!(plan(&at(3, mirror(long.clone()), &[(2, short.clone())])), reigns);
+    // The log that wrote what the mirror has more, and does not have it, has committed none of it.
+    assert_eq!(plan(&at(9, short.clone(), &[(3, mirror(long.clone()))])), reigns);
+    assert_eq!(
+        plan(&at(9, short, &[(3, mirror(log(&[(1, 0), (2, 60)], 80, None)))])),
+        Plan::Better { node: NodeId(3) }
+    );
 }

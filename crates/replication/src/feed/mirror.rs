@@ -1,0 +1,357 @@
+//! Mirror: rows go into a mirror's memory, in place, and none of the log (Active-Memory, section
+//! 4).
+//!
+//! The ship thread takes the log batch by batch, as for a standby, and makes of each one list of
+//! writes (section 4.5.1). When the list has completed, all of it is in the mirror's memory: this
+//! node acknowledges for it, as with the appliance method. What is committed then is written as the
+//! mark, a word, with the next list or by itself (section 4.5.2). Several batches are under way at
+//! once, as many as the mirror's undo ring holds.
+//!
+//! What lies where is decided here ([`Layout`]). A mirror that comes says first what its memory is
+//! like, and adds regions when it is asked to.
+//!
+//! One thing takes a word of the mirror: that it has noted an in-sync set. So while a set is on its
+//! way, it is asked to answer, and what it answers counts ([`Ship::acknowledge`]).
+
+use std::collections::VecDeque;
+
+use freshet_base::{
+    Stamp,
+    sync::{Mutex, MutexGuard, Ordering},
+};
+use freshet_cluster::{Moment, flow::Next};
+use freshet_fabric::{Place, RegionKey, Token, channel::Sender, tcp::SendError};
+use freshet_mirror::{Before, Build, Damaged, Extent, Layout, MARK, NoRoom, NotABatch, NotPut, Ring, RingFull, UNDO};
+
+use super::{
+    Feeder,
+    ship::{Ship, ShipError, Turn},
+};
+use crate::wire::{self, Kind};
+
+/// What says what lies where in a mirror has no more bytes than this.
+const DESCRIPTION: usize = 1 << 30;
+
+/// Why a node cannot be kept as a mirror.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoMirror {
+    #[error(transparent)]
+    Batch(#[from] NotABatch),
+    #[error("{0}")]
+    Room(NoRoom),
+    #[error("{0}, which will not become more: give the mirror a larger undo ring")]
+    Undo(RingFull),
+    #[error("a block of the log is longer than half of the mirror's undo ring: give it a larger one")]
+    Block,
+    #[error(transparent)]
+    Damaged(#[from] Damaged),
+    #[error("a mirror offers its head and its undo ring")]
+    Offer,
+}
+
+/// What a mirror has said that the ship thread has not heard.
+#[derive(Default)]
+pub(crate) struct Inbox(Mutex<Said>);
+
+#[derive(Default)]
+struct Said {
+    /// What lies where, as far as it has come, and whether that is all.
+    description: Vec<u8>,
+    described: bool,
+    grown: VecDeque<Option<RegionKey>>,
+}
+
+impl Inbox {
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.0.lock().expect("no code panics under this mutex")
+    }
+
+    /// It has added a region, or has no memory for one.
+    pub fn grown(&self, region: Option<RegionKey>) {
+        self.said().grown.push_back(region);
+    }
+
+    /// A part of what says what lies where; false when that is too long, or was said before.
+    pub fn described(&self, part: &[u8], is_last: bool) -> bool {
+        let mut said = self.said();
+        let fits = !said.described && said.description.len() + part.len() <= DESCRIPTION;
+        if fits {
+            said.description.extend_from_slice(part);
+            said.described = is_last;
+        }
+        fits
+    }
+}
+
+/// What is posted and has not completed.
+struct Posted {
+    token: Token,
+    /// Where its batch ends, if it has one.
+    batch: Option<Stamp>,
+    /// What it has written as the mark.
+    mark: Option<Stamp>,
+}
+
+/// What the ship thread knows of a mirror.
+pub(super) struct MirrorLine {
+    /// As soon as it has said what its memory is like.
+    layout: Option<Layout>,
+    ring: Ring,
+    /// No batch has more bytes of log: what it destroys is about as long.
+    longest: u64,
+    build: Build,
+    /// The batch that `build` has and that is not posted.
+    waits: Option<Extent>,
+    under_way: VecDeque<Posted>,
+    /// All batches up to here have completed.
+    completed: Stamp,
+    /// Of that, what was acknowledged here; and what the mirror was asked to acknowledge.
+    acknowledged: Stamp,
+    asked: Stamp,
+    /// What was written as the mark.
+    marked: Stamp,
+    /// It was asked for a region, and has not answered.
+    grows: bool,
+    /// When it was told something.
+    told: Moment,
+}
+
+/// Before images lie in the mirror.
+struct ReadBack<'s>(&'s mut Sender);
+
+impl Before for ReadBack<'_> {
+    type Error = SendError;
+
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError> {
+        self.0.read_from(from, into)
+    }
+}
+
+impl MirrorLine {
+    /// Of a mirror that has all of the log below `from`.
+    pub fn new(sender: &Sender, from: Stamp, now: Moment) -> Self {
+        let undo = sender.lengths().get(UNDO).copied().unwrap_or(0);
+        Self {
+            layout: None,
+            ring: Ring::new(undo),
+            longest: undo / 2,
+            build: Build::new(),
+            waits: None,
+            under_way: VecDeque::new(),
+            completed: from,
+            acknowledged: from,
+            asked: Stamp::ZERO,
+            marked: from,
+            grows: false,
+            told: now,
+        }
+    }
+
+    /// How far the mark may be moved when everything below `committed` is. Only over what has
+    /// completed: the mark itself may be quicker (section 4.5.2: after all acknowledgements).
+    fn next_mark(&self, committed: Stamp) -> Option<Stamp> {
+        self.ring.mark(committed.min(self.completed)).filter(|to| *to > self.marked)
+    }
+
+    /// Notes that everything up to a token has completed.
+    fn complete(&mut self, upto: Token) {
+        while let Some(Posted { batch, mark, .. }) = self.under_way.pop_front_if(|posted| posted.token <= upto) {
+            self.completed = batch.unwrap_or(self.completed);
+            if let (Some(mark), Some(layout)) = (mark, &mut self.layout) {
+                self.ring.marked(mark);
+                layout.committed(mark);
+            }
+        }
+    }
+}
+
+impl<F: Feeder> Ship<'_, F> {
+    pub fn turn_mirror(&mut self, behind: &mut bool) -> Result<Turn, ShipError> {
+        let Some(mut mirror) = self.line.mirror.take() else { return Ok(Turn::Over) };
+        let turn = self.step(&mut mirror, behind);
+        self.line.mirror = Some(mirror);
+        turn
+    }
+
+    /// Does what there is to do next. Waits for a completion if that is nothing.
+    fn step(&mut self, mirror: &mut MirrorLine, behind: &mut bool) -> Result<Turn, ShipError> {
+        let keep_alive = self.feeder.feeds().config.flow.keep_alive;
+        self.hear_mirror(mirror)?;
+        mirror.complete(self.line.sender.completed()?);
+        self.acknowledge(mirror)?;
+        if self.feeder.feeds().clock.now() >= mirror.told.after(keep_alive) {
+            self.say(mirror)?;
+        }
+        let Some(next) = self.next() else { return Ok(Turn::Over) };
+        let until = if mirror.waits.is_some() {
+            if self.post(mirror)? {
+                return Ok(Turn::Again);
+            }
+            // Until there is room: that may be when more is committed.
+            self.mark(mirror)?;
+            self.feeder.feeds().clock.now().after(self.feeder.feeds().config.flow.watermark_delay)
+        } else {
+            self.say_behind(next, behind);
+            match next {
+                Next::Wait { until } => until,
+                next => return self.carry_out_for(mirror, next).map(|()| Turn::Again),
+            }
+        };
+        match mirror.under_way.front() {
+            Some(posted) => self.line.sender.wait(posted.token).map(|()| Turn::Again).map_err(ShipError::from),
+            None => Ok(Turn::Sleep(until.min(mirror.told.after(keep_alive)))),
+        }
+    }
+
+    fn carry_out_for(&mut self, mirror: &mut MirrorLine, next: Next) -> Result<(), ShipError> {
+        match next {
+            Next::SendLive { from, to } if to.since(from) <= mirror.longest => {
+                // Relaxed: a count without data behind it.
+                self.feeder.feeds().live.fetch_add(1, Ordering::Relaxed);
+                let length = to.since(from) as usize;
+                self.feeder.read(from, mirror.build.room(length))?;
+                self.begin(mirror, from, length)
+            }
+            Next::SendLive { from, to: upto } | Next::SendOld { from, upto } => {
+                match self.read_old(from, upto.min(from.plus(mirror.longest)))? {
+                    0 => Err(NoMirror::Block.into()),
+                    length => {
+                        mirror.build.room(length).copy_from_slice(&self.line.piece[..length]);
+                        self.begin(mirror, from, length)
+                    }
+                }
+            }
+            Next::SendPeers => self.tell_peers(),
+            // It is told of neither: its processor has nothing to do with that.
+            Next::SendWatermark | Next::SendKeepAlive => {
+                let _ = self.shipped(None);
+                self.mark(mirror)
+            }
+            Next::Wait { .. } => Ok(()),
+        }
+    }
+
+    /// Begins a batch whose bytes were read.
+    fn begin(&mut self, mirror: &mut MirrorLine, from: Stamp, length: usize) -> Result<(), ShipError> {
+        mirror.waits = Some(mirror.build.begin(from, length).map_err(NoMirror::from)?);
+        self.post(mirror).map(drop)
+    }
+
+    /// Posts the batch that waits, as soon as there is room for it; says whether there was.
+    fn post(&mut self, mirror: &mut MirrorLine) -> Result<bool, ShipError> {
+        let (Some(layout), Some(batch)) = (&mut mirror.layout, mirror.waits) else { return Ok(false) };
+        let (mut before, is_low) = (ReadBack(&mut self.line.sender), layout.is_low());
+        match mirror.build.put(layout, &mut before) {
+            Ok(()) if is_low => self.grow(mirror, 0)?,
+            Ok(()) => {}
+            Err(NotPut::NoRoom(NoRoom::Arena { bytes })) => return self.grow(mirror, bytes).map(|()| false),
+            Err(NotPut::NoRoom(why)) => return Err(NoMirror::Room(why).into()),
+            Err(NotPut::Before(error)) => return Err(error.into()),
+        }
+        match mirror.build.enter(&mut mirror.ring, self.feeder.feeds().term) {
+            Ok(()) => {}
+            // Longer than the ring, or a part of a transaction that is.
+            Err(full) if full.needed > full.all || mirror.ring.mark(Stamp::MAX).is_none() => {
+                return Err(NoMirror::Undo(full).into());
+            }
+            Err(_) => return Ok(false),
+        }
+        // The acknowledgement may be quicker than what follows.
+        let Some(note) = self.shipped(Some(batch.to)) else { return Ok(false) };
+        mirror.waits = None;
+        let mark = mirror.next_mark(note.global);
+        let word = mark.unwrap_or(mirror.marked).0.to_le_bytes();
+        let marks = mark.map(|_| (Place { region: 0, offset: MARK }, &word[..]));
+        let token = self.line.sender.post_into(marks.into_iter().chain(mirror.build.list()))?;
+        mirror.under_way.push_back(Posted { token, batch: Some(batch.to), mark });
+        mirror.marked = mark.unwrap_or(mirror.marked);
+        for set in mirror.build.members() {
+            self.line.sender.send(Kind::Members as u8, self.feeder.feeds().term, batch.to.0, 0, set)?;
+        }
+        Ok(true)
+    }
+
+    /// Writes the mark by itself, if it is to be moved.
+    fn mark(&mut self, mirror: &mut MirrorLine) -> Result<(), ShipError> {
+        let global = self.feeder.feeds().state().host.global();
+        let Some(mark) = mirror.next_mark(global) else { return Ok(()) };
+        let word = mark.0.to_le_bytes();
+        let token = self.line.sender.post_into([(Place { region: 0, offset: MARK }, &word[..])].into_iter())?;
+        mirror.under_way.push_back(Posted { token, batch: None, mark: Some(mark) });
+        mirror.marked = mark;
+        Ok(())
+    }
+
+    /// Acknowledges what has completed. If the mirror may have to note an in-sync set first, it is
+    /// asked to answer instead.
+    fn acknowledge(&mut self, mirror: &mut MirrorLine) -> Result<(), ShipError> {
+        let to = mirror.completed;
+        if to <= mirror.acknowledged {
+            return Ok(());
+        }
+        let (counts, acked) = {
+            let mut state = self.feeder.feeds().state();
+            (state.host.counts_read_back(self.shipper.id), state.host.read_back(self.shipper.id, to)?)
+        };
+        if counts {
+            mirror.acknowledged = to;
+            acked.event.into_iter().for_each(|event| self.feeder.tell(event));
+        } else if to > mirror.asked {
+            self.say(mirror)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the mirror that this node lives, and how far everything has completed, which it
+    /// answers.
+    fn say(&mut self, mirror: &mut MirrorLine) -> Result<(), ShipError> {
+        self.line.ends.clear();
+        let Some(note) = self.shipped(None) else { return Ok(()) };
+        let note = wire::encode(&self.batch_note(note));
+        let (kind, term) = (Kind::Watermark as u8, self.feeder.feeds().term);
+        self.line.sender.send(kind, term, mirror.completed.0, 0, &note)?;
+        (mirror.asked, mirror.told) = (mirror.completed, self.feeder.feeds().clock.now());
+        Ok(())
+    }
+
+    /// Asks for a region of at least this many bytes, once at a time.
+    fn grow(&mut self, mirror: &mut MirrorLine, bytes: u64) -> Result<(), ShipError> {
+        if mirror.grows {
+            return Ok(());
+        }
+        mirror.grows = true;
+        self.say_alone(Kind::Grow, &wire::encode(&bytes))
+    }
+
+    /// Takes in what the mirror has said.
+    fn hear_mirror(&mut self, mirror: &mut MirrorLine) -> Result<(), ShipError> {
+        let Some(inbox) = &self.shipper.mirror else { return Ok(()) };
+        let (grown, description) = {
+            let mut said = inbox.said();
+            let description = said.described.then(|| std::mem::take(&mut said.description));
+            (std::mem::take(&mut said.grown), description)
+        };
+        for key in grown {
+            // Without memory it is not asked again: the commit rule does without it in time.
+            let Some(key) = key else {
+                tracing::warn!(mirror = %self.shipper.node, "a mirror has no memory left: give it more");
+                continue;
+            };
+            let region = self.line.sender.attach(&key)?;
+            if let Some(layout) = &mut mirror.layout {
+                layout.grow(region, key.length);
+                mirror.grows = false;
+            }
+        }
+        if let (Some(description), None) = (description, &mirror.layout) {
+            let lengths = self.line.sender.lengths();
+            if lengths.len() <= UNDO {
+                return Err(NoMirror::Offer.into());
+            }
+            let mut layout = Layout::of(&description, &lengths).map_err(NoMirror::from)?;
+            layout.committed(mirror.marked);
+            mirror.layout = Some(layout);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! The memory of a mirror: bounded, and added to when the primary asks.
+
+use std::io;
+
+use freshet_base::{
+    ClusterId, NodeId, Stamp, Term,
+    sync::{Arc, Ordering},
+    words,
+};
+use freshet_fabric::memory::{Region, Registered, SharedMemory};
+use freshet_mirror::{Damaged, Keep, MARK, Mirror, Recovered, UNDO, recover, settle};
+
+use super::MirrorConfig;
+
+/// Regions are as long as this many bytes or a multiple.
+const UNIT: u64 = 64 << 10;
+
+/// Head, undo ring and arenas.
+pub(super) struct Memory {
+    regions: Vec<Arc<SharedMemory>>,
+    arena: u64,
+    most: u64,
+    huge: bool,
+    /// A feed has begun here.
+    settled: bool,
+    /// A primary may have written here since it was recovered.
+    exposed: bool,
+}
+
+fn length_of(region: &SharedMemory) -> u64 {
+    region.words().len() as u64 * 8
+}
+
+impl Memory {
+    pub fn new(config: &MirrorConfig) -> io::Result<Self> {
+        let huge = config.fabric.config.huge_pages;
+        let region = |bytes: u64| SharedMemory::new(bytes as usize, huge).map(Arc::new);
+        let regions = vec![region(config.head)?, region(config.undo)?];
+        Ok(Self { regions, arena: config.arena, most: config.most, huge, settled: false, exposed: false })
+    }
+
+    pub fn regions(&self) -> Vec<Region> {
+        self.regions.iter().map(|region| Arc::clone(region) as Region).collect()
+    }
+
+    /// How many bytes it has.
+    pub fn bytes(&self) -> u64 {
+        self.regions.iter().map(|region| length_of(region)).sum()
+    }
+
+    /// Everything below is known to be committed.
+    pub fn mark(&self) -> Stamp {
+        // Acquire: the mark is written behind what it speaks of.
+        Stamp(u64::from_le(self.regions[0].words()[MARK as usize / 8].load(Ordering::Acquire)))
+    }
+
+    /// Adds a region of at least `bytes`, and some more while there is room; none when the bound
+    /// forbids it.
+    pub fn grow(&mut self, bytes: u64) -> io::Result<Option<Region>> {
+        let held = self.bytes();
+        // Ever longer ones: a fabric has to know of each.
+        let wanted = bytes.max(self.arena).max(held / 4).checked_next_multiple_of(UNIT).unwrap_or(u64::MAX);
+        let room = self.most.saturating_sub(held);
+        let length = wanted.min(room - room % UNIT);
+        if length < bytes.max(UNIT) {
+            return Ok(None);
+        }
+        let region = Arc::new(SharedMemory::new(length as usize, self.huge)?);
+        self.regions.push(Arc::clone(&region));
+        Ok(Some(region))
+    }
+
+    /// A feed begins that continues from `base`; what was written before is undone no more.
+    pub fn settle(&mut self, cluster: ClusterId, feeder: NodeId, term: Term, base: Stamp) {
+        settle(&self.regions(), cluster, feeder, term, base);
+        (self.settled, self.exposed) = (true, true);
+    }
+
+    /// What says what lies where, for the primary.
+    pub fn description(&self, end: Stamp) -> Result<Vec<u8>, Damaged> {
+        Mirror::open(self.regions(), end)?.description()
+    }
+
+    /// Brings the memory to the state after a batch, if that was ever another; no primary can write
+    /// here any more, unless it has `mapped` the memory: then this is copied to other memory first.
+    pub fn recover(&mut self, mapped: bool) -> Result<Option<Recovered>, RecoverError> {
+        if !self.exposed {
+            return Ok(None);
+        }
+        if mapped {
+            for region in &mut self.regions {
+                // One after the other: no more than the longest is there twice.
+                let copy = SharedMemory::new(length_of(region) as usize, self.huge)?;
+                copy_words(&copy, region);
+                *region = Arc::new(copy);
+            }
+        }
+        let found = recover(&self.regions(), Keep::Whole)?;
+        self.exposed = false;
+        Ok(Some(found))
+    }
+
+    /// Undoes what lies beyond `at`, as far as the undo ring reaches; says where the memory ends
+    /// then.
+    pub fn cut(&self, at: Stamp) -> Result<Stamp, Damaged> {
+        if !self.settled {
+            return Ok(at);
+        }
+        recover(&self.regions(), Keep::Marked(at)).map(|found| found.end)
+    }
+
+    /// How long the undo ring is.
+    pub fn undo_bytes(&self) -> u64 {
+        length_of(&self.regions[UNDO])
+    }
+}
+
+/// Why a memory could not be recovered.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RecoverError {
+    #[error(transparent)]
+    Damaged(#[from] Damaged),
+    #[error(
+        "a mirror's memory cannot be moved to other memory, and a primary of before may still write there: {0}; \
+         see that there is room for another region, and restart this node"
+    )]
+    System(#[from] io::Error),
+}
+
+/// Copies page by page, without touching those that have never been used.
+fn copy_words(to: &SharedMemory, from: &SharedMemory) {
+    let mut page = [0; 4096];
+    for at in (0..length_of(from) as usize).step_by(page.len()) {
+        let part = &mut page[..(length_of(from) as usize - at).min(4096)];
+        words::load(from.words(), at, part);
+        if part.iter().any(|byte| *byte != 0) {
+            words::store(to.words(), at, part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_grows_up_to_its_bound() {
+        let config = MirrorConfig {
+            head: 64 << 10,
+            undo: 64 << 10,
+            arena: 128 << 10,
+            most: 600 << 10,
+            ..MirrorConfig::default()
+        };
+        let mut memory = Memory::new(&config).unwrap();
+        let mut grow = |kib: u64| memory.grow(kib << 10).unwrap().map(|region| region.words().len() / 128);
+        assert_eq!(grow(0), Some(128));
+        assert_eq!(grow(500), None, "more than there is room for");
+        assert_eq!(grow(130), Some(192), "whole units");
+        assert_eq!(grow(1), Some(128));
+        assert_eq!(grow(0), None);
+        assert!(memory.bytes() <= 600 << 10);
+    }
+}

@@ -1,0 +1,365 @@
+//! The mirror's side: memory that a primary keeps up to date by itself (Active-Memory, section 4).
+//!
+//! One thread, `mirror`, follows the primary. It offers the memory, adds regions when it is asked
+//! to, notes in-sync sets, and answers keep-alives. Rows are written without it.
+//!
+//! The end of every connection revokes it. Then the memory is brought to the state after a batch
+//! (section 5.2), before this node answers the node that raised its fence, or joins again. Where
+//! the other side may have mapped the memory, that is copied to other memory first.
+//!
+//! Memory does not outlive its process. A mirror that begins with empty memory may have
+//! acknowledged more in an earlier life, so it answers no candidate before it holds all that its
+//! primary had when it came ([`State::is_whole`]).
+//!
+//! A mirror cannot be cut below its mark: where its history parts from the primary's there, it has
+//! to be filled again.
+
+mod memory;
+mod receive;
+mod service;
+
+use std::{
+    io,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use freshet_base::{
+    NodeId, Stamp, Term,
+    sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
+};
+use freshet_cluster::{
+    Moment,
+    take_over::LogState,
+    term::{Living, TermState},
+};
+use freshet_fabric::{cpu::Meter, memory::Region};
+use freshet_membership::Credentials;
+
+use self::memory::Memory;
+use crate::{
+    clock::Clock,
+    endpoint::Service,
+    standby::{Follow, Follows, JoinError, SessionError, StandbyFabric, keep_following},
+    status::MirrorStatus,
+    terms::Terms,
+    wire::{Peer, Peers},
+};
+
+/// A mirror's parameters.
+#[derive(Clone, Debug)]
+pub struct MirrorConfig {
+    /// How long the primary may be silent, or take nothing in, before the connection is given up.
+    pub patience: Duration,
+    /// The first pause before connecting again, and the longest.
+    pub back_off: (Duration, Duration),
+    /// Other nodes that may exist, beside those that the primary tells of.
+    pub peers: Vec<String>,
+    /// How the primary reaches this node's memory.
+    pub fabric: StandbyFabric,
+    /// Whether commits may wait for this node.
+    pub synchronous: bool,
+    /// Bytes of the directory of what lies where.
+    pub head: u64,
+    /// Bytes of the undo ring.
+    pub undo: u64,
+    /// Bytes that are added at once, at least, if there is room.
+    pub arena: u64,
+    /// Bytes of all of it together, at most.
+    pub most: u64,
+}
+
+impl Default for MirrorConfig {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(5),
+            back_off: (Duration::from_millis(20), Duration::from_secs(2)),
+            peers: Vec::new(),
+            fabric: StandbyFabric::default(),
+            synchronous: true,
+            head: 8 << 20,
+            undo: 64 << 20,
+            arena: 64 << 20,
+            most: u64::MAX,
+        }
+    }
+}
+
+/// Who is a mirror.
+#[derive(Clone, Debug)]
+pub struct Mirroring {
+    /// This node.
+    pub node: NodeId,
+    /// The certificate that it shows to others.
+    pub credentials: Credentials,
+    /// Where other nodes reach it.
+    pub address: String,
+    /// Whom to follow; `None` to wait until it is told.
+    pub upstream: Option<String>,
+}
+
+struct Shared {
+    who: Mirroring,
+    config: MirrorConfig,
+    terms: Terms,
+    clock: Clock,
+    follow: Follow,
+    memory: Mutex<Memory>,
+    state: Mutex<State>,
+    cpu: Meter,
+    /// Held while a thread raises the fence.
+    hearing: Mutex<()>,
+    stopping: AtomicBool,
+}
+
+/// What is known here of the primary and of the others.
+#[derive(Default)]
+struct State {
+    /// The memory has everything up to here, as far as this node knows.
+    end: Stamp,
+    /// How far the log reached of the primary that was heard first.
+    owed: Option<Stamp>,
+    /// What the primary has said last, and when that was heard.
+    heard: Option<(Heard, Moment)>,
+    /// Who has said last that it reigns, or is about to, where, and when.
+    announced: Option<(Living, String, Moment)>,
+    peers: Vec<Peer>,
+    /// How many batches were undone when connections ended.
+    undone: u64,
+}
+
+impl State {
+    /// Whether nothing that this node may ever have acknowledged is missing here.
+    fn is_whole(&self) -> bool {
+        self.owed.is_some_and(|owed| owed <= self.end)
+    }
+}
+
+/// What a primary says of itself.
+#[derive(Clone, Copy)]
+struct Heard {
+    term: Term,
+    /// How far its log reaches.
+    end: Stamp,
+    in_sync: bool,
+}
+
+/// A node whose memory is a mirror.
+pub struct Mirror {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Mirror {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mirror({})", self.shared.who.node)
+    }
+}
+
+impl Mirror {
+    /// Starts to follow, with memory in which nothing is.
+    ///
+    /// # Errors
+    /// What the system says when there is no memory, or no thread can be started.
+    pub fn start(who: Mirroring, config: MirrorConfig, terms: Terms) -> io::Result<Self> {
+        let peers =
+            config.peers.iter().map(|address| Peer { node: None, address: address.clone(), serves: true }).collect();
+        let shared = Arc::new(Shared {
+            follow: Follow::new(who.upstream.clone()),
+            memory: Mutex::new(Memory::new(&config)?),
+            state: Mutex::new(State { peers, ..State::default() }),
+            clock: Clock::start(),
+            cpu: Meter::default(),
+            hearing: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            who,
+            config,
+            terms,
+        });
+        let follows = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("mirror".into()).spawn(move || keep_following(&follows))?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Answers those who connect to this node's endpoint.
+    pub fn service(&self) -> Arc<dyn Service> {
+        Arc::new(service::MirrorService(Arc::clone(&self.shared)))
+    }
+
+    /// Follows the node at `address` from now on, without a restart.
+    pub fn follow(&self, address: &str) {
+        self.shared.follow.lead(Some(address.to_owned()));
+    }
+
+    /// Blocks until it follows its primary for the first time.
+    ///
+    /// # Errors
+    /// [`JoinError`] with what went wrong last when `deadline` passes, at once when it cannot
+    /// continue.
+    pub fn wait_joined(&self, deadline: Instant) -> Result<(), JoinError> {
+        self.shared.follow.wait_joined(deadline)
+    }
+
+    /// Everyone this node knows of.
+    pub fn peers(&self) -> Vec<Peer> {
+        self.shared.known()
+    }
+
+    /// The memory ([`freshet_mirror::Mirror`]). While a primary writes there, it may read as
+    /// damaged.
+    pub fn memory(&self) -> Vec<Region> {
+        self.shared.memory().regions()
+    }
+
+    /// As things stand, without asking anybody.
+    pub fn status(&self) -> MirrorStatus {
+        self.shared.status()
+    }
+
+    /// Lets the connection and the thread go.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.follow.stop();
+        let thread = self.thread.lock().expect("no code panics under this mutex").take();
+        if let Some(thread) = thread {
+            // A panic there was reported already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics under this mutex")
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().expect("no code panics under this mutex")
+    }
+
+    fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    fn heard_peers(&self, message: Peers) {
+        let peers = {
+            let mut state = self.state();
+            let old = std::mem::replace(&mut state.peers, message.peers);
+            for peer in old {
+                if peer.node.is_none() && state.peers.iter().all(|known| known.address != peer.address) {
+                    state.peers.push(peer);
+                }
+            }
+            state.peers.clone()
+        };
+        self.terms.remember(&peers, &self.who.address);
+    }
+
+    /// The reign under which this node lives, and where its primary is, as far as that is known.
+    fn living(&self) -> Option<(Living, Option<String>)> {
+        let fence = self.terms.get().fence;
+        let reign = Living { term: fence.highest(), node: fence.holder()? };
+        let (state, now) = (self.state(), self.clock.now());
+        let recent = |at: Moment| now.since(at) < self.config.patience;
+        if self.follow.following().is_some()
+            && state.heard.is_some_and(|(heard, at)| heard.term == reign.term && recent(at))
+        {
+            return Some((reign, self.follow.upstream()));
+        }
+        let announced = state.announced.as_ref().filter(|(living, _, at)| *living == reign && recent(*at));
+        announced.map(|(_, address, _)| (reign, Some(address.clone())))
+    }
+
+    /// What this memory holds, for a candidate. To be read after the fence has risen.
+    fn log_state(&self) -> LogState {
+        let TermState { history, set, .. } = self.terms.get();
+        let mark = self.memory().mark();
+        let end = self.state().end;
+        let (synchronous, committed) = (self.config.synchronous, mark.min(end));
+        LogState { history, end, set, synchronous, committed, log: false }
+    }
+
+    fn status(&self) -> MirrorStatus {
+        let now = self.clock.now();
+        let (granted, mark) = {
+            let memory = self.memory();
+            (memory.bytes(), memory.mark())
+        };
+        let state = self.state();
+        let heard = state.heard;
+        MirrorStatus {
+            node: self.who.node,
+            term: self.terms.get().fence.highest(),
+            link: self.follow.status(),
+            fabric: self.config.fabric.kind,
+            one_sided: self.config.fabric.kind.is_one_sided(),
+            in_sync: heard.map(|(heard, _)| heard.in_sync),
+            silence: heard.map(|(_, at)| now.since(at)),
+            end: state.end,
+            whole: state.is_whole(),
+            mark,
+            lag_bytes: heard.map_or(0, |(heard, _)| heard.end.since(state.end.min(heard.end))),
+            granted_bytes: granted,
+            most_bytes: self.config.most,
+            undo_bytes: self.config.undo,
+            undone_batches: state.undone,
+            cpu: self.cpu.total(),
+        }
+    }
+}
+
+impl Follows for Shared {
+    fn node(&self) -> NodeId {
+        self.who.node
+    }
+
+    fn address(&self) -> &str {
+        &self.who.address
+    }
+
+    fn credentials(&self) -> &Credentials {
+        &self.who.credentials
+    }
+
+    fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    fn follow(&self) -> &Follow {
+        &self.follow
+    }
+
+    fn patience(&self) -> Duration {
+        self.config.patience
+    }
+
+    fn back_off(&self) -> (Duration, Duration) {
+        self.config.back_off
+    }
+
+    fn is_member(&self) -> bool {
+        true
+    }
+
+    fn is_counted(&self) -> bool {
+        self.config.synchronous
+    }
+
+    fn known(&self) -> Vec<Peer> {
+        self.state().peers.clone()
+    }
+
+    fn join(self: &Arc<Self>, upstream: &str, order: u64) -> SessionError {
+        receive::join(self, upstream, order)
+    }
+
+    fn hearing(&self) -> &Mutex<()> {
+        &self.hearing
+    }
+}

@@ -1,0 +1,287 @@
+//! Receive: offers the memory to a primary, and takes it back.
+
+use std::{convert::Infallible, time::Duration};
+
+use freshet_base::{Stamp, sync::Arc};
+use freshet_cluster::{
+    handshake::{Welcome, check_welcome},
+    in_sync::InSyncSet,
+};
+use freshet_fabric::{
+    channel::{Arrival, MAX_FRAME, Payload, Receiver, Sender, Side},
+    cpu::Stint,
+    memory::Region,
+    tcp::{Connection, ReceiveError, SendError},
+};
+use freshet_mirror::{ARENAS, Damaged};
+
+use super::{Heard, Shared, State, memory::RecoverError};
+use crate::{
+    endpoint::passage,
+    forms::Encoding,
+    standby::{Follows, SessionError, connect, fenced, introduce, raise, violation},
+    wire::{self, Ack, Asks, BatchNote, Continue, Join, Kind, Peers, Purpose, Refusal},
+};
+
+/// The primary has this long to read why a connection ends.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+impl From<Damaged> for SessionError {
+    fn from(damaged: Damaged) -> Self {
+        Self::Local(damaged.to_string())
+    }
+}
+
+impl From<RecoverError> for SessionError {
+    fn from(error: RecoverError) -> Self {
+        Self::Local(error.to_string())
+    }
+}
+
+/// What cannot be sent has no one to be sent to.
+fn lost(error: SendError, receiver: &Receiver) -> SessionError {
+    tracing::debug!(cause = %error, "a mirror cannot answer its primary");
+    ReceiveError::Closed { peer: receiver.peer() }.into()
+}
+
+/// Follows the primary at `upstream` until something ends it.
+pub(super) fn join(shared: &Arc<Shared>, upstream: &str, order: u64) -> SessionError {
+    match live(shared, upstream, order) {
+        Ok(never) => match never {},
+        Err(error) => error,
+    }
+}
+
+fn live(shared: &Arc<Shared>, upstream: &str, order: u64) -> Result<Infallible, SessionError> {
+    let connection = connect(&**shared, upstream, order)?;
+    if !shared.follow.offer(order) {
+        return Err(SessionError::Interrupted);
+    }
+    let outcome = offered(shared, upstream, connection);
+    // Before this node answers for its memory, or offers it again (section 5.2).
+    let mapped = shared.config.fabric.kind.is_local();
+    let found = shared.memory().recover(mapped)?;
+    if let Some(found) = found {
+        let mut state = shared.state();
+        state.end = found.end;
+        state.undone += found.undone as u64;
+        tracing::info!(
+            end = found.end.0,
+            under_way = found.under_way,
+            undone = found.undone,
+            "the mirror is recovered"
+        );
+    }
+    shared.follow.revoked();
+    outcome
+}
+
+/// The primary writes into this node's memory.
+fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
+    let fabric = &shared.config.fabric;
+    let (terms, end) = (shared.terms.get(), shared.state().end);
+    let (regions, undo) = {
+        let memory = shared.memory();
+        (memory.regions(), memory.undo_bytes())
+    };
+    // Arenas are told of one by one: there may be more than descriptors can be passed at once.
+    let (first, arenas) = regions.split_at(ARENAS);
+    let side = Side::new(fabric.kind, fabric.config.clone(), first.to_vec())?;
+    let passage = || passage(&shared.hello(Purpose::Identify), upstream, shared.config.patience);
+    let passage = fabric.kind.is_local().then(passage).transpose()?.flatten();
+    let history = terms.history.clone();
+    let purpose = Purpose::Join(Join {
+        fence: terms.fence.highest(),
+        log: Continue { history, received: end, persisted: end, capacity: undo, may_send_until: Stamp::MAX },
+        member: true,
+        synchronous: shared.config.synchronous,
+        offer: side.offer().clone(),
+        appliance: false,
+        mirror: true,
+        passage: passage.as_ref().map(|(number, _)| *number),
+        bare: fabric.config.bare,
+        encoding: Encoding::Bytes,
+    });
+    let (answer, mut connection) = introduce(&**shared, upstream, connection, purpose, terms.fence.highest())?;
+    let wire::Welcome { log: welcome, offer, bare } = answer;
+    let offer = offer.ok_or_else(|| violation("the primary has offered no mailbox".into()))?;
+    enter(shared, &welcome, end)?;
+    let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
+    let patience = shared.config.patience.max(keep_alive * 5);
+    if let Some((_, socket)) = passage {
+        connection = connection.beside(socket);
+    }
+    if bare && fabric.config.bare {
+        connection = connection.bare();
+    }
+    let description = {
+        let mut memory = shared.memory();
+        memory.settle(welcome.cluster, welcome.node, welcome.term, welcome.cut_at);
+        memory.description(welcome.cut_at)?
+    };
+    let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
+    let mut session = Session { shared, sender, receiver, welcome: &welcome, patience, told: 0 };
+    let mut stint = shared.cpu.begin();
+    let error = match session.run(arenas, &description, &mut stint) {
+        Ok(never) => match never {},
+        Err(error) => error,
+    };
+    session.end(error.refusal());
+    Err(error)
+}
+
+/// Makes this memory a state of the sender's log, and enters its terms.
+fn enter(shared: &Shared, welcome: &Welcome, end: Stamp) -> Result<(), SessionError> {
+    let terms = shared.terms.get();
+    check_welcome(welcome, terms.cluster, &terms.history, end).map_err(SessionError::Refused)?;
+    if let Some(primary) = welcome.above.first().filter(|_| shared.is_counted() || terms.may_wait_for(shared.node())) {
+        let known = shared.known().into_iter().find(|peer| peer.node == Some(*primary));
+        return Err(SessionError::Counted { primary: known.map(|peer| peer.address) });
+    }
+    raise(shared, welcome.term, welcome.above.first().copied().unwrap_or(welcome.node))?;
+    if welcome.cut_at < end {
+        let cut = shared.memory().cut(welcome.cut_at)?;
+        shared.state().end = cut;
+        if cut < welcome.cut_at {
+            let why = format!("what this mirror has beyond {cut} was undone; it joins again");
+            return Err(SessionError::Refused(Refusal::Superseded(why)));
+        }
+    }
+    let adopted = shared.terms.adopt(welcome.cluster, welcome.history.clone());
+    adopted.map_err(|error| SessionError::Local(error.to_string()))
+}
+
+struct Session<'a> {
+    shared: &'a Arc<Shared>,
+    sender: Sender,
+    receiver: Receiver,
+    welcome: &'a Welcome,
+    patience: Duration,
+    /// How much of the mailbox the primary knows to have been taken.
+    told: u64,
+}
+
+impl Session<'_> {
+    fn run(
+        &mut self,
+        arenas: &[Region],
+        description: &[u8],
+        stint: &mut Stint<'_>,
+    ) -> Result<Infallible, SessionError> {
+        for arena in arenas {
+            self.tell_grown(Some(arena))?;
+        }
+        self.describe(description)?;
+        let welcome = self.welcome;
+        self.shared.follow.joined(welcome.node, &welcome.above, welcome.term);
+        // The primary has been given no room before: it must not write before it knows the memory.
+        self.answer(welcome.cut_at)?;
+        loop {
+            if !self.shared.terms.admits(welcome.term) {
+                return Err(fenced(&**self.shared, welcome.term));
+            }
+            self.arrival()?;
+            stint.note();
+        }
+    }
+
+    /// Says what lies where.
+    fn describe(&mut self, description: &[u8]) -> Result<(), SessionError> {
+        let mut rest = description;
+        loop {
+            let (part, behind) = rest.split_at(rest.len().min(MAX_FRAME / 2));
+            let message = wire::encode(&behind.is_empty());
+            let (kind, term) = (Kind::Layout as u8, self.welcome.term);
+            let sent = self.sender.send_with(kind, term, 0, part.len() as u32, &message, Payload::Inline(part));
+            sent.map_err(|error| lost(error, &self.receiver))?;
+            if behind.is_empty() {
+                return Ok(());
+            }
+            rest = behind;
+        }
+    }
+
+    /// Takes in what has arrived.
+    fn arrival(&mut self) -> Result<(), SessionError> {
+        let header = match self.receiver.next(self.patience)? {
+            Some(Arrival::Frame(header)) => header,
+            Some(Arrival::Status) => return Ok(()),
+            None => return Err(ReceiveError::Silent { peer: self.receiver.peer(), patience: self.patience }.into()),
+        };
+        if header.term != self.welcome.term {
+            return Err(fenced(&**self.shared, header.term));
+        }
+        let mut answers = self.receiver.owes(self.told);
+        match Kind::from_code(header.kind) {
+            _ if header.payload != 0 => return Err(violation("a mirror gets rows in place, and no payload".into())),
+            Some(Kind::Watermark) => {
+                let note: BatchNote = wire::decode("watermark", self.receiver.message())?;
+                self.heard(&note, Stamp(header.address));
+                answers = true;
+            }
+            Some(Kind::Peers) => {
+                let message: Peers = wire::decode("list of peers", self.receiver.message())?;
+                self.shared.heard_peers(message);
+            }
+            Some(Kind::Members) => {
+                // Durably, before anything behind it is answered.
+                let set: InSyncSet = wire::decode("in-sync set", self.receiver.message())?;
+                self.shared.terms.note_set(set).map_err(|error| SessionError::Local(error.to_string()))?;
+            }
+            Some(Kind::Grow) => {
+                let bytes = wire::decode("number of bytes", self.receiver.message())?;
+                let region = self.shared.memory().grow(bytes);
+                let region = region.map_err(|cause| SessionError::Local(format!("no memory for a mirror: {cause}")))?;
+                self.tell_grown(region.as_ref())?;
+            }
+            Some(Kind::Goodbye) => {
+                return Err(SessionError::Goodbye(wire::decode("goodbye", self.receiver.message())?));
+            }
+            _ => return Err(violation(format!("a frame of kind {} was not expected", header.kind))),
+        }
+        if answers {
+            let end = self.shared.state().end;
+            self.answer(end)?;
+        }
+        Ok(())
+    }
+
+    /// The primary lives, and says that everything up to `to` is in this memory.
+    fn heard(&self, note: &BatchNote, to: Stamp) {
+        let mut state = self.shared.state();
+        let State { end, heard, owed, .. } = &mut *state;
+        *end = (*end).max(to);
+        owed.get_or_insert(note.end);
+        let said = Heard { term: self.welcome.term, end: note.end, in_sync: note.in_sync };
+        *heard = Some((said, self.shared.clock.now()));
+    }
+
+    /// Says what this node holds: what the primary knows to have arrived, and every in-sync set in
+    /// it is noted. There is room for all of the log.
+    fn answer(&mut self, to: Stamp) -> Result<(), SessionError> {
+        self.told = self.receiver.taken();
+        let ack = Ack { persisted: to, may_send_until: Stamp::MAX, replayed: to, visible: Stamp::ZERO };
+        let told = self.sender.status(wire::ack_words(&ack, Asks::default(), None));
+        told.map_err(|error| lost(error, &self.receiver))
+    }
+
+    /// Registers a region, if there is one, and says so.
+    fn tell_grown(&mut self, region: Option<&Region>) -> Result<(), SessionError> {
+        let key = region.map(|region| self.receiver.register(Arc::clone(region))).transpose()?;
+        let message = wire::encode(&key);
+        let sent = self.sender.send(Kind::Grown as u8, self.welcome.term, 0, 0, &message);
+        sent.map_err(|error| lost(error, &self.receiver))
+    }
+
+    /// Nothing that the primary writes counts from now on. What it has not heard to have completed
+    /// is seen in the memory itself.
+    fn end(mut self, why: Option<&Refusal>) {
+        if let Some(why) = why {
+            let message = wire::encode(why);
+            if self.sender.send(Kind::Goodbye as u8, self.welcome.term, 0, 0, &message).is_ok() {
+                self.sender.farewell(FAREWELL);
+            }
+        }
+        self.receiver.revoke();
+    }
+}

@@ -1,0 +1,89 @@
+//! Answers those who connect to a mirror.
+
+use freshet_base::{Term, sync::Arc};
+use freshet_cluster::{handshake::check_comes_back, take_over::LogState, term::Living};
+use freshet_fabric::tcp::Connection;
+
+use super::Shared;
+use crate::{
+    endpoint::{Service, answer, refuse},
+    standby::{Follows, hear},
+    wire::{Hello, Purpose, Refusal, Reply, check_hello},
+};
+
+pub(super) struct MirrorService(pub Arc<Shared>);
+
+impl Service for MirrorService {
+    fn serve(&self, hello: Hello, connection: Connection) {
+        let shared = &self.0;
+        let cluster = shared.terms.get().cluster;
+        let not_primary = || Refusal::NotPrimary { node: shared.node(), primary: shared.follow().upstream() };
+        if shared.stopping() {
+            return refuse(connection, not_primary());
+        }
+        if let Err(refusal) = check_hello(shared.node(), cluster, &hello) {
+            return refuse(connection, refusal);
+        }
+        match hello.purpose.clone() {
+            Purpose::Join(_) => refuse(connection, not_primary()),
+            Purpose::Consult { term, binding, comes_back } => {
+                let reply = consult(shared, &hello, term, binding, comes_back)
+                    .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.node(), log });
+                answer(connection, term, &reply);
+            }
+            Purpose::Identify => match cluster {
+                Some(cluster) => answer(connection, Term(0), &Reply::Cluster(cluster)),
+                None => refuse(connection, not_primary()),
+            },
+            // The endpoint answers before it gets here.
+            Purpose::Enrol(_) | Purpose::Passage { .. } => {
+                refuse(connection, Refusal::Violation("this is not a question to a role".into()));
+            }
+            Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
+            Purpose::Announce { term, address } => {
+                let heard = hear(&**shared, &hello, term).map(|()| {
+                    announced(shared, &hello, term, &address);
+                    let known = shared.follow().following() == Some(hello.node)
+                        && shared.follow().upstream().as_ref() == Some(&address);
+                    if !known && !shared.follow().is_relayed() {
+                        shared.follow().lead(Some(address));
+                    }
+                });
+                answer(connection, term, &heard.map_or_else(Reply::Refused, |()| Reply::Heard));
+            }
+            Purpose::Original { .. } => {
+                let why = "a mirror keeps rows, and no log".to_owned();
+                refuse(connection, Refusal::NoBlock { why, comes: false });
+            }
+            Purpose::Fetch { .. } => refuse(connection, Refusal::NoLog { node: shared.node() }),
+        }
+    }
+}
+
+/// `hello` is from a node that reigns, or is about to.
+fn announced(shared: &Shared, hello: &Hello, term: Term, address: &str) {
+    let reign = Living { term, node: hello.node };
+    shared.state().announced = Some((reign, address.to_owned(), shared.clock.now()));
+}
+
+fn consult(
+    shared: &Shared,
+    hello: &Hello,
+    term: Term,
+    binding: bool,
+    comes_back: Option<Term>,
+) -> Result<LogState, Refusal> {
+    check_comes_back(hello.node, comes_back, || shared.living())?;
+    if binding {
+        hear(shared, hello, term)?;
+        if comes_back.is_none() {
+            // It was told to take over, and will reign in a moment.
+            announced(shared, hello, term, &hello.address);
+        }
+    }
+    if !shared.state().is_whole() {
+        let why = "this mirror began with empty memory, and does not yet hold all that its primary had when it came";
+        return Err(Refusal::Failed(why.to_owned()));
+    }
+    Ok(shared.log_state())
+}

@@ -1,0 +1,154 @@
+//! Introduce: how a node meets the one that it follows, and those that speak for a term: standbys
+//! and mirrors alike.
+
+use std::time::{Duration, Instant};
+
+use freshet_base::{
+    NodeId, Term,
+    sync::{Arc, Mutex},
+};
+use freshet_cluster::term::Verdict;
+use freshet_fabric::tcp::Connection;
+use freshet_membership::Credentials;
+
+use super::{Follow, SessionError};
+use crate::{
+    endpoint::{CallError, ask},
+    terms::Terms,
+    wire::{self, Hello, Peer, Purpose, Refusal, Reply},
+};
+
+/// A node that follows another.
+pub(crate) trait Follows: Send + Sync + Sized + 'static {
+    fn node(&self) -> NodeId;
+
+    /// Where other nodes reach it.
+    fn address(&self) -> &str;
+
+    /// The certificate that it shows to others.
+    fn credentials(&self) -> &Credentials;
+
+    fn terms(&self) -> &Terms;
+
+    fn follow(&self) -> &Follow;
+
+    /// How long the other side may be silent.
+    fn patience(&self) -> Duration;
+
+    /// The first pause before connecting again, and the longest.
+    fn back_off(&self) -> (Duration, Duration);
+
+    /// Whether commits may count on it; and whether they may wait for it.
+    fn is_member(&self) -> bool;
+    fn is_counted(&self) -> bool;
+
+    /// Everyone whom it knows of.
+    fn known(&self) -> Vec<Peer>;
+
+    /// Follows the node at `upstream` until something ends it.
+    fn join(self: &Arc<Self>, upstream: &str, order: u64) -> SessionError;
+
+    /// The connection to whom this node follows is over, for good.
+    fn disconnected(&self) {}
+
+    /// What it passes on ends.
+    fn end_feeds(&self) {}
+
+    /// Held while a thread raises the fence.
+    fn hearing(&self) -> &Mutex<()>;
+
+    /// The primary that this node has followed is of the past.
+    fn superseded(&self) {}
+
+    /// What counts as persistent here to a primary, is so; to be called when no primary can write
+    /// here any more.
+    fn settles(&self, deadline: Instant) -> Result<(), String> {
+        let _ = deadline;
+        Ok(())
+    }
+
+    /// How this node introduces itself.
+    fn hello(&self, purpose: Purpose) -> Hello {
+        let (cluster, address) = (self.terms().get().cluster, self.address().to_owned());
+        Hello { cluster, node: self.node(), address, purpose }
+    }
+}
+
+/// Connects, unless this node is told to do something else in the meantime.
+pub(crate) fn connect(shared: &impl Follows, address: &str, order: u64) -> Result<Connection, SessionError> {
+    let connection = crate::endpoint::connect(shared.credentials(), address, shared.patience())?;
+    if !shared.follow().connected(order, connection.closer()) {
+        return Err(SessionError::Interrupted);
+    }
+    Ok(connection)
+}
+
+/// Introduces this node, and hears that it is welcome.
+pub(crate) fn introduce(
+    shared: &impl Follows,
+    address: &str,
+    mut connection: Connection,
+    purpose: Purpose,
+    term: Term,
+) -> Result<(wire::Welcome, Connection), SessionError> {
+    match ask(&mut connection, address, &shared.hello(purpose), term)? {
+        Reply::Welcome(welcome) => Ok((welcome, connection)),
+        _ => Err(CallError::Unexpected { address: address.to_owned() }.into()),
+    }
+}
+
+/// Raises the fence, durably, before anything of the new term is taken in.
+pub(crate) fn raise(shared: &impl Follows, term: Term, node: NodeId) -> Result<(), SessionError> {
+    match shared.terms().hear(term, node) {
+        Ok(Verdict::Raised | Verdict::Current) => Ok(()),
+        Ok(Verdict::Refused { highest, holder }) => {
+            let primary = shared.follow().upstream();
+            Err(SessionError::Refused(Refusal::of_term(term, highest, holder, primary)))
+        }
+        Err(error) => Err(SessionError::Local(error.to_string())),
+    }
+}
+
+pub(crate) fn violation(what: String) -> SessionError {
+    SessionError::Refused(Refusal::Violation(what))
+}
+
+/// Nothing is taken in of this term any more, or of another one than the connection's.
+pub(crate) fn fenced(shared: &impl Follows, term: Term) -> SessionError {
+    let state = shared.terms().get().fence;
+    SessionError::Refused(Refusal::Fenced {
+        asked: term,
+        highest: state.highest(),
+        holder: state.holder(),
+        primary: shared.follow().upstream(),
+    })
+}
+
+/// Promises `term` to the node that says `hello`. When this returns, no primary of an earlier term
+/// can write into this node's memory, and what such a primary may believe to have arrived here is
+/// part of what this node holds; if that counts as persistent to the primary, it is.
+pub(crate) fn hear(shared: &impl Follows, hello: &Hello, term: Term) -> Result<(), Refusal> {
+    let deadline = Instant::now() + shared.patience();
+    let revoked = {
+        // A thread that finds the term in force also finds that what the term revokes is being
+        // revoked.
+        let _one_by_one = shared.hearing().lock().expect("no code panics under this mutex");
+        match shared.terms().hear(term, hello.node) {
+            Ok(Verdict::Raised) => {
+                shared.superseded();
+                shared.follow().revoke(true, deadline)
+            }
+            Ok(Verdict::Current) => shared.follow().revoke(false, deadline),
+            Ok(Verdict::Refused { highest, holder }) => {
+                return Err(Refusal::of_term(term, highest, holder, shared.follow().upstream()));
+            }
+            Err(error) => return Err(Refusal::Failed(error.to_string())),
+        }
+    };
+    if !revoked {
+        let why =
+            "the primary of before may still write into this node's memory, which is being taken from it: ask again";
+        return Err(Refusal::Failed(why.to_owned()));
+    }
+    shared.settles(deadline).map_err(Refusal::Failed)
+}

@@ -1,0 +1,220 @@
+//! A primary keeps the memory of a mirror up to date, over each fabric.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use freshet_base::{Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Arc};
+use freshet_cluster::term::TermState;
+use freshet_fabric::FabricKind;
+use freshet_log::Block;
+
+use super::fixture::*;
+use crate::{
+    endpoint::Endpoint,
+    feed::FeedConfig,
+    mirror::{Mirror, MirrorConfig, Mirroring},
+    primary::PrimaryConfig,
+    status::LinkStatus,
+    terms::{Terms, VolatileTerms},
+    wire::{Hello, Purpose, Reply},
+};
+
+struct MirrorNode {
+    mirror: Mirror,
+    endpoint: Endpoint,
+}
+
+/// Small, so that it has to grow.
+fn small(kind: FabricKind) -> MirrorConfig {
+    let (head, undo, arena) = (64 << 10, 64 << 10, 64 << 10);
+    let back_off = (Duration::from_millis(1), Duration::from_millis(20));
+    MirrorConfig { head, undo, arena, back_off, fabric: over(kind).fabric, ..MirrorConfig::default() }
+}
+
+impl MirrorNode {
+    fn new(node: u64, upstream: String, config: MirrorConfig) -> Self {
+        let (endpoint, node) = (open(node), NodeId(node));
+        let address = endpoint.address().to_string();
+        let who = Mirroring { node, credentials: credentials(node), address, upstream: Some(upstream) };
+        let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
+        let mirror = Mirror::start(who, config, terms).unwrap();
+        endpoint.set_service(Some(mirror.service()));
+        Self { mirror, endpoint }
+    }
+
+    #[track_caller]
+    fn joined(&self) {
+        self.mirror.wait_joined(Instant::now() + PATIENCE).unwrap();
+    }
+
+    /// Its records, when nothing is written there and everything below `end` is there.
+    fn records(&self, end: Stamp) -> Records {
+        let memory = freshet_mirror::Mirror::open(self.mirror.memory(), end).unwrap();
+        let mut records = Records::new();
+        for chunk in 0..memory.chunk_count() {
+            let enter = |fid, rid, address, row: Option<&[u8]>| {
+                records.insert((fid, rid), (address, row.map(<[u8]>::to_vec)));
+            };
+            memory.visit(chunk, enter).unwrap();
+        }
+        records
+    }
+}
+
+/// What records are: where in the log, and the row unless they were deleted.
+type Records = BTreeMap<(Fid, Rid), (Stamp, Option<Vec<u8>>)>;
+
+/// What a log says that records are.
+fn newest(log: &[u8]) -> Records {
+    let (mut records, mut at) = (Records::new(), 0);
+    while at < log.len() {
+        let block = Block::parse(&log[at..], Stamp(at as u64)).unwrap();
+        for record in block.records() {
+            let row = (record.header.kind != RecordKind::Delete).then(|| record.row.to_vec());
+            records.insert((record.header.fid, record.header.rid), (record.address, row));
+        }
+        at += block.bytes().len();
+    }
+    records
+}
+
+/// The rows that are there, whole or not: a mirror's are, and so are a log's.
+#[track_caller]
+fn holds(mirror: &MirrorNode, log: &TestLog) {
+    let (found, wanted) = (mirror.records(log.end()), newest(&log.bytes()));
+    assert!(found == wanted, "{} of {} records: {:?}", found.len(), wanted.len(), mirror.mirror.status());
+}
+
+#[test]
+fn a_commit_waits_until_it_is_in_the_mirrors_memory() {
+    for kind in FABRICS {
+        let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+        let before = primary.write(&[64, 200, 904]);
+        assert_eq!(primary.primary.commit().outcome(before), None, "no node but this one has it");
+        let mirror = MirrorNode::new(2, primary.address(), small(kind));
+        mirror.joined();
+        primary.commits(before);
+        holds(&mirror, &primary.log);
+        for round in 0..50 {
+            primary.commits(primary.write(&[64, 72, 400 + round * 8]));
+        }
+        holds(&mirror, &primary.log);
+        let standbys = primary.primary.status().standbys;
+        assert!(standbys[0].mirror && standbys[0].one_sided == kind.is_one_sided(), "{standbys:?}");
+        let end = primary.log.end();
+        until("its mark says what is committed", || mirror.mirror.status().mark == end);
+        until("it has heard how far it is", || mirror.mirror.status().end == end);
+    }
+}
+
+/// More than its undo ring holds, and from before the batches that the primary remembers.
+#[test]
+fn a_mirror_that_comes_late_is_brought_up_to_date() {
+    for kind in FABRICS {
+        let small_feed = FeedConfig { boundaries: 4, ..small_feed() };
+        let config = PrimaryConfig { feed: small_feed, ..config(rule(Safety::TwoSafe, 1)) };
+        let primary = PrimaryNode::first(config);
+        for _ in 0..60 {
+            primary.write(&[64; 40]);
+        }
+        let mirror = MirrorNode::new(2, primary.address(), small(kind));
+        mirror.joined();
+        let end = primary.write(&[600]);
+        primary.commits(end);
+        until("it has everything", || primary.primary.status().standbys[0].acked == end);
+        holds(&mirror, &primary.log);
+    }
+}
+
+#[test]
+fn a_mirror_and_a_standby_have_the_same() {
+    for kind in FABRICS {
+        let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 2)));
+        let mirror = MirrorNode::new(2, primary.address(), small(kind));
+        let standby = StandbyNode::empty(3, &primary.address());
+        mirror.joined();
+        standby.joined();
+        for round in 0..30 {
+            primary.commits(primary.write(&[64 + round * 8, 128]));
+        }
+        assert_eq!(standby.log.end(), primary.log.end());
+        assert!(mirror.records(standby.log.end()) == newest(&standby.log.bytes()));
+    }
+}
+
+/// The parts of a long transaction are one: the mark does not stand between them.
+#[test]
+fn the_mark_stands_where_a_transaction_ends() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    let mirror = MirrorNode::new(2, primary.address(), small(FabricKind::Shm));
+    mirror.joined();
+    let first = primary.write(&[64]);
+    until("it is marked", || mirror.mirror.status().mark == first);
+    let long = primary.long(vec![vec![64], vec![72], vec![80]]);
+    for _ in 0..2 {
+        let to = long.put();
+        until("it is there", || primary.primary.status().standbys[0].acked == to);
+        assert_eq!(mirror.mirror.status().mark, first);
+    }
+    let end = long.put();
+    until("all of it is marked", || mirror.mirror.status().mark == end);
+    holds(&mirror, &primary.log);
+}
+
+#[test]
+fn a_mirror_that_has_lost_its_primary_is_recovered_and_fed_on() {
+    for kind in FABRICS {
+        let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+        let mirror = MirrorNode::new(2, primary.address(), small(kind));
+        mirror.joined();
+        for round in 0..20 {
+            for _ in 0..5 {
+                primary.commits(primary.write(&[64, 800 - round * 8]));
+            }
+            primary.ship(&[200; 3]);
+            mirror.mirror.follow(&primary.address());
+        }
+        primary.commits(primary.write(&[64]));
+        holds(&mirror, &primary.log);
+    }
+}
+
+/// A later term is promised: nothing that the primary of before writes is there.
+#[test]
+fn a_mirror_answers_a_candidate_when_its_memory_is_its_own() {
+    for kind in FABRICS {
+        let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+        let mirror = MirrorNode::new(2, primary.address(), small(kind));
+        mirror.joined();
+        let end = primary.write(&[64, 96]);
+        primary.commits(end);
+        until("it knows that it has everything", || mirror.mirror.status().whole);
+        let purpose = Purpose::Consult { term: Term(2), binding: true, comes_back: None };
+        let hello = Hello { cluster: Some(CLUSTER), node: NodeId(3), address: "nowhere:1".into(), purpose };
+        let address = mirror.endpoint.address().to_string();
+        let (reply, _) = call(&address, &hello, Term(2), PATIENCE).unwrap();
+        let Reply::Log { log, .. } = reply else { panic!("{reply:?}") };
+        assert_eq!((log.end, log.synchronous), (end, true));
+        let late = primary.ship(&[64; 4]);
+        assert!(!matches!(primary.primary.commit().outcome(late), Some(Ok(()))), "nothing of it is there");
+        assert!(mirror.records(end) == newest(&primary.log.bytes()[..end.0 as usize]));
+    }
+}
+
+#[test]
+fn a_mirror_without_memory_says_so_and_holds_up_no_other() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    let config = MirrorConfig { most: 200 << 10, ..small(FabricKind::Tcp) };
+    let mirror = MirrorNode::new(2, primary.address(), config);
+    mirror.joined();
+    primary.commits(primary.write(&[64]));
+    until("it lives on", || mirror.mirror.status().silence.is_some());
+    let status = mirror.mirror.status();
+    assert!(
+        status.granted_bytes <= status.most_bytes && matches!(status.link, LinkStatus::Following { .. }),
+        "{status:?}"
+    );
+    assert_eq!(primary.primary.status().standbys[0].acked, Stamp(0));
+}
