@@ -294,8 +294,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Posts writes into the other side's mirror, whose first region is number zero here: one list,
-    /// of which [`Sender::completed`] tells.
+    /// Posts writes into the other side's mirror, whose first region is number zero here: one
+    /// list. [`Sender::completed`] says when it has completed.
     ///
     /// # Errors
     /// [`SendError`]; the channel is then of no more use.

@@ -65,7 +65,11 @@ fn fed(status: &Value, line: &mut impl FnMut(&str, String)) {
     let standbys = status["standbys"].as_array().map_or(&[][..], Vec::as_slice);
     for standby in standbys {
         line("standby", format!("{} at {}", text(&standby["node"]), text(&standby["address"])));
-        let connected = if standby["connected"] == true { "connected" } else { "not connected" };
+        let connected = match (standby["connected"] == true, standby["mirror"] == true) {
+            (true, true) => "connected, a mirror",
+            (true, false) => "connected",
+            (false, _) => "not connected",
+        };
         let sync = match (&standby["synchronous"], &standby["in_sync"]) {
             (Value::Bool(false), _) => "asynchronous".to_owned(),
             (_, Value::Bool(true)) => format!("in sync, place {}", text(&standby["place"])),
@@ -233,16 +237,19 @@ fn table(status: &Value) -> String {
             }
             fed(status, &mut line);
         }
+        "mirror" => {
+            follows(status, &mut line);
+            let by = if status["one_sided"] == true { "one-sided" } else { "by a thread here" };
+            line("written", format!("over {}, {by}", text(&status["fabric"])));
+            let whole = if status["whole"] == true { "" } else { "; not yet whole: no voice in a take-over" };
+            let behind = units::bytes(number(status, "lag_bytes"));
+            line("end", format!("{}, behind by {behind}{whole}", text(&status["end"])));
+            line("mark", text(&status["mark"]));
+            let (granted, most) = (number(status, "granted_bytes"), number(status, "most_bytes"));
+            line("memory", format!("{} of at most {}", units::bytes(granted), units::bytes(most)));
+        }
         "standby" => {
-            let link = &status["link"];
-            let mut follows = format!("{} {}", text(&link["link"]), link["address"].as_str().unwrap_or(""));
-            for key in ["last_failure", "why"] {
-                if let Some(why) = link[key].as_str() {
-                    let _ = write!(follows, ": {why}");
-                }
-            }
-            line("primary", follows);
-            line("in sync", text(&status["in_sync"]));
+            follows(status, &mut line);
             let policy = match status["replay"].as_str() {
                 Some("none") => {
                     "none: readers see what they saw at the start, until this node takes over or restarts".into()
@@ -282,6 +289,19 @@ fn table(status: &Value) -> String {
         _ => {}
     }
     out
+}
+
+/// The connection to the node that this one follows.
+fn follows(status: &Value, line: &mut impl FnMut(&str, String)) {
+    let link = &status["link"];
+    let mut follows = format!("{} {}", text(&link["link"]), link["address"].as_str().unwrap_or(""));
+    for key in ["last_failure", "why"] {
+        if let Some(why) = link[key].as_str() {
+            let _ = write!(follows, ": {why}");
+        }
+    }
+    line("primary", follows);
+    line("in sync", text(&status["in_sync"]));
 }
 
 /// A node's name, as everywhere else.

@@ -121,6 +121,14 @@ impl Mirror {
         Ok(found.filter(|(header, _)| !header.is_deleted()).map(|(header, _)| header.address))
     }
 
+    /// The table whose records a chunk has, of `0..chunk_count()`, if it is one of a table.
+    pub fn table(&self, chunk: usize) -> Option<Fid> {
+        match self.chunks()[chunk].used_for {
+            Use::Table(fid, _) => Some(fid),
+            Use::Overflow => None,
+        }
+    }
+
     /// Calls `visit` for each record of one chunk, of `0..chunk_count()`, deleted ones with no row.
     ///
     /// # Errors

@@ -359,6 +359,15 @@ impl Backend for SqlServer {
             let error = SqlError::new(SqlState::CANNOT_CONNECT_NOW, message);
             return Err(report(error.with_hint("Connect to the new primary, or try again in a moment.")));
         }
+        if let Some(others) = self.0.node.served_elsewhere() {
+            let message = "this node is a mirror, which serves no readers";
+            let error = SqlError::new(SqlState::CANNOT_CONNECT_NOW, message);
+            let hint = match &*others {
+                [] => "Connect to a node that is none; this one does not know of any yet.".to_owned(),
+                others => format!("Connect to a node that does, listening for other nodes at {}.", others.join(" or ")),
+            };
+            return Err(report(error.with_hint(hint)));
+        }
         // It may have taken over.
         self.0.make().map_err(report)?;
         let asking = self.0.asking.lock().unwrap_or_else(PoisonError::into_inner);

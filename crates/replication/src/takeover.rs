@@ -12,12 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{NodeId, Safety, Stamp, Term};
+use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{
     Moment,
     handshake::{Sender, consider},
     in_sync::Succession,
-    take_over::{Answer, Fetch, Inheritance, Level, Question, Rules, Step, Stopped, TakeOver},
+    take_over::{Answer, Fetch, Inheritance, Level, LogState, Question, Rules, Step, Stopped, TakeOver},
     term::{Living, TermHistory},
 };
 use freshet_fabric::tcp::Connection;
@@ -26,7 +26,8 @@ use freshet_log::ReadError;
 use crate::{
     endpoint::{CallError, call, refuse},
     hop::hop,
-    standby::{Follows, SessionError, Standby},
+    mirror::Mirror,
+    standby::{Follows, SessionError, Shared, Standby},
     terms::BeginError,
     wire::{self, Ack, BatchNote, Continue, Hello, Kind, Peer, Purpose, Refusal, Reply, Welcome},
 };
@@ -227,6 +228,91 @@ impl Round {
     }
 }
 
+/// A node that can take over. What is asked of it here is asked while it rests.
+pub(crate) trait Candidate: Follows {
+    /// The reign under which this node lives, and where its primary is, as far as that is known.
+    fn living(&self) -> Option<(Living, Option<String>)>;
+
+    /// What this node holds.
+    fn log_state(&self) -> LogState;
+
+    /// How many standbys the primary has said that it has, and what it has promised.
+    fn promised_safety(&self) -> Option<(u32, Safety)>;
+
+    /// No former primary can write here any more. What one has read back counts, so it is part of
+    /// what this node holds before others are compared with it.
+    fn rested(&self, options: &PromoteOptions) -> Result<(), String>;
+
+    /// Gets the log of the node at `from`.
+    fn fetch(self: &Arc<Self>, from: &str, term: Term, wanted: &Fetch) -> Result<(), SessionError>;
+
+    /// Blocks until everything received is persistent and replayed, and returns its end.
+    fn finish(&self, patience: Duration) -> Result<Stamp, PromoteError>;
+
+    /// A transaction of which the old primary has not sent everything never was. Returns where the
+    /// rest ends then: between transactions.
+    fn cut_half(&self, end: Stamp) -> Result<Stamp, PromoteError>;
+}
+
+impl Candidate for Shared {
+    fn living(&self) -> Option<(Living, Option<String>)> {
+        self.living()
+    }
+
+    fn log_state(&self) -> LogState {
+        self.log_state()
+    }
+
+    fn promised_safety(&self) -> Option<(u32, Safety)> {
+        self.promised_safety()
+    }
+
+    fn rested(&self, options: &PromoteOptions) -> Result<(), String> {
+        // What cannot be executed again may be given up.
+        let gives_up = || options.force && self.lacks_blocks();
+        if let Some(why) = self.follow().failure().filter(|_| !gives_up()) {
+            return Err(why);
+        }
+        let settle = || self.settle(Instant::now() + options.deadline);
+        settle().or_else(|why| match gives_up() {
+            true => self.give_up_missing(&why).and_then(|()| settle()),
+            false => Err(why),
+        })
+    }
+
+    /// Through the same code that follows a primary.
+    fn fetch(self: &Arc<Self>, from: &str, term: Term, wanted: &Fetch) -> Result<(), SessionError> {
+        let purpose = Purpose::Fetch { term, log: self.continuation() };
+        crate::standby::fetch(self, from, purpose, term, wanted)
+    }
+
+    fn finish(&self, patience: Duration) -> Result<Stamp, PromoteError> {
+        let end = self.log.received().get();
+        let floor = self.state().follower.floor();
+        if end < floor {
+            return Err(PromoteError::Local(format!(
+                "this node has joined from a checkpoint that is complete only with the log up to {floor}, and has it \
+                 up to {end}: promote another node"
+            )));
+        }
+        let deadline = Instant::now() + patience;
+        let failed = |error: &dyn std::fmt::Display| PromoteError::Local(error.to_string());
+        if !self.log.wait_persisted(end, Some(deadline)).map_err(|error| failed(&error))? {
+            return Err(PromoteError::Deadline(patience));
+        }
+        self.finish_replay(end).map_err(|error| failed(&error))?;
+        Ok(end)
+    }
+
+    fn cut_half(&self, end: Stamp) -> Result<Stamp, PromoteError> {
+        let whole = self.log.transaction_end(end);
+        if whole < end {
+            self.cut(whole, false).map_err(PromoteError::Local)?;
+        }
+        Ok(whole)
+    }
+}
+
 /// Turns a standby into the primary of a new term; afterwards it rests for good and is to be
 /// stopped. When it fails the standby follows its primary again, which may have been fenced by
 /// then.
@@ -234,48 +320,51 @@ impl Round {
 /// # Errors
 /// [`PromoteError`] says what is missing.
 pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, PromoteError> {
-    let shared = &standby.shared;
-    let fence = shared.terms.get().fence;
+    take_over(&standby.shared, standby.peers(), options)
+}
+
+/// The same with a mirror, whose memory is the database then, up to the start of the term
+/// ([`Mirror::memory`]).
+///
+/// # Errors
+/// [`PromoteError`] says what is missing.
+pub fn promote_mirror(mirror: &Mirror, options: &PromoteOptions) -> Result<Promoted, PromoteError> {
+    take_over(mirror.shared(), mirror.peers(), options)
+}
+
+fn take_over<C: Candidate>(
+    shared: &Arc<C>,
+    mut peers: Vec<Peer>,
+    options: &PromoteOptions,
+) -> Result<Promoted, PromoteError> {
+    let fence = shared.terms().get().fence;
     if options.comes_back
         && let Some((reign, primary)) =
-            shared.living().filter(|(reign, _)| reign.outranks(shared.node, fence.highest()))
+            shared.living().filter(|(reign, _)| reign.outranks(shared.node(), fence.highest()))
     {
         return Err(PromoteError::Superseded { node: reign.node, term: reign.term, lives: true, primary });
     }
     let rest = shared.follow().rest();
     // What is fetched, and then the new reign, would not be what they were promised.
-    shared.end_relay();
-    // What cannot be executed again may be given up.
-    let gives_up = || options.force && shared.lacks_blocks();
-    if let Some(why) = shared.follow().failure().filter(|_| !gives_up()) {
-        return Err(PromoteError::Local(why));
-    }
-    // No former primary can write here any more. What one has read back counts, so it is part of
-    // this log before others are compared with it.
-    let settle = || shared.settle(Instant::now() + options.deadline);
-    let settled = settle().or_else(|why| match gives_up() {
-        true => shared.give_up_missing(&why).and_then(|()| settle()),
-        false => Err(why),
-    });
-    settled.map_err(PromoteError::Local)?;
+    shared.end_feeds();
+    shared.rested(options).map_err(PromoteError::Local)?;
     let level = Level::known((options.standbys, options.safety), shared.promised_safety(), options.configured);
-    let mut peers = standby.peers();
     for peer in &options.known {
         peers.retain(|other| other.address != peer.address || other.node.is_some_and(|node| Some(node) != peer.node));
         peers.push(peer.clone());
     }
     let rules = Rules { level, force: options.force, comes_back: options.comes_back.then_some(options.asks) };
-    let mut take_over = TakeOver::new(shared.node, shared.log_state(), &shared.terms.get(), rules);
+    let mut take_over = TakeOver::new(shared.node(), shared.log_state(), &shared.terms().get(), rules);
     loop {
-        let round = consult(standby, &mut take_over, &peers, options.patience)?;
+        let round = consult(&**shared, &mut take_over, &peers, options.patience)?;
         match take_over.decide(peers.len() as u32) {
             Step::Ask => {}
             Step::Fetch(wanted) => {
                 let from = round.address(wanted.from).unwrap_or_default();
                 tracing::info!(from, stamp = wanted.upto.0, "another log reaches further: its end is fetched");
-                match fetch(standby, &from, take_over.term(), &wanted) {
+                match shared.fetch(&from, take_over.term(), &wanted) {
                     // What was fetched must be persistent before it counts as held.
-                    Ok(()) => finish(standby, options.deadline).map(drop)?,
+                    Ok(()) => shared.finish(options.deadline).map(drop)?,
                     Err(_) if take_over.fetch_failed() => {}
                     Err(source) => return Err(PromoteError::Fetch { from, source }),
                 }
@@ -283,9 +372,9 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
             Step::Finish { term } => {
                 let heard = round.heard.len();
                 tracing::info!(term = term.0, heard, "enough nodes have promised the term: finishing replay");
-                let end = finish(standby, options.deadline)?;
-                let start = cut_half(standby, end)?;
-                let history = shared.terms.begin(term, shared.node, start, start)?;
+                let end = shared.finish(options.deadline)?;
+                let start = shared.cut_half(end)?;
+                let history = shared.terms().begin(term, shared.node(), start, start)?;
                 shared.follow().lead(None);
                 drop(rest);
                 let heard = round.heard.into_iter().map(|peer| peer.address).collect();
@@ -321,17 +410,16 @@ pub(crate) fn ask_all<N: Send, A: Send>(nodes: impl Iterator<Item = N>, ask: imp
 
 /// One round: asks every other node at once.
 fn consult(
-    standby: &Standby,
+    shared: &impl Candidate,
     take_over: &mut TakeOver,
     peers: &[Peer],
     patience: Duration,
 ) -> Result<Round, PromoteError> {
-    let shared = &standby.shared;
-    shared.terms.raise_for(take_over).map_err(|error| PromoteError::Local(error.to_string()))?;
+    shared.terms().raise_for(take_over).map_err(|error| PromoteError::Local(error.to_string()))?;
     let Question { term, binding, comes_back } = take_over.question(shared.log_state());
     let hello = shared.hello(Purpose::Consult { term, binding, comes_back });
-    let ask = |peer: &Peer| call(&shared.credentials, &peer.address, &hello, term, patience).map(|(reply, _)| reply);
-    let others = peers.iter().filter(|peer| peer.node != Some(shared.node) && peer.address != shared.address);
+    let ask = |peer: &Peer| call(shared.credentials(), &peer.address, &hello, term, patience).map(|(reply, _)| reply);
+    let others = peers.iter().filter(|peer| peer.node != Some(shared.node()) && peer.address != shared.address());
     let replies = ask_all(others, |peer| ask(peer));
     let mut round = Round::default();
     for (peer, reply) in replies {
@@ -347,9 +435,9 @@ fn consult(
                 continue;
             }
             Err(CallError::Refused { refusal: Refusal::Fenced { highest, .. }, .. }) => {
-                if shared.terms.believes(highest) {
+                if shared.terms().believes(highest) {
                     // Whose word it is does not matter.
-                    take_over.heard(shared.node, Answer::Higher(highest));
+                    take_over.heard(shared.node(), Answer::Higher(highest));
                     continue;
                 }
                 format!("a node speaks of term {highest}, to which no node can have come")
@@ -361,43 +449,6 @@ fn consult(
         round.unreachable.push_str(&format!("; {why}"));
     }
     Ok(round)
-}
-
-/// Gets the log of the node at `from`, through the same code that follows a primary.
-fn fetch(standby: &Standby, from: &str, term: Term, wanted: &Fetch) -> Result<(), SessionError> {
-    let shared = &standby.shared;
-    let purpose = Purpose::Fetch { term, log: shared.continuation() };
-    crate::standby::fetch(shared, from, purpose, term, wanted)
-}
-
-/// Blocks until everything received is persistent and replayed.
-fn finish(standby: &Standby, patience: Duration) -> Result<Stamp, PromoteError> {
-    let shared = &standby.shared;
-    let end = shared.log.received().get();
-    let floor = shared.state().follower.floor();
-    if end < floor {
-        return Err(PromoteError::Local(format!(
-            "this node has joined from a checkpoint that is complete only with the log up to {floor}, and has it up to {end}:              promote another node"
-        )));
-    }
-    let deadline = Instant::now() + patience;
-    let failed = |error: &dyn std::fmt::Display| PromoteError::Local(error.to_string());
-    if !shared.log.wait_persisted(end, Some(deadline)).map_err(|error| failed(&error))? {
-        return Err(PromoteError::Deadline(patience));
-    }
-    shared.finish_replay(end).map_err(|error| failed(&error))?;
-    Ok(end)
-}
-
-/// A transaction of which the old primary has not sent everything never was. Returns where the log
-/// ends then: between transactions.
-fn cut_half(standby: &Standby, end: Stamp) -> Result<Stamp, PromoteError> {
-    let shared = &standby.shared;
-    let whole = shared.log.transaction_end(end);
-    if whole < end {
-        shared.cut(whole, false).map_err(PromoteError::Local)?;
-    }
-    Ok(whole)
 }
 
 /// Sends the log to a candidate, as far as it is persistent here, and ends the connection. One

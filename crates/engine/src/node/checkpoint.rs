@@ -228,6 +228,11 @@ impl Checkpointing {
         self.changed.notify_all();
     }
 
+    /// Whether no checkpoint will be written any more.
+    pub fn stops(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
     /// Ends the manager. The log must be closed, if a checkpoint may be waiting for it.
     pub fn stop(&self) {
         self.give_up();

@@ -26,6 +26,7 @@ use super::{
 };
 
 /// What lies on disk, or nothing.
+#[derive(Clone)]
 pub(crate) struct Ground {
     pub directory: Option<Arc<LogDirectory>>,
     pub store: Option<LogStore>,

@@ -19,6 +19,7 @@ mod ground;
 mod janitor;
 mod join;
 mod membership;
+mod mirror;
 mod mix;
 mod observer;
 mod reign;
@@ -29,7 +30,7 @@ mod status;
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError, TryLockError,
+        Arc, Mutex, OnceLock, PoisonError, TryLockError,
         atomic::{AtomicUsize, Ordering},
     },
     thread::JoinHandle,
@@ -44,7 +45,11 @@ use freshet_log::{
 use freshet_membership::Credentials;
 use freshet_replay::Replay;
 use freshet_replication::{
-    endpoint::Endpoint, primary::Primary, restart::Threshold, takeover::PromoteOptions, terms::Terms,
+    endpoint::Endpoint,
+    primary::Primary,
+    restart::Threshold,
+    takeover::{self, PromoteOptions},
+    terms::Terms,
 };
 use freshet_txn::{OutcomeOpen, Ticket};
 use thiserror::Error;
@@ -57,12 +62,12 @@ pub(crate) use self::{
     reign::ThisNode,
     start::{Parts, open_log},
 };
-use self::{checkpoint::Checkpointing, reign::Reign, standby::Following};
+use self::{checkpoint::Checkpointing, mirror::Mirrored, reign::Reign, standby::Following};
 pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
     config::{
         Apply, CheckpointSettings, DivideBy, Domain, Encoding, FabricEncryption, FabricSettings, GroupCommit,
-        LogSettings, NodeConfig, NudgeBy, OnLoss, OnMismatch, SettingError,
+        LogSettings, MirrorSettings, NodeConfig, NudgeBy, OnLoss, OnMismatch, SettingError,
     },
     membership::{MembershipSettings, enrol_client},
     mix::{Distinct, FormMix, Mix, MixError},
@@ -78,6 +83,8 @@ pub enum Role {
     Primary,
     /// It follows a primary.
     Standby,
+    /// Its memory is written by a primary.
+    Mirror,
     /// A take-over that was begun here failed half-way: restart the node.
     Failed,
     /// It was stopped.
@@ -87,6 +94,7 @@ pub enum Role {
 enum Composition {
     Primary(Reign),
     Standby(Following),
+    Mirror(Mirrored),
     Failed,
     Stopped,
 }
@@ -96,7 +104,7 @@ impl Composition {
     fn shipping(&self) -> Option<&Primary> {
         match self {
             Self::Primary(reign) => Some(&reign.shipping),
-            Self::Standby(_) | Self::Failed | Self::Stopped => None,
+            Self::Standby(_) | Self::Mirror(_) | Self::Failed | Self::Stopped => None,
         }
     }
 }
@@ -143,8 +151,8 @@ pub struct Node {
     composition: Mutex<Composition>,
     torn: Option<Torn>,
     passed_over: Option<String>,
-    /// Of a node with a directory.
-    checkpointing: Option<Arc<Checkpointing>>,
+    /// Of a node with a directory and a log.
+    checkpointing: OnceLock<Arc<Checkpointing>>,
     /// Of a node that was the primary, and follows no other: asks whether it is to be the primary
     /// again.
     returning: Mutex<Option<JoinHandle<()>>>,
@@ -237,6 +245,7 @@ impl Node {
         match &*self.composition() {
             Composition::Primary(_) => Role::Primary,
             Composition::Standby(_) => Role::Standby,
+            Composition::Mirror(_) => Role::Mirror,
             Composition::Failed => Role::Failed,
             Composition::Stopped => Role::Stopped,
         }
@@ -315,9 +324,10 @@ impl Node {
         }
     }
 
-    /// Makes this standby the primary of a new term (Query Fresh, section 3.4.4): consults the
-    /// other nodes, fetches what they have more, finishes replay, and reigns. Readers go on. With
-    /// `force` also when that may lose acknowledged commits. Blocks for as long as all that takes.
+    /// Makes this standby, or mirror, the primary of a new term (Query Fresh, section 3.4.4):
+    /// consults the other nodes, fetches what they have more, finishes replay, and reigns. Readers
+    /// go on. With `force` also when that may lose acknowledged commits. Blocks for as long as all
+    /// that takes.
     ///
     /// # Errors
     /// See [`PromoteError`]; but for [`PromoteError::Reign`] the node is a standby as before.
@@ -359,21 +369,29 @@ impl Node {
     fn take_over(&self, options: &PromoteOptions) -> Result<Promotion, PromoteError> {
         let _under_way = UnderWay::begin(&self.taking_over);
         let mut composition = self.composition();
-        let Composition::Standby(following) = &*composition else { return Err(PromoteError::NotStandby) };
-        let promoted = freshet_replication::takeover::promote(&following.standby, options)
-            .map_err(|cause| PromoteError::TakeOver(Box::new(cause)))?;
-        let Composition::Standby(following) = std::mem::replace(&mut *composition, Composition::Failed) else {
-            unreachable!("it was a standby a moment ago, under the same lock")
+        let promoted = match &*composition {
+            Composition::Standby(following) => takeover::promote(&following.standby, options),
+            Composition::Mirror(mirrored) => takeover::promote_mirror(&mirrored.mirror, options),
+            _ => return Err(PromoteError::NotStandby),
         };
-        let reign = following.into_reign(self, &promoted).map_err(PromoteError::Reign)?;
+        let promoted = promoted.map_err(|cause| PromoteError::TakeOver(Box::new(cause)))?;
+        let reign = match std::mem::replace(&mut *composition, Composition::Failed) {
+            Composition::Standby(following) => following.into_reign(self, &promoted),
+            Composition::Mirror(mirrored) => mirrored.into_reign(self, &promoted),
+            _ => unreachable!("it was one of them a moment ago, under the same lock"),
+        };
+        let reign = reign.map_err(PromoteError::Reign)?;
         *composition = Composition::Primary(reign);
         Ok(Promotion { term: promoted.term, at: promoted.start })
     }
 
-    /// Follows the primary at `address` from now on. Does nothing unless this node is a standby.
+    /// Follows the primary at `address` from now on. Does nothing unless this node is a standby, or
+    /// a mirror.
     pub fn follow(&self, address: &str) {
-        if let Composition::Standby(following) = &*self.composition() {
-            following.standby.follow(address);
+        match &*self.composition() {
+            Composition::Standby(following) => following.standby.follow(address),
+            Composition::Mirror(mirrored) => mirrored.mirror.follow(address),
+            _ => {}
         }
     }
 
@@ -398,7 +416,7 @@ impl Node {
     /// What went wrong with the log, now or before.
     pub fn stop(&self) -> Result<(), String> {
         self.endpoint.set_service(None);
-        if let Some(checkpointing) = &self.checkpointing {
+        if let Some(checkpointing) = self.checkpointing.get() {
             checkpointing.give_up();
         }
         let composition = std::mem::replace(&mut *self.composition(), Composition::Stopped);
@@ -409,16 +427,20 @@ impl Node {
             // A panic there was reported already.
             let _ = thread.join();
         }
-        if matches!(composition, Composition::Primary(_) | Composition::Standby(_)) {
+        if !matches!(composition, Composition::Failed | Composition::Stopped) {
             tracing::debug!("the node stops");
         }
         let stopped = match composition {
             Composition::Primary(reign) => reign.stop(),
             Composition::Standby(following) => following.stop(),
+            Composition::Mirror(mirrored) => {
+                mirrored.mirror.stop();
+                Ok(())
+            }
             Composition::Failed | Composition::Stopped => Ok(()),
         };
         // After the log, whose end ends a checkpoint's wait for it.
-        if let Some(checkpointing) = &self.checkpointing {
+        if let Some(checkpointing) = self.checkpointing.get() {
             checkpointing.stop();
         }
         stopped
@@ -426,12 +448,12 @@ impl Node {
 
     /// The last checkpoint; none for a node that keeps nothing on disk. Cheap.
     pub fn checkpoint_status(&self) -> Option<CheckpointStatus> {
-        self.checkpointing.as_ref().map(|checkpointing| checkpointing.status())
+        self.checkpointing.get().map(|checkpointing| checkpointing.status())
     }
 
     /// Changes when and how checkpoints are written from now on. Their directories stay.
     pub fn set_checkpoints(&self, settings: CheckpointSettings) {
-        if let Some(checkpointing) = &self.checkpointing {
+        if let Some(checkpointing) = self.checkpointing.get() {
             checkpointing.set(settings);
         }
     }
@@ -442,7 +464,7 @@ impl Node {
     /// # Errors
     /// Why there is none; the node goes on, and so does the checkpoint before.
     pub fn checkpoint(&self, kind: CheckpointKind) -> Result<CheckpointStatus, String> {
-        let checkpointing = self.checkpointing.as_ref().ok_or("this node keeps nothing on disk")?;
+        let checkpointing = self.checkpointing.get().ok_or("this node keeps nothing on disk")?;
         checkpointing.now(kind)?;
         Ok(checkpointing.status())
     }

@@ -11,6 +11,29 @@ use super::{
     reign::{Reign, ThisNode},
 };
 
+impl Node {
+    /// What a reign needs to know of it that begins with a take-over.
+    pub(super) fn promoted<'n>(&'n self, promoted: &Promoted) -> ThisNode<'n> {
+        let own = self.address.as_str();
+        let peers = promoted.peers.iter().map(|peer| peer.address.clone());
+        ThisNode {
+            config: &self.config,
+            node: self.id,
+            credentials: &self.credentials,
+            cluster: self.cluster,
+            address: own,
+            terms: &self.terms,
+            endpoint: &self.endpoint,
+            core: self.database.core(),
+            source: &self.source,
+            scheme: &*self.scheme,
+            peers: peers.chain(self.config.peers.iter().cloned()).filter(|peer| peer != own).collect(),
+            committed: promoted.committed,
+            succession: promoted.succession.clone(),
+        }
+    }
+}
+
 /// A standby's parts.
 pub(super) struct Following {
     pub standby: Standby,
@@ -24,24 +47,7 @@ impl Following {
         let receiver = self.standby.into_receiver();
         let log = self.log;
         log.promote(receiver, node.config.log_config(), promoted.term).map_err(|cause| cause.to_string())?;
-        let own = node.address.as_str();
-        let peers = promoted.peers.iter().map(|peer| peer.address.clone());
-        let this = ThisNode {
-            config: &node.config,
-            node: node.id,
-            credentials: &node.credentials,
-            cluster: node.cluster,
-            address: own,
-            terms: &node.terms,
-            endpoint: &node.endpoint,
-            core: node.database.core(),
-            source: &node.source,
-            scheme: &*node.scheme,
-            peers: peers.chain(node.config.peers.iter().cloned()).filter(|peer| peer != own).collect(),
-            committed: promoted.committed,
-            succession: promoted.succession.clone(),
-        };
-        Reign::begin(&this, log, promoted.term, promoted.start, self.janitor)
+        Reign::begin(&node.promoted(promoted), log, promoted.term, promoted.start, self.janitor)
     }
 
     pub fn stop(self) -> Result<(), String> {

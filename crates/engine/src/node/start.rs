@@ -14,14 +14,14 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
 use freshet_base::{Stamp, Term, Watermark};
 use freshet_cluster::{
     take_over::{Candidacy, LogState, Plan},
-    term::{TermHistory, may_come_back},
+    term::{TermHistory, TermState, may_come_back},
 };
 use freshet_fabric::tcp::{ListenError, Listener};
 use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
@@ -46,6 +46,7 @@ use super::{
     ground::{BufferInUse, Ground},
     janitor::JanitorThread,
     join::CheckpointDoor,
+    mirror,
     reign::{Reign, ThisNode},
     standby::Following,
 };
@@ -159,8 +160,7 @@ impl Node {
             None => (Stamp::ZERO, None),
         };
         let participants = Participants::new(config.participants());
-        let course = Course::of(&config, &ground, end);
-        let end = ground.begin_from_checkpoint(&config, end)?;
+        let (course, end) = Course::taken(&config, &ground, end)?;
         let mut restored = None;
         if let Some(store) = &ground.store {
             let restart = Restart {
@@ -195,6 +195,7 @@ impl Node {
                 node.look_around();
                 (node, None)
             }
+            Course::Mirror(upstream) => (parts.mirror(upstream)?, None),
             Course::ComeBack => parts.come_back(deleted, &tell)?,
             Course::Reign => (parts.reign()?, None),
         };
@@ -216,7 +217,7 @@ pub(crate) struct Parts {
     pub participants: Arc<Participants>,
     pub source: Arc<VersionSource>,
     scheme: Arc<dyn Scheme>,
-    endpoint: Endpoint,
+    pub(super) endpoint: Endpoint,
     pub address: String,
     /// Where the log ends.
     pub end: Stamp,
@@ -267,7 +268,7 @@ impl Parts {
     }
 
     /// With the read view `visible`.
-    fn core(&self, visible: Arc<Watermark>, messages: Arc<Messages>) -> Arc<Core> {
+    pub(super) fn core(&self, visible: Arc<Watermark>, messages: Arc<Messages>) -> Arc<Core> {
         let (participants, catalog) = (Arc::clone(&self.participants), Arc::clone(&self.catalog));
         let snapshots = Snapshots::standby(visible);
         let (source, certifier) = (Arc::clone(&self.source), self.config.certifier);
@@ -338,8 +339,7 @@ impl Parts {
                         let joined = node.wait_joined(Instant::now() + PATIENCE);
                         return Ok((node, (!joined).then_some(returning)));
                     }
-                    TakeOverError::Contested(_) | TakeOverError::Fetch { .. } | TakeOverError::Begin(_) => true,
-                    _ => false,
+                    cause => may_pass(cause),
                 },
                 PromoteError::NotStandby | PromoteError::Reign(_) => false,
             };
@@ -371,29 +371,21 @@ impl Parts {
     }
 
     /// What a node of either kind is in the end.
-    fn node(self, core: Arc<Core>, replay: Option<Arc<Replay>>, composition: Composition) -> Result<Node, StartError> {
+    pub(super) fn node(
+        self,
+        core: Arc<Core>,
+        replay: Option<Arc<Replay>>,
+        composition: Composition,
+    ) -> Result<Node, StartError> {
         let Self { config, ground, source, scheme, endpoint, address, torn, checkpoint, .. } = self;
         let mut checkpointing = None;
         let log = match &composition {
             Composition::Primary(reign) => Some(&reign.log),
             Composition::Standby(following) => Some(&following.log),
-            Composition::Failed | Composition::Stopped => None,
+            Composition::Mirror(_) | Composition::Failed | Composition::Stopped => None,
         };
-        let (self_cluster, terms) = (ground.cluster, ground.terms.clone());
-        if let (Some(directory), Some(log)) = (&ground.directory, log) {
-            let ground = checkpoint::Ground {
-                settings: Mutex::new(config.checkpoint.clone()),
-                directory: directory.path().to_owned(),
-                devices: config.checkpoint_devices(),
-                cluster: ground.cluster,
-                core: Arc::clone(&core),
-                log: Arc::clone(log),
-            };
-            let started = Checkpointing::start(ground, checkpoint.as_ref()).map_err(StartError::System)?;
-            let door =
-                CheckpointDoor { checkpointing: Arc::clone(&started), cluster: self_cluster, terms: terms.clone() };
-            endpoint.set_checkpoints(Some(Arc::new(door)));
-            checkpointing = Some(started);
+        if let Some(log) = log {
+            checkpointing = begin_checkpoints(&config, &ground, &endpoint, (&core, log), checkpoint.as_ref())?;
         }
         Ok(Node {
             id: ground.id,
@@ -411,13 +403,44 @@ impl Parts {
             composition: Mutex::new(composition),
             torn,
             passed_over: None,
-            checkpointing,
+            checkpointing: checkpointing.map(OnceLock::from).unwrap_or_default(),
             returning: Mutex::new(None),
             restart: Default::default(),
             started: Instant::now(),
             taking_over: Default::default(),
         })
     }
+}
+
+/// Of a node with a directory: begins to write checkpoints, and to give them to those who ask.
+/// `newest` is the one that it came back from.
+pub(super) fn begin_checkpoints(
+    config: &NodeConfig,
+    ground: &Ground,
+    endpoint: &Endpoint,
+    (core, log): (&Arc<Core>, &Arc<Log>),
+    newest: Option<&Manifest>,
+) -> Result<Option<Arc<Checkpointing>>, StartError> {
+    let Some(directory) = &ground.directory else { return Ok(None) };
+    let (cluster, terms) = (ground.cluster, ground.terms.clone());
+    let ground = checkpoint::Ground {
+        settings: Mutex::new(config.checkpoint.clone()),
+        directory: directory.path().to_owned(),
+        devices: config.checkpoint_devices(),
+        cluster,
+        core: Arc::clone(core),
+        log: Arc::clone(log),
+    };
+    let checkpointing = Checkpointing::start(ground, newest).map_err(StartError::System)?;
+    let door = CheckpointDoor { checkpointing: Arc::clone(&checkpointing), cluster, terms };
+    endpoint.set_checkpoints(Some(Arc::new(door)));
+    Ok(Some(checkpointing))
+}
+
+/// Whether a take-over that has failed for this cause may succeed in a while, without an operator.
+fn may_pass(cause: &TakeOverError) -> bool {
+    use TakeOverError::{Begin, Better, Contested, Fetch};
+    matches!(cause, Contested(_) | Fetch { .. } | Better { .. } | Begin(_))
 }
 
 /// Opens the log. Before anything is in it, the ground knows where it may be.
@@ -530,9 +553,20 @@ enum Course {
     /// As a standby of the node there; if that is not known, of the first that makes itself known,
     /// or that one of the others names.
     Follow(Option<String>),
+    /// As a mirror of it.
+    Mirror(Option<String>),
 }
 
 impl Course {
+    /// The same, and where the log ends then: one that follows without a log fetches a checkpoint,
+    /// unless it is a mirror.
+    fn taken(config: &NodeConfig, ground: &Ground, end: Stamp) -> Result<(Self, Stamp), StartError> {
+        match Self::of(config, ground, end) {
+            Self::Follow(upstream) if mirror::is_one(config, ground)? => Ok((Self::Mirror(upstream), end)),
+            course => Ok((course, ground.begin_from_checkpoint(config, end)?)),
+        }
+    }
+
     /// What follows from the configuration and from what the node remembers. `join` decides only
     /// where that says nothing else: a node that was promoted comes back as the primary, and one
     /// that was succeeded follows, however they were started at first.

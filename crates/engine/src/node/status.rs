@@ -6,7 +6,7 @@ use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::in_sync::InSyncSet;
 use freshet_replication::{
     primary::VisibleWanted,
-    status::{OwnStatus, PrimaryStatus},
+    status::{MirrorStatus, OwnStatus, PrimaryStatus},
 };
 use freshet_txn::Recorded;
 use serde::Serialize;
@@ -52,6 +52,12 @@ pub enum RoleStatus {
         /// Transactions that were executed again, if it does that.
         #[serde(skip_serializing_if = "Option::is_none")]
         again: Option<AgainStatus>,
+    },
+    /// A mirror as it sees itself.
+    Mirror {
+        /// Its memory, and its connection.
+        #[serde(flatten)]
+        own: Box<MirrorStatus>,
     },
     /// A take-over is under way.
     TakingOver {
@@ -111,7 +117,7 @@ impl Node {
                 let status = following.standby.status();
                 Some(status.silence? + status.visible_lag.time)
             }
-            None | Some(Composition::Failed | Composition::Stopped) => None,
+            None | Some(Composition::Mirror(_) | Composition::Failed | Composition::Stopped) => None,
         }
     }
 
@@ -156,6 +162,7 @@ impl Node {
                     again: self.scheme.again(),
                 }
             }
+            Some(Composition::Mirror(mirrored)) => RoleStatus::Mirror { own: Box::new(mirrored.mirror.status()) },
             Some(Composition::Failed) => RoleStatus::Failed,
             Some(Composition::Stopped) => RoleStatus::Stopped,
         };

@@ -104,7 +104,7 @@ fn absurd_values_are_refused_by_name() {
 /// Every key with a value that is not its default, as a file writes it and as a flag or a variable
 /// does. Users have these keys in their files and scripts: lines are added here, and none is
 /// changed or removed.
-const KEYS: [(&str, &str, &str); 83] = [
+const KEYS: [(&str, &str, &str); 86] = [
     ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
     ("open-status", "true", "true"),
     ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
@@ -137,6 +137,9 @@ const KEYS: [(&str, &str, &str); 83] = [
     ("fabric.appliance", "true", "true"),
     ("fabric.device", "\"mlx5_0:1:3\"", "mlx5_0:1:3"),
     ("fabric.encryption", "\"none\"", "none"),
+    ("mirror.bytes", "70000000", "70000000"),
+    ("mirror.undo-bytes", "70000", "70000"),
+    ("mirror.directory-bytes", "70000", "70000"),
     ("member.token-file", "\"token\"", "token"),
     ("member.certificate", "\"node.crt\"", "node.crt"),
     ("member.key", "\"node.key\"", "node.key"),
@@ -197,8 +200,8 @@ fn flag_of(key: &str) -> String {
 
 #[test]
 fn every_key_is_read_from_files_flags_and_variables() {
-    // Such a node may be no relay that acknowledges for others.
-    let given = |key: &str| key != "fabric.appliance";
+    // Such a node may be no relay that acknowledges for others, nor any relay.
+    let given = |key: &str| !["fabric.appliance", "mirror.bytes"].contains(&key);
     let lines = KEYS.iter().filter(|(key, ..)| given(key)).map(|(key, value, _)| format!("{key} = {value}\n"));
     let (_directory, path) = written(&lines.collect::<String>());
     let from_file = Settings::gather(&flags(&["--config", path.to_str().unwrap()])).unwrap();

@@ -25,12 +25,12 @@ use std::{
 };
 
 use freshet_base::{
-    NodeId, Stamp, Term,
+    NodeId, Safety, Stamp, Term,
     sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
     Moment,
-    take_over::LogState,
+    take_over::{Fetch, LogState},
     term::{Living, TermState},
 };
 use freshet_fabric::{cpu::Meter, memory::Region};
@@ -42,6 +42,7 @@ use crate::{
     endpoint::Service,
     standby::{Follow, Follows, JoinError, SessionError, StandbyFabric, keep_following},
     status::MirrorStatus,
+    takeover::{Candidate, PromoteError, PromoteOptions},
     terms::Terms,
     wire::{Peer, Peers},
 };
@@ -98,7 +99,7 @@ pub struct Mirroring {
     pub upstream: Option<String>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     who: Mirroring,
     config: MirrorConfig,
     terms: Terms,
@@ -124,6 +125,8 @@ struct State {
     /// Who has said last that it reigns, or is about to, where, and when.
     announced: Option<(Living, String, Moment)>,
     peers: Vec<Peer>,
+    /// How many standbys the primary has, and what it promises.
+    promised: Option<(u32, Safety)>,
     /// How many batches were undone when connections ended.
     undone: u64,
 }
@@ -205,6 +208,10 @@ impl Mirror {
         self.shared.known()
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// The memory ([`freshet_mirror::Mirror`]). While a primary writes there, it may read as
     /// damaged.
     pub fn memory(&self) -> Vec<Region> {
@@ -250,6 +257,7 @@ impl Shared {
     fn heard_peers(&self, message: Peers) {
         let peers = {
             let mut state = self.state();
+            state.promised = Some((message.standbys, message.safety));
             let old = std::mem::replace(&mut state.peers, message.peers);
             for peer in old {
                 if peer.node.is_none() && state.peers.iter().all(|known| known.address != peer.address) {
@@ -313,6 +321,48 @@ impl Shared {
         }
     }
 }
+
+impl Candidate for Shared {
+    fn living(&self) -> Option<(Living, Option<String>)> {
+        self.living()
+    }
+
+    fn log_state(&self) -> LogState {
+        self.log_state()
+    }
+
+    fn promised_safety(&self) -> Option<(u32, Safety)> {
+        self.state().promised
+    }
+
+    fn rested(&self, options: &PromoteOptions) -> Result<(), String> {
+        if let Some(why) = self.follow.failure() {
+            return Err(why);
+        }
+        match self.state().is_whole() || options.force {
+            true => Ok(()),
+            false => Err(NOT_WHOLE.to_owned()),
+        }
+    }
+
+    /// [`Plan::Better`](freshet_cluster::take_over::Plan::Better) comes instead.
+    fn fetch(self: &Arc<Self>, _: &str, _: Term, _: &Fetch) -> Result<(), SessionError> {
+        Err(SessionError::Local("a mirror takes no log in".into()))
+    }
+
+    /// What is here was brought to the end of a batch when the connection ended.
+    fn finish(&self, _: Duration) -> Result<Stamp, PromoteError> {
+        Ok(self.state().end)
+    }
+
+    fn cut_half(&self, end: Stamp) -> Result<Stamp, PromoteError> {
+        Ok(end)
+    }
+}
+
+/// Why a mirror has no voice.
+const NOT_WHOLE: &str =
+    "this mirror began with empty memory, and does not yet hold all that its primary had when it came";
 
 impl Follows for Shared {
     fn node(&self) -> NodeId {

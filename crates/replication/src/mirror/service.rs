@@ -4,7 +4,7 @@ use freshet_base::{Term, sync::Arc};
 use freshet_cluster::{handshake::check_comes_back, take_over::LogState, term::Living};
 use freshet_fabric::tcp::Connection;
 
-use super::Shared;
+use super::{NOT_WHOLE, Shared};
 use crate::{
     endpoint::{Service, answer, refuse},
     standby::{Follows, hear},
@@ -82,8 +82,7 @@ fn consult(
         }
     }
     if !shared.state().is_whole() {
-        let why = "this mirror began with empty memory, and does not yet hold all that its primary had when it came";
-        return Err(Refusal::Failed(why.to_owned()));
+        return Err(Refusal::Failed(NOT_WHOLE.to_owned()));
     }
     Ok(shared.log_state())
 }

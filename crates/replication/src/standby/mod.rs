@@ -237,8 +237,7 @@ impl Standby {
         if standby.shared.has_journal() {
             standby.spawn("journal", forms::run)?;
         }
-        standby.spawn("replay", replay::run)?;
-        Ok(standby)
+        standby.spawn("replay", replay::run).map(|()| standby)
     }
 
     fn spawn(&self, name: &str, run: fn(&Arc<Shared>)) -> io::Result<()> {

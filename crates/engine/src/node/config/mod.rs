@@ -8,6 +8,7 @@
 mod checkpoint;
 mod fabric;
 mod log;
+mod mirror;
 
 use std::{fmt, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -30,6 +31,7 @@ pub use self::{
     checkpoint::CheckpointSettings,
     fabric::{FabricEncryption, FabricSettings},
     log::{DivideBy, GroupCommit, LogSettings, NudgeBy},
+    mirror::MirrorSettings,
 };
 use super::membership::MembershipSettings;
 
@@ -327,6 +329,9 @@ pub struct NodeConfig {
     /// How nodes write into one another's memory.
     #[command(flatten)]
     pub fabric: FabricSettings,
+    /// Whether it is a mirror.
+    #[command(flatten)]
+    pub mirror: MirrorSettings,
     /// How this node is a member of its cluster.
     #[command(flatten)]
     pub member: MembershipSettings,
@@ -364,6 +369,7 @@ impl Default for NodeConfig {
             log: LogSettings::default(),
             checkpoint: CheckpointSettings::default(),
             fabric: FabricSettings::default(),
+            mirror: MirrorSettings::default(),
             member: MembershipSettings::default(),
         }
     }
@@ -386,6 +392,7 @@ impl NodeConfig {
         self.log.check()?;
         self.checkpoint.check()?;
         self.fabric.check()?;
+        self.mirror.check(self)?;
         self.member.files()?;
         if self.apply == Apply::Calvin && self.encoding == Encoding::Bytes {
             return Err(SettingError::new("apply", self.apply, "set encoding to inputs: it executes these"));

@@ -1,0 +1,87 @@
+//! The table `[mirror]`.
+
+use clap::Args;
+use freshet_replication::mirror::MirrorConfig;
+use serde::{Deserialize, Serialize};
+
+use super::{Domain, NodeConfig, SettingError};
+
+/// Whether a standby is a mirror: its memory holds rows instead of the log, and its primary keeps
+/// them up to date by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Args)]
+#[serde(default, rename_all = "kebab-case")]
+#[command(next_help_heading = "Mirrors")]
+pub struct MirrorSettings {
+    /// On a standby: it is a mirror, with at most this many bytes of memory for the database. Its
+    /// primary writes rows there; it keeps no log, replays nothing and serves no readers. 0: it is
+    /// none. See docs/operations.md#mirrors.
+    ///
+    /// Set it on a machine with memory to spare and no processors.
+    #[arg(id = "mirror-bytes", long, value_name = "BYTES")]
+    pub bytes: u64,
+    /// Of these, how many are for what must be put back when the primary fails while it writes; at
+    /// least 64 KiB. No transaction may write over more.
+    ///
+    /// Raise it where transactions are long.
+    #[arg(id = "mirror-undo-bytes", long, value_name = "BYTES")]
+    pub undo_bytes: u64,
+    /// Of these, how many are for the directory of what lies where: 64 for each 4096 records of a
+    /// table, and for some long rows; at least 64 KiB.
+    ///
+    /// Raise it for more than half a billion records.
+    #[arg(id = "mirror-directory-bytes", long, value_name = "BYTES")]
+    pub directory_bytes: u64,
+}
+
+impl Default for MirrorSettings {
+    fn default() -> Self {
+        Self { bytes: 0, undo_bytes: 64 << 20, directory_bytes: 8 << 20 }
+    }
+}
+
+/// Memory is added by this much at once.
+const ARENA: u64 = 64 << 20;
+/// Neither the undo ring nor the directory has fewer bytes.
+const LEAST: u64 = 64 << 10;
+
+impl MirrorSettings {
+    /// Whether the node is to be a mirror.
+    pub fn is_wanted(&self) -> bool {
+        self.bytes > 0
+    }
+
+    /// Whether a node that is configured so can be a mirror, if it is to be one.
+    pub(super) fn check(&self, node: &NodeConfig) -> Result<(), SettingError> {
+        if !self.is_wanted() {
+            return Ok(());
+        }
+        SettingError::within("mirror.undo-bytes", self.undo_bytes, LEAST..=1 << 40)?;
+        SettingError::within("mirror.directory-bytes", self.directory_bytes, LEAST..=1 << 40)?;
+        let least = self.undo_bytes + self.directory_bytes + LEAST;
+        SettingError::within("mirror.bytes", self.bytes, least..=1 << 50)?;
+        let refuse = |remedy: &str| Err(SettingError::new("mirror.bytes", self.bytes, remedy));
+        match node {
+            _ if node.join.is_none() => refuse("set join: a mirror is the memory of another node's database"),
+            _ if node.domain == Domain::None => {
+                refuse("set domain to file: a mirror keeps what it has promised in its directory")
+            }
+            _ if node.relay_standbys > 0 => refuse("set relay-standbys to 0: a mirror has no log to pass on"),
+            _ if node.encoding != super::Encoding::Bytes => {
+                refuse("set encoding to bytes: a mirror executes nothing again")
+            }
+            _ if node.apply != super::Apply::Fresh => refuse("leave apply out: a mirror does not replay"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Its memory.
+    pub(crate) fn config(&self) -> MirrorConfig {
+        MirrorConfig {
+            head: self.directory_bytes,
+            undo: self.undo_bytes,
+            arena: ARENA,
+            most: self.bytes,
+            ..MirrorConfig::default()
+        }
+    }
+}

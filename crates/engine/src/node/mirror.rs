@@ -1,0 +1,228 @@
+//! The composition of a mirror: memory that the primary writes (Active-Memory, section 4), and a
+//! thread that keeps the connection. No log, no replay, no readers.
+//!
+//! What a mirror has promised, and its terms, lies in its directory. The memory does not
+//! outlive the process: a mirror that starts is empty, whatever it was before.
+//!
+//! A mirror that takes over makes versions of its rows, and indexes, by several threads, as a
+//! restart does of a checkpoint. Its log begins where its memory ends. There is nothing below, so a
+//! commit would be lost with the process: the node reigns when what was in the mirror is in a
+//! checkpoint. Until then it is read as a standby is.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use freshet_base::{Fid, Stamp, Watermark};
+use freshet_cluster::term::TermHistory;
+use freshet_log::Log;
+use freshet_mirror::Mirror as Memory;
+use freshet_recovery::{Manifest, RestoreError};
+use freshet_replay::{Collector, Restoration, Restore};
+use freshet_replication::{
+    mirror::{Mirror, MirrorConfig, Mirroring},
+    takeover::Promoted,
+};
+use freshet_storage::Catalog;
+use freshet_txn::Core;
+
+use super::{
+    CheckpointKind, Composition, Node,
+    config::NodeConfig,
+    ground::Ground,
+    janitor::JanitorThread,
+    reign::Reign,
+    start::{Parts, StartError, begin_checkpoints, open_log},
+};
+
+/// A mirror's parts.
+pub(super) struct Mirrored {
+    pub mirror: Mirror,
+    /// What its log is to lie on when it takes over.
+    ground: Ground,
+    /// What its readers see: nothing before it takes over.
+    visible: Arc<Watermark>,
+}
+
+/// How often a node tries to write its first checkpoint.
+const TRY_EVERY: Duration = Duration::from_secs(1);
+
+/// Whether a node that is configured so is a mirror: one that has a database of its own, because it
+/// was another kind of node before, is not.
+pub(super) fn is_one(config: &NodeConfig, ground: &Ground) -> Result<bool, StartError> {
+    if !config.mirror.is_wanted() {
+        return Ok(false);
+    }
+    let has_log = ground.store.as_ref().is_some_and(|store| store.extent().is_some());
+    let installed = ground.directory.as_ref().map(|directory| Manifest::installed(directory.path()));
+    let installed = installed.transpose().map_err(RestoreError::from)?;
+    let is_empty = !has_log && installed.is_none_or(|installed| installed.is_empty());
+    if !is_empty {
+        tracing::warn!(
+            directory = %config.directory.display(),
+            "this node has a log, or a checkpoint, and so it is no mirror before its directory is empty"
+        );
+    }
+    Ok(is_empty)
+}
+
+impl Parts {
+    /// Is a mirror of the node at `upstream`, or waits for a node that makes itself known.
+    pub fn mirror(self, upstream: Option<String>) -> Result<Node, StartError> {
+        let system = |cause: &dyn std::fmt::Display| StartError::System(cause.to_string());
+        let Self { config, ground, .. } = &self;
+        if ground.terms.get().history != TermHistory::default() {
+            // Nothing of it is in this memory.
+            let adopted = ground.terms.adopt(ground.cluster, TermHistory::default());
+            adopted.map_err(|cause| system(&cause))?;
+        }
+        let who = Mirroring {
+            node: ground.id,
+            credentials: ground.credentials.clone(),
+            address: self.address.clone(),
+            upstream,
+        };
+        let settings = MirrorConfig {
+            peers: ground.known(config),
+            fabric: config.fabric.standby()?,
+            synchronous: !config.asynchronous,
+            ..config.mirror.config()
+        };
+        let mirror = Mirror::start(who, settings, ground.terms.clone()).map_err(|cause| system(&cause))?;
+        self.endpoint.set_service(Some(mirror.service()));
+        let visible = Arc::new(Watermark::new(Stamp::ZERO));
+        let mirrored = Mirrored { mirror, ground: ground.clone(), visible: Arc::clone(&visible) };
+        let core = self.core(visible, Arc::default());
+        self.node(core, None, Composition::Mirror(mirrored))
+    }
+}
+
+impl Mirrored {
+    /// Makes the memory a database, opens a log behind it, and reigns.
+    pub fn into_reign(self, node: &Node, promoted: &Promoted) -> Result<Reign, String> {
+        let Self { mirror, ground, visible } = self;
+        let (core, threads) = (node.database.core(), node.config.replay_threads);
+        let memory = Memory::open(mirror.memory(), promoted.start).map_err(|cause| cause.to_string())?;
+        restore(core, &memory, threads)?;
+        drop(memory);
+        mirror.stop();
+        // The rows are copied.
+        drop(mirror);
+        let open = |persistence| Log::open(node.config.log_config(), persistence, promoted.start, promoted.term);
+        let log = Arc::new(open_log(&node.config, &ground, open).map_err(|cause| cause.to_string())?);
+        node.source.open(log.reader());
+        visible.advance(promoted.start);
+        let begun = begin_checkpoints(&node.config, &ground, &node.endpoint, (core, &log), None);
+        if let Some(checkpointing) = begun.map_err(|cause| cause.to_string())? {
+            let first = node.checkpointing.get_or_init(|| checkpointing);
+            // The memory is all that there is: it is kept until there is room for a checkpoint.
+            while let Err(cause) = first.now(CheckpointKind::Fuzzy) {
+                if first.stops() {
+                    return Err(cause);
+                }
+                tracing::warn!(cause, "a mirror that takes over cannot write its checkpoint, and tries again");
+                thread::sleep(TRY_EVERY);
+            }
+        }
+        let janitor = JanitorThread::start(Arc::default(), core, None)?;
+        Reign::begin(&node.promoted(promoted), log, promoted.term, promoted.start, janitor)
+    }
+}
+
+/// Puts all records of a mirror's memory into the tables, and builds their indexes, by this number
+/// of threads. The tables come first.
+fn restore(core: &Core, memory: &Memory, threads: usize) -> Result<(), String> {
+    let begun = Instant::now();
+    let (catalog, mut records) = (&core.catalog, 0);
+    let mut restoration = Some(Restoration::new(catalog, &Restore));
+    // A second time, if tables have indexes that were added later.
+    while let Some(pass) = restoration {
+        let mut collectors: Vec<_> = (0..threads.max(1)).map(|_| Collector::default()).collect();
+        let chunks = |wanted: &dyn Fn(Fid) -> bool| -> Vec<usize> {
+            (0..memory.chunk_count()).filter(|chunk| memory.table(*chunk).is_some_and(wanted)).collect()
+        };
+        let dropped = Mutex::default();
+        let each = |collectors: &mut [Collector], chunks: &[usize]| {
+            divide(collectors, chunks, |collector, chunk| visit(core, memory, &pass, collector, chunk, &dropped))
+        };
+        each(&mut collectors[..1], &chunks(&|fid| fid == Fid::CATALOG))?;
+        each(&mut collectors, &chunks(&|fid| fid != Fid::CATALOG))?;
+        records += collectors.iter().map(|collector| collector.records).sum::<u64>();
+        pass.finish(collectors, threads, &core.participants, &|done, of| {
+            tracing::debug!(done, of, "a mirror that takes over builds its indexes");
+        });
+        restoration = Restoration::again(catalog, &Restore);
+    }
+    let ms = begun.elapsed().as_millis() as u64;
+    tracing::info!(records, ms, "what was in a mirror is in tables and indexes");
+    Ok(())
+}
+
+/// Restores the records of one chunk. Tables that were dropped may have left some.
+fn visit(
+    core: &Core,
+    memory: &Memory,
+    restoration: &Restoration<'_>,
+    collector: &mut Collector,
+    chunk: usize,
+    dropped: &Mutex<HashSet<Fid>>,
+) -> Result<(), String> {
+    let fid = memory.table(chunk);
+    let dropped = || dropped.lock().unwrap_or_else(PoisonError::into_inner);
+    if fid.is_some_and(|fid| dropped().contains(&fid)) {
+        return Ok(());
+    }
+    let participant = core.participants.join().map_err(|cause| cause.to_string())?;
+    let guard = participant.pin_without_snapshot();
+    let mut outcome = Ok(());
+    let visited = memory.visit(chunk, |fid, rid, address, row| {
+        if fid == Fid::CATALOG && row.is_none() {
+            dropped().extend(Catalog::fid_of(rid));
+        }
+        if outcome.is_ok() {
+            outcome = restoration.row(&guard, collector, fid, rid, address, row).map_err(|cause| cause.to_string());
+        }
+    });
+    visited.map_err(|cause| cause.to_string()).and(outcome)
+}
+
+/// One thread for each collector takes chunks until none is left, or one fails.
+fn divide(
+    collectors: &mut [Collector],
+    chunks: &[usize],
+    work: impl Fn(&mut Collector, usize) -> Result<(), String> + Sync,
+) -> Result<(), String> {
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let threads: Vec<_> = collectors
+            .iter_mut()
+            .map(|collector| {
+                scope.spawn(|| {
+                    // Relaxed: a counter without data behind it.
+                    while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        work(collector, *chunk)?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
+    })
+}
+
+impl Node {
+    /// Of a mirror, which serves no readers: where the nodes listen that do, as far as it knows.
+    /// None for other nodes. Never blocks.
+    pub fn served_elsewhere(&self) -> Option<Vec<String>> {
+        let composition = self.composition.try_lock().ok()?;
+        let Composition::Mirror(mirrored) = &*composition else { return None };
+        let others = mirrored.mirror.peers().into_iter().filter(|peer| peer.serves && peer.node != Some(self.id));
+        Some(others.map(|peer| peer.address).filter(|address| *address != self.address).collect())
+    }
+}

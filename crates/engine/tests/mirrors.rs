@@ -1,0 +1,144 @@
+//! Mirrors as nodes of a cluster.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{churn, config, definition, directories, hash, soon, start, wait_for};
+use freshet_engine::{FabricKind, MirrorSettings, Node, NodeConfig, Role, Safety, node::RoleStatus};
+
+const FABRICS: [FabricKind; 2] = [FabricKind::Tcp, FabricKind::Shm];
+
+/// A cluster of three, in which the third is a mirror.
+fn cluster(directories: &[tempfile::TempDir], fabric: FabricKind, safety: Safety) -> impl Fn(usize) -> NodeConfig {
+    let paths: Vec<_> = directories.iter().map(|directory| directory.path().to_owned()).collect();
+    move |n| {
+        let mut config = NodeConfig { safety, standbys: 2, ..config(Some(&paths[n])) };
+        config.fabric.kind = fabric;
+        if n == 2 {
+            config.mirror = MirrorSettings { bytes: 512 << 20, undo_bytes: 4 << 20, directory_bytes: 1 << 20 };
+        }
+        config
+    }
+}
+
+fn is_whole(mirror: &Node) -> bool {
+    matches!(mirror.status().role, RoleStatus::Mirror { own } if own.whole)
+}
+
+fn joining(config: NodeConfig, primary: &Node) -> Arc<Node> {
+    start(NodeConfig { join: Some(primary.address().into()), ..config })
+}
+
+#[test]
+fn commits_wait_for_a_mirror_and_it_serves_no_readers() {
+    for fabric in FABRICS {
+        let directories = directories();
+        let cluster = cluster(&directories, fabric, Safety::VerySafe);
+        let primary = start(cluster(0));
+        let standby = joining(cluster(1), &primary);
+        let mirror = joining(cluster(2), &primary);
+        assert_eq!(mirror.role(), Role::Mirror);
+        let table = primary.database().create_table(&definition()).unwrap().clone();
+        let end = churn(primary.database(), &table, 0, 2000);
+        let RoleStatus::Primary { shipping, .. } = primary.status().role else { panic!("it is the primary") };
+        let fed = shipping.standbys.iter().find(|standby| standby.node == mirror.id()).unwrap();
+        assert!(fed.mirror && fed.in_sync && fed.acked >= end, "{fed:?}");
+        assert_eq!(shipping.standbys.iter().filter(|standby| standby.mirror).count(), 1);
+        wait_for("the mirror hears how far it is", || match mirror.status().role {
+            RoleStatus::Mirror { own } => own.whole && own.end >= end && own.mark >= end,
+            role => panic!("{role:?}"),
+        });
+        let mut served = mirror.served_elsewhere().unwrap();
+        served.sort();
+        let mut serving = vec![primary.address().to_owned(), standby.address().to_owned()];
+        serving.sort();
+        assert_eq!((served, primary.served_elsewhere(), standby.served_elsewhere()), (serving, None, None));
+        // Without it nothing commits.
+        mirror.stop().unwrap();
+        drop(mirror);
+        let worker = primary.database().worker().unwrap();
+        let inserted = worker
+            .execute(freshet_engine::Isolation::Snapshot, |txn| Ok(txn.insert(&table, &common::row(1 << 40, 0, 0))?));
+        let (_, ticket) = inserted.unwrap();
+        standby.wait_visible(end, soon()).unwrap();
+        assert_eq!(primary.database().outcome(ticket), None);
+        let mirror = joining(cluster(2), &primary);
+        primary.wait(ticket, soon()).unwrap();
+        for node in [primary, standby, mirror] {
+            node.stop().unwrap();
+        }
+    }
+}
+
+/// It is heard, and follows the next primary, which may have begun below what it holds.
+#[test]
+fn a_mirror_outlives_its_primary() {
+    for fabric in FABRICS {
+        let directories = directories();
+        let cluster = cluster(&directories, fabric, Safety::Quorum(2));
+        let old = start(cluster(0));
+        let second = joining(cluster(1), &old);
+        let mirror = joining(cluster(2), &old);
+        let table = old.database().create_table(&definition()).unwrap().clone();
+        let end = churn(old.database(), &table, 0, 2000);
+        second.wait_visible(end, soon()).unwrap();
+        wait_for("the mirror is whole", || is_whole(&mirror));
+        let before = hash(&old);
+        old.stop().unwrap();
+        drop(old);
+        second.promote(false).unwrap();
+        assert_eq!(hash(&second), before);
+        let table = second.database().table("things").unwrap().clone();
+        // One other is enough, and there is no other.
+        churn(second.database(), &table, 10_000, 11_000);
+        let before = hash(&second);
+        second.stop().unwrap();
+        drop(second);
+        // Nothing but a mirror is left of what the two had.
+        mirror.promote(true).unwrap();
+        assert_eq!(hash(&mirror), before);
+        mirror.stop().unwrap();
+    }
+}
+
+/// Its memory becomes a database; others continue from its checkpoint.
+#[test]
+fn a_mirror_takes_over() {
+    for fabric in FABRICS {
+        let directories = directories();
+        let cluster = cluster(&directories, fabric, Safety::Quorum(2));
+        let old = start(cluster(0));
+        let mirror = joining(cluster(2), &old);
+        let table = old.database().create_table(&definition()).unwrap().clone();
+        // The mirror is the only other.
+        let end = churn(old.database(), &table, 0, 3000);
+        wait_for("the mirror is whole", || is_whole(&mirror));
+        let second = joining(cluster(1), &old);
+        second.wait_visible(end, soon()).unwrap();
+        let before = hash(&old);
+        old.stop().unwrap();
+        drop(old);
+        let promotion = mirror.promote(false).unwrap();
+        assert_eq!((mirror.role(), hash(&mirror)), (Role::Primary, before));
+        assert!(promotion.at >= end && mirror.served_elsewhere().is_none());
+        let table = mirror.database().table("things").unwrap().clone();
+        let end = churn(mirror.database(), &table, 10_000, 12_000);
+        second.wait_visible(end, soon()).unwrap();
+        assert_eq!(hash(&second), hash(&mirror));
+        assert_eq!(mirror.checkpoint_status().and_then(|status| status.end), Some(promotion.at));
+        // The former primary comes back as an empty node, and the new one from its own directory.
+        let empty = tempfile::tempdir().unwrap();
+        let back = joining(NodeConfig { directory: empty.path().to_owned(), ..cluster(0) }, &mirror);
+        back.wait_visible(end, soon()).unwrap();
+        assert_eq!(hash(&back), hash(&mirror));
+        let before = hash(&mirror);
+        mirror.stop().unwrap();
+        drop(mirror);
+        let mirror = start(NodeConfig { join: Some(second.address().into()), ..cluster(2) });
+        assert_eq!((mirror.role(), hash(&mirror)), (Role::Primary, before), "it has a log now, and is no mirror");
+        for node in [mirror, second, back] {
+            node.stop().unwrap();
+        }
+    }
+}
