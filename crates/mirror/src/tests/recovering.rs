@@ -135,6 +135,7 @@ impl Feed {
         let Some(committed) = count.checked_sub(1).map(|last| self.lists[last].batch.to) else { return };
         let Some(mark) = self.ring.mark(committed.plus(4)) else { return };
         let count = self.lists.iter().take_while(|posted| posted.batch.to <= mark).count();
+        assert!(!self.lists[count - 1].batch.continues, "the mark stands where a transaction ends");
         for Posted { writes, records, .. } in self.lists.drain(..count) {
             writes.iter().for_each(|(place, bytes)| store(&self.done, *place, bytes));
             self.begin = records;
