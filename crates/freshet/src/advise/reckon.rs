@@ -182,6 +182,8 @@ pub(super) struct Costs {
     pub link_busy: Option<f64>,
     /// How many of the standby's processors it needs.
     pub needs: f64,
+    /// Whether the link is not busy enough to tell, so that `link_busy` is the most that may be.
+    pub link_at_most: bool,
     /// Whether link and processors suffice, as far as they are known.
     pub keeps_up: bool,
     /// In seconds, from the order to the first commit.
@@ -268,6 +270,18 @@ impl<'c> Case<'c> {
         self.is_fed(form).and_then(|now| now.replays).is_some_and(|share| share < ENOUGH)
     }
 
+    /// Whether the standby has the processors that this form needs. Of the form that it gets, what
+    /// it makes of it says so.
+    fn has_processors(&self, form: Form, needs: f64) -> bool {
+        if self.is_fed(form).is_some() { !self.falls_behind(form) } else { needs <= self.free() }
+    }
+
+    /// Whether a link's share of the time may be too large: the link is not busy enough to tell
+    /// what it carries, and part of what it is busy with is latency, which bytes do not change.
+    fn is_upper_bound(&self, form: Form) -> bool {
+        self.is_fed(form).is_none() && self.now.is_some_and(|now| now.link_carries().is_none())
+    }
+
     /// What shipping takes on the primary, if it ships in this form now.
     fn shipping_us(&self, form: Form) -> Option<f64> {
         self.load.ship_us.filter(|_| self.load.shipped_as == Some(form))
@@ -291,8 +305,8 @@ impl<'c> Case<'c> {
         let now = self.now.and_then(|now| Some((now.link_busy?, now.wire_bytes)));
         let link_busy = now.map(|(busy, wire)| weigh::busy_with(busy, wire, wire_bytes.value));
         let needs = self.load.transactions_s * standby_us.value / 1e6;
-        let suffices = needs <= self.free() && link_busy.is_none_or(|busy| busy < 1.0);
-        let keeps_up = suffices && !self.falls_behind(form);
+        let carries = self.is_upper_bound(form) || link_busy.is_none_or(|busy| busy < 1.0);
+        let keeps_up = carries && self.has_processors(form, needs);
         let count = f64::from(self.processors.count.max(1));
         let behind = self.now.map_or(0.0, |now| now.lag_bytes) / self.load.log_bytes.max(1.0);
         let replay_s = behind * standby_us.value / 1e6 / count;
@@ -302,6 +316,7 @@ impl<'c> Case<'c> {
             primary_us,
             standby_us,
             link_busy,
+            link_at_most: self.is_upper_bound(form),
             needs,
             keeps_up,
             take_over_s: constant(PROMOTE.value + replay_s),
@@ -372,21 +387,22 @@ impl<'c> Case<'c> {
     /// shorter.
     fn can_execute(&self, bytes: &Costs, inputs: &Costs) -> bool {
         let count = f64::from(self.processors.count.max(1));
-        // What it takes to follow with inputs is free for that.
-        let free = if self.is_fed(Form::Inputs).is_some() { self.free() / count } else { self.processors.idle };
-        inputs.keeps_up && is_shorter(bytes, inputs) && weigh::can_execute(free, inputs.needs / count)
+        let begins = || weigh::can_execute(self.processors.idle, inputs.needs / count);
+        inputs.keeps_up && is_shorter(bytes, inputs) && (self.is_fed(Form::Inputs).is_some() || begins())
     }
 
     fn choose(&self, [bytes, inputs, mirror]: &[Costs; 3]) -> (Form, String) {
         let behind = self.now.filter(|now| self.falls_behind(now.form)).and_then(|now| now.replays);
-        let slow = behind.is_some() && self.is_fed(Form::Bytes).is_some();
-        let (narrow, weak) = (self.is_narrow(bytes), slow || bytes.needs > self.free());
-        let link = |costs: &Costs| costs.link_busy.map_or("not known".to_owned(), percent);
+        let (narrow, weak) = (self.is_narrow(bytes), !self.has_processors(Form::Bytes, bytes.needs));
+        let link = |costs: &Costs| {
+            let most = if costs.link_at_most { "at most " } else { "" };
+            costs.link_busy.map_or("not known".to_owned(), |busy| format!("{most}{}", percent(busy)))
+        };
         let needs = |costs: &Costs| format!("{:.2} of the {:.2} processors that are free", costs.needs, self.free());
         if !narrow && !weak {
             let busy = bytes.link_busy.map_or_else(
                 || "the link is not known".to_owned(),
-                |busy| format!("the link is busy for {} of the time with them", percent(busy)),
+                |_| format!("the link is busy for {} of the time with them", link(bytes)),
             );
             return (Form::Bytes, format!("{busy}, and replay needs {}", needs(bytes)));
         }

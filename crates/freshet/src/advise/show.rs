@@ -153,7 +153,7 @@ fn cells(costs: &Costs) -> [String; 9] {
         marked(costs.wire_bytes, bytes(costs.wire_bytes.value)),
         micros(costs.primary_us),
         micros(costs.standby_us),
-        percent(costs.link_busy),
+        if costs.link_at_most { format!("≤ {}", percent(costs.link_busy)) } else { percent(costs.link_busy) },
         format!("{:.2} cpu", costs.needs),
         yes(costs.keeps_up),
         marked(costs.take_over_s, seconds(costs.take_over_s.value)),

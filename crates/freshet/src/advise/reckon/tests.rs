@@ -196,6 +196,26 @@ fn who_falls_behind_needs_more_than_it_takes() {
 }
 
 #[test]
+fn who_gets_inputs_and_keeps_up_has_the_processors() {
+    // No processor is idle, and what is visible lags by a little at the end.
+    let all = Processors { count: 2, idle: 0.0, following: 0.3 };
+    let now = Now {
+        form: Form::Inputs,
+        wire_bytes: 175.0,
+        link_busy: Some(0.15),
+        processors: Some(all),
+        replays: Some(0.9997),
+        ..now()
+    };
+    let advice = advised(&load(), Some(now));
+    let (bytes, inputs) = (of(&advice, Form::Bytes), of(&advice, Form::Inputs));
+    assert!(inputs.keeps_up && advice.fits == Form::Inputs, "{}", advice.why);
+    // 88 %, if the link was busy with bytes and not with waiting.
+    assert!(bytes.link_at_most && bytes.keeps_up && !inputs.link_at_most);
+    assert!(advice.why.contains("bytes would keep the link busy for at most 88 %"), "{}", advice.why);
+}
+
+#[test]
 fn where_nothing_fits_the_nearest_is_named() {
     let nothing = Processors { count: 1, idle: 0.0, following: 0.01 };
     let advice = advised(&load(), Some(Now { link_busy: Some(1.0), processors: Some(nothing), ..now() }));
