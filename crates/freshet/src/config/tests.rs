@@ -104,7 +104,7 @@ fn absurd_values_are_refused_by_name() {
 /// Every key with a value that is not its default, as a file writes it and as a flag or a variable
 /// does. Users have these keys in their files and scripts: lines are added here, and none is
 /// changed or removed.
-const KEYS: [(&str, &str, &str); 86] = [
+const KEYS: [(&str, &str, &str); 87] = [
     ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
     ("open-status", "true", "true"),
     ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
@@ -127,6 +127,7 @@ const KEYS: [(&str, &str, &str); 86] = [
     ("replay", "\"none\"", "none"),
     ("apply", "\"full\"", "full"),
     ("encoding", "\"inputs\"", "inputs"),
+    ("backlog-ms", "7", "7"),
     ("on-mismatch", "\"stop\"", "stop"),
     ("pin", "\"0,2\"", "0,2"),
     ("fabric.kind", "\"shm\"", "shm"),
