@@ -7,7 +7,7 @@ use freshet_sql::{SqlError, SqlState};
 
 use crate::{
     locks::LockManager,
-    schema::{Catalog, Entry, Oid, Schema},
+    schema::{Catalog, Entry, Oid, Schema, TableInfo},
     sequence::Sequences,
 };
 
@@ -154,13 +154,18 @@ impl Effects {
         sequences: &Sequences,
     ) -> Result<(), SqlError> {
         let named: Vec<&str> = engine_tables(committed).collect();
-        for name in self.rows.iter().filter(|name| !named.contains(&name.as_str())) {
-            catalog.discard(worker, name)?;
+        // The locks that are still held keep others from giving these names to other tables.
+        let known = |name: &str| catalog.database().table(name);
+        for table in self.rows.iter().filter(|name| !named.contains(&name.as_str())).filter_map(|name| known(name)) {
+            catalog.discard(worker, &table)?;
         }
         for (rows, number) in &self.indexes {
             // Those of tables that nobody names went with them.
-            if named.contains(&rows.as_str()) && !names_index(committed, rows, *number) {
-                catalog.discard_index(rows, *number)?;
+            if let Some(table) = known(rows)
+                && named.contains(&rows.as_str())
+                && !names_index(committed, rows, *number)
+            {
+                catalog.discard_index(&table, *number)?;
             }
         }
         let kept: Vec<u64> = states(committed).collect();
@@ -232,33 +237,35 @@ pub fn sweep(catalog: &Catalog, sequences: &Sequences) -> Result<(), SqlError> {
     let unfinished = catalog.database().drop_unfinished_indexes();
     unfinished.map_err(|cause| SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string()))?;
     // In this order: what is made later is not looked at, and what is under way is either still
-    // noted then, or has committed and is named by what is read last.
+    // noted then, or has committed and is named by what is read last. Names are given again, to
+    // tables that are made later: so those that were seen are dropped, and not what has their name
+    // by then.
     let (tables, numbers) = (catalog.made_tables(), sequences.numbers()?);
     let before = catalog.all(&catalog.worker()?.begin_read_only())?;
-    let indexes: Vec<(String, u16)> = entries(&before)
+    let indexes: Vec<(&Arc<TableInfo>, u16)> = entries(&before)
         .filter_map(|entry| match entry {
             Entry::Table(info) => Some(info),
             _ => None,
         })
-        .flat_map(|info| catalog.made_indexes(&info.rows).into_iter().map(|number| (info.table.rows.clone(), number)))
+        .flat_map(|info| catalog.made_indexes(&info.rows).into_iter().map(move |number| (info, number)))
         .collect();
     let made = |made: &mut Made| (made.rows.clone(), made.indexes.clone(), made.states.clone());
     let (making_rows, making_indexes, making_states) = catalog.making().with(made);
     let worker = catalog.worker()?;
     let committed = catalog.all(&worker.begin_read_only())?;
     let named: Vec<&str> = engine_tables(&committed).collect();
-    for name in &tables {
-        if !named.contains(&name.as_str()) && !making_rows.contains(name) {
-            catalog.discard(&worker, name)?;
+    for table in &tables {
+        if !named.contains(&table.name()) && !making_rows.iter().any(|making| making == table.name()) {
+            catalog.discard(&worker, table)?;
         }
     }
-    for (rows, number) in indexes {
-        let index = (rows, number);
+    for (info, number) in indexes {
+        let index = (info.table.rows.clone(), number);
         if named.contains(&index.0.as_str())
             && !making_indexes.contains(&index)
             && !names_index(&committed, &index.0, number)
         {
-            catalog.discard_index(&index.0, number)?;
+            catalog.discard_index(&info.rows, number)?;
         }
     }
     let kept: Vec<u64> = states(&committed).chain(making_states).collect();

@@ -20,7 +20,9 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use freshet_engine::{Database, Direction, IndexDefinition, IndexError, KeyPart, TableDefinition, Transaction, Worker};
+use freshet_engine::{
+    Database, Direction, IndexDefinition, IndexError, KeyPart, Table, TableDefinition, Transaction, Worker,
+};
 use freshet_sql::{SqlError, SqlState};
 use serde::{Deserialize, Serialize};
 
@@ -82,7 +84,7 @@ const FORMAT: u16 = 6;
 #[derive(Debug)]
 pub struct Catalog {
     database: Database,
-    table: OnceLock<Arc<freshet_engine::Table>>,
+    table: OnceLock<Arc<Table>>,
     /// Of each database; the newest last.
     known: Mutex<HashMap<Oid, VecDeque<Arc<Schema>>>>,
     making: Arc<Making>,
@@ -145,7 +147,7 @@ impl Catalog {
         &self.database
     }
 
-    pub(super) fn table(&self) -> Option<&Arc<freshet_engine::Table>> {
+    pub(super) fn table(&self) -> Option<&Arc<Table>> {
         if let Some(table) = self.table.get() {
             return Some(table);
         }
@@ -154,7 +156,7 @@ impl Catalog {
     }
 
     /// The table, as the transaction sees it.
-    fn seen_by(&self, transaction: &Transaction<'_>) -> Option<&Arc<freshet_engine::Table>> {
+    fn seen_by(&self, transaction: &Transaction<'_>) -> Option<&Arc<Table>> {
         if let Some(table) = self.table.get() {
             return Some(table);
         }
@@ -372,28 +374,27 @@ impl Catalog {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&database);
     }
 
-    /// The names of the engine's tables that were made for users' tables.
-    pub fn made_tables(&self) -> Vec<String> {
+    /// The engine's tables that were made for users' tables.
+    pub fn made_tables(&self) -> Vec<Arc<Table>> {
         let core = self.database.core();
-        let tables = core.catalog.tables_at(core.snapshots.current());
-        let names = tables.iter().map(|table| table.name().to_owned());
-        names
-            .filter(|name| {
-                name.strip_prefix("sql.").is_some_and(|rest| rest.starts_with(|it: char| it.is_ascii_digit()))
-            })
-            .collect()
+        let is_made =
+            |rest: &str| rest.strip_prefix("sql.").is_some_and(|rest| rest.starts_with(|it: char| it.is_ascii_digit()));
+        core.catalog.tables_at(core.snapshots.current()).into_iter().filter(|table| is_made(table.name())).collect()
     }
 
-    /// Drops a table of the engine that nobody needs any more, by a worker without a transaction.
-    /// Who began before may read it until he ends. Does not wait until that is committed: what is
-    /// left of it after a crash, the next sweep finds.
+    /// Drops a table of the engine that nobody needs any more, by a worker without a transaction:
+    /// this one, not another that has its name since. Who began before may read it until he ends.
+    /// Does not wait until that is committed: what is left of it after a crash, the next sweep
+    /// finds.
     ///
     /// # Errors
     /// When that cannot be written.
-    pub fn discard(&self, worker: &Worker, name: &str) -> Result<(), SqlError> {
-        let Some(table) = self.database.table(name) else { return Ok(()) };
+    pub fn discard(&self, worker: &Worker, table: &Table) -> Result<(), SqlError> {
+        if table.dropped_at().is_some() {
+            return Ok(());
+        }
         let dropped =
-            worker.execute(freshet_engine::Isolation::Snapshot, |transaction| Ok(transaction.drop_table(&table)?));
+            worker.execute(freshet_engine::Isolation::Snapshot, |transaction| Ok(transaction.drop_table(table)?));
         match dropped {
             Ok(((), _ticket)) => Ok(()),
             // Somebody else was faster.
@@ -407,9 +408,8 @@ impl Catalog {
     ///
     /// # Errors
     /// When that cannot be written.
-    pub fn discard_index(&self, name: &str, number: u16) -> Result<(), SqlError> {
-        let Some(table) = self.database.table(name) else { return Ok(()) };
-        match self.database.drop_index(&table, usize::from(number)) {
+    pub fn discard_index(&self, table: &Table, number: u16) -> Result<(), SqlError> {
+        match self.database.drop_index(table, usize::from(number)) {
             // Somebody else was faster, or the table is gone.
             Ok(_) | Err(IndexError::NoIndex { .. }) => Ok(()),
             Err(_) if table.dropped_at().is_some() => Ok(()),
@@ -418,7 +418,7 @@ impl Catalog {
     }
 
     /// The numbers of the indexes that the engine keeps for a table.
-    pub fn made_indexes(&self, table: &freshet_engine::Table) -> Vec<u16> {
+    pub fn made_indexes(&self, table: &Table) -> Vec<u16> {
         let Ok(participant) = self.database.core().participants.join() else { return Vec::new() };
         let guard = participant.pin_without_snapshot();
         let kept = table.content(&guard).into_iter().flat_map(|content| content.indexes(&guard).kept());

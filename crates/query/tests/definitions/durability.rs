@@ -56,7 +56,8 @@ fn definitions_outlive_a_restart_and_leftovers_are_swept() {
                 _ => None,
             })
             .collect();
-        let tables = base.catalog.made_tables().into_iter().filter(|name| !named.contains(name));
+        let made = base.catalog.made_tables().into_iter().map(|table| table.name().to_owned());
+        let tables = made.filter(|name| !named.contains(name));
         let worker = base.worker();
         let reading = worker.begin_read_only();
         let mut rows = 0;
