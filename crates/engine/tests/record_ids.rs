@@ -4,12 +4,15 @@
 mod common;
 
 use common::{SHAPES, Shape, config, definition, hash, look, next_rid, row, soon, start, wait_for};
-use freshet_engine::{Database, Isolation, Node, NodeConfig, Safety, Stamp, StateHash, Table};
+use freshet_engine::{
+    CheckpointKind, CommandExecutor, Database, Encoding, Isolation, Node, NodeConfig, ProcedureError, Safety, Stamp,
+    StateHash, Table, Transaction, executors, node::RoleStatus, record_as,
+};
 
 const RECORDS: u64 = 10_000;
 
 /// One transaction for this many records.
-fn in_parts(database: &Database, ids: impl Iterator<Item = u64>, each: impl Fn(&freshet_engine::Transaction<'_>, u64)) {
+fn in_parts(database: &Database, ids: impl Iterator<Item = u64>, each: impl Fn(&Transaction<'_>, u64)) {
     let worker = database.worker().unwrap();
     let ids: Vec<u64> = ids.collect();
     let mut last = None;
@@ -111,7 +114,7 @@ fn a_restart_finds_them_in_the_checkpoint() {
         let before = hash(&node);
         // Ids that the collector is working on are in no list.
         wait_for("the deleted records are gone", || free(&node, &table) == RECORDS / 2);
-        let written = node.checkpoint(freshet_engine::CheckpointKind::Fuzzy).unwrap();
+        let written = node.checkpoint(CheckpointKind::Fuzzy).unwrap();
         assert_eq!(written.rows, RECORDS / 2 + 1, "those that are gone are no rows");
         node.stop().unwrap();
         drop((node, table));
@@ -129,7 +132,7 @@ fn a_restart_finds_them_in_the_checkpoint() {
             // Some are in the checkpoint, some in the log behind it.
             if round == 2 {
                 wait_for("the deleted records are gone", || free(&node, &table) == RECORDS / 2);
-                node.checkpoint(freshet_engine::CheckpointKind::Fuzzy).unwrap();
+                node.checkpoint(CheckpointKind::Fuzzy).unwrap();
             }
             node.stop().unwrap();
         }
@@ -151,7 +154,7 @@ fn a_restart_finds_those_that_a_reader_held_back_in_the_checkpoint() {
         delete(&node, &table, (0..RECORDS).step_by(2));
         // Its start lies above the deletions.
         insert(&node, &table, RECORDS..RECORDS + 2000);
-        node.checkpoint(freshet_engine::CheckpointKind::Fuzzy).unwrap();
+        node.checkpoint(CheckpointKind::Fuzzy).unwrap();
         drop(long);
         drop(reader);
         node.stop().unwrap();
@@ -243,5 +246,83 @@ fn used_again(shape: Shape, take_over: bool) {
     drop((later, long));
     for node in [primary, other, third] {
         node.stop().unwrap();
+    }
+}
+
+/// Inserts the record that it is told.
+struct Inserts;
+
+impl CommandExecutor for Inserts {
+    fn execute(&self, txn: &Transaction<'_>, _: u32, inputs: &[u8]) -> Result<(), ProcedureError> {
+        let id = inputs.try_into().map_err(|_| ProcedureError::Aborted("no id".into()))?;
+        insert_told(txn, u64::from_be_bytes(id))
+    }
+}
+
+fn insert_told(txn: &Transaction<'_>, id: u64) -> Result<(), ProcedureError> {
+    let table = txn.table("things").ok_or_else(|| ProcedureError::Aborted("no table".into()))?;
+    txn.insert(&table, &row(id, id % 7, id))?;
+    Ok(())
+}
+
+/// A worker of the old primary has free ids while a checkpoint is made, which does not say that
+/// they are free. The new primary uses them again, and the old one executes that.
+#[test]
+fn a_node_that_lacks_free_ids_executes_transactions_again_that_use_them() {
+    for shape in [Shape::OneStream, Shape::ThreeStreams] {
+        let directories: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
+        let cluster = |n: usize| NodeConfig {
+            safety: Safety::TwoSafe,
+            standbys: 1,
+            ..checkpointed(shape, directories[n].path())
+        };
+        let first = start(cluster(0));
+        let second = start(NodeConfig { join: Some(first.address().to_owned()), ..cluster(1) });
+        let table = first.database().create_table(&definition()).unwrap().clone();
+        insert(&first, &table, 0..RECORDS);
+        delete(&first, &table, (0..RECORDS).step_by(2));
+        wait_for("the deleted records are gone", || free(&first, &table) == RECORDS / 2);
+        let keeper = first.database().worker().unwrap();
+        let ((), ticket) = keeper.execute(Isolation::Snapshot, |txn| insert_told(txn, RECORDS)).unwrap();
+        first.database().wait(ticket).unwrap();
+        assert!(free(&first, &table) < RECORDS / 2 - 1, "the worker has some");
+        first.checkpoint(CheckpointKind::Fuzzy).unwrap();
+        let end = first.database().core().snapshots.current();
+        second.wait_visible(end, soon()).unwrap();
+        let theirs = second.database().table("things").unwrap();
+        // Of the one that was used again the word says so only when it is read.
+        wait_for("what is left of the dead is gone", || free(&second, &theirs) >= RECORDS / 2 - 1);
+        drop(theirs);
+        drop(keeper);
+        first.stop().unwrap();
+        drop((first, table));
+        second.promote(true).unwrap();
+        let join = Some(second.address().to_owned());
+        let first = NodeConfig { join, encoding: Encoding::Inputs, ..cluster(0) };
+        let first = Node::start_executing(first, Some(executors(|| Inserts)), |_| {}).unwrap();
+        wait_for("inputs are recorded", || second.database().core().records_inputs());
+        let worker = second.database().worker().unwrap();
+        for id in RECORDS + 1..RECORDS + RECORDS / 2 {
+            let ((), ticket) = worker
+                .execute(Isolation::Snapshot, |txn| {
+                    insert_told(txn, id)?;
+                    record_as(txn, 1, &id.to_be_bytes());
+                    Ok(())
+                })
+                .unwrap();
+            if id % 100 == 0 {
+                second.database().wait(ticket).unwrap();
+            }
+        }
+        drop(worker);
+        let theirs = second.database().table("things").unwrap();
+        assert!(free(&second, &theirs) <= 1, "all are used again");
+        drop(theirs);
+        first.wait_visible(second.database().core().snapshots.current(), soon()).unwrap();
+        assert_eq!(hash(&first), hash(&second), "{shape:?}");
+        let RoleStatus::Standby { again: Some(again), .. } = first.status().role else { panic!("it executes") };
+        assert!(again.executed > RECORDS / 4 && again.mismatches == 0, "{shape:?}: {again:?}");
+        first.stop().unwrap();
+        second.stop().unwrap();
     }
 }

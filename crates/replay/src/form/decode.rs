@@ -11,7 +11,7 @@ use super::{
     BYTES, FIRST_SHAPE, FLAGGED, Form, FormError, INDEXES, Inputs, Keys, LENGTHS, MOST_KEYS, SKIP, SPELLED, TERM,
     Written, block_length,
     keys::{self, Place, Predictor, byte, bytes},
-    model::{BySymbol, MOST_SYMBOLS, Model, enters, kind},
+    model::{BySymbol, Deed, MOST_SYMBOLS, Model, enters},
 };
 
 /// Reads a batch, block by block.
@@ -132,6 +132,7 @@ impl<'b> Decoder<'b> {
         }
         self.lengths(flags & LENGTHS != 0)?;
         self.rids()?;
+        self.deletions()?;
         self.keys(flags & INDEXES != 0)?;
         self.inputs()?;
         let crc = bytes(&mut self.from, 4)?;
@@ -181,12 +182,12 @@ impl<'b> Decoder<'b> {
 
     fn symbol(&mut self) -> Result<u16, FormError> {
         let fid = Fid(self.number_to(u32::MAX.into(), "a table")? as u32);
-        let kind = kind(byte(&mut self.from)?).ok_or(FormError::Invalid("a kind of record"))?;
+        let deed = Deed::from_code(byte(&mut self.from)?).ok_or(FormError::Invalid("what is done to a record"))?;
         let length = self.number_to(MAX_BLOCK as u64, "the length of a row")?;
-        if self.model.symbol(fid, kind).is_some() {
+        if self.model.symbol(fid, deed).is_some() {
             return Err(FormError::Invalid("a symbol that there is"));
         }
-        Ok(self.model.add(fid, kind, length as u32))
+        Ok(self.model.add(fid, deed, length as u32))
     }
 
     fn lengths(&mut self, all: bool) -> Result<(), FormError> {
@@ -201,7 +202,8 @@ impl<'b> Decoder<'b> {
                 self.model.has_length(symbol, length.ok_or(FormError::Invalid("the length of a row"))?);
             }
             let known = &self.model.symbols[usize::from(symbol)];
-            self.written.push(Written { fid: known.fid, rid: Rid(0), kind: known.kind, length: known.length });
+            let (fid, kind, length) = (known.fid, known.deed.kind(), known.length);
+            self.written.push(Written { fid, rid: Rid(0), kind, length, deletion: None });
         }
         Ok(())
     }
@@ -232,6 +234,21 @@ impl<'b> Decoder<'b> {
                 self.written[self.by_symbol.record(place)].rid = Rid(rid);
                 self.model.has_rid(symbol, Rid(rid));
                 place += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn deletions(&mut self) -> Result<(), FormError> {
+        for (record, symbol) in self.symbols.iter().enumerate() {
+            let symbol = &mut self.model.symbols[usize::from(*symbol)];
+            if symbol.deed == Deed::InsertAgain {
+                let distance = varint::unzigzag(varint::take(&mut self.from).ok_or(FormError::Truncated)?);
+                symbol.deletion = Stamp(symbol.deletion.0.wrapping_add(distance as u64));
+                if symbol.deletion >= self.at {
+                    return Err(FormError::Invalid("where a deletion lies"));
+                }
+                self.written[record].deletion = Some(symbol.deletion);
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use freshet_base::{Fid, Stamp, varint};
+use freshet_base::{Fid, RecordKind, Stamp, varint};
 use freshet_log::{
     Block, BlockHeader, BlockKind,
     block::{BLOCK_HEADER, skip_header},
@@ -12,7 +12,7 @@ use super::{
     BYTES, FIRST_SHAPE, FLAGGED, FormError, INDEXES, Keys, KeysOf, LENGTHS, MOST_KEYS, REACH, SKIP, SPELLED, TERM,
     Written, block_length, keys,
     keys::Predictor,
-    model::{BySymbol, MOST_SYMBOLS, Model, code, enters},
+    model::{BySymbol, Deed, MOST_SYMBOLS, Model, enters},
 };
 
 /// What became of a block.
@@ -83,9 +83,12 @@ impl Encoder {
         for (number, record) in block.records().take(count).enumerate() {
             let (fid, rid, kind, length) =
                 (record.header.fid, record.header.rid, record.header.kind, record.header.length);
-            let written = Written { fid, rid, kind, length };
+            let deletion = record.header.prev.filter(|_| kind == RecordKind::Insert);
+            let written = Written { fid, rid, kind, length, deletion };
             // What is not a table's, executing again does not regenerate.
-            if matches!(fid, Fid::CATALOG | Fid::MESSAGES | Fid::INPUTS) {
+            if matches!(fid, Fid::CATALOG | Fid::MESSAGES | Fid::INPUTS)
+                || deletion.is_some_and(|deletion| deletion >= header.stamp)
+            {
                 return false;
             }
             self.written.push(written);
@@ -107,9 +110,8 @@ impl Encoder {
     }
 
     fn new_symbols(&self) -> usize {
-        let symbols = self.written.iter().map(|written| (written.fid, written.kind));
-        let new = symbols.filter(|(fid, kind)| self.model.symbol(*fid, *kind).is_none());
-        let new: HashSet<_> = new.map(|(fid, kind)| (fid, code(kind))).collect();
+        let symbols = self.written.iter().map(|written| (written.fid, Deed::of(written)));
+        let new: HashSet<_> = symbols.filter(|(fid, deed)| self.model.symbol(*fid, *deed).is_none()).collect();
         new.len()
     }
 
@@ -133,6 +135,7 @@ impl Encoder {
             }
         }
         self.put_rids(into);
+        self.put_deletions(into);
         self.put_keys(flags & INDEXES != 0, into);
         put_inputs(header.stamp, inputs, into);
         into.extend_from_slice(&header.crc.to_le_bytes());
@@ -147,8 +150,8 @@ impl Encoder {
         }
         self.symbols.clear();
         for written in &self.written {
-            let Written { fid, kind, length, .. } = *written;
-            let symbol = self.model.symbol(fid, kind).unwrap_or_else(|| self.model.add(fid, kind, length));
+            let (Written { fid, length, .. }, deed) = (*written, Deed::of(written));
+            let symbol = self.model.symbol(fid, deed).unwrap_or_else(|| self.model.add(fid, deed, length));
             let known = &self.model.symbols[usize::from(symbol)];
             if !known.varies && known.length != length {
                 flags |= LENGTHS;
@@ -183,7 +186,7 @@ impl Encoder {
             if usize::from(symbol) == known {
                 let new = &self.model.symbols[known];
                 varint::put(into, new.fid.0.into());
-                into.push(code(new.kind));
+                into.push(new.deed.code());
                 varint::put(into, new.length.into());
                 known += 1;
             }
@@ -216,6 +219,16 @@ impl Encoder {
                     }
                     varint::put(into, (place - from) as u64);
                 }
+            }
+        }
+    }
+
+    fn put_deletions(&mut self, into: &mut Vec<u8>) {
+        for (written, symbol) in self.written.iter().zip(&self.symbols) {
+            if let Some(deletion) = written.deletion {
+                let last = &mut self.model.symbols[usize::from(*symbol)].deletion;
+                varint::put(into, varint::zigzag(deletion.0.wrapping_sub(last.0) as i64));
+                *last = deletion;
             }
         }
     }

@@ -6,6 +6,9 @@
 //! insertions enter the indexes, the inputs, and the block's checksum, which proves what was
 //! regenerated. Every other block goes as its bytes.
 //!
+//! An insertion that uses the id of a deleted record again replaces the deletion. Where that lies,
+//! the form does say: a node that has come from a checkpoint need not know.
+//!
 //! Forms come in batches, one for each batch of the log ([`Encoder::batch`], [`Decoder::new`]). A
 //! batch can be read by itself. Within it both sides keep a [`model`] of what has come, so that
 //! what is like before costs little. All numbers are varints ([`varint`]), but for single bytes.
@@ -15,9 +18,10 @@
 //! | tag | 0: the block's bytes follow; 1: a skip block; 2: the shape is spelled; 3: flags follow, then another tag (2 or more); from 4 on: the shape with this number less 4 |
 //! | of a skip block | its length, in eights; stream (byte); term |
 //! | flags, byte | 1: the lengths of all records are there; 2: the indexes of all insertions; 4: stream (byte) and term follow, which else are those of the last block |
-//! | a spelled shape | number of runs; of each run: twice the symbol's number, plus 1 if it is longer than 1; then its length less 2. A symbol is a table and what is done to it. Its number when it is new is how many there were: table, kind (byte) and length of the row follow |
+//! | a spelled shape | number of runs; of each run: twice the symbol's number, plus 1 if it is longer than 1; then its length less 2. A symbol is a table and what is done to it. Its number when it is new is how many there were: table, deed (byte: 0: an insertion; 1: an update; 2: a deletion; 3: an insertion that uses an id again) and length of the row follow |
 //! | lengths | of each record, of those only whose symbol has had several if no flag is set: difference from the last one of the symbol, as [`varint::zigzag`] writes it |
 //! | record ids | symbol by symbol: difference from the last one of the symbol plus one, as zigzag. Behind a zero, unless it is the symbol's last record: how many more zeros follow, which are left out |
+//! | deletions | of each insertion that uses an id again: difference of the address of the deletion that it replaces from the last one of the symbol, as zigzag |
 //! | indexes, if flagged | of each insertion: how many keys it has, and their indexes' numbers; else they are those of the symbol's last insertion |
 //! | keys | of each insertion, as [`keys`] says |
 //! | inputs | number of snapshots, and how far the first is below the stamp, and the others above the one before; or 0, where the record has another form. Then the length of the rest, and the rest |
@@ -37,7 +41,7 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-use freshet_base::{Fid, RecordKind, Rid};
+use freshet_base::{Fid, RecordKind, Rid, Stamp};
 use freshet_log::{
     BlockError, BlockHeader,
     block::{BLOCK_ALIGN, BLOCK_HEADER, RECORD_HEADER},
@@ -84,6 +88,8 @@ pub struct Written {
     pub kind: RecordKind,
     /// The length of the row in bytes.
     pub length: u32,
+    /// The deletion that it replaces, if it is an insertion that uses an id again.
+    pub deletion: Option<Stamp>,
 }
 
 /// A key that an insertion enters.

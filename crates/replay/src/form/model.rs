@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use freshet_base::{Fid, RecordKind, Rid, Term};
+use freshet_base::{Fid, RecordKind, Rid, Stamp, Term};
 
 use super::{Written, keys::KeyModel};
 
@@ -15,17 +15,71 @@ pub(super) const MOST_SYMBOLS: usize = 4096;
 const MOST_SHAPES: usize = 124;
 const LONGEST_SHAPE: usize = 64;
 
+/// What is done to a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Deed {
+    Insert,
+    Update,
+    Delete,
+    /// An insertion that uses the id of a deleted record.
+    InsertAgain,
+}
+
+impl Deed {
+    /// What this is.
+    pub const fn of(written: &Written) -> Self {
+        match (written.kind, written.deletion) {
+            (RecordKind::Insert, None) => Self::Insert,
+            (RecordKind::Insert, Some(_)) => Self::InsertAgain,
+            (RecordKind::Update, _) => Self::Update,
+            (RecordKind::Delete, _) => Self::Delete,
+        }
+    }
+
+    /// The kind of record.
+    pub const fn kind(self) -> RecordKind {
+        match self {
+            Self::Insert | Self::InsertAgain => RecordKind::Insert,
+            Self::Update => RecordKind::Update,
+            Self::Delete => RecordKind::Delete,
+        }
+    }
+
+    /// As a byte.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Insert => 0,
+            Self::Update => 1,
+            Self::Delete => 2,
+            Self::InsertAgain => 3,
+        }
+    }
+
+    /// The one that is written so.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Insert),
+            1 => Some(Self::Update),
+            2 => Some(Self::Delete),
+            3 => Some(Self::InsertAgain),
+            _ => None,
+        }
+    }
+}
+
 /// A table, what is done to it, and what was done to it last.
 #[derive(Clone, Debug)]
 pub(super) struct Symbol {
     pub fid: Fid,
-    pub kind: RecordKind,
+    pub deed: Deed,
     /// Of the last record.
     pub length: u32,
     /// Whether records of several lengths have come.
     pub varies: bool,
     /// The last record, plus one.
     pub next: u64,
+    /// The deletion that the last record has replaced, if insertions use ids again.
+    pub deletion: Stamp,
     /// The indexes that the last insertion had keys of.
     pub indexes: Vec<u16>,
     /// By the index's number.
@@ -36,30 +90,11 @@ pub(super) struct Symbol {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     pub symbols: Vec<Symbol>,
-    by_name: HashMap<(Fid, u8), u16>,
+    by_name: HashMap<(Fid, Deed), u16>,
     shapes: Vec<Box<[u16]>>,
     by_shape: HashMap<Box<[u16]>, u16>,
     pub stream: u8,
     pub term: Term,
-}
-
-/// A kind of record as a byte.
-pub(super) const fn code(kind: RecordKind) -> u8 {
-    match kind {
-        RecordKind::Insert => 0,
-        RecordKind::Update => 1,
-        RecordKind::Delete => 2,
-    }
-}
-
-/// The kind that is written so.
-pub(super) const fn kind(code: u8) -> Option<RecordKind> {
-    match code {
-        0 => Some(RecordKind::Insert),
-        1 => Some(RecordKind::Update),
-        2 => Some(RecordKind::Delete),
-        _ => None,
-    }
 }
 
 impl Model {
@@ -73,16 +108,16 @@ impl Model {
     }
 
     /// The number of a symbol that has come.
-    pub fn symbol(&self, fid: Fid, kind: RecordKind) -> Option<u16> {
-        self.by_name.get(&(fid, code(kind))).copied()
+    pub fn symbol(&self, fid: Fid, deed: Deed) -> Option<u16> {
+        self.by_name.get(&(fid, deed)).copied()
     }
 
     /// A new symbol; returns its number. There must be fewer than [`MOST_SYMBOLS`].
-    pub fn add(&mut self, fid: Fid, kind: RecordKind, length: u32) -> u16 {
+    pub fn add(&mut self, fid: Fid, deed: Deed, length: u32) -> u16 {
         let number = self.symbols.len() as u16;
-        self.by_name.insert((fid, code(kind)), number);
-        let (indexes, keys) = (Vec::new(), Vec::new());
-        self.symbols.push(Symbol { fid, kind, length, varies: false, next: 0, indexes, keys });
+        self.by_name.insert((fid, deed), number);
+        let (deletion, indexes, keys) = (Stamp::ZERO, Vec::new(), Vec::new());
+        self.symbols.push(Symbol { fid, deed, length, varies: false, next: 0, deletion, indexes, keys });
         number
     }
 

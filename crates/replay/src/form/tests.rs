@@ -48,7 +48,9 @@ fn record() -> impl Strategy<Value = Record> {
     let rid = prop_oneof![6 => 0..40u64, 2 => any::<u64>().prop_map(|rid| rid & Rid::MAX.0), 1 => Just(Rid::MAX.0)];
     let kind = prop_oneof![3 => Just(RecordKind::Insert), 2 => Just(RecordKind::Update), 1 => Just(RecordKind::Delete)];
     let row = prop_oneof![3 => vec(0..3u8, 10), 1 => vec(any::<u8>(), 0..400)];
-    let prev = prop::option::of((0..1u64 << 40).prop_map(Stamp));
+    let prev =
+        prop_oneof![12 => (0..START.0).prop_map(Some), 12 => Just(None), 1 => ((1u64 << 40)..1 << 62).prop_map(Some)];
+    let prev = prev.prop_map(|prev| prev.map(Stamp));
     (fid, rid, kind, row, prev).prop_map(|(fid, rid, kind, row, prev)| {
         let row = if kind == RecordKind::Delete { Vec::new() } else { row };
         Record { fid, rid: Rid(rid), kind, row, prev }
@@ -131,9 +133,10 @@ fn is_executable(made: &Made, midst: bool) -> bool {
     match made {
         Made::Redo { records, inputs: Some(_), continued: false, .. } => {
             !midst
-                && records
-                    .iter()
-                    .all(|record| record.fid.0 < 5 || (record.fid.0 < 7 && record.kind != RecordKind::Insert))
+                && records.iter().all(|record| match record.kind {
+                    RecordKind::Insert => record.fid.0 < 5 && record.prev.is_none_or(|prev| prev < START),
+                    RecordKind::Update | RecordKind::Delete => record.fid.0 < 7,
+                })
         }
         _ => false,
     }
@@ -157,8 +160,9 @@ fn compare(form: &Form<'_>, made: &Made, block: &Block<'_>, midst: bool) {
             assert_eq!(found.written.len(), records.len());
             let mut keys = found.keys();
             for (number, (written, record)) in found.written.iter().zip(records).enumerate() {
-                let Record { fid, rid, kind, row, .. } = record;
-                assert_eq!(*written, Written { fid: *fid, rid: *rid, kind: *kind, length: row.len() as u32 });
+                let Record { fid, rid, kind, row, prev } = record;
+                let (length, deletion) = (row.len() as u32, prev.filter(|_| *kind == RecordKind::Insert));
+                assert_eq!(*written, Written { fid: *fid, rid: *rid, kind: *kind, length, deletion });
                 if *kind == RecordKind::Insert {
                     Tables.keys_of(*fid, row, &mut |index, key| {
                         assert_eq!(keys.next(), Some(Key { record: number, index: index.into(), key }));

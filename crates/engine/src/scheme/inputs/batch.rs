@@ -101,7 +101,7 @@ impl Batch {
                     rid: record.rid,
                     kind: record.kind,
                     length: record.length,
-                    prev: None,
+                    prev: record.deletion,
                 }));
                 for key in block.keys() {
                     let record = block.written[key.record];

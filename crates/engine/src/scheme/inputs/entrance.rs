@@ -1,9 +1,10 @@
 //! How blocks come into the window (Record-Replay, section 4.5.1, "replay initialization").
 //!
 //! A block's records are entered into the version arrays, and the ids of the records that it
-//! inserts into the indexes, under their keys: entries are hints, so they may come early. What a
-//! record of a block replaces, its `prev`, is the newest version in the arrays or in the table,
+//! inserts into the indexes, under their keys: entries are hints, so they may come early. What an
+//! update or a deletion replaces, its `prev`, is the newest version in the arrays or in the table,
 //! whichever is newer: the table has those that were made, or announced, or that a checkpoint held.
+//! The deletion that an insertion replaces comes with the block: a checkpoint need not hold it.
 //!
 //! Of long blocks whose bytes are known, as those of a load, the keys are not entered here: replay
 //! does that faster. Of those that change tables, replay alone can tell what they say. So replay
@@ -240,7 +241,8 @@ impl Entrance {
     }
 
     /// Enters a block whose transaction is to be executed again: what is known of it beside its
-    /// rows. Each of `entries` lacks what it replaces. Blocks until there is room for it.
+    /// rows. Each of `entries` that is no insertion lacks what it replaces. Blocks until there is
+    /// room for it.
     pub fn inputs(
         &mut self,
         header: BlockHeader,
@@ -263,8 +265,11 @@ impl Entrance {
         let task = Task { entries: OnceLock::new(), snapshots, inputs: inputs.into(), hopeless };
         let block = Arc::new(Pending::promised(header, written, Some(task)).taking(locking));
         let guard = self.participant.pin_without_snapshot();
-        let entering = self.announce(&guard, &block, &keys, |number, stamp| entries[number].prev = Some(stamp));
-        for entry in &mut entries {
+        let entering = self.announce(&guard, &block, &keys, |number, stamp| {
+            let entry = &mut entries[number];
+            entry.prev = if entry.kind == RecordKind::Insert { entry.prev } else { Some(stamp) };
+        });
+        for entry in entries.iter_mut().filter(|entry| entry.kind != RecordKind::Insert) {
             // Beside one that is to come there may be a newer one: those are made in no order.
             let content = self.catalog.get(&guard, entry.fid).and_then(|table| table.content(&guard));
             let there =
@@ -310,7 +315,8 @@ impl Entrance {
         for record in block.records().filter(|record| record.header.fid != Fid::INPUTS) {
             let (fid, rid, kind, length) =
                 (record.header.fid, record.header.rid, record.header.kind, record.header.length);
-            entries.push(Entry { fid, rid, kind, length, prev: None });
+            let prev = record.header.prev.filter(|_| kind == RecordKind::Insert);
+            entries.push(Entry { fid, rid, kind, length, prev });
             if kind == RecordKind::Insert {
                 keys.add_of_row(&self.catalog, &guard, (fid, rid), record.row, &mut self.key);
             }
