@@ -29,10 +29,11 @@
 //!
 //! The length of the block, the number of its records and their places follow from these.
 //!
-//! What it costs (`workloads/tests/forms.rs` measures it): TPC-C takes 6.1 % of the log that holds
+//! What it costs (`workloads/tests/forms.rs` measures it): TPC-C takes 6.2 % of the log that holds
 //! values, and 5.3 % with LZ4 over batches of 64 KiB; with terminals that are at home nowhere, the
 //! same. A New-Order of 10 lines takes about 1,600 bytes of that log, and 120 here: half of these
-//! are its inputs, a quarter the ids of its stocks.
+//! are its inputs, a quarter the ids of its stocks. The deletions that insertions replace are 2 %
+//! of the form.
 
 mod decode;
 mod encode;
