@@ -20,7 +20,7 @@ pub struct MirrorSettings {
     #[arg(id = "mirror-bytes", long, value_name = "BYTES")]
     pub bytes: u64,
     /// Of these, how many are for what must be put back when the primary fails while it writes; at
-    /// least 64 KiB. No transaction may write over more.
+    /// least the primary's `log.buffer-bytes`. No transaction may write over more.
     ///
     /// Raise it where transactions are long.
     #[arg(id = "mirror-undo-bytes", long, value_name = "BYTES")]
