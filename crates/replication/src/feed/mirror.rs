@@ -263,7 +263,7 @@ impl<F: Feeder> Ship<'_, F> {
         let word = mark.unwrap_or(mirror.marked).0.to_le_bytes();
         let marks = mark.map(|_| (Place { region: 0, offset: MARK }, &word[..]));
         let token = self.line.sender.post_into(marks.into_iter().chain(mirror.build.list()))?;
-        mirror.under_way.push_back(Posted { token, batch: Some(batch.to), mark });
+        mirror.under_way.push_back(Posted { token, batch: batch.kept_to(), mark });
         mirror.marked = mark.unwrap_or(mirror.marked);
         for set in mirror.build.members() {
             self.line.sender.send(Kind::Members as u8, self.feeder.feeds().term, batch.to.0, 0, set)?;
