@@ -274,6 +274,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn nothing_is_told_as_long_as_more_can_land() {
+        let mut it = Recovering::new(Rule::Marked, [NodeId(2)]);
+        it.looked(with(&[Logged]));
+        assert_eq!((it.next(), it.footprint()), (Step::Revoke, None));
+        it.revoked();
+        assert_eq!((it.next(), it.footprint()), (Step::Exchange, Some(&with(&[Logged]))));
+    }
+
     /// Section 5.1: the others do not wait for it. What it has said counts, if it was heard: it may
     /// have undone something for that.
     #[test]
