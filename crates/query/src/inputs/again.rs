@@ -24,7 +24,7 @@ use sqlparser::ast::{self, Statement};
 
 use super::{
     BEGUN, PROCEDURE, READ_COMMITTED,
-    captured::Captured,
+    captured::{Captured, CapturedSession},
     dictionary::Words,
     nowhere::Nowhere,
     surroundings::Surroundings,
@@ -199,6 +199,7 @@ impl StatementExecutor {
         let around = &progress.surroundings.1;
         let snapshot = self.snapshot(&schema, around);
         let view = View(&snapshot);
+        let session = CapturedSession { captured: &captured, session: &view };
         let begun = around.started.saturating_add(progress.begun);
         let started = begun.saturating_add(heard.started.unwrap_or(0));
         let context = EvalContext {
@@ -207,11 +208,14 @@ impl StatementExecutor {
             transaction_start: Timestamp(begun).into(),
             statement_start: Timestamp(started).into(),
             names: Some(&view),
-            session: Some(&view),
+            session: Some(&session),
             large: Large::of(&progress.memory),
             ..EvalContext::default()
         };
-        let made = self.made(progress, &heard, &schema, &context)?;
+        // `now` in its text is when its plan was made, which the session may have kept since.
+        let bound = Timestamp(around.started.saturating_add(heard.bound.unwrap_or(0)));
+        let made =
+            self.made(progress, &heard, &schema, &EvalContext { transaction_start: bound.into(), ..context.clone() })?;
         let interrupted = || Ok(());
         let row_ids = RowIds::starting_at(RowIdSource::of(around.run), heard.row_ids.unwrap_or_default());
         let environment =
@@ -267,7 +271,7 @@ impl StatementExecutor {
     }
 
     /// The plan of a statement. It is kept, unless the statement has its values in its text, which
-    /// hardly comes again.
+    /// hardly comes again, or these depend on when its plan was made.
     fn made(
         &self,
         progress: &Progress,
@@ -275,9 +279,9 @@ impl StatementExecutor {
         schema: &Arc<Schema>,
         context: &EvalContext<'_>,
     ) -> Result<Arc<Made>, SqlError> {
-        let Heard { template, text, part, types, parameters, .. } = heard;
+        let Heard { template, text, part, types, parameters, bound, .. } = heard;
         let make = |types, values| make(progress, (text, *part), schema, context, types, values).map(Arc::new);
-        if parameters.is_empty() && template.contains(HOLE) {
+        if bound.is_some() || parameters.is_empty() && template.contains(HOLE) {
             return make(types.clone(), None);
         }
         let mut key = Vec::with_capacity(progress.surroundings.0.len() + text.len() + 16);

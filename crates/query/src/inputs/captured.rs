@@ -4,11 +4,15 @@
 //! through [`Captured`]. While a statement is recorded, that notes each value in the order in which
 //! the plan asks; where the statement is executed again, it gives them back in this order, and
 //! nothing is evaluated. So no function needs a case of its own: a volatile function is one that
-//! its definition calls so, and all functions of the session are captured.
+//! its definition calls so, and all functions of the session are captured. A function of values
+//! that asks the session meets a [`CapturedSession`] in its context.
 
 use std::{cell::RefCell, fmt, vec};
 
-use freshet_sql::{SqlError, Value};
+use freshet_sql::{
+    SqlError, Value,
+    functions::{SessionCalls, SessionFunction, SetFunction},
+};
 
 use super::{LONGEST, value};
 
@@ -27,6 +31,8 @@ pub struct Noted {
     count: u64,
     bytes: Vec<u8>,
     is_full: bool,
+    /// Something is evaluated whose value will be noted: what that asks for in turn is part of it.
+    is_within: bool,
     /// How many rows were found, and which of them were looked at again, from 1.
     rows: u64,
     looks: Vec<u64>,
@@ -89,9 +95,17 @@ impl Captured {
     pub fn value(&self, fresh: impl FnOnce() -> Result<Value, SqlError>) -> Result<Value, SqlError> {
         match self {
             Self::Noting(noted) => {
-                let value = fresh()?;
-                noted.borrow_mut().note(&value);
-                Ok(value)
+                if noted.borrow().is_within {
+                    return fresh();
+                }
+                noted.borrow_mut().is_within = true;
+                let value = fresh();
+                let mut noted = noted.borrow_mut();
+                noted.is_within = false;
+                if let Ok(value) = &value {
+                    noted.note(value);
+                }
+                value
             }
             Self::Telling(told) => told.borrow_mut().values.next().ok_or_else(exhausted),
         }
@@ -170,6 +184,30 @@ impl Captured {
     }
 }
 
+/// A session that functions of values ask: its answers are captured.
+#[derive(Clone, Copy)]
+pub struct CapturedSession<'s> {
+    /// Where answers go, or come from.
+    pub captured: &'s Captured,
+    /// Who answers.
+    pub session: &'s dyn SessionCalls,
+}
+
+impl SessionCalls for CapturedSession<'_> {
+    fn call(&self, function: SessionFunction, arguments: &[Value]) -> Result<Value, SqlError> {
+        self.captured.value(|| self.session.call(function, arguments))
+    }
+
+    /// Only general queries ask for rows, and what these feed is not recorded.
+    fn rows(&self, function: SetFunction, arguments: &[Value]) -> Result<Vec<Vec<Value>>, SqlError> {
+        self.session.rows(function, arguments)
+    }
+
+    fn check(&self) -> Result<(), SqlError> {
+        self.session.check()
+    }
+}
+
 #[cold]
 fn exhausted() -> SqlError {
     SqlError::internal("a statement that is executed again asks for more than it did")
@@ -202,11 +240,14 @@ mod tests {
         let noting = Captured::default();
         assert_eq!(noting.value(|| Ok(Value::Int4(7))).unwrap(), Value::Int4(7));
         assert!(noting.value(|| Err(SqlError::internal("no"))).is_err());
+        // What something asks for in turn is part of its value.
+        assert_eq!(noting.value(|| noting.value(|| Ok(Value::Int4(8)))).unwrap(), Value::Int4(8));
         assert_eq!(noting.value(|| Ok(Value::Null)).unwrap(), Value::Null);
         let telling = telling(noting.take().unwrap());
         assert!(telling.finish().is_err(), "nothing was asked for yet");
         assert_eq!(telling.value(|| panic!("it is not evaluated")).unwrap(), Value::Int4(7));
-        assert_eq!(telling.value(|| panic!("nor is this")).unwrap(), Value::Null);
+        assert_eq!(telling.value(|| panic!("nor is this")).unwrap(), Value::Int4(8));
+        assert_eq!(telling.value(|| panic!("nor this")).unwrap(), Value::Null);
         telling.finish().unwrap();
         assert!(telling.value(|| Ok(Value::Null)).is_err());
         assert_eq!(noting.take().unwrap().values.0, 0, "they were taken");

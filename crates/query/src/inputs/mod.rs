@@ -14,6 +14,7 @@
 //! | what they depend on of the session: database, role, path, time zone, formats | [`surroundings`] say it, once |
 //! | what they have asked for outside of the database: random numbers, clocks, sequences, the session | [`captured`] |
 //! | when the transaction and the statement began, if they have asked for it | `now()` |
+//! | when the statement's plan was made, if a literal has asked for it | `'now'`, `'today'` |
 //! | where ids for rows without a key begin | they follow one another |
 //! | whether a statement has taken a newer snapshot, and which rows it has looked at again | READ COMMITTED |
 //!
@@ -26,7 +27,8 @@
 //! A transaction that does any of this is logged as always ([`freshet_engine::NotRecorded`] counts
 //! them): it defines; it copies from the client; a general query finds or makes the rows that it
 //! writes, whose order nothing determines; it writes where a cursor stands; it defers constraints;
-//! it is longer than [`LONGEST`]. The engine adds those that have taken something back, or have met
+//! its plan was made, or its text read, under other settings of the session than it runs under; it
+//! is longer than [`LONGEST`]. The engine adds those that have taken something back, or have met
 //! another transaction's rows. Of these, a row of UPDATE or DELETE that is looked at again, at a
 //! snapshot of that moment, is recorded: that snapshot is noted, too.
 //!

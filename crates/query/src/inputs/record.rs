@@ -54,6 +54,8 @@ pub(crate) struct Statement<'s> {
     pub(crate) begun: bool,
     /// How long after the transaction it began, if it has asked for that.
     pub(crate) started: Option<i64>,
+    /// How long after the server its plan was made, if a literal has asked for that.
+    pub(crate) bound: Option<i64>,
 }
 
 impl Recorder {
@@ -125,6 +127,7 @@ impl Recorder {
             parameters: statement.parameters,
             row_ids: (statement.row_ids != self.row_ids).then_some(self.row_ids),
             started: statement.started,
+            bound: statement.bound,
             looks: &looks,
             captured: (captured, &values),
         };

@@ -11,6 +11,7 @@
 //! | the parameters | it has some |
 //! | where it begins to give ids to rows: the session's number, and the counter | it has given some |
 //! | when it began, in microseconds since its transaction began | it has asked for that |
+//! | when its plan was made, in microseconds since the server started, if a literal has asked for that | one has |
 //! | the rows that it has looked at again, each as its distance from the one before | there are some |
 //! | captured values | there are some |
 
@@ -35,8 +36,9 @@ const PART: u64 = 1 << 8;
 const TYPES: u64 = 1 << 9;
 const STARTED: u64 = 1 << 10;
 const LOOKS: u64 = 1 << 11;
+const BOUND: u64 = 1 << 12;
 /// All that there are.
-const ALL: u64 = (LOOKS << 1) - 1;
+const ALL: u64 = (BOUND << 1) - 1;
 
 /// A word of the dictionary, or one that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,9 @@ pub(super) struct Told<'s> {
     pub(super) row_ids: Option<(u64, u64)>,
     /// When it began, in microseconds since its transaction began, if it has asked for that.
     pub(super) started: Option<i64>,
+    /// What `now` in its text means, in microseconds since the server started, if it has asked for
+    /// that.
+    pub(super) bound: Option<i64>,
     /// The rows that it has looked at again, since others have changed them.
     pub(super) looks: &'s [u64],
     /// How many captured values there are, and they themselves.
@@ -82,6 +87,7 @@ pub(super) struct Heard<'b> {
     pub(super) parameters: Vec<Value>,
     pub(super) row_ids: Option<(u64, u64)>,
     pub(super) started: Option<i64>,
+    pub(super) bound: Option<i64>,
     pub(super) looks: Vec<u64>,
     pub(super) captured: Vec<Value>,
 }
@@ -119,6 +125,7 @@ impl Told<'_> {
             (TYPES, !self.types.is_empty()),
             (STARTED, self.started.is_some()),
             (LOOKS, !self.looks.is_empty()),
+            (BOUND, self.bound.is_some()),
         ];
         varint::put(out, head.iter().filter(|(_, there)| *there).map(|(bit, _)| bit).sum());
         put_word(self.surroundings, out);
@@ -139,6 +146,9 @@ impl Told<'_> {
         }
         if let Some(started) = self.started {
             varint::put(out, varint::zigzag(started));
+        }
+        if let Some(bound) = self.bound {
+            varint::put(out, varint::zigzag(bound));
         }
         if !self.looks.is_empty() {
             varint::put(out, self.looks.len() as u64);
@@ -216,6 +226,9 @@ impl<'b> Heard<'b> {
         if has(STARTED) {
             heard.started = Some(varint::unzigzag(varint::take(from)?));
         }
+        if has(BOUND) {
+            heard.bound = Some(varint::unzigzag(varint::take(from)?));
+        }
         if has(LOOKS) {
             let mut row = 0_u64;
             for _ in 0..varint::take(from)? {
@@ -261,6 +274,7 @@ mod tests {
             parameters: &[],
             row_ids: None,
             started: None,
+            bound: None,
             looks: &[],
             captured: (0, &[]),
         };
@@ -275,6 +289,7 @@ mod tests {
             ),
             (Told { refreshed: true, surroundings: Some(Word::Spelt(&[1, 2])), part: 3, ..known.clone() }, "known"),
             (Told { types: &types, started: Some(-1), row_ids: Some((3, 1 << 23)), ..known.clone() }, "known"),
+            (Told { bound: Some(i64::MIN), started: Some(7), ..known.clone() }, "known"),
             (Told { looks: &[1, 2, 300], ..known.clone() }, "known"),
             (Told { captured: (1, &values), parameters: &[Value::Null, Value::Int4(7)], ..known }, "known"),
         ];
@@ -292,10 +307,11 @@ mod tests {
             assert_eq!(back.text, text);
             assert_eq!((back.surroundings, back.part), (told.surroundings, told.part));
             assert_eq!((back.types.as_slice(), back.started), (told.types, told.started));
+            assert_eq!(back.bound, told.bound);
             assert_eq!((back.row_ids, back.looks.as_slice()), (told.row_ids, told.looks));
             assert_eq!((back.parameters.as_slice(), back.captured.len() as u64), (told.parameters, told.captured.0));
         }
-        assert!(heard(&mut &[0x80, 0x20][..]).is_none(), "a field that nobody knows");
+        assert!(heard(&mut &[0x80, 0x40][..]).is_none(), "a field that nobody knows");
         assert!(heard(&mut &[TEMPLATE as u8, 3, 2, 1][..]).is_none(), "a word that nobody knows");
     }
 }

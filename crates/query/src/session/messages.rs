@@ -117,6 +117,7 @@ impl Session<'_> {
     fn statements_of(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), SqlError> {
         // Held until all of them have been run.
         let kept = self.state.statement_memory().reserve();
+        let rules = self.state.settings.ready.literals;
         let statements = self.read(sql, &kept, client)?;
         // The unnamed portal and statement go with a simple query.
         self.statements.remove("");
@@ -130,6 +131,7 @@ impl Session<'_> {
         let text: Option<Arc<str>> = self.worker.core().records_inputs().then(|| sql.into());
         for (number, statement) in statements.into_iter().enumerate() {
             let mut prepared = Prepared::new("", Some(statement), Vec::new());
+            prepared.rules = rules;
             prepared.query = text.clone().map(|text| (text, number));
             self.simple(&prepared, number + 1 == count, client)?;
         }
@@ -166,7 +168,10 @@ impl Session<'_> {
             },
         });
         let given = given.collect::<Result<_, _>>()?;
-        Ok(Prepared::new(sql, statements.pop(), given))
+        let rules = self.state.settings.ready.literals;
+        let mut prepared = Prepared::new(sql, statements.pop(), given);
+        prepared.rules = rules;
+        Ok(prepared)
     }
 
     /// The plan of a statement outside of its execution: for describing it, and for its parameters'
@@ -355,12 +360,13 @@ impl postgres::Session for Session<'_> {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(report(SqlError::new(SqlState::new("42P05"), message)));
         }
-        // The same text again: its plan may still hold.
+        // The same text again: its plan may still hold, unless it would mean something else now.
         if name.is_empty()
             && types.is_empty()
             && let Some(there) = self.statements.get("")
             && there.sql == sql
             && there.given.is_empty()
+            && there.means_the_same(&self.state.settings.ready)
         {
             return Ok(());
         }

@@ -10,13 +10,14 @@ use freshet_sql::{
     SqlError, SqlState, Type, Value,
     general::{GeneralPlan, Relations, ResultColumn},
     memory::{Pool, Reservation},
-    types::{EvalContext, Kind, Timestamp},
+    types::{EvalContext, Formats, Kind, TimeZone, Timestamp},
 };
 use sqlparser::ast::{self, SetExpr, Statement};
 
 use super::{
     Session, State,
     parse::Parsed,
+    settings::Ready,
     syntax::{Cursor, SessionStatement},
     view::View,
 };
@@ -33,6 +34,7 @@ use crate::{
     relations::{Reader, Snapshot},
     schema::{Oid, Schema, SchemaVersion},
     server::Shared,
+    syntax::Rules,
     system::activity::shown,
 };
 
@@ -52,6 +54,8 @@ pub struct Prepared {
     pub made: Timestamp,
     /// Whether PREPARE has made it.
     pub by_sql: bool,
+    /// How its literals were read.
+    pub rules: Rules,
     /// The simple query that it is from, and which of its statements it is, where inputs are
     /// recorded.
     pub query: Option<(Arc<str>, usize)>,
@@ -74,6 +78,8 @@ pub struct Planned {
     path: Vec<Oid>,
     /// Whether another plan may be better, which is made when its parameters are known.
     by_values: bool,
+    /// What its literals depend on.
+    pub bound: Bound,
     /// The subqueries that are run before.
     pub firsts: Vec<First>,
     /// What is run.
@@ -82,6 +88,23 @@ pub struct Planned {
     pub parameters: Vec<Type>,
     /// What it returns; nothing when it returns no rows.
     pub columns: Option<Vec<ResultColumn>>,
+}
+
+/// What the values of a plan's literals depend on: its session's settings when it was made, and the
+/// transaction's beginning then, if one of them has asked for it as `'now'` does.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    zone: TimeZone,
+    formats: Formats,
+    /// When that transaction began.
+    pub at: Option<Timestamp>,
+}
+
+impl Bound {
+    /// Whether they would be read in the same way with these settings.
+    pub fn is_of(&self, ready: &Ready) -> bool {
+        (self.zone, self.formats) == (ready.zone, ready.formats)
+    }
 }
 
 /// What is run.
@@ -250,8 +273,8 @@ impl Prepared {
     pub fn new(sql: &str, statement: Option<Parsed>, given: Vec<Option<Type>>) -> Self {
         let made = Timestamp::now();
         let (shown, planned, divided) = Default::default();
-        let (by_sql, query, sql) = (false, None, sql.to_owned());
-        Self { sql, statement, given, made, by_sql, query, divided, shown, planned, _kept: None }
+        let (by_sql, query, sql, rules) = (false, None, sql.to_owned(), Rules::default());
+        Self { sql, statement, given, made, by_sql, rules, query, divided, shown, planned, _kept: None }
     }
 
     /// The text that it was read from, and which of the statements there it is; nothing when it is
@@ -263,6 +286,19 @@ impl Prepared {
         };
         let divided = self.divided.get_or_init(|| Some(text).filter(|text| !text.is_empty()).and_then(Divided::of));
         Some((divided.as_ref()?, number))
+    }
+
+    /// Whether its text would be read as it was with these settings.
+    pub fn is_read_with(&self, ready: &Ready) -> bool {
+        let now = ready.literals;
+        (self.rules.standard, self.rules.quotes) == (now.standard, now.quotes)
+    }
+
+    /// Whether its text, read and planned again with these settings, would mean the same.
+    pub fn means_the_same(&self, ready: &Ready) -> bool {
+        let planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |bound: &Bound| bound.is_of(ready) && bound.at.is_none();
+        self.is_read_with(ready) && planned.as_ref().is_none_or(|(_, planned)| same(&planned.bound))
     }
 
     /// The same, kept in a session: what it takes there is counted by the length of its text.
@@ -350,7 +386,8 @@ impl Session<'_> {
         let path = self.state.path();
         let view = View::new(&self.shared, &self.state);
         let memory = self.state.statement_memory();
-        let context = self.state.context_within(Some(&view), freshet_sql::types::Timestamp::now(), &memory);
+        let begun = self.begun();
+        let context = self.state.context_within(Some(&view), begun, &memory);
         let planner = SessionPlanner { shared: &self.shared, state: &self.state, schema };
         let binder = Binder {
             parameters: types.into(),
@@ -386,8 +423,10 @@ impl Session<'_> {
         let kept = self.state.memory.reserve();
         kept.take(context.large.held())?;
         let by_values = values.is_none() && plan.may_be_better();
+        let at = context.transaction_start.was_asked().then_some(begun);
         Ok(Planned {
             by_values,
+            bound: Bound { zone: context.zone, formats: context.formats, at },
             _kept: kept,
             version: schema.version,
             role: self.state.role,

@@ -66,12 +66,14 @@ impl Session<'_> {
     /// A statement that is recorded has written.
     pub(super) fn record(&mut self, prepared: &Prepared, planned: &Planned, parameters: &[Value], asked: Asked) {
         let around = self.surroundings();
-        let started = self.state.statement_start;
+        let (started, server) = (self.state.statement_start, self.shared.started());
         let Some(Block { recorder: Some(recorder), transaction: Some(transaction), begun, .. }) = &mut self.block
         else {
             return;
         };
-        let source = prepared.source().filter(|_| !is_undetermined(&planned.plan));
+        let ready = &self.state.settings.ready;
+        let is_alike = prepared.is_read_with(ready) && planned.bound.is_of(ready);
+        let source = prepared.source().filter(|_| is_alike && !is_undetermined(&planned.plan));
         let Some(source) = source else {
             transaction.keep_records(NotRecorded::Undetermined);
             return;
@@ -84,6 +86,7 @@ impl Session<'_> {
             begun: asked.transaction || asked.statement,
             row_ids: self.row_ids.position(),
             started: asked.statement.then(|| started.0.saturating_sub(begun.0)),
+            bound: planned.bound.at.map(|at| at.0.saturating_sub(server.0)),
         };
         recorder.statement(transaction, &self.shared.words, &statement);
     }

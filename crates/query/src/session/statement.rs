@@ -17,6 +17,7 @@ use crate::{
     bind::first::First,
     execute::{Run, Sink, measure::Probe},
     expression::Environment,
+    inputs::captured::CapturedSession,
     locks::{self, LockMode, Patience},
     schema::Oid,
 };
@@ -148,8 +149,12 @@ impl Session<'_> {
             block.transaction.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
         let view = View::new(&self.shared, &self.state).with(&self.statements, &self.portals).inside(block);
         let memory = self.state.statement_memory();
-        let context = self.state.context_within(Some(&view), block.begun, &memory);
+        let mut context = self.state.context_within(Some(&view), block.begun, &memory);
         let captured = block.recorder.as_ref().and_then(|recorder| recorder.captured());
+        let session = captured.map(|captured| CapturedSession { captured, session: &view });
+        if let Some(session) = &session {
+            context.session = Some(session);
+        }
         let mut values = Vec::new();
         for (number, first) in firsts.iter().enumerate() {
             let environment = Environment { parameters, firsts: &values, context: &context, session: &view, captured };

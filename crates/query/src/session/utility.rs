@@ -23,6 +23,7 @@ use super::{
 use crate::{
     bind::{name_of, not_supported, parts_of},
     explain::Options,
+    syntax::Rules,
 };
 
 pub(super) fn warning(state: SqlState, message: &str) -> freshet_postgres::Report {
@@ -234,6 +235,8 @@ impl Session<'_> {
                 let given = data_types.iter().map(|ty| Type::from_sql(ty).map(Some)).collect::<Result<_, _>>()?;
                 let mut made = Prepared::new(&statement.to_string(), Some(Parsed::Sql(statement.clone())), given);
                 made.by_sql = true;
+                // Its text is not the one that the client has sent.
+                made.rules = Rules { standard: true, ..self.state.settings.ready.literals };
                 // Privileges are checked when it runs.
                 self.would_be(&made, &self.state.schema)?;
                 self.statements.insert(name, Arc::new(made.kept_in(&self.state.memory)?));

@@ -76,8 +76,8 @@ pub struct EvalContext<'a> {
 
 impl EvalContext<'_> {
     /// What words like `now` refer to.
-    pub fn moment(&self) -> Moment {
-        Moment { now: self.transaction_start.at(), zone: self.zone, order: self.formats.order }
+    pub fn moment(&self) -> Moment<'_> {
+        Moment { now: &self.transaction_start, zone: self.zone, order: self.formats.order }
     }
 
     /// Fails when the statement that is evaluated is to end. A function whose work grows with its

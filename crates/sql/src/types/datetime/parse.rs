@@ -7,7 +7,10 @@ use super::{
     DAY, Date, DateOrder, HOUR, MINUTE, SECOND, Time, TimeTz, TimeZone, Timestamp, calendar,
     zone::{abbreviation, parse_displacement},
 };
-use crate::{SqlError, SqlState, types::text::is_space};
+use crate::{
+    SqlError, SqlState,
+    types::{context::Begun, text::is_space},
+};
 
 /// A piece of a date, time or interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -659,18 +662,19 @@ fn not_a_displacement(text: &str) -> Mistake {
 
 /// What words like `now` refer to.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
-    /// When the transaction began.
-    pub now: Timestamp,
+pub struct Moment<'a> {
+    /// When the transaction began. Only what depends on it asks.
+    pub now: &'a Begun,
     /// The session's zone.
     pub zone: TimeZone,
     /// The session's order of a date's fields.
     pub order: DateOrder,
 }
 
-impl Moment {
+impl Moment<'_> {
     fn local(self) -> Timestamp {
-        self.now.to_local(self.zone).unwrap_or(self.now)
+        let now = self.now.at();
+        now.to_local(self.zone).unwrap_or(now)
     }
 }
 
@@ -679,18 +683,18 @@ impl Date {
     ///
     /// # Errors
     /// 22007 when it is none, 22008 when there is no such day or it is out of range.
-    pub fn parse(text: &str, moment: Moment) -> Result<Self, SqlError> {
+    pub fn parse(text: &str, moment: Moment<'_>) -> Result<Self, SqlError> {
         let read = || -> Result<i64, Mistake> {
             let reading = Reading::of(text, moment.order)?;
-            let today = i64::from(moment.local().date().0);
+            let today = || i64::from(moment.local().date().0);
             let day = match reading.special {
                 None => reading.day()?,
                 Some(Special::Infinity) => return Ok(i64::from(i32::MAX)),
                 Some(Special::MinusInfinity) => return Ok(i64::from(i32::MIN)),
                 Some(Special::Epoch) => -UNIX_DAYS,
-                Some(Special::Now | Special::Today) => today,
-                Some(Special::Tomorrow) => today + 1,
-                Some(Special::Yesterday) => today - 1,
+                Some(Special::Now | Special::Today) => today(),
+                Some(Special::Tomorrow) => today() + 1,
+                Some(Special::Yesterday) => today() - 1,
                 Some(Special::Midnight) => return Err(Mistake::Format),
             };
             reading.micros()?;
@@ -711,7 +715,7 @@ impl Date {
 const UNIX_DAYS: i64 = super::UNIX_EPOCH / DAY;
 
 /// Reads a time of day; with a zone, how many seconds it is to the west, or the session's zone.
-fn read_time(text: &str, moment: Moment, zoned: bool) -> Result<TimeTz, Mistake> {
+fn read_time(text: &str, moment: Moment<'_>, zoned: bool) -> Result<TimeTz, Mistake> {
     // Digits alone are a time here, not a date.
     let clock = text.trim_matches(is_space);
     let (clock, half) = match clock.rsplit_once(is_space) {
@@ -745,7 +749,7 @@ fn read_time(text: &str, moment: Moment, zoned: bool) -> Result<TimeTz, Mistake>
     match reading.special.take() {
         None => {}
         Some(Special::Now) => {
-            return Ok(TimeTz { micros: moment.local().time().0, west: -moment.zone.offset_at(moment.now) });
+            return Ok(TimeTz { micros: moment.local().time().0, west: -moment.zone.offset_at(moment.now.at()) });
         }
         Some(Special::Midnight) if reading.clock.is_none() => {
             return Ok(TimeTz { micros: 0, west: if zoned { 0 } else { here(0) } });
@@ -780,7 +784,7 @@ impl Time {
     ///
     /// # Errors
     /// 22007 when it is none, 22008 when no day has it.
-    pub fn parse(text: &str, moment: Moment) -> Result<Self, SqlError> {
+    pub fn parse(text: &str, moment: Moment<'_>) -> Result<Self, SqlError> {
         match read_time(text, moment, false) {
             Ok(time) => Ok(time.time()),
             Err(mistake) => Err(mistake.error("time", text)),
@@ -793,7 +797,7 @@ impl TimeTz {
     ///
     /// # Errors
     /// 22007 when it is none, 22008 when no day has it, 22009 when there is no such zone.
-    pub fn parse(text: &str, moment: Moment) -> Result<Self, SqlError> {
+    pub fn parse(text: &str, moment: Moment<'_>) -> Result<Self, SqlError> {
         read_time(text, moment, true).map_err(|mistake| mistake.error("time with time zone", text))
     }
 }
@@ -803,7 +807,7 @@ impl Timestamp {
     ///
     /// # Errors
     /// 22007 when it is none, 22008 when it has an impossible field or is out of range.
-    pub fn parse(text: &str, moment: Moment) -> Result<Self, SqlError> {
+    pub fn parse(text: &str, moment: Moment<'_>) -> Result<Self, SqlError> {
         Self::read(text, moment, "timestamp", None)
     }
 
@@ -812,11 +816,11 @@ impl Timestamp {
     /// # Errors
     /// 22007 when it is none, 22008 when it has an impossible field or is out of range, 22009 or
     /// 22023 when its zone is none.
-    pub fn parse_zoned(text: &str, moment: Moment) -> Result<Self, SqlError> {
+    pub fn parse_zoned(text: &str, moment: Moment<'_>) -> Result<Self, SqlError> {
         Self::read(text, moment, "timestamp with time zone", Some(moment.zone))
     }
 
-    fn read(text: &str, moment: Moment, ty: &str, zone: Option<TimeZone>) -> Result<Self, SqlError> {
+    fn read(text: &str, moment: Moment<'_>, ty: &str, zone: Option<TimeZone>) -> Result<Self, SqlError> {
         let mistake = |mistake: Mistake| mistake.error(ty, text);
         let too_far =
             || SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("timestamp out of range: \"{text}\""));
@@ -827,7 +831,7 @@ impl Timestamp {
             None => i128::from(reading.day().map_err(mistake)?),
             Some(Special::Infinity) => return Ok(Self::INFINITY),
             Some(Special::MinusInfinity) => return Ok(Self::MINUS_INFINITY),
-            Some(Special::Now) => return if zone.is_some() { Ok(moment.now) } else { Ok(moment.local()) },
+            Some(Special::Now) => return if zone.is_some() { Ok(moment.now.at()) } else { Ok(moment.local()) },
             Some(Special::Epoch) => {
                 return Ok(Self(-super::UNIX_EPOCH));
             }

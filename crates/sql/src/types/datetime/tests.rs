@@ -3,8 +3,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::types::Type;
 
-fn moment() -> Moment {
-    Moment { now: Timestamp(0), zone: TimeZone::parse("Europe/Berlin").unwrap(), order: DateOrder::Mdy }
+fn moment() -> Moment<'static> {
+    Moment {
+        now: Box::leak(Box::new(Timestamp(0).into())),
+        zone: TimeZone::parse("Europe/Berlin").unwrap(),
+        order: DateOrder::Mdy,
+    }
 }
 
 /// Days of all years, near ones more often.
