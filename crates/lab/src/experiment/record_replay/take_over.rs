@@ -22,7 +22,7 @@ pub(super) fn experiment() -> Experiment {
             for (workload, options) in WORKLOADS {
                 let tpcc = tpcc(scale, options, 1);
                 for (system, how) in [(SHIPPING, BYTES), (AGAIN, INPUTS)] {
-                    let standby = "--standbys 1 --safety 1-safe --take-over";
+                    let standby = "--standbys 1 --safety 2-safe --take-over";
                     let arguments = format!("{tpcc} {standby} {how}{}", apart(scale, 1));
                     runs.push(run(series(workload, system), 1.0, arguments));
                 }
@@ -31,8 +31,9 @@ pub(super) fn experiment() -> Experiment {
         },
         scaled: |scale| {
             format!(
-                "{} {} While the primary is under load the standby is told to take over: it asks for nothing more, \
-                 executes and replays what has arrived, and is the primary when it takes transactions.",
+                "{} {} Commits wait for the standby (2-safe), and no more arrives there than it executes in \
+                 `backlog-ms`. While the primary is under load the standby is told to take over: it fetches what the \
+                 primary has beyond it, executes and replays that, and is the primary when it takes transactions.",
                 places(scale),
                 smaller(scale)
             )
