@@ -5,7 +5,9 @@ mod common;
 use std::sync::{Arc, mpsc};
 
 use common::{churn, config, definition, directories, hash, row, soon, start};
-use freshet_engine::{Isolation, Node, NodeConfig, Role, Safety, node::StartPhase};
+use freshet_base::{Rid, Term};
+use freshet_engine::{Isolation, Node, NodeConfig, Role, Safety, Stamp, node::StartPhase};
+use freshet_log::{BlockBuilder, BlockKind, RecordKind};
 
 /// A node of a cluster of three under quorum(2).
 fn of_three(directory: &tempfile::TempDir) -> NodeConfig {
@@ -279,4 +281,39 @@ fn a_primary_under_load_is_succeeded() {
     for node in [third, second, primary] {
         node.stop().unwrap();
     }
+}
+
+/// In a log of several streams, the pieces that a restart reads begin where blocks are found, and
+/// what a client stores may look like blocks.
+#[test]
+fn a_row_that_looks_like_blocks_brings_no_record_into_a_table() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut settings = config(Some(directory.path()));
+    settings.log.streams = 2;
+    settings.log.segment_bytes = 64 << 10;
+    let node = start(settings.clone());
+    let table = node.database().create_table(&definition()).unwrap().clone();
+    let mut builder = BlockBuilder::new();
+    builder.begin_in(0);
+    builder.push(None, table.fid(), Rid(700), RecordKind::Insert, &row(666, 666, 666)).unwrap();
+    builder.seal_records();
+    let looks_so = builder.finish(Stamp(0), Term(1), BlockKind::Redo);
+    let mut long = row(1, 1, 1);
+    long.extend_from_slice(&looks_so.repeat(2000));
+    let worker = node.database().worker().unwrap();
+    let ((), ticket) = worker
+        .execute(Isolation::Serializable, |txn| {
+            txn.insert(&table, &long)?;
+            Ok(())
+        })
+        .unwrap();
+    node.database().wait(ticket).unwrap();
+    drop(worker);
+    churn(node.database(), &table, 1000, 1500);
+    let before = hash(&node);
+    node.stop().unwrap();
+    drop((table, node));
+    let node = start(settings);
+    assert_eq!(hash(&node), before);
+    node.stop().unwrap();
 }

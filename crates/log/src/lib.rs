@@ -70,7 +70,7 @@ pub use crate::{
     core::{LogFailure, LogReader, LogStatistics, ReadError},
     scan::{BlockScanner, Chunk, LogSource},
     segments::{Lack, SegmentStore, StoreConfig, StoreError},
-    store::{LogStore, Piece, PieceError},
+    store::{LogStore, Piece},
     stream::{
         AcceptError, Accepted, Batch, Division, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError,
         Nudge, Persistence, ReceiveConfig, ReceiveError, Receiver, Reservation, ReserveError, Sink, SinkHandle,

@@ -6,13 +6,13 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use freshet_base::{Fid, Rid, Stamp};
-use freshet_log::{LogStore, Piece, PieceError, StoreError, Tail, TailError, tail::damage};
+use freshet_log::{LogStore, Piece, StoreError, Tail, TailError, tail::damage};
 use freshet_replay::{Collector, Deleted, ReplayError, Restoration, Target};
 use freshet_storage::{Catalog, Known, Participants};
 use thiserror::Error;
@@ -87,19 +87,6 @@ pub enum RestoreError {
         /// What there is.
         have: String,
     },
-}
-
-/// Why pieces of the log were not replayed.
-enum PiecesError {
-    /// A boundary between two of them was none.
-    Boundary,
-    Failed(RestoreError),
-}
-
-impl<E: Into<RestoreError>> From<E> for PiecesError {
-    fn from(error: E) -> Self {
-        Self::Failed(error.into())
-    }
 }
 
 /// Finds the end of the log in `store` and cuts off what a crash tore.
@@ -349,21 +336,14 @@ impl Restart<'_> {
             let what = format!("its streams hold {there} bytes from {from} on, there should be {of}");
             return Err(damage(self.store, from, what).into());
         }
-        let progress = Progress::new(of, tell);
-        match self.replay_pieces(pieces, restoration, collectors, &progress) {
-            Ok(()) => return Ok(()),
-            Err(PiecesError::Failed(error)) => return Err(error),
-            Err(PiecesError::Boundary) => {}
-        }
-        // One of the boundaries was none: each stream from its beginning. What was replayed already
-        // does no harm.
-        let whole = self.store.whole(from, self.end)?;
-        let first = whole.first().copied();
-        match self.replay_pieces(whole, restoration, collectors, &progress) {
-            Ok(()) => Ok(()),
-            Err(PiecesError::Failed(error)) => Err(error),
-            Err(PiecesError::Boundary) => Err(self.store.damage(first.expect("there was something to replay")).into()),
-        }
+        let lead_on = AtomicBool::new(true);
+        divide::<_, StoreError>(VecDeque::from(pieces.clone()), collectors, |_, piece| {
+            lead_on.fetch_and(self.store.leads_on(piece)?, Ordering::Relaxed);
+            Ok(())
+        })?;
+        // Where one of the boundaries is none: each stream from its beginning.
+        let pieces = if lead_on.into_inner() { pieces } else { self.store.whole(from, self.end)? };
+        self.replay_pieces(pieces, restoration, collectors, &Progress::new(of, tell))
     }
 
     fn replay_pieces(
@@ -372,14 +352,14 @@ impl Restart<'_> {
         restoration: &Restoration<'_>,
         collectors: &mut [Collector],
         progress: &Progress<'_>,
-    ) -> Result<(), PiecesError> {
+    ) -> Result<(), RestoreError> {
         let mut pieces = VecDeque::from(pieces);
         // Newest first, records may come before the table that they belong to: then the piece comes
         // again.
         while !pieces.is_empty() {
             let left: u64 = pieces.iter().map(Piece::length).sum();
             let again = Mutex::new((VecDeque::new(), None));
-            divide::<_, PiecesError>(pieces, collectors, |collector, piece| {
+            divide::<_, RestoreError>(pieces, collectors, |collector, piece| {
                 if let Some((rest, unknown)) = self.replay_piece(piece, restoration, collector, progress)? {
                     let mut again = again.lock().unwrap_or_else(PoisonError::into_inner);
                     again.0.push_back(rest);
@@ -407,7 +387,7 @@ impl Restart<'_> {
         restoration: &Restoration<'_>,
         collector: &mut Collector,
         progress: &Progress<'_>,
-    ) -> Result<Option<(Piece, (Stamp, Fid, Rid))>, PiecesError> {
+    ) -> Result<Option<(Piece, (Stamp, Fid, Rid))>, RestoreError> {
         let participant = self.participants.join().expect("a place for every thread of a restart");
         let mut failed = None;
         let mut unknown = None;
@@ -430,12 +410,7 @@ impl Restart<'_> {
         if let Some(error) = failed {
             return Err(error.into());
         }
-        match rest {
-            Ok(None) => Ok(None),
-            Ok(Some(rest)) => Ok(Some((rest, unknown.unwrap_or((Stamp::ZERO, Fid(0), Rid(0)))))),
-            Err(PieceError::Boundary) => Err(PiecesError::Boundary),
-            Err(PieceError::Damage(error)) => Err(error.into()),
-        }
+        Ok(rest?.map(|rest| (rest, unknown.unwrap_or((Stamp::ZERO, Fid(0), Rid(0))))))
     }
 }
 

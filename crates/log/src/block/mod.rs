@@ -30,7 +30,7 @@
 //! Behind all others there may be a record of [`Fid::INPUTS`], which says what the transaction was
 //! told to do: who replays the others needs it not. The records' part of the checksum does not
 //! depend on the stamp, so a worker computes it before it takes the stamp. The body of a skip block
-//! is whatever was there: its checksum covers the header alone.
+//! is zeros, or in older logs whatever was there: its checksum covers the header alone.
 
 mod build;
 mod parse;
@@ -71,7 +71,7 @@ const NO_ADDRESS: u64 = u64::MAX;
 pub enum BlockKind {
     /// The redo records of one transaction.
     Redo,
-    /// A reserved range whose transaction failed its validation: no records, the body is undefined.
+    /// A reserved range whose transaction failed its validation: no records, and any body.
     Skip,
     /// The first block of a term; says which node reigns.
     Term,

@@ -33,7 +33,7 @@ impl<'s> Cursor<'s> {
     }
 
     /// From here on much is read.
-    fn reads_on(&mut self) {
+    pub(super) fn reads_on(&mut self) {
         self.stretch = STRETCH;
     }
 

@@ -37,7 +37,7 @@ use crate::{
     tail::{Tail, TailError, Torn, find_tail},
 };
 use landmarks::Landmarks;
-pub use pieces::{Piece, PieceError};
+pub use pieces::Piece;
 
 /// A node's log on its media; see the module. Cheap to clone: all clones are the same log.
 #[derive(Clone, Debug)]

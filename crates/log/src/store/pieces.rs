@@ -3,8 +3,10 @@
 //! A piece is about a segment of one stream, from a block boundary to a block boundary. Blocks
 //! straddle segments, so the first boundary in a segment is looked for: a block shows itself by its
 //! header (in a log of one stream by its stamp too) and proves itself by its checksum. That could
-//! be a row that looks like a block; then the piece before it does not end where this one begins,
-//! which [`LogStore::scan`] notices, and the reader goes back to [`LogStore::whole`] streams.
+//! be a row that looks like a block, or an old block in the body of a skip block. Then the headers
+//! of the piece before it do not lead there, which [`LogStore::leads_on`] tells. Nothing of a piece
+//! may be replayed before that is known of all: the records of what only looks like a block could
+//! be anybody's. Where one does not, the reader takes [`LogStore::whole`] streams.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +14,7 @@ use freshet_base::Stamp;
 
 use super::LogStore;
 use crate::{
-    block::{Block, BlockHeader},
+    block::{Block, BlockError, BlockHeader},
     scan::{BlockScanner, Chunk, LogSource, Positions, find_block},
     segments::StoreError,
     tail::{TailError, damage},
@@ -24,29 +26,14 @@ pub struct Piece {
     stream: usize,
     from: Stamp,
     to: Stamp,
+    /// Whether it ends where the stream does.
+    is_last: bool,
 }
 
 impl Piece {
     /// Its length in bytes.
     pub fn length(&self) -> u64 {
         self.to.since(self.from)
-    }
-}
-
-/// Why a piece was not read to its end.
-#[derive(Debug, thiserror::Error)]
-pub enum PieceError {
-    /// It does not end where the next one begins: one of the two boundaries is none.
-    #[error("a part of the log does not end where the next one begins")]
-    Boundary,
-    /// The log is damaged, or cannot be read.
-    #[error(transparent)]
-    Damage(#[from] TailError),
-}
-
-impl From<StoreError> for PieceError {
-    fn from(error: StoreError) -> Self {
-        Self::Damage(error.into())
     }
 }
 
@@ -64,8 +51,11 @@ impl LogStore {
     /// [`StoreError`] when the log cannot be read.
     pub fn whole(&self, begin: Stamp, end: Stamp) -> Result<Vec<Piece>, StoreError> {
         let piece = |stream| match self.alone() {
-            Some(_) => Ok(Piece { stream, from: begin, to: end }),
-            None => Ok(Piece { stream, from: self.position(stream, begin)?, to: self.stream(stream).end() }),
+            Some(_) => Ok(Piece { stream, from: begin, to: end, is_last: true }),
+            None => {
+                let (from, to) = (self.position(stream, begin)?, self.stream(stream).end());
+                Ok(Piece { stream, from, to, is_last: true })
+            }
         };
         (0..self.streams()).map(piece).filter(|piece| !piece.as_ref().is_ok_and(|piece| piece.length() == 0)).collect()
     }
@@ -77,7 +67,7 @@ impl LogStore {
     pub fn pieces(&self, begin: Stamp, end: Stamp) -> Result<Vec<Piece>, StoreError> {
         let size = self.config().segment_size;
         let mut pieces = Vec::new();
-        for Piece { stream, mut from, to } in self.whole(begin, end)? {
+        for Piece { stream, mut from, to, .. } in self.whole(begin, end)? {
             // By how far each is from the end of its stream: positions of different streams do not
             // compare.
             let age = |piece: Piece| (to.since(piece.from), piece);
@@ -88,27 +78,46 @@ impl LogStore {
                 if let Some(boundary) = find_block(&*source, Stamp(segment), to.min(Stamp(segment + size)))?
                     && boundary > from
                 {
-                    pieces.push(age(Piece { stream, from, to: boundary }));
+                    pieces.push(age(Piece { stream, from, to: boundary, is_last: false }));
                     from = boundary;
                 }
                 segment += size;
             }
-            pieces.push(age(Piece { stream, from, to }));
+            pieces.push(age(Piece { stream, from, to, is_last: true }));
         }
         pieces.sort_by_key(|(age, _)| *age);
         Ok(pieces.into_iter().map(|(_, piece)| piece).collect())
     }
 
-    /// Reads a piece and gives its blocks, checked, to `each`, which may stop. Returns the rest of
-    /// the piece when it did, from the block on at which it stopped.
+    /// Whether the headers of a piece lead to where the next one begins. The first piece of a
+    /// stream begins at a boundary; so when this holds for all, all do.
     ///
     /// # Errors
-    /// See [`PieceError`].
+    /// [`StoreError`] when the log cannot be read.
+    pub fn leads_on(&self, piece: Piece) -> Result<bool, StoreError> {
+        // Nothing begins at the end of the stream.
+        if piece.is_last {
+            return Ok(true);
+        }
+        let source = self.source(piece.stream);
+        let mut scanner = BlockScanner::new(&*source, piece.from, piece.to, u64::MAX / 2);
+        let mut reuse = Chunk::default();
+        while let Some(chunk) = scanner.next_chunk(reuse)? {
+            reuse = chunk;
+        }
+        Ok(scanner.position() == piece.to)
+    }
+
+    /// Reads a piece, which begins at a boundary, and gives its blocks, checked, to `each`, which
+    /// may stop. Returns the rest of the piece when it did, from the block on at which it stopped.
+    ///
+    /// # Errors
+    /// [`TailError`] when the log is damaged, or cannot be read.
     pub fn scan(
         &self,
         piece: Piece,
         mut each: impl FnMut(&Block<'_>) -> ControlFlow<()>,
-    ) -> Result<Option<Piece>, PieceError> {
+    ) -> Result<Option<Piece>, TailError> {
         let source = self.source(piece.stream);
         let several = self.streams() > 1;
         let mut scanner = BlockScanner::new(&*source, piece.from, piece.to, u64::MAX / 2);
@@ -131,15 +140,14 @@ impl LogStore {
             }
             reuse = chunk;
         }
-        // What is left is less than a block, or no block: either the boundary is none, or the log
-        // is damaged.
-        if at < piece.to { Err(PieceError::Boundary) } else { Ok(None) }
-    }
-
-    /// What is wrong with the log at the end of what can be read of a whole stream that should be
-    /// longer.
-    pub fn damage(&self, piece: Piece) -> TailError {
-        let what = "its blocks do not reach as far as they were found to at the start".to_owned();
-        damage(&*self.source(piece.stream), piece.from, what)
+        // What is left is less than a block, or no block.
+        match at < piece.to {
+            true => {
+                let why = scanner.stopped().unwrap_or(BlockError::Empty);
+                let what = format!("{why}; its blocks do not reach as far as they were found to at the start");
+                Err(damage(&*source, at, what))
+            }
+            false => Ok(None),
+        }
     }
 }

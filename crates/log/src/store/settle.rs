@@ -19,9 +19,9 @@ use freshet_base::Stamp;
 
 use super::{LogStore, merge::Cursor};
 use crate::{
-    block::{Block, BlockError},
+    block::{BLOCK_ALIGN, Block, BlockError},
     scan::{Positions, find_block},
-    segments::Note,
+    segments::{Note, SegmentStore, StoreError},
     tail::{Tail, TailError, Torn, damage, find_tail, renew},
 };
 
@@ -45,18 +45,19 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>, keeps_half: boo
     // Where segments were removed, the log begins where all streams have begun again; and not
     // before the first block of all.
     let mut lowest: Option<Stamp> = None;
-    for stream in 0..store.streams() {
+    for (stream, note) in notes.iter().enumerate() {
         let segments = store.stream(stream);
         let Some((first, _)) = segments.extent() else { continue };
         let block = match first {
             Stamp::ZERO => Some(first),
-            _ => find_block(&Positions(segments), first, segments.end())?,
+            _ => first_block(segments, first, note.anchor_position)?,
         };
         let Some(block) = block else { continue };
         let Some(header) = Cursor::new(segments, block, segments.end()).block()? else { continue };
         lowest = Some(lowest.map_or(header.stamp, |lowest| lowest.min(header.stamp)));
         if first > Stamp::ZERO {
             store.shared.begin.fetch_max(header.stamp.0, std::sync::atomic::Ordering::AcqRel);
+            store.at(stream).landmarks.enter(header.stamp, block);
         }
     }
     let lowest = lowest.or(notes.iter().map(|note| note.anchor).min()).unwrap_or_default();
@@ -142,6 +143,32 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>, keeps_half: boo
         segments.note_settled(Note { position, bound: found.end, anchor: found.end, anchor_position: position })?;
     }
     Ok(found)
+}
+
+/// Where the first block lies in a stream that begins at `first`, within a block; what looks like
+/// one there may lie in its body (module `pieces`). Then its headers do not lead to the anchor,
+/// with stamps that ascend. Where none does, the log is damaged, which its reader tells.
+fn first_block(segments: &SegmentStore, first: Stamp, anchor_position: Stamp) -> Result<Option<Stamp>, StoreError> {
+    let source = Positions(segments);
+    let (mut from, mut closest) = (first, None);
+    while let Some(found) = find_block(&source, from, anchor_position)? {
+        closest.get_or_insert(found);
+        let (mut cursor, mut last, mut ascends) = (Cursor::new(segments, found, segments.end()), found, Stamp::ZERO);
+        cursor.reads_on();
+        while cursor.position() < anchor_position {
+            let Some(block) = cursor.block()?.filter(|block| block.stamp >= ascends) else { break };
+            (last, ascends) = (cursor.position(), block.end());
+            cursor.advance();
+        }
+        if cursor.position() == anchor_position {
+            return Ok(Some(found));
+        }
+        from = last.plus(BLOCK_ALIGN as u64);
+    }
+    match closest {
+        None => find_block(&source, anchor_position.max(first), segments.end()),
+        closest => Ok(closest),
+    }
 }
 
 /// A stream that has no segments: the log is new, or its making was interrupted, before there was

@@ -200,14 +200,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Copies whole blocks to `[start, start + bytes.len())`, which is this writer's, or in the
-    /// case of a skip block its header. Does not say yet that it is filled.
+    /// Copies whole blocks to `[start, start + bytes.len())`, which is this writer's. Does not say
+    /// yet that it is filled.
     #[inline]
-    fn put(&mut self, start: u64, length: u64, bytes: &[u8]) -> Result<(), ReserveError> {
-        self.ensure_room(start, start + length)?;
+    fn put(&mut self, start: u64, bytes: &[u8]) -> Result<(), ReserveError> {
+        let end = start + bytes.len() as u64;
+        self.ensure_room(start, end)?;
         let workers = &*self.workers;
-        if workers.ends.note(start, start + length) {
-            workers.nudge_if_large(start + length, self.stream);
+        if workers.ends.note(start, end) {
+            workers.nudge_if_large(end, self.stream);
         }
         workers.fences.around(self.slot, start, || workers.core.buffer.write(Stamp(start), bytes));
         Ok(())
@@ -286,7 +287,7 @@ impl Reservation<'_> {
     #[inline]
     pub fn put(&mut self, blocks: &[u8]) -> Result<(), ReserveError> {
         debug_assert_eq!(blocks[8..16], self.at.to_le_bytes(), "the blocks were finished for this place");
-        self.put_part(blocks.len() as u64, blocks)
+        self.put_part(blocks)
     }
 
     /// As [`Reservation::put`], for all of the blocks.
@@ -303,14 +304,15 @@ impl Reservation<'_> {
     }
 
     #[inline]
-    fn put_part(&mut self, length: u64, bytes: &[u8]) -> Result<(), ReserveError> {
+    fn put_part(&mut self, blocks: &[u8]) -> Result<(), ReserveError> {
+        let length = blocks.len() as u64;
         let end = self.at + length;
         assert!(end <= self.end && length <= self.writer.workers.longest, "no more than was reserved, and than fits");
         if end < self.end && !self.in_parts {
             self.begin_parts();
         }
         let writer = &mut *self.writer;
-        writer.put(self.at, length, bytes)?;
+        writer.put(self.at, blocks)?;
         self.at = end;
         if end < self.end {
             // What is in the ring may be written out, and make room for the rest.
@@ -341,11 +343,16 @@ impl Reservation<'_> {
     fn skip_rest(&mut self) -> Result<(), ReserveError> {
         let (term, stream) = (self.writer.workers.term, self.writer.stream);
         let part = self.writer.workers.longest / 4 / BLOCK_ALIGN as u64 * BLOCK_ALIGN as u64;
+        let mut block = Vec::new();
         while self.at < self.end {
             let left = self.end - self.at;
             // Never longer than the ring takes, and no rest that is shorter than a block.
             let length = if left > 4 * part { part } else { left };
-            self.put_part(length, &skip_header(Stamp(self.at), length, term, stream))?;
+            // With zeros behind the header, not what the ring has there from before: blocks of any
+            // stream, which a restart that looks for a boundary would find.
+            block.resize(length as usize, 0);
+            block[..BLOCK_HEADER].copy_from_slice(&skip_header(Stamp(self.at), length, term, stream));
+            self.put_part(&block)?;
         }
         Ok(())
     }
