@@ -15,6 +15,7 @@
 //! in-sync 0102030405
 //! reigned 1
 //! log here
+//! journal 12
 //! crc 89abcdef
 //! ```
 //!
@@ -23,9 +24,10 @@
 //! is the newest in-sync set that the node knows of, in the words of replication, and `reigned` the
 //! latest reign of its own in which such a set took effect. `log`, where there is such a line, says
 //! that the node has begun its log, and whether it is `here`, in this directory, or `elsewhere`: a
-//! log that is not there is missing from then on, and no new one. The last line is the CRC-32C of
-//! all bytes before it. The file is never changed in place: a new one is written, synced and
-//! renamed over it.
+//! log that is not there is missing from then on, and no new one. `journal`, where there is such a
+//! line, is the number of the newest file of the journal of what has arrived. The last line is the
+//! CRC-32C of all bytes before it. The file is never changed in place: a new one is written, synced
+//! and renamed over it.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -84,6 +86,8 @@ pub struct Control {
     pub reigned: Option<Term>,
     /// Where the log is, once it was begun.
     pub log: Option<LogPlace>,
+    /// The newest file of the journal of what has arrived, if there is one.
+    pub journal: Option<u64>,
 }
 
 /// Why a log directory could not be used.
@@ -203,6 +207,9 @@ impl Control {
             Some(LogPlace::Elsewhere) => text.push_str("log elsewhere\n"),
             None => {}
         }
+        if let Some(journal) = self.journal {
+            text.push_str(&format!("journal {journal}\n"));
+        }
         let crc = crc32c::crc32c(text.as_bytes());
         text.push_str(&format!("crc {crc:08x}\n"));
         text
@@ -243,7 +250,7 @@ impl Control {
         };
         let heard = (Term(heard.0.parse().map_err(|_| bad("latest term"))?), holder);
         let mut terms: Vec<(Term, Stamp, NodeId)> = Vec::new();
-        let (mut in_sync, mut reigned, mut log) = (None, None, None);
+        let (mut in_sync, mut reigned, mut log, mut journal) = (None, None, None, None);
         for line in lines {
             if let Some(place) = line.strip_prefix("log ") {
                 log = Some(match place {
@@ -261,6 +268,10 @@ impl Control {
                 reigned = Some(Term(term.parse().map_err(|_| bad("own latest reign"))?));
                 continue;
             }
+            if let Some(number) = line.strip_prefix("journal ") {
+                journal = Some(number.parse().map_err(|_| bad("newest file of the journal"))?);
+                continue;
+            }
             let term = line.strip_prefix("term ").and_then(reign).ok_or_else(|| bad("term history"))?;
             if terms.last().is_some_and(|last| last.0 >= term.0 || last.1 > term.1) {
                 return Err(bad("term history"));
@@ -268,7 +279,7 @@ impl Control {
             terms.push(term);
         }
         let (cluster, node) = (ClusterId(cluster), NodeId(node));
-        Ok(Self { cluster, node, segment_size, streams, terms, heard, in_sync, reigned, log })
+        Ok(Self { cluster, node, segment_size, streams, terms, heard, in_sync, reigned, log, journal })
     }
 
     /// The newest term; zero before the first.
@@ -612,6 +623,7 @@ mod tests {
             in_sync: Some(vec![1, 0xAB, 0]),
             reigned: Some(Term(3)),
             log: Some(LogPlace::Elsewhere),
+            journal: Some(12),
         }
     }
 

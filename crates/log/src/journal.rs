@@ -7,43 +7,113 @@
 //! durable after the next [`Journal::sync`]. A file goes when the log itself has durably what its
 //! batches are ([`Journal::trim`]).
 //!
-//! | file header, 16 bytes | |
+//! | file header, 48 bytes | |
 //! |---|---|
-//! | 0..8  | `FRJOUR01` |
-//! | 8..16 | the file's number, which is in its name too |
+//! | 0..8   | `FRJOUR02` |
+//! | 8..16  | the file's number, which is in its name too |
+//! | 16..24 | its length in bytes |
+//! | 24..32 | where the file before it ended, durably, when this one was begun; 0 if not known |
+//! | 32..40 | number of the first file that was kept then |
+//! | 40..44 | zero |
+//! | 44..48 | CRC-32C over the bytes before |
 //!
-//! | entry, 32 bytes and its body, padded with zeros to a multiple of 8 | |
+//! | entry, 48 bytes and its body, padded with zeros to a multiple of 8 | |
 //! |---|---|
 //! | 0..4   | length of the body |
-//! | 4..8   | CRC-32C over the other bytes of this header, then the body |
+//! | 4..8   | CRC-32C over the body |
 //! | 8..16  | stamp of the batch's first block |
 //! | 16..24 | where the batch ends |
 //! | 24..32 | number of the file |
+//! | 32..40 | up to here the file was durable when this was written |
+//! | 40..44 | how many files before this one are kept |
+//! | 44..48 | CRC-32C over the bytes of this header before |
 //!
 //! An entry that ends where it begins takes back whatever stands before it, in any file, from that
-//! stamp on: the log was cut there. The first entry of a file that does not hold ends it: a crash
-//! came between its writing and its sync. The entries behind it, if there are some, are in later
-//! files; they do not follow what is left, and count for nothing, as they were never said to be
-//! durable.
+//! stamp on: the log was cut there. One at the largest stamp takes nothing back and is a note:
+//! after each sync one is written behind the last entry, itself not synced, and the next entry is
+//! written over it; one that stays says that files in front are about to go.
+//!
+//! So whatever comes later says how far the journal was durable before, as the notes of the log do
+//! (module `tail`). For the first place `x` of a file where no whole entry is:
+//!
+//! | there is | it is |
+//! |---|---|
+//! | the header of an entry behind `x` that says that the file was durable beyond `x` | damage |
+//! | a next file that says the same | damage |
+//! | neither of these | a torn tail, or the end |
+//!
+//! A file that is missing, is shorter than it was made or has another header is damage, too. The
+//! number of the newest file is noted outside of the journal ([`NewestFile`]; a node has it in its
+//! control file) when it is begun, durably, and before anything in it counts. Damage stops the
+//! node: nothing is skipped, changed or removed. What cannot be told is damage to what was synced
+//! last, if the note behind it is gone at the same time: a loss of power may take that, a crash of
+//! the process does not.
 //!
 //! What is found by [`Journal::open`] is written again and synced before it is returned: it may
 //! never have been durable.
 
-use std::{collections::VecDeque, fmt, io, sync::Arc};
+use std::{
+    collections::VecDeque,
+    fmt, io,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use freshet_base::Stamp;
 
+pub use crate::segments::Room;
 use crate::{
+    control::LogDirectory,
     medium::{Medium, MediumFile},
-    segments::StoreError,
+    segments::{Need, StoreError},
 };
 
-const MAGIC: &[u8; 8] = b"FRJOUR01";
-const FILE_HEADER: usize = 16;
-const ENTRY_HEADER: usize = 32;
+const MAGIC: &[u8; 8] = b"FRJOUR02";
+const FILE_HEADER: usize = 48;
+const ENTRY_HEADER: usize = 48;
+/// Room for notes behind the last batch of a file, in bytes.
+const NOTES: u64 = 16 * ENTRY_HEADER as u64;
+/// Where a note stands: it takes nothing back.
+const NOTE: Stamp = Stamp::MAX;
 /// A file has this many bytes, or as many as its first batch needs.
 const FILE: u64 = 16 << 20;
 const PREFIX: &str = "journal-";
+
+/// What is known of a journal outside of it.
+pub trait NewestFile: Send + Sync + fmt::Debug {
+    /// The number of the newest file, if there is a journal.
+    fn newest_file(&self) -> Option<u64>;
+
+    /// Notes another, durably.
+    ///
+    /// # Errors
+    /// [`StoreError`]; a restart may find either.
+    fn note_newest_file(&self, number: Option<u64>) -> Result<(), StoreError>;
+}
+
+impl NewestFile for LogDirectory {
+    fn newest_file(&self) -> Option<u64> {
+        self.control().journal
+    }
+
+    fn note_newest_file(&self, number: Option<u64>) -> Result<(), StoreError> {
+        if self.newest_file() != number {
+            self.update(|control| control.journal = number)?;
+        }
+        Ok(())
+    }
+}
+
+/// In memory only.
+impl NewestFile for Mutex<Option<u64>> {
+    fn newest_file(&self) -> Option<u64> {
+        *self.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_newest_file(&self, number: Option<u64>) -> Result<(), StoreError> {
+        *self.lock().unwrap_or_else(PoisonError::into_inner) = number;
+        Ok(())
+    }
+}
 
 /// A batch that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +128,7 @@ pub struct Found {
 
 /// A file, and where the last of its batches ends.
 struct Kept {
-    name: String,
+    number: u64,
     end: Stamp,
 }
 
@@ -68,15 +138,40 @@ struct Open {
     number: u64,
     at: u64,
     size: u64,
+    /// Durable up to here.
+    durable: u64,
+    /// Everything is, and it is noted.
     synced: bool,
 }
 
-/// A journal. Errors end it: nothing is written after a write or a sync that has failed.
+/// What the files hold that are there.
+#[derive(Default)]
+struct Contents {
+    /// Their numbers, ascending.
+    numbers: Vec<u64>,
+    found: Vec<Found>,
+}
+
+/// What a file says beside its batches.
+struct Said {
+    /// How far the file before it was durable.
+    before: u64,
+    /// The first file that is kept.
+    first: u64,
+    /// Where its last whole entry ends.
+    end: u64,
+}
+
+/// A journal. Errors end it, except that there is no room: nothing is written after a write or a
+/// sync that has failed.
 pub struct Journal {
     medium: Arc<dyn Medium>,
+    newest: Arc<dyn NewestFile>,
     kept: VecDeque<Kept>,
     open: Option<Open>,
     next: u64,
+    /// The first file that is there.
+    first: u64,
     /// How many bytes a file has, if not more are needed.
     size: u64,
     failed: bool,
@@ -93,27 +188,44 @@ impl Journal {
     /// without gaps; they are durable. Others are forgotten. Blocks for reading and writing.
     ///
     /// # Errors
-    /// [`StoreError`]. What is damaged is no error: it is what a crash leaves.
-    pub fn open(medium: Arc<dyn Medium>, end: Stamp) -> Result<(Self, Vec<Found>), StoreError> {
-        Self::open_with(medium, end, FILE)
+    /// [`StoreError`]; [`StoreError::Journal`] when something is not there that was durable, or is
+    /// not what was written. What a crash leaves is no error.
+    pub fn open(
+        medium: Arc<dyn Medium>,
+        newest: Arc<dyn NewestFile>,
+        end: Stamp,
+    ) -> Result<(Self, Vec<Found>), StoreError> {
+        Self::open_with((medium, newest), end, FILE)
     }
 
     /// The same, with files of `size` bytes.
     ///
     /// # Errors
     /// As there.
-    pub fn open_with(medium: Arc<dyn Medium>, end: Stamp, size: u64) -> Result<(Self, Vec<Found>), StoreError> {
-        let mut journal = Self::closed(medium, size);
-        let (numbers, found) = journal.find(end)?;
-        journal.next = numbers.last().map_or(0, |last| last + 1);
+    pub fn open_with(
+        (medium, newest): (Arc<dyn Medium>, Arc<dyn NewestFile>),
+        end: Stamp,
+        size: u64,
+    ) -> Result<(Self, Vec<Found>), StoreError> {
+        let Contents { numbers, found } = contents(&*medium, &*newest, end)?;
+        let next = numbers.last().map_or(0, |last| last + 1);
+        let first = numbers.first().copied().unwrap_or(next);
+        let (kept, open, failed) = (VecDeque::new(), None, false);
+        let mut journal = Self { medium, newest, kept, open, next, first, size, failed };
         for batch in &found {
             journal.append(batch.from, batch.to, &batch.bytes)?;
         }
         journal.sync()?;
-        for number in numbers {
-            let name = name_of(number);
-            journal.medium.remove(&name).map_err(|source| journal.error("remove", &name, 0, source))?;
+        match journal.kept.front().map(|kept| kept.number) {
+            Some(first) if first != journal.first => _ = journal.note_first(first)?,
+            Some(_) => {}
+            // Without it whatever is left of the files counts for nothing.
+            None => journal.newest.note_newest_file(None)?,
         }
+        for number in numbers {
+            journal.remove(number)?;
+        }
+        journal.first = journal.kept.front().map_or(next, |kept| kept.number);
         Ok((journal, found))
     }
 
@@ -122,60 +234,12 @@ impl Journal {
     ///
     /// # Errors
     /// As for [`Journal::open`].
-    pub fn continues(medium: Arc<dyn Medium>, end: Stamp) -> Result<bool, StoreError> {
-        Ok(!Self::closed(medium, FILE).find(end)?.1.is_empty())
+    pub fn continues(medium: &dyn Medium, newest: &dyn NewestFile, end: Stamp) -> Result<bool, StoreError> {
+        Ok(!contents(medium, newest, end)?.found.is_empty())
     }
 
-    fn closed(medium: Arc<dyn Medium>, size: u64) -> Self {
-        Self { medium, kept: VecDeque::new(), open: None, next: 0, size, failed: false }
-    }
-
-    /// The numbers of the files that are there, ascending, and the batches that continue a log that
-    /// ends at `end`.
-    fn find(&self, end: Stamp) -> Result<(Vec<u64>, Vec<Found>), StoreError> {
-        let names = self.medium.list().map_err(|source| self.error("list", "", 0, source))?;
-        let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
-        numbers.sort_unstable();
-        let mut found = Vec::new();
-        for number in &numbers {
-            self.read(*number, &mut found)?;
-        }
-        let mut at = end;
-        found.retain(|batch| {
-            let follows = batch.from <= at && batch.to > at;
-            at = if follows { batch.to } else { at };
-            follows
-        });
-        Ok((numbers, found))
-    }
-
-    fn error(&self, doing: &'static str, name: &str, offset: u64, source: io::Error) -> StoreError {
-        StoreError::Io { doing, file: self.medium.path(name), offset, source }
-    }
-
-    /// Adds what the file holds.
-    fn read(&self, number: u64, found: &mut Vec<Found>) -> Result<(), StoreError> {
-        let name = name_of(number);
-        let failed = |source| self.error("read", &name, 0, source);
-        let file = self.medium.open(&name).map_err(failed)?;
-        let mut bytes = vec![0; file.size().map_err(failed)? as usize];
-        file.read(0, &mut bytes).map_err(failed)?;
-        let mut rest = match bytes.split_first_chunk::<FILE_HEADER>() {
-            Some((header, rest)) if *header == file_header(number) => rest,
-            _ => return Ok(()),
-        };
-        while let Some((from, to, body, behind)) = entry(rest, number) {
-            if from == to {
-                found.retain_mut(|batch| {
-                    batch.to = batch.to.min(from);
-                    batch.from < batch.to
-                });
-            } else {
-                found.push(Found { from, to, bytes: body.to_vec() });
-            }
-            rest = behind;
-        }
-        Ok(())
+    fn error(&self, doing: &'static str, number: u64, offset: u64, source: io::Error) -> StoreError {
+        StoreError::io(doing, self.medium.path(&name_of(number)), offset, self.size, source)
     }
 
     /// Writes a batch behind the others; `from` is the stamp of its first block, `to` where it
@@ -192,68 +256,113 @@ impl Journal {
     }
 
     fn put(&mut self, from: Stamp, to: Stamp, body: &[u8]) -> Result<(), StoreError> {
-        let length = (ENTRY_HEADER + body.len()).next_multiple_of(8);
-        if self.open.as_ref().is_none_or(|open| open.at + length as u64 > open.size) {
-            self.another(length as u64)?;
+        let length = (ENTRY_HEADER + body.len()).next_multiple_of(8) as u64;
+        if self.open.as_ref().is_none_or(|open| open.at + length + NOTES > open.size) {
+            self.another(length)?;
         }
-        let mut open = self.open.take().expect("there is one");
-        let mut bytes = vec![0; ENTRY_HEADER];
-        bytes[..4].copy_from_slice(&u32::try_from(body.len()).expect("a batch is shorter").to_le_bytes());
-        bytes[8..16].copy_from_slice(&from.0.to_le_bytes());
-        bytes[16..24].copy_from_slice(&to.0.to_le_bytes());
-        bytes[24..32].copy_from_slice(&open.number.to_le_bytes());
-        bytes.extend_from_slice(body);
-        let crc = checksum(&bytes);
-        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-        bytes.resize(length, 0);
-        let written = open.file.write(open.at, &bytes);
-        self.check("write", open.number, open.at, written)?;
-        open.at += length as u64;
-        open.synced = false;
-        self.open = Some(open);
+        self.write(from, to, body, length)?;
         let last = self.kept.back_mut().expect("an open file is kept");
         last.end = last.end.max(to);
+        Ok(())
+    }
+
+    /// Writes an entry to the open file, and continues `behind` bytes later.
+    fn write(&mut self, from: Stamp, to: Stamp, body: &[u8], behind: u64) -> Result<(), StoreError> {
+        let Some(open) = &self.open else { return Err(self.has_failed()) };
+        let (number, at) = (open.number, open.at);
+        let mut bytes = vec![0; ENTRY_HEADER];
+        bytes[..4].copy_from_slice(&u32::try_from(body.len()).expect("a batch is shorter").to_le_bytes());
+        bytes[4..8].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
+        for (place, word) in [(8, from.0), (16, to.0), (24, number), (32, open.durable)] {
+            bytes[place..place + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes[40..44].copy_from_slice(&((number - self.first) as u32).to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..44]);
+        bytes[44..48].copy_from_slice(&crc.to_le_bytes());
+        bytes.extend_from_slice(body);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let written = open.file.write(at, &bytes).map_err(|source| self.error("write", number, at, source));
+        self.check(written)?;
+        if let Some(open) = &mut self.open {
+            open.at += behind;
+            open.synced &= behind == 0;
+        }
         Ok(())
     }
 
     /// Begins a file that has room for an entry of `length` bytes.
     fn another(&mut self, length: u64) -> Result<(), StoreError> {
         self.sync()?;
-        self.open = None;
         if self.failed {
-            let source = io::Error::other("an earlier write or sync has failed");
-            return Err(self.error("continue", &name_of(self.next), 0, source));
+            return Err(self.has_failed());
         }
-        let (number, size) = (self.next, self.size.max(FILE_HEADER as u64 + length));
-        let name = name_of(number);
-        let created = self.medium.create(&name, size, &file_header(number));
-        let file = self.check("create", number, 0, created)?;
+        let (number, size) = (self.next, self.size.max(FILE_HEADER as u64 + length + NOTES));
+        let first = self.first;
+        let before = self.open.as_ref().map_or(0, |open| open.at);
+        let created = self.medium.create(&name_of(number), size, &file_header(number, size, before, first));
+        let created = created.map_err(|source| self.error("create", number, 0, source));
+        let file = self.check(created)?;
+        let noted = self.newest.note_newest_file(Some(number));
+        self.check(noted)?;
         self.next += 1;
-        self.kept.push_back(Kept { name, end: Stamp::ZERO });
-        self.open = Some(Open { file, number, at: FILE_HEADER as u64, size, synced: true });
+        self.kept.push_back(Kept { number, end: Stamp::ZERO });
+        let at = FILE_HEADER as u64;
+        self.open = Some(Open { file, number, at, size, durable: at, synced: true });
         Ok(())
     }
 
-    fn check<T>(&mut self, doing: &'static str, number: u64, at: u64, outcome: io::Result<T>) -> Result<T, StoreError> {
-        outcome.map_err(|source| {
-            self.failed = true;
-            self.open = None;
-            self.error(doing, &name_of(number), at, source)
-        })
+    fn has_failed(&self) -> StoreError {
+        let source = io::Error::other("an earlier write or sync has failed");
+        self.error("continue", self.next, 0, source)
     }
 
-    /// Makes durable what was written. Blocks until it is.
+    /// What lacks room may be tried again.
+    fn check<T>(&mut self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
+        if outcome.as_ref().is_err_and(|error| !error.lacks_room()) {
+            self.failed = true;
+            self.open = None;
+        }
+        outcome
+    }
+
+    /// Makes durable what was written, and notes that. Blocks until it is.
     ///
     /// # Errors
     /// [`StoreError`], after which the journal is of no more use.
     pub fn sync(&mut self) -> Result<(), StoreError> {
-        if let Some(mut open) = self.open.take().filter(|open| !open.synced) {
-            let synced = open.file.sync();
-            self.check("sync", open.number, open.at, synced)?;
+        let Some(open) = self.open.as_ref().filter(|open| !open.synced) else { return Ok(()) };
+        let (number, at) = (open.number, open.at);
+        let file = self.medium.path(&name_of(number));
+        // That there is no room is a failure here: a sync is never tried again.
+        let synced = open.file.sync().map_err(|source| StoreError::Io { doing: "sync", file, offset: at, source });
+        self.check(synced)?;
+        if let Some(open) = &mut self.open {
+            open.durable = at;
+        }
+        self.write(NOTE, NOTE, &[], 0)?;
+        if let Some(open) = &mut self.open {
             open.synced = true;
-            self.open = Some(open);
         }
         Ok(())
+    }
+
+    /// Tries `attempt` until there is room for it. What the log has durably goes before each
+    /// attempt: `below` says up to where that is.
+    ///
+    /// # Errors
+    /// Those of the last attempt.
+    pub fn in_room<T>(
+        &mut self,
+        room: &Room,
+        below: impl Fn() -> Stamp,
+        mut attempt: impl FnMut(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let directory = self.medium.path("");
+        let try_once = || {
+            self.trim(below())?;
+            attempt(self)
+        };
+        room.wait(Need::Now, || directory.clone(), || true, try_once)
     }
 
     /// The log is cut at `at`: what was written from there on is taken back, durably.
@@ -274,11 +383,36 @@ impl Journal {
     /// # Errors
     /// [`StoreError`]; the journal may be used all the same.
     pub fn trim(&mut self, below: Stamp) -> Result<(), StoreError> {
-        while self.kept.len() > 1 && self.kept[0].end <= below {
-            let kept = self.kept.pop_front().expect("there are two");
-            self.medium.remove(&kept.name).map_err(|source| self.error("remove", &kept.name, 0, source))?;
+        let all_but_last = self.kept.len().saturating_sub(1);
+        let gone = self.kept.iter().take(all_but_last).take_while(|kept| kept.end <= below).count();
+        if gone == 0 || !self.note_first(self.kept[gone].number)? {
+            return Ok(());
+        }
+        for _ in 0..gone {
+            let number = self.kept[0].number;
+            self.remove(number)?;
+            self.kept.pop_front();
         }
         Ok(())
+    }
+
+    /// Notes, durably, that what is before file `first` goes; false when this must wait for the
+    /// next file.
+    fn note_first(&mut self, first: u64) -> Result<bool, StoreError> {
+        let length = ENTRY_HEADER as u64;
+        // The note of the next sync stands behind this one.
+        if self.open.as_ref().is_none_or(|open| open.at + 2 * length > open.size) {
+            return Ok(false);
+        }
+        self.first = first;
+        self.write(NOTE, NOTE, &[], length)?;
+        self.sync()?;
+        Ok(true)
+    }
+
+    fn remove(&self, number: u64) -> Result<(), StoreError> {
+        let removed = self.medium.remove(&name_of(number));
+        removed.map_err(|source| self.error("remove", number, 0, source))
     }
 
     /// How many files it has.
@@ -296,29 +430,148 @@ fn number_of(name: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-fn file_header(number: u64) -> [u8; FILE_HEADER] {
+fn file_header(number: u64, size: u64, before: u64, first: u64) -> [u8; FILE_HEADER] {
     let mut header = [0; FILE_HEADER];
     header[..8].copy_from_slice(MAGIC);
-    header[8..].copy_from_slice(&number.to_le_bytes());
+    for (place, word) in [(8, number), (16, size), (24, before), (32, first)] {
+        header[place..place + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    let crc = crc32c::crc32c(&header[..44]);
+    header[44..].copy_from_slice(&crc.to_le_bytes());
     header
 }
 
-/// Of an entry without padding.
-fn checksum(entry: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&entry[..4]), &entry[8..])
+fn word(header: &[u8; 48], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| header[at + i]))
 }
 
-/// The first entry of `bytes`, which are of file `number`: its stamps, its body, and what follows.
-fn entry(bytes: &[u8], number: u64) -> Option<(Stamp, Stamp, &[u8], &[u8])> {
-    let header = bytes.first_chunk::<ENTRY_HEADER>()?;
-    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| header[at + i]));
-    let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| header[at + i]));
-    let length = ENTRY_HEADER.checked_add(half(0) as usize)?;
-    let whole = bytes.get(..length)?;
-    let (from, to) = (Stamp(word(8)), Stamp(word(16)));
-    if word(24) != number || from > to || checksum(whole) != half(4) {
-        return None;
+fn half(header: &[u8; 48], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|i| header[at + i]))
+}
+
+/// The header of an entry of file `number` at `at`.
+fn entry_header(bytes: &[u8], at: usize, number: u64) -> Option<&[u8; ENTRY_HEADER]> {
+    let header = bytes.get(at..)?.first_chunk::<ENTRY_HEADER>()?;
+    let holds = word(header, 24) == number
+        && word(header, 32) <= at as u64
+        && u64::from(half(header, 40)) <= number
+        && word(header, 8) <= word(header, 16)
+        && crc32c::crc32c(&header[..44]) == half(header, 44);
+    holds.then_some(header)
+}
+
+fn damage(medium: &dyn Medium, number: u64, offset: u64, what: String) -> StoreError {
+    StoreError::Journal { file: medium.path(&name_of(number)), offset, what }
+}
+
+/// What the files hold of a journal whose log ends at `end`: the batches that continue that.
+fn contents(medium: &dyn Medium, newest: &dyn NewestFile, end: Stamp) -> Result<Contents, StoreError> {
+    let names = match medium.list() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        names => names.map_err(|source| StoreError::io("list", medium.path(""), 0, 0, source))?,
+    };
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
+    numbers.sort_unstable();
+    let mut found = Vec::new();
+    // Files of a journal that has ended are on their way to be removed.
+    if let Some(newest) = newest.newest_file() {
+        check_files(medium, &numbers, newest, &mut found)?;
+    } else {
+        for number in &numbers {
+            header(medium, *number)?;
+        }
     }
-    let behind = bytes.get(length.next_multiple_of(8)..).unwrap_or_default();
-    Some((from, to, &whole[ENTRY_HEADER..], behind))
+    let mut at = end;
+    found.retain(|batch: &Found| {
+        let follows = batch.from <= at && batch.to > at;
+        at = if follows { batch.to } else { at };
+        follows
+    });
+    Ok(Contents { numbers, found })
+}
+
+/// Reads all files; the newest one that was begun is `newest`.
+fn check_files(medium: &dyn Medium, numbers: &[u64], newest: u64, found: &mut Vec<Found>) -> Result<(), StoreError> {
+    let gone = |number, why: &str| Err(damage(medium, number, 0, format!("this file is missing: {why}")));
+    if let Some(pair) = numbers.windows(2).find(|pair| pair[0] + 1 != pair[1]) {
+        return gone(pair[0] + 1, "there are files before and behind it");
+    }
+    if numbers.last().is_none_or(|last| *last < newest) {
+        return gone(newest, "the node's control file names it");
+    }
+    let mut first = 0;
+    let mut before: Option<(u64, u64)> = None;
+    for number in numbers {
+        let said = read(medium, *number, found)?;
+        if let Some((number, end)) = before.filter(|(_, end)| *end < said.before) {
+            let what = format!("there is no whole entry; the next file says that it was durable up to {}", said.before);
+            return Err(damage(medium, number, end, what));
+        }
+        first = first.max(said.first);
+        before = Some((*number, said.end));
+    }
+    if numbers[0] > first {
+        return gone(first, "later ones say that it is kept");
+    }
+    Ok(())
+}
+
+/// The whole file, if its header holds, or what a file of another version has.
+fn header(medium: &dyn Medium, number: u64) -> Result<Vec<u8>, StoreError> {
+    let name = name_of(number);
+    let failed = |source| StoreError::io("read", medium.path(&name), 0, 0, source);
+    let file = medium.open(&name).map_err(failed)?;
+    let mut bytes = vec![0; file.size().map_err(failed)? as usize];
+    file.read(0, &mut bytes).map_err(failed)?;
+    let header = bytes.first_chunk::<FILE_HEADER>();
+    let holds = |header: &&[u8; FILE_HEADER]| {
+        header[..8] == *MAGIC && word(header, 8) == number && crc32c::crc32c(&header[..44]) == half(header, 44)
+    };
+    let Some(header) = header.filter(holds) else {
+        let what = "its header is not what this version wrote there".to_owned();
+        return Err(damage(medium, number, 0, what));
+    };
+    if word(header, 16) != bytes.len() as u64 {
+        let what = format!("the file was made with {} bytes and has {}", word(header, 16), bytes.len());
+        return Err(damage(medium, number, bytes.len() as u64, what));
+    }
+    Ok(bytes)
+}
+
+/// Adds what the file holds.
+fn read(medium: &dyn Medium, number: u64, found: &mut Vec<Found>) -> Result<Said, StoreError> {
+    let bytes = header(medium, number)?;
+    let header: &[u8; FILE_HEADER] = bytes.first_chunk().expect("it was looked at");
+    let (before, mut first) = (word(header, 24), word(header, 32));
+    let mut at = FILE_HEADER;
+    while let Some((header, body)) = entry(&bytes, at, number) {
+        let (from, to) = (Stamp(word(header, 8)), Stamp(word(header, 16)));
+        first = first.max(number - u64::from(half(header, 40)));
+        if from == to {
+            found.retain_mut(|batch| {
+                batch.to = batch.to.min(from);
+                batch.from < batch.to
+            });
+        } else {
+            found.push(Found { from, to, bytes: body.to_vec() });
+        }
+        at += (ENTRY_HEADER + body.len()).next_multiple_of(8);
+    }
+    let says = |place: usize| Some((place, word(entry_header(&bytes, place, number)?, 32)));
+    if let Some((place, durable)) =
+        (at..bytes.len()).step_by(8).filter_map(says).find(|(_, durable)| *durable > at as u64)
+    {
+        let what = format!(
+            "there is no whole entry; what was written at {place} says that the file was durable up to {durable}"
+        );
+        return Err(damage(medium, number, at as u64, what));
+    }
+    Ok(Said { before, first, end: at as u64 })
+}
+
+/// The whole entry at `at` of file `number`: its header and its body.
+fn entry(bytes: &[u8], at: usize, number: u64) -> Option<(&[u8; ENTRY_HEADER], &[u8])> {
+    let header = entry_header(bytes, at, number)?;
+    let body = bytes.get(at + ENTRY_HEADER..)?.get(..half(header, 0) as usize)?;
+    (crc32c::crc32c(body) == half(header, 4)).then_some((header, body))
 }

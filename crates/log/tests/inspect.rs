@@ -30,6 +30,7 @@ fn control(streams: usize) -> Control {
         in_sync: None,
         reigned: None,
         log: None,
+        journal: None,
         heard: (Term(3), Some(NODE)),
     }
 }

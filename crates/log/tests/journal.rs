@@ -1,4 +1,5 @@
 //! A journal is found as it was after the last sync, whatever a crash leaves of what came since.
+//! What was synced and is damaged is told.
 //!
 //! The machine loses power at random: of what was written to a file since its last sync, some pages
 //! of 512 bytes are left, chosen at random. FRESHET_SEED repeats a run.
@@ -7,12 +8,17 @@ use std::{
     collections::BTreeMap,
     io,
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
 };
 
 use freshet_base::Stamp;
 use freshet_log::{
-    journal::{Found, Journal},
+    StoreError,
+    journal::{Found, Journal, Room},
     medium::{Medium, MediumFile, MemoryMedium},
 };
 
@@ -28,7 +34,11 @@ struct File {
 
 /// What is on the disk, and what is read.
 #[derive(Debug, Default)]
-struct Machine(Mutex<BTreeMap<String, File>>);
+struct Machine {
+    files: Mutex<BTreeMap<String, File>>,
+    /// How many files there may be; 0 is no limit.
+    limit: AtomicUsize,
+}
 
 #[derive(Debug)]
 struct Handle(Arc<Machine>, String);
@@ -38,7 +48,7 @@ struct Disk(Arc<Machine>);
 
 impl Handle {
     fn with<T>(&self, act: impl FnOnce(&mut File) -> T) -> io::Result<T> {
-        self.0.0.lock().unwrap().get_mut(&self.1).map(act).ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.0.files.lock().unwrap().get_mut(&self.1).map(act).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
 
@@ -66,13 +76,17 @@ impl MediumFile for Handle {
 
 impl Medium for Disk {
     fn list(&self) -> io::Result<Vec<String>> {
-        Ok(self.0.0.lock().unwrap().keys().cloned().collect())
+        Ok(self.0.files.lock().unwrap().keys().cloned().collect())
     }
 
     fn create(&self, name: &str, size: u64, first: &[u8]) -> io::Result<Arc<dyn MediumFile>> {
+        let limit = self.0.limit.load(Ordering::SeqCst);
+        if limit > 0 && self.list()?.len() >= limit {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let mut bytes = first.to_vec();
         bytes.resize(size as usize, 0);
-        self.0.0.lock().unwrap().insert(name.to_owned(), File { disk: bytes.clone(), read: bytes });
+        self.0.files.lock().unwrap().insert(name.to_owned(), File { disk: bytes.clone(), read: bytes });
         self.open(name)
     }
 
@@ -81,7 +95,7 @@ impl Medium for Disk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.0.lock().unwrap().remove(name).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.0.files.lock().unwrap().remove(name).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -105,10 +119,24 @@ impl Random {
     }
 }
 
+type Newest = Arc<Mutex<Option<u64>>>;
+
+fn open(disk: &Disk, newest: &Newest, log: u64) -> Result<(Journal, Vec<Found>), StoreError> {
+    Journal::open_with((Arc::new(disk.clone()), Arc::clone(newest) as _), Stamp(log), SIZE)
+}
+
 impl Disk {
+    /// The same files on another machine.
+    fn copy(&self) -> Self {
+        let files = self.0.files.lock().unwrap();
+        let copy = |file: &File| File { disk: file.read.clone(), read: file.read.clone() };
+        let files = files.iter().map(|(name, file)| (name.clone(), copy(file))).collect();
+        Self(Arc::new(Machine { files: Mutex::new(files), ..Machine::default() }))
+    }
+
     /// The power fails and comes back.
     fn crash(&self, random: &mut Random) {
-        for file in self.0.0.lock().unwrap().values_mut() {
+        for file in self.0.files.lock().unwrap().values_mut() {
             for (disk, read) in file.disk.chunks_mut(PAGE).zip(file.read.chunks(PAGE)) {
                 if random.below(2) == 0 {
                     disk.copy_from_slice(read);
@@ -163,7 +191,8 @@ fn what_was_synced_is_found_after_a_crash() {
         let disk = Disk(Arc::default());
         let mut model = Model::default();
         let (mut end, mut log) = (0u64, 0u64);
-        let (mut journal, found) = Journal::open_with(Arc::new(disk.clone()), Stamp(0), SIZE).unwrap();
+        let newest = Newest::default();
+        let (mut journal, found) = open(&disk, &newest, 0).unwrap();
         assert_eq!(found, []);
         for _ in 0..40 {
             match random.below(12) {
@@ -172,8 +201,8 @@ fn what_was_synced_is_found_after_a_crash() {
                         drop(journal);
                         disk.crash(&mut random);
                     }
-                    let continues = Journal::continues(Arc::new(disk.clone()), Stamp(log)).unwrap();
-                    let (opened, found) = Journal::open_with(Arc::new(disk.clone()), Stamp(log), SIZE).unwrap();
+                    let continues = Journal::continues(&disk, &*newest, Stamp(log)).unwrap();
+                    let (opened, found) = open(&disk, &newest, log).unwrap();
                     assert_eq!(continues, !found.is_empty());
                     model.check(&found, log);
                     journal = opened;
@@ -211,8 +240,8 @@ fn what_was_synced_is_found_after_a_crash() {
 
 #[test]
 fn files_go_when_the_log_has_what_they_hold() {
-    let medium = Arc::new(MemoryMedium::new());
-    let (mut journal, _) = Journal::open(Arc::clone(&medium) as _, Stamp(0)).unwrap();
+    let (medium, newest) = (Arc::new(MemoryMedium::new()), Newest::default());
+    let (mut journal, _) = Journal::open(Arc::clone(&medium) as _, Arc::clone(&newest) as _, Stamp(0)).unwrap();
     let body = vec![7; 4 << 20];
     for number in 0..20u64 {
         journal.append(Stamp(number * 8), Stamp(number * 8 + 8), &body).unwrap();
@@ -228,14 +257,14 @@ fn files_go_when_the_log_has_what_they_hold() {
     assert_eq!(journal.files(), 1);
     drop(journal);
     // What lies behind a gap is of no use.
-    let (journal, found) = Journal::open(Arc::clone(&medium) as _, Stamp(100)).unwrap();
+    let (journal, found) = Journal::open(Arc::clone(&medium) as _, Arc::clone(&newest) as _, Stamp(100)).unwrap();
     assert_eq!((found.len(), journal.files()), (0, 0));
 }
 
 #[test]
 fn a_batch_longer_than_a_file_has_one_of_its_own() {
-    let medium = Arc::new(MemoryMedium::new());
-    let (mut journal, _) = Journal::open(Arc::clone(&medium) as _, Stamp(0)).unwrap();
+    let (medium, newest) = (Arc::new(MemoryMedium::new()), Newest::default());
+    let (mut journal, _) = Journal::open(Arc::clone(&medium) as _, Arc::clone(&newest) as _, Stamp(0)).unwrap();
     let long = vec![3; 20 << 20];
     journal.append(Stamp(0), Stamp(8), &[1]).unwrap();
     journal.append(Stamp(8), Stamp(16), &long).unwrap();
@@ -243,7 +272,146 @@ fn a_batch_longer_than_a_file_has_one_of_its_own() {
     journal.sync().unwrap();
     assert_eq!(journal.files(), 3);
     drop(journal);
-    let (_, found) = Journal::open(medium, Stamp(4)).unwrap();
+    let (_, found) = Journal::open(medium, newest, Stamp(4)).unwrap();
     let lengths: Vec<usize> = found.iter().map(|found| found.bytes.len()).collect();
     assert_eq!(lengths, [1, 20 << 20, 1]);
+}
+
+/// A journal whose first file of three has gone, and what it must be found to hold.
+fn damageable() -> (Disk, Newest, Vec<Found>) {
+    let (disk, newest) = (Disk(Arc::default()), Newest::default());
+    let (mut journal, _) =
+        Journal::open_with((Arc::new(disk.clone()), Arc::clone(&newest) as _), Stamp(0), 1500).unwrap();
+    for number in 0..12 {
+        let (from, to) = (number * 8, number * 8 + 8);
+        journal.append(Stamp(from), Stamp(to), &body(from, to, 0, 60 + number as usize)).unwrap();
+        if number != 7 {
+            journal.sync().unwrap();
+        }
+        if number == 8 {
+            journal.cut(Stamp(64)).unwrap();
+            journal.append(Stamp(64), Stamp(72), &[1; 20]).unwrap();
+            journal.sync().unwrap();
+        }
+    }
+    journal.trim(Stamp(48)).unwrap();
+    assert_eq!(disk.list().unwrap().len(), 2, "{journal:?}");
+    drop(journal);
+    let (_, found) = open(&disk.copy(), &Arc::new(Mutex::new(*newest.lock().unwrap())), 48).unwrap();
+    assert_eq!(found.last().unwrap().to, Stamp(96));
+    (disk, newest, found)
+}
+
+/// Opens a copy that `harm` has changed. Says whether damage was found; else nothing is missing.
+fn is_told(
+    (whole, newest, wanted): &(Disk, Newest, Vec<Found>),
+    harm: impl Fn(&mut BTreeMap<String, File>),
+    context: &str,
+) -> bool {
+    let (disk, newest) = (whole.copy(), Arc::new(Mutex::new(*newest.lock().unwrap())));
+    harm(&mut disk.0.files.lock().unwrap());
+    let before = disk.copy();
+    match open(&disk, &newest, 48) {
+        Ok((_, found)) => {
+            assert_eq!(&found, wanted, "{context}: lost, and not told");
+            false
+        }
+        Err(StoreError::Journal { .. }) => {
+            let read = |disk: &Disk| {
+                let files = disk.0.files.lock().unwrap();
+                files.iter().map(|(name, file)| (name.clone(), file.read.clone())).collect::<Vec<_>>()
+            };
+            assert_eq!(read(&before), read(&disk), "{context}: something was changed");
+            true
+        }
+        Err(other) => panic!("{context}: {other}"),
+    }
+}
+
+#[test]
+fn every_flipped_bit_of_what_was_synced_is_told() {
+    let whole = damageable();
+    let disk = &whole.0;
+    for name in disk.list().unwrap() {
+        let bytes = disk.0.files.lock().unwrap()[&name].read.clone();
+        let used = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count();
+        let mut told = 0;
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let flip = |files: &mut BTreeMap<String, File>| files.get_mut(&name).unwrap().read[at] ^= 1 << bit;
+                told += usize::from(is_told(&whole, flip, &format!("{name}, byte {at} of {used}, bit {bit}")));
+            }
+        }
+        // Not the padding, and not the note behind the last entry.
+        assert!(told > (used - 48) * 8 * 9 / 10 - 200 && told <= used * 8, "{told} of {}", used * 8);
+    }
+}
+
+#[test]
+fn every_truncation_and_every_missing_file_is_told() {
+    let whole = damageable();
+    let (disk, newest) = (whole.0.copy(), &whole.1);
+    for name in disk.list().unwrap() {
+        let length = disk.0.files.lock().unwrap()[&name].read.len();
+        for left in 0..length {
+            let cut = |files: &mut BTreeMap<String, File>| files.get_mut(&name).unwrap().read.truncate(left);
+            assert!(is_told(&whole, cut, &format!("{left} bytes of {name}")));
+        }
+        assert!(is_told(&whole, |files| _ = files.remove(&name), &format!("{name} is missing")));
+    }
+    assert!(is_told(&whole, BTreeMap::clear, "all files are missing"));
+    // Also before anything is asked to continue.
+    disk.0.files.lock().unwrap().clear();
+    assert!(matches!(Journal::continues(&disk, &**newest, Stamp(1000)), Err(StoreError::Journal { .. })));
+}
+
+#[test]
+fn what_is_zeroed_below_a_later_note_is_told() {
+    let whole = damageable();
+    let disk = &whole.0;
+    let names = disk.list().unwrap();
+    for (name, is_last) in [(&names[0], false), (&names[1], true)] {
+        let bytes = disk.0.files.lock().unwrap()[name].read.clone();
+        let used = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count();
+        // To the end of the last entry; in a file with a next one the note may be gone, too.
+        let end = if is_last { used - 48 } else { bytes.len() };
+        for from in (48..used - 48).step_by(8) {
+            let zero = |files: &mut BTreeMap<String, File>| files.get_mut(name).unwrap().read[from..end].fill(0);
+            assert!(is_told(&whole, zero, &format!("{name} from {from} on")));
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_waited_for_and_frees_itself() {
+    let (disk, newest, room) = (Disk(Arc::default()), Newest::default(), Room::default());
+    let (mut journal, _) = open(&disk, &newest, 0).unwrap();
+    disk.0.limit.store(2, Ordering::SeqCst);
+    let put = |journal: &mut Journal, number: u64, below: u64| {
+        let (from, to) = (Stamp(number * 8), Stamp(number * 8 + 8));
+        journal.in_room(&room, || Stamp(below), |journal| journal.append(from, to, &[3; 6000]))
+    };
+    // One batch a file. What the log has goes when its room is needed.
+    for number in 0..5 {
+        put(&mut journal, number, number.saturating_sub(1) * 8).unwrap();
+    }
+    journal.sync().unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| put(&mut journal, 5, 0));
+        while room.lack().is_none() {
+            thread::yield_now();
+        }
+        assert!(room.lack().unwrap().error.contains("no space left"), "{:?}", room.lack());
+        disk.0.limit.store(3, Ordering::SeqCst);
+        waits.join().unwrap().unwrap();
+    });
+    assert!(room.lack().is_none());
+    // One that is not to wait any more has still what it had.
+    room.set_patient(false);
+    assert!(matches!(put(&mut journal, 6, 0), Err(StoreError::NoSpace { .. })));
+    journal.sync().unwrap();
+    disk.0.limit.store(0, Ordering::SeqCst);
+    drop(journal);
+    let (_, found) = open(&disk, &newest, 32).unwrap();
+    assert_eq!(found.iter().map(|found| found.to.0).collect::<Vec<_>>(), [40, 48]);
 }

@@ -66,6 +66,7 @@ fn what_a_killed_process_acknowledged_is_there() {
         in_sync: None,
         reigned: None,
         log: None,
+        journal: None,
         heard: (Term(1), Some(NodeId(1))),
     };
     drop(LogDirectory::create(&path, control).unwrap());

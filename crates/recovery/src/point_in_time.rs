@@ -202,6 +202,7 @@ impl PointInTime {
             in_sync: None,
             reigned: None,
             log: None,
+            journal: None,
         };
         let directory = LogDirectory::create(&self.directory, control)?;
         self.copy_log(&directory, source.as_ref(), start, &goal)?;

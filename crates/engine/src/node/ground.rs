@@ -114,6 +114,7 @@ impl Ground {
                     in_sync: None,
                     reigned: None,
                     log: None,
+                    journal: None,
                 };
                 // Nothing is made for a node whose devices are another's.
                 check_devices(path, &control, &config.log.dir, &config.named_checkpoint_devices(), &|_| false)?;

@@ -273,10 +273,11 @@ impl Node {
         self.database.core().snapshots.primary().map(|primary| &primary.log)
     }
 
-    /// What the log of this node waits for, if it lacks room for its next segment, or descriptors.
+    /// What the log of this node waits for, or the journal of what has arrived, if it lacks room
+    /// for its next file, or descriptors.
     pub fn log_lack(&self) -> Option<freshet_log::Lack> {
         match &*self.settled()? {
-            Composition::Standby(following) => following.log.lack(),
+            Composition::Standby(following) => following.log.lack().or_else(|| following.standby.lack()),
             _ => self.log().and_then(|log| log.lack()),
         }
     }

@@ -186,7 +186,7 @@ impl Node {
             }
             None => (Arc::new(Catalog::new()), Vec::new(), None),
         };
-        let scheme = scheme::of(&config, executors, end)?;
+        let scheme = scheme::of(&config, executors, ground.directory.as_deref(), end)?;
         let parts =
             Parts { config, ground, catalog, participants, source, scheme, endpoint, address, end, torn, checkpoint };
         let (mut node, returning) = match course {
@@ -296,7 +296,7 @@ impl Parts {
                 asynchronous: false,
                 ..self.config
             };
-            self.scheme = scheme::of(&self.config, None, self.end)?;
+            self.scheme = scheme::of(&self.config, None, None, self.end)?;
         }
         let deadline = Instant::now() + Duration::from_secs(self.config.restart_timeout_s);
         let known: Vec<_> = self

@@ -9,7 +9,7 @@ use freshet_replay::{Deleted, Records, Redo, Replay};
 use freshet_replication::{
     feed::FeedConfig,
     primary::{Primary as Shipping, PrimaryConfig, Reigning},
-    standby::{ReplayTarget, Standby, StandbyConfig, Starting},
+    standby::{JournalPlace, ReplayTarget, Standby, StandbyConfig, Starting},
 };
 use freshet_storage::Participants;
 use freshet_txn::{Core, Messages};
@@ -145,7 +145,10 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             }),
             saved_tails: ground.directory.as_ref().map(|directory| directory.path().to_owned()),
             encoding: config.encoding.first(),
-            journal: ground.directory.as_ref().map(|_| config.journal()),
+            journal: ground
+                .directory
+                .as_ref()
+                .map(|directory| JournalPlace { directory: config.journal(), newest: Arc::clone(directory) as _ }),
             ..StandbyConfig::default()
         };
         let (filled, terms) = ((Arc::clone(&log), receiver), ground.terms.clone());

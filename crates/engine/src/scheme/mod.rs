@@ -13,7 +13,11 @@ mod log;
 use std::sync::Arc;
 
 use freshet_base::{CommitGate, Stamp, Term};
-use freshet_log::{Log, journal::Journal, medium::FileMedium};
+use freshet_log::{
+    Log, LogDirectory,
+    journal::{Journal, NewestFile},
+    medium::FileMedium,
+};
 use freshet_replay::{Announce, Deleted, Redo, Replay};
 use freshet_replication::{primary::Primary as Shipping, standby::Standby};
 use freshet_txn::{Core, Messages};
@@ -25,7 +29,7 @@ use self::{
     log::{Ground, LogShipping, Replaying},
 };
 use crate::{
-    node::{Apply, Domain, Encoding, Janitor, NodeConfig, Parts, StartError, ThisNode},
+    node::{Apply, Encoding, Janitor, NodeConfig, Parts, StartError, ThisNode},
     source::VersionSource,
 };
 
@@ -93,14 +97,21 @@ impl Replaying for Fresh {
     }
 }
 
-/// The scheme of a node that is configured so, and whose log ends at `end`.
+/// The scheme of a node that is configured so, has this directory, and whose log ends at `end`.
 ///
 /// # Errors
 /// When what has arrived there in another form cannot be read.
-pub(crate) fn of(config: &NodeConfig, executors: Option<Executors>, end: Stamp) -> Result<Arc<dyn Scheme>, StartError> {
+pub(crate) fn of(
+    config: &NodeConfig,
+    executors: Option<Executors>,
+    directory: Option<&LogDirectory>,
+    end: Stamp,
+) -> Result<Arc<dyn Scheme>, StartError> {
     Ok(match config.apply {
         // One that asks for bytes may have acknowledged inputs before.
-        Apply::Fresh if config.encoding != Encoding::Bytes || executors.is_some() && has_arrived(config, end)? => {
+        Apply::Fresh
+            if config.encoding != Encoding::Bytes || executors.is_some() && has_arrived(config, directory, end)? =>
+        {
             Arc::new(LogShipping(Again::new(executors, Schedule::Versions)))
         }
         Apply::Fresh => Arc::new(LogShipping(Fresh)),
@@ -112,15 +123,16 @@ pub(crate) fn of(config: &NodeConfig, executors: Option<Executors>, end: Stamp) 
 
 /// Whether the journal of a node that asks for bytes holds something beyond `end`, where its log
 /// ends. One that does not goes.
-fn has_arrived(config: &NodeConfig, end: Stamp) -> Result<bool, StartError> {
+fn has_arrived(config: &NodeConfig, directory: Option<&LogDirectory>, end: Stamp) -> Result<bool, StartError> {
     let journal = config.journal();
-    if config.domain == Domain::None || !journal.is_dir() {
+    let Some(node) = directory.filter(|node| node.newest_file().is_some() || journal.is_dir()) else {
         return Ok(false);
-    }
-    let failed = |cause: &dyn std::fmt::Display| StartError::System(format!("{}: {cause}", journal.display()));
-    let holds = Journal::continues(Arc::new(FileMedium::new(&journal)), end).map_err(|cause| failed(&cause))?;
+    };
+    let holds = Journal::continues(&FileMedium::new(&journal), node, end)?;
     if !holds {
-        std::fs::remove_dir_all(&journal).map_err(|cause| failed(&cause))?;
+        node.note_newest_file(None)?;
+        let removed = std::fs::remove_dir_all(&journal);
+        removed.map_err(|cause| StartError::System(format!("{}: {cause}", journal.display())))?;
     }
     Ok(holds)
 }

@@ -137,6 +137,21 @@ pub enum StoreError {
         /// Where it ends.
         to: Stamp,
     },
+    /// A journal of what has arrived is not what was durable.
+    #[error(
+        "the journal of what has arrived is damaged: {file} at offset {offset}: {what}; transactions in it were \
+         acknowledged and need not be in the log yet, so the node does not start, and nothing was changed: bring the \
+         file back, promote another node, or empty this node's directory and let it join its cluster again",
+        file = .file.display()
+    )]
+    Journal {
+        /// The damaged file.
+        file: PathBuf,
+        /// Where in it, in bytes.
+        offset: u64,
+        /// What is wrong there, and how that is known.
+        what: String,
+    },
     /// The file that says how far the log is durable is gone or damaged.
     #[error(
         "{file} is missing or damaged, so the end of the log cannot be judged: restore the file, or empty this log \
@@ -171,11 +186,7 @@ pub enum StoreError {
 impl StoreError {
     /// Wraps what the operating system said.
     pub(crate) fn io(doing: &'static str, file: PathBuf, offset: u64, needed: u64, source: io::Error) -> Self {
-        if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-            Self::NoSpace { file, needed }
-        } else {
-            Self::Io { doing, file, offset, source }
-        }
+        if is_full(&source) { Self::NoSpace { file, needed } } else { Self::Io { doing, file, offset, source } }
     }
     /// Whether it can be the trace of a node at work, and gone at the next look.
     pub(crate) fn may_pass(&self) -> bool {
@@ -185,4 +196,9 @@ impl StoreError {
             _ => false,
         }
     }
+}
+
+/// Whether the operating system says that there is no room.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -35,9 +35,9 @@ use header::{FileHeader, FileKind, HeaderError, SEGMENT_HEADER, USED};
 use mark::Mark;
 pub use mark::Note;
 pub(crate) use persistent_epoch::{PersistentEpoch, PersistentEpochFile, look_at_epoch};
-pub use room::Lack;
+pub(crate) use room::Need;
 pub(crate) use room::is_out_of_descriptors;
-use room::{Need, Room};
+pub use room::{Lack, Room};
 
 /// The segment size unless configured otherwise, in bytes.
 pub const DEFAULT_SEGMENT: u64 = 64 << 20;

@@ -21,7 +21,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{StoreError, lock};
+use super::{StoreError, error::is_full, lock};
+use crate::control::ControlError;
 
 /// The first pause between two attempts, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(250)];
@@ -48,7 +49,7 @@ impl fmt::Display for Lack {
 
 /// What room is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Need {
+pub(crate) enum Need {
     /// A segment to which nothing is to be written yet.
     Later,
     /// A segment to which something is to be written.
@@ -57,9 +58,9 @@ pub(super) enum Need {
     Bytes,
 }
 
-/// How a store is off for room.
+/// How a store, or a journal, is off for room.
 #[derive(Debug)]
-pub(super) struct Room {
+pub struct Room {
     waiting: Mutex<Waiting>,
     changed: Condvar,
     /// [`ENOUGH`], [`LACKING`] or [`STALLED`]: what `waiting` says, to be looked at without its
@@ -89,10 +90,11 @@ impl Default for Room {
 
 impl StoreError {
     /// Whether the same may succeed later, when there is room again; nothing was done then.
-    pub(super) fn lacks_room(&self) -> bool {
+    pub(crate) fn lacks_room(&self) -> bool {
         match self {
             Self::NoSpace { .. } => true,
             Self::Io { source, .. } => is_out_of_descriptors(source),
+            Self::Directory(ControlError::Io { source, .. }) => is_out_of_descriptors(source) || is_full(source),
             _ => false,
         }
     }
@@ -118,7 +120,7 @@ impl Room {
     ///
     /// # Errors
     /// Those of the last attempt.
-    pub(super) fn wait<T>(
+    pub(crate) fn wait<T>(
         &self,
         need: Need,
         directory: impl Fn() -> PathBuf,
@@ -194,12 +196,13 @@ impl Room {
     }
 
     /// Whether room is waited for. Else one attempt is all, and waits under way end.
-    pub(super) fn set_patient(&self, patient: bool) {
+    pub fn set_patient(&self, patient: bool) {
         lock(&self.waiting).patient = patient;
         self.changed.notify_all();
     }
 
-    pub(super) fn lack(&self) -> Option<Lack> {
+    /// What is waited for, if anything is.
+    pub fn lack(&self) -> Option<Lack> {
         if self.is_enough() {
             return None;
         }

@@ -6,7 +6,7 @@ use freshet_base::sync::Arc;
 use freshet_cluster::follower::{Begun, Follower, FollowerConfig, RelayRules, ReplayMode};
 use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
 
-use freshet_log::Log;
+use freshet_log::{Log, journal::NewestFile};
 
 use super::{RelayConfig, Starting};
 use crate::forms::Encoding;
@@ -56,7 +56,16 @@ pub struct StandbyConfig {
     pub encoding: Encoding,
     /// The directory of the journal of what arrives in another form; none where the log is in
     /// memory only.
-    pub journal: Option<PathBuf>,
+    pub journal: Option<JournalPlace>,
+}
+
+/// Where a standby keeps its journal.
+#[derive(Clone, Debug)]
+pub struct JournalPlace {
+    /// The directory, which is made when it is needed.
+    pub directory: PathBuf,
+    /// Where it is noted what there is in it.
+    pub newest: Arc<dyn NewestFile>,
 }
 
 impl Default for StandbyConfig {

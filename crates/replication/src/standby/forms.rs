@@ -5,7 +5,6 @@
 //! the next batch and blocks are regenerated.
 
 use std::{
-    path::Path,
     sync::Weak,
     time::{Duration, Instant},
 };
@@ -16,12 +15,12 @@ use freshet_base::{
 };
 use freshet_cluster::follower::{Event, Room};
 use freshet_log::{
-    BlockHeader, StoreError,
-    journal::{Found, Journal},
+    BlockHeader, Lack, StoreError,
+    journal::{self, Found, Journal},
     medium::{FileMedium, make_directory},
 };
 
-use super::{Shared, State};
+use super::{Shared, State, config::JournalPlace};
 use crate::{
     forms::{Arrivals, Complete, Encoding, Missing, Regenerate},
     hop::hop,
@@ -61,6 +60,8 @@ pub(super) struct FormsStage {
 struct JournalStage {
     /// Locked before `state`.
     journal: Mutex<Journal>,
+    /// How the journal is off for room.
+    room: journal::Room,
     state: Mutex<JournalState>,
     changed: Condvar,
 }
@@ -106,26 +107,31 @@ impl FormsStage {
     /// Why there can be none.
     pub fn open(
         regenerate: Option<Arc<dyn Regenerate>>,
-        directory: Option<&Path>,
+        place: Option<&JournalPlace>,
         end: Stamp,
     ) -> Result<(Option<Self>, Vec<Found>), OpenError> {
-        let Some(directory) = directory.filter(|directory| regenerate.is_some() || directory.exists()) else {
+        let is_there = |place: &JournalPlace| place.directory.exists() || place.newest.newest_file().is_some();
+        let Some(JournalPlace { directory, newest }) = place.filter(|place| regenerate.is_some() || is_there(place))
+        else {
             let stage = |regenerate| Self { regenerate, journal: None };
             return Ok((regenerate.map(stage), Vec::new()));
         };
-        make_directory(directory).map_err(|source| StoreError::Io {
-            doing: "make the directory",
-            file: directory.to_owned(),
-            offset: 0,
-            source,
-        })?;
-        let (journal, found) = Journal::open(Arc::new(FileMedium::new(directory)), end)?;
+        if newest.newest_file().is_none() {
+            make_directory(directory).map_err(|source| StoreError::Io {
+                doing: "make the directory",
+                file: directory.clone(),
+                offset: 0,
+                source,
+            })?;
+        }
+        let (journal, found) = Journal::open(Arc::new(FileMedium::new(directory)), Arc::clone(newest), end)?;
         let Some(regenerate) = regenerate else {
             return if found.is_empty() { Ok((None, found)) } else { Err(OpenError::Lost { end }) };
         };
         let held = found.last().map_or(end, |last| last.to);
         let state = JournalState { run: end, end: held, ..JournalState::default() };
-        let journal = JournalStage { journal: Mutex::new(journal), state: Mutex::new(state), changed: Condvar::new() };
+        let (journal, room) = (Mutex::new(journal), journal::Room::default());
+        let journal = JournalStage { journal, room, state: Mutex::new(state), changed: Condvar::new() };
         Ok((Some(Self { regenerate, journal: Some(journal) }), found))
     }
 
@@ -156,7 +162,8 @@ impl FormsStage {
             state.waiting.iter_mut().for_each(|batch| batch.to = batch.to.min(at));
             (state.run, state.end) = (state.run.min(at), state.end.min(at));
         }
-        journal.cut(at).map_err(|error| error.to_string())
+        let cut = journal.in_room(&stage.room, || Stamp::ZERO, |journal| journal.cut(at));
+        cut.map_err(|error| error.to_string())
     }
 
     /// No thread is needed any more.
@@ -164,6 +171,7 @@ impl FormsStage {
         self.regenerate.stop();
         if let Some(journal) = &self.journal {
             journal.state().stopped = true;
+            journal.room.set_patient(false);
             journal.changed.notify_all();
         }
     }
@@ -187,8 +195,8 @@ impl JournalStage {
         !state.stopped
     }
 
-    /// Writes what waits. `durable`: up to here the log has it.
-    fn write(&self, durable: Stamp) -> Result<(), StoreError> {
+    /// Writes what waits, as soon as there is room. `durable` says up to where the log has it.
+    fn write(&self, durable: impl Fn() -> Stamp) -> Result<(), StoreError> {
         // A cut comes before all of this, or behind it.
         let mut journal = self.journal();
         let (batches, mut run, mut end) = {
@@ -196,18 +204,16 @@ impl JournalStage {
             (std::mem::take(&mut state.waiting), state.run, state.end)
         };
         for Found { from, to, bytes } in &batches {
-            journal.append(*from, *to, bytes)?;
+            journal.in_room(&self.room, &durable, |journal| journal.append(*from, *to, bytes))?;
             if *from != end {
                 run = *from;
             }
             end = *to;
         }
-        journal.sync()?;
-        {
-            let mut state = self.state();
-            (state.run, state.end) = (run, end);
-        }
-        journal.trim(durable)
+        journal.in_room(&self.room, &durable, Journal::sync)?;
+        let mut state = self.state();
+        (state.run, state.end) = (run, end);
+        Ok(())
     }
 }
 
@@ -216,7 +222,11 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let Some(journal) = shared.forms.as_ref().and_then(|forms| forms.journal.as_ref()) else { return };
     let mut stint = shared.journal_cpu.begin();
     while journal.wait() {
-        if let Err(error) = journal.write(shared.log.durable()) {
+        if let Err(error) = journal.write(|| shared.log.durable()) {
+            // One that ends while it waits for room has acknowledged nothing of what is left.
+            if journal.state().stopped {
+                return;
+            }
             return shared.follow.fail(error.to_string());
         }
         shared.acknowledge(false);
@@ -374,6 +384,11 @@ impl Shared {
             self.acknowledge(true);
         }
         true
+    }
+
+    /// What the journal waits for, if it lacks room.
+    pub(super) fn journal_lack(&self) -> Option<Lack> {
+        self.forms.as_ref()?.journal.as_ref()?.room.lack()
     }
 
     pub(super) fn has_journal(&self) -> bool {

@@ -40,7 +40,7 @@ use freshet_cluster::{
     term::{Living, TermState},
 };
 use freshet_fabric::cpu::Meter;
-use freshet_log::{Log, ReceiveError, Receiver};
+use freshet_log::{Lack, Log, ReceiveError, Receiver};
 use freshet_membership::Credentials;
 
 use self::{
@@ -53,7 +53,7 @@ use self::{
     relay::RelayStage,
 };
 pub use self::{
-    config::{StandbyConfig, StandbyFabric},
+    config::{JournalPlace, StandbyConfig, StandbyFabric},
     follow::JoinError,
     receive::SessionError,
     relay::RelayConfig,
@@ -182,7 +182,7 @@ impl Standby {
         log.note_replayed(config.replay.releases(starting.replayed));
         let follower = config.follower(&starting, &log);
         let regenerate = target.regenerates().filter(|_| config.may_regenerate());
-        let opened = FormsStage::open(regenerate, config.journal.as_deref(), log.received().get());
+        let opened = FormsStage::open(regenerate, config.journal.as_ref(), log.received().get());
         let (forms, found) = opened.map_err(io::Error::other)?;
         let shared = Arc::new(Shared {
             node: starting.node,
@@ -293,6 +293,11 @@ impl Standby {
     /// after a few times its patience.
     pub fn tries_since(&self) -> Option<Instant> {
         self.shared.follow.tries_since()
+    }
+
+    /// What the journal of what has arrived waits for, if it lacks room.
+    pub fn lack(&self) -> Option<Lack> {
+        self.shared.journal_lack()
     }
 
     /// Everyone this standby knows of.

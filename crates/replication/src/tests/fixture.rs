@@ -1,6 +1,7 @@
 use std::{
-    fs,
+    fs, io,
     ops::Deref,
+    path::PathBuf,
     sync::{LazyLock, mpsc},
     time::{Duration, Instant},
 };
@@ -29,7 +30,7 @@ use crate::{
     feed::{FeedConfig, FeedFabric},
     forms::{Encoding, Regenerate},
     primary::{Primary, PrimaryConfig, Reigning},
-    standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
+    standby::{JournalPlace, ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{Terms, VolatileTerms},
     wire::{self, Hello, Reply},
 };
@@ -76,8 +77,10 @@ pub struct TestLog {
     disk: Arc<gate::Gate>,
     /// While no standby has it.
     receiver: Mutex<Option<Receiver>>,
-    /// Of a log in persistent memory, and of tails.
+    /// Of a log in persistent memory, of tails, and of a journal.
     directory: TempDir,
+    /// The newest file of that journal.
+    newest: Arc<Mutex<Option<u64>>>,
 }
 
 fn log_config() -> LogConfig {
@@ -89,7 +92,7 @@ impl TestLog {
         let (disk, directory) = (Arc::new(gate::Gate::default()), tempfile::tempdir().unwrap());
         let config = StoreConfig { cluster: CLUSTER, segment_size: 1 << 20 };
         let (log, receiver) = open(SegmentStore::open(Arc::clone(&disk) as _, config).unwrap(), &directory);
-        Arc::new(Self { log: Arc::new(log), disk, receiver: Mutex::new(receiver), directory })
+        Arc::new(Self { log: Arc::new(log), disk, receiver: Mutex::new(receiver), directory, newest: Arc::default() })
     }
 
     /// One that a primary fills in `term`.
@@ -123,6 +126,11 @@ impl TestLog {
             ReceiveConfig { capacity: capacity as usize, partition: 512, upon_replay, ..ReceiveConfig::default() };
         let (log, receiver) = Log::receive_with(&config, persistence, Stamp(0)).unwrap();
         (log, Some(receiver))
+    }
+
+    /// Where the journal is.
+    pub fn journal(&self) -> PathBuf {
+        self.directory.path().join("journal")
     }
 
     /// While a standby's log rests: puts blocks at its end.
@@ -483,11 +491,22 @@ impl StandbyNode {
         log: Arc<TestLog>,
         terms: Terms,
     ) -> Self {
+        Self::try_at(endpoint, node, upstream, config, log, terms).unwrap()
+    }
+
+    pub fn try_at(
+        endpoint: Endpoint,
+        node: NodeId,
+        upstream: Option<String>,
+        config: StandbyConfig,
+        log: Arc<TestLog>,
+        terms: Terms,
+    ) -> io::Result<Self> {
         let back_off = (Duration::from_millis(1), Duration::from_millis(20));
-        let journal = Some(log.directory.path().join("journal"));
+        let (directory, newest) = (log.journal(), Arc::clone(&log.newest) as _);
         let saved_tails = Some(log.directory.path().to_owned());
-        let regenerates =
-            config.encoding != Encoding::Bytes || journal.as_ref().is_some_and(|journal| journal.exists());
+        let regenerates = config.encoding != Encoding::Bytes || directory.exists();
+        let journal = Some(JournalPlace { directory, newest });
         let config = StandbyConfig { back_off, saved_tails, journal, ..config };
         let tape = Arc::new(Tape { regenerates, ..Tape::default() });
         let replayed = log.end();
@@ -503,11 +522,10 @@ impl StandbyNode {
         };
         let target = Arc::clone(&tape) as Arc<dyn ReplayTarget>;
         let receiver = log.receiver.lock().unwrap().take().expect("no other standby has it");
-        let standby =
-            Standby::start(starting, config, (Arc::clone(&log.log), receiver), target, terms.clone()).unwrap();
+        let standby = Standby::start(starting, config, (Arc::clone(&log.log), receiver), target, terms.clone())?;
         endpoint.set_service(Some(standby.service()));
         let standby = Following(Some(standby), Arc::clone(&log));
-        Self { _opener: Opener(Arc::clone(&tape), Arc::clone(&log)), endpoint, standby, log, tape, terms }
+        Ok(Self { _opener: Opener(Arc::clone(&tape), Arc::clone(&log)), endpoint, standby, log, tape, terms })
     }
 
     pub fn address(&self) -> String {

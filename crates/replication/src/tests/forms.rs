@@ -180,6 +180,27 @@ fn a_restart_has_what_was_acknowledged_and_regenerates_it() {
 }
 
 #[test]
+fn a_standby_whose_journal_is_gone_does_not_start() {
+    // Whatever it asks for from now on.
+    for asks in [Encoding::Bytes, Encoding::Inputs] {
+        let (config, _) = encoding(Safety::VerySafe, 0);
+        let primary = PrimaryNode::first(config);
+        let (standby, toy) = below(&primary);
+        toy.gate(Some(0));
+        let end = primary.write(&[64; 20]);
+        primary.commits(end);
+        let (log, terms) = (Arc::clone(&standby.log), standby.terms.clone());
+        toy.freeze();
+        drop(standby);
+        std::fs::remove_dir_all(log.journal()).unwrap();
+        let config = StandbyConfig { encoding: asks, ..StandbyConfig::default() };
+        let started = StandbyNode::try_at(open(2), NodeId(2), None, config, Arc::clone(&log), terms);
+        let why = started.err().expect("it lacks what it has acknowledged").to_string();
+        assert!(why.contains("this file is missing") && !log.journal().exists(), "{why}");
+    }
+}
+
+#[test]
 fn a_take_over_finds_what_was_acknowledged() {
     let (config, _) = encoding(Safety::VerySafe, 0);
     let primary = PrimaryNode::first(config);
