@@ -277,8 +277,32 @@ fn a_batch_longer_than_a_file_has_one_of_its_own() {
     assert_eq!(lengths, [1, 20 << 20, 1]);
 }
 
-/// A journal whose first file of three has gone, and what it must be found to hold.
-fn damageable() -> (Disk, Newest, Vec<Found>) {
+struct Whole {
+    disk: Disk,
+    newest: Newest,
+    found: Vec<Found>,
+    log: u64,
+}
+
+impl Whole {
+    fn newest(&self) -> Newest {
+        Arc::new(Mutex::new(*self.newest.lock().unwrap()))
+    }
+
+    fn files(&self) -> Vec<(String, Vec<u8>)> {
+        let files = self.disk.0.files.lock().unwrap();
+        files.iter().map(|(name, file)| (name.clone(), file.read.clone())).collect()
+    }
+}
+
+/// How much of a file is not zeros at its end.
+fn used(bytes: &[u8]) -> usize {
+    bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count()
+}
+
+/// A journal of three files, and what it must be found to hold by a log that ends at `log`. Files
+/// that such a log does not need are gone.
+fn damageable(log: u64) -> Whole {
     let (disk, newest) = (Disk(Arc::default()), Newest::default());
     let (mut journal, _) =
         Journal::open_with((Arc::new(disk.clone()), Arc::clone(&newest) as _), Stamp(0), 1500).unwrap();
@@ -294,26 +318,22 @@ fn damageable() -> (Disk, Newest, Vec<Found>) {
             journal.sync().unwrap();
         }
     }
-    journal.trim(Stamp(48)).unwrap();
-    assert_eq!(disk.list().unwrap().len(), 2, "{journal:?}");
+    journal.trim(Stamp(log)).unwrap();
+    assert_eq!(disk.list().unwrap().len(), if log == 0 { 3 } else { 2 }, "{journal:?}");
     drop(journal);
-    let (_, found) = open(&disk.copy(), &Arc::new(Mutex::new(*newest.lock().unwrap())), 48).unwrap();
+    let (_, found) = open(&disk.copy(), &Arc::new(Mutex::new(*newest.lock().unwrap())), log).unwrap();
     assert_eq!(found.last().unwrap().to, Stamp(96));
-    (disk, newest, found)
+    Whole { disk, newest, found, log }
 }
 
 /// Opens a copy that `harm` has changed. Says whether damage was found; else nothing is missing.
-fn is_told(
-    (whole, newest, wanted): &(Disk, Newest, Vec<Found>),
-    harm: impl Fn(&mut BTreeMap<String, File>),
-    context: &str,
-) -> bool {
-    let (disk, newest) = (whole.copy(), Arc::new(Mutex::new(*newest.lock().unwrap())));
+fn is_told(whole: &Whole, harm: impl Fn(&mut BTreeMap<String, File>), context: &str) -> bool {
+    let (disk, newest) = (whole.disk.copy(), whole.newest());
     harm(&mut disk.0.files.lock().unwrap());
     let before = disk.copy();
-    match open(&disk, &newest, 48) {
+    match open(&disk, &newest, whole.log) {
         Ok((_, found)) => {
-            assert_eq!(&found, wanted, "{context}: lost, and not told");
+            assert_eq!(found, whole.found, "{context}: lost, and not told");
             false
         }
         Err(StoreError::Journal { .. }) => {
@@ -330,54 +350,52 @@ fn is_told(
 
 #[test]
 fn every_flipped_bit_of_what_was_synced_is_told() {
-    let whole = damageable();
-    let disk = &whole.0;
-    for name in disk.list().unwrap() {
-        let bytes = disk.0.files.lock().unwrap()[&name].read.clone();
-        let used = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count();
-        let mut told = 0;
-        for at in 0..bytes.len() {
-            for bit in 0..8 {
-                let flip = |files: &mut BTreeMap<String, File>| files.get_mut(&name).unwrap().read[at] ^= 1 << bit;
-                told += usize::from(is_told(&whole, flip, &format!("{name}, byte {at} of {used}, bit {bit}")));
+    for whole in [0, 48].map(damageable) {
+        for (name, bytes) in whole.files() {
+            let used = used(&bytes);
+            let mut told = 0;
+            for at in 0..bytes.len().min(used + 100) {
+                for bit in 0..8 {
+                    let flip = |files: &mut BTreeMap<String, File>| files.get_mut(&name).unwrap().read[at] ^= 1 << bit;
+                    told += usize::from(is_told(&whole, flip, &format!("{name}, byte {at} of {used}, bit {bit}")));
+                }
             }
+            // Not the padding, and not the note behind the last entry.
+            assert!(told > (used - 48) * 8 * 9 / 10 - 200 && told <= used * 8, "{told} of {}", used * 8);
         }
-        // Not the padding, and not the note behind the last entry.
-        assert!(told > (used - 48) * 8 * 9 / 10 - 200 && told <= used * 8, "{told} of {}", used * 8);
     }
 }
 
 #[test]
 fn every_truncation_and_every_missing_file_is_told() {
-    let whole = damageable();
-    let (disk, newest) = (whole.0.copy(), &whole.1);
-    for name in disk.list().unwrap() {
-        let length = disk.0.files.lock().unwrap()[&name].read.len();
-        for left in 0..length {
-            let cut = |files: &mut BTreeMap<String, File>| files.get_mut(&name).unwrap().read.truncate(left);
-            assert!(is_told(&whole, cut, &format!("{left} bytes of {name}")));
+    for whole in [0, 48].map(damageable) {
+        for (name, bytes) in whole.files() {
+            for left in 0..bytes.len() {
+                let cut = |files: &mut BTreeMap<String, File>| files.get_mut(&name).unwrap().read.truncate(left);
+                assert!(is_told(&whole, cut, &format!("{left} bytes of {name}")));
+            }
+            assert!(is_told(&whole, |files| _ = files.remove(&name), &format!("{name} is missing")));
         }
-        assert!(is_told(&whole, |files| _ = files.remove(&name), &format!("{name} is missing")));
+        assert!(is_told(&whole, BTreeMap::clear, "all files are missing"));
+        // Also before anything is asked to continue.
+        let disk = Disk(Arc::default());
+        let continues = Journal::continues(&disk, &*whole.newest, Stamp(1000));
+        assert!(matches!(continues, Err(StoreError::Journal { .. })));
     }
-    assert!(is_told(&whole, BTreeMap::clear, "all files are missing"));
-    // Also before anything is asked to continue.
-    disk.0.files.lock().unwrap().clear();
-    assert!(matches!(Journal::continues(&disk, &**newest, Stamp(1000)), Err(StoreError::Journal { .. })));
 }
 
 #[test]
 fn what_is_zeroed_below_a_later_note_is_told() {
-    let whole = damageable();
-    let disk = &whole.0;
-    let names = disk.list().unwrap();
-    for (name, is_last) in [(&names[0], false), (&names[1], true)] {
-        let bytes = disk.0.files.lock().unwrap()[name].read.clone();
-        let used = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count();
-        // To the end of the last entry; in a file with a next one the note may be gone, too.
-        let end = if is_last { used - 48 } else { bytes.len() };
-        for from in (48..used - 48).step_by(8) {
-            let zero = |files: &mut BTreeMap<String, File>| files.get_mut(name).unwrap().read[from..end].fill(0);
-            assert!(is_told(&whole, zero, &format!("{name} from {from} on")));
+    for whole in [0, 48].map(damageable) {
+        let files = whole.files();
+        for (number, (name, bytes)) in files.iter().enumerate() {
+            let used = used(bytes);
+            // To the end of the last entry; in a file with a next one the note may be gone, too.
+            let end = if number + 1 == files.len() { used - 48 } else { bytes.len() };
+            for from in (48..used - 48).step_by(8) {
+                let zero = |files: &mut BTreeMap<String, File>| files.get_mut(name).unwrap().read[from..end].fill(0);
+                assert!(is_told(&whole, zero, &format!("{name} from {from} on")));
+            }
         }
     }
 }
