@@ -21,7 +21,7 @@ const fn constant(what: &'static str, value: f64, unit: &'static str) -> Constan
 pub(super) const SHIP_TCP: Constant = constant("shipping over TCP, on the primary", 1.26, "µs a KiB");
 pub(super) const SHIP_ONE_SIDED: Constant = constant("shipping one-sidedly, on the primary", 0.59, "µs a KiB");
 pub(super) const FOLLOW: Constant = constant("following with bytes, on the standby", 7.8, "µs a KiB of log");
-pub(super) const INPUTS: Constant = constant("length of inputs", 6.1, "% of the log");
+pub(super) const INPUTS: Constant = constant("length of inputs", 6.2, "% of the log");
 pub(super) const RECORD: Constant = constant("recording inputs", 1.1, "% of forward work");
 pub(super) const ENCODE: Constant = constant("encoding inputs, on the primary", 1.1, "µs a KiB of log");
 pub(super) const EXECUTE: Constant = constant("executing again, on the standby", 2.1, "times forward work");
