@@ -77,8 +77,6 @@ pub enum Broken {
     ToldBeforeMarked,
     /// A mirror that lags gets batches which write over what it may have to undo.
     WrittenOverEarly,
-    /// The completion of a batch acknowledges all of it, though a transaction continues behind.
-    AcknowledgedWithin,
     /// A recovery that undoes batches leaves the mark where it is.
     MarkNotTakenBack,
     /// A mirror is fed on while its undo ring has what an earlier primary has left.

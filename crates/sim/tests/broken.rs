@@ -240,13 +240,6 @@ fn undo_entries_that_are_used_again_too_early() {
     println!("{}", caught(Broken::UndoUsedEarly, mirrors(Rule::Marked), &SEEN, 2000));
 }
 
-/// Without the rest of the transaction that it ends in, a batch is undone with all that ends in it.
-#[test]
-fn batches_that_end_within_a_transaction_and_are_acknowledged() {
-    let one = Scenario { synchronous: 1, ..mirrors(Rule::Whole) };
-    println!("{}", caught(Broken::AcknowledgedWithin, one, &SEEN, 1000));
-}
-
 /// A row that is long, and was replaced, is written over on a mirror that may come back to it.
 #[test]
 fn rows_that_are_written_over_on_a_mirror_that_lags() {

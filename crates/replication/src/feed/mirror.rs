@@ -193,7 +193,13 @@ impl<F: Feeder> Ship<'_, F> {
         } else {
             self.say_behind(next, behind);
             match next {
-                Next::Wait { until } => until,
+                Next::Wait { until } => {
+                    // What is committed was told with the batch, when it had not completed yet.
+                    if mirror.under_way.is_empty() {
+                        self.mark(mirror)?;
+                    }
+                    until
+                }
                 next => return self.carry_out_for(mirror, next).map(|()| Turn::Again),
             }
         };

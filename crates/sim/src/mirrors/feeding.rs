@@ -389,9 +389,6 @@ impl World {
         if let Some(feed) = reign.feeds.iter_mut().find(|feed| feed.link == link) {
             while let Some((_, done)) = feed.under_way.pop_front_if(|(under_way, _)| *under_way <= token) {
                 match done {
-                    Done::Batch(batch) if self.scenario.broken == Broken::AcknowledgedWithin => {
-                        feed.completed = batch.to
-                    }
                     Done::Batch(batch) => feed.completed = batch.kept_to().unwrap_or(feed.completed),
                     Done::Mark(to) => feed.marked = to,
                     Done::Seeded => (feed.seeded, feed.completed, feed.marked) = (true, feed.base, feed.base),
