@@ -20,9 +20,9 @@
 //! the same batches, as listing 1 does. If it did not, a mirror keeps what it cannot undo, and more
 //! than the others: nothing that clients were told is lost.
 //!
-//! Nobody has to remember what was decided. A mirror that undoes takes its mark back first, so that
-//! the footprint which it gives from then on leads to the same end; one that dies on the way begins
-//! again.
+//! No mirror has to remember what was decided. A mirror that undoes takes its mark back first, so
+//! that the footprint which it gives from then on leads to the same end; one that dies on the way
+//! begins again.
 
 use std::collections::BTreeMap;
 

@@ -95,8 +95,8 @@ impl Mapped {
 
     /// Maps the file of `other` over this mapping's addresses: what others have mapped is no longer
     /// this memory. The descriptor keeps its number and names the new file. `other` has the same
-    /// length and place in its file and, wherever somebody may look in the meantime, the same
-    /// bytes.
+    /// length and place in its file and, wherever another thread may look in the meantime, the
+    /// same bytes.
     ///
     /// # Errors
     /// What the system says; nothing has changed then.
@@ -138,8 +138,7 @@ fn skip(at: u64) -> usize {
 impl Drop for Mapped {
     fn drop(&mut self) {
         let (first, bytes) = self.whole();
-        // SAFETY: mapped by `of` with this address and length; nobody has a reference into it any
-        // more.
+        // SAFETY: mapped by `of` with this address and length; no reference into it is left.
         unsafe { libc::munmap(first, bytes) };
     }
 }

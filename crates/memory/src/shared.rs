@@ -17,8 +17,8 @@ use crate::{
 /// The size of huge pages that is tried.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Memory that several processes of one machine can have in common: sealed, so that nobody with
-/// whom it is shared can cut it off under us; or what another process has made so and passed.
+/// Memory that several processes of one machine can have in common: sealed, so that none of
+/// them can cut it off under us; or what another process has made so and passed.
 pub struct SharedMemory {
     mapped: Mapped,
     huge_pages: bool,

@@ -9,7 +9,7 @@
 //!
 //! All first copies together are one replica of the database, all second ones another. In each
 //! replica, those who have a part of a transaction over several partitions send one another what
-//! they have read, and go on when they have it of all. One that only reads runs in the first
+//! they have read, and continue when they have it of all. One that only reads runs in the first
 //! replica alone.
 
 use std::{

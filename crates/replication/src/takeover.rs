@@ -15,7 +15,7 @@ use std::{
 use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{
     Moment,
-    handshake::{Sender, consider},
+    handshake::{Sender, check_comes_back, consider},
     in_sync::Succession,
     take_over::{Answer, Fetch, Inheritance, Level, LogState, Question, Rules, Step, Stopped, TakeOver},
     term::{Living, TermHistory},
@@ -27,7 +27,7 @@ use crate::{
     endpoint::{CallError, call, refuse},
     hop::hop,
     mirror::Mirror,
-    standby::{Follows, SessionError, Shared, Standby},
+    standby::{Follows, SessionError, Shared, Standby, hear},
     terms::BeginError,
     wire::{self, Ack, BatchNote, Continue, Hello, Kind, Peer, Purpose, Refusal, Reply, Welcome},
 };
@@ -236,6 +236,11 @@ pub(crate) trait Candidate: Follows {
     /// What this node holds.
     fn log_state(&self) -> LogState;
 
+    /// Why what it holds must not be compared with what others hold, if so.
+    fn has_no_voice(&self) -> Option<&'static str> {
+        None
+    }
+
     /// How many standbys the primary has said that it has, and what it has promised.
     fn promised_safety(&self) -> Option<(u32, Safety)>;
 
@@ -249,9 +254,28 @@ pub(crate) trait Candidate: Follows {
     /// Blocks until everything received is persistent and replayed, and returns its end.
     fn finish(&self, patience: Duration) -> Result<Stamp, PromoteError>;
 
-    /// A transaction of which the old primary has not sent everything never was. Returns where the
-    /// rest ends then: between transactions.
+    /// A transaction that the old primary has not sent whole never was. Returns where the rest ends
+    /// then: between transactions.
     fn cut_half(&self, end: Stamp) -> Result<Stamp, PromoteError>;
+}
+
+/// Answers a node that takes over, or sounds out whether it could: with a promise, if `binding`.
+pub(crate) fn consulted(
+    shared: &impl Candidate,
+    hello: &Hello,
+    term: Term,
+    binding: bool,
+    comes_back: Option<Term>,
+) -> Result<LogState, Refusal> {
+    check_comes_back(hello.node, comes_back, || shared.living())?;
+    if binding {
+        hear(shared, hello, term)?;
+        if comes_back.is_none() {
+            // It was told to take over, and will reign in a moment.
+            shared.heard_of(Living { term, node: hello.node }, &hello.address);
+        }
+    }
+    shared.has_no_voice().map_or_else(|| Ok(shared.log_state()), |why| Err(Refusal::Failed(why.to_owned())))
 }
 
 impl Candidate for Shared {

@@ -327,8 +327,8 @@ impl Node {
 
     /// Makes this standby, or mirror, the primary of a new term (Query Fresh, section 3.4.4):
     /// consults the other nodes, fetches what they have more, finishes replay, and reigns. Readers
-    /// go on. With `force` also when that may lose acknowledged commits. Blocks for as long as all
-    /// that takes.
+    /// continue. With `force` also when that may lose acknowledged commits. Blocks for as long as
+    /// all that takes.
     ///
     /// # Errors
     /// See [`PromoteError`]; but for [`PromoteError::Reign`] the node is a standby as before.

@@ -4,7 +4,7 @@
 //! | module | is |
 //! |---|---|
 //! | [`measure`] | attaches to the primary, looks, and takes down |
-//! | [`reckon`] | says what follows from that, and asks nobody |
+//! | [`reckon`] | says what follows from that; it does no I/O |
 //! | [`constants`] | what was measured before |
 //! | [`show`] | the answer for people |
 

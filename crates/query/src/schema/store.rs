@@ -382,10 +382,10 @@ impl Catalog {
         core.catalog.tables_at(core.snapshots.current()).into_iter().filter(|table| is_made(table.name())).collect()
     }
 
-    /// Drops a table of the engine that nobody needs any more, by a worker without a transaction:
-    /// this one, not another that has its name since. Who began before may read it until he ends.
-    /// Does not wait until that is committed: what is left of it after a crash, the next sweep
-    /// finds.
+    /// Drops a table of the engine that is not needed any more, by a worker without a transaction:
+    /// this one, not another that has its name since. Transactions that began before may read it
+    /// until they end. Does not wait until that is committed: what is left of it after a crash, the
+    /// next sweep finds.
     ///
     /// # Errors
     /// When that cannot be written.

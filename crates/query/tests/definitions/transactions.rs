@@ -41,8 +41,8 @@ fn what_is_rolled_back_leaves_nothing() {
     }
 }
 
-/// Names of the engine's tables are given again. Who looks for what nobody needs any more may have
-/// seen the table that had one before.
+/// Names of the engine's tables are given again. A sweep may have seen the table that had a name
+/// before.
 #[test]
 fn what_is_discarded_is_not_what_has_its_name_since() {
     let base = Base::new();

@@ -19,6 +19,7 @@ mod receive;
 mod service;
 
 use std::{
+    convert::Infallible,
     io,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -33,7 +34,7 @@ use freshet_cluster::{
     take_over::{Fetch, LogState},
     term::{Living, TermState},
 };
-use freshet_fabric::{cpu::Meter, memory::Region};
+use freshet_fabric::{cpu::Meter, memory::Region, tcp::Connection};
 use freshet_membership::Credentials;
 
 use self::memory::Memory;
@@ -331,6 +332,12 @@ impl Candidate for Shared {
         self.log_state()
     }
 
+    fn has_no_voice(&self) -> Option<&'static str> {
+        (!self.state().is_whole()).then_some(
+            "this mirror began with empty memory, and does not yet hold all that its primary had when it came",
+        )
+    }
+
     fn promised_safety(&self) -> Option<(u32, Safety)> {
         self.state().promised
     }
@@ -339,10 +346,7 @@ impl Candidate for Shared {
         if let Some(why) = self.follow.failure() {
             return Err(why);
         }
-        match self.state().is_whole() || options.force {
-            true => Ok(()),
-            false => Err(NOT_WHOLE.to_owned()),
-        }
+        self.has_no_voice().filter(|_| !options.force).map_or(Ok(()), |why| Err(why.to_owned()))
     }
 
     /// [`Plan::Better`](freshet_cluster::take_over::Plan::Better) comes instead.
@@ -359,10 +363,6 @@ impl Candidate for Shared {
         Ok(end)
     }
 }
-
-/// Why a mirror has no voice.
-const NOT_WHOLE: &str =
-    "this mirror began with empty memory, and does not yet hold all that its primary had when it came";
 
 impl Follows for Shared {
     fn node(&self) -> NodeId {
@@ -405,8 +405,27 @@ impl Follows for Shared {
         self.state().peers.clone()
     }
 
-    fn join(self: &Arc<Self>, upstream: &str, order: u64) -> SessionError {
-        receive::join(self, upstream, order)
+    fn heard_of(&self, reign: Living, address: &str) {
+        self.state().announced = Some((reign, address.to_owned(), self.clock.now()));
+    }
+
+    fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
+        receive::offered(self, upstream, connection)
+    }
+
+    /// What the primary has left there is brought to the end of a batch (Active-Memory, section
+    /// 5.2), before this node answers for it, or offers it again.
+    fn take_back(&self) -> Result<(), SessionError> {
+        let mapped = self.config.fabric.kind.is_local();
+        let found = self.memory().recover(mapped)?;
+        if let Some(found) = found {
+            let mut state = self.state();
+            state.end = found.end;
+            state.undone += found.undone as u64;
+            let (end, under_way, undone) = (found.end.0, found.under_way, found.undone);
+            tracing::info!(end, under_way, undone, "the mirror is recovered");
+        }
+        Ok(())
     }
 
     fn hearing(&self) -> &Mutex<()> {

@@ -19,7 +19,7 @@ use super::{Heard, Shared, State, memory::RecoverError};
 use crate::{
     endpoint::passage,
     forms::Encoding,
-    standby::{Follows, SessionError, connect, fenced, introduce, raise, violation},
+    standby::{Follows, SessionError, agreed, fenced, introduce, raise, violation},
     wire::{self, Ack, Asks, BatchNote, Continue, Join, Kind, Peers, Purpose, Refusal},
 };
 
@@ -44,40 +44,12 @@ fn lost(error: SendError, receiver: &Receiver) -> SessionError {
     ReceiveError::Closed { peer: receiver.peer() }.into()
 }
 
-/// Follows the primary at `upstream` until something ends it.
-pub(super) fn join(shared: &Arc<Shared>, upstream: &str, order: u64) -> SessionError {
-    match live(shared, upstream, order) {
-        Ok(never) => match never {},
-        Err(error) => error,
-    }
-}
-
-fn live(shared: &Arc<Shared>, upstream: &str, order: u64) -> Result<Infallible, SessionError> {
-    let connection = connect(&**shared, upstream, order)?;
-    if !shared.follow.offer(order) {
-        return Err(SessionError::Interrupted);
-    }
-    let outcome = offered(shared, upstream, connection);
-    // Before this node answers for its memory, or offers it again (section 5.2).
-    let mapped = shared.config.fabric.kind.is_local();
-    let found = shared.memory().recover(mapped)?;
-    if let Some(found) = found {
-        let mut state = shared.state();
-        state.end = found.end;
-        state.undone += found.undone as u64;
-        tracing::info!(
-            end = found.end.0,
-            under_way = found.under_way,
-            undone = found.undone,
-            "the mirror is recovered"
-        );
-    }
-    shared.follow.revoked();
-    outcome
-}
-
-/// The primary writes into this node's memory.
-fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
+/// See [`Follows::offered`].
+pub(super) fn offered(
+    shared: &Arc<Shared>,
+    upstream: &str,
+    connection: Connection,
+) -> Result<Infallible, SessionError> {
     let fabric = &shared.config.fabric;
     let (terms, end) = (shared.terms.get(), shared.state().end);
     let (regions, undo) = {
@@ -102,18 +74,13 @@ fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Resu
         bare: fabric.config.bare,
         encoding: Encoding::Bytes,
     });
-    let (answer, mut connection) = introduce(&**shared, upstream, connection, purpose, terms.fence.highest())?;
+    let (answer, connection) = introduce(&**shared, upstream, connection, purpose, terms.fence.highest())?;
     let wire::Welcome { log: welcome, offer, bare } = answer;
     let offer = offer.ok_or_else(|| violation("the primary has offered no mailbox".into()))?;
     enter(shared, &welcome, end)?;
     let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
     let patience = shared.config.patience.max(keep_alive * 5);
-    if let Some((_, socket)) = passage {
-        connection = connection.beside(socket);
-    }
-    if bare && fabric.config.bare {
-        connection = connection.bare();
-    }
+    let connection = agreed(connection, passage, bare && fabric.config.bare);
     let description = {
         let mut memory = shared.memory();
         memory.settle(welcome.cluster, welcome.node, welcome.term, welcome.cut_at);

@@ -1,13 +1,13 @@
 //! Answers those who connect to a mirror.
 
 use freshet_base::{Term, sync::Arc};
-use freshet_cluster::{handshake::check_comes_back, take_over::LogState, term::Living};
 use freshet_fabric::tcp::Connection;
 
-use super::{NOT_WHOLE, Shared};
+use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
-    standby::{Follows, hear},
+    standby::{Follows, announced, hear},
+    takeover::consulted,
     wire::{Hello, Purpose, Refusal, Reply, check_hello},
 };
 
@@ -27,7 +27,7 @@ impl Service for MirrorService {
         match hello.purpose.clone() {
             Purpose::Join(_) => refuse(connection, not_primary()),
             Purpose::Consult { term, binding, comes_back } => {
-                let reply = consult(shared, &hello, term, binding, comes_back)
+                let reply = consulted(&**shared, &hello, term, binding, comes_back)
                     .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.node(), log });
                 answer(connection, term, &reply);
             }
@@ -41,14 +41,8 @@ impl Service for MirrorService {
             }
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { term, address } => {
-                let heard = hear(&**shared, &hello, term).map(|()| {
-                    announced(shared, &hello, term, &address);
-                    let known = shared.follow().following() == Some(hello.node)
-                        && shared.follow().upstream().as_ref() == Some(&address);
-                    if !known && !shared.follow().is_relayed() {
-                        shared.follow().lead(Some(address));
-                    }
-                });
+                let heard = hear(&**shared, &hello, term);
+                let heard = heard.map(|()| announced(&**shared, &hello, term, address));
                 answer(connection, term, &heard.map_or_else(Reply::Refused, |()| Reply::Heard));
             }
             Purpose::Original { .. } => {
@@ -58,31 +52,4 @@ impl Service for MirrorService {
             Purpose::Fetch { .. } => refuse(connection, Refusal::NoLog { node: shared.node() }),
         }
     }
-}
-
-/// `hello` is from a node that reigns, or is about to.
-fn announced(shared: &Shared, hello: &Hello, term: Term, address: &str) {
-    let reign = Living { term, node: hello.node };
-    shared.state().announced = Some((reign, address.to_owned(), shared.clock.now()));
-}
-
-fn consult(
-    shared: &Shared,
-    hello: &Hello,
-    term: Term,
-    binding: bool,
-    comes_back: Option<Term>,
-) -> Result<LogState, Refusal> {
-    check_comes_back(hello.node, comes_back, || shared.living())?;
-    if binding {
-        hear(shared, hello, term)?;
-        if comes_back.is_none() {
-            // It was told to take over, and will reign in a moment.
-            announced(shared, hello, term, &hello.address);
-        }
-    }
-    if !shared.state().is_whole() {
-        return Err(Refusal::Failed(NOT_WHOLE.to_owned()));
-    }
-    Ok(shared.log_state())
 }

@@ -1,13 +1,17 @@
 //! Introduce: how a node meets the one that it follows, and those that speak for a term: standbys
 //! and mirrors alike.
 
-use std::time::{Duration, Instant};
+use std::{
+    convert::Infallible,
+    os::unix::net::UnixStream,
+    time::{Duration, Instant},
+};
 
 use freshet_base::{
     NodeId, Term,
     sync::{Arc, Mutex},
 };
-use freshet_cluster::term::Verdict;
+use freshet_cluster::term::{Living, Verdict};
 use freshet_fabric::tcp::Connection;
 use freshet_membership::Credentials;
 
@@ -45,8 +49,35 @@ pub(crate) trait Follows: Send + Sync + Sized + 'static {
     /// Everyone whom it knows of.
     fn known(&self) -> Vec<Peer>;
 
-    /// Follows the node at `upstream` until something ends it.
-    fn join(self: &Arc<Self>, upstream: &str, order: u64) -> SessionError;
+    /// A node has said that it reigns, or is about to, and where it is.
+    fn heard_of(&self, reign: Living, address: &str);
+
+    /// Offers this node's memory to the node at `upstream`, which writes there until something ends
+    /// it.
+    fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError>;
+
+    /// When this returns, nothing lands in this node's memory any more. The connection has been
+    /// revoked, but the other side may have mapped the memory.
+    fn take_back(&self) -> Result<(), SessionError>;
+
+    /// Follows the node at `upstream` until something ends it, and takes the memory back, whatever
+    /// that was.
+    fn join(self: &Arc<Self>, upstream: &str, order: u64) -> SessionError {
+        let live = || {
+            let connection = connect(&**self, upstream, order)?;
+            if !self.follow().offer(order) {
+                return Err(SessionError::Interrupted);
+            }
+            let outcome = self.offered(upstream, connection);
+            self.take_back()?;
+            self.follow().revoked();
+            outcome
+        };
+        match live() {
+            Ok(never) => match never {},
+            Err(error) => error,
+        }
+    }
 
     /// The connection to whom this node follows is over, for good.
     fn disconnected(&self) {}
@@ -94,6 +125,17 @@ pub(crate) fn introduce(
     match ask(&mut connection, address, &shared.hello(purpose), term)? {
         Reply::Welcome(welcome) => Ok((welcome, connection)),
         _ => Err(CallError::Unexpected { address: address.to_owned() }.into()),
+    }
+}
+
+/// A node announces that it reigns in `term`: this node follows it from now on, unless it does
+/// already, or follows a relay.
+pub(crate) fn announced(shared: &impl Follows, hello: &Hello, term: Term, address: String) {
+    shared.heard_of(Living { term, node: hello.node }, &address);
+    let follow = shared.follow();
+    let known = follow.following() == Some(hello.node) && follow.upstream().as_ref() == Some(&address);
+    if !known && !follow.is_relayed() {
+        follow.lead(Some(address));
     }
 }
 
@@ -151,4 +193,14 @@ pub(crate) fn hear(shared: &impl Follows, hello: &Hello, term: Term) -> Result<(
         return Err(Refusal::Failed(why.to_owned()));
     }
     shared.settles(deadline).map_err(Refusal::Failed)
+}
+
+/// The connection as both sides have agreed on it: descriptors pass on `passage`, and TLS is left
+/// when it is `bare`.
+pub(crate) fn agreed(connection: Connection, passage: Option<(u64, UnixStream)>, bare: bool) -> Connection {
+    let connection = match passage {
+        Some((_, socket)) => connection.beside(socket),
+        None => connection,
+    };
+    if bare { connection.bare() } else { connection }
 }

@@ -22,6 +22,7 @@ mod replay;
 mod service;
 
 use std::{
+    convert::Infallible,
     io,
     path::PathBuf,
     thread::{self, JoinHandle},
@@ -29,7 +30,7 @@ use std::{
 };
 
 use freshet_base::{
-    NodeId, Safety, Stamp, Term, Watermark,
+    NodeId, Safety, Stamp, Watermark,
     sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering},
 };
 pub use freshet_cluster::follower::ReplayMode;
@@ -39,7 +40,7 @@ use freshet_cluster::{
     take_over::{Fetch, LogState},
     term::{Living, TermState},
 };
-use freshet_fabric::cpu::Meter;
+use freshet_fabric::{cpu::Meter, tcp::Connection};
 use freshet_log::{Lack, Log, ReceiveError, Receiver};
 use freshet_membership::Credentials;
 
@@ -61,7 +62,7 @@ pub use self::{
 };
 pub(crate) use self::{
     follow::{Follow, run as keep_following},
-    introduce::{Follows, connect, fenced, hear, introduce, raise, violation},
+    introduce::{Follows, agreed, announced, fenced, hear, introduce, raise, violation},
     original::serve_original,
 };
 use crate::{
@@ -470,13 +471,6 @@ impl Shared {
         self.state().follower.level()
     }
 
-    /// `node` reigns in `term`, or is about to, as it says itself.
-    fn heard_of(&self, term: Term, node: NodeId, address: &str) {
-        let mut state = self.state();
-        state.follower.heard_of(Living { term, node }, self.clock.now());
-        address.clone_into(&mut state.heard_at);
-    }
-
     /// The reign under which this node lives, and where its primary is, as far as that is known.
     pub(crate) fn living(&self) -> Option<(Living, Option<String>)> {
         let fence = self.terms.get().fence;
@@ -717,8 +711,18 @@ impl Follows for Shared {
         self.state().peers.clone()
     }
 
-    fn join(self: &Arc<Self>, upstream: &str, order: u64) -> SessionError {
-        receive::join(self, upstream, order)
+    fn heard_of(&self, reign: Living, address: &str) {
+        let mut state = self.state();
+        state.follower.heard_of(reign, self.clock.now());
+        address.clone_into(&mut state.heard_at);
+    }
+
+    fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
+        receive::offered(self, upstream, connection)
+    }
+
+    fn take_back(&self) -> Result<(), SessionError> {
+        receive::take_back(self)
     }
 
     fn disconnected(&self) {

@@ -36,7 +36,7 @@ use super::{
     Shared,
     ack::AckSender,
     forms::Arriving,
-    introduce::{Follows, connect, fenced, introduce, raise, violation},
+    introduce::{Follows, agreed, connect, fenced, introduce, raise, violation},
 };
 use crate::{
     endpoint::{CallError, passage},
@@ -113,31 +113,9 @@ impl From<log::ReceiveError> for SessionError {
     }
 }
 
-/// Follows the primary at `upstream` until something ends it.
-pub(super) fn join(shared: &Arc<Shared>, upstream: &str, order: u64) -> SessionError {
-    match live(shared, upstream, order) {
-        Ok(never) => match never {},
-        Err(error) => error,
-    }
-}
-
-/// Offers this node's memory to a primary, and takes it back, whatever has ended it.
-fn live(shared: &Arc<Shared>, upstream: &str, order: u64) -> Result<Infallible, SessionError> {
-    let connection = connect(&**shared, upstream, order)?;
-    if !shared.follow.offer(order) {
-        return Err(SessionError::Interrupted);
-    }
-    let outcome = offered(shared, upstream, connection);
-    // The connection has been revoked, but the other side may have mapped the memory, and may
-    // continue to write there.
-    revoke(shared)?;
-    shared.follow.revoked();
-    outcome
-}
-
-/// Takes this node's memory back from those to whom it was offered: when this returns, nothing that
-/// they write can become part of its log. Costs nothing when no other process could have mapped it.
-fn revoke(shared: &Shared) -> Result<(), SessionError> {
+/// See [`Follows::take_back`]: nothing that is written there can become part of the log. Costs
+/// nothing when no other process could have mapped it.
+pub(super) fn take_back(shared: &Shared) -> Result<(), SessionError> {
     // A log whose receiver was given back is promoted, which takes the memory back as well.
     let renewed = shared.receiver().as_mut().map_or(Ok(()), log::Receiver::renew);
     renewed.map_err(|cause| {
@@ -148,8 +126,12 @@ fn revoke(shared: &Shared) -> Result<(), SessionError> {
     })
 }
 
-/// What is written into this node's memory by its primary.
-fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
+/// See [`Follows::offered`].
+pub(super) fn offered(
+    shared: &Arc<Shared>,
+    upstream: &str,
+    connection: Connection,
+) -> Result<Infallible, SessionError> {
     let fabric = &shared.config.fabric;
     let terms = shared.terms.get();
     let ring = Arc::new(shared.log.shared_memory());
@@ -169,7 +151,7 @@ fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Resu
         bare: fabric.config.bare,
         encoding: shared.encoding(),
     });
-    let (answer, mut connection) = introduce(&**shared, upstream, connection, purpose, terms.fence.highest())?;
+    let (answer, connection) = introduce(&**shared, upstream, connection, purpose, terms.fence.highest())?;
     let wire::Welcome { log: welcome, offer, bare } = answer;
     let Some(offer) = offer else {
         return Err(SessionError::Refused(Refusal::Violation("the primary has offered no mailbox".into())));
@@ -180,12 +162,7 @@ fn offered(shared: &Arc<Shared>, upstream: &str, connection: Connection) -> Resu
     pass_on(shared, &welcome)?;
     let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
     let patience = shared.config.patience.max(keep_alive * 5);
-    if let Some((_, socket)) = passage {
-        connection = connection.beside(socket);
-    }
-    if bare && fabric.config.bare {
-        connection = connection.bare();
-    }
+    let connection = agreed(connection, passage, bare && fabric.config.bare);
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
     begin(shared, AckSender::Channel(sender), &welcome);
     shared.follow.joined(welcome.node, &welcome.above, welcome.term);

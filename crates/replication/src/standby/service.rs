@@ -1,20 +1,17 @@
 //! Answers those who connect to a standby.
 
 use freshet_base::{Term, sync::Arc};
-use freshet_cluster::{
-    handshake::{Sender, check_comes_back},
-    take_over::LogState,
-};
+use freshet_cluster::handshake::Sender;
 use freshet_fabric::tcp::Connection;
 
 use super::{
     Shared,
-    introduce::{Follows, hear},
+    introduce::{Follows, announced, hear},
     relay, serve_original,
 };
 use crate::{
     endpoint::{Service, answer, refuse},
-    takeover::serve_log,
+    takeover::{consulted, serve_log},
     wire::{Hello, Purpose, Refusal, Reply, Wait, check_hello},
 };
 
@@ -30,7 +27,7 @@ impl Service for StandbyService {
         match hello.purpose.clone() {
             Purpose::Join(join) => relay::serve(shared, &hello, join, connection),
             Purpose::Consult { term, binding, comes_back } => {
-                let reply = consult(shared, &hello, term, binding, comes_back)
+                let reply = consulted(&**shared, &hello, term, binding, comes_back)
                     .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.node, log });
                 answer(connection, term, &reply);
             }
@@ -50,13 +47,7 @@ impl Service for StandbyService {
                         Reply::Refused(Refusal::Later { node: shared.node, why: Wait::Lost })
                     }
                     Ok(()) => {
-                        shared.heard_of(term, hello.node, &address);
-                        let known = shared.follow.following() == Some(hello.node)
-                            && shared.follow.upstream().as_ref() == Some(&address);
-                        // Who follows a relay goes on with it.
-                        if !known && !shared.follow.is_relayed() {
-                            shared.follow.lead(Some(address));
-                        }
+                        announced(&**shared, &hello, term, address);
                         Reply::Heard
                     }
                     Err(refusal) => Reply::Refused(refusal),
@@ -89,22 +80,4 @@ impl Service for StandbyService {
             }
         }
     }
-}
-
-fn consult(
-    shared: &Shared,
-    hello: &Hello,
-    term: Term,
-    binding: bool,
-    comes_back: Option<Term>,
-) -> Result<LogState, Refusal> {
-    check_comes_back(hello.node, comes_back, || shared.living())?;
-    if binding {
-        hear(shared, hello, term)?;
-        if comes_back.is_none() {
-            // It was told to take over, and will reign in a moment.
-            shared.heard_of(term, hello.node, &hello.address);
-        }
-    }
-    Ok(shared.log_state())
 }

@@ -537,7 +537,7 @@ impl World {
         Ok(())
     }
 
-    /// The manager looks after the primary, and mirrors after somebody who feeds them.
+    /// The manager sees that there is a primary, and mirrors see that one feeds them.
     fn manage(&mut self) -> Result<(), Violation> {
         let pause = self.dice.between(500, 2000);
         self.after(pause, What::Manager);

@@ -68,11 +68,12 @@ fn what_is_measured_is_taken_and_the_rest_is_marked() {
     // A hundred transactions are behind; two processors replay them.
     assert_is(bytes.take_over_s, PROMOTE.value + 100.0 * 10e-6 / 2.0, Origin::Constant);
     let inputs = of(&advice, Form::Inputs);
-    assert_is(inputs.wire_bytes, 1024.0 * 0.061, Origin::Constant);
-    let ship = ENCODE.value + 0.061 * SHIP_TCP.value;
+    let share = INPUTS.value / 100.0;
+    assert_is(inputs.wire_bytes, 1024.0 * share, Origin::Constant);
+    let ship = ENCODE.value + share * SHIP_TCP.value;
     assert_is(inputs.primary_us, ship + 30.0 * 0.011, Origin::Constant);
     assert_is(inputs.standby_us, 63.0, Origin::Constant);
-    assert!((inputs.link_busy.unwrap() - 0.2 * 1024.0 * 0.061 / 1100.0).abs() < 1e-9);
+    assert!((inputs.link_busy.unwrap() - 0.2 * 1024.0 * share / 1100.0).abs() < 1e-9);
 }
 
 #[test]
