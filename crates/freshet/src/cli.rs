@@ -359,7 +359,8 @@ pub(crate) enum Inspect {
     ///
     /// Fails if one cannot be used.
     Checkpoint(InspectCheckpoint),
-    /// Show transactions that did not give the same again, from a file that `freshet verify` wrote.
+    /// Show transactions that did not give the same again, from a file that `freshet verify` or a
+    /// standby wrote.
     ///
     /// Fails if there are some.
     Mismatches(InspectMismatches),
@@ -368,7 +369,8 @@ pub(crate) enum Inspect {
 /// Options of `freshet inspect mismatches`.
 #[derive(Debug, Args)]
 pub(crate) struct InspectMismatches {
-    /// The file.
+    /// The file: `mismatches` in the directory of a standby that executes transactions again, or
+    /// what `freshet verify` has written.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 }

@@ -353,8 +353,7 @@ fn run(
     tally.cpu = cpu::thread_time() - cpu_before;
     tally.aborts = Aborts::between(rollbacks_before, worker.rollbacks());
     if phase == BEYOND {
-        // There may be another primary by now: then this one fails.
-        while shared.phase.load(Ordering::Relaxed) != STOP && transaction(worker, Instant::now()).is_ok() {}
+        keep_the_load(shared, open, || transaction(worker, Instant::now()));
         return Ok(tally);
     }
     // Tickets of this thread resolve in the order of the log, except those of readers, which may
@@ -366,6 +365,33 @@ fn run(
         tally.latency.record(late.begun.elapsed());
     }
     Ok(tally)
+}
+
+/// Executes what is not measured, with no more open transactions than before, until all ends. There
+/// may be another primary by now: then this one fails.
+fn keep_the_load(
+    shared: &Shared<'_>,
+    mut open: VecDeque<Open>,
+    mut transaction: impl FnMut() -> Result<Went, ProcedureError>,
+) {
+    let stops = || shared.phase.load(Ordering::Relaxed) == STOP;
+    while !stops() {
+        let committed = shared.gate.committed();
+        while open.pop_front_if(|first| first.until <= committed).is_some() {}
+        if let Some(first) = open.front().filter(|_| open.len() >= shared.window) {
+            let soon = Instant::now() + Duration::from_millis(10);
+            match shared.gate.wait(first.until, Some(soon)) {
+                Ok(()) | Err(OutcomeOpen::Deadline) => continue,
+                Err(_) => return,
+            }
+        }
+        match transaction() {
+            Ok(Went::Through(ticket) | Went::Back(ticket)) => {
+                open.push_back(Open { until: ticket.until, begun: Instant::now(), counts: false });
+            }
+            Err(_) => return,
+        }
+    }
 }
 
 fn failure(open: OutcomeOpen) -> Failure {

@@ -8,6 +8,9 @@ use super::{
     *,
 };
 
+/// Each thread of the primary has no more commits open.
+const CLIENTS: u32 = 1024;
+
 pub(super) fn experiment() -> Experiment {
     Experiment {
         name: "record-replay/take-over",
@@ -22,7 +25,7 @@ pub(super) fn experiment() -> Experiment {
             for (workload, options) in WORKLOADS {
                 let tpcc = tpcc(scale, options, 1);
                 for (system, how) in [(SHIPPING, BYTES), (AGAIN, INPUTS)] {
-                    let standby = "--standbys 1 --safety 2-safe --take-over";
+                    let standby = format!("--standbys 1 --safety 2-safe --window {CLIENTS} --take-over");
                     let arguments = format!("{tpcc} {standby} {how}{}", apart(scale, 1));
                     runs.push(run(series(workload, system), 1.0, arguments));
                 }
@@ -32,8 +35,9 @@ pub(super) fn experiment() -> Experiment {
         scaled: |scale| {
             format!(
                 "{} {} Commits wait for the standby (2-safe), and no more arrives there than it executes in \
-                 `backlog-ms`. While the primary is under load the standby is told to take over: it fetches what the \
-                 primary has beyond it, executes and replays that, and is the primary when it takes transactions.",
+                 `backlog-ms`. A thread stands for {CLIENTS} clients: no more of its transactions wait for their \
+                 commit. While the primary is under load the standby is told to take over: it fetches what the primary \
+                 has beyond it, executes and replays that, and is the primary when it takes transactions.",
                 places(scale),
                 smaller(scale)
             )

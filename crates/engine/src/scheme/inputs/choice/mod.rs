@@ -103,6 +103,8 @@ pub struct Figures {
 pub struct Choice {
     encoding: Encoding,
     why: String,
+    /// Why it stays with bytes although the link is full, and for how long that has been so.
+    stays: (Duration, Option<String>),
     /// The time of all observations, and when the present choice was made.
     time: Duration,
     since: Duration,
@@ -130,6 +132,7 @@ impl Default for Choice {
         Self {
             encoding: Encoding::Bytes,
             why: "the link was not full since the start".into(),
+            stays: Default::default(),
             time: Duration::ZERO,
             since: Duration::ZERO,
             reasons: [Duration::ZERO; REASONS],
@@ -169,7 +172,7 @@ impl Choice {
 
     /// Why, for people, with the figures of then.
     pub fn why(&self) -> &str {
-        &self.why
+        self.stays.1.as_deref().unwrap_or(&self.why)
     }
 
     /// For how long it has been that, in time of observations.
@@ -243,14 +246,29 @@ impl Choice {
     }
 
     /// What speaks for inputs.
-    fn against_bytes(&self, seen: &Observation) -> [Option<bool>; REASONS] {
+    fn against_bytes(&mut self, seen: &Observation) -> [Option<bool>; REASONS] {
         let full = weigh::is_full(busy(seen));
         // The share of the processors that executing would take, as far as it was measured before.
         let transactions = rate(seen.with_inputs + seen.as_bytes, seen.interval);
         let execute = self.execute.unwrap_or_default().as_secs_f64();
         let needs = transactions * execute / f64::from(seen.processors.max(1));
         let idle = seen.idle.is_none_or(|idle| weigh::can_execute(idle, needs));
+        self.stay(full && !idle, seen.interval);
         [Some(full && idle), Some(false), Some(false), Some(false)]
+    }
+
+    /// Takes down why inputs are not asked for when `barred`: the processors are too busy for them.
+    fn stay(&mut self, barred: bool, interval: Duration) {
+        let lasts = if barred { self.stays.0 + interval } else { Duration::ZERO };
+        let Figures { link_busy, idle, .. } = &self.figures;
+        let why = || {
+            let idle = idle.unwrap_or_default();
+            format!(
+                "the link is busy for {link_busy} % of the time, but only {idle} % of the processors are idle: \
+                 too little for executing transactions again"
+            )
+        };
+        self.stays = (lasts, (lasts >= PERSISTS).then(why));
     }
 
     /// What speaks for bytes.
@@ -269,6 +287,7 @@ impl Choice {
 
     fn change(&mut self, reason: usize) {
         self.why = self.explain(reason);
+        self.stays = Default::default();
         if self.encoding == Encoding::Inputs {
             let worth = reason == LINK_IS_WIDE && self.age() >= 2 * self.pause;
             self.pause = if worth { PAUSE } else { (2 * self.pause).min(LONGEST_PAUSE) };

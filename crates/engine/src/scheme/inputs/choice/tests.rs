@@ -123,6 +123,22 @@ fn what_does_not_change_leads_to_one_choice() {
 }
 
 #[test]
+fn a_full_link_beside_busy_processors_is_told() {
+    let (mut choice, busy) = (Choice::default(), World { idle: 0.05, ..World::narrow() });
+    assert_eq!(run(&mut choice, busy, 4), []);
+    assert_eq!(choice.why(), "the link was not full since the start");
+    assert_eq!(run(&mut choice, busy, 1), []);
+    let says = "the link is busy for 100 % of the time, but only 5 % of the processors are idle: too little for \
+                executing transactions again";
+    assert_eq!(choice.why(), says);
+    // The load falls; then there are processors, too.
+    assert_eq!(run(&mut choice, World { wanted: 0.5 * MB, ..busy }, 10), []);
+    assert_eq!(choice.why(), "the link was not full since the start");
+    assert_eq!(run(&mut choice, World::narrow(), 5), [(5, Encoding::Inputs)]);
+    assert!(choice.why().contains("100 % of the time with"), "{}", choice.why());
+}
+
+#[test]
 fn what_changes_is_followed() {
     let mut choice = Choice::default();
     assert_eq!(run(&mut choice, WORLD, 600), []);
