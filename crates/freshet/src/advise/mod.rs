@@ -46,7 +46,7 @@ pub(crate) fn run(options: &AdviseOptions) -> Result<ExitCode, Failure> {
     if standbys.is_empty() {
         standbys.push(Standby::default());
     }
-    let advices = standbys.into_iter().map(|standby| reckon::advise(&load, standby)).collect();
+    let advices = reckon::advise(&load, standbys);
     let constants = constants::ALL.to_vec();
     let report = Report { node, address, measured: load, standbys: advices, constants };
     if options.json {

@@ -60,6 +60,8 @@ impl Form {
 pub(super) enum Origin {
     /// It was measured now.
     Measured,
+    /// It was measured now at other standbys.
+    Elsewhere,
     /// What was measured now, times a constant that was measured before.
     Constant,
     /// From a model of what a mirror does.
@@ -207,6 +209,12 @@ fn measured(value: f64) -> Figure {
     Figure { value, from: Origin::Measured }
 }
 
+/// The mean of what was measured at other standbys, if something was.
+fn elsewhere(values: impl Iterator<Item = f64>) -> Option<Figure> {
+    let (count, sum) = values.fold((0u32, 0.0), |(count, sum), value| (count + 1, sum + value));
+    (count > 0).then(|| Figure { value: sum / f64::from(count), from: Origin::Elsewhere })
+}
+
 fn constant(value: f64) -> Figure {
     Figure { value, from: Origin::Constant }
 }
@@ -228,41 +236,56 @@ fn is_shorter(bytes: &Costs, inputs: &Costs) -> bool {
     weigh::is_shorter(inputs.wire_bytes.value, bytes.wire_bytes.value)
 }
 
+impl Now {
+    /// Processor time that following takes, in microseconds for each transaction that is replayed.
+    fn following_us(&self, load: &Load) -> Option<f64> {
+        let replayed_s = load.transactions_s * self.replays.unwrap_or(1.0);
+        Some(self.processors?.following * 1e6 / replayed_s.max(1e-9))
+    }
+}
+
 /// Both sides, as far as costs depend on them.
 struct Case<'c> {
     load: &'c Load,
     now: Option<&'c Now>,
     processors: Processors,
+    others: Vec<&'c Now>,
 }
 
-/// Says which form fits `standby`, and what each would cost.
-pub(super) fn advise(load: &Load, standby: Standby) -> Advice {
-    let case = Case::of(load, &standby);
-    let costs = [case.bytes(), case.inputs(), case.mirror()];
-    let (fits, why) = case.choose(&costs);
-    Advice { fits, why, costs, standby }
+/// Says which form fits each of the standbys, and what each form would cost.
+pub(super) fn advise(load: &Load, standbys: Vec<Standby>) -> Vec<Advice> {
+    let told = |at: usize| {
+        let case = Case::of(load, &standbys, at);
+        let costs = [case.bytes(), case.inputs(), case.mirror()];
+        (case.choose(&costs), costs)
+    };
+    let told: Vec<_> = (0..standbys.len()).map(told).collect();
+    let advice = |(standby, ((fits, why), costs))| Advice { fits, why, costs, standby };
+    standbys.into_iter().zip(told).map(advice).collect()
 }
 
 impl<'c> Case<'c> {
     /// A standby that says nothing of its processors counts as one like the primary that does
     /// nothing else.
-    fn of(load: &'c Load, standby: &'c Standby) -> Self {
-        let now = standby.now.as_ref();
+    fn of(load: &'c Load, standbys: &'c [Standby], at: usize) -> Self {
+        let now = standbys[at].now.as_ref();
+        let others = standbys.iter().enumerate().filter(|(other, _)| *other != at);
+        let others = others.filter_map(|(_, other)| other.now.as_ref()).collect();
         let like_primary = Processors { count: load.processors.max(1), idle: 1.0, following: 0.0 };
         let processors = now.and_then(|now| now.processors).unwrap_or(like_primary);
-        Self { load, now, processors }
+        Self { load, now, processors, others }
     }
 
     fn is_fed(&self, form: Form) -> Option<&Now> {
         self.now.filter(|now| now.form == form)
     }
 
-    /// What following takes on the standby, for each transaction that it replays, if it gets the
-    /// log in this form now.
+    /// What following takes on the standby for each transaction, if it gets the log in this form
+    /// now, or else what it takes on others.
     fn following_us(&self, form: Form) -> Option<Figure> {
-        let now = self.is_fed(form)?;
-        let replayed_s = self.load.transactions_s * now.replays.unwrap_or(1.0);
-        Some(measured(now.processors?.following * 1e6 / replayed_s.max(1e-9)))
+        let here = self.is_fed(form).and_then(|now| now.following_us(self.load));
+        let others = self.others.iter().filter(|now| now.form == form);
+        here.map(measured).or_else(|| elsewhere(others.filter_map(|now| now.following_us(self.load))))
     }
 
     /// Whether the standby, which gets the log in this form, falls behind, for whatever reason.

@@ -12,6 +12,7 @@ use crate::units;
 fn mark(origin: Origin) -> char {
     match origin {
         Origin::Measured => 'm',
+        Origin::Elsewhere => 'e',
         Origin::Constant => 'c',
         Origin::Reckoned => 'r',
     }
@@ -44,7 +45,8 @@ pub(super) fn text(report: &Report) -> String {
     let _ = writeln!(
         out,
         "\nPer transaction that writes; primary and standby are processor time.\n\
-         m: measured now. c: measured now, times a constant. r: a mirror's figures are reckoned, not measured.\n\
+         m: measured now. e: measured now at other standbys. c: measured now, times a constant.\n\
+         r: a mirror's figures are reckoned, not measured.\n\
          The constants are those of docs/benchmarks.md#what-freshet-advise-reckons-with; --json shows them."
     );
     out
@@ -190,7 +192,7 @@ mod tests {
         let gone = Standby { now: None, ..there.clone() };
         let shown = |standby| {
             let (node, address) = ("0a".into(), "a:7401".into());
-            let (standbys, constants) = (vec![advise(&load, standby)], constants::ALL.to_vec());
+            let (standbys, constants) = (advise(&load, vec![standby]), constants::ALL.to_vec());
             text(&Report { node, address, measured: load.clone(), standbys, constants })
         };
         let text = shown(there);

@@ -43,8 +43,17 @@ fn now() -> Now {
     }
 }
 
+fn standby(now: Option<Now>) -> Standby {
+    Standby { node: Some("00aa".into()), address: Some("b:7401".into()), now }
+}
+
 fn advised(load: &Load, now: Option<Now>) -> Advice {
-    advise(load, Standby { node: Some("00aa".into()), address: Some("b:7401".into()), now })
+    advise(load, vec![standby(now)]).remove(0)
+}
+
+/// Of a primary without standbys.
+fn alone(load: &Load) -> Advice {
+    advise(load, vec![Standby::default()]).remove(0)
 }
 
 fn of(advice: &Advice, form: Form) -> &Costs {
@@ -78,7 +87,7 @@ fn what_is_measured_is_taken_and_the_rest_is_marked() {
 
 #[test]
 fn a_standby_that_is_not_there_is_like_its_primary() {
-    let advice = advise(&load(), Standby::default());
+    let advice = alone(&load());
     let bytes = of(&advice, Form::Bytes);
     assert_is(bytes.wire_bytes, 1024.0, Origin::Measured);
     assert_is(bytes.standby_us, FOLLOW.value, Origin::Constant);
@@ -87,9 +96,24 @@ fn a_standby_that_is_not_there_is_like_its_primary() {
     assert!(advice.why.contains("the link is not known"), "{}", advice.why);
     assert!(advice.why.contains("0.08 of the 2.00 processors"), "{}", advice.why);
     // Without one that is fed, shipping is not measured either.
-    let alone = Load { ship_us: None, shipped_as: None, ..load() };
-    let bytes = of(&advise(&alone, Standby::default()), Form::Bytes).clone();
+    let one = Load { ship_us: None, shipped_as: None, ..load() };
+    let bytes = of(&alone(&one), Form::Bytes).clone();
     assert_is(bytes.primary_us, SHIP_TCP.value, Origin::Constant);
+}
+
+#[test]
+fn what_others_take_beats_a_constant() {
+    let processors = |following| Some(Processors { count: 2, idle: 0.5, following });
+    let inputs = Now { form: Form::Inputs, processors: processors(0.4), ..now() };
+    let slower = Now { processors: processors(0.3), ..now() };
+    let advices = advise(&load(), vec![standby(Some(inputs)), standby(Some(now())), standby(Some(slower))]);
+    let takes = |at: usize, form| of(&advices[at], form).standby_us;
+    // Own figures first, then the mean of those of others.
+    assert_is(takes(0, Form::Inputs), 40.0, Origin::Measured);
+    assert_is(takes(0, Form::Bytes), 20.0, Origin::Elsewhere);
+    assert_is(takes(1, Form::Bytes), 10.0, Origin::Measured);
+    assert_is(takes(1, Form::Inputs), 40.0, Origin::Elsewhere);
+    assert_is(takes(2, Form::Bytes), 30.0, Origin::Measured);
 }
 
 #[test]
