@@ -250,6 +250,43 @@ fn a_benchmark_runs_with_standbys_that_execute_again() {
     assert!(number("take_over_ms") > 0.0 && number("tps") > 0.0 && number("executed") > 0.0, "{found}");
 }
 
+/// Mirrors beside a standby, over both fabrics: what is written into them, and what that takes of
+/// each node.
+#[test]
+fn a_benchmark_runs_with_mirrors() {
+    for fabric in ["shm", "tcp"] {
+        let output = freshet(
+            &[
+                &["bench", "ycsb", "--mix", "RMW", "--operations", "10", "--records", "2000", "--fabric", fabric][..],
+                &["--mirrors", "2", "--standbys", "1", "--safety", "very-safe", "--json", "--seconds", "1"],
+                &["--warmup", "0.2", "--window", "100"],
+            ]
+            .concat(),
+        );
+        assert!(output.status.success(), "{fabric}: {}", String::from_utf8_lossy(&output.stderr));
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let told = |pointer: &str| {
+            found.pointer(pointer).and_then(serde_json::Value::as_f64).unwrap_or_else(|| panic!("{pointer}: {found}"))
+        };
+        // A column of 100 bytes of each of ten rows of 1008 bytes, and what it was before.
+        let (bytes, log) = (told("/mirror/bytes_per_txn"), told("/log_bytes_per_txn"));
+        assert!(bytes > 2.0 * 10.0 * 100.0 && bytes < log, "{fabric}: {found}");
+        let share = told("/mirror/share_of_log");
+        assert!((share - bytes / log).abs() < 0.01, "{fabric}: {found}");
+        let [forward, log, ship, primary, all, mirror] = ["forward", "log", "ship", "primary", "all_nodes", "mirror"]
+            .map(|stage| match stage {
+                "mirror" => told("/mirror/cpu_us_per_txn"),
+                _ => told(&format!("/cpu_us_per_txn/{stage}")),
+            });
+        assert!(forward > 0.0 && ship > 0.0 && ship < log && log < primary, "{fabric}: {found}");
+        let standby = told("/standby/cpu_us_per_txn/process") * told("/standby/kept_up");
+        assert!(mirror >= 0.0 && all > primary + standby / 2.0, "{fabric}: {found}");
+        if fabric == "shm" {
+            assert!(mirror < standby / 4.0, "a mirror's processor has no part in it: {found}");
+        }
+    }
+}
+
 #[test]
 fn what_does_not_exist_is_told() {
     let output = freshet(&["experiment", "query-fresh/figure99"]);

@@ -1,8 +1,9 @@
 //! Measures the engine. The primary runs within this process, so that nothing but the engine is
-//! measured; standbys are processes of their own, as in real life.
+//! measured; standbys and mirrors are processes of their own, as in real life.
 
 mod backup;
 pub(crate) mod child;
+mod copies;
 mod crash;
 mod driver;
 mod join;
@@ -58,6 +59,7 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
         Bench::Restart(options) => return restart::run(options),
         Bench::Join(options) => return join::run(options),
         Bench::Ratios(options) => return ratios::run(options),
+        Bench::Copies(options) => return copies::run(options),
         Bench::Platform(options) => return platform::run(options),
     };
     if json {

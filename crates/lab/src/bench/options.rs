@@ -10,8 +10,8 @@ use freshet_engine::{
 use freshet_workloads::{command::ReadSet, ycsb::mix::Mix};
 
 use super::{
-    backup::BackupOptions, join::JoinOptions, platform::PlatformOptions, ratios::RatiosOptions, replay::ReplayOptions,
-    restart::RestartOptions, sizes::SizesOptions,
+    backup::BackupOptions, copies::CopiesOptions, join::JoinOptions, platform::PlatformOptions, ratios::RatiosOptions,
+    replay::ReplayOptions, restart::RestartOptions, sizes::SizesOptions,
 };
 use crate::pin::Pin;
 use freshet::Failure;
@@ -21,7 +21,8 @@ use freshet::Failure;
 pub(crate) enum Bench {
     /// The full mix of TPC-C, one terminal a thread, without think times.
     Tpcc(TpccOptions),
-    /// YCSB: the core workloads A to F, or SiloR's mix of 70 % reads and 30 % blind writes.
+    /// YCSB: the core workloads A to F, SiloR's mix of 70 % reads and 30 % blind writes, or
+    /// Active-Memory's of reads that are followed by an update.
     Ycsb(YcsbOptions),
     /// TATP: seven short transactions on a register of subscribers, or Update Location alone.
     Tatp(TatpOptions),
@@ -39,6 +40,9 @@ pub(crate) enum Bench {
     Join(JoinOptions),
     /// All figures that Freshet promises, as ratios within one run: a table for docs/benchmarks.md.
     Ratios(RatiosOptions),
+    /// What three copies cost: two standbys that make versions, two with replay arrays, two
+    /// mirrors.
+    Copies(CopiesOptions),
     /// The platform of the Active-Memory paper: its scheme, log shipping, H-Store and Calvin on one
     /// storage, all nodes in this process.
     Platform(PlatformOptions),
@@ -62,7 +66,7 @@ pub(crate) struct Common {
     /// What decides whether a serializable transaction commits: validation or ssn.
     #[arg(long, value_name = "CERTIFIER", default_value_t = Certifier::Validation)]
     pub(crate) certifier: Certifier,
-    /// Where the log persists. With none and without standbys the database has no log.
+    /// Where the log persists. With none and without other nodes the database has no log.
     #[arg(long, value_name = "DOMAIN", value_enum, default_value = "none")]
     pub(crate) domain: Domain,
     /// The directory for logs. The benchmark removes what it has made there. [default: a new
@@ -75,6 +79,10 @@ pub(crate) struct Common {
     /// The number of standbys, each in a process of its own.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=16))]
     pub(crate) standbys: u32,
+    /// The number of mirrors beside them, each in a process of its own, whose memory the primary
+    /// writes.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=16))]
+    pub(crate) mirrors: u32,
     /// The number of threads that replay the log on each standby.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) replay_threads: u16,
@@ -95,8 +103,9 @@ pub(crate) struct Common {
     /// In which form standbys get the log: bytes, or inputs (they execute transactions again).
     #[arg(long, value_name = "FORM", default_value_t = Encoding::Bytes)]
     pub(crate) encoding: Encoding,
-    /// When the measurement ends, under load, the first standby takes over; how long that takes is
-    /// told. It fetches what the primary has beyond it, which 1-safe does not bound.
+    /// When the measurement ends, under load, the first standby takes over, or the first mirror if
+    /// there are no standbys; how long that takes is told. It fetches what the primary has beyond
+    /// it, which 1-safe does not bound.
     #[arg(long)]
     pub(crate) take_over: bool,
     /// Run TPC-C without remote transactions, for comparisons with --apply command.
@@ -125,6 +134,9 @@ pub(crate) struct Common {
     /// Order-Status in turn.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
     pub(crate) standby_readers: u16,
+    /// Do not look at how fresh standbys are, which takes some of their processor time.
+    #[arg(long)]
+    pub(crate) no_probes: bool,
     /// With --json: also print how fresh the stalest standby was, every 20 ms.
     #[arg(long)]
     pub(crate) freshness_series: bool,
@@ -145,8 +157,8 @@ pub(crate) struct Common {
     /// Compress batches with LZ4.
     #[arg(long)]
     pub(crate) compress: bool,
-    /// The processors of the primary and, after a slash, of the standbys, as in 0/1. [default: all
-    /// processors for both]
+    /// The processors of the primary and, after a slash, of the other nodes, as in 0/1. [default:
+    /// all processors for both]
     #[arg(long, value_name = "PRIMARY-CPUS[/STANDBY-CPUS]")]
     pub(crate) pin: Option<Pin>,
     /// A group commit begins when this many bytes are waiting.
@@ -239,10 +251,15 @@ impl Common {
         if calvin && (self.isolation != Isolation::Serializable || self.encoding != Encoding::Inputs) {
             return Err(Failure::new("--apply calvin needs --encoding inputs --isolation serializable"));
         }
-        if self.take_over && self.standbys == 0 {
-            return Err(Failure::new("--take-over needs --standbys"));
+        if self.take_over && self.followers() == 0 {
+            return Err(Failure::new("--take-over needs --standbys or --mirrors"));
         }
         Ok(())
+    }
+
+    /// How many nodes follow the primary.
+    pub(crate) fn followers(&self) -> u32 {
+        self.standbys + self.mirrors
     }
 
     /// Whether terminals of TPC-C keep to their warehouses: without that, commands of one warehouse
@@ -318,7 +335,7 @@ pub(crate) struct YcsbOptions {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..1 << 40))]
     pub(crate) records: u64,
-    /// The workload: A, B, C, D, E, F or 70/30.
+    /// The workload: A, B, C, D, E, F, RMW or 70/30.
     #[arg(long, value_name = "MIX", default_value_t = Mix::SeventyThirty)]
     pub(crate) mix: Mix,
     /// The Zipfian skew: 0 is uniform, 0.99 is YCSB's usual skew.

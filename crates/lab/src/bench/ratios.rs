@@ -6,9 +6,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::Value;
 
-use super::child::{child, median};
+use super::child::{Results, child};
 use freshet::Failure;
 
 /// Options of `freshet-lab bench ratios`.
@@ -35,16 +34,6 @@ const RUNS: [(&str, &str); 7] = [
     ("ycsb", "ycsb --mix 70/30 --domain none --pin 0"),
     ("ycsb-log", "ycsb --mix 70/30 --domain file"),
 ];
-
-/// The results of one kind of run.
-struct Results(Vec<Value>);
-
-impl Results {
-    /// The median of a number that every result has.
-    fn median(&self, pointer: &str) -> f64 {
-        median(self.0.iter().filter_map(|value| value.pointer(pointer)?.as_f64()).collect()).unwrap_or(f64::NAN)
-    }
-}
 
 /// Runs everything in turns and prints a table in Markdown.
 pub(crate) fn run(options: &RatiosOptions) -> Result<ExitCode, Failure> {
@@ -104,16 +93,4 @@ pub(crate) fn run(options: &RatiosOptions) -> Result<ExitCode, Failure> {
     }
     println!("- restart: `freshet-lab bench restart`");
     Ok(ExitCode::SUCCESS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_median_is_in_the_middle() {
-        let results = Results([5, 1, 3].iter().map(|tps| serde_json::json!({"a": {"tps": tps}})).collect());
-        assert!((results.median("/a/tps") - 3.0).abs() < 1e-9);
-        assert!(results.median("/b").is_nan());
-    }
 }

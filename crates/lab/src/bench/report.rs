@@ -15,7 +15,7 @@ use super::{
     options::Common,
     probe::Look,
     subject::Measured,
-    work::{AgainShares, ForEach, Stages},
+    work::{AgainShares, ForEach, Mirrored, Stages},
 };
 use freshet::{
     process,
@@ -57,6 +57,9 @@ pub(crate) struct Report {
     /// What a standby did, and was sent, for each transaction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) standby: Option<ForEach>,
+    /// What mirrors cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mirror: Option<Mirrored>,
     /// The share of the measured time in which the threads that run transactions had a processor.
     /// In the rest they waited: for room in the log, for their window, or for a processor.
     pub(crate) worker_busy: f64,
@@ -166,12 +169,33 @@ pub(crate) struct Options {
     pub(crate) domain: freshet_engine::Domain,
     pub(crate) safety: String,
     pub(crate) standbys: u32,
+    pub(crate) mirrors: u32,
     pub(crate) replay_threads: u16,
     pub(crate) replay: String,
     pub(crate) apply: String,
     pub(crate) encoding: String,
     pub(crate) home_only: bool,
     pub(crate) pin: Option<String>,
+}
+
+impl Options {
+    fn of(common: &Common) -> Self {
+        Self {
+            threads: common.threads,
+            isolation: common.isolation.to_string(),
+            certifier: common.certifier.to_string(),
+            domain: common.domain,
+            safety: common.safety.to_string(),
+            standbys: common.standbys,
+            mirrors: common.mirrors,
+            replay_threads: common.replay_threads,
+            replay: common.replay.to_string(),
+            apply: common.apply.to_string(),
+            encoding: common.encoding.to_string(),
+            home_only: common.stays_at_home(),
+            pin: common.pin.as_ref().map(ToString::to_string),
+        }
+    }
 }
 
 /// Microseconds.
@@ -200,10 +224,14 @@ pub(crate) struct CpuPerTransaction {
     pub(crate) forward: f64,
     /// Flushing and shipping.
     pub(crate) log: f64,
-    /// Of that, shipping to all standbys and hearing acknowledgements.
+    /// Of that, shipping to all standbys and mirrors and hearing acknowledgements.
     pub(crate) ship: f64,
     /// Replay on one standby.
     pub(crate) replay: Option<f64>,
+    /// The primary's whole process.
+    pub(crate) primary: f64,
+    /// The processes of all nodes.
+    pub(crate) all_nodes: f64,
 }
 
 /// Shares.
@@ -290,20 +318,7 @@ impl Report {
         let per_transaction = |time: Duration| time.as_secs_f64() * 1e6 / transactions;
         Self {
             workload: workload.to_owned(),
-            options: Options {
-                threads: common.threads,
-                isolation: common.isolation.to_string(),
-                certifier: common.certifier.to_string(),
-                domain: common.domain,
-                safety: common.safety.to_string(),
-                standbys: common.standbys,
-                replay_threads: common.replay_threads,
-                replay: common.replay.to_string(),
-                apply: common.apply.to_string(),
-                encoding: common.encoding.to_string(),
-                home_only: common.stays_at_home(),
-                pin: common.pin.as_ref().map(ToString::to_string),
-            },
+            options: Options::of(common),
             tps: tally.per_second,
             transactions: tally.committed,
             executed: tally.executed,
@@ -318,8 +333,17 @@ impl Report {
                 log: per_transaction(measured.log.cpu),
                 ship: per_transaction(measured.log.ship_cpu),
                 replay: measured.work.map(|work| per_transaction(work.replay)),
+                primary: per_transaction(measured.primary_cpu),
+                all_nodes: per_transaction(measured.primary_cpu + measured.others_cpu),
             },
-            standby: measured.work.map(|work| ForEach::new(&work, measured.sent, measured.log_bytes, transactions)),
+            standby: measured.work.map(|work| ForEach::new(&work, measured.sent[0], measured.log_bytes, transactions)),
+            mirror: Mirrored::new(
+                measured.sent[1],
+                &measured.mirrors,
+                measured.time,
+                (transactions, measured.log_bytes),
+                measured.idle_mirror,
+            ),
             worker_busy: tally.cpu.as_secs_f64() / (seconds * f64::from(common.threads)).max(1e-9),
             freshness: measured.freshness.zip(measured.behind_bytes).map(|(spread, behind)| Freshness {
                 mean: spread.mean(),
@@ -358,11 +382,11 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = |name: &str, value: String| writeln!(f, "{name:<22} {value}");
-        let Options { threads, isolation, certifier, domain, safety, standbys, .. } = &self.options;
+        let Options { threads, isolation, certifier, domain, safety, standbys, mirrors, .. } = &self.options;
         let domain = format!("{domain:?}").to_lowercase();
         line("workload", self.workload.clone())?;
         let with = format!("{threads} thread(s), {isolation} ({certifier})");
-        line("with", format!("{with}, domain {domain}, {safety}, {standbys} standby(s)"))?;
+        line("with", format!("{with}, domain {domain}, {safety}, {standbys} standby(s), {mirrors} mirror(s)"))?;
         line("transactions/s", grouped(self.tps.round() as u64))?;
         let (committed, executed) = (grouped(self.transactions), grouped(self.executed));
         line("measured", format!("{committed} transactions committed, {executed} executed, in {:.1} s", self.seconds))?;
@@ -391,12 +415,22 @@ impl fmt::Display for Report {
             let each = *bytes as f64 / (*recorded).max(1) as f64;
             line("inputs", format!("{} recorded, {each:.1} bytes each{}", grouped(*recorded), kept.concat()))?;
         }
-        let CpuPerTransaction { forward, log, ship, replay } = &self.cpu_us_per_txn;
+        let CpuPerTransaction { forward, log, ship, replay, primary, all_nodes } = &self.cpu_us_per_txn;
         let replay = replay.map(|replay| format!(", replay {replay:.2} us")).unwrap_or_default();
         line(
             "CPU a transaction",
             format!("forward {forward:.2} us, log {log:.2} us (of that shipping {ship:.2} us){replay}"),
         )?;
+        line("CPU of all nodes", format!("{all_nodes:.2} us a transaction, of that the primary {primary:.2} us"))?;
+        if let Some(mirrored) = &self.mirror {
+            let Mirrored { bytes_per_txn, share_of_log, cpu_us_per_txn, core_share, idle_core_share } = mirrored;
+            let (share, busy, idle) = (share_of_log * 100.0, core_share * 100.0, idle_core_share * 100.0);
+            line("into a mirror", format!("{bytes_per_txn:.1} bytes a transaction, {share:.2} % of the log"))?;
+            line(
+                "CPU on a mirror",
+                format!("{cpu_us_per_txn:.3} us a transaction, {busy:.2} % of a processor; {idle:.2} % without load"),
+            )?;
+        }
         if let Some(ForEach { wire_bytes_per_txn, wire_share, kept_up, cpu_us_per_txn, again }) = &self.standby {
             let share = wire_share * 100.0;
             line("on the wire", format!("{wire_bytes_per_txn:.1} bytes a transaction, {share:.2} % of the log"))?;

@@ -1,4 +1,5 @@
-//! What is measured: a primary within this process, and its standbys in processes of their own.
+//! What is measured: a primary within this process, its standbys and its mirrors in processes of
+//! their own.
 
 use std::{
     path::{Path, PathBuf},
@@ -6,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Safety, Stamp};
+use freshet_base::{Safety, Stamp, cpu};
 use freshet_engine::{
     Database, Domain, FabricEncryption, Node, NodeConfig, OnLoss, Recorded, ReplayMode, node::RoleStatus,
 };
@@ -34,10 +35,18 @@ use freshet::{
 /// How long a standby may take to start, to catch up, or to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The primary within this process, and its standbys.
+/// How many bytes a mirror may have at most, and how many its undo ring has at least.
+const MIRROR_BYTES: u64 = 1 << 40;
+const MIRROR_UNDO: u64 = 64 << 20;
+
+/// How long mirrors are watched while nothing runs.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// The primary within this process, and those that follow it.
 pub(crate) struct Subject {
-    // Dropped in this order: connections, standbys, the primary, files.
+    // Dropped in this order: connections, standbys and mirrors, the primary, files.
     standbys: Vec<Standby>,
+    mirrors: Vec<Standby>,
     primary: Primary,
     scratch: Option<TempDir>,
 }
@@ -49,7 +58,16 @@ enum Primary {
     Logged(Arc<Node>),
 }
 
-/// A standby in a process of its own.
+/// What a node is that follows the primary.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It replays the log.
+    Standby,
+    /// Its memory is written by the primary.
+    Mirror,
+}
+
+/// A standby or a mirror in a process of its own.
 pub(crate) struct Standby {
     client: Arc<Client>,
     process: NodeProcess,
@@ -61,8 +79,12 @@ pub(crate) struct Begun {
     reserved: Stamp,
     log: LogWork,
     recorded: Recorded,
-    sent: Sent,
+    /// Processor time of this process, which is the primary's.
+    cpu: Duration,
+    /// What standbys were sent, and mirrors.
+    sent: [Sent; 2],
     work: Vec<Work>,
+    mirrors: Vec<Work>,
     readers: Option<ReaderTotals>,
     probes: Vec<Probe>,
 }
@@ -104,8 +126,15 @@ pub(crate) struct Measured {
     pub(crate) log: LogWork,
     /// Transactions whose inputs were recorded, and others.
     pub(crate) recorded: Recorded,
-    /// What standbys were sent.
-    pub(crate) sent: Sent,
+    /// Processor time of the primary's process, and of all other nodes together.
+    pub(crate) primary_cpu: Duration,
+    pub(crate) others_cpu: Duration,
+    /// What standbys were sent, and mirrors.
+    pub(crate) sent: [Sent; 2],
+    /// What each mirror did.
+    pub(crate) mirrors: Vec<Work>,
+    /// Which share of one processor the busiest mirror took afterwards, without load.
+    pub(crate) idle_mirror: f64,
     /// What the standby did whose replay used the most processor time.
     pub(crate) work: Option<Work>,
     /// Standby read view / primary read view; of the worst standby.
@@ -131,9 +160,9 @@ impl Subject {
             pin.primary.pin()?;
         }
         let workers = usize::from(common.threads) * 2 + 4;
-        if common.standbys == 0 && common.domain == Domain::None {
+        if common.followers() == 0 && common.domain == Domain::None {
             let primary = Primary::Volatile(Database::volatile_with(workers, common.certifier));
-            return Ok(Self { standbys: Vec::new(), primary, scratch: None });
+            return Ok(Self { standbys: Vec::new(), mirrors: Vec::new(), primary, scratch: None });
         }
         let scratch = scratch(common.dir.as_deref())?;
         let directory = |name: &str| scratch.path().join(name);
@@ -142,7 +171,7 @@ impl Subject {
             domain: common.domain,
             listen: ([127, 0, 0, 1], 0).into(),
             safety: common.safety,
-            standbys: common.standbys,
+            standbys: common.followers(),
             on_loss: OnLoss::Block,
             // Loading is no reason to give a standby up.
             standby_timeout_ms: 30_000,
@@ -175,7 +204,8 @@ impl Subject {
         config.fabric.bandwidth_gbit = common.bandwidth_gbit;
         config.fabric.compress = common.compress;
         let node = Node::start(config, |_| {})?;
-        let mut subject = Self { standbys: Vec::new(), primary: Primary::Logged(node), scratch: Some(scratch) };
+        let (standbys, mirrors) = (Vec::new(), Vec::new());
+        let mut subject = Self { standbys, mirrors, primary: Primary::Logged(node), scratch: Some(scratch) };
         if !common.join_loaded {
             subject.start_standbys(common)?;
         } else if matches!(common.safety, Safety::VerySafe | Safety::Quorum(2..)) {
@@ -184,12 +214,20 @@ impl Subject {
         Ok(subject)
     }
 
-    /// Starts the standbys and blocks until all are in sync.
+    /// Starts the standbys and mirrors and blocks until all are in sync.
     pub(crate) fn start_standbys(&mut self, common: &Common) -> Result<(), Failure> {
         for number in 1..=common.standbys {
             self.standbys.push(self.join(common, &format!("standby-{number}"))?);
         }
+        for number in 1..=common.mirrors {
+            let directory = self.directory_of(&format!("mirror-{number}"));
+            self.mirrors.push(Standby::start(common, Kind::Mirror, self.node()?.address(), directory)?);
+        }
         self.wait_for_standbys()
+    }
+
+    fn directory_of(&self, name: &str) -> PathBuf {
+        self.scratch.as_ref().map(|scratch| scratch.path().join(name)).unwrap_or_default()
     }
 
     pub(crate) fn database(&self) -> &Database {
@@ -209,8 +247,7 @@ impl Subject {
 
     /// Starts one more standby and blocks until it serves.
     pub(crate) fn join(&self, common: &Common, name: &str) -> Result<Standby, Failure> {
-        let directory = self.scratch.as_ref().map(|scratch| scratch.path().join(name)).unwrap_or_default();
-        Standby::start(common, self.node()?.address(), directory)
+        Standby::start(common, Kind::Standby, self.node()?.address(), self.directory_of(name))
     }
 
     /// Whether a checkpoint is being written, and how many were.
@@ -224,7 +261,7 @@ impl Subject {
         self.database().core().snapshots.current()
     }
 
-    /// Blocks until every standby is in sync.
+    /// Blocks until every standby and every mirror is in sync.
     fn wait_for_standbys(&self) -> Result<(), Failure> {
         let Primary::Logged(node) = &self.primary else { return Ok(()) };
         let deadline = Instant::now() + PATIENCE;
@@ -235,12 +272,13 @@ impl Subject {
                 }
                 _ => 0,
             };
-            if in_sync == self.standbys.len() {
+            if in_sync == self.standbys.len() + self.mirrors.len() {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                let said: Vec<String> = self.standbys.iter().map(|standby| standby.process.messages()).collect();
-                return Err(Failure::new(format!("the standbys do not come into sync: {}", said.join("; "))));
+                let all = self.standbys.iter().chain(&self.mirrors);
+                let said: Vec<String> = all.map(|node| node.process.messages()).collect();
+                return Err(Failure::new(format!("the other nodes do not come into sync: {}", said.join("; "))));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -261,10 +299,11 @@ impl Subject {
         }
     }
 
-    /// What standbys were sent so far.
-    fn sent(&self) -> Sent {
-        let Primary::Logged(node) = &self.primary else { return Sent::default() };
-        Sent::of(&node.status().role)
+    /// What standbys and mirrors were sent so far.
+    fn sent(&self) -> [Sent; 2] {
+        let Primary::Logged(node) = &self.primary else { return Default::default() };
+        let role = node.status().role;
+        [false, true].map(|mirrors| Sent::of(&role, mirrors))
     }
 
     /// Blocks until every standby shows what was loaded: what it replays later is not counted as
@@ -310,11 +349,14 @@ impl Subject {
         let mut probes = Vec::new();
         if let Primary::Logged(node) = &self.primary
             && common.replay != ReplayMode::None
+            && !common.no_probes
         {
             probes.extend(self.standbys.iter().map(|standby| Probe::start(node, &standby.client)));
         }
         Begun {
             work: self.standbys.iter().map(Standby::work).collect(),
+            mirrors: self.mirrors.iter().map(Standby::work).collect(),
+            cpu: cpu::process_time(),
             sent: self.sent(),
             log: self.log_work(),
             readers: self.readers(),
@@ -331,10 +373,14 @@ impl Subject {
         begun.probes.iter().for_each(Probe::halt);
         let (time, reserved) = (begun.at.elapsed(), self.reserved());
         let recorded = self.database().core().recorded().since(&begun.recorded);
+        let primary_cpu = cpu::process_time().saturating_sub(begun.cpu);
         let log = self.log_work().since(begun.log);
-        let sent = self.sent().since(begun.sent);
-        let works = self.standbys.iter().zip(&begun.work).map(|(standby, before)| standby.work().since(before));
-        let work = works.max_by_key(|work| work.replay);
+        let [standbys, mirrors] = self.sent();
+        let sent = [standbys.since(begun.sent[0]), mirrors.since(begun.sent[1])];
+        let mirrors = works_since(&self.mirrors, &begun.mirrors);
+        let works = works_since(&self.standbys, &begun.work);
+        let others_cpu = works.iter().chain(&mirrors).map(|work| work.process).sum();
+        let work = works.into_iter().max_by_key(|work| work.replay);
         let readers = self.readers().zip(begun.readers).map(|(after, before)| after.since(&before));
         let passage = self
             .standbys
@@ -363,7 +409,11 @@ impl Subject {
                 log_bytes,
                 log,
                 recorded,
+                primary_cpu,
+                others_cpu,
                 sent,
+                idle_mirror: self.idle_mirror(),
+                mirrors,
                 work,
                 freshness,
                 behind_bytes,
@@ -376,10 +426,24 @@ impl Subject {
         }
     }
 
-    /// The first standby takes over, without asking the primary: how long that takes it. Blocks
-    /// until then.
+    /// Which share of one processor the busiest mirror takes while nothing runs. Blocks for two
+    /// seconds if there are mirrors.
+    fn idle_mirror(&self) -> f64 {
+        if self.mirrors.is_empty() {
+            return 0.0;
+        }
+        let (begun, before) = (Instant::now(), self.mirrors.iter().map(Standby::work).collect::<Vec<_>>());
+        std::thread::sleep(IDLE);
+        let (time, works) = (begun.elapsed(), works_since(&self.mirrors, &before));
+        let busiest = works.iter().map(|work| work.process).max().unwrap_or_default();
+        busiest.as_secs_f64() / time.as_secs_f64()
+    }
+
+    /// The first standby takes over, or the first mirror, without asking the primary: how long that
+    /// takes it. Blocks until then.
     pub(crate) fn take_over(&self) -> Result<Duration, Failure> {
-        let standby = self.standbys.first().ok_or_else(|| Failure::new("there is no standby to take over"))?;
+        let standby = self.standbys.iter().chain(&self.mirrors).next();
+        let standby = standby.ok_or_else(|| Failure::new("there is no node to take over"))?;
         let begun = Instant::now();
         standby.client.promote(true, PATIENCE)?;
         Ok(begun.elapsed())
@@ -412,7 +476,7 @@ impl Subject {
 
     /// The same, but for the files, if there are some.
     pub(crate) fn stop_and_keep(self) -> Result<Option<TempDir>, Failure> {
-        drop(self.standbys);
+        drop((self.standbys, self.mirrors));
         if let Primary::Logged(node) = self.primary {
             node.stop().map_err(Failure::new)?;
         }
@@ -420,8 +484,43 @@ impl Subject {
     }
 }
 
+impl Kind {
+    /// What only such a node is told.
+    fn flags(self, common: &Common) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Standby => vec![
+                (
+                    "--domain",
+                    match common.standby_domain {
+                        Some(Domain::None) => "none",
+                        Some(Domain::Pmem) => "pmem",
+                        None if common.domain == Domain::None => "none",
+                        Some(Domain::File) | None => "file",
+                    }
+                    .to_owned(),
+                ),
+                ("--log-persist-method", common.standby_persist_method.clone()),
+                ("--log-persist-delay-per-kib", common.standby_persist_delay_per_kib.clone()),
+                ("--log-persist-upon-replay", common.standby_persist_upon_replay.to_string()),
+                ("--replay", common.replay.to_string()),
+                ("--apply", common.apply.to_string()),
+                ("--encoding", common.encoding.to_string()),
+            ],
+            Self::Mirror => {
+                let undo = common.log_buffer_bytes.unwrap_or(0).max(MIRROR_UNDO);
+                vec![("--mirror-bytes", MIRROR_BYTES.to_string()), ("--mirror-undo-bytes", undo.to_string())]
+            }
+        }
+    }
+}
+
+/// What the nodes have done since `before`.
+fn works_since(nodes: &[Standby], before: &[Work]) -> Vec<Work> {
+    nodes.iter().zip(before).map(|(node, before)| node.work().since(before)).collect()
+}
+
 impl Standby {
-    fn start(common: &Common, primary: &str, directory: PathBuf) -> Result<Self, Failure> {
+    fn start(common: &Common, kind: Kind, primary: &str, directory: PathBuf) -> Result<Self, Failure> {
         let any = "127.0.0.1:0";
         let mut flags: Vec<std::ffi::OsString> = Vec::new();
         let mut flag = |name: &str, value: &std::ffi::OsStr| flags.extend([name.into(), value.to_owned()]);
@@ -430,24 +529,9 @@ impl Standby {
             ("--listen", any),
             ("--sql-listen", "off"),
             ("--join", primary),
-            (
-                "--domain",
-                match common.standby_domain {
-                    Some(Domain::None) => "none",
-                    Some(Domain::Pmem) => "pmem",
-                    None if common.domain == Domain::None => "none",
-                    Some(Domain::File) | None => "file",
-                },
-            ),
-            ("--log-persist-method", &common.standby_persist_method),
-            ("--log-persist-delay-per-kib", &common.standby_persist_delay_per_kib),
-            ("--log-persist-upon-replay", &common.standby_persist_upon_replay.to_string()),
             // Readers take places for workers, and as many as there are workers are free.
             ("--workers", &common.standby_readers.max(1).to_string()),
             ("--replay-threads", &common.replay_threads.to_string()),
-            ("--replay", &common.replay.to_string()),
-            ("--apply", &common.apply.to_string()),
-            ("--encoding", &common.encoding.to_string()),
             ("--fabric-kind", &common.fabric.to_string()),
             (
                 "--fabric-encryption",
@@ -463,6 +547,9 @@ impl Standby {
             flag(name, value.as_ref());
         }
         flag("--directory", directory.as_os_str());
+        for (name, value) in kind.flags(common) {
+            flag(name, value.as_ref());
+        }
         for (name, bytes) in
             [("--log-buffer-bytes", common.log_buffer_bytes), ("--log-uncommitted-bytes", common.log_uncommitted_bytes)]
         {
@@ -501,7 +588,7 @@ impl Standby {
 
     /// What it has done so far.
     fn work(&self) -> Work {
-        Work::of(&self.status(), self.readers().unwrap_or_default().process_cpu)
+        Work::of(&self.status())
     }
 }
 

@@ -1,5 +1,5 @@
-//! What standbys do for what they are sent: bytes on the wire, processor time by stage, and what
-//! becomes of transactions that they execute again.
+//! What standbys and mirrors do for what they are sent: bytes on the wire, processor time by stage,
+//! and what becomes of transactions that are executed again.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) struct Work {
     /// Readers see everything below.
     visible: u64,
     /// Processor time of the whole process.
-    process: Duration,
+    pub(crate) process: Duration,
     /// Of receiving and acknowledging.
     receive: Duration,
     /// Of entering blocks that are executed again.
@@ -37,13 +37,13 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// What a standby's status says, and its processor time.
-    pub(crate) fn of(status: &Value, process: Duration) -> Self {
+    /// What a standby's status says.
+    pub(crate) fn of(status: &Value) -> Self {
         let again = &status["again"];
         let count = |key: &str| again[key].as_u64().unwrap_or(0);
         Self {
             visible: status["read_view"].as_u64().unwrap_or(0),
-            process,
+            process: time(status, "process_cpu"),
             receive: time(status, "receive_cpu") + time(status, "ack_cpu"),
             enter: time(again, "enter_cpu"),
             execute: time(again, "execute_cpu"),
@@ -74,7 +74,7 @@ impl Work {
     }
 }
 
-/// What a primary has sent to all its standbys.
+/// What a primary has sent to all its standbys, or to all its mirrors.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sent {
     /// Bytes, with headers.
@@ -84,14 +84,14 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// What a primary's status says.
-    pub(crate) fn of(role: &RoleStatus) -> Self {
+    /// What a primary's status says: of standbys, or of mirrors.
+    pub(crate) fn of(role: &RoleStatus, mirrors: bool) -> Self {
         let RoleStatus::Primary { shipping, .. } = role else { return Self::default() };
-        let standbys = &shipping.standbys;
-        Self {
-            bytes: standbys.iter().map(|standby| standby.sent_bytes).sum(),
-            log: standbys.iter().map(|standby| standby.shipped.0).sum(),
-        }
+        let nodes = shipping.standbys.iter().filter(|node| node.mirror == mirrors);
+        nodes.fold(Self::default(), |all, node| Self {
+            bytes: all.bytes + node.sent_bytes,
+            log: all.log + node.shipped.0,
+        })
     }
 
     /// What was sent since `before`.
@@ -120,6 +120,42 @@ pub(crate) struct ForEach {
     /// Of a standby that executes transactions again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) again: Option<AgainShares>,
+}
+
+/// What mirrors cost.
+#[derive(Debug, Serialize)]
+pub(crate) struct Mirrored {
+    /// Bytes that were written into each, for each transaction.
+    pub(crate) bytes_per_txn: f64,
+    /// The same for each byte of log.
+    pub(crate) share_of_log: f64,
+    /// Processor time of the busiest one's process, in microseconds for each transaction.
+    pub(crate) cpu_us_per_txn: f64,
+    /// Which share of one processor that was.
+    pub(crate) core_share: f64,
+    /// The same afterwards, without load.
+    pub(crate) idle_core_share: f64,
+}
+
+impl Mirrored {
+    /// Of what all mirrors were sent, the processor time that each took in `time` with
+    /// `transactions` and `log_bytes`, and which share of one processor the busiest took without.
+    pub(crate) fn new(
+        sent: Sent,
+        work: &[Work],
+        time: Duration,
+        (transactions, log_bytes): (f64, u64),
+        idle_core_share: f64,
+    ) -> Option<Self> {
+        let busiest = work.iter().map(|work| work.process).max()?;
+        Some(Self {
+            bytes_per_txn: sent.share() * log_bytes as f64 / transactions,
+            share_of_log: sent.share(),
+            cpu_us_per_txn: busiest.as_secs_f64() * 1e6 / transactions,
+            core_share: busiest.as_secs_f64() / time.as_secs_f64().max(1e-9),
+            idle_core_share,
+        })
+    }
 }
 
 /// Microseconds of processor time of a standby, by stage.
@@ -193,12 +229,13 @@ mod tests {
         let status = |visible: u64, executed: u64| {
             serde_json::json!({
                 "read_view": visible, "receive_cpu": time(visible), "replay_cpu": time(2 * visible),
+                "process_cpu": time(10 * visible),
                 "again": {"executed": executed, "old_snapshots": 4, "came_as_bytes": 6, "waits": executed / 2,
                           "execute_cpu": time(3 * visible)},
             })
         };
-        let before = Work::of(&status(100, 10), Duration::from_micros(1));
-        let work = Work::of(&status(600, 40), Duration::from_micros(5001)).since(&before);
+        let before = Work::of(&status(100, 10));
+        let work = Work::of(&status(600, 40)).since(&before);
         // Half of the log became visible: 50 of 100 transactions.
         let sent = Sent { bytes: 90, log: 900 };
         let each = ForEach::new(&work, sent, 1000, 100.0);
@@ -207,5 +244,15 @@ mod tests {
         assert_eq!((process, receive, execute, replay), (100.0, 10.0, 30.0, 20.0));
         let again = each.again.unwrap();
         assert_eq!((again.executed, again.fetched, again.waits_per_txn), (1.0, 0.0, 0.5));
+    }
+
+    #[test]
+    fn mirrors_are_told_by_the_busiest() {
+        let work = |millis| Work { process: Duration::from_millis(millis), ..Work::default() };
+        let (sent, time) = (Sent { bytes: 600, log: 2000 }, Duration::from_secs(2));
+        let found = Mirrored::new(sent, &[work(1), work(3)], time, (100.0, 1000), 0.001).unwrap();
+        assert_eq!((found.bytes_per_txn, found.share_of_log, found.cpu_us_per_txn), (3.0, 0.3, 30.0));
+        assert_eq!((found.core_share, found.idle_core_share), (0.0015, 0.001));
+        assert!(Mirrored::new(sent, &[], time, (100.0, 1000), 0.0).is_none());
     }
 }

@@ -271,13 +271,14 @@ fn ship<F: Feeder>(feeder: &F, shipper: &Shipper) -> Result<(), ShipError> {
             let Some(line) = line.as_mut() else { return Ok(()) };
             let mut ship = Ship { feeder, shipper, line };
             let turn = if ship.line.mirror.is_some() { ship.turn_mirror(&mut behind) } else { ship.turn(&mut behind) };
+            // A feed that is never idle is told of, too.
+            stint.note();
             match turn? {
                 Turn::Over => return Ok(()),
                 Turn::Again => continue,
                 Turn::Sleep(until) => until,
             }
         };
-        stint.note();
         shipper.bell.sleep(Some(feeder.feeds().clock.instant(until)));
     }
 }

@@ -20,6 +20,9 @@ pub enum Mix {
     E,
     /// 50 % reads, 50 % reads followed by an update of one field.
     F,
+    /// Reads followed by an update of one field, and nothing else: the mix of Active-Memory,
+    /// section 6.1.2, whose transactions have ten of them.
+    ModifyOnly,
     /// 70 % reads, 30 % blind writes of whole records: the mix of SiloR, section 6.1.
     SeventyThirty,
 }
@@ -43,7 +46,8 @@ pub struct Shares {
 
 impl Mix {
     /// All of them.
-    pub const ALL: [Self; 7] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F, Self::SeventyThirty];
+    pub const ALL: [Self; 8] =
+        [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F, Self::ModifyOnly, Self::SeventyThirty];
 
     /// What it consists of.
     pub fn shares(self) -> Shares {
@@ -55,6 +59,7 @@ impl Mix {
             Self::D => Shares { read: 95, insert: 5, ..none },
             Self::E => Shares { scan: 95, insert: 5, ..none },
             Self::F => Shares { read: 50, modify: 50, ..none },
+            Self::ModifyOnly => Shares { modify: 100, ..none },
             Self::SeventyThirty => Shares { read: 70, overwrite: 30, ..none },
         }
     }
@@ -82,6 +87,7 @@ impl fmt::Display for Mix {
             Self::D => "D",
             Self::E => "E",
             Self::F => "F",
+            Self::ModifyOnly => "RMW",
             Self::SeventyThirty => "70/30",
         })
     }
@@ -94,7 +100,7 @@ impl FromStr for Mix {
         Self::ALL
             .into_iter()
             .find(|mix| mix.to_string().eq_ignore_ascii_case(text))
-            .ok_or_else(|| format!("unknown YCSB mix {text:?}: use A, B, C, D, E, F or 70/30"))
+            .ok_or_else(|| format!("unknown YCSB mix {text:?}: use A, B, C, D, E, F, RMW or 70/30"))
     }
 }
 

@@ -1,5 +1,6 @@
-//! YCSB (Cooper et al., "Benchmarking cloud serving systems with YCSB", SoCC
-//! 2010): its core workloads A to F, and the 70/30 mix of SiloR (section 6.1).
+//! YCSB (Cooper et al., "Benchmarking cloud serving systems with YCSB", SoCC 2010): its core
+//! workloads A to F, the 70/30 mix of SiloR (section 6.1), and the mix of Active-Memory (section
+//! 6.1.2).
 //!
 //! Two things are done otherwise than in the original. Keys are numbers in order instead of hashes;
 //! popular ones are scattered over them by a permutation, so the skew is exactly the one asked for.
