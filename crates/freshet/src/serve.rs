@@ -16,7 +16,7 @@ use freshet_base::{
     Isolation, Stamp,
     cpu::{Ticks, process_time, ticks},
 };
-use freshet_engine::{Database, Encoding, Mix, Node, NodeConfig, node::StartPhase};
+use freshet_engine::{Database, Encoding, Mix, Node, NodeConfig, StateHash, node::StartPhase};
 use freshet_membership::Grant;
 use serde::Serialize;
 use signal_hook::consts::SIGXFSZ;
@@ -463,5 +463,9 @@ impl Host for NodeHost {
 
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String> {
         self.node.wait_visible(stamp, Some(deadline)).map_err(|cause| cause.to_string())
+    }
+
+    fn rehearsed(&self, at: Option<Stamp>, deadline: Instant) -> Option<Result<StateHash, String>> {
+        self.node.rehearsed(at, deadline)
     }
 }

@@ -29,8 +29,8 @@ use freshet_replication::{
     mirror::{Mirror, MirrorConfig, Mirroring},
     takeover::Promoted,
 };
-use freshet_storage::Catalog;
-use freshet_txn::Core;
+use freshet_storage::{Catalog, Participants};
+use freshet_txn::{Core, Snapshots};
 
 use super::{
     CheckpointKind, Composition, Node,
@@ -40,6 +40,7 @@ use super::{
     reign::Reign,
     start::{Parts, StartError, begin_checkpoints, open_log},
 };
+use crate::{Database, StateHash, source::VersionSource};
 
 /// A mirror's parts.
 pub(super) struct Mirrored {
@@ -52,6 +53,9 @@ pub(super) struct Mirrored {
 
 /// How often a node tries to write its first checkpoint.
 const TRY_EVERY: Duration = Duration::from_secs(1);
+
+/// How often a rehearsal looks whether the memory is there, and whole.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Whether a node that is configured so is a mirror: one that has a database of its own, because it
 /// was another kind of node before, is not.
@@ -109,7 +113,10 @@ impl Mirrored {
         let Self { mirror, ground, visible } = self;
         let (core, threads) = (node.database.core(), node.config.replay_threads);
         let memory = Memory::open(mirror.memory(), promoted.start).map_err(|cause| cause.to_string())?;
-        restore(core, &memory, threads)?;
+        let begun = Instant::now();
+        let records = restore(core, &memory, threads)?;
+        let ms = begun.elapsed().as_millis() as u64;
+        tracing::info!(records, ms, "what was in a mirror is in tables and indexes");
         drop(memory);
         mirror.stop();
         // The rows are copied.
@@ -136,9 +143,8 @@ impl Mirrored {
 }
 
 /// Puts all records of a mirror's memory into the tables, and builds their indexes, by this number
-/// of threads. The tables come first.
-fn restore(core: &Core, memory: &Memory, threads: usize) -> Result<(), String> {
-    let begun = Instant::now();
+/// of threads. The tables come first. Returns how many records there are.
+fn restore(core: &Core, memory: &Memory, threads: usize) -> Result<u64, String> {
     let (catalog, mut records) = (&core.catalog, 0);
     let mut restoration = Some(Restoration::new(catalog, &Restore));
     // A second time, if tables have indexes that were added later.
@@ -159,9 +165,7 @@ fn restore(core: &Core, memory: &Memory, threads: usize) -> Result<(), String> {
         });
         restoration = Restoration::again(catalog, &Restore);
     }
-    let ms = begun.elapsed().as_millis() as u64;
-    tracing::info!(records, ms, "what was in a mirror is in tables and indexes");
-    Ok(())
+    Ok(records)
 }
 
 /// Restores the records of one chunk. Tables that were dropped may have left some.
@@ -224,5 +228,41 @@ impl Node {
         let Composition::Mirror(mirrored) = &*composition else { return None };
         let others = mirrored.mirror.peers().into_iter().filter(|peer| peer.serves && peer.node != Some(self.id));
         Some(others.map(|peer| peer.address).filter(|address| *address != self.address).collect())
+    }
+
+    /// Of a mirror: the hash of the database that a take-over would make of its memory, when all
+    /// below `at` is there; without `at`, of what is. The primary may write meanwhile. Needs the
+    /// memory that the database takes on a standby. None for other nodes. Blocks.
+    pub fn rehearsed(&self, at: Option<Stamp>, deadline: Instant) -> Option<Result<StateHash, String>> {
+        loop {
+            let (end, memory) = {
+                let Composition::Mirror(mirrored) = &*self.composition() else { return None };
+                // In this order: what is below the end lies in the regions of now.
+                (mirrored.mirror.status().end, mirrored.mirror.memory())
+            };
+            let wanted = at.unwrap_or(end);
+            let hashed = match end >= wanted {
+                // What is newer is refused, and what is just being written looks damaged.
+                true => Memory::open(memory, wanted)
+                    .map_err(|cause| cause.to_string())
+                    .and_then(|memory| self.hash_of(&memory, wanted)),
+                false => Err(format!("this mirror has everything up to {end}")),
+            };
+            if hashed.is_ok() || Instant::now() >= deadline {
+                return Some(hashed);
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// The hash of what a mirror's memory holds, which is the state at a stamp.
+    fn hash_of(&self, memory: &Memory, at: Stamp) -> Result<StateHash, String> {
+        let (participants, visible) = (Participants::new(self.config.participants()), Arc::new(Watermark::new(at)));
+        let source = Arc::new(VersionSource::default());
+        let (catalog, snapshots) = (Arc::new(Catalog::new()), Snapshots::standby(visible));
+        let core = Core::new(participants, catalog, snapshots, source, Arc::default(), self.config.certifier);
+        restore(&core, memory, self.config.replay_threads)?;
+        let worker = Database::of(&core).worker().map_err(|cause| cause.to_string())?;
+        StateHash::of(&worker.begin_read_only()).map_err(|cause| cause.to_string())
     }
 }

@@ -39,7 +39,7 @@ use std::{
 };
 
 use freshet_base::{Stamp, strangers::Strangers};
-use freshet_engine::{Database, Mix};
+use freshet_engine::{Database, Mix, StateHash};
 use freshet_fabric::{
     local::{self, LocalListener},
     stream::Stream,
@@ -93,6 +93,11 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// When it is not by then.
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String>;
+    /// Of a node that shows nothing, and holds a database all the same: its hash
+    /// ([`freshet_engine::Node::rehearsed`]).
+    fn rehearsed(&self, _at: Option<Stamp>, _deadline: Instant) -> Option<Result<StateHash, String>> {
+        None
+    }
 }
 
 /// The purpose of the socket for processes of this user.

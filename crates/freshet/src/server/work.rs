@@ -128,6 +128,12 @@ fn one(shared: &Shared, worker: &Worker, work: Work) {
             }
         }
         Work::Hash { at, deadline, reply } => {
+            if let Some(hashed) = shared.host.rehearsed(at, deadline) {
+                return reply.send(match hashed {
+                    Ok(StateHash { at, hash, records }) => Answer::Hash { at, hash, records },
+                    Err(reason) => Answer::Refused { reason },
+                });
+            }
             if let Some(at) = at
                 && let Err(reason) = shared.host.wait_visible(at, deadline)
             {

@@ -57,20 +57,22 @@ fn tell(write: &Write, names: &[String]) -> String {
     )
 }
 
-/// Judges a history by what the nodes show when all is quiet: one [`Final`] for each node.
-pub(super) fn check(book: &Book, finals: &[Final], names: &[String]) -> Vec<String> {
+/// Judges a history by what nodes show when all is quiet: one [`Final`] for each that shows anything.
+pub(super) fn check(book: &Book, finals: &[(usize, Final)], names: &[String]) -> Vec<String> {
     let mut verdicts = Verdicts { found: Vec::new(), counts: BTreeMap::new() };
     let by_id: HashMap<Id, &Write> = book.writes.iter().map(|write| (write.id, write)).collect();
-    for (node, shown) in finals.iter().enumerate() {
-        outcomes(book, &by_id, shown, &names[node], names, &mut verdicts);
-        state(&by_id, shown, &names[node], &mut verdicts);
+    for (node, shown) in finals {
+        outcomes(book, &by_id, shown, &names[*node], names, &mut verdicts);
+        state(&by_id, shown, &names[*node], &mut verdicts);
     }
-    for (node, shown) in finals.iter().enumerate().skip(1) {
-        if *shown != finals[0] {
-            verdicts.say("nodes differ", || format!("{} and {} do not show the same rows", names[0], names[node]));
+    for two in finals.windows(2) {
+        let [(one, shown), (other, also_shown)] = two else { continue };
+        if shown != also_shown {
+            verdicts
+                .say("nodes differ", || format!("{} and {} do not show the same rows", names[*one], names[*other]));
         }
     }
-    if let Some(shown) = finals.first() {
+    if let Some((_, shown)) = finals.first() {
         let versions = versions(shown);
         seen(book, &by_id, &versions, names, &mut verdicts);
         acknowledged_versions(book, &versions, names, &mut verdicts);
@@ -456,6 +458,7 @@ mod tests {
         let (mut book, shown) = well();
         let mut finals = [shown.clone(), shown];
         change(&mut book, &mut finals);
+        let finals: Vec<_> = finals.into_iter().enumerate().collect();
         check(&book, &finals, &names())
     }
 

@@ -48,6 +48,14 @@ struct Slot {
     stopped: bool,
     /// When it may be started again.
     not_before: Option<Instant>,
+    /// It began again with an empty directory, and was told to join this node.
+    joins: Option<usize>,
+}
+
+impl Slot {
+    fn began(&mut self, process: Process) {
+        *self = Self { process: Some(process), wanted: true, joins: self.joins, ..Self::default() };
+    }
 }
 
 struct Spec {
@@ -116,9 +124,14 @@ impl<'a> Cluster<'a> {
             if ready.recv_timeout(FIRST_START).is_err() {
                 return Err(Failure::new(format!("node {} does not start: {}", self.names[node], process.messages())));
             }
-            *self.slot(node) = Slot { process: Some(process), wanted: true, ..Slot::default() };
+            self.slot(node).began(process);
         }
         Ok(())
+    }
+
+    /// Whether nodes are mirrors, at least to begin with.
+    pub(super) fn has_mirrors(&self) -> bool {
+        self.shape.has_mirrors()
     }
 
     pub(super) fn names(&self) -> &[String] {
@@ -150,7 +163,8 @@ impl<'a> Cluster<'a> {
         ] {
             flags.extend([name.to_owned(), value]);
         }
-        let primary = if self.shape.told { self.primary().unwrap_or_else(|| self.last_primary()) } else { 0 };
+        let told = || self.primary().unwrap_or_else(|| self.last_primary());
+        let primary = if self.shape.told { told() } else { self.slot(node).joins.unwrap_or(0) };
         if node != primary {
             flags.extend(["--join".to_owned(), self.specs[primary].listen.to_string()]);
         }
@@ -200,7 +214,7 @@ impl<'a> Cluster<'a> {
                 if slot.wanted {
                     match std::env::current_exe().map(|program| Process::spawn(&program, flags)) {
                         Ok(Ok((process, _))) => {
-                            *slot = Slot { process: Some(process), wanted: true, ..Slot::default() }
+                            slot.began(process);
                         }
                         _ => slot.not_before = Some(Instant::now() + AGAIN_AFTER),
                     }
@@ -317,6 +331,33 @@ impl<'a> Cluster<'a> {
             let _ = writeln!(all, "node {name}: {status}\n{said}");
         }
         all
+    }
+
+    /// Whether a node is a mirror, and says so.
+    pub(super) fn is_mirror(&self, node: usize) -> bool {
+        self.shape.has_mirrors() && self.status(node).is_some_and(|status| status["role"] == "mirror")
+    }
+
+    /// Whether a node says that the log is not there any more that it would have to continue with.
+    pub(super) fn lacks_log(&self, node: usize) -> bool {
+        let status = self.status(node).filter(|status| status["role"] != "primary");
+        status.is_some_and(|status| status.to_string().contains("is no longer kept by the primary"))
+    }
+
+    /// As an operator does with a node that cannot continue its log: it begins again with an empty
+    /// directory, and joins the primary.
+    pub(super) fn begin_again(&self, node: usize, primary: usize) -> Result<(), Failure> {
+        self.kill(node);
+        fs::remove_dir_all(&self.specs[node].directory)?;
+        self.slot(node).joins = Some(primary);
+        self.want(node);
+        Ok(())
+    }
+
+    /// The node that a refused take-over names, whose log is better.
+    pub(super) fn named_in(&self, refusal: &str) -> Option<usize> {
+        let better = refusal.contains("promote that node");
+        self.specs.iter().position(|spec| better && refusal.contains(&spec.listen.to_string()))
     }
 
     /// Makes a node the primary.

@@ -40,7 +40,7 @@ use self::{
     load::Load,
     nemesis::{Done, Nemesis},
     shape::{Fabric, Shape},
-    sql::{Session, SqlFailure},
+    sql::Session,
 };
 use freshet::{Failure, interruption::Interruption, units::grouped};
 
@@ -75,6 +75,9 @@ pub(crate) enum Fault {
     KillAll,
     /// A standby stands still while the primary is killed and comes back as it was.
     StopAndKill,
+    /// SIGKILL for the primary, and for the standby that is just taking over; they come back as they
+    /// were.
+    KillCandidate,
 }
 
 /// Options of `freshet-lab torture`.
@@ -113,6 +116,10 @@ pub(crate) struct TortureOptions {
     /// seed]
     #[arg(long, value_name = "FORM")]
     encoding: Option<Encoding>,
+    /// How many nodes are mirrors, besides the first one, which is none. [default: by seed; two
+    /// clusters of three have none]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=8))]
+    mirrors: Option<u8>,
     /// What decides whether a serializable transaction may commit: validation or ssn. [default: by
     /// seed]
     #[arg(long, value_name = "CERTIFIER")]
@@ -286,6 +293,10 @@ fn torment(
             summary.rounds += 1;
         }
         if !history.is_violated() {
+            let round = Round { shape, options, cluster: &cluster, history: &history, interruption };
+            round.last_of_a_mirror(&mut nemesis)?;
+        }
+        if !history.is_violated() {
             cluster.end()?;
         }
         Ok::<(), Failure>(())
@@ -435,6 +446,15 @@ impl Round<'_> {
         }
     }
 
+    /// If a node is a mirror when all is quiet, it takes over, and what it shows is checked.
+    fn last_of_a_mirror(&self, nemesis: &mut Nemesis) -> Result<(), Failure> {
+        let Some(mirror) = (0..self.shape.nodes).find(|node| self.cluster.is_mirror(*node)) else { return Ok(()) };
+        self.history.say("a mirror takes over at the end");
+        nemesis.promote_of_whole(mirror);
+        nemesis.mend()?;
+        if self.history.is_violated() { Ok(()) } else { self.judge() }
+    }
+
     /// Waits until all nodes are in sync, and checks what they show.
     fn judge(&self) -> Result<(), Failure> {
         let deadline = Instant::now() + QUIET;
@@ -457,8 +477,13 @@ impl Round<'_> {
         if let Some(differs) = self.cluster.compare(primary, QUIET)? {
             self.history.violated(differs);
         }
-        let finals: Vec<_> =
-            self.cluster.sql().iter().map(|socket| load::all(socket, QUIET)).collect::<Result<_, SqlFailure>>()?;
+        let mut finals = Vec::new();
+        for (node, socket) in self.cluster.sql().iter().enumerate() {
+            // What a mirror holds was compared; it shows nothing.
+            if !self.cluster.is_mirror(node) {
+                finals.push((node, load::all(socket, QUIET)?));
+            }
+        }
         let mut found = checks::check(&self.history.book(), &finals, self.cluster.names());
         let (writes, reads) = {
             let mut book = self.history.book();

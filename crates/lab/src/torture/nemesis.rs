@@ -1,7 +1,10 @@
 //! What is done to nodes, by seed: a schedule is drawn before the first deed, and carried out as
 //! far as the nodes' state permits.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt, thread,
+    time::{Duration, Instant},
+};
 
 use freshet_workloads::random::Random;
 
@@ -10,6 +13,10 @@ use freshet::{Failure, client::ClientError, interruption::Interruption};
 
 /// How long a take-over may take.
 const TAKE_OVER: Duration = Duration::from_secs(30);
+/// How long all may take to be in sync after a mirror has taken over.
+const MENDING: Duration = Duration::from_secs(30);
+/// A node that has lacked log for so long does not find it any more.
+const LACKING: Duration = Duration::from_secs(1);
 /// How long there may be no transaction before a fault comes all the same.
 const LULL: Duration = Duration::from_secs(3);
 
@@ -113,9 +120,28 @@ impl Nemesis<'_> {
         self.cluster.go_on(node);
     }
 
+    /// Promotes a node, or the one that it names because that has more, and cannot pass it on.
     fn promote(&mut self, node: usize) -> Option<ClientError> {
         self.history.say(&format!("promote {}", self.name(node)));
-        match self.cluster.promote(node, TAKE_OVER) {
+        let outcome = self.cluster.promote(node, TAKE_OVER);
+        let failure = self.promoted(node, outcome)?;
+        let better = self.cluster.named_in(&failure.to_string()).filter(|better| *better != node);
+        let Some(better) = better else { return Some(failure) };
+        self.history.say(&format!("promote {}, which has more", self.name(better)));
+        let outcome = self.cluster.promote(better, TAKE_OVER);
+        self.promoted(better, outcome)
+    }
+
+    /// Promotes a node of a cluster in which all are in sync: that must not fail.
+    pub(super) fn promote_of_whole(&mut self, node: usize) {
+        if let Some(failure) = self.promote(node) {
+            let name = self.name(node);
+            self.history.violated(format!("all nodes were in sync, and node {name} did not take over: {failure}"));
+        }
+    }
+
+    fn promoted(&mut self, node: usize, outcome: Result<u32, ClientError>) -> Option<ClientError> {
+        match outcome {
             Ok(term) => {
                 self.history.say(&format!("{} is the primary of term {term}", self.name(node)));
                 self.done.take_overs += 1;
@@ -209,12 +235,9 @@ impl Nemesis<'_> {
                 self.want(primary);
             }
             Fault::Promote => {
-                let whole = self.cluster.is_whole();
-                let refused = self.promote(standby);
-                if let (Ok(_), Some(failure)) = (whole, refused) {
-                    let name = self.name(standby);
-                    self.history
-                        .violated(format!("all nodes were in sync, and node {name} did not take over: {failure}"));
+                match self.cluster.is_whole() {
+                    Ok(_) => self.promote_of_whole(standby),
+                    Err(_) => drop(self.promote(standby)),
                 }
                 self.sleep(deal.first)?;
             }
@@ -245,6 +268,48 @@ impl Nemesis<'_> {
                 self.want(primary);
                 self.go_on(third);
             }
+            Fault::KillCandidate => {
+                self.kill(primary);
+                self.history.say(&format!("promote {}", self.name(standby)));
+                let cluster = self.cluster;
+                let outcome = thread::scope(|scope| {
+                    let promotion = scope.spawn(|| cluster.promote(standby, TAKE_OVER));
+                    let slept = self.sleep(deal.first / 8);
+                    self.kill(standby);
+                    slept.map(|()| promotion.join())
+                })?;
+                if let Ok(outcome) = outcome {
+                    self.promoted(standby, outcome);
+                }
+                self.sleep(deal.second)?;
+                self.want(standby);
+                self.want(primary);
+            }
+        }
+        self.mend()
+    }
+
+    /// What an operator has to do where mirrors are: a node that has less than a mirror which took
+    /// over begins again with an empty directory. No other fault comes before all are in sync: what
+    /// such a node had acknowledged does not count any more.
+    pub(super) fn mend(&self) -> Result<(), Failure> {
+        if !self.cluster.has_mirrors() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + MENDING;
+        let mut lacking: Vec<Option<Instant>> = vec![None; self.cluster.names().len()];
+        while self.cluster.is_whole().is_err() && Instant::now() < deadline {
+            for node in 0..lacking.len() {
+                let since = lacking[node].take().unwrap_or_else(Instant::now);
+                let Some(primary) = self.cluster.primary().filter(|_| self.cluster.lacks_log(node)) else { continue };
+                if since.elapsed() < LACKING {
+                    lacking[node] = Some(since);
+                    continue;
+                }
+                self.history.say(&format!("{} lacks log, and begins again", self.name(node)));
+                self.cluster.begin_again(node, primary)?;
+            }
+            self.sleep(Duration::from_millis(50))?;
         }
         Ok(())
     }

@@ -34,6 +34,9 @@ pub(super) struct Shape {
     pub(super) certifier: Certifier,
     /// The form in which each node asks for the log.
     pub(super) encodings: Vec<Encoding>,
+    /// Which nodes begin as mirrors, and how long the undo ring of those is.
+    pub(super) mirrors: Vec<bool>,
+    undo: u64,
     /// Nodes that restart are told by --join who reigns.
     pub(super) told: bool,
 }
@@ -62,7 +65,13 @@ impl Shape {
             1 | 2 => Encoding::Inputs,
             _ => Encoding::Bytes,
         });
-        let encodings = encodings.map(|drawn| options.encoding.unwrap_or(drawn)).collect();
+        let encodings = encodings.map(|drawn| options.encoding.unwrap_or(drawn));
+        let mut random = Random::stream(seed, 4);
+        let mirrors = mirrors(nodes, options, &mut random)?;
+        let undo = [1 << 20, 4 << 20][random.below(2) as usize];
+        // A mirror executes nothing.
+        let form = |(encoding, mirror)| if mirror { Encoding::Bytes } else { encoding };
+        let encodings = encodings.zip(mirrors.iter().copied()).map(form).collect();
         // What needs no acknowledgement cannot wait for its replay.
         let replay = if fabric == Fabric::ShmAppliance { ReplayMode::Pipelined } else { replay };
         let safety = options.safety.unwrap_or(safety);
@@ -76,7 +85,12 @@ impl Shape {
         }
         let replay = options.replay.unwrap_or(replay);
         let told = options.told;
-        Ok(Self { seed, nodes, fabric, safety, replay, streams, certifier, encodings, told })
+        Ok(Self { seed, nodes, fabric, safety, replay, streams, certifier, encodings, mirrors, undo, told })
+    }
+
+    /// Whether nodes are mirrors.
+    pub(super) fn has_mirrors(&self) -> bool {
+        self.mirrors.contains(&true)
     }
 
     /// The flags of a node that the shape decides.
@@ -86,6 +100,8 @@ impl Shape {
             Fabric::Shm | Fabric::ShmAppliance => "shm",
             Fabric::Verbs => "verbs",
         };
+        // A mirror is filled from the log's beginning.
+        let kept = if self.has_mirrors() { 1 << 30 } else { 8 << 20 };
         // Small enough for rings, segments and checkpoints to come to their ends often.
         let mut flags = vec![
             ("--fabric-kind", kind.to_owned()),
@@ -99,7 +115,7 @@ impl Shape {
             ("--log-segment-bytes", (1 << 18).to_string()),
             ("--checkpoint-interval-s", "2".to_owned()),
             ("--checkpoint-log-bytes", (1 << 20).to_string()),
-            ("--checkpoint-keep-log-bytes", (8 << 20).to_string()),
+            ("--checkpoint-keep-log-bytes", u64::to_string(&kept)),
             ("--standby-timeout-ms", "1000".to_owned()),
             ("--workers", "2".to_owned()),
             ("--sql-connections", "60".to_owned()),
@@ -109,6 +125,13 @@ impl Shape {
             // take over.
             flags.push(("--least-in-sync", "1".to_owned()));
         }
+        if self.mirrors[node] {
+            flags.extend([
+                ("--mirror-bytes", (1 << 28).to_string()),
+                ("--mirror-undo-bytes", self.undo.to_string()),
+                ("--mirror-directory-bytes", (1 << 16).to_string()),
+            ]);
+        }
         if self.fabric == Fabric::ShmAppliance {
             flags.extend([("--domain", "pmem".to_owned()), ("--fabric-appliance", "true".to_owned())]);
         }
@@ -117,7 +140,11 @@ impl Shape {
 
     /// What else was drawn, for people.
     pub(super) fn drawn(&self) -> String {
-        let forms: Vec<String> = self.encodings.iter().map(ToString::to_string).collect();
+        let form = |(encoding, mirror): (&Encoding, &bool)| match mirror {
+            true => format!("nothing (a mirror, {} KiB of undo)", self.undo >> 10),
+            false => encoding.to_string(),
+        };
+        let forms: Vec<String> = self.encodings.iter().zip(&self.mirrors).map(form).collect();
         format!("nodes ask for {}; {} stream(s)", forms.join(", "), self.streams)
     }
 
@@ -145,6 +172,9 @@ impl Shape {
         if let Some(encoding) = options.encoding {
             command += &format!(" --encoding {encoding}");
         }
+        if let Some(mirrors) = options.mirrors {
+            command += &format!(" --mirrors {mirrors}");
+        }
         if options.no_moves {
             command += " --no-moves";
         }
@@ -153,4 +183,16 @@ impl Shape {
         }
         command
     }
+}
+
+/// Which nodes begin as mirrors: of a third of the clusters one or two. The first node has the log.
+fn mirrors(nodes: usize, options: &TortureOptions, random: &mut Random) -> Result<Vec<bool>, Failure> {
+    let drawn = if random.below(3) == 0 { random.within(1, 2) as usize } else { 0 };
+    let count = options.mirrors.map_or(drawn.min(nodes - 1), usize::from);
+    if count >= nodes {
+        return Err(Failure::new(format!("of {nodes} nodes, {count} cannot be mirrors: one has the log")));
+    }
+    let mut others: Vec<usize> = (1..nodes).collect();
+    random.shuffle(&mut others);
+    Ok((0..nodes).map(|node| others[..count].contains(&node)).collect())
 }
