@@ -68,8 +68,7 @@ pub(super) fn check(book: &Book, finals: &[(usize, Final)], names: &[String]) ->
     for two in finals.windows(2) {
         let [(one, shown), (other, also_shown)] = two else { continue };
         if shown != also_shown {
-            verdicts
-                .say("nodes differ", || format!("{} and {} do not show the same rows", names[*one], names[*other]));
+            verdicts.say("nodes differ", || format!("{} and {} do not show the same rows", names[*one], names[*other]));
         }
     }
     if let Some((_, shown)) = finals.first() {

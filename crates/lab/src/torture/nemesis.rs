@@ -299,11 +299,11 @@ impl Nemesis<'_> {
         let deadline = Instant::now() + MENDING;
         let mut lacking: Vec<Option<Instant>> = vec![None; self.cluster.names().len()];
         while self.cluster.is_whole().is_err() && Instant::now() < deadline {
-            for node in 0..lacking.len() {
-                let since = lacking[node].take().unwrap_or_else(Instant::now);
+            for (node, lacking) in lacking.iter_mut().enumerate() {
+                let since = lacking.take().unwrap_or_else(Instant::now);
                 let Some(primary) = self.cluster.primary().filter(|_| self.cluster.lacks_log(node)) else { continue };
                 if since.elapsed() < LACKING {
-                    lacking[node] = Some(since);
+                    *lacking = Some(since);
                     continue;
                 }
                 self.history.say(&format!("{} lacks log, and begins again", self.name(node)));
