@@ -147,7 +147,7 @@ pub enum PromoteError {
     /// Another node has more, and one of the two is a mirror.
     #[error(
         "node {node} at {at} has more than this one, and a mirror passes on no log and takes none in: promote that \
-         node, or force the take-over of this one"
+         node, or stop it first if it is the primary, or force the take-over of this one"
     )]
     Better {
         /// Which.

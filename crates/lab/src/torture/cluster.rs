@@ -315,6 +315,10 @@ impl<'a> Cluster<'a> {
         let standbys = status["standbys"].as_array().map_or(&[][..], Vec::as_slice);
         let in_sync = |standby: &&Value| standby["in_sync"] == true && standby["connected"] == true;
         let count = standbys.iter().filter(in_sync).count();
+        let starts = |node: &usize| self.status(*node).is_none_or(|status| status["role"] == "starting");
+        if let Some(node) = (0..self.names.len()).find(starts) {
+            return Err(format!("node {} is starting", self.names[node]));
+        }
         if count + 1 == self.names.len() {
             Ok(primary)
         } else {

@@ -125,16 +125,20 @@ impl Nemesis<'_> {
         self.history.say(&format!("promote {}", self.name(node)));
         let outcome = self.cluster.promote(node, TAKE_OVER);
         let failure = self.promoted(node, outcome)?;
-        let better = self.cluster.named_in(&failure.to_string()).filter(|better| *better != node);
+        let better = self.cluster.named_in(&failure.to_string());
+        let better = better.filter(|better| Some(*better) != self.cluster.primary());
         let Some(better) = better else { return Some(failure) };
         self.history.say(&format!("promote {}, which has more", self.name(better)));
         let outcome = self.cluster.promote(better, TAKE_OVER);
         self.promoted(better, outcome)
     }
 
-    /// Promotes a node of a cluster in which all are in sync: that must not fail.
+    /// Promotes a node of a cluster in which all are in sync: that must not fail, unless the primary
+    /// works, and has written more.
     pub(super) fn promote_of_whole(&mut self, node: usize) {
-        if let Some(failure) = self.promote(node) {
+        let named = |failure: &ClientError| self.cluster.named_in(&failure.to_string());
+        let written = |failure: &ClientError| named(failure).is_some_and(|node| self.cluster.primary() == Some(node));
+        if let Some(failure) = self.promote(node).filter(|failure| !written(failure)) {
             let name = self.name(node);
             self.history.violated(format!("all nodes were in sync, and node {name} did not take over: {failure}"));
         }

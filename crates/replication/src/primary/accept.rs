@@ -1,6 +1,6 @@
 //! Accept: answers those who connect to a primary.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use freshet_base::{CommitGate, Stamp, Term, sync::Arc};
 use freshet_cluster::{
@@ -20,6 +20,9 @@ use crate::{
     takeover::serve_log,
     wire::{Hello, Join, Purpose, Refusal, Reply, check_hello},
 };
+
+/// The disk has this long to take what was sent before the reign ended.
+const SETTLES: Duration = Duration::from_secs(1);
 
 pub(super) struct PrimaryService(pub Arc<Shared>);
 
@@ -84,11 +87,19 @@ impl Service for PrimaryService {
 
 /// Where this log ends for a candidate: what is durable. Of a reign that is over, what was durable
 /// when a candidate first asked: what has become durable since was acknowledged to no client, and a
-/// candidate that is still asking must not find another end each time.
+/// candidate that is still asking must not find another end each time. A mirror may hold what was
+/// on its way to the disk here, and can pass it on to no other node: so that is waited for.
 fn log_end(shared: &Shared) -> Stamp {
-    let fenced = shared.is_fenced();
-    let durable = shared.commit.reading().1;
-    if fenced { *shared.successor().end.get_or_insert(durable) } else { durable }
+    if !shared.is_fenced() {
+        return shared.commit.reading().1;
+    }
+    let known = shared.successor().end;
+    known.unwrap_or_else(|| {
+        // The feeds have ended: nothing more arrives anywhere.
+        let (sent, deadline) = (shared.log.filled(), Instant::now() + SETTLES);
+        let durable = shared.log.wait_durable(sent, Some(deadline)).unwrap_or_else(|_| shared.log.durable());
+        *shared.successor().end.get_or_insert(durable)
+    })
 }
 
 /// Somebody else speaks for a term; a later one ends this reign before it is answered.

@@ -206,6 +206,29 @@ fn a_mirror_answers_a_candidate_when_its_memory_is_its_own() {
     }
 }
 
+/// No other node could get that from the mirror.
+#[test]
+fn a_primary_whose_reign_is_over_has_what_its_mirror_has() {
+    for kind in FABRICS {
+        let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+        let mirror = MirrorNode::new(2, primary.address(), small(kind));
+        mirror.joined();
+        primary.write(&[64]);
+        primary.log.stall(true);
+        let sent = primary.ship(&[64, 96]);
+        until("the mirror has it", || primary.primary.status().standbys[0].acked == sent);
+        assert!(primary.log.persisted() < sent);
+        let purpose = Purpose::Consult { term: Term(2), binding: true, comes_back: None };
+        let hello = Hello { cluster: Some(CLUSTER), node: NodeId(3), address: "nowhere:1".into(), purpose };
+        let address = primary.address();
+        let asks = std::thread::spawn(move || call(&address, &hello, Term(2), PATIENCE).unwrap().0);
+        until("its reign is over", || primary.primary.is_fenced());
+        primary.log.stall(false);
+        let Reply::Log { log, .. } = asks.join().unwrap() else { panic!("no log") };
+        assert!(log.end >= sent, "{} of {sent}", log.end);
+    }
+}
+
 #[test]
 fn a_mirror_without_memory_says_so_and_holds_up_no_other() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
