@@ -231,7 +231,7 @@ impl Node {
     }
 
     /// Of a mirror: the hash of the database that a take-over would make of its memory, when all
-    /// below `at` is there; without `at`, of what is. The primary may write meanwhile. Needs the
+    /// below `at` is there; without `at`, of what is. The primary may still write. Needs the
     /// memory that the database takes on a standby. None for other nodes. Blocks.
     pub fn rehearsed(&self, at: Option<Stamp>, deadline: Instant) -> Option<Result<StateHash, String>> {
         loop {

@@ -57,7 +57,7 @@ fn tell(write: &Write, names: &[String]) -> String {
     )
 }
 
-/// Judges a history by what nodes show when all is quiet: one [`Final`] for each that shows anything.
+/// Judges a history by what nodes show when all is quiet: one [`Final`] for each that shows any.
 pub(super) fn check(book: &Book, finals: &[(usize, Final)], names: &[String]) -> Vec<String> {
     let mut verdicts = Verdicts { found: Vec::new(), counts: BTreeMap::new() };
     let by_id: HashMap<Id, &Write> = book.writes.iter().map(|write| (write.id, write)).collect();

@@ -75,8 +75,8 @@ pub(crate) enum Fault {
     KillAll,
     /// A standby stands still while the primary is killed and comes back as it was.
     StopAndKill,
-    /// SIGKILL for the primary, and for the standby that is just taking over; they come back as they
-    /// were.
+    /// SIGKILL for the primary, and for the standby that is just taking over; they come back as
+    /// they were.
     KillCandidate,
 }
 

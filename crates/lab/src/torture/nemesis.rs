@@ -133,8 +133,8 @@ impl Nemesis<'_> {
         self.promoted(better, outcome)
     }
 
-    /// Promotes a node of a cluster in which all are in sync: that must not fail, unless the primary
-    /// works, and has written more.
+    /// Promotes a node of a cluster in which all are in sync: that must not fail, unless the
+    /// primary works, and has written more.
     pub(super) fn promote_of_whole(&mut self, node: usize) {
         let named = |failure: &ClientError| self.cluster.named_in(&failure.to_string());
         let written = |failure: &ClientError| named(failure).is_some_and(|node| self.cluster.primary() == Some(node));
