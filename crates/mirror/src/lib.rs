@@ -46,6 +46,7 @@
 mod build;
 mod chunks;
 mod directory;
+mod fill;
 mod layout;
 mod read;
 mod recover;
@@ -57,6 +58,7 @@ mod undo;
 pub use self::{
     build::{Build, NotABatch},
     directory::{ARENAS, DIRECTORY, MARK, Superblock, UNDO},
+    fill::Filling,
     layout::{Before, Layout, List, NoRoom, NotPut, Record},
     read::{Damaged, Mirror},
     recover::{Plan, Recovered, footprint, plan, recover, settle},

@@ -16,12 +16,12 @@ use std::{
 
 use freshet_base::{Stamp, Term};
 use freshet_cluster::term::TermHistory;
-use freshet_fabric::tcp::Connection;
+use freshet_fabric::tcp::{Closer, Connection};
 use freshet_membership::Credentials;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    endpoint::{CallError, answer, call, hear, refuse},
+    endpoint::{CallError, answer, ask, connect, hear, refuse},
     wire::{self, Hello, Kind, Refusal, Reply},
 };
 
@@ -174,7 +174,7 @@ pub trait Keeper {
 
 /// Fetches a checkpoint of the node at `address`; `hello` says which. Returns whether there was
 /// one. While the other node writes one, that may take long; else it may be silent no longer than
-/// `patience`.
+/// `patience`. `connected` gets what ends the connection, before anything is asked.
 ///
 /// # Errors
 /// See [`FetchError`].
@@ -183,9 +183,12 @@ pub fn fetch(
     address: &str,
     hello: &Hello,
     patience: Duration,
+    connected: impl FnOnce(Closer),
     keeper: &mut dyn Keeper,
 ) -> Result<bool, FetchError> {
-    let (mut reply, mut connection) = call(credentials, address, hello, Term(0), patience)?;
+    let mut connection = connect(credentials, address, patience)?;
+    connected(connection.closer());
+    let mut reply = ask(&mut connection, address, hello, Term(0))?;
     let violation = |what: String| FetchError::Violation { address: address.to_owned(), what };
     let (history, files) = loop {
         match reply {

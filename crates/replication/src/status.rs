@@ -246,6 +246,15 @@ pub struct OwnStatus {
     pub relay: Option<RelayStatus>,
 }
 
+/// How far a mirror has come that begins from a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Seeding {
+    /// Bytes of the checkpoint that are in the mirror's memory.
+    pub done_bytes: u64,
+    /// How many there are.
+    pub of_bytes: u64,
+}
+
 /// A mirror, as it sees itself; computed without asking anybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MirrorStatus {
@@ -267,6 +276,11 @@ pub struct MirrorStatus {
     pub end: Stamp,
     /// Whether it holds all that its primary had when it came: before, it answers no candidate.
     pub whole: bool,
+    /// A checkpoint comes, from which it begins.
+    pub seeding: Option<Seeding>,
+    /// With the log up to here what has come of a checkpoint is a state of the database: below, no
+    /// commit counts on the mirror, and it does not take over.
+    pub floor: Stamp,
     /// Persistent wherever the safety level demands, by the mark in its memory.
     pub mark: Stamp,
     /// Bytes of the primary's log, at its last word, beyond the end.

@@ -275,7 +275,9 @@ pub(crate) fn consulted(
             shared.heard_of(Living { term, node: hello.node }, &hello.address);
         }
     }
-    shared.has_no_voice().map_or_else(|| Ok(shared.log_state()), |why| Err(Refusal::Failed(why.to_owned())))
+    // What was whole before may just be given up, but not the other way round.
+    let log = shared.log_state();
+    shared.has_no_voice().map_or(Ok(log), |why| Err(Refusal::Failed(why.to_owned())))
 }
 
 impl Candidate for Shared {

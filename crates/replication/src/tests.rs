@@ -9,6 +9,7 @@ mod joining;
 mod mirroring;
 mod relaying;
 mod replaying;
+mod seeding;
 mod storm;
 mod strangers;
 mod taking_over;

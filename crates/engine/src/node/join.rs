@@ -107,11 +107,7 @@ impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Keeper for Arriving
 impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Arriving<'_, B> {
     /// The manifest is there: makes the folders, and deals the files out to this node's devices.
     fn manifest_is_here(&mut self) -> Result<(), String> {
-        let mut manifest =
-            Manifest::decode(&self.head, Path::new("the manifest that came")).map_err(|cause| cause.to_string())?;
-        if manifest.cluster() != self.cluster {
-            return Err(format!("it is of cluster {}, not of {}", manifest.cluster(), self.cluster));
-        }
+        let mut manifest = manifest_that_came(&self.head, self.cluster)?;
         let (mut next, start) = (0, manifest.start());
         for file in manifest.tables.iter_mut().flat_map(|table| &mut table.files) {
             // The name comes from another node: nothing but a name.
@@ -131,6 +127,15 @@ impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Arriving<'_, B> {
         (self.begun)(&manifest, std::mem::take(&mut self.history))?;
         self.manifest = Some(manifest);
         Ok(())
+    }
+}
+
+/// What says of the checkpoint that comes of what it consists.
+pub(super) fn manifest_that_came(bytes: &[u8], cluster: ClusterId) -> Result<Manifest, String> {
+    let manifest = Manifest::decode(bytes, Path::new("the manifest that came")).map_err(|cause| cause.to_string())?;
+    match manifest.cluster() == cluster {
+        true => Ok(manifest),
+        false => Err(format!("it is of cluster {}, not of {cluster}", manifest.cluster())),
     }
 }
 
@@ -154,7 +159,7 @@ pub(super) fn fetch_checkpoint(
     let (head, history) = (Vec::new(), TermHistory::default());
     let mut arriving =
         Arriving { cluster, devices, begun, history, head, manifest: None, places: Vec::new(), file: None, bytes: 0 };
-    fetch(credentials, primary, &hello, PATIENCE, &mut arriving)?;
+    fetch(credentials, primary, &hello, PATIENCE, drop, &mut arriving)?;
     let Some(manifest) = arriving.manifest else { return Ok(None) };
     if arriving.bytes != manifest.bytes() {
         return Err(FetchError::Keep(format!("{} bytes came, its manifest says {}", arriving.bytes, manifest.bytes())));

@@ -2,7 +2,8 @@
 //! thread that keeps the connection. No log, no replay, no readers.
 //!
 //! What a mirror has promised, and its terms, lies in its directory. The memory does not
-//! outlive the process: a mirror that starts is empty, whatever it was before.
+//! outlive the process: a mirror that starts is empty, whatever it was before. It begins from a
+//! checkpoint of the node that it follows, if there is one (`seed.rs`).
 //!
 //! A mirror that takes over makes versions of its rows, and indexes, by several threads, as a
 //! restart does of a checkpoint. Its log begins where its memory ends. There is nothing below, so a
@@ -38,6 +39,7 @@ use super::{
     ground::Ground,
     janitor::JanitorThread,
     reign::Reign,
+    seed::SeedsMirrors,
     start::{Parts, StartError, begin_checkpoints, open_log},
 };
 use crate::{Database, StateHash, source::VersionSource};
@@ -98,7 +100,8 @@ impl Parts {
             synchronous: !config.asynchronous,
             ..config.mirror.config()
         };
-        let mirror = Mirror::start(who, settings, ground.terms.clone()).map_err(|cause| system(&cause))?;
+        let checkpoints = Arc::new(SeedsMirrors { cluster: ground.cluster });
+        let mirror = Mirror::start(who, settings, ground.terms.clone(), checkpoints).map_err(|cause| system(&cause))?;
         self.endpoint.set_service(Some(mirror.service()));
         let visible = Arc::new(Watermark::new(Stamp::ZERO));
         let mirrored = Mirrored { mirror, ground: ground.clone(), visible: Arc::clone(&visible) };

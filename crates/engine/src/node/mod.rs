@@ -23,6 +23,7 @@ mod mirror;
 mod mix;
 mod observer;
 mod reign;
+mod seed;
 mod standby;
 mod start;
 mod status;

@@ -21,7 +21,7 @@ use std::{io, path::PathBuf};
 use freshet_base::{ClusterId, Stamp};
 
 pub use manifest::{CheckpointFile, CheckpointTable, Manifest};
-pub use rows::{RowsReader, TableWriter};
+pub use rows::{RowsDecoder, RowsReader, TableWriter};
 
 /// Why a checkpoint was not written, or cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -180,14 +180,142 @@ impl TableWriter {
     }
 }
 
+/// Reads a file of rows, block by block, as its bytes come.
+#[derive(Debug)]
+pub struct RowsDecoder {
+    /// For messages.
+    path: PathBuf,
+    cluster: ClusterId,
+    head: [u8; HEAD],
+    /// Where in the file the next block begins, and how long the file is.
+    at: u64,
+    end: u64,
+    /// What has come and was not decoded is between these.
+    bytes: Vec<u8>,
+    begin: usize,
+    filled: usize,
+}
+
+impl RowsDecoder {
+    /// For a file of a checkpoint of `cluster` that began at `start`, with rows of `fid`; `path` is
+    /// for messages.
+    pub fn new(path: PathBuf, cluster: ClusterId, start: Stamp, fid: Fid, entry: &CheckpointFile) -> Self {
+        let (head, bytes) = (head(cluster, start, fid), Vec::new());
+        Self { path, cluster, head, at: 0, end: entry.bytes, bytes, begin: 0, filled: 0 }
+    }
+
+    fn damaged(&self, what: impl Into<String>) -> CheckpointError {
+        CheckpointError::Damaged { file: self.path.clone(), offset: self.at, what: what.into() }
+    }
+
+    /// Where the next `length` bytes are to be put.
+    fn room(&mut self, length: usize) -> &mut [u8] {
+        if self.begin > 0 {
+            self.bytes.copy_within(self.begin..self.filled, 0);
+            (self.begin, self.filled) = (0, self.filled - self.begin);
+        }
+        let end = self.filled + length;
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        &mut self.bytes[self.filled..end]
+    }
+
+    /// This number of bytes were put there.
+    fn came(&mut self, length: usize) -> Result<(), CheckpointError> {
+        self.filled += length;
+        match self.bytes[self.begin..self.filled].first_chunk::<HEAD>() {
+            Some(found) if self.at == 0 => {
+                self.check(found)?;
+                self.begin += HEAD;
+                self.at = HEAD as u64;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The next bytes of the file.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] when it is another file.
+    pub fn take(&mut self, bytes: &[u8]) -> Result<(), CheckpointError> {
+        self.room(bytes.len()).copy_from_slice(bytes);
+        self.came(bytes.len())
+    }
+
+    fn check(&self, found: &[u8; HEAD]) -> Result<(), CheckpointError> {
+        if crc32c::crc32c(&found[..40]).to_le_bytes() == found[40..44]
+            && found[16..32] != self.cluster.0.to_le_bytes()
+        {
+            let found = ClusterId(u128::from_le_bytes(std::array::from_fn(|i| found[16 + i])));
+            return Err(CheckpointError::ForeignCluster { file: self.path.clone(), found, expected: self.cluster });
+        }
+        if *found != self.head || self.end < HEAD as u64 {
+            return Err(self.damaged("its header is not that of this table and checkpoint"));
+        }
+        Ok(())
+    }
+
+    /// How many bytes are to be decoded next, as far as is known: of the header, of a block's head,
+    /// or of a block; none at the end.
+    fn unit(&self) -> Result<usize, CheckpointError> {
+        let left = self.end - self.at;
+        if self.at == 0 {
+            return Ok(HEAD);
+        }
+        if left == 0 {
+            return Ok(0);
+        }
+        if left < BLOCK_HEAD as u64 {
+            return Err(self.damaged("the last block is cut off"));
+        }
+        let Some(head) = self.bytes[self.begin..self.filled].first_chunk::<BLOCK_HEAD>() else { return Ok(BLOCK_HEAD) };
+        let length = half(head, 0);
+        if (length as usize) < BLOCK_HEAD || u64::from(length) > left {
+            return Err(self.damaged("the length of a block is none"));
+        }
+        Ok(length as usize)
+    }
+
+    /// The next block, if it has come wholly.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] when it is damaged.
+    pub fn next_block(&mut self) -> Result<Option<RowsBlock<'_>>, CheckpointError> {
+        let length = self.unit()?;
+        if length == 0 || self.filled - self.begin < length.max(BLOCK_HEAD) {
+            return Ok(None);
+        }
+        let block = self.begin..self.begin + length;
+        let bytes = &self.bytes[block.clone()];
+        if crc32c::crc32c(&bytes[8..]) != half(bytes, 4) {
+            return Err(self.damaged("the checksum of a block does not hold"));
+        }
+        if !whole_rows(&bytes[BLOCK_HEAD..], half(bytes, 8)) {
+            return Err(self.damaged("the rows of a block do not fill it"));
+        }
+        self.begin = block.end;
+        self.at += length as u64;
+        Ok(Some(RowsBlock { bytes: &self.bytes[block.start + BLOCK_HEAD..block.end] }))
+    }
+
+    /// Whether all of the file was decoded.
+    pub fn is_over(&self) -> bool {
+        self.at == self.end && self.begin == self.filled
+    }
+}
+
+/// The half of a word at byte `at`.
+fn half(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
 /// Reads a file of rows, block by block.
 #[derive(Debug)]
 pub struct RowsReader {
-    path: PathBuf,
     file: File,
-    at: u64,
-    end: u64,
-    block: Vec<u8>,
+    decoder: RowsDecoder,
 }
 
 impl RowsReader {
@@ -204,26 +332,21 @@ impl RowsReader {
     ) -> Result<Self, CheckpointError> {
         let path = folder(device, start).join(&entry.name);
         let io = |doing, source| CheckpointError::io(doing, path.clone(), source);
-        let mut file = File::open(&path).map_err(|source| io("open", source))?;
+        let file = File::open(&path).map_err(|source| io("open", source))?;
         let length = file.metadata().map_err(|source| io("ask the size of", source))?.len();
-        let damaged = |what: String| CheckpointError::Damaged { file: path.clone(), offset: 0, what };
+        let decoder = RowsDecoder::new(path.clone(), cluster, start, fid, entry);
         if length != entry.bytes {
-            return Err(damaged(format!("it has {length} bytes, its manifest says {}", entry.bytes)));
+            return Err(decoder.damaged(format!("it has {length} bytes, its manifest says {}", entry.bytes)));
         }
-        let mut found = [0; HEAD];
-        file.read_exact(&mut found).map_err(|source| io("read", source))?;
-        if crc32c::crc32c(&found[..40]).to_le_bytes() == found[40..44] && found[16..32] != cluster.0.to_le_bytes() {
-            let found = ClusterId(u128::from_le_bytes(std::array::from_fn(|i| found[16 + i])));
-            return Err(CheckpointError::ForeignCluster { file: path, found, expected: cluster });
-        }
-        if found != head(cluster, start, fid) {
-            return Err(damaged("its header is not that of this table and checkpoint".into()));
-        }
-        Ok(Self { path, file, at: HEAD as u64, end: length, block: Vec::new() })
+        let mut reader = Self { file, decoder };
+        reader.read(HEAD)?;
+        Ok(reader)
     }
 
-    fn damaged(&self, what: &str) -> CheckpointError {
-        CheckpointError::Damaged { file: self.path.clone(), offset: self.at, what: what.into() }
+    fn read(&mut self, length: usize) -> Result<(), CheckpointError> {
+        let read = self.file.read_exact(self.decoder.room(length));
+        read.map_err(|source| CheckpointError::io("read", self.decoder.path.clone(), source))?;
+        self.decoder.came(length)
     }
 
     /// Reads the next block; none at the end.
@@ -231,33 +354,12 @@ impl RowsReader {
     /// # Errors
     /// [`CheckpointError`] when it is not whole.
     pub fn next_block(&mut self) -> Result<Option<RowsBlock<'_>>, CheckpointError> {
-        let left = self.end - self.at;
-        if left == 0 {
-            return Ok(None);
+        // Its head says how long it is.
+        for _ in 0..2 {
+            let missing = self.decoder.unit()?.saturating_sub(self.decoder.filled - self.decoder.begin);
+            self.read(missing)?;
         }
-        let mut head = [0; BLOCK_HEAD];
-        if left < BLOCK_HEAD as u64 {
-            return Err(self.damaged("the last block is cut off"));
-        }
-        let read = self.file.read_exact(&mut head);
-        read.map_err(|source| CheckpointError::io("read", self.path.clone(), source))?;
-        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| head[at + i]));
-        let (length, crc, rows) = (u64::from(word(0)), word(4), word(8));
-        if length < BLOCK_HEAD as u64 || length > left {
-            return Err(self.damaged("the length of a block is none"));
-        }
-        self.block.resize(length as usize - 8, 0);
-        self.block[..4].copy_from_slice(&head[8..]);
-        let read = self.file.read_exact(&mut self.block[4..]);
-        read.map_err(|source| CheckpointError::io("read", self.path.clone(), source))?;
-        if crc32c::crc32c(&self.block) != crc {
-            return Err(self.damaged("the checksum of a block does not hold"));
-        }
-        if !whole_rows(&self.block[4..], rows) {
-            return Err(self.damaged("the rows of a block do not fill it"));
-        }
-        self.at += length;
-        Ok(Some(RowsBlock { bytes: &self.block[4..] }))
+        self.decoder.next_block()
     }
 }
 
@@ -338,5 +440,25 @@ mod tests {
         }
         found.sort_by_key(|(rid, ..)| *rid);
         assert_eq!(found, expected);
+        // In pieces of any length, as they come from another node.
+        let mut came = Vec::new();
+        for (file, piece) in files.iter().zip([1, 300_007]) {
+            let bytes = std::fs::read(folder(device, start).join(&file.name)).unwrap();
+            let mut decoder = RowsDecoder::new("it".into(), cluster, start, fid, file);
+            for bytes in bytes.chunks(piece) {
+                decoder.take(bytes).unwrap();
+                while let Some(block) = decoder.next_block().unwrap() {
+                    came.extend(block.map(|(rid, stamp, row)| (rid, stamp, row.map(<[u8]>::to_vec))));
+                }
+            }
+            assert!(decoder.is_over());
+            let mut cut = RowsDecoder::new("it".into(), cluster, start, fid, file);
+            cut.take(&bytes[..bytes.len() - 1]).unwrap();
+            while cut.next_block().unwrap().is_some() {}
+            assert!(!cut.is_over(), "a byte is missing");
+            assert!(RowsDecoder::new("it".into(), cluster, start, Fid(4), file).take(&bytes).is_err(), "another table");
+        }
+        came.sort_by_key(|(rid, ..)| *rid);
+        assert_eq!(came, expected);
     }
 }

@@ -8,7 +8,7 @@ use freshet_base::{
     words,
 };
 use freshet_fabric::memory::{Region, Registered, SharedMemory};
-use freshet_mirror::{Damaged, Keep, MARK, Mirror, Recovered, UNDO, recover, settle};
+use freshet_mirror::{ARENAS, Damaged, Keep, MARK, Mirror, Recovered, UNDO, recover, settle};
 
 use super::MirrorConfig;
 
@@ -68,6 +68,27 @@ impl Memory {
         let region = Arc::new(SharedMemory::new(length as usize, self.huge)?);
         self.regions.push(Arc::clone(&region));
         Ok(Some(region))
+    }
+
+    /// Begins again, with memory in which nothing is.
+    pub fn forget(&mut self) -> io::Result<()> {
+        let region = |bytes: u64| SharedMemory::new(bytes as usize, self.huge).map(Arc::new);
+        let first = self.regions[..ARENAS].iter().map(|old| region(length_of(old)));
+        self.regions = first.collect::<io::Result<_>>()?;
+        (self.settled, self.exposed) = (false, false);
+        Ok(())
+    }
+
+    /// This node itself has put everything here that is below `base`, but for what the log from
+    /// there on says again.
+    pub fn filled(&mut self, cluster: ClusterId, node: NodeId, term: Term, base: Stamp) {
+        settle(&self.regions(), cluster, node, term, base);
+        self.settled = true;
+    }
+
+    /// Whether it is the state of a database, or was one.
+    pub fn is_settled(&self) -> bool {
+        self.settled
     }
 
     /// A feed begins that continues from `base`; what was written before is undone no more.

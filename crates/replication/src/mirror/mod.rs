@@ -11,11 +11,13 @@
 //! acknowledged more in an earlier life, so it answers no candidate before it holds all that its
 //! primary had when it came ([`State::is_whole`]).
 //!
-//! A mirror cannot be cut below its mark: where its history parts from the primary's there, it has
-//! to be filled again.
+//! A mirror cannot be cut below its mark. Where its history parts from the primary's there, or the
+//! log is gone from its end on, or its memory is damaged, it is filled again: from a checkpoint, if
+//! there is one ([`Seed`]).
 
 mod memory;
 mod receive;
+mod seed;
 mod service;
 
 use std::{
@@ -32,17 +34,18 @@ use freshet_base::{
 use freshet_cluster::{
     Moment,
     take_over::{Fetch, LogState},
-    term::{Living, TermState},
+    term::{Living, TermHistory, TermState},
 };
 use freshet_fabric::{cpu::Meter, memory::Region, tcp::Connection};
 use freshet_membership::Credentials;
 
-use self::memory::Memory;
+use self::memory::{Memory, RecoverError};
+pub use self::seed::{Beginning, Checkpoints, Seed};
 use crate::{
     clock::Clock,
     endpoint::Service,
     standby::{Follow, Follows, JoinError, SessionError, StandbyFabric, keep_following},
-    status::MirrorStatus,
+    status::{MirrorStatus, Seeding},
     takeover::{Candidate, PromoteError, PromoteOptions},
     terms::Terms,
     wire::{Peer, Peers},
@@ -104,6 +107,7 @@ pub(crate) struct Shared {
     who: Mirroring,
     config: MirrorConfig,
     terms: Terms,
+    checkpoints: Arc<dyn Checkpoints>,
     clock: Clock,
     follow: Follow,
     memory: Mutex<Memory>,
@@ -119,7 +123,14 @@ pub(crate) struct Shared {
 struct State {
     /// The memory has everything up to here, as far as this node knows.
     end: Stamp,
-    /// How far the log reached of the primary that was heard first.
+    /// What is here is a state of the database if it has everything up to here.
+    floor: Stamp,
+    /// It cannot be continued from where it ends.
+    stale: bool,
+    /// A checkpoint comes.
+    seeding: Option<Seeding>,
+    /// How far the log reached of the primary that was heard first, since this node began with
+    /// nothing.
     owed: Option<Stamp>,
     /// What the primary has said last, and when that was heard.
     heard: Option<(Heard, Moment)>,
@@ -135,7 +146,17 @@ struct State {
 impl State {
     /// Whether nothing that this node may ever have acknowledged is missing here.
     fn is_whole(&self) -> bool {
-        self.owed.is_some_and(|owed| owed <= self.end)
+        self.owed.is_some_and(|owed| owed <= self.end) && self.is_state()
+    }
+
+    /// Whether the memory is a state of the database.
+    fn is_state(&self) -> bool {
+        self.end >= self.floor
+    }
+
+    /// Whether nothing is here that can be continued.
+    fn is_of_no_use(&self) -> bool {
+        self.stale || self.end == Stamp::ZERO
     }
 }
 
@@ -161,11 +182,17 @@ impl std::fmt::Debug for Mirror {
 }
 
 impl Mirror {
-    /// Starts to follow, with memory in which nothing is.
+    /// Starts to follow, with memory in which nothing is. What it begins from is read by means of
+    /// `checkpoints`.
     ///
     /// # Errors
     /// What the system says when there is no memory, or no thread can be started.
-    pub fn start(who: Mirroring, config: MirrorConfig, terms: Terms) -> io::Result<Self> {
+    pub fn start(
+        who: Mirroring,
+        config: MirrorConfig,
+        terms: Terms,
+        checkpoints: Arc<dyn Checkpoints>,
+    ) -> io::Result<Self> {
         let peers =
             config.peers.iter().map(|address| Peer { node: None, address: address.clone(), serves: true }).collect();
         let shared = Arc::new(Shared {
@@ -179,6 +206,7 @@ impl Mirror {
             who,
             config,
             terms,
+            checkpoints,
         });
         let follows = Arc::clone(&shared);
         let thread = thread::Builder::new().name("mirror".into()).spawn(move || keep_following(&follows))?;
@@ -255,6 +283,30 @@ impl Shared {
         self.stopping.load(Ordering::SeqCst)
     }
 
+    /// Begins again with nothing. What was here has no voice from the first moment on.
+    fn forget(&self) -> Result<(), SessionError> {
+        let local = |cause: &dyn std::fmt::Display| SessionError::Local(cause.to_string());
+        self.state().owed = None;
+        self.memory().forget().map_err(|cause| local(&format_args!("no memory for a mirror: {cause}")))?;
+        if let Some(cluster) = self.terms.get().cluster {
+            self.terms.adopt(cluster, TermHistory::default()).map_err(|cause| local(&cause))?;
+        }
+        let mut state = self.state();
+        (state.end, state.floor, state.stale) = (Stamp::ZERO, Stamp::ZERO, false);
+        Ok(())
+    }
+
+    /// A checkpoint is in the memory.
+    fn seeded(&self, beginning: Beginning) -> Result<(), SessionError> {
+        let Beginning { cluster, history, start, end, .. } = beginning;
+        self.memory().filled(cluster, self.who.node, history.last_term(), start);
+        self.terms.adopt(cluster, history).map_err(|error| SessionError::Local(error.to_string()))?;
+        let mut state = self.state();
+        (state.end, state.floor) = (start, end);
+        tracing::info!(stamp = start.0, complete = end.0, "a checkpoint is in this mirror's memory");
+        Ok(())
+    }
+
     fn heard_peers(&self, message: Peers) {
         let peers = {
             let mut state = self.state();
@@ -312,6 +364,8 @@ impl Shared {
             silence: heard.map(|(_, at)| now.since(at)),
             end: state.end,
             whole: state.is_whole(),
+            seeding: state.seeding,
+            floor: state.floor,
             mark,
             lag_bytes: heard.map_or(0, |(heard, _)| heard.end.since(state.end.min(heard.end))),
             granted_bytes: granted,
@@ -345,6 +399,11 @@ impl Candidate for Shared {
     fn rested(&self, options: &PromoteOptions) -> Result<(), String> {
         if let Some(why) = self.follow.failure() {
             return Err(why);
+        }
+        let is_state = self.state().is_state() && self.memory().is_settled();
+        if !is_state {
+            let why = "what has come of the database is no state of it yet: promote another node, or wait";
+            return Err(format!("this mirror is being filled, and {why}"));
         }
         self.has_no_voice().filter(|_| !options.force).map_or(Ok(()), |why| Err(why.to_owned()))
     }
@@ -409,6 +468,10 @@ impl Follows for Shared {
         self.state().announced = Some((reign, address.to_owned(), self.clock.now()));
     }
 
+    fn prepare(self: &Arc<Self>, upstream: &str, order: u64) -> Result<(), SessionError> {
+        seed::seed(self, upstream, order)
+    }
+
     fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
         receive::offered(self, upstream, connection)
     }
@@ -417,8 +480,12 @@ impl Follows for Shared {
     /// 5.2), before this node answers for it, or offers it again.
     fn take_back(&self) -> Result<(), SessionError> {
         let mapped = self.config.fabric.kind.is_local();
-        let found = self.memory().recover(mapped)?;
-        if let Some(found) = found {
+        let found = self.memory().recover(mapped);
+        if let Err(RecoverError::Damaged(damaged)) = &found {
+            tracing::error!(cause = %damaged, "a mirror's memory is damaged, and is filled again");
+            return self.forget();
+        }
+        if let Some(found) = found? {
             let mut state = self.state();
             state.end = found.end;
             state.undone += found.undone as u64;

@@ -6,6 +6,7 @@ use freshet_base::{Stamp, sync::Arc};
 use freshet_cluster::{
     handshake::{Welcome, check_welcome},
     in_sync::InSyncSet,
+    term::Agreement,
 };
 use freshet_fabric::{
     channel::{Arrival, MAX_FRAME, Payload, Receiver, Sender, Side},
@@ -13,7 +14,7 @@ use freshet_fabric::{
     memory::Region,
     tcp::{Connection, ReceiveError, SendError},
 };
-use freshet_mirror::{ARENAS, Damaged};
+use freshet_mirror::ARENAS;
 
 use super::{Heard, Shared, State, memory::RecoverError};
 use crate::{
@@ -25,12 +26,6 @@ use crate::{
 
 /// The primary has this long to read why a connection ends.
 const FAREWELL: Duration = Duration::from_millis(200);
-
-impl From<Damaged> for SessionError {
-    fn from(damaged: Damaged) -> Self {
-        Self::Local(damaged.to_string())
-    }
-}
 
 impl From<RecoverError> for SessionError {
     fn from(error: RecoverError) -> Self {
@@ -51,7 +46,10 @@ pub(super) fn offered(
     connection: Connection,
 ) -> Result<Infallible, SessionError> {
     let fabric = &shared.config.fabric;
-    let (terms, end) = (shared.terms.get(), shared.state().end);
+    let (terms, (end, member)) = (shared.terms.get(), {
+        let state = shared.state();
+        (state.end, state.is_state())
+    });
     let (regions, undo) = {
         let memory = shared.memory();
         (memory.regions(), memory.undo_bytes())
@@ -65,7 +63,7 @@ pub(super) fn offered(
     let purpose = Purpose::Join(Join {
         fence: terms.fence.highest(),
         log: Continue { history, received: end, persisted: end, capacity: undo, may_send_until: Stamp::MAX },
-        member: true,
+        member,
         synchronous: shared.config.synchronous,
         offer: side.offer().clone(),
         appliance: false,
@@ -84,10 +82,14 @@ pub(super) fn offered(
     let description = {
         let mut memory = shared.memory();
         memory.settle(welcome.cluster, welcome.node, welcome.term, welcome.cut_at);
-        memory.description(welcome.cut_at)?
+        memory.description(welcome.cut_at)
+    };
+    let description = match description {
+        Ok(description) => description,
+        Err(damaged) => return Err(begin_again(shared, &damaged)),
     };
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
-    let mut session = Session { shared, sender, receiver, welcome: &welcome, patience, told: 0 };
+    let mut session = Session { shared, sender, receiver, welcome: &welcome, member, patience, told: 0 };
     let mut stint = shared.cpu.begin();
     let error = match session.run(arenas, &description, &mut stint) {
         Ok(never) => match never {},
@@ -106,8 +108,20 @@ fn enter(shared: &Shared, welcome: &Welcome, end: Stamp) -> Result<(), SessionEr
         return Err(SessionError::Counted { primary: known.map(|peer| peer.address) });
     }
     raise(shared, welcome.term, welcome.above.first().copied().unwrap_or(welcome.node))?;
+    let floor = shared.state().floor;
+    // Up to where the sender's reigns make what the checkpoint has seen, however far its log
+    // reaches now.
+    let checkpoint = welcome.history.agreement(Stamp::MAX, &terms.history, floor);
+    if matches!(checkpoint, Agreement::Upto(at) if at < floor) {
+        return Err(begin_again(shared, &"the checkpoint that it began from holds what the cluster's log does not"));
+    }
     if welcome.cut_at < end {
-        let cut = shared.memory().cut(welcome.cut_at)?;
+        let cut = shared.memory().cut(welcome.cut_at);
+        let cut = match cut {
+            Ok(cut) if cut <= welcome.cut_at => cut,
+            Ok(cut) => return Err(begin_again(shared, &format_args!("it cannot be cut back below {cut}"))),
+            Err(damaged) => return Err(begin_again(shared, &damaged)),
+        };
         shared.state().end = cut;
         if cut < welcome.cut_at {
             let why = format!("what this mirror has beyond {cut} was undone; it joins again");
@@ -118,11 +132,22 @@ fn enter(shared: &Shared, welcome: &Welcome, end: Stamp) -> Result<(), SessionEr
     adopted.map_err(|error| SessionError::Local(error.to_string()))
 }
 
+/// What is in the memory cannot be continued.
+fn begin_again(shared: &Shared, why: &dyn std::fmt::Display) -> SessionError {
+    let why = format!("what this mirror has cannot be continued: {why}; it is filled again");
+    match shared.forget() {
+        Ok(()) => SessionError::Refused(Refusal::Superseded(why)),
+        Err(error) => error,
+    }
+}
+
 struct Session<'a> {
     shared: &'a Arc<Shared>,
     sender: Sender,
     receiver: Receiver,
     welcome: &'a Welcome,
+    /// Commits may count on this node.
+    member: bool,
     patience: Duration,
     /// How much of the mailbox the primary knows to have been taken.
     told: u64,
@@ -202,13 +227,19 @@ impl Session<'_> {
                 self.tell_grown(region.as_ref())?;
             }
             Some(Kind::Goodbye) => {
-                return Err(SessionError::Goodbye(wire::decode("goodbye", self.receiver.message())?));
+                let why: Refusal = wire::decode("goodbye", self.receiver.message())?;
+                self.shared.state().stale |= matches!(why, Refusal::LogGone { .. });
+                return Err(SessionError::Goodbye(why));
             }
             _ => return Err(violation(format!("a frame of kind {} was not expected", header.kind))),
         }
         if answers {
             let end = self.shared.state().end;
             self.answer(end)?;
+        }
+        if !self.member && self.shared.state().is_state() {
+            let why = "this mirror has all that belongs to its checkpoint, and joins as a member".into();
+            return Err(SessionError::Refused(Refusal::Superseded(why)));
         }
         Ok(())
     }

@@ -60,10 +60,17 @@ pub(crate) trait Follows: Send + Sync + Sized + 'static {
     /// revoked, but the other side may have mapped the memory.
     fn take_back(&self) -> Result<(), SessionError>;
 
+    /// Does what has to be done before the node at `upstream` can feed this one.
+    fn prepare(self: &Arc<Self>, upstream: &str, order: u64) -> Result<(), SessionError> {
+        let _ = (upstream, order);
+        Ok(())
+    }
+
     /// Follows the node at `upstream` until something ends it, and takes the memory back, whatever
     /// that was.
     fn join(self: &Arc<Self>, upstream: &str, order: u64) -> SessionError {
         let live = || {
+            self.prepare(upstream, order)?;
             let connection = connect(&**self, upstream, order)?;
             if !self.follow().offer(order) {
                 return Err(SessionError::Interrupted);

@@ -74,6 +74,9 @@ pub enum SessionError {
         /// Where that is, if known.
         primary: Option<String>,
     },
+    /// This node is a mirror without content, and did not get any.
+    #[error("this mirror cannot begin from the checkpoint of the node that it follows: {0}")]
+    Seed(String),
     /// This node is told to do something else.
     #[error("this standby was told to follow another node, or to stop following")]
     Interrupted,

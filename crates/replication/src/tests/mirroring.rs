@@ -10,7 +10,7 @@ use freshet_cluster::term::TermState;
 use freshet_fabric::FabricKind;
 use freshet_log::Block;
 
-use super::fixture::*;
+use super::{fixture::*, seeding::Toys};
 use crate::{
     endpoint::Endpoint,
     feed::FeedConfig,
@@ -21,36 +21,36 @@ use crate::{
     wire::{Hello, Purpose, Reply},
 };
 
-struct MirrorNode {
-    mirror: Mirror,
-    endpoint: Endpoint,
+pub struct MirrorNode {
+    pub mirror: Mirror,
+    pub endpoint: Endpoint,
 }
 
 /// Small, so that it has to grow.
-fn small(kind: FabricKind) -> MirrorConfig {
+pub fn small(kind: FabricKind) -> MirrorConfig {
     let (head, undo, arena) = (64 << 10, 64 << 10, 64 << 10);
     let back_off = (Duration::from_millis(1), Duration::from_millis(20));
     MirrorConfig { head, undo, arena, back_off, fabric: over(kind).fabric, ..MirrorConfig::default() }
 }
 
 impl MirrorNode {
-    fn new(node: u64, upstream: String, config: MirrorConfig) -> Self {
+    pub fn new(node: u64, upstream: String, config: MirrorConfig) -> Self {
         let (endpoint, node) = (open(node), NodeId(node));
         let address = endpoint.address().to_string();
         let who = Mirroring { node, credentials: credentials(node), address, upstream: Some(upstream) };
         let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
-        let mirror = Mirror::start(who, config, terms).unwrap();
+        let mirror = Mirror::start(who, config, terms, Arc::new(Toys)).unwrap();
         endpoint.set_service(Some(mirror.service()));
         Self { mirror, endpoint }
     }
 
     #[track_caller]
-    fn joined(&self) {
+    pub fn joined(&self) {
         self.mirror.wait_joined(Instant::now() + PATIENCE).unwrap();
     }
 
     /// Its records, when nothing is written there and everything below `end` is there.
-    fn records(&self, end: Stamp) -> Records {
+    pub fn records(&self, end: Stamp) -> Records {
         let memory = freshet_mirror::Mirror::open(self.mirror.memory(), end).unwrap();
         let mut records = Records::new();
         for chunk in 0..memory.chunk_count() {
@@ -64,10 +64,10 @@ impl MirrorNode {
 }
 
 /// What records are: where in the log, and the row unless they were deleted.
-type Records = BTreeMap<(Fid, Rid), (Stamp, Option<Vec<u8>>)>;
+pub type Records = BTreeMap<(Fid, Rid), (Stamp, Option<Vec<u8>>)>;
 
 /// What a log says that records are.
-fn newest(log: &[u8]) -> Records {
+pub fn newest(log: &[u8]) -> Records {
     let (mut records, mut at) = (Records::new(), 0);
     while at < log.len() {
         let block = Block::parse(&log[at..], Stamp(at as u64)).unwrap();

@@ -1,0 +1,78 @@
+//! Filling a memory that no other node can reach: the mirror itself puts the rows of a checkpoint
+//! there, without undo. What it has then counts when a superblock says so ([`crate::settle`]).
+
+use std::convert::Infallible;
+
+use freshet_fabric::{Place, memory::Region};
+
+use crate::{
+    Before, Damaged, Layout, List, NoRoom, NotPut, Record,
+    chunks::{Bytes, Chunks, Lengths},
+};
+use freshet_base::words;
+
+/// A memory that is filled, from nothing on.
+pub struct Filling {
+    memory: Vec<Region>,
+    layout: Layout,
+    /// What was put and is not stored.
+    list: List,
+}
+
+impl std::fmt::Debug for Filling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Filling({} regions)", self.memory.len())
+    }
+}
+
+/// What lies in memory that this process has.
+struct Here<'m>(&'m [Region]);
+
+impl Before for Here<'_> {
+    type Error = Infallible;
+
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), Infallible> {
+        self.0.load(from, into);
+        Ok(())
+    }
+}
+
+impl Filling {
+    /// Of this memory, in which nothing is but zeros: a head, an undo ring, and arenas.
+    ///
+    /// # Errors
+    /// [`Damaged`] when it has no room for a directory.
+    pub fn new(memory: Vec<Region>) -> Result<Self, Damaged> {
+        let mut layout = Layout::new(Chunks::capacity(&memory[..])?);
+        for region in crate::ARENAS..memory.len() {
+            layout.grow(region, memory[..].length(region));
+        }
+        Ok(Self { memory, layout, list: List::default() })
+    }
+
+    /// There is another arena.
+    pub fn grow(&mut self, arena: Region) {
+        self.memory.push(arena);
+        let region = self.memory.len() - 1;
+        self.layout.grow(region, self.memory[..].length(region));
+    }
+
+    /// Puts a record where it belongs. If it comes twice, the last time counts.
+    ///
+    /// # Errors
+    /// [`NoRoom`]; it can be put again when there is.
+    pub fn put(&mut self, record: &Record<'_>) -> Result<(), NoRoom> {
+        self.layout.put(record, &mut Here(&self.memory), &mut self.list).map_err(|why| match why {
+            NotPut::NoRoom(why) => why,
+            NotPut::Before(never) => match never {},
+        })
+    }
+
+    /// Stores what was put; until then it takes room beside the memory.
+    pub fn store(&mut self) {
+        for (to, bytes) in self.list.writes() {
+            words::store_among(self.memory[to.region].words(), to.offset as usize, bytes);
+        }
+        self.list.clear();
+    }
+}

@@ -1,0 +1,183 @@
+//! Seed: a mirror that has nothing, or nothing that can be continued, begins from a checkpoint of
+//! the node that it follows, as a standby with an empty directory does (Query Fresh, section
+//! 3.4.4).
+//!
+//! It asks for that before it joins. The rows go into its slots as they come, without undo: the
+//! memory is its own meanwhile, and has no superblock, so that a recovery takes it for empty. If
+//! the other node has no checkpoint, its log reaches back to the beginning, and the mirror is fed
+//! from there.
+//!
+//! A checkpoint is fuzzy: only with the log from its start up to its end is it a state of the
+//! database. So the mirror joins at the start, as a node on which no commit counts, and joins once
+//! more when it has reached the end ([`State::floor`](super::State)). Before that it answers no
+//! candidate, and does not take over whatever it is told.
+//!
+//! The feeder could read its checkpoint and write the rows here by itself. But a mirror's processor
+//! has nothing else to do, a node gives its checkpoint already to every node that asks, and its
+//! thread that ships would need a second way of writing. A scan of the feeder's tables would have
+//! to hold a snapshot for as long as it takes.
+
+use freshet_base::{
+    ClusterId, Stamp,
+    sync::{Arc, Ordering},
+};
+use freshet_cluster::term::TermHistory;
+use freshet_mirror::{Filling, NoRoom, Record};
+
+use super::Shared;
+use crate::{
+    checkpoints::{FetchError, Keeper, fetch},
+    standby::{Follows, SessionError},
+    status::Seeding,
+    wire::Purpose,
+};
+
+/// Reads checkpoints as they come from other nodes.
+pub trait Checkpoints: Send + Sync {
+    /// Takes one in, and puts all of its records into `seed`.
+    fn keeper<'s, 'a: 's>(&self, seed: &'s mut Seed<'a>) -> Box<dyn Keeper + 's>;
+}
+
+/// A checkpoint, as its manifest has it.
+#[derive(Clone, Debug)]
+pub struct Beginning {
+    /// Whose it is.
+    pub cluster: ClusterId,
+    /// The sender's terms, as far as the checkpoint reaches.
+    pub history: TermHistory,
+    /// The log is needed from here on.
+    pub start: Stamp,
+    /// With the log up to here it is a state of the database.
+    pub end: Stamp,
+    /// How long its files are.
+    pub bytes: u64,
+}
+
+/// A mirror that is being seeded.
+pub struct Seed<'a> {
+    shared: &'a Shared,
+    order: u64,
+    begun: Option<(Beginning, Filling)>,
+    /// Why trying again would change nothing.
+    hopeless: Option<String>,
+}
+
+impl std::fmt::Debug for Seed<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Seed({:?})", self.begun)
+    }
+}
+
+impl Seed<'_> {
+    fn wanted(&self) -> bool {
+        self.shared.follow.order() == self.order && !self.shared.stopping.load(Ordering::SeqCst)
+    }
+
+    /// A checkpoint comes: whatever this mirror had, it has no more.
+    ///
+    /// # Errors
+    /// Why it cannot be taken in.
+    pub fn begin(&mut self, beginning: Beginning) -> Result<(), String> {
+        self.shared.forget().map_err(|cause| self.never(cause.to_string()))?;
+        let memory = self.shared.memory().regions();
+        let filling = Filling::new(memory).map_err(|cause| self.never(cause.to_string()))?;
+        self.shared.state().seeding = Some(Seeding { done_bytes: 0, of_bytes: beginning.bytes });
+        tracing::info!(
+            start = beginning.start.0,
+            end = beginning.end.0,
+            bytes = beginning.bytes,
+            "this mirror begins from a checkpoint"
+        );
+        self.begun = Some((beginning, filling));
+        Ok(())
+    }
+
+    /// One of its records; if it comes twice, the last time counts.
+    ///
+    /// # Errors
+    /// Why it cannot be taken in.
+    pub fn record(&mut self, record: &Record<'_>) -> Result<(), String> {
+        let Some((_, filling)) = &mut self.begun else { return Err("a record came before the manifest".into()) };
+        loop {
+            let bytes = match filling.put(record) {
+                Ok(()) => return Ok(()),
+                Err(NoRoom::Arena { bytes }) => bytes,
+                Err(why) => return Err(self.never(why.to_string())),
+            };
+            let grown = self.shared.memory().grow(bytes);
+            match grown {
+                Ok(Some(arena)) => filling.grow(arena),
+                Ok(None) => {
+                    let most = self.shared.config.most;
+                    let why = format!(
+                        "the database has no room in the {most} bytes that this mirror may have: set mirror.bytes to \
+                         more, and start it again"
+                    );
+                    return Err(self.never(why));
+                }
+                Err(cause) => return Err(self.never(format!("no memory for a mirror: {cause}"))),
+            }
+        }
+    }
+
+    /// All records are there that lay in this number of bytes of the checkpoint.
+    ///
+    /// # Errors
+    /// When this mirror is to do something else.
+    pub fn came(&mut self, bytes: u64) -> Result<(), String> {
+        if let Some((_, filling)) = &mut self.begun {
+            filling.store();
+        }
+        if let Some(seeding) = &mut self.shared.state().seeding {
+            seeding.done_bytes += bytes;
+        }
+        if self.wanted() { Ok(()) } else { Err("it is not wanted any more".into()) }
+    }
+
+    fn never(&mut self, why: String) -> String {
+        self.hopeless = Some(why.clone());
+        why
+    }
+
+    /// The checkpoint has come, or not. If it has, the memory continues from its start.
+    fn end(mut self, fetched: Result<bool, FetchError>) -> Result<(), SessionError> {
+        let seeding = self.shared.state().seeding.take();
+        let is_all = seeding.is_none_or(|seeding| seeding.done_bytes == seeding.of_bytes);
+        let error = match fetched {
+            // A node without a checkpoint has all of the log.
+            Ok(false) => return Ok(()),
+            Ok(true) if is_all => match self.begun.take() {
+                Some((beginning, _)) => return self.shared.seeded(beginning),
+                None => SessionError::Seed("no manifest came".into()),
+            },
+            Ok(true) => SessionError::Seed("it is shorter than its manifest says".into()),
+            Err(_) if !self.wanted() => SessionError::Interrupted,
+            Err(cause) => match (self.hopeless.take(), cause) {
+                (Some(why), _) => SessionError::Local(why),
+                (None, FetchError::Call(cause)) => cause.into(),
+                (None, FetchError::Receive(cause)) => cause.into(),
+                (None, cause) => SessionError::Seed(cause.to_string()),
+            },
+        };
+        if self.begun.is_some() {
+            self.shared.forget()?;
+        }
+        Err(error)
+    }
+}
+
+/// Seeds the mirror from the node at `upstream`, if it has nothing that can be continued.
+pub(super) fn seed(shared: &Arc<Shared>, upstream: &str, order: u64) -> Result<(), SessionError> {
+    if !shared.state().is_of_no_use() {
+        return Ok(());
+    }
+    let hello = shared.hello(Purpose::Checkpoint { consistent: false });
+    let mut seed = Seed { shared, order, begun: None, hopeless: None };
+    // If it is not wanted any more, it is closed already.
+    let interruptible = |closer| _ = shared.follow.connected(order, closer);
+    let fetched = {
+        let mut keeper = shared.checkpoints.keeper(&mut seed);
+        fetch(shared.credentials(), upstream, &hello, shared.config.patience, interruptible, &mut *keeper)
+    };
+    seed.end(fetched)
+}
