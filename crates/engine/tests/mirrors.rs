@@ -5,7 +5,10 @@ mod common;
 use std::sync::Arc;
 
 use common::{churn, config, definition, directories, hash, soon, start, wait_for};
-use freshet_engine::{FabricKind, MirrorSettings, Node, NodeConfig, Role, Safety, node::RoleStatus};
+use freshet_engine::{
+    CheckpointKind, FabricKind, MirrorSettings, Node, NodeConfig, Role, Safety, Stamp, Table, node::RoleStatus,
+};
+use freshet_replication::status::MirrorStatus;
 
 const FABRICS: [FabricKind; 2] = [FabricKind::Tcp, FabricKind::Shm];
 
@@ -146,4 +149,109 @@ fn a_mirror_takes_over() {
             node.stop().unwrap();
         }
     }
+}
+
+/// Like [`cluster`], but the log goes with each checkpoint, and checkpoints are written when they
+/// are asked for.
+fn forgetful(directories: &[tempfile::TempDir], fabric: FabricKind) -> impl Fn(usize) -> NodeConfig {
+    let cluster = cluster(directories, fabric, Safety::Quorum(2));
+    move |n| {
+        let mut config = cluster(n);
+        config.checkpoint.interval_s = 0;
+        config.checkpoint.keep_log_bytes = 0;
+        config.checkpoint.cpu_percent = 100;
+        config.log.segment_bytes = 64 << 10;
+        config
+    }
+}
+
+/// Forgets the log's beginning; returns where the checkpoint ends.
+fn forget(primary: &Node) -> Stamp {
+    let end = primary.checkpoint(CheckpointKind::Fuzzy).unwrap().end.unwrap();
+    let (begin, _) = primary.log().unwrap().store().extent().unwrap();
+    assert!(begin > Stamp::ZERO, "there is something to forget");
+    end
+}
+
+fn own(mirror: &Node) -> MirrorStatus {
+    match mirror.status().role {
+        RoleStatus::Mirror { own } => *own,
+        role => panic!("{role:?}"),
+    }
+}
+
+/// All of the three hold the same.
+#[track_caller]
+fn the_mirror_takes_over(primary: Arc<Node>, standby: &Node, mirror: &Node, table: &Table) {
+    let end = churn(primary.database(), table, 900_000, 900_100);
+    standby.wait_visible(end, soon()).unwrap();
+    wait_for("the mirror is whole", || is_whole(mirror) && own(mirror).end >= end);
+    let before = hash(&primary);
+    primary.stop().unwrap();
+    drop(primary);
+    assert_eq!(hash(standby), before);
+    mirror.promote(false).unwrap();
+    assert_eq!(hash(mirror), before);
+}
+
+/// It begins from a checkpoint, while commits go on.
+#[test]
+fn a_mirror_joins_when_the_logs_beginning_is_gone() {
+    for fabric in FABRICS {
+        let directories = directories();
+        let cluster = forgetful(&directories, fabric);
+        let primary = start(cluster(0));
+        let standby = joining(cluster(1), &primary);
+        let table = primary.database().create_table(&definition()).unwrap().clone();
+        churn(primary.database(), &table, 0, 6000);
+        let end = forget(&primary);
+        let mirror = std::thread::scope(|scope| {
+            scope.spawn(|| churn(primary.database(), &table, 10_000, 12_000));
+            joining(cluster(2), &primary)
+        });
+        wait_for("the mirror is whole", || is_whole(&mirror));
+        assert_eq!(own(&mirror).floor, end);
+        the_mirror_takes_over(primary, &standby, &mirror, &table);
+        mirror.stop().unwrap();
+        standby.stop().unwrap();
+    }
+}
+
+/// The mirror dies on the way, or its primary does.
+#[test]
+fn a_mirror_begins_from_a_checkpoint_whoever_dies_on_the_way() {
+    let directories = directories();
+    let cluster = forgetful(&directories, FabricKind::Shm);
+    let mut primary = start(cluster(0));
+    let standby = joining(cluster(1), &primary);
+    let table = primary.database().create_table(&definition()).unwrap().clone();
+    churn(primary.database(), &table, 0, 6000);
+    forget(&primary);
+    let comes = |primary: &Node| Node::start(NodeConfig { join: Some(primary.address().into()), ..cluster(2) }, |_| {});
+    let has_begun = |mirror: &Node| own(mirror).seeding.is_some() || own(mirror).floor > Stamp::ZERO;
+    for _ in 0..3 {
+        let mirror = comes(&primary).unwrap();
+        wait_for("it has begun", || has_begun(&mirror));
+        mirror.stop().unwrap();
+    }
+    let listen = primary.address().parse().unwrap();
+    let mut mirror = comes(&primary).unwrap();
+    for round in 0..3 {
+        wait_for("it has begun", || has_begun(&mirror));
+        primary.stop().unwrap();
+        drop(primary);
+        primary = start(NodeConfig { listen, ..cluster(0) });
+        let table = primary.database().table("things").unwrap().clone();
+        churn(primary.database(), &table, 10_000 * (round + 1), 10_000 * (round + 1) + 500);
+        forget(&primary);
+        if round < 2 {
+            mirror.stop().unwrap();
+            drop(mirror);
+            mirror = comes(&primary).unwrap();
+        }
+    }
+    let table = primary.database().table("things").unwrap().clone();
+    the_mirror_takes_over(primary, &standby, &mirror, &table);
+    mirror.stop().unwrap();
+    standby.stop().unwrap();
 }

@@ -3,19 +3,19 @@
 
 use std::convert::Infallible;
 
+use freshet_base::words;
 use freshet_fabric::{Place, memory::Region};
 
 use crate::{
-    Before, Damaged, Layout, List, NoRoom, NotPut, Record,
+    ARENAS, Before, Damaged, Layout, List, NoRoom, NotPut, Record,
     chunks::{Bytes, Chunks, Lengths},
 };
-use freshet_base::words;
 
 /// A memory that is filled, from nothing on.
 pub struct Filling {
     memory: Vec<Region>,
     layout: Layout,
-    /// What was put and is not stored.
+    /// What a record takes.
     list: List,
 }
 
@@ -44,7 +44,7 @@ impl Filling {
     /// [`Damaged`] when it has no room for a directory.
     pub fn new(memory: Vec<Region>) -> Result<Self, Damaged> {
         let mut layout = Layout::new(Chunks::capacity(&memory[..])?);
-        for region in crate::ARENAS..memory.len() {
+        for region in ARENAS..memory.len() {
             layout.grow(region, memory[..].length(region));
         }
         Ok(Self { memory, layout, list: List::default() })
@@ -65,14 +65,11 @@ impl Filling {
         self.layout.put(record, &mut Here(&self.memory), &mut self.list).map_err(|why| match why {
             NotPut::NoRoom(why) => why,
             NotPut::Before(never) => match never {},
-        })
-    }
-
-    /// Stores what was put; until then it takes room beside the memory.
-    pub fn store(&mut self) {
+        })?;
         for (to, bytes) in self.list.writes() {
             words::store_among(self.memory[to.region].words(), to.offset as usize, bytes);
         }
         self.list.clear();
+        Ok(())
     }
 }

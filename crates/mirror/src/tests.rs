@@ -9,7 +9,7 @@ use freshet_fabric::{
 };
 
 use crate::{
-    Before, DIRECTORY, Damaged, Layout, List, MARK, Mirror, NoRoom, NotPut, Record, Superblock,
+    Before, DIRECTORY, Damaged, Filling, Layout, List, MARK, Mirror, NoRoom, NotPut, Record, Superblock,
     directory::{Chunk, ENTRY, Use},
     slot::HEADER,
 };
@@ -410,4 +410,36 @@ fn a_full_directory_and_a_row_without_end_are_said() {
     list.clear();
     put(7, None, &mut list).unwrap();
     assert_eq!(list.writes().map(|(_, bytes)| bytes.len()).collect::<Vec<_>>(), [HEADER]);
+}
+
+/// The rows of a checkpoint, in any order, some of them twice; a primary continues from there.
+#[test]
+fn a_memory_that_is_filled_is_one_that_was_written() {
+    let mut random = Random::new();
+    for round in 0..20 {
+        let mut pair = Pair::new();
+        let mut filling = Filling::new(pair.regions()).unwrap();
+        for record in 0..200 {
+            let (fid, rid, row) = pair.draw(&mut random);
+            pair.address += 40;
+            let address = Stamp(pair.address);
+            while let Err(why) = filling.put(&Record { fid, rid, address, row: row.as_deref() }) {
+                let NoRoom::Arena { bytes } = why else { panic!("{why}") };
+                let bytes = (bytes + random.below(5000)).next_multiple_of(8);
+                pair.memory.push(Arc::new(SharedMemory::new(bytes as usize, false).unwrap()));
+                filling.grow(Arc::clone(&pair.memory[pair.memory.len() - 1]) as _);
+            }
+            pair.records.insert((fid, rid), (address, row));
+            if random.below(20) == 0 {
+                assert!(read(pair.regions(), pair.end()).unwrap() == pair.records, "round {round}, record {record}");
+            }
+        }
+        let (cluster, feeder) = (ClusterId(5), NodeId(2));
+        crate::settle(&pair.regions(), cluster, feeder, Term(4), pair.end());
+        pair.layout = layout_of(&pair.regions(), pair.end()).unwrap();
+        (0..100).for_each(|_| pair.random_change(&mut random));
+        let mirror = Mirror::open(pair.regions(), pair.end()).unwrap();
+        assert_eq!((mirror.superblock().cluster, mirror.superblock().feeder), (cluster, feeder));
+        assert!(records_of(&mirror).unwrap() == pair.records, "round {round}");
+    }
 }

@@ -142,10 +142,32 @@ pub(super) struct Checkpointing {
     stopping: AtomicBool,
     orders: Mutex<Orders>,
     changed: Condvar,
-    /// Where checkpoints begin that others are fetching or have just fetched: they will want the
-    /// log from there.
-    held: Mutex<Vec<(Stamp, Instant)>>,
+    /// Where checkpoints begin that others are fetching, or have fetched since then: they will want
+    /// the log from there.
+    held: Mutex<Vec<(Stamp, Option<Instant>)>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A checkpoint is being sent, and is kept as long, and for a while longer.
+struct Sending {
+    checkpointing: Arc<Checkpointing>,
+    start: Stamp,
+}
+
+impl Sending {
+    fn new(checkpointing: &Arc<Checkpointing>, start: Stamp) -> Self {
+        lock(&checkpointing.held).push((start, None));
+        Self { checkpointing: Arc::clone(checkpointing), start }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        let mut held = lock(&self.checkpointing.held);
+        if let Some((_, since)) = held.iter_mut().find(|(start, since)| *start == self.start && since.is_none()) {
+            *since = Some(Instant::now());
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -247,7 +269,7 @@ impl Checkpointing {
     ///
     /// # Errors
     /// What cannot be read.
-    pub fn open_newest(&self) -> Result<Option<OpenCheckpoint>, String> {
+    pub fn open_newest(self: &Arc<Self>) -> Result<Option<OpenCheckpoint>, String> {
         let start = lock(&self.status).start;
         start.map(|start| self.open(start)).transpose()
     }
@@ -256,10 +278,10 @@ impl Checkpointing {
     ///
     /// # Errors
     /// What cannot be read.
-    pub fn open(&self, start: Stamp) -> Result<OpenCheckpoint, String> {
+    pub fn open(self: &Arc<Self>, start: Stamp) -> Result<OpenCheckpoint, String> {
         let ground = &self.ground;
         // Before the files are opened: from now on the log stays.
-        lock(&self.held).push((start, Instant::now()));
+        let sending = Sending::new(self, start);
         let manifest = Manifest::read(&Manifest::path(&ground.directory, start)).map_err(|cause| cause.to_string())?;
         let open = |file: &CheckpointFile| {
             let device = ground.devices.get(file.device as usize).ok_or("a device is missing")?;
@@ -267,7 +289,7 @@ impl Checkpointing {
             File::open(&path).map_err(|cause| format!("cannot open {}: {cause}", path.display()))
         };
         let files = manifest.tables.iter().flat_map(|table| &table.files).map(open).collect::<Result<_, String>>()?;
-        Ok(OpenCheckpoint { end: manifest.end(), manifest: manifest.encode(), files, hold: Box::new(()) })
+        Ok(OpenCheckpoint { end: manifest.end(), manifest: manifest.encode(), files, hold: Box::new(sending) })
     }
 
     fn note(&self, manifest: &Manifest, took: Option<Duration>) {
@@ -321,7 +343,7 @@ impl Checkpointing {
                     );
                     if kind == CheckpointKind::Consistent {
                         // The caller is about to open it.
-                        lock(&self.held).push((manifest.start(), Instant::now()));
+                        lock(&self.held).push((manifest.start(), Some(Instant::now())));
                     }
                     if let Err(cause) = self.clean_up(&manifest) {
                         self.failed(&format!("what the new checkpoint makes superfluous cannot be removed: {cause}"));
@@ -491,7 +513,7 @@ impl Checkpointing {
     /// Where checkpoints begin that somebody was given lately.
     fn held(&self) -> Vec<Stamp> {
         let mut held = lock(&self.held);
-        held.retain(|(_, since)| since.elapsed() < HOLD);
+        held.retain(|(_, since)| since.is_none_or(|since| since.elapsed() < HOLD));
         held.iter().map(|(start, _)| *start).collect()
     }
 

@@ -125,9 +125,6 @@ impl Seed<'_> {
     /// # Errors
     /// When this mirror is to do something else.
     pub fn came(&mut self, bytes: u64) -> Result<(), String> {
-        if let Some((_, filling)) = &mut self.begun {
-            filling.store();
-        }
         if let Some(seeding) = &mut self.shared.state().seeding {
             seeding.done_bytes += bytes;
         }
