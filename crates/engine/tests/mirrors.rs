@@ -219,7 +219,7 @@ fn a_mirror_joins_when_the_logs_beginning_is_gone() {
 
 /// The mirror dies on the way, or its primary does.
 #[test]
-fn a_mirror_begins_from_a_checkpoint_whoever_dies_on_the_way() {
+fn a_mirror_begins_from_a_checkpoint_though_nodes_die_on_the_way() {
     let directories = directories();
     let cluster = forgetful(&directories, FabricKind::Shm);
     let mut primary = start(cluster(0));

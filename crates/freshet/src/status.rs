@@ -242,6 +242,11 @@ fn table(status: &Value) -> String {
             let by = if status["one_sided"] == true { "one-sided" } else { "by a thread here" };
             line("written", format!("over {}, {by}", text(&status["fabric"])));
             let whole = if status["whole"] == true { "" } else { "; not yet whole: no voice in a take-over" };
+            if let Some(seeding) = status["seeding"].as_object() {
+                let bytes = |name: &str| seeding.get(name).and_then(Value::as_u64).unwrap_or(0);
+                let (done, of, _) = progress("bytes", bytes("done_bytes"), bytes("of_bytes"), 0);
+                line("seeding", format!("{done} of a checkpoint of {of}"));
+            }
             let behind = units::bytes(number(status, "lag_bytes"));
             line("end", format!("{}, behind by {behind}{whole}", text(&status["end"])));
             line("mark", text(&status["mark"]));

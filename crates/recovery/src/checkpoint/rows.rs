@@ -245,8 +245,7 @@ impl RowsDecoder {
     }
 
     fn check(&self, found: &[u8; HEAD]) -> Result<(), CheckpointError> {
-        if crc32c::crc32c(&found[..40]).to_le_bytes() == found[40..44]
-            && found[16..32] != self.cluster.0.to_le_bytes()
+        if crc32c::crc32c(&found[..40]).to_le_bytes() == found[40..44] && found[16..32] != self.cluster.0.to_le_bytes()
         {
             let found = ClusterId(u128::from_le_bytes(std::array::from_fn(|i| found[16 + i])));
             return Err(CheckpointError::ForeignCluster { file: self.path.clone(), found, expected: self.cluster });

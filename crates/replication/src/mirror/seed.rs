@@ -2,10 +2,10 @@
 //! the node that it follows, as a standby with an empty directory does (Query Fresh, section
 //! 3.4.4).
 //!
-//! It asks for that before it joins. The rows go into its slots as they come, without undo: the
-//! memory is its own meanwhile, and has no superblock, so that a recovery takes it for empty. If
-//! the other node has no checkpoint, its log reaches back to the beginning, and the mirror is fed
-//! from there.
+//! It asks for that before it joins. The rows go into its slots as they come, without undo: until
+//! all are there the memory is its own, and has no superblock, so that a recovery takes it for
+//! empty. If the other node has no checkpoint, its log reaches back to the beginning, and the
+//! mirror is fed from there.
 //!
 //! A checkpoint is fuzzy: only with the log from its start up to its end is it a state of the
 //! database. So the mirror joins at the start, as a node on which no commit counts, and joins once

@@ -110,16 +110,16 @@ impl Service for Door {
     }
 }
 
-/// Gives a half of it, and says so; then it does what it is told: to end there, or to go on.
+/// Gives a half of it, and says so; then it does what it is told: to end there, or to continue.
 struct HalfDoor {
     door: Door,
     half: mpsc::SyncSender<()>,
-    goes_on: std::sync::Mutex<mpsc::Receiver<bool>>,
+    more: std::sync::Mutex<mpsc::Receiver<bool>>,
 }
 
 impl Service for HalfDoor {
     fn serve(&self, _: Hello, mut connection: Connection) {
-        let Self { door: Door(toy, history), half, goes_on } = self;
+        let Self { door: Door(toy, history), half, more } = self;
         let reply = Reply::Checkpoint { history: history.clone(), files: 1 };
         connection.sender().send(Kind::Reply as u8, Term(0), &wire::encode_first(&reply)).unwrap();
         let (first, second) = toy.rows.split_at(toy.rows.len() / 2);
@@ -127,7 +127,7 @@ impl Service for HalfDoor {
         for (number, (file, last, at, bytes)) in parts.into_iter().enumerate() {
             if number == 2 {
                 half.send(()).unwrap();
-                if !goes_on.lock().unwrap().recv().unwrap_or(false) {
+                if !more.lock().unwrap().recv().unwrap_or(false) {
                     return;
                 }
             }
@@ -183,7 +183,7 @@ impl Forgetful {
         }
     }
 
-    /// Makes a checkpoint, and forgets the log's beginning; not that which goes with the checkpoint.
+    /// Makes a checkpoint, and forgets the log's beginning, not what belongs to the checkpoint.
     fn forget(&mut self) {
         let start = self.primary.log.end();
         self.write(1 << 10);
@@ -260,8 +260,8 @@ fn half_a_checkpoint_is_nothing() {
     it.write(24 << 10);
     it.forget();
     let door = || Door(it.toy.clone(), history());
-    let ((half, is_half), (says, goes_on)) = (mpsc::sync_channel(10), mpsc::channel());
-    it.gives(Some(HalfDoor { door: door(), half, goes_on: goes_on.into() }));
+    let ((half, is_half), (says, more)) = (mpsc::sync_channel(10), mpsc::channel());
+    it.gives(Some(HalfDoor { door: door(), half, more: more.into() }));
     let mirror = MirrorNode::new(2, it.primary.address(), small(FabricKind::Shm));
     is_half.recv().unwrap();
     let is_all = it.toy.rows.len() as u64;
@@ -296,8 +296,8 @@ fn a_mirror_that_is_being_seeded_stops_and_is_led_elsewhere() {
     let mut it = Forgetful::new();
     it.write(24 << 10);
     it.forget();
-    let ((half, is_half), (says, goes_on)) = (mpsc::sync_channel(10), mpsc::channel());
-    it.gives(Some(HalfDoor { door: Door(it.toy.clone(), history()), half, goes_on: goes_on.into() }));
+    let ((half, is_half), (says, more)) = (mpsc::sync_channel(10), mpsc::channel());
+    it.gives(Some(HalfDoor { door: Door(it.toy.clone(), history()), half, more: more.into() }));
     // Longer than the test takes.
     let config = MirrorConfig { patience: PATIENCE * 10, ..small(FabricKind::Tcp) };
     let mirror = MirrorNode::new(2, "127.0.0.1:1".into(), config);
