@@ -105,10 +105,13 @@ pub enum Refusal {
         /// In the other.
         there: Stamp,
     },
-    /// The standby's ring cannot hold what is sent at once.
-    #[error("a log buffer of {capacity} bytes is too small for this primary: configure at least {needed}")]
+    /// The standby's ring, or a mirror's undo ring, cannot hold what is sent at once.
+    #[error(
+        "a log buffer, or a mirror's undo ring, of {capacity} bytes is too small for this primary: set \
+         log.buffer-bytes there, or mirror.undo-bytes of a mirror, to at least {needed}"
+    )]
     BufferTooSmall {
-        /// The standby's.
+        /// The one that is too small.
         capacity: u64,
         /// What it takes.
         needed: u64,

@@ -64,6 +64,7 @@ pub(crate) fn things(
         },
     ];
     things.extend(encoding(&its_node, settings.node.encoding));
+    things.extend(mirror(&its_node, settings.node.mirror.is_wanted()));
     if let Some(serving) = serving.cloned() {
         let sessions = serving.sessions.clone();
         let serving = Arc::downgrade(&serving.server);
@@ -107,6 +108,16 @@ fn encoding(node: &Arc<Node>, started: Encoding) -> Option<Thing> {
         Ok(Box::new(move || node.set_encoding(encoding)) as Change)
     };
     (started != Encoding::Bytes).then(|| Thing { keys: &["encoding"], prepare: Box::new(prepare) })
+}
+
+/// How much memory a mirror may have. A node that was started as another one is no mirror.
+fn mirror(node: &Arc<Node>, started: bool) -> Option<Thing> {
+    let node = Arc::clone(node);
+    let prepare = move |new: &Settings| {
+        let (node, bytes) = (Arc::clone(&node), new.node.mirror.bytes);
+        Ok(Box::new(move || node.set_mirror_bytes(bytes)) as Change)
+    };
+    started.then(|| Thing { keys: &["mirror.bytes"], prepare: Box::new(prepare) })
 }
 
 /// The configuration in force, and the things in it that can change.

@@ -80,6 +80,9 @@ fn fed(status: &Value, line: &mut impl FnMut(&str, String)) {
             let by = if standby["one_sided"] == true { "one-sided" } else { "by a thread there" };
             line("", format!("written over {fabric}, {by}"));
         }
+        if let Some(lacks) = standby["lacks"].as_str() {
+            line("", format!("gets nothing more, and lacks {lacks}"));
+        }
         line(
             "",
             format!(
@@ -252,6 +255,9 @@ fn table(status: &Value) -> String {
             line("mark", text(&status["mark"]));
             let (granted, most) = (number(status, "granted_bytes"), number(status, "most_bytes"));
             line("memory", format!("{} of at most {}", units::bytes(granted), units::bytes(most)));
+            if let Some(lacks) = status["lacks"].as_str() {
+                line("NO MEMORY", lacks.to_owned());
+            }
         }
         "standby" => {
             follows(status, &mut line);

@@ -77,7 +77,7 @@ pub enum NoRoom {
         bytes: u64,
     },
     /// In the directory.
-    #[error("a mirror's directory has no room for another chunk: give it more")]
+    #[error("a mirror's directory has no room for another chunk: set mirror.directory-bytes there to more")]
     Directory,
     /// A row cannot be as long.
     #[error("a row of {bytes} bytes is too long for a mirror")]

@@ -52,6 +52,13 @@ pub struct RingFull {
     pub all: usize,
 }
 
+impl RingFull {
+    /// How long a ring has to be at least to have room for the batch beside what it holds.
+    pub fn wanted_bytes(&self) -> u64 {
+        ((self.all - self.free + self.needed) * ENTRY) as u64
+    }
+}
+
 /// A batch, as the ring has to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {

@@ -120,6 +120,8 @@ pub struct StandbyStatus {
     pub round_trips: RoundTrips,
     /// Whether rows are written there, in place, and none of the log.
     pub mirror: bool,
+    /// If so: what it lacks. It gets nothing more before it has that.
+    pub lacks: Option<&'static str>,
     /// Sent to it.
     pub shipped: Stamp,
     /// Persistent there.
@@ -291,6 +293,8 @@ pub struct MirrorStatus {
     pub most_bytes: u64,
     /// Of these: bytes of the undo ring.
     pub undo_bytes: u64,
+    /// Why it had no more memory for its primary when that asked last.
+    pub lacks: Option<String>,
     /// Batches that were undone when connections ended.
     pub undone_batches: u64,
     /// Processor time of its thread.

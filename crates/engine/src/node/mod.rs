@@ -404,6 +404,13 @@ impl Node {
         self.scheme.set_encoding(encoding);
     }
 
+    /// From now on this node's memory may have this many bytes, if it is a mirror.
+    pub fn set_mirror_bytes(&self, bytes: u64) {
+        if let Composition::Mirror(mirrored) = &*self.composition() {
+            mirrored.mirror.allow(bytes);
+        }
+    }
+
     /// Of a standby that was not told whom to follow: asks the others.
     fn look_around(&self) {
         if let Composition::Standby(following) = &*self.composition() {

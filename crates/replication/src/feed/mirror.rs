@@ -13,7 +13,7 @@
 //! One thing takes a word of the mirror: that it has noted an in-sync set. So while a set is on its
 //! way, it is asked to answer, and what it answers counts ([`Ship::acknowledge`]).
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use freshet_base::{
     Stamp,
@@ -39,10 +39,16 @@ pub(super) enum NoMirror {
     Batch(#[from] NotABatch),
     #[error("{0}")]
     Room(NoRoom),
-    #[error("{0}, which will not become more: give the mirror a larger undo ring")]
+    #[error(
+        "{0}, which will not become more: set mirror.undo-bytes there to at least {bytes}",
+        bytes = .0.wanted_bytes()
+    )]
     Undo(RingFull),
-    #[error("a block of the log is longer than half of the mirror's undo ring: give it a larger one")]
-    Block,
+    #[error(
+        "a block of the log is longer than half of the {undo} bytes of its undo ring: set mirror.undo-bytes there to \
+         at least {needed}"
+    )]
+    Block { undo: u64, needed: u64 },
     #[error(transparent)]
     Damaged(#[from] Damaged),
     #[error("a mirror offers its head and its undo ring")]
@@ -59,11 +65,18 @@ struct Said {
     description: Vec<u8>,
     described: bool,
     grown: VecDeque<Option<RegionKey>>,
+    /// It has no memory for what is to be written there next.
+    lacks_memory: bool,
 }
 
 impl Inbox {
     fn said(&self) -> MutexGuard<'_, Said> {
         self.0.lock().expect("no code panics under this mutex")
+    }
+
+    /// What it lacks, and gets nothing more before it has that.
+    pub fn lacks(&self) -> Option<&'static str> {
+        self.said().lacks_memory.then_some("memory: set mirror.bytes there to more, or free some")
     }
 
     /// It has added a region, or has no memory for one.
@@ -92,6 +105,20 @@ struct Posted {
     mark: Option<Stamp>,
 }
 
+/// A mirror with no memory for a region is asked again after this time.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How it stands with another region.
+#[derive(Clone, Copy)]
+enum Growth {
+    /// None is wanted.
+    None,
+    /// The mirror was asked for one, and has not answered.
+    Asked,
+    /// It had no memory, and is not asked before this.
+    Refused(Moment),
+}
+
 /// What the ship thread knows of a mirror.
 pub(super) struct MirrorLine {
     /// As soon as it has said what its memory is like.
@@ -110,8 +137,9 @@ pub(super) struct MirrorLine {
     asked: Stamp,
     /// What was written as the mark.
     marked: Stamp,
-    /// It was asked for a region, and has not answered.
-    grows: bool,
+    growth: Growth,
+    /// The batch that waits does so for a region.
+    lacks: bool,
     /// When it was told something.
     told: Moment,
 }
@@ -142,7 +170,8 @@ impl MirrorLine {
             acknowledged: from,
             asked: Stamp::ZERO,
             marked: from,
-            grows: false,
+            growth: Growth::None,
+            lacks: false,
             told: now,
         }
     }
@@ -189,7 +218,10 @@ impl<F: Feeder> Ship<'_, F> {
             }
             // Until there is room: that may be when more is committed.
             self.mark(mirror)?;
-            self.feeder.feeds().clock.now().after(self.feeder.feeds().config.flow.watermark_delay)
+            match mirror.growth {
+                Growth::Refused(until) if mirror.lacks => until,
+                _ => self.feeder.feeds().clock.now().after(self.feeder.feeds().config.flow.watermark_delay),
+            }
         } else {
             self.say_behind(next, behind);
             match next {
@@ -220,7 +252,10 @@ impl<F: Feeder> Ship<'_, F> {
             }
             Next::SendLive { from, to: upto } | Next::SendOld { from, upto } => {
                 match self.read_old(from, upto.min(from.plus(mirror.longest)))? {
-                    0 => Err(NoMirror::Block.into()),
+                    0 => {
+                        let needed = self.feeder.feeds().config.needed_capacity();
+                        Err(NoMirror::Block { undo: mirror.longest * 2, needed }.into())
+                    }
                     length => {
                         mirror.build.room(length).copy_from_slice(&self.line.piece[..length]);
                         self.begin(mirror, from, length)
@@ -248,9 +283,16 @@ impl<F: Feeder> Ship<'_, F> {
         let (Some(layout), Some(batch)) = (&mut mirror.layout, mirror.waits) else { return Ok(false) };
         let (mut before, is_low) = (ReadBack(&mut self.line.sender), layout.is_low());
         match mirror.build.put(layout, &mut before) {
-            Ok(()) if is_low => self.grow(mirror, 0)?,
-            Ok(()) => {}
-            Err(NotPut::NoRoom(NoRoom::Arena { bytes })) => return self.grow(mirror, bytes).map(|()| false),
+            Ok(()) => {
+                self.note_lack(mirror, false);
+                if is_low {
+                    self.grow(mirror, 0)?;
+                }
+            }
+            Err(NotPut::NoRoom(NoRoom::Arena { bytes })) => {
+                self.note_lack(mirror, true);
+                return self.grow(mirror, bytes).map(|()| false);
+            }
             Err(NotPut::NoRoom(why)) => return Err(NoMirror::Room(why).into()),
             Err(NotPut::Before(error)) => return Err(error.into()),
         }
@@ -322,11 +364,25 @@ impl<F: Feeder> Ship<'_, F> {
 
     /// Asks for a region of at least this many bytes, once at a time.
     fn grow(&mut self, mirror: &mut MirrorLine, bytes: u64) -> Result<(), ShipError> {
-        if mirror.grows {
-            return Ok(());
+        match mirror.growth {
+            Growth::Asked => return Ok(()),
+            Growth::Refused(until) if self.feeder.feeds().clock.now() < until => return Ok(()),
+            Growth::None | Growth::Refused(_) => {}
         }
-        mirror.grows = true;
+        mirror.growth = Growth::Asked;
         self.say_alone(Kind::Grow, &wire::encode(&bytes))
+    }
+
+    /// Notes whether the next batch waits for memory, and says so if the mirror has none.
+    fn note_lack(&self, mirror: &mut MirrorLine, lacks: bool) {
+        mirror.lacks = lacks;
+        let Some(inbox) = &self.shipper.mirror else { return };
+        let said = &mut inbox.said().lacks_memory;
+        if !lacks {
+            *said = false;
+        } else if matches!(mirror.growth, Growth::Refused(_)) && !std::mem::replace(said, true) {
+            tracing::warn!(mirror = %self.shipper.node, "a mirror has no memory left, and gets nothing more");
+        }
     }
 
     /// Takes in what the mirror has said.
@@ -338,15 +394,15 @@ impl<F: Feeder> Ship<'_, F> {
             (std::mem::take(&mut said.grown), description)
         };
         for key in grown {
-            // Without memory it is not asked again: the commit rule does without it in time.
             let Some(key) = key else {
-                tracing::warn!(mirror = %self.shipper.node, "a mirror has no memory left: give it more");
+                // The commit rule does without it in time.
+                mirror.growth = Growth::Refused(self.feeder.feeds().clock.now().after(ASK_AGAIN));
                 continue;
             };
             let region = self.line.sender.attach(&key)?;
             if let Some(layout) = &mut mirror.layout {
                 layout.grow(region, key.length);
-                mirror.grows = false;
+                mirror.growth = Growth::None;
             }
         }
         if let (Some(description), None) = (description, &mirror.layout) {

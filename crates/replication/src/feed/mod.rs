@@ -323,6 +323,7 @@ impl Feeds {
                 load: shipper.and_then(|shipper| shipper.load()),
                 round_trips: shipper.map_or_else(RoundTrips::default, |shipper| shipper.round_trips.told()),
                 mirror: is_mirror,
+                lacks: shipper.and_then(|shipper| shipper.mirror.as_ref()?.lacks()),
                 shipped,
                 acked: member.acked,
                 replayed: feed.map_or(Stamp::ZERO, |feed| feed.replayed),

@@ -48,6 +48,16 @@ impl Memory {
         self.regions.iter().map(|region| length_of(region)).sum()
     }
 
+    /// How many it may have.
+    pub fn most(&self) -> u64 {
+        self.most
+    }
+
+    /// From now on it may have this many.
+    pub fn allow(&mut self, most: u64) {
+        self.most = most;
+    }
+
     /// Everything below is known to be committed.
     pub fn mark(&self) -> Stamp {
         // Acquire: the mark is written behind what it speaks of.

@@ -139,6 +139,8 @@ struct State {
     peers: Vec<Peer>,
     /// How many standbys the primary has, and what it promises.
     promised: Option<(u32, Safety)>,
+    /// Why there was no memory for the primary when it asked last.
+    lacks: Option<String>,
     /// How many batches were undone when connections ended.
     undone: u64,
 }
@@ -247,6 +249,12 @@ impl Mirror {
         self.shared.memory().regions()
     }
 
+    /// From now on its memory may have this many bytes; what it has, it keeps. A primary that waits
+    /// for memory asks again.
+    pub fn allow(&self, most: u64) {
+        self.shared.memory().allow(most);
+    }
+
     /// As things stand, without asking anybody.
     pub fn status(&self) -> MirrorStatus {
         self.shared.status()
@@ -283,10 +291,28 @@ impl Shared {
         self.stopping.load(Ordering::SeqCst)
     }
 
+    /// Memory for what the primary writes next: at least `bytes`, if there is as much.
+    fn grow(&self, bytes: u64) -> Option<Region> {
+        let grown = self.memory().grow(bytes);
+        let lacks = match &grown {
+            Ok(Some(_)) => None,
+            Ok(None) => Some("what it may have is used up: set mirror.bytes to more".to_owned()),
+            Err(cause) => Some(format!("the system has no memory for it: {cause}")),
+        };
+        let before = std::mem::replace(&mut self.state().lacks, lacks.clone());
+        if let Some(cause) = lacks.filter(|lacks| before.as_ref() != Some(lacks)) {
+            tracing::warn!(cause, "this mirror has no memory for its primary");
+        }
+        grown.ok().flatten()
+    }
+
     /// Begins again with nothing. What was here has no voice from the first moment on.
     fn forget(&self) -> Result<(), SessionError> {
         let local = |cause: &dyn std::fmt::Display| SessionError::Local(cause.to_string());
-        self.state().owed = None;
+        {
+            let mut state = self.state();
+            (state.owed, state.lacks) = (None, None);
+        }
         self.memory().forget().map_err(|cause| local(&format_args!("no memory for a mirror: {cause}")))?;
         if let Some(cluster) = self.terms.get().cluster {
             self.terms.adopt(cluster, TermHistory::default()).map_err(|cause| local(&cause))?;
@@ -348,9 +374,9 @@ impl Shared {
 
     fn status(&self) -> MirrorStatus {
         let now = self.clock.now();
-        let (granted, mark) = {
+        let (granted, most, mark) = {
             let memory = self.memory();
-            (memory.bytes(), memory.mark())
+            (memory.bytes(), memory.most(), memory.mark())
         };
         let state = self.state();
         let heard = state.heard;
@@ -369,8 +395,9 @@ impl Shared {
             mark,
             lag_bytes: heard.map_or(0, |(heard, _)| heard.end.since(state.end.min(heard.end))),
             granted_bytes: granted,
-            most_bytes: self.config.most,
+            most_bytes: most,
             undo_bytes: self.config.undo,
+            lacks: state.lacks.clone(),
             undone_batches: state.undone,
             cpu: self.cpu.total(),
         }

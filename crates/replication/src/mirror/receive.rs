@@ -222,8 +222,7 @@ impl Session<'_> {
             }
             Some(Kind::Grow) => {
                 let bytes = wire::decode("number of bytes", self.receiver.message())?;
-                let region = self.shared.memory().grow(bytes);
-                let region = region.map_err(|cause| SessionError::Local(format!("no memory for a mirror: {cause}")))?;
+                let region = self.shared.grow(bytes);
                 self.tell_grown(region.as_ref())?;
             }
             Some(Kind::Goodbye) => {

@@ -104,18 +104,12 @@ impl Seed<'_> {
                 Err(NoRoom::Arena { bytes }) => bytes,
                 Err(why) => return Err(self.never(why.to_string())),
             };
-            let grown = self.shared.memory().grow(bytes);
-            match grown {
-                Ok(Some(arena)) => filling.grow(arena),
-                Ok(None) => {
-                    let most = self.shared.config.most;
-                    let why = format!(
-                        "the database has no room in the {most} bytes that this mirror may have: set mirror.bytes to \
-                         more, and start it again"
-                    );
-                    return Err(self.never(why));
+            match self.shared.grow(bytes) {
+                Some(arena) => filling.grow(arena),
+                None => {
+                    let why = self.shared.state().lacks.clone().unwrap_or_default();
+                    return Err(self.never(format!("this mirror has no memory for the database: {why}")));
                 }
-                Err(cause) => return Err(self.never(format!("no memory for a mirror: {cause}"))),
             }
         }
     }

@@ -235,7 +235,13 @@ fn a_mirror_without_memory_says_so_and_holds_up_no_other() {
     let config = MirrorConfig { most: 200 << 10, ..small(FabricKind::Tcp) };
     let mirror = MirrorNode::new(2, primary.address(), config);
     mirror.joined();
-    primary.commits(primary.write(&[64]));
+    let end = primary.write(&[64]);
+    primary.commits(end);
+    until("both say so", || {
+        let (fed, status) = (primary.primary.status().standbys.remove(0), mirror.mirror.status());
+        fed.lacks.is_some_and(|why| why.contains("mirror.bytes"))
+            && status.lacks.is_some_and(|why| why.contains("mirror.bytes"))
+    });
     until("it lives on", || mirror.mirror.status().silence.is_some());
     let status = mirror.mirror.status();
     assert!(
@@ -243,4 +249,36 @@ fn a_mirror_without_memory_says_so_and_holds_up_no_other() {
         "{status:?}"
     );
     assert_eq!(primary.primary.status().standbys[0].acked, Stamp(0));
+    // It gets more, and is asked again.
+    mirror.mirror.allow(4 << 20);
+    until("it is fed", || primary.primary.status().standbys[0].acked == end);
+    assert_eq!((primary.primary.status().standbys[0].lacks, mirror.mirror.status().lacks), (None, None));
+    holds(&mirror, &primary.log);
+}
+
+/// What a mirror has to write over in one piece is more than its undo ring holds.
+#[test]
+fn a_mirror_that_cannot_be_kept_says_why_on_both_sides() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    let config = MirrorConfig { undo: 1024, ..small(FabricKind::Shm) };
+    let mirror = MirrorNode::new(2, primary.address(), config);
+    let says = |wanted: &str| match mirror.mirror.status().link {
+        LinkStatus::Failed { why } => why.contains(wanted),
+        _ => false,
+    };
+    until("it says what to set", || says("mirror.undo-bytes of a mirror, to at least 2048"));
+    drop(mirror);
+    let config = MirrorConfig { undo: 8 << 10, ..small(FabricKind::Shm) };
+    let mirror = MirrorNode::new(2, primary.address(), config);
+    mirror.joined();
+    // Two entries, and this takes more: a chunk's entry in the directory for each of many records.
+    let long = primary.long((0..8).map(|_| vec![1000; 2]).collect());
+    (0..8).for_each(|_| _ = long.put());
+    let says =
+        |why: &str| why.contains("cannot keep this mirror") && why.contains("mirror.undo-bytes there to at least");
+    until("it says why", || match mirror.mirror.status().link {
+        LinkStatus::Failed { why } => says(&why),
+        _ => false,
+    });
+    until("so does the primary", || primary.primary.status().standbys[0].last_loss.as_deref().is_some_and(says));
 }
