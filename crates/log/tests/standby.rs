@@ -195,6 +195,34 @@ fn a_cut_takes_back_what_the_old_primary_never_had_acknowledged() {
     log.close().unwrap();
 }
 
+/// Of a node that joined from a checkpoint, or whose checkpoints have let segments go.
+#[test]
+fn a_log_that_does_not_begin_at_zero_is_cut_after_a_restart() {
+    let begin = Stamp(700 * 208);
+    for blocks in [3, 40, 2_000] {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || LogStore::open_directory(directory.path(), CONFIG).unwrap();
+        let (log, mut receiver) = Log::receive(RING, open(), begin).unwrap();
+        let end = begin.plus(blocks * 208);
+        let mut at = begin;
+        while at < end {
+            receive(&mut receiver, &batch(at, 20.min(end.since(at) / 208), 1));
+            at = receiver.received();
+            log.durable_mark().wait(at, None).unwrap();
+            log.note_replayed(at);
+        }
+        log.close().unwrap();
+        drop((log, receiver));
+        let (log, mut receiver) = Log::receive(RING, open(), end).unwrap();
+        let at = Stamp(end.0 - 2 * 208);
+        receiver.cut(at).unwrap();
+        assert_eq!((log.received().get(), log.transaction_end(at)), (at, at));
+        receive(&mut receiver, &batch(at, 5, 2));
+        log.durable_mark().wait(at.plus(5 * 208), None).unwrap();
+        log.close().unwrap();
+    }
+}
+
 #[test]
 fn a_promoted_standby_goes_on_as_the_primary() {
     let directory = tempfile::tempdir().unwrap();

@@ -25,8 +25,13 @@ use crate::{
     block::{BLOCK_HEADER, Block, BlockError, BlockHeader, BlockKind, check_seal, peek_at},
     buffer::{Flusher, LogBuffer},
     core::{Core, LogFailure, ReadError},
+    scan::find_block,
+    store::LogStore,
     transaction_ends::{SPACING, TransactionEnds},
 };
+
+/// So far back the end of a transaction is looked for first, in bytes.
+const STRETCH: u64 = 64 << 10;
 
 /// Why bytes from the primary were not taken.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -398,8 +403,37 @@ impl Receiver {
 
     /// The last end of a transaction at or below `at`, of those that are not remembered too.
     fn last_end(&self, at: Stamp) -> Result<Stamp, LogFailure> {
-        let mut whole = self.received.ends().below(at);
-        let mut here = whole;
+        let known = self.received.ends().below(at);
+        if let (Stamp::ZERO, Some(store)) = (known, &self.log().core.store) {
+            return self.last_stored_end(store, at);
+        }
+        Ok(self.last_end_from(known, at)?.0.unwrap_or(known))
+    }
+
+    /// The same, of what was there before this log was opened, which may begin anywhere.
+    fn last_stored_end(&self, store: &LogStore, at: Stamp) -> Result<Stamp, LogFailure> {
+        let first = store.extent().map_or(Stamp::ZERO, |(first, _)| first);
+        let mut length = STRETCH;
+        loop {
+            let from = first.max(Stamp(at.0.saturating_sub(length)));
+            let block = if from == Stamp::ZERO { Some(from) } else { find_block(store, from, at)? };
+            let (whole, reached) = match block {
+                Some(block) => self.last_end_from(block, at)?,
+                None => (None, at),
+            };
+            match whole {
+                // What looked like a block does not lead there otherwise.
+                Some(whole) if reached == at || from == first => return Ok(whole),
+                _ if from == first => return Ok(block.unwrap_or(at)),
+                _ => length *= 8,
+            }
+        }
+    }
+
+    /// The last end of a transaction from the block at `from` on, up to `at`, if there is one; and
+    /// how far blocks lead.
+    fn last_end_from(&self, from: Stamp, at: Stamp) -> Result<(Option<Stamp>, Stamp), LogFailure> {
+        let (mut whole, mut here) = (None, from);
         while here < at {
             let mut header = [0; BLOCK_HEADER];
             self.log().core.read(here, &mut header).map_err(|error| match error {
@@ -409,10 +443,10 @@ impl Receiver {
             let Some(header) = BlockHeader::peek(&header).ok().filter(|header| header.end() <= at) else { break };
             here = header.end();
             if !header.continued {
-                whole = here;
+                whole = Some(here);
             }
         }
-        Ok(whole)
+        Ok((whole, here))
     }
 
     /// Takes back everything at or above `at`, in the ring and, durably, in the store: a node
