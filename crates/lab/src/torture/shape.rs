@@ -100,8 +100,6 @@ impl Shape {
             Fabric::Shm | Fabric::ShmAppliance => "shm",
             Fabric::Verbs => "verbs",
         };
-        // A mirror is filled from the log's beginning.
-        let kept = if self.has_mirrors() { 1 << 30 } else { 8 << 20 };
         // Small enough for rings, segments and checkpoints to come to their ends often.
         let mut flags = vec![
             ("--fabric-kind", kind.to_owned()),
@@ -115,7 +113,7 @@ impl Shape {
             ("--log-segment-bytes", (1 << 18).to_string()),
             ("--checkpoint-interval-s", "2".to_owned()),
             ("--checkpoint-log-bytes", (1 << 20).to_string()),
-            ("--checkpoint-keep-log-bytes", u64::to_string(&kept)),
+            ("--checkpoint-keep-log-bytes", (8 << 20).to_string()),
             ("--standby-timeout-ms", "1000".to_owned()),
             ("--workers", "2".to_owned()),
             ("--sql-connections", "60".to_owned()),
