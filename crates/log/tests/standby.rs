@@ -10,7 +10,7 @@ use std::{
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
     Batch, Block, BlockBuilder, BlockError, BlockKind, Blocks, Log, LogConfig, LogStore, ReadError, ReceiveConfig,
-    ReceiveError, RecordKind, Sink, StoreConfig, find_tail,
+    ReceiveError, RecordKind, Sink, StoreConfig, StoreError, find_tail,
 };
 
 const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
@@ -221,6 +221,33 @@ fn a_log_that_does_not_begin_at_zero_is_cut_after_a_restart() {
         log.durable_mark().wait(at.plus(5 * 208), None).unwrap();
         log.close().unwrap();
     }
+}
+
+/// A standby that needs more is told so: what lies below in the first segment are no blocks.
+#[test]
+fn a_log_begins_where_it_was_opened_and_not_where_its_first_segment_does() {
+    let begin = Stamp(100 * 208);
+    let directory = tempfile::tempdir().unwrap();
+    let open = || LogStore::open_directory(directory.path(), CONFIG).unwrap();
+    let gone = |store: &LogStore, below: &str| {
+        let read = store.read(Stamp(begin.0 - 208), &mut [0; 32]);
+        assert!(matches!(&read, Err(StoreError::Gone { first, .. }) if *first == begin), "{below}: {read:?}");
+        assert_eq!(store.extent().unwrap().0, begin);
+    };
+    let store = open();
+    let (log, mut receiver) = Log::receive(RING, store.clone(), begin).unwrap();
+    gone(&store, "nothing was written");
+    drop((log, receiver));
+    gone(&open(), "nothing was written before a restart");
+    let (log, receiver_again) = Log::receive(RING, open(), begin).unwrap();
+    receiver = receiver_again;
+    receive(&mut receiver, &batch(begin, 20, 1));
+    log.durable_mark().wait(begin.plus(20 * 208), None).unwrap();
+    receiver.cut(begin.plus(3 * 208)).unwrap();
+    gone(&log.store(), "it was cut");
+    log.close().unwrap();
+    drop((log, receiver));
+    gone(&open(), "a restart");
 }
 
 #[test]

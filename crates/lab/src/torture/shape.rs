@@ -37,6 +37,8 @@ pub(super) struct Shape {
     /// Which nodes begin as mirrors, and how long the undo ring of those is.
     pub(super) mirrors: Vec<bool>,
     undo: u64,
+    /// For how many bytes of log nodes are waited for; others begin from a checkpoint.
+    kept: u64,
     /// Nodes that restart are told by --join who reigns.
     pub(super) told: bool,
 }
@@ -69,6 +71,8 @@ impl Shape {
         let mut random = Random::stream(seed, 4);
         let mirrors = mirrors(nodes, options, &mut random)?;
         let undo = [1 << 20, 4 << 20][random.below(2) as usize];
+        // Who lacks log where no mirror is would need an operator, too.
+        let kept = if mirrors.contains(&true) { [1 << 19, 8 << 20][random.below(2) as usize] } else { 8 << 20 };
         // A mirror executes nothing.
         let form = |(encoding, mirror)| if mirror { Encoding::Bytes } else { encoding };
         let encodings = encodings.zip(mirrors.iter().copied()).map(form).collect();
@@ -85,7 +89,7 @@ impl Shape {
         }
         let replay = options.replay.unwrap_or(replay);
         let told = options.told;
-        Ok(Self { seed, nodes, fabric, safety, replay, streams, certifier, encodings, mirrors, undo, told })
+        Ok(Self { seed, nodes, fabric, safety, replay, streams, certifier, encodings, mirrors, undo, kept, told })
     }
 
     /// Whether nodes are mirrors.
@@ -113,7 +117,7 @@ impl Shape {
             ("--log-segment-bytes", (1 << 18).to_string()),
             ("--checkpoint-interval-s", "2".to_owned()),
             ("--checkpoint-log-bytes", (1 << 20).to_string()),
-            ("--checkpoint-keep-log-bytes", (8 << 20).to_string()),
+            ("--checkpoint-keep-log-bytes", self.kept.to_string()),
             ("--standby-timeout-ms", "1000".to_owned()),
             ("--workers", "2".to_owned()),
             ("--sql-connections", "60".to_owned()),
@@ -143,7 +147,8 @@ impl Shape {
             false => encoding.to_string(),
         };
         let forms: Vec<String> = self.encodings.iter().zip(&self.mirrors).map(form).collect();
-        format!("nodes ask for {}; {} stream(s)", forms.join(", "), self.streams)
+        let (forms, kept) = (forms.join(", "), self.kept >> 10);
+        format!("nodes ask for {forms}; {} stream(s), {kept} KiB of log are kept", self.streams)
     }
 
     /// The options of this command that make the same cluster again.

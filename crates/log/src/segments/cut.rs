@@ -55,6 +55,10 @@ impl SegmentStore {
     /// begin.
     pub(crate) fn cut_stream(&self, at: Stamp, stamp: Stamp) -> Result<(), StoreError> {
         self.check()?;
+        let begin = Stamp(self.segments().begin);
+        if at < begin {
+            return Err(StoreError::Gone { at, first: begin });
+        }
         self.finish();
         let path = self.shared.medium.path(CUT_NAME);
         let noted = self.shared.medium.create(CUT_NAME, super::mark::MARK_FILE, &Mark::first(&cut_note(at, stamp)));
@@ -76,13 +80,13 @@ impl SegmentStore {
         loop {
             let newest = {
                 let segments = self.segments();
-                segments.0.back().filter(|segment| segment.start > at.0).map(|segment| segment.start)
+                segments.all.back().filter(|segment| segment.start > at.0).map(|segment| segment.start)
             };
             let Some(start) = newest else { break };
             let name = segment_name(start);
             // First the name here, so that no reader starts on it; readers at work keep their open
             // file.
-            self.shared.segments.write().unwrap_or_else(PoisonError::into_inner).0.pop_back();
+            self.shared.segments.write().unwrap_or_else(PoisonError::into_inner).all.pop_back();
             let removed = self.shared.medium.remove(&name);
             removed.map_err(|e| StoreError::io("remove", self.shared.medium.path(&name), 0, 0, e))?;
         }

@@ -9,6 +9,8 @@
 //! | 32..40 | how many bytes of the log the file has room for |
 //! | 40..48 | stamp of the first of them |
 //! | 48..52 | CRC-32C of bytes 0..48 |
+//! | 52..60 | stamp where the log begins, if that is within this segment and not its first byte |
+//! | 60..64 | CRC-32C of bytes 48..60, then |
 //!
 //! The rest is zero. Virtual byte `x` lies at offset `4096 + (x - start)`.
 
@@ -20,8 +22,9 @@ pub(crate) const FORMAT: u32 = 1;
 pub(crate) const SEGMENT_HEADER: u64 = 4096;
 const MAGIC: [u8; 8] = *b"FRESHLOG";
 const COVERED: usize = 48;
+const BEGIN: usize = COVERED + 4;
 /// How many bytes of the header carry something.
-pub(crate) const USED: usize = COVERED + 4;
+pub(crate) const USED: usize = 64;
 
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub(crate) struct FileHeader {
     pub(crate) cluster: ClusterId,
     pub(crate) size: u64,
     pub(crate) start: Stamp,
+    /// Where the log begins in it: bytes below were never written.
+    pub(crate) begin: Stamp,
 }
 
 /// Why a header is refused.
@@ -59,7 +64,12 @@ impl FileHeader {
         bytes[32..40].copy_from_slice(&self.size.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.start.0.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..COVERED]);
-        bytes[COVERED..].copy_from_slice(&crc.to_le_bytes());
+        bytes[COVERED..BEGIN].copy_from_slice(&crc.to_le_bytes());
+        if self.begin > self.start {
+            bytes[BEGIN..60].copy_from_slice(&self.begin.0.to_le_bytes());
+            let crc = crc32c::crc32c(&bytes[COVERED..60]);
+            bytes[60..].copy_from_slice(&crc.to_le_bytes());
+        }
         bytes
     }
 
@@ -76,6 +86,15 @@ impl FileHeader {
         if word(COVERED) != crc32c::crc32c(&bytes[..COVERED]) {
             return Err(HeaderError::Other("its header's checksum does not hold"));
         }
+        let (start, size) = (Stamp(u64::from_le_bytes(part(40))), u64::from_le_bytes(part(32)));
+        let begin = match bytes[BEGIN..].iter().all(|byte| *byte == 0) {
+            true => start,
+            false => Stamp(u64::from_le_bytes(part(BEGIN))),
+        };
+        let is_within = begin >= start && begin.since(start) < size;
+        if begin != start && (!is_within || word(60) != crc32c::crc32c(&bytes[COVERED..60])) {
+            return Err(HeaderError::Other("its header says something impossible of where the log begins"));
+        }
         let kind = match word(12) {
             1 => FileKind::Segment,
             2 => FileKind::SavedTail,
@@ -84,8 +103,9 @@ impl FileHeader {
         Ok(Self {
             kind,
             cluster: ClusterId(u128::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]))),
-            size: u64::from_le_bytes(part(32)),
-            start: Stamp(u64::from_le_bytes(part(40))),
+            size,
+            start,
+            begin,
         })
     }
 }

@@ -74,20 +74,24 @@ struct Segment {
 
 /// The segments there are: contiguous, oldest first.
 #[derive(Debug, Default)]
-struct Segments(VecDeque<Arc<Segment>>);
+struct Segments {
+    all: VecDeque<Arc<Segment>>,
+    /// The log has begun here: below, in the oldest segment, nothing was ever written.
+    begin: u64,
+}
 
 impl Segments {
     fn first(&self) -> u64 {
-        self.0.front().map_or(0, |segment| segment.start)
+        self.all.front().map_or(0, |segment| segment.start.max(self.begin))
     }
 
     fn end(&self, size: u64) -> u64 {
-        self.0.back().map_or(0, |segment| segment.start + size)
+        self.all.back().map_or(0, |segment| segment.start + size)
     }
 
     fn holding(&self, at: u64, size: u64) -> Option<&Arc<Segment>> {
-        let index = at.checked_sub(self.first())? / size;
-        self.0.get(usize::try_from(index).ok()?)
+        let index = at.checked_sub(self.all.front()?.start)? / size;
+        self.all.get(usize::try_from(index).ok()?)
     }
 }
 
@@ -192,14 +196,17 @@ impl SegmentStore {
         let mut segments = Segments::default();
         for start in starts {
             let expected = segments.end(config.segment_size);
-            if !segments.0.is_empty() && start > expected {
+            if !segments.all.is_empty() && start > expected {
                 let file = medium.path(&segment_name(expected));
                 return Err(StoreError::Missing { file, from: Stamp(expected), to: Stamp(start) });
             }
-            let file = open_segment(&*medium, &config, start)?;
-            segments.0.push_back(Arc::new(Segment { start, file }));
+            let (file, header) = open_segment(&*medium, &config, start)?;
+            if segments.all.is_empty() {
+                segments.begin = header.begin.0;
+            }
+            segments.all.push_back(Arc::new(Segment { start, file }));
         }
-        if mark.is_none() && !segments.0.is_empty() {
+        if mark.is_none() && !segments.all.is_empty() {
             return Err(StoreError::Watermark { file: medium.path(MARK_NAME) });
         }
         Ok(Self {
@@ -238,7 +245,7 @@ impl SegmentStore {
     /// is no segment.
     pub fn extent(&self) -> Option<(Stamp, Stamp)> {
         let segments = self.segments();
-        (!segments.0.is_empty()).then(|| (Stamp(segments.first()), Stamp(segments.end(self.size()))))
+        (!segments.all.is_empty()).then(|| (Stamp(segments.first()), Stamp(segments.end(self.size()))))
     }
 
     /// Whether the log was ever [resumed](Self::resume): from then on there is a note of how far it
@@ -310,6 +317,9 @@ impl SegmentStore {
             }
         }
         *lock(&self.shared.append) = Append { end: end.0, ..Append::default() };
+        if self.extent().is_none() {
+            self.shared.segments.write().unwrap_or_else(PoisonError::into_inner).begin = end.0;
+        }
         if self.segments().holding(end.0, self.size()).is_none() {
             self.make_segment(end.0 - end.0 % self.size())?;
         }
@@ -499,7 +509,8 @@ impl SegmentStore {
         while !into.is_empty() {
             let segment = {
                 let segments = self.segments();
-                let Some(segment) = segments.holding(at, self.size()) else {
+                let holding = segments.holding(at, self.size()).filter(|_| at >= segments.first());
+                let Some(segment) = holding else {
                     let first = Stamp(segments.first());
                     return Err(if at < first.0 {
                         StoreError::Gone { at: Stamp(at), first }
@@ -532,12 +543,12 @@ impl SegmentStore {
         loop {
             let oldest = {
                 let segments = self.segments();
-                let oldest = segments.0.front().filter(|_| segments.0.len() > 1).map(|segment| segment.start);
+                let oldest = segments.all.front().filter(|_| segments.all.len() > 1).map(|segment| segment.start);
                 oldest.filter(|start| start + self.size() <= at.0)
             };
             let Some(start) = oldest else { return Ok(removed) };
             // First the name here, so that no reader starts on it.
-            self.shared.segments.write().unwrap_or_else(PoisonError::into_inner).0.pop_front();
+            self.shared.segments.write().unwrap_or_else(PoisonError::into_inner).all.pop_front();
             let name = segment_name(start);
             let gone = self.shared.medium.remove(&name);
             gone.map_err(|e| StoreError::io("remove", self.shared.medium.path(&name), 0, 0, e))?;
@@ -587,14 +598,15 @@ impl Shared {
     /// Makes the segment that starts at `start` and adds it behind the others.
     fn make_segment(&self, start: u64) -> Result<(), StoreError> {
         let size = self.config.segment_size;
-        let header =
-            FileHeader { kind: FileKind::Segment, cluster: self.config.cluster, size, start: Stamp(start) }.encode();
+        let (kind, cluster) = (FileKind::Segment, self.config.cluster);
+        let begin = self.segments.read().unwrap_or_else(PoisonError::into_inner).begin.max(start);
+        let header = FileHeader { kind, cluster, size, start: Stamp(start), begin: Stamp(begin) }.encode();
         let name = segment_name(start);
         let made = self.medium.create(&name, SEGMENT_HEADER + size, &header);
         let file = made.map_err(|e| StoreError::io("make", self.medium.path(&name), 0, SEGMENT_HEADER + size, e))?;
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
-        assert!(segments.0.is_empty() || segments.end(size) == start, "segments are contiguous");
-        segments.0.push_back(Arc::new(Segment { start, file }));
+        assert!(segments.all.is_empty() || segments.end(size) == start, "segments are contiguous");
+        segments.all.push_back(Arc::new(Segment { start, file }));
         Ok(())
     }
 }
@@ -651,7 +663,11 @@ fn read_header(medium: &dyn Medium, start: u64) -> Result<(Arc<dyn MediumFile>, 
     Ok((file, header))
 }
 
-fn open_segment(medium: &dyn Medium, config: &StoreConfig, start: u64) -> Result<Arc<dyn MediumFile>, StoreError> {
+fn open_segment(
+    medium: &dyn Medium,
+    config: &StoreConfig,
+    start: u64,
+) -> Result<(Arc<dyn MediumFile>, FileHeader), StoreError> {
     let (file, header) = read_header(medium, start)?;
     let path = || medium.path(&segment_name(start));
     if header.cluster != config.cluster {
@@ -664,5 +680,5 @@ fn open_segment(medium: &dyn Medium, config: &StoreConfig, start: u64) -> Result
         let what = format!("its header says that it starts at {}, its name {start}", header.start);
         return Err(StoreError::Header { file: path(), what });
     }
-    Ok(file)
+    Ok((file, header))
 }
