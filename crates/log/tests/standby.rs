@@ -244,7 +244,7 @@ fn a_log_begins_where_it_was_opened_and_not_where_its_first_segment_does() {
     receive(&mut receiver, &batch(begin, 20, 1));
     log.durable_mark().wait(begin.plus(20 * 208), None).unwrap();
     receiver.cut(begin.plus(3 * 208)).unwrap();
-    gone(&log.store(), "it was cut");
+    gone(log.store(), "it was cut");
     log.close().unwrap();
     drop((log, receiver));
     gone(&open(), "a restart");
