@@ -340,7 +340,12 @@ fn run(
             resolve(shared.gate, &mut open, &mut tally, now);
             if open.len() >= shared.window {
                 tally.window_waits += 1;
-                shared.gate.wait(open[0].until, None).map_err(failure)?;
+                match shared.gate.wait(open[0].until, None) {
+                    Ok(()) => {}
+                    // Another node is about to be the primary, or is.
+                    Err(_) if shared.phase.load(Ordering::Relaxed) == BEYOND => continue,
+                    Err(open) => return Err(failure(open)),
+                }
                 now = Instant::now();
                 resolve(shared.gate, &mut open, &mut tally, now);
             }
