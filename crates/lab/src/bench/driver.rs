@@ -38,6 +38,17 @@ pub(crate) enum Went {
     Back(Ticket),
 }
 
+impl Went {
+    /// What is open now of the transaction, which began at `begun`.
+    fn open(self, begun: Instant) -> Open {
+        let (ticket, counts) = match self {
+            Self::Through(ticket) => (ticket, true),
+            Self::Back(ticket) => (ticket, false),
+        };
+        Open { until: ticket.until, begun, counts }
+    }
+}
+
 /// How a thread rests under less than full load.
 struct Rest {
     /// How much longer than it works it rests.
@@ -327,24 +338,17 @@ fn run(
         let begun = now;
         let went = transaction(worker, begun)?;
         now = Instant::now();
-        let (ticket, counts) = match went {
-            Went::Through(ticket) => (ticket, true),
-            Went::Back(ticket) => (ticket, false),
-        };
-        tally.executed += u64::from(counts);
-        let this = Open { until: ticket.until, begun, counts };
-        if ticket.until == Stamp::ZERO {
+        let this = went.open(begun);
+        tally.executed += u64::from(this.counts);
+        if this.until == Stamp::ZERO {
             tally.commit(&this, now);
         } else {
             open.push_back(this);
             resolve(shared.gate, &mut open, &mut tally, now);
             if open.len() >= shared.window {
                 tally.window_waits += 1;
-                match shared.gate.wait(open[0].until, None) {
-                    Ok(()) => {}
-                    // Another node is about to be the primary, or is.
-                    Err(_) if shared.phase.load(Ordering::Relaxed) == BEYOND => continue,
-                    Err(open) => return Err(failure(open)),
+                if !wait(shared, open[0].until)? {
+                    continue;
                 }
                 now = Instant::now();
                 resolve(shared.gate, &mut open, &mut tally, now);
@@ -372,6 +376,16 @@ fn run(
     Ok(tally)
 }
 
+/// Waits until a transaction is committed. False if another node is about to be the primary
+/// instead, or is.
+fn wait(shared: &Shared<'_>, until: Stamp) -> Result<bool, Failure> {
+    match shared.gate.wait(until, None) {
+        Ok(()) => Ok(true),
+        Err(_) if shared.phase.load(Ordering::Relaxed) == BEYOND => Ok(false),
+        Err(open) => Err(failure(open)),
+    }
+}
+
 /// Executes what is not measured, with no more open transactions than before, until all ends. There
 /// may be another primary by now: then this one fails.
 fn keep_the_load(
@@ -391,9 +405,7 @@ fn keep_the_load(
             }
         }
         match transaction() {
-            Ok(Went::Through(ticket) | Went::Back(ticket)) => {
-                open.push_back(Open { until: ticket.until, begun: Instant::now(), counts: false });
-            }
+            Ok(went) => open.push_back(went.open(Instant::now())),
             Err(_) => return,
         }
     }

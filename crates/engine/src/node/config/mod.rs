@@ -360,7 +360,7 @@ impl Default for NodeConfig {
             replay: ReplayMode::Pipelined,
             apply: Apply::Fresh,
             encoding: Encoding::Bytes,
-            backlog_ms: 250,
+            backlog_ms: 200,
             on_mismatch: OnMismatch::Fetch,
             certifier: Certifier::Validation,
             workers: 128,
