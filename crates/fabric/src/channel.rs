@@ -330,6 +330,16 @@ impl Sender {
         self.queue.read(behind(from), into)
     }
 
+    /// Reads several pieces from there, as [`Sender::read_from`] does one. Blocks for all of them
+    /// at once where the fabric can ask for more than one.
+    ///
+    /// # Errors
+    /// [`SendError`]; the channel is then of no more use.
+    pub fn read_all_from(&mut self, list: &mut [(Place, &mut [u8])]) -> Result<(), SendError> {
+        list.iter_mut().for_each(|(from, _)| *from = behind(*from));
+        self.queue.read_all(list)
+    }
+
     /// The other side's mirror has one more region ([`Receiver::register`]). Returns its number.
     ///
     /// # Errors

@@ -252,6 +252,15 @@ pub trait QueuePair: Send {
     /// [`SendError`].
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError>;
 
+    /// Reads several pieces, after everything that was written before. Blocks for all of them at
+    /// once where the fabric can ask for more than one.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    fn read_all(&mut self, list: &mut [(Place, &mut [u8])]) -> Result<(), SendError> {
+        list.iter_mut().try_for_each(|(from, into)| self.read(*from, into))
+    }
+
     /// Adds `add` to the word at `at`, and returns what it was. Atomic with respect to all that is
     /// added through this fabric. Blocks for it.
     ///

@@ -104,6 +104,11 @@ impl QueuePair for Limited {
         self.inner.read(from, into)
     }
 
+    fn read_all(&mut self, list: &mut [(Place, &mut [u8])]) -> Result<(), SendError> {
+        self.pass(list.iter().map(|(_, into)| into.len() as u64).sum(), list.len());
+        self.inner.read_all(list)
+    }
+
     fn fetch_add(&mut self, at: Place, add: u64) -> Result<u64, SendError> {
         self.pass(8, 1);
         self.inner.fetch_add(at, add)

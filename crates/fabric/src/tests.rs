@@ -195,6 +195,11 @@ fn memory_is_read_and_added_to_from_afar() {
         let answers = thread::spawn(move || completions.next(PATIENCE));
         queue.read(Place { region: 1, offset: 16 }, &mut back).unwrap();
         assert_eq!(&back, b"sixteen bytes on");
+        let (mut behind, mut before, region_1) = ([0; 5], [0; 3], |offset| Place { region: 1, offset });
+        let mut list = [(region_1(24), &mut behind[..]), (region_1(100), &mut []), (region_1(16), &mut before[..])];
+        queue.read_all(&mut list).unwrap();
+        queue.read_all(&mut []).unwrap();
+        assert_eq!((&behind, &before), (b"bytes", b"six"));
         for round in 0..100 {
             assert_eq!(queue.fetch_add(Place { region: 1, offset: 8 }, 3).unwrap(), round * 3);
         }

@@ -1,65 +1,35 @@
-//! A batch of the log becomes what has to be written into a mirror (Active-Memory, section 4.5.1
-//! and listing 1): of each record the newest change, as ranges of its slot, and the undo entries
-//! that go before.
-//!
-//! A batch is what is kept or undone as a whole. So a record that changes several times in it is
-//! written once, as the batch leaves it.
+//! A batch becomes what has to be written into one mirror (Active-Memory, section 4.5.1 and listing
+//! 1): ranges of slots, and the undo entries that go before.
 
-use std::ops::Range;
-
-use freshet_base::{Fid, RecordKind, Rid, Stamp, Term};
-use freshet_fabric::Place;
-use freshet_log::{
-    Block, BlockError, BlockKind,
-    block::{BLOCK_HEADER, RECORD_HEADER},
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
 };
 
-use crate::{Before, Layout, List, NotPut, Record, Ring, RingFull, undo::Extent};
+use freshet_base::{Fid, Rid, Stamp, Term};
+use freshet_fabric::Place;
 
-/// Bytes that a mirror cannot be brought up to date with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotABatch {
-    /// They are no whole blocks.
-    #[error("no whole block lies at {at} of the log: {source}; the log on this node is damaged")]
-    Block {
-        /// Where.
-        at: Stamp,
-        /// What is wrong.
-        source: BlockError,
-    },
-    /// Transactions are logged by their inputs.
-    #[error(
-        "the transaction at {at} is logged by its inputs, and a mirror executes nothing: \
-         log rows on the primary, or follow it with a standby"
-    )]
-    Inputs {
-        /// Where the transaction is.
-        at: Stamp,
-    },
-}
+use crate::{
+    Batch, Before, Layout, List, NotPut, Record, Ring, RingFull,
+    batch::Differences,
+    layout::Placed,
+    slot::{self, HEADER, Header, REFERENCE},
+};
 
-/// What becomes of a record, with its row's place in the batch.
-#[derive(Clone, Copy, Debug)]
-struct Change {
-    id: (Fid, Rid),
-    address: Stamp,
-    row: Option<(usize, usize)>,
-}
-
-/// One batch after the other: read, laid out, entered into the undo ring. Each step can be tried
-/// again where it has found no room.
+/// One batch after the other: laid out, entered into the undo ring. Each step can be tried again
+/// where it has found no room.
 #[derive(Debug)]
 pub struct Build {
-    bytes: Vec<u8>,
-    extent: Extent,
-    /// The newest changes, by record.
-    changes: Vec<Change>,
-    /// This number of them are laid out.
-    done: usize,
-    /// In-sync sets in the batch, as places in `bytes`.
-    members: Vec<Range<usize>>,
-    /// What was marked when the changes were laid out.
+    batch: Arc<Batch>,
+    /// Where its changes go, as far as they are placed.
+    placed: Vec<Placed>,
+    /// All of them are laid out.
+    is_done: bool,
+    /// What was marked when they were.
     after: Stamp,
+    /// What lies there, as far as that has to be read: one after the other, and where each begins.
+    old: Vec<u8>,
+    begins: Vec<Option<usize>>,
     writes: List,
     undo: List,
 }
@@ -67,95 +37,118 @@ pub struct Build {
 impl Build {
     /// Has no batch yet.
     pub fn new() -> Self {
-        let extent = Extent { from: Stamp::ZERO, to: Stamp::ZERO, continues: false };
-        let (bytes, changes, members) = (Vec::new(), Vec::new(), Vec::new());
-        let (after, writes, undo) = (Stamp::ZERO, List::default(), List::default());
-        Self { bytes, extent, changes, done: 0, members, after, writes, undo }
+        Self {
+            batch: Arc::default(),
+            placed: Vec::new(),
+            is_done: false,
+            after: Stamp::ZERO,
+            old: Vec::new(),
+            begins: Vec::new(),
+            writes: List::default(),
+            undo: List::default(),
+        }
     }
 
-    /// Where the next batch's bytes are to be put, this number of them.
-    pub fn room(&mut self, length: usize) -> &mut [u8] {
-        self.bytes.resize(length, 0);
-        &mut self.bytes
-    }
-
-    /// Takes what was put there for a batch that begins at `from`: its first `length` bytes, up to
-    /// where the last transaction in them ends; all of them, if none does.
-    ///
-    /// # Errors
-    /// [`NotABatch`].
-    pub fn begin(&mut self, from: Stamp, length: usize) -> Result<Extent, NotABatch> {
-        self.changes.clear();
-        self.members.clear();
+    /// Begins with the next batch. Returns the one before.
+    pub fn begin(&mut self, batch: Arc<Batch>) -> Arc<Batch> {
+        self.placed.clear();
         self.writes.clear();
         self.undo.clear();
-        self.done = 0;
-        self.extent = Extent { from, to: from, continues: false };
-        let (mut at, mut whole) = (0, None);
-        while at < length {
-            let here = from.plus(at as u64);
-            let block = Block::parse(&self.bytes[at..length], here);
-            let block = block.map_err(|source| NotABatch::Block { at: here, source })?;
-            let header = block.header();
-            if header.kind == BlockKind::Inputs {
-                return Err(NotABatch::Inputs { at: here });
-            }
-            if let Some(set) = block.members() {
-                // Behind the header and its length.
-                let begin = at + BLOCK_HEADER + 4;
-                self.members.push(begin..begin + set.len());
-            }
-            for record in block.records() {
-                // They belong to no table.
-                if matches!(record.header.fid, Fid::MESSAGES | Fid::INPUTS) {
-                    continue;
-                }
-                let begin = record.address.since(from) as usize + RECORD_HEADER;
-                let row = (begin, begin + record.row.len());
-                self.changes.push(Change {
-                    id: (record.header.fid, record.header.rid),
-                    address: record.address,
-                    row: (record.header.kind != RecordKind::Delete).then_some(row),
-                });
-            }
-            at += block.bytes().len();
-            whole = if header.continued { whole } else { Some((at, self.changes.len(), self.members.len())) };
-        }
-        let (end, changes, members) = whole.unwrap_or((length, self.changes.len(), self.members.len()));
-        self.changes.truncate(changes);
-        self.members.truncate(members);
-        (self.extent.to, self.extent.continues) = (from.plus(end as u64), whole.is_none());
-        // Neighbours lie beside one another in the mirror, too.
-        self.changes.sort_unstable_by_key(|change| (change.id, change.address));
-        // The newest of each record stays.
-        self.changes.dedup_by(|later, earlier| {
-            let same = later.id == earlier.id;
-            if same {
-                *earlier = *later;
-            }
-            same
-        });
-        Ok(self.extent)
+        self.is_done = false;
+        std::mem::replace(&mut self.batch, batch)
     }
 
-    /// The in-sync sets that the batch records, encoded.
-    pub fn members(&self) -> impl Iterator<Item = &[u8]> {
-        self.members.iter().map(|range| &self.bytes[range.clone()])
+    /// The batch.
+    pub fn batch(&self) -> &Arc<Batch> {
+        &self.batch
     }
 
-    /// Lays the changes out that are not yet.
+    /// Lays the changes out, if they are not yet. What is written over is read at once for all of
+    /// them, unless another mirror of the feeder has said what differs.
     ///
     /// # Errors
     /// [`NotPut`]; can be called again after that.
     pub fn put<B: Before>(&mut self, layout: &mut Layout, before: &mut B) -> Result<(), NotPut<B::Error>> {
-        while let Some(change) = self.changes.get(self.done) {
-            let Change { id: (fid, rid), address, row } = *change;
-            let row = row.map(|(begin, end)| &self.bytes[begin..end]);
-            layout.put(&Record { fid, rid, address, row }, before, &mut self.writes)?;
-            self.done += 1;
+        if self.is_done {
+            return Ok(());
         }
+        while let Some(change) = self.batch.changes.get(self.placed.len()) {
+            let placed = layout.place(change.id, change.address, change.length(), &mut self.writes)?;
+            self.placed.push(placed);
+        }
+        self.read(before).map_err(NotPut::Before)?;
         self.after = layout.marked();
+        let batch = Arc::clone(&self.batch);
+        if let Some(differences) = batch.differences.get() {
+            (0..batch.changes.len()).for_each(|number| self.lay_out(number, differences));
+        } else {
+            let mut found = Differences::default();
+            for number in 0..batch.changes.len() {
+                let difference = self.compare(number, &mut found.list);
+                found.of.push(difference.unwrap_or_default());
+            }
+            // Another mirror may have been quicker: what both say is the same only for rows.
+            let differences = batch.differences.get_or_init(|| found);
+            (0..batch.changes.len()).for_each(|number| self.lay_out(number, differences));
+        }
+        self.is_done = true;
         Ok(())
+    }
+
+    /// Reads what is written over, where it matters and is not known.
+    fn read<B: Before>(&mut self, before: &mut B) -> Result<(), B::Error> {
+        let (batch, known) = (&self.batch, self.batch.differences.get());
+        self.begins.clear();
+        let mut end = 0;
+        for (number, (change, placed)) in batch.changes.iter().zip(&self.placed).enumerate() {
+            let is_known = known.is_some_and(|known| is_known(&known.of[number], placed));
+            let begins = (placed.was_used && !is_known).then_some(end);
+            end += begins.map_or(0, |_| content(placed, change.length()));
+            self.begins.push(begins);
+        }
+        if self.old.len() < end {
+            self.old.resize(end, 0);
+        }
+        let (mut list, mut rest) = (Vec::with_capacity(self.placed.len()), &mut self.old[..end]);
+        for ((change, placed), begins) in batch.changes.iter().zip(&self.placed).zip(&self.begins) {
+            if begins.is_some() {
+                let (into, behind) = rest.split_at_mut(content(placed, change.length()));
+                list.push((placed.slot, into));
+                rest = behind;
+            }
+        }
+        if list.is_empty() { Ok(()) } else { before.read_all(&mut list) }
+    }
+}
+
+impl Build {
+    /// What differs in a slot that has its record's row, if that is sound, since others will
+    /// believe it, and keeps its length. What lies behind a row is not the same in all mirrors, and
+    /// may have to be kept: the row may have been longer in a batch that can still be undone.
+    fn compare(&self, number: usize, list: &mut List) -> Option<Range<usize>> {
+        let (change, placed) = (&self.batch.changes[number], &self.placed[number]);
+        let row = self.batch.row(change).filter(|_| placed.elsewhere.is_none())?;
+        let old = &self.old[self.begins[number]?..][..HEADER + row.len()];
+        let header = old.first_chunk().and_then(Header::of)?;
+        (header.row_length() == Some(row.len()) && header.holds(change.id, &old[HEADER..])).then(|| {
+            let begin = list.len();
+            list.push_changes(Place { region: 0, offset: 0 }, &self.batch.headers[number], row, old);
+            begin..list.len()
+        })
+    }
+
+    /// Appends what has to be written for one change.
+    fn lay_out(&mut self, number: usize, differences: &Differences) {
+        let (batch, placed) = (&self.batch, &self.placed[number]);
+        let (change, difference) = (&batch.changes[number], &differences.of[number]);
+        if is_known(difference, placed) {
+            self.writes.push_shared(placed.slot, &differences.list, difference.clone());
+            return;
+        }
+        let old = self.begins[number].map(|begin| &self.old[begin..][..content(placed, change.length())]);
+        let (id, address, row) = (change.id, change.address, batch.row(change));
+        let header = &batch.headers[number];
+        put(&Put { id, address, row, header, placed, old, marked: self.after }, &mut self.writes);
     }
 
     /// Each mirror of the layout gets the list when its own mark has arrived there, and not before.
@@ -170,12 +163,13 @@ impl Build {
     /// [`RingFull`]; can be called again after that.
     pub fn enter(&mut self, ring: &mut Ring, term: Term) -> Result<(), RingFull> {
         self.undo.clear();
-        ring.enter(self.extent, term, &self.writes, &mut self.undo)
+        let shared = shared(&self.batch.differences, &self.writes);
+        ring.enter_all(self.batch.extent(), term, self.writes.destroyed(shared), &mut self.undo)
     }
 
     /// The list: undo entries, then what is written in place (figure 6).
     pub fn list(&self) -> impl Iterator<Item = (Place, &[u8])> {
-        self.undo.writes().chain(self.writes.writes())
+        self.undo.writes().chain(self.writes.writes_with(shared(&self.batch.differences, &self.writes)))
     }
 }
 
@@ -183,4 +177,84 @@ impl Default for Build {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// The list whose writes `own` may have got.
+fn shared<'l>(differences: &'l OnceLock<Differences>, own: &'l List) -> &'l List {
+    differences.get().map_or(own, |differences| &differences.list)
+}
+
+/// Whether what differs in another mirror's slot is what differs in this one, too: both have the
+/// row in them, before and after.
+fn is_known(difference: &Range<usize>, placed: &Placed) -> bool {
+    !difference.is_empty() && placed.was_used && placed.elsewhere.is_none()
+}
+
+/// How many bytes of a slot are written for a record with a row as long, or without one.
+fn content(placed: &Placed, row: Option<usize>) -> usize {
+    match (row, placed.elsewhere) {
+        (None, _) => HEADER,
+        (Some(length), None) => HEADER + length,
+        (Some(_), Some(_)) => HEADER + REFERENCE,
+    }
+}
+
+/// A change that is laid out.
+struct Put<'p> {
+    id: (Fid, Rid),
+    address: Stamp,
+    row: Option<&'p [u8]>,
+    /// The slot's, if the row lies there.
+    header: &'p [u8; HEADER],
+    placed: &'p Placed,
+    /// What the slot holds, as far as it is written; none if it was never used.
+    old: Option<&'p [u8]>,
+    /// Nothing below is undone.
+    marked: Stamp,
+}
+
+/// Appends to `list` what turns the slot into what it is to be, and a row that lies elsewhere.
+fn put(what: &Put<'_>, list: &mut List) {
+    let Put { placed, marked, .. } = *what;
+    let elsewhere = what.row.zip(placed.elsewhere);
+    let elsewhere = elsewhere.map(|(row, place)| slot::elsewhere(what.id, what.address, row, place));
+    let (header, content) = match &elsewhere {
+        Some((header, reference)) => (header, &reference[..]),
+        None => (what.header, what.row.unwrap_or_default()),
+    };
+    let replaced = what.old.and_then(|old| Some((Header::of(old.first_chunk()?)?, old)));
+    match replaced {
+        Some((before, old)) if !(before.is_deleted() && before.address < marked) => {
+            list.push_changes(placed.slot, header, content, old);
+        }
+        // What lies behind the old header means nothing, whatever is undone.
+        _ => {
+            let old = what.old.map_or(&[0; HEADER][..], |old| &old[..HEADER]);
+            list.push_parts(placed.slot, [header, content], old);
+        }
+    }
+    if let (Some(row), Some(place)) = (what.row, placed.elsewhere) {
+        // Nothing that is needed lies there.
+        list.push(place, row, &[]);
+    }
+}
+
+/// Appends to `list` what has to be written for one change alone.
+pub(crate) fn put_alone<B: Before>(
+    layout: &mut Layout,
+    record: &Record<'_>,
+    before: &mut B,
+    list: &mut List,
+) -> Result<(), NotPut<B::Error>> {
+    let (id, address, row) = ((record.fid, record.rid), record.address, record.row);
+    let length = row.map(<[u8]>::len);
+    let placed = layout.place(id, address, length, list)?;
+    let mut old = vec![0; content(&placed, length)];
+    if placed.was_used {
+        before.read(placed.slot, &mut old).map_err(NotPut::Before)?;
+    }
+    let header = &slot::header_of(id, address, row);
+    let (old, marked) = (placed.was_used.then_some(&old[..]), layout.marked());
+    put(&Put { id, address, row, header, placed: &placed, old, marked }, list);
+    Ok(())
 }

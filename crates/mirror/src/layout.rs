@@ -1,20 +1,17 @@
 //! What lies where in a mirror's memory, on the side of the primary, and what is to be written
 //! there for a change.
 
-use std::{
-    collections::{HashMap, HashSet},
-    ops::Range,
-};
+use std::collections::{HashMap, HashSet};
 
 use freshet_base::{Fid, Rid, Stamp};
 use freshet_fabric::Place;
 
 use crate::{
-    Damaged,
+    Damaged, List, build,
     chunks::Chunks,
     directory::{ARENAS, Chunk, ENTRY, Use},
     half,
-    slot::{self, HEADER, Header, LEAST, LONGEST, MOST, Reference},
+    slot::{HEADER, LEAST, LONGEST, MOST},
     word,
 };
 
@@ -26,8 +23,6 @@ pub(crate) const SHORTEST: u64 = 512;
 const CHUNK: u64 = if cfg!(test) { 2048 } else { 256 << 10 };
 /// How many sizes exist: up to [`LONGEST`].
 pub(crate) const CLASSES: usize = 22;
-/// Bytes that did not change are written too where that spares a packet, whose headers are as long.
-const GAP: usize = 64;
 
 const _: () = assert!(SHORTEST << (CLASSES - 1) > LONGEST as u64);
 
@@ -54,6 +49,14 @@ pub trait Before {
     /// # Errors
     /// Whatever keeps it from that.
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), Self::Error>;
+
+    /// The same of several places.
+    ///
+    /// # Errors
+    /// Whatever keeps it from that.
+    fn read_all(&mut self, list: &mut [(Place, &mut [u8])]) -> Result<(), Self::Error> {
+        list.iter_mut().try_for_each(|(from, into)| self.read(*from, into))
+    }
 }
 
 /// Why a change cannot be entered.
@@ -85,73 +88,6 @@ pub enum NoRoom {
         /// How long it is.
         bytes: usize,
     },
-}
-
-/// What is to be written, one after another, and what it writes over.
-#[derive(Debug, Default)]
-pub struct List {
-    bytes: Vec<u8>,
-    old: Vec<u8>,
-    writes: Vec<Write>,
-}
-
-#[derive(Debug)]
-struct Write {
-    to: Place,
-    /// Where its bytes are in the list's.
-    bytes: Range<usize>,
-    /// Where the old bytes are that may be wanted again: of none, or of the first ones.
-    old: Range<usize>,
-}
-
-impl List {
-    /// The writes.
-    pub fn writes(&self) -> impl Iterator<Item = (Place, &[u8])> {
-        self.writes.iter().map(|write| (write.to, &self.bytes[write.bytes.clone()]))
-    }
-
-    /// Where bytes are written over that may be wanted again, and what they are.
-    pub(crate) fn destroyed(&self) -> impl Iterator<Item = (Place, &[u8])> {
-        let old = self.writes.iter().map(|write| (write.to, &self.old[write.old.clone()]));
-        old.filter(|(_, old)| !old.is_empty())
-    }
-
-    /// Forgets them.
-    pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.old.clear();
-        self.writes.clear();
-    }
-
-    /// Appends a write, and what its first bytes destroy: `old`.
-    pub fn push(&mut self, to: Place, bytes: &[u8], old: &[u8]) {
-        let begins = (self.bytes.len(), self.old.len());
-        self.bytes.extend_from_slice(bytes);
-        self.old.extend_from_slice(old);
-        self.writes.push(Write { to, bytes: begins.0..self.bytes.len(), old: begins.1..self.old.len() });
-    }
-
-    /// Of a slot at `to`, what differs from `old`, which is as long: the header, and the words that
-    /// are not the same.
-    fn push_changes(&mut self, to: Place, slot: &[u8], old: &[u8]) {
-        let mut push = |range: Range<usize>| {
-            let to = Place { offset: to.offset + range.start as u64, ..to };
-            self.push(to, &slot[range.clone()], &old[range]);
-        };
-        let (mut begin, mut end) = (0, HEADER);
-        for at in (HEADER..slot.len()).step_by(8) {
-            let behind = slot.len().min(at + 8);
-            if slot[at..behind] == old[at..behind] {
-                continue;
-            }
-            if at > end + GAP {
-                push(begin..end);
-                begin = at;
-            }
-            end = behind;
-        }
-        push(begin..end);
-    }
 }
 
 #[derive(Debug)]
@@ -196,7 +132,11 @@ pub struct Layout {
     capacity: u32,
     chunks: u32,
     arenas: Vec<Arena>,
-    tables: HashMap<(Fid, Rid), Records>,
+    /// Chunks of tables, by number, and the numbers by first record.
+    records: Vec<Records>,
+    tables: HashMap<(Fid, Rid), usize>,
+    /// That of them which was looked up last: neighbours come after one another.
+    newest: Option<((Fid, Rid), usize)>,
     /// Slots for rows that lie elsewhere, by size.
     free: [Vec<Place>; CLASSES],
     /// Where such rows lie.
@@ -205,9 +145,17 @@ pub struct Layout {
     replaced: Vec<(Stamp, Long)>,
     /// Below this everything is committed, and nothing is undone.
     marked: Stamp,
-    /// A slot as it is to be, and as it was.
-    slot: Vec<u8>,
-    old: Vec<u8>,
+}
+
+/// Where a change goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed {
+    /// The record's slot.
+    pub slot: Place,
+    /// It may have been used before.
+    pub was_used: bool,
+    /// Where the row goes, if it is too long for the slot.
+    pub elsewhere: Option<Place>,
 }
 
 impl Layout {
@@ -217,13 +165,13 @@ impl Layout {
             capacity,
             chunks: 0,
             arenas: Vec::new(),
+            records: Vec::new(),
             tables: HashMap::new(),
+            newest: None,
             free: Default::default(),
             long: Longs::new(),
             replaced: Vec::new(),
             marked: Stamp::ZERO,
-            slot: Vec::new(),
-            old: Vec::new(),
         }
     }
 
@@ -249,7 +197,7 @@ impl Layout {
                 arena.used = arena.used.max(chunk.place.offset + bytes);
             }
             if let Use::Table(fid, first) = chunk.used_for {
-                layout.tables.insert((fid, first), Records::new(*chunk, u64::MAX));
+                layout.add((fid, first), Records::new(*chunk, u64::MAX));
             }
         }
         let taken = layout.take_long(&chunks, long)?;
@@ -289,7 +237,7 @@ impl Layout {
         self.arenas.last().is_none_or(|newest| self.unused() < newest.length / 4)
     }
 
-    /// Appends to `list` what has to be written for a change.
+    /// Appends to `list` what has to be written for a change alone.
     ///
     /// # Errors
     /// [`NotPut`]; it can be tried again with the same list, which may have got what was placed.
@@ -299,69 +247,37 @@ impl Layout {
         before: &mut B,
         list: &mut List,
     ) -> Result<(), NotPut<B::Error>> {
-        let id = (record.fid, record.rid);
-        let length = record.row.map_or(0, <[u8]>::len);
-        if length > LONGEST {
-            return Err(NoRoom::Row { bytes: length }.into());
-        }
-        let slot = self.chunk_of(id, length, list)?;
-        let fits = (HEADER + length) as u64 <= slot;
-        let class = class_of(length as u64);
-        let elsewhere = (!fits).then(|| self.place_for(class, list)).transpose()?;
-        let mut bytes = std::mem::take(&mut self.slot);
-        bytes.clear();
-        match (record.row, elsewhere) {
-            (None, _) => slot::put_deletion(id, record.address, &mut bytes),
-            (Some(row), None) => slot::put_row(id, record.address, row, &mut bytes),
-            (Some(row), Some(place)) => {
-                let reference = Reference { place, crc: crc32c::crc32c(row) };
-                slot::put_reference(id, record.address, length, reference, &mut bytes);
-            }
-        }
-        let outcome = self.replace(id, &bytes, before, list);
-        self.slot = bytes;
-        if let Err(why) = outcome {
-            self.free[class].extend(elsewhere);
-            return Err(NotPut::Before(why));
-        }
-        if let (Some(row), Some(place)) = (record.row, elsewhere) {
-            // Nothing that is needed lies there.
-            list.push(place, row, &[]);
-        }
-        let was_elsewhere = match elsewhere {
-            Some(place) => self.long.insert(id, (class, place)),
-            None => self.long.remove(&id),
-        };
-        self.replaced.extend(was_elsewhere.map(|long| (record.address, long)));
-        Ok(())
+        build::put_alone(self, record, before, list)
     }
 
-    /// Appends to `list` what turns the slot of a record, whose chunk exists, into `bytes`.
-    fn replace<B: Before>(
+    /// Says where a change goes, of a record whose row is as long, or was deleted. Appends to
+    /// `list` what has to be written for chunks that are placed for it.
+    ///
+    /// # Errors
+    /// [`NoRoom`]; it can be tried again with the same list.
+    pub(crate) fn place(
         &mut self,
         id: (Fid, Rid),
-        bytes: &[u8],
-        before: &mut B,
+        address: Stamp,
+        row: Option<usize>,
         list: &mut List,
-    ) -> Result<(), B::Error> {
-        let Some(records) = self.tables.get_mut(&first_of(id)) else { return Ok(()) };
-        let (to, was_used) = records.slot_of(id.1);
-        let old = &mut self.old;
-        old.clear();
-        old.resize(bytes.len(), 0);
-        if was_used {
-            before.read(to, old)?;
+    ) -> Result<Placed, NoRoom> {
+        let length = row.unwrap_or(0);
+        if length > LONGEST {
+            return Err(NoRoom::Row { bytes: length });
         }
-        let header = old.first_chunk().and_then(Header::of);
-        match header {
-            // What lies behind the old header means nothing, whatever is undone.
-            None => list.push(to, bytes, &old[..HEADER]),
-            Some(header) if header.is_deleted() && header.address < self.marked => {
-                list.push(to, bytes, &old[..HEADER]);
-            }
-            Some(_) => list.push_changes(to, bytes, old),
-        }
-        Ok(())
+        let number = self.chunk_of(id, length, list)?;
+        let fits = (HEADER + length) as u64 <= self.records[number].chunk.slot;
+        let class = class_of(length as u64);
+        let elsewhere = (!fits).then(|| self.place_for(class, list)).transpose()?;
+        let was_elsewhere = match elsewhere {
+            Some(place) => self.long.insert(id, (class, place)),
+            None if self.long.is_empty() => None,
+            None => self.long.remove(&id),
+        };
+        self.replaced.extend(was_elsewhere.map(|long| (address, long)));
+        let (slot, was_used) = self.records[number].slot_of(id.1);
+        Ok(Placed { slot, was_used, elsewhere })
     }
 
     /// Everything below `to` is committed, and the mirror's mark says so: rows that it has replaced
@@ -384,17 +300,30 @@ impl Layout {
         self.marked
     }
 
-    /// How many bytes the slots have where a record's is, whose row has this length; places a chunk
-    /// if need be.
-    fn chunk_of(&mut self, id: (Fid, Rid), length: usize, list: &mut List) -> Result<u64, NoRoom> {
+    /// The number of the chunk where the slot of a record is, whose row has this length; places the
+    /// chunk if need be.
+    fn chunk_of(&mut self, id: (Fid, Rid), length: usize, list: &mut List) -> Result<usize, NoRoom> {
         let first = first_of(id);
-        if let Some(records) = self.tables.get(&first) {
-            return Ok(records.chunk.slot);
+        if let Some((_, number)) = self.newest.filter(|(newest, _)| *newest == first) {
+            return Ok(number);
         }
-        let slot = (HEADER + length).clamp(LEAST, MOST).next_multiple_of(16) as u64;
-        let chunk = self.place(Use::Table(first.0, first.1), slot, SLOTS, list)?;
-        self.tables.insert(first, Records::new(chunk, 0));
-        Ok(slot)
+        let number = match self.tables.get(&first) {
+            Some(number) => *number,
+            None => {
+                let slot = (HEADER + length).clamp(LEAST, MOST).next_multiple_of(16) as u64;
+                let chunk = self.place_chunk(Use::Table(first.0, first.1), slot, SLOTS, list)?;
+                self.add(first, Records::new(chunk, 0))
+            }
+        };
+        self.newest = Some((first, number));
+        Ok(number)
+    }
+
+    fn add(&mut self, first: (Fid, Rid), records: Records) -> usize {
+        let number = self.records.len();
+        self.records.push(records);
+        self.tables.insert(first, number);
+        number
     }
 
     /// A slot for a row that lies elsewhere.
@@ -403,13 +332,13 @@ impl Layout {
             return Ok(place);
         }
         let size = SHORTEST << class;
-        let chunk = self.place(Use::Overflow, size, (CHUNK / size).max(1) as u32, list)?;
+        let chunk = self.place_chunk(Use::Overflow, size, (CHUNK / size).max(1) as u32, list)?;
         self.free[class].extend((1..chunk.slots).rev().map(|slot| chunk.slot_at(slot)));
         Ok(chunk.place)
     }
 
     /// Places a chunk, and enters it into the directory.
-    fn place(&mut self, used_for: Use, slot: u64, slots: u32, list: &mut List) -> Result<Chunk, NoRoom> {
+    fn place_chunk(&mut self, used_for: Use, slot: u64, slots: u32, list: &mut List) -> Result<Chunk, NoRoom> {
         if self.chunks >= self.capacity {
             return Err(NoRoom::Directory);
         }

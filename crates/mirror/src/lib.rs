@@ -34,20 +34,22 @@
 //!
 //! # Batches
 //!
-//! What a batch of the log changes goes to a mirror as one list ([`Build`]): first undo entries
-//! ([`Ring`]), then the changes (section 4.5.1), of each record only the last one. Several batches
-//! may be under way. When a client may be told of one, the mark follows. If the feeder fails,
-//! [`recover`] brings the memory to the state after a batch (section 5).
+//! What a batch of the log changes ([`Batch`]) goes to a mirror as one list ([`Build`]): first undo
+//! entries ([`Ring`]), then the changes (section 4.5.1), of each record only the last one. Several
+//! batches may be under way. When a client may be told of one, the mark follows. If the feeder
+//! fails, [`recover`] brings the memory to the state after a batch (section 5).
 //!
 //! What lies in this memory was written by another node, or by no node for years: nothing is
 //! believed before its bounds and its checksum were looked at, and what is wrong is [`Damaged`].
 #![forbid(unsafe_code)]
 
+mod batch;
 mod build;
 mod chunks;
 mod directory;
 mod fill;
 mod layout;
+mod list;
 mod read;
 mod recover;
 mod slot;
@@ -56,10 +58,12 @@ mod tests;
 mod undo;
 
 pub use self::{
-    build::{Build, NotABatch},
+    batch::{Batch, NotABatch},
+    build::Build,
     directory::{ARENAS, DIRECTORY, MARK, Superblock, UNDO},
     fill::Filling,
-    layout::{Before, Layout, List, NoRoom, NotPut, Record},
+    layout::{Before, Layout, NoRoom, NotPut, Record},
+    list::List,
     read::{Damaged, Mirror},
     recover::{Plan, Recovered, footprint, plan, recover, settle},
     undo::{Extent, Ring, RingFull},

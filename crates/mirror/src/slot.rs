@@ -39,32 +39,30 @@ fn crc_of(id: (Fid, Rid), header: &[u8], content: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(crc, &header[..12]), content)
 }
 
-fn put(id: (Fid, Rid), address: Stamp, flags: u32, content: &[u8], into: &mut Vec<u8>) {
-    let begin = into.len();
-    into.extend_from_slice(&address.0.to_le_bytes());
-    into.extend_from_slice(&flags.to_le_bytes());
-    let crc = crc_of(id, &into[begin..], content);
-    into.extend_from_slice(&crc.to_le_bytes());
-    into.extend_from_slice(content);
+fn header(id: (Fid, Rid), address: Stamp, flags: u32, content: &[u8]) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[..8].copy_from_slice(&address.0.to_le_bytes());
+    header[8..12].copy_from_slice(&flags.to_le_bytes());
+    let crc = crc_of(id, &header, content);
+    header[12..].copy_from_slice(&crc.to_le_bytes());
+    header
 }
 
-/// Appends the slot of a record whose row lies in it.
-pub(crate) fn put_row(id: (Fid, Rid), address: Stamp, row: &[u8], into: &mut Vec<u8>) {
-    put(id, address, row.len() as u32, row, into);
+/// The header of a record whose row lies in its slot, or which was deleted.
+pub(crate) fn header_of(id: (Fid, Rid), address: Stamp, row: Option<&[u8]>) -> [u8; HEADER] {
+    match row {
+        Some(row) => header(id, address, row.len() as u32, row),
+        None => header(id, address, DELETED, &[]),
+    }
 }
 
-/// Appends the slot of a record whose row, of `length` bytes, lies elsewhere.
-pub(crate) fn put_reference(id: (Fid, Rid), address: Stamp, length: usize, to: Reference, into: &mut Vec<u8>) {
+/// The header of a record whose row lies elsewhere, and what says where.
+pub(crate) fn elsewhere(id: (Fid, Rid), address: Stamp, row: &[u8], place: Place) -> ([u8; HEADER], [u8; REFERENCE]) {
     let mut content = [0; REFERENCE];
-    content[..4].copy_from_slice(&(to.place.region as u32).to_le_bytes());
-    content[4..8].copy_from_slice(&to.crc.to_le_bytes());
-    content[8..].copy_from_slice(&to.place.offset.to_le_bytes());
-    put(id, address, length as u32 | ELSEWHERE, &content, into);
-}
-
-/// Appends the slot of a record that was deleted: its header.
-pub(crate) fn put_deletion(id: (Fid, Rid), address: Stamp, into: &mut Vec<u8>) {
-    put(id, address, DELETED, &[], into);
+    content[..4].copy_from_slice(&(place.region as u32).to_le_bytes());
+    content[4..8].copy_from_slice(&crc32c::crc32c(row).to_le_bytes());
+    content[8..].copy_from_slice(&place.offset.to_le_bytes());
+    (header(id, address, row.len() as u32 | ELSEWHERE, &content), content)
 }
 
 impl Header {
@@ -77,6 +75,11 @@ impl Header {
     /// How long its record's row is.
     pub fn length(&self) -> usize {
         (self.flags as usize) & LONGEST
+    }
+
+    /// How long its record's row is, if that lies in the slot.
+    pub fn row_length(&self) -> Option<usize> {
+        (self.flags & (DELETED | ELSEWHERE) == 0).then(|| self.length())
     }
 
     /// Whether its record was deleted.

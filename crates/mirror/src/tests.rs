@@ -16,6 +16,7 @@ use crate::{
 
 mod building;
 mod recovering;
+mod sharing;
 
 /// Numbers by chance, from a seed that is printed.
 struct Random(u64);

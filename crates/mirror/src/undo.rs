@@ -90,13 +90,15 @@ pub struct Ring {
     batches: VecDeque<(Extent, usize)>,
     /// The number of the newest batch.
     number: u64,
+    /// An entry that is being made.
+    entry: Vec<u8>,
 }
 
 impl Ring {
     /// A ring of this many bytes, in which nothing is.
     pub fn new(bytes: u64) -> Self {
         let entries = (bytes / ENTRY as u64) as usize;
-        Self { entries, next: 0, used: 0, batches: VecDeque::new(), number: 0 }
+        Self { entries, next: 0, used: 0, batches: VecDeque::new(), number: 0, entry: Vec::new() }
     }
 
     /// Appends to `list` the undo entries of a batch that writes what is in `writes`. They go to
@@ -109,23 +111,44 @@ impl Ring {
     /// # Errors
     /// [`RingFull`]; nothing has changed then.
     pub fn enter(&mut self, batch: Extent, term: Term, writes: &List, list: &mut List) -> Result<(), RingFull> {
-        debug_assert!(is_written_once(writes), "a record comes twice in a batch of a mirror");
-        let parts = parts(writes);
+        self.enter_all(batch, term, writes.destroyed(writes), list)
+    }
+
+    /// The same of a batch that writes over what `destroyed` says.
+    pub(crate) fn enter_all<'w>(
+        &mut self,
+        batch: Extent,
+        term: Term,
+        destroyed: impl Iterator<Item = (Place, &'w [u8])> + Clone,
+        list: &mut List,
+    ) -> Result<(), RingFull> {
+        debug_assert!(is_written_once(destroyed.clone()), "a record comes twice in a batch of a mirror");
+        let needed = count(destroyed.clone());
         let free = self.entries - self.used;
-        if parts.len() > free {
-            return Err(RingFull { needed: parts.len(), free, all: self.entries });
+        if needed > free {
+            return Err(RingFull { needed, free, all: self.entries });
         }
         self.number += 1;
-        let last = parts.len() - 1;
-        for (number, changes) in parts.iter().enumerate() {
-            let of = |holds, flag| if holds { flag } else { 0 };
-            let flags = of(number == last, LAST) | of(batch.continues, CONTINUES);
-            let entry = encode((self.number, number as u32, flags), &batch, term, changes);
-            list.push(Place { region: UNDO, offset: (self.next * ENTRY) as u64 }, &entry, &[]);
-            self.next = (self.next + 1) % self.entries;
+        let mut entry = Entering { number: self.number, part: 0, batch, term, bytes: &mut self.entry };
+        entry.begin();
+        for (mut place, mut old) in destroyed {
+            while !old.is_empty() {
+                let (now, rest) = old.split_at(old.len().min(entry.room()));
+                if now.is_empty() {
+                    list.push(Place { region: UNDO, offset: (self.next * ENTRY) as u64 }, entry.end(0), &[]);
+                    self.next = (self.next + 1) % self.entries;
+                    entry.begin();
+                    continue;
+                }
+                entry.push(place, now);
+                (place.offset, old) = (place.offset + now.len() as u64, rest);
+            }
         }
-        self.used += parts.len();
-        self.batches.push_back((batch, parts.len()));
+        list.push(Place { region: UNDO, offset: (self.next * ENTRY) as u64 }, entry.end(LAST), &[]);
+        self.next = (self.next + 1) % self.entries;
+        debug_assert_eq!(entry.part as usize, needed, "they were counted");
+        self.used += needed;
+        self.batches.push_back((batch, needed));
         Ok(())
     }
 
@@ -145,52 +168,82 @@ impl Ring {
     }
 }
 
-/// The changes of a batch, as its entries have them.
-fn parts(writes: &List) -> Vec<Vec<u8>> {
-    let mut parts = vec![Vec::new()];
-    for (mut place, mut old) in writes.destroyed() {
-        while !old.is_empty() {
-            let room = ROOM - parts[parts.len() - 1].len();
-            if room < CHANGE + 8 {
-                parts.push(Vec::new());
+/// How many old bytes an entry takes that has room for as many bytes of changes.
+fn room_in(left: usize) -> usize {
+    if left < CHANGE + 8 { 0 } else { left - CHANGE }
+}
+
+/// How many entries a batch needs.
+fn count<'w>(destroyed: impl Iterator<Item = (Place, &'w [u8])>) -> usize {
+    let (mut entries, mut left) = (1, ROOM);
+    for (_, old) in destroyed {
+        let mut length = old.len();
+        while length > 0 {
+            let now = length.min(room_in(left));
+            if now == 0 {
+                (entries, left) = (entries + 1, ROOM);
                 continue;
             }
-            let (now, rest) = old.split_at(old.len().min(room - CHANGE));
-            let part = parts.last_mut().expect("it has one");
-            part.extend_from_slice(&(place.region as u32).to_le_bytes());
-            part.extend_from_slice(&(now.len() as u32).to_le_bytes());
-            part.extend_from_slice(&place.offset.to_le_bytes());
-            part.extend_from_slice(now);
-            part.resize(part.len().next_multiple_of(8), 0);
-            (place.offset, old) = (place.offset + now.len() as u64, rest);
+            left -= CHANGE + now.next_multiple_of(8);
+            length -= now;
         }
     }
-    parts
+    entries
+}
+
+/// An entry that is being made.
+struct Entering<'b> {
+    number: u64,
+    part: u32,
+    batch: Extent,
+    term: Term,
+    bytes: &'b mut Vec<u8>,
+}
+
+impl Entering<'_> {
+    fn begin(&mut self) {
+        self.bytes.clear();
+        self.bytes.resize(HEADER, 0);
+    }
+
+    fn room(&self) -> usize {
+        room_in(HEADER + ROOM - self.bytes.len())
+    }
+
+    fn push(&mut self, place: Place, old: &[u8]) {
+        self.bytes.extend_from_slice(&(place.region as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&(old.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&place.offset.to_le_bytes());
+        self.bytes.extend_from_slice(old);
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+    }
+
+    /// The whole entry.
+    fn end(&mut self, flags: u32) -> &[u8] {
+        let flags = flags | if self.batch.continues { CONTINUES } else { 0 };
+        let length = (self.bytes.len() - HEADER) as u32;
+        self.bytes.extend_from_slice(&self.number.to_le_bytes());
+        let mut put = |at: usize, bytes: &[u8]| self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, &self.number.to_le_bytes());
+        put(8, &self.part.to_le_bytes());
+        put(12, &flags.to_le_bytes());
+        put(16, &self.batch.from.0.to_le_bytes());
+        put(24, &self.batch.to.0.to_le_bytes());
+        put(32, &self.term.0.to_le_bytes());
+        put(36, &length.to_le_bytes());
+        let crc = crc_of(self.bytes);
+        self.bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+        self.part += 1;
+        self.bytes
+    }
 }
 
 /// Whether no byte is written over twice.
-fn is_written_once(writes: &List) -> bool {
+fn is_written_once<'w>(destroyed: impl Iterator<Item = (Place, &'w [u8])>) -> bool {
     let ends = |(place, old): (Place, &[u8])| (place.region, place.offset, place.offset + old.len() as u64);
-    let mut ranges: Vec<_> = writes.destroyed().map(ends).collect();
+    let mut ranges: Vec<_> = destroyed.map(ends).collect();
     ranges.sort_unstable();
     ranges.windows(2).all(|two| two[0].0 != two[1].0 || two[0].2 <= two[1].1)
-}
-
-fn encode((number, part, flags): (u64, u32, u32), batch: &Extent, term: Term, changes: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEADER + changes.len() + 8);
-    bytes.extend_from_slice(&number.to_le_bytes());
-    bytes.extend_from_slice(&part.to_le_bytes());
-    bytes.extend_from_slice(&flags.to_le_bytes());
-    bytes.extend_from_slice(&batch.from.0.to_le_bytes());
-    bytes.extend_from_slice(&batch.to.0.to_le_bytes());
-    bytes.extend_from_slice(&term.0.to_le_bytes());
-    bytes.extend_from_slice(&(changes.len() as u32).to_le_bytes());
-    bytes.extend_from_slice(&[0; 8]);
-    bytes.extend_from_slice(changes);
-    bytes.extend_from_slice(&number.to_le_bytes());
-    let crc = crc_of(&bytes);
-    bytes[40..44].copy_from_slice(&crc.to_le_bytes());
-    bytes
 }
 
 fn crc_of(entry: &[u8]) -> u32 {

@@ -199,7 +199,6 @@ impl ShmQueue {
             }
             at += piece.len();
         }
-        self.counters.sent(write.length());
         Ok(())
     }
 
@@ -229,6 +228,7 @@ impl QueuePair for ShmQueue {
         if list.len() > 1 {
             list.iter().try_for_each(|write| self.region(write.to, write.length()).map(drop))?;
         }
+        self.counters.sent(list.iter().map(Write::length).sum());
         for write in list {
             self.copy(write)?;
             write.immediate.map_or(Ok(()), |immediate| self.ring(immediate))?;
@@ -247,8 +247,14 @@ impl QueuePair for ShmQueue {
     }
 
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError> {
-        let region = self.region(from, into.len() as u64)?;
-        words::load(region.words(), from.offset as usize, into);
+        self.read_all(&mut [(from, into)])
+    }
+
+    fn read_all(&mut self, list: &mut [(Place, &mut [u8])]) -> Result<(), SendError> {
+        for (from, into) in list {
+            let region = self.region(*from, into.len() as u64)?;
+            words::load(region.words(), from.offset as usize, into);
+        }
         self.confirm()
     }
 

@@ -29,6 +29,7 @@ use std::{
     io::{self, IoSlice},
     iter,
     net::{Shutdown, SocketAddr},
+    ops::Range,
     time::{Duration, Instant},
 };
 
@@ -186,8 +187,9 @@ struct Answers {
 
 #[derive(Debug, Default)]
 struct AnswersState {
-    /// The newest answer, and to which request.
-    answer: Option<(u64, Vec<u8>)>,
+    /// The requests that have no answer, and answers that were not taken.
+    awaited: Range<u64>,
+    answers: Vec<Vec<u8>>,
     /// The newest list that the other side says it has done.
     completed: u64,
     over: bool,
@@ -270,12 +272,26 @@ impl TcpQueue {
 
     /// Sends a request and waits for its answer.
     fn ask(&mut self, header: Header, data: &[&[u8]]) -> Result<Vec<u8>, SendError> {
-        self.requests += 1;
-        let request = self.requests;
-        let number = request.to_le_bytes();
+        let request = self.request(1);
+        let number = request.start.to_le_bytes();
         let pieces: Vec<&[u8]> = [&number[..]].into_iter().chain(data.iter().copied()).collect();
         self.writer().send(iter::once((header, &pieces[..])), true)?;
-        self.await_answer(|state| state.answer.take_if(|answer| answer.0 == request)).map(|(_, answer)| answer)
+        Ok(self.answers()?.pop().unwrap_or_default())
+    }
+
+    /// The next requests, of this number. What is answered to others is not kept.
+    fn request(&mut self, count: u64) -> Range<u64> {
+        let requests = self.requests + 1..self.requests + 1 + count;
+        self.requests += count;
+        let mut state = self.answers.state.lock().expect("no code panics under this mutex");
+        state.awaited = requests.clone();
+        state.answers.clear();
+        requests
+    }
+
+    /// Waits for the answers to all of them.
+    fn answers(&self) -> Result<Vec<Vec<u8>>, SendError> {
+        self.await_answer(|state| state.awaited.is_empty().then(|| std::mem::take(&mut state.answers)))
     }
 }
 
@@ -313,13 +329,24 @@ impl QueuePair for TcpQueue {
     }
 
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError> {
-        let (region, length) = self.check(from, into.len() as u64)?;
-        let header = Header { operation: Operation::Read, immediate: None, region, length, offset: from.offset };
-        let answer = self.ask(header, &[])?;
-        if answer.len() != into.len() {
-            return Err(self.lost(io::ErrorKind::InvalidData));
+        self.read_all(&mut [(from, into)])
+    }
+
+    fn read_all(&mut self, list: &mut [(Place, &mut [u8])]) -> Result<(), SendError> {
+        let header = |(from, into): &(Place, &mut [u8])| {
+            let (region, length) = self.check(*from, into.len() as u64)?;
+            Ok(Header { operation: Operation::Read, immediate: None, region, length, offset: from.offset })
+        };
+        let headers = list.iter().map(header).collect::<Result<Vec<_>, _>>()?;
+        let numbers: Vec<_> = self.request(headers.len() as u64).map(u64::to_le_bytes).collect();
+        let pieces: Vec<[&[u8]; 1]> = numbers.iter().map(|number| [&number[..]]).collect();
+        self.writer().send(headers.into_iter().zip(pieces.iter().map(|pieces| &pieces[..])), true)?;
+        for ((_, into), answer) in list.iter_mut().zip(self.answers()?) {
+            if answer.len() != into.len() {
+                return Err(self.lost(io::ErrorKind::InvalidData));
+            }
+            into.copy_from_slice(&answer);
         }
-        into.copy_from_slice(&answer);
         Ok(())
     }
 
@@ -508,8 +535,16 @@ impl TcpCompletions {
             self.take(piece)?;
             data.extend_from_slice(&self.scratch[..piece]);
         }
-        self.answers.state.lock().expect("no code panics under this mutex").answer = Some((header.offset, data));
-        self.answers.changed.notify_all();
+        let mut state = self.answers.state.lock().expect("no code panics under this mutex");
+        if !state.awaited.is_empty() && state.awaited.start == header.offset {
+            state.awaited.start += 1;
+            state.answers.push(data);
+        }
+        let is_last = state.awaited.is_empty();
+        drop(state);
+        if is_last {
+            self.answers.changed.notify_all();
+        }
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use super::{
     recovering::{Feed, Landed},
     *,
 };
-use crate::{Build, Keep, NotABatch, Ring};
+use crate::{Batch, Build, Keep, NotABatch, Ring};
 
 /// Some cache lines of the last write have landed. What is found is the state after a batch, and
 /// none that has completed is missing, unless it ends within a transaction.
@@ -87,9 +87,11 @@ fn an_id_that_is_used_again_at_once_is_given_back() {
 }
 
 fn build(bytes: &[u8], from: Stamp) -> Result<Build, NotABatch> {
-    let mut build = Build::new();
-    build.room(bytes.len()).copy_from_slice(bytes);
-    build.begin(from, bytes.len()).map(|_| build)
+    let (mut build, mut batch) = (Build::new(), Batch::new());
+    batch.room(bytes.len()).copy_from_slice(bytes);
+    batch.begin(from, bytes.len())?;
+    build.begin(Arc::new(batch));
+    Ok(build)
 }
 
 #[test]
@@ -105,7 +107,7 @@ fn what_is_no_row_stays_in_the_log() {
     bytes.extend(time_block(at(&bytes), Term(1), 5));
     bytes.extend(members_block(at(&bytes), Term(1), b"these"));
     let mut build = build(&bytes, Stamp(64)).unwrap();
-    assert_eq!(build.members().collect::<Vec<_>>(), [b"these"]);
+    assert_eq!(build.batch().members().collect::<Vec<_>>(), [b"these"]);
     let (mut layout, mut ring) = (Layout::new(1), Ring::new(1024));
     layout.grow(2, 4096);
     build.put(&mut layout, &mut Local(vec![])).unwrap();

@@ -5,7 +5,7 @@ use freshet_base::{RecordKind, sync::AtomicU64};
 use freshet_log::{Block, BlockBuilder, BlockKind};
 
 use super::*;
-use crate::{Build, Extent, Keep, Recovered, Ring, UNDO, recover, settle, undo};
+use crate::{Batch, Build, Extent, Keep, Recovered, Ring, UNDO, recover, settle, undo};
 
 mod settling;
 mod table;
@@ -35,7 +35,7 @@ pub(super) type Change = (Fid, Rid, Option<Vec<u8>>);
 
 /// Blocks from `at` on, each of up to three of these changes. The last ones say that their
 /// transaction continues, if it does.
-fn blocks(at: Stamp, changes: &[Change], continues: bool) -> Vec<u8> {
+pub(super) fn blocks(at: Stamp, changes: &[Change], continues: bool) -> Vec<u8> {
     let (mut bytes, mut builder) = (Vec::new(), BlockBuilder::new());
     let parts: Vec<_> = changes.chunks(3).collect();
     for part in if parts.is_empty() { vec![&[][..]] } else { parts } {
@@ -49,6 +49,15 @@ fn blocks(at: Stamp, changes: &[Change], continues: bool) -> Vec<u8> {
         bytes.extend_from_slice(builder.finish_part(at, Term(3), BlockKind::Redo, !continues));
     }
     bytes
+}
+
+/// The batch of such blocks.
+pub(super) fn batch_of(from: Stamp, bytes: &[u8], continues: bool) -> Arc<Batch> {
+    let mut batch = Batch::new();
+    batch.room(bytes.len()).copy_from_slice(bytes);
+    let extent = batch.begin(from, bytes.len()).unwrap();
+    assert_eq!((extent.from, extent.to.since(from), extent.continues), (from, bytes.len() as u64, continues));
+    Arc::new(batch)
 }
 
 fn copy(from: &[Arc<SharedMemory>]) -> Vec<Arc<SharedMemory>> {
@@ -95,11 +104,14 @@ impl Feed {
 
     /// Posts a batch of these changes, which all land; false if the ring is full.
     pub fn post(&mut self, changes: &[Change], continues: bool) -> bool {
-        let from = self.end();
-        let bytes = blocks(from, changes, continues);
-        self.build.room(bytes.len()).copy_from_slice(&bytes);
-        let batch = self.build.begin(from, bytes.len()).unwrap();
-        assert_eq!((batch.from, batch.to.since(from), batch.continues), (from, bytes.len() as u64, continues));
+        let bytes = blocks(self.end(), changes, continues);
+        self.post_batch(&batch_of(self.end(), &bytes, continues), &bytes)
+    }
+
+    /// The same of a batch with these bytes, which another mirror may have got.
+    pub fn post_batch(&mut self, shared: &Arc<Batch>, bytes: &[u8]) -> bool {
+        let (from, batch) = (self.end(), shared.extent());
+        self.build.begin(Arc::clone(shared));
         let mut records = self.pair.records.clone();
         let mut at = 0;
         while at < bytes.len() {
@@ -273,7 +285,8 @@ fn an_undo_ring_that_lies_is_refused() {
 fn a_damaged_undo_ring_does_no_harm() {
     let (mut random, mut refused) = (Random::new(), 0);
     let feed = two_batches();
-    for landed in [Landed::Writes(undo_writes(&feed) + 2), Landed::Writes(writes(&feed))] {
+    // Two entries of the directory come first.
+    for landed in [Landed::Writes(undo_writes(&feed) + 4), Landed::Writes(writes(&feed))] {
         for _ in 0..100 {
             let memory = feed.fails(landed);
             let word = random.below(undo_writes(&feed) as u64 * 256 / 8 + 64) as usize;

@@ -3,7 +3,8 @@
 //!
 //! The ship thread takes the log batch by batch, as for a standby, and makes of each one list of
 //! writes (section 4.5.1). When the list has completed, all of it is in the mirror's memory: this
-//! node acknowledges for it, as with the appliance method. What is committed then is written as the
+//! node acknowledges for it, as with the appliance method. Several mirrors get what one thread has
+//! made ([`Batches`]), each in its own places. What is committed then is written as the
 //! mark, a word, with the next list or by itself (section 4.5.2). Several batches are under way at
 //! once, as many as the mirror's undo ring holds.
 //!
@@ -17,15 +18,18 @@ use std::{collections::VecDeque, time::Duration};
 
 use freshet_base::{
     Stamp,
-    sync::{Mutex, MutexGuard, Ordering},
+    sync::{Arc, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{Moment, flow::Next};
 use freshet_fabric::{Place, RegionKey, Token, channel::Sender, tcp::SendError};
-use freshet_mirror::{Before, Build, Damaged, Extent, Layout, MARK, NoRoom, NotABatch, NotPut, Ring, RingFull, UNDO};
+use freshet_mirror::{
+    Batch, Before, Build, Damaged, Extent, Layout, MARK, NoRoom, NotABatch, NotPut, Ring, RingFull, UNDO,
+};
 
 use super::{
     Feeder,
-    ship::{Ship, ShipError, Turn},
+    batches::{Batches, Taken},
+    ship::{Ship, ShipError, Shipper, Turn},
 };
 use crate::wire::{self, Kind};
 
@@ -127,8 +131,12 @@ pub(super) struct MirrorLine {
     /// No batch has more bytes of log: what it destroys is about as long.
     longest: u64,
     build: Build,
+    /// What other mirrors get, too.
+    batches: Arc<Batches>,
     /// The batch that `build` has and that is not posted.
     waits: Option<Extent>,
+    /// It is made here for others as well.
+    is_first: bool,
     under_way: VecDeque<Posted>,
     /// All batches up to here have completed.
     completed: Stamp,
@@ -153,18 +161,24 @@ impl Before for ReadBack<'_> {
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError> {
         self.0.read_from(from, into)
     }
+
+    fn read_all(&mut self, list: &mut [(Place, &mut [u8])]) -> Result<(), SendError> {
+        self.0.read_all_from(list)
+    }
 }
 
 impl MirrorLine {
     /// Of a mirror that has all of the log below `from`.
-    pub fn new(sender: &Sender, from: Stamp, now: Moment) -> Self {
+    pub fn new(sender: &Sender, batches: &Arc<Batches>, from: Stamp, now: Moment) -> Self {
         let undo = sender.lengths().get(UNDO).copied().unwrap_or(0);
         Self {
             layout: None,
             ring: Ring::new(undo),
             longest: undo / 2,
             build: Build::new(),
+            batches: Arc::clone(batches),
             waits: None,
+            is_first: false,
             under_way: VecDeque::new(),
             completed: from,
             acknowledged: from,
@@ -174,6 +188,13 @@ impl MirrorLine {
             lacks: false,
             told: now,
         }
+    }
+
+    /// Whether other mirrors get the same batches. One that is no member may not have exactly the
+    /// log up to where its next batch begins.
+    fn shares(&self, shipper: &Shipper) -> bool {
+        // The feeder, this mirror, and another.
+        shipper.member && Arc::strong_count(&self.batches) > 2
     }
 
     /// How far the mark may be moved when everything below `committed` is. Only over what has
@@ -246,9 +267,20 @@ impl<F: Feeder> Ship<'_, F> {
             Next::SendLive { from, to } if to.since(from) <= mirror.longest => {
                 // Relaxed: a count without data behind it.
                 self.feeder.feeds().live.fetch_add(1, Ordering::Relaxed);
-                let length = to.since(from) as usize;
-                self.feeder.read(from, mirror.build.room(length))?;
-                self.begin(mirror, from, length)
+                let taken = if mirror.shares(self.shipper) {
+                    mirror.batches.take(from, to, mirror.longest)
+                } else {
+                    Taken::Alone(to)
+                };
+                mirror.is_first = matches!(taken, Taken::First(_));
+                let to = match taken {
+                    Taken::Made(batch) => return self.begin(mirror, batch),
+                    Taken::First(to) | Taken::Alone(to) => to,
+                };
+                let (mut batch, length) = (mirror.batches.blank(), to.since(from) as usize);
+                self.feeder.read(from, batch.room(length))?;
+                batch.begin(from, length).map_err(NoMirror::from)?;
+                self.begin(mirror, Arc::new(batch))
             }
             Next::SendLive { from, to: upto } | Next::SendOld { from, upto } => {
                 match self.read_old(from, upto.min(from.plus(mirror.longest)))? {
@@ -257,8 +289,10 @@ impl<F: Feeder> Ship<'_, F> {
                         Err(NoMirror::Block { undo: mirror.longest * 2, needed }.into())
                     }
                     length => {
-                        mirror.build.room(length).copy_from_slice(&self.line.piece[..length]);
-                        self.begin(mirror, from, length)
+                        let mut batch = mirror.batches.blank();
+                        batch.room(length).copy_from_slice(&self.line.piece[..length]);
+                        batch.begin(from, length).map_err(NoMirror::from)?;
+                        self.begin(mirror, Arc::new(batch))
                     }
                 }
             }
@@ -272,9 +306,10 @@ impl<F: Feeder> Ship<'_, F> {
         }
     }
 
-    /// Begins a batch whose bytes were read.
-    fn begin(&mut self, mirror: &mut MirrorLine, from: Stamp, length: usize) -> Result<(), ShipError> {
-        mirror.waits = Some(mirror.build.begin(from, length).map_err(NoMirror::from)?);
+    fn begin(&mut self, mirror: &mut MirrorLine, batch: Arc<Batch>) -> Result<(), ShipError> {
+        mirror.waits = Some(batch.extent());
+        let before = mirror.build.begin(batch);
+        mirror.batches.give_back(before);
         self.post(mirror).map(drop)
     }
 
@@ -282,7 +317,11 @@ impl<F: Feeder> Ship<'_, F> {
     fn post(&mut self, mirror: &mut MirrorLine) -> Result<bool, ShipError> {
         let (Some(layout), Some(batch)) = (&mut mirror.layout, mirror.waits) else { return Ok(false) };
         let (mut before, is_low) = (ReadBack(&mut self.line.sender), layout.is_low());
-        match mirror.build.put(layout, &mut before) {
+        let put = mirror.build.put(layout, &mut before);
+        if std::mem::take(&mut mirror.is_first) {
+            mirror.batches.made(batch.from, mirror.build.batch());
+        }
+        match put {
             Ok(()) => {
                 self.note_lack(mirror, false);
                 if is_low {
@@ -313,7 +352,7 @@ impl<F: Feeder> Ship<'_, F> {
         let token = self.line.sender.post_into(marks.into_iter().chain(mirror.build.list()))?;
         mirror.under_way.push_back(Posted { token, batch: batch.kept_to(), mark });
         mirror.marked = mark.unwrap_or(mirror.marked);
-        for set in mirror.build.members() {
+        for set in mirror.build.batch().members() {
             self.line.sender.send(Kind::Members as u8, self.feeder.feeds().term, batch.to.0, 0, set)?;
         }
         Ok(true)

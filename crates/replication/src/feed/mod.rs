@@ -6,6 +6,7 @@
 //! [`Feeds`] is what all of them need.
 
 mod ack;
+mod batches;
 mod config;
 mod join;
 mod mirror;
@@ -30,6 +31,7 @@ use freshet_cluster::{
 use freshet_fabric::cpu::Meter;
 use freshet_log::{Batch, ReadError};
 
+use self::batches::Batches;
 pub use self::config::{FeedConfig, FeedFabric};
 pub(crate) use self::{
     join::{join, tell_refused},
@@ -179,6 +181,8 @@ pub(crate) struct Feeds {
     /// Of shipping, what compression took; and how many bytes it saved.
     pub pack_cpu: Meter,
     pub packed: AtomicU64,
+    /// What mirrors get.
+    batches: Arc<Batches>,
     /// Batches sent as they came, and how many of them by the group commit's own thread.
     pub live: AtomicU64,
     pub prompt: AtomicU64,
@@ -223,6 +227,7 @@ impl Feeds {
             ack_cpu: Meter::default(),
             pack_cpu: Meter::default(),
             packed: AtomicU64::new(0),
+            batches: Arc::default(),
             live: AtomicU64::new(0),
             prompt: AtomicU64::new(0),
             threads: Mutex::default(),

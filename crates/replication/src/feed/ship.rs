@@ -146,7 +146,8 @@ impl Shipper {
         // What goes to a mirror is computed first, which is work for a thread of its own.
         let is_prompt = sender.is_prompt() && self.mirror.is_none();
         let counters = sender.counters();
-        let mirror = self.mirror.is_some().then(|| Box::new(MirrorLine::new(&sender, from, feeds.clock.now())));
+        let mirror =
+            self.mirror.is_some().then(|| Box::new(MirrorLine::new(&sender, &feeds.batches, from, feeds.clock.now())));
         let (packed, ends, form) = (Vec::new(), Vec::new(), Vec::new());
         let line = Line { sender, mirror, piece: vec![0; PIECE], packed, ends, encoder: None, form, begun: None };
         let sending = Sending { line: Mutex::new(Some(line)), is_prompt, counters };

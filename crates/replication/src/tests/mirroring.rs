@@ -128,6 +128,29 @@ fn a_mirror_that_comes_late_is_brought_up_to_date() {
     }
 }
 
+/// They get what one thread has made, also when one of them has come late, and has other places.
+#[test]
+fn several_mirrors_have_the_same() {
+    for kind in FABRICS {
+        let primary = PrimaryNode::first(config(rule(Safety::TwoSafe, 2)));
+        let first = MirrorNode::new(2, primary.address(), small(kind));
+        first.joined();
+        for round in 0..10 {
+            primary.write(&[200 + round * 8, 128]);
+        }
+        let second = MirrorNode::new(3, primary.address(), small(kind));
+        second.joined();
+        for _ in 0..20 {
+            let end = (0..5).map(|_| primary.write(&[64, 128, 360])).last().unwrap();
+            primary.commits(end);
+        }
+        let end = primary.write(&[600]);
+        until("both have it", || primary.primary.status().standbys.iter().all(|mirror| mirror.acked == end));
+        holds(&first, &primary.log);
+        holds(&second, &primary.log);
+    }
+}
+
 #[test]
 fn a_mirror_and_a_standby_have_the_same() {
     for kind in FABRICS {

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeSet, VecDeque},
     convert::Infallible,
     fmt,
+    sync::Arc,
 };
 
 use freshet_base::{
@@ -316,12 +317,13 @@ impl World {
         let last = if self.dice.one_in(4) { next + self.dice.below((fit - next) as u64) as usize } else { fit - 1 };
         let to = reign.blocks[last];
         let (at, length) = (from.since(reign.begin) as usize, to.since(from) as usize);
-        let mut build = Build::new();
-        build.room(length).copy_from_slice(&reign.bytes[at..at + length]);
-        let extent = match build.begin(from, length) {
+        let (mut build, mut batch) = (Build::new(), freshet_mirror::Batch::new());
+        batch.room(length).copy_from_slice(&reign.bytes[at..at + length]);
+        let extent = match batch.begin(from, length) {
             Ok(extent) => extent,
             Err(why) => return Property::Mirrors.violated(why.to_string()),
         };
+        build.begin(Arc::new(batch));
         while let Err(why) = build.put(&mut reign.layout, &mut Image(&reign.image)) {
             let NotPut::NoRoom(NoRoom::Arena { bytes }) = why else {
                 return Property::Mirrors.violated(why.to_string());
@@ -340,7 +342,7 @@ impl World {
         for feed in &reign.feeds {
             let link = &mut self.links[feed.link];
             let arena = region(bytes);
-            link.posted.attach(std::sync::Arc::clone(&arena));
+            link.posted.attach(Arc::clone(&arena));
             if link.open && !link.revoked {
                 self.nodes[feed.mirror].memory.push(arena);
             }
