@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use common::{churn, config, definition, directories, hash, soon, start, wait_for};
 use freshet_engine::{
-    CheckpointKind, FabricKind, MirrorSettings, Node, NodeConfig, Role, Safety, Stamp, Table, node::RoleStatus,
+    CheckpointKind, FabricKind, IndexDefinition, MirrorSettings, Node, NodeConfig, Role, Safety, Stamp, Table,
+    TableDefinition, node::RoleStatus,
 };
 use freshet_replication::status::MirrorStatus;
 
@@ -254,4 +255,52 @@ fn a_mirror_begins_from_a_checkpoint_though_nodes_die_on_the_way() {
     the_mirror_takes_over(primary, &standby, &mirror, &table);
     mirror.stop().unwrap();
     standby.stop().unwrap();
+}
+
+/// No node has a checkpoint on a disk, and the mirror is written on.
+#[test]
+fn a_standby_begins_with_what_a_mirror_has() {
+    for fabric in FABRICS {
+        let directories = directories();
+        let cluster = forgetful(&directories, fabric);
+        let primary = start(cluster(0));
+        let mirror = joining(cluster(2), &primary);
+        let table = primary.database().create_table(&definition()).unwrap().clone();
+        churn(primary.database(), &table, 0, 6000);
+        let dropped = primary.database().create_table(&other("dropped")).unwrap().clone();
+        churn(primary.database(), &dropped, 0, 100);
+        primary.database().drop_table(&dropped).unwrap();
+        wait_for("the mirror is whole", || is_whole(&mirror));
+        let from_mirror = NodeConfig { begin_from: Some(mirror.address().into()), ..cluster(1) };
+        let (end, standby) = std::thread::scope(|scope| {
+            let churning = scope.spawn(|| {
+                let late = primary.database().create_table(&other("late")).unwrap().clone();
+                churn(primary.database(), &table, 10_000, 13_000);
+                churn(primary.database(), &late, 0, 500)
+            });
+            let standby = joining(from_mirror, &primary);
+            (churning.join().unwrap(), standby)
+        });
+        let begun = standby.checkpoint_status().unwrap();
+        assert!(begun.start > Some(Stamp::ZERO) && begun.rows > 1000, "{begun:?}");
+        standby.wait_visible(end, soon()).unwrap();
+        assert_eq!(hash(&standby), hash(&primary));
+        // It restarts from its own disk.
+        standby.stop().unwrap();
+        drop(standby);
+        let standby = joining(cluster(1), &primary);
+        standby.wait_visible(end, soon()).unwrap();
+        assert_eq!(hash(&standby), hash(&primary));
+        for node in [primary, mirror, standby] {
+            node.stop().unwrap();
+        }
+    }
+}
+
+fn other(name: &str) -> TableDefinition {
+    let indexes = definition()
+        .indexes
+        .into_iter()
+        .map(|index| IndexDefinition { name: format!("{name}_{}", index.name), ..index });
+    TableDefinition::new(name, indexes.collect())
 }

@@ -119,6 +119,21 @@ impl Chunks {
         id: (Fid, Rid),
         row: &mut Vec<u8>,
     ) -> Result<Option<Found>, Damaged> {
+        let begin = row.len();
+        match self.content(memory, chunk, id, row)? {
+            Some(header) => Ok(Some((header, self.row(memory, header, id, (row, begin))?))),
+            None => Ok(None),
+        }
+    }
+
+    /// The same, but what goes to `row` is what the slot has: the row, or where that lies.
+    pub fn content(
+        &self,
+        memory: &(impl Bytes + ?Sized),
+        chunk: &Chunk,
+        id: (Fid, Rid),
+        row: &mut Vec<u8>,
+    ) -> Result<Option<Header>, Damaged> {
         let damaged = Damaged::Record { fid: id.0, rid: id.1 };
         let (mut header, begin) = ([0; HEADER], row.len());
         let at = chunk.slot_at((id.1.0 % u64::from(SLOTS)) as u32);
@@ -130,7 +145,20 @@ impl Chunks {
         if !header.holds(id, &row[begin..]) {
             return Err(damaged);
         }
-        let Some(reference) = header.reference(&row[begin..]) else { return Ok(Some((header, None))) };
+        Ok(Some(header))
+    }
+
+    /// Where the row lies, if that is elsewhere; it takes the place of what the slot has, which is
+    /// in `row` from `begin` on.
+    pub fn row(
+        &self,
+        memory: &(impl Bytes + ?Sized),
+        header: Header,
+        id: (Fid, Rid),
+        (row, begin): (&mut Vec<u8>, usize),
+    ) -> Result<Option<Long>, Damaged> {
+        let damaged = Damaged::Record { fid: id.0, rid: id.1 };
+        let Some(reference) = header.reference(&row[begin..]) else { return Ok(None) };
         let to = reference.place;
         let elsewhere = self.elsewhere(to).filter(|slot| header.length() as u64 <= *slot).ok_or(damaged)?;
         row.resize(begin + header.length(), 0);
@@ -138,7 +166,7 @@ impl Chunks {
         if crc32c::crc32c(&row[begin..]) != reference.crc {
             return Err(damaged);
         }
-        Ok(Some((header, Some((class_of(elsewhere), to)))))
+        Ok(Some((class_of(elsewhere), to)))
     }
 
     /// How long the slot for rows elsewhere is that begins there, if one does.

@@ -9,6 +9,7 @@ use crate::{
     chunks::{Bytes, Chunks, Found, Lengths},
     directory::{COPIES, Chunk, DIRECTORY, ENTRY, MARK, Superblock, Use},
     layout::{Longs, SLOTS},
+    slot::Header,
 };
 
 /// The memory is not what it should be.
@@ -144,6 +145,47 @@ impl Mirror {
             }
         }
         Ok(())
+    }
+
+    /// As [`Mirror::visit`], of a memory where its feeder may be writing: records that have changed
+    /// at or above the end are left out; returns the newest of their addresses. `again` is asked
+    /// when a record is not whole, whether to read it once more.
+    ///
+    /// # Errors
+    /// [`Damaged`].
+    pub fn visit_below(
+        &self,
+        chunk: usize,
+        mut again: impl FnMut() -> bool,
+        mut visit: impl FnMut(Rid, Stamp, Option<&[u8]>),
+    ) -> Result<Option<Stamp>, Damaged> {
+        let chunk = &self.chunks()[chunk];
+        let Use::Table(fid, first) = chunk.used_for else { return Ok(None) };
+        let (mut row, mut newest) = (Vec::new(), None);
+        for rid in (first.0..first.0 + u64::from(SLOTS)).map(Rid) {
+            let found = loop {
+                match self.below(chunk, (fid, rid), &mut row) {
+                    Err(_) if again() => {}
+                    found => break found?,
+                }
+            };
+            match found {
+                Some(header) if header.address >= self.end => newest = newest.max(Some(header.address)),
+                Some(header) => visit(rid, header.address, (!header.is_deleted()).then_some(&row[..])),
+                None => {}
+            }
+        }
+        Ok(newest)
+    }
+
+    /// The row of a record, if that is below the end. Others may lie where this does not know.
+    fn below(&self, chunk: &Chunk, id: (Fid, Rid), row: &mut Vec<u8>) -> Result<Option<Header>, Damaged> {
+        row.clear();
+        let header = self.chunks.content(&self.regions[..], chunk, id, row)?;
+        if let Some(header) = header.filter(|header| header.address < self.end) {
+            self.chunks.row(&self.regions[..], header, id, (row, 0))?;
+        }
+        Ok(header)
     }
 
     fn slot(&self, chunk: &Chunk, id: (Fid, Rid), row: &mut Vec<u8>) -> Result<Option<Found>, Damaged> {

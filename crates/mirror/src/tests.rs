@@ -444,3 +444,48 @@ fn a_memory_that_is_filled_is_one_that_was_written() {
         assert!(records_of(&mirror).unwrap() == pair.records, "round {round}");
     }
 }
+
+/// Records are whole, and as they were at the beginning, or they are left out.
+#[test]
+fn a_memory_is_read_while_it_is_written() {
+    let mut random = Random::new();
+    let mut left_out = 0;
+    for _ in 0..10 {
+        let mut pair = Pair::new();
+        (0..300).for_each(|_| pair.random_change(&mut random));
+        let (start, before) = (pair.end(), pair.records.clone());
+        let mirror = Mirror::open(pair.regions(), start).unwrap();
+        let (mut found, mut newest) = (Records::new(), None);
+        let after = std::thread::scope(|scope| {
+            let seed = Random(random.below(u64::MAX));
+            let writer = scope.spawn(move || {
+                let mut random = seed;
+                (0..1000).for_each(|_| pair.random_change(&mut random));
+                pair.records
+            });
+            for chunk in 0..mirror.chunk_count() {
+                let again = || {
+                    std::thread::yield_now();
+                    true
+                };
+                let fid = mirror.table(chunk);
+                let left = mirror.visit_below(chunk, again, |rid, address, row| {
+                    found.insert((fid.unwrap(), rid), (address, row.map(<[u8]>::to_vec)));
+                });
+                newest = newest.max(left.unwrap());
+            }
+            writer.join().unwrap()
+        });
+        for (id, record) in &before {
+            match found.remove(id) {
+                Some(read) => assert!(read == *record, "{id:?}"),
+                None => {
+                    assert!(after[id].0 >= start && newest >= Some(start), "{id:?} has not changed");
+                    left_out += 1;
+                }
+            }
+        }
+        assert!(found.is_empty(), "nothing else");
+    }
+    println!("{left_out} were left out");
+}

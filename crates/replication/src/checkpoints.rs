@@ -7,7 +7,6 @@
 //! the offset, the immediate value a [`PieceNote`].
 
 use std::{
-    fs::File,
     io::{self, Read},
     sync::mpsc,
     thread,
@@ -39,12 +38,13 @@ pub(crate) struct PieceNote {
 
 /// A checkpoint, opened so that its files stay even if they are removed meanwhile.
 pub struct OpenCheckpoint {
-    /// Where it ends.
+    /// Where it ends, as far as is known.
     pub end: Stamp,
     /// The manifest's bytes.
     pub manifest: Vec<u8>,
-    /// Its files, in the manifest's order.
-    pub files: Vec<File>,
+    /// Its files, in the manifest's order; and one more with another manifest, if the first is not
+    /// complete.
+    pub files: Vec<Box<dyn Read + Send>>,
     /// Keeps whatever must be kept until all is sent.
     pub hold: Box<dyn std::any::Any + Send>,
 }
@@ -119,7 +119,7 @@ fn send(mut connection: Connection, open: OpenCheckpoint, history: TermHistory) 
     }
     let manifest: &[u8] = &open.manifest;
     let mut sources: Vec<Box<dyn Read>> = vec![Box::new(manifest)];
-    sources.extend(open.files.into_iter().map(|file| Box::new(file) as Box<dyn Read>));
+    sources.extend(open.files.into_iter().map(|file| file as Box<dyn Read>));
     let mut piece = vec![0; PIECE];
     for (file, source) in sources.iter_mut().enumerate() {
         let mut at = 0;

@@ -286,7 +286,8 @@ impl Checkpointing {
         let open = |file: &CheckpointFile| {
             let device = ground.devices.get(file.device as usize).ok_or("a device is missing")?;
             let path = folder(device, start).join(&file.name);
-            File::open(&path).map_err(|cause| format!("cannot open {}: {cause}", path.display()))
+            let file = File::open(&path).map_err(|cause| format!("cannot open {}: {cause}", path.display()))?;
+            Ok(Box::new(file) as _)
         };
         let files = manifest.tables.iter().flat_map(|table| &table.files).map(open).collect::<Result<_, String>>()?;
         Ok(OpenCheckpoint { end: manifest.end(), manifest: manifest.encode(), files, hold: Box::new(sending) })

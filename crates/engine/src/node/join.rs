@@ -84,9 +84,14 @@ impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Keeper for Arriving
     }
 
     fn keep(&mut self, file: u32, bytes: &[u8], last: bool) -> Result<(), String> {
-        let Some(number) = file.checked_sub(1) else {
+        let is_second = file as usize == self.places.len() + 1 && self.manifest.as_ref().is_some_and(Manifest::is_open);
+        let Some(number) = file.checked_sub(1).filter(|_| !is_second) else {
             self.head.extend_from_slice(bytes);
-            return if last { self.manifest_is_here() } else { Ok(()) };
+            return match (last, is_second) {
+                (false, _) => Ok(()),
+                (true, false) => self.manifest_is_here(),
+                (true, true) => self.second_manifest_is_here(),
+            };
         };
         let path = self.places.get(number as usize).ok_or("more files came than the manifest names")?;
         let failed = |cause: std::io::Error| format!("{}: {cause}", path.display());
@@ -107,7 +112,31 @@ impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Keeper for Arriving
 impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Arriving<'_, B> {
     /// The manifest is there: makes the folders, and deals the files out to this node's devices.
     fn manifest_is_here(&mut self) -> Result<(), String> {
-        let mut manifest = manifest_that_came(&self.head, self.cluster)?;
+        let manifest = self.deal()?;
+        for device in self.devices {
+            let folder = folder(device, manifest.start());
+            private::create_directories(&folder).map_err(|cause| format!("{}: {cause}", folder.display()))?;
+        }
+        (self.begun)(&manifest, std::mem::take(&mut self.history))?;
+        self.manifest = Some(manifest);
+        Ok(())
+    }
+
+    /// So is the one that counts: it is of the same checkpoint.
+    fn second_manifest_is_here(&mut self) -> Result<(), String> {
+        let places = std::mem::take(&mut self.places);
+        let manifest = self.deal()?;
+        let start = self.manifest.as_ref().map(Manifest::start);
+        if manifest.is_open() || Some(manifest.start()) != start || self.places != places {
+            return Err("its second manifest is of another checkpoint than the first".into());
+        }
+        self.manifest = Some(manifest);
+        Ok(())
+    }
+
+    /// The manifest that came, with its files dealt out to this node's devices.
+    fn deal(&mut self) -> Result<Manifest, String> {
+        let mut manifest = manifest_that_came(&std::mem::take(&mut self.head), self.cluster)?;
         let (mut next, start) = (0, manifest.start());
         for file in manifest.tables.iter_mut().flat_map(|table| &mut table.files) {
             // The name comes from another node: nothing but a name.
@@ -120,13 +149,7 @@ impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Arriving<'_, B> {
             self.places.push(folder(&self.devices[device], start).join(&file.name));
         }
         manifest.devices = self.devices.len() as u32;
-        for device in self.devices {
-            let folder = folder(device, manifest.start());
-            private::create_directories(&folder).map_err(|cause| format!("{}: {cause}", folder.display()))?;
-        }
-        (self.begun)(&manifest, std::mem::take(&mut self.history))?;
-        self.manifest = Some(manifest);
-        Ok(())
+        Ok(manifest)
     }
 }
 
@@ -161,6 +184,9 @@ pub(super) fn fetch_checkpoint(
         Arriving { cluster, devices, begun, history, head, manifest: None, places: Vec::new(), file: None, bytes: 0 };
     fetch(credentials, primary, &hello, PATIENCE, drop, &mut arriving)?;
     let Some(manifest) = arriving.manifest else { return Ok(None) };
+    if manifest.is_open() {
+        return Err(FetchError::Keep("no manifest came that says where it ends".into()));
+    }
     if arriving.bytes != manifest.bytes() {
         return Err(FetchError::Keep(format!("{} bytes came, its manifest says {}", arriving.bytes, manifest.bytes())));
     }
@@ -249,19 +275,20 @@ pub(super) fn join_from_checkpoint(
     };
     let devices = config.checkpoint_devices();
     let (credentials, kind) = (&ground.credentials, CheckpointKind::Fuzzy);
-    let fetched = fetch_checkpoint(primary, credentials, ground.cluster, kind, &devices, begun)?;
+    let from = config.begin_from.as_deref().unwrap_or(primary);
+    let fetched = fetch_checkpoint(from, credentials, ground.cluster, kind, &devices, begun)?;
     let Some(manifest) = fetched else {
         return match earlier {
             // The whole log is there.
             None => Ok(Stamp::ZERO),
             Some(_) => Err(StartError::System(format!(
-                "joining was not finished, and {primary} has no checkpoint any more: empty {}",
+                "joining was not finished, and {from} has no checkpoint any more: empty {}",
                 directory.display()
             ))),
         };
     };
     tracing::info!(
-        address = primary,
+        address = from,
         start = manifest.start().0,
         rows = manifest.rows(),
         bytes = manifest.bytes(),

@@ -38,6 +38,7 @@ use super::{
     config::NodeConfig,
     ground::Ground,
     janitor::JanitorThread,
+    picture::MirrorDoor,
     reign::Reign,
     seed::SeedsMirrors,
     start::{Parts, StartError, begin_checkpoints, open_log},
@@ -103,6 +104,8 @@ impl Parts {
         let checkpoints = Arc::new(SeedsMirrors { cluster: ground.cluster });
         let mirror = Mirror::start(who, settings, ground.terms.clone(), checkpoints).map_err(|cause| system(&cause))?;
         self.endpoint.set_service(Some(mirror.service()));
+        let door = MirrorDoor { pictures: mirror.pictures(), cluster: ground.cluster };
+        self.endpoint.set_checkpoints(Some(Arc::new(door)));
         let visible = Arc::new(Watermark::new(Stamp::ZERO));
         let mirrored = Mirrored { mirror, ground: ground.clone(), visible: Arc::clone(&visible) };
         let core = self.core(visible, Arc::default());
@@ -122,6 +125,7 @@ impl Mirrored {
         tracing::info!(records, ms, "what was in a mirror is in tables and indexes");
         drop(memory);
         mirror.stop();
+        node.endpoint.set_checkpoints(None);
         // The rows are copied.
         drop(mirror);
         let open = |persistence| Log::open(node.config.log_config(), persistence, promoted.start, promoted.term);

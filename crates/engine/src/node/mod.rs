@@ -22,6 +22,7 @@ mod membership;
 mod mirror;
 mod mix;
 mod observer;
+mod picture;
 mod reign;
 mod seed;
 mod standby;

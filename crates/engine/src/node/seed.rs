@@ -82,6 +82,10 @@ impl Keeper for Arriving<'_, '_> {
 impl Arriving<'_, '_> {
     fn manifest_is_here(&mut self) -> Result<(), String> {
         let manifest = manifest_that_came(&self.head, self.cluster)?;
+        if manifest.is_open() {
+            self.seed.decline();
+            return Err("it is that of another mirror".into());
+        }
         self.start = manifest.start();
         self.seed.begin(Beginning {
             cluster: self.cluster,

@@ -104,11 +104,12 @@ fn absurd_values_are_refused_by_name() {
 /// Every key with a value that is not its default, as a file writes it and as a flag or a variable
 /// does. Users have these keys in their files and scripts: lines are added here, and none is
 /// changed or removed.
-const KEYS: [(&str, &str, &str); 87] = [
+const KEYS: [(&str, &str, &str); 88] = [
     ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
     ("open-status", "true", "true"),
     ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
     ("join", "\"primary:7401\"", "primary:7401"),
+    ("begin-from", "\"mirror:7401\"", "mirror:7401"),
     ("advertise", "\"me:7501\"", "me:7501"),
     ("peers", "[\"a:1\", \"b:2\"]", "a:1,b:2"),
     ("safety", "\"quorum:2\"", "quorum:2"),

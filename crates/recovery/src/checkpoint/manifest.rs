@@ -89,6 +89,12 @@ impl Manifest {
         Stamp(self.end)
     }
 
+    /// Whether its end and the lengths of its files are not known yet, where it is sent while it is
+    /// made: another one follows behind the files, and counts.
+    pub fn is_open(&self) -> bool {
+        self.end < self.start
+    }
+
     /// Bytes of all its files.
     pub fn bytes(&self) -> u64 {
         self.tables.iter().flat_map(|table| &table.files).map(|file| file.bytes).sum()

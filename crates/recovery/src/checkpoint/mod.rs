@@ -6,7 +6,8 @@
 //! or above `start`, since the log from `start` on must be replayed anyway. `end` (`e_h`) is the
 //! stamp by which all was looked at: only with the log up to there is it a state of the database,
 //! so it counts, *is installed*, when everything below `end` is committed. A consistent checkpoint
-//! is read at one snapshot; its start and end are the same.
+//! is read at one snapshot; its start and end are the same. One that is sent while it is made, out
+//! of a mirror's memory, has a manifest in front and another one behind ([`Manifest::is_open`]).
 //!
 //! | where | what |
 //! |---|---|
@@ -21,7 +22,7 @@ use std::{io, path::PathBuf};
 use freshet_base::{ClusterId, Stamp};
 
 pub use manifest::{CheckpointFile, CheckpointTable, Manifest};
-pub use rows::{RowsDecoder, RowsReader, TableWriter};
+pub use rows::{RowsDecoder, RowsEncoder, RowsReader, TableWriter};
 
 /// Why a checkpoint was not written, or cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -41,6 +41,72 @@ const GONE: u32 = u32::MAX;
 /// A block is written when it has this many bytes.
 pub const BLOCK: usize = 256 << 10;
 
+/// Makes blocks of rows.
+#[derive(Debug)]
+pub struct RowsEncoder {
+    block: Vec<u8>,
+    /// Those that are gone, too.
+    rows_in_block: u32,
+    rows: u64,
+}
+
+impl RowsEncoder {
+    /// No rows yet.
+    pub fn new() -> Self {
+        Self { block: vec![0; BLOCK_HEAD], rows_in_block: 0, rows: 0 }
+    }
+
+    /// What a file begins with that has rows of `fid`, in a checkpoint of `cluster` that began at
+    /// `start`.
+    pub fn head(cluster: ClusterId, start: Stamp, fid: Fid) -> [u8; HEAD] {
+        head(cluster, start, fid)
+    }
+
+    /// Adds a row to the block; without one, the record was deleted at that stamp, and its id is
+    /// free. Returns whether the block is full, and should be taken.
+    #[inline]
+    pub fn push(&mut self, rid: Rid, stamp: Stamp, row: Option<&[u8]>) -> bool {
+        self.block.extend_from_slice(&rid.0.to_le_bytes());
+        self.block.extend_from_slice(&stamp.0.to_le_bytes());
+        // Rows are shorter than `Table::MAX_ROW`.
+        self.block.extend_from_slice(&row.map_or(GONE, |row| row.len() as u32).to_le_bytes());
+        self.block.extend_from_slice(row.unwrap_or_default());
+        self.rows += u64::from(row.is_some());
+        self.rows_in_block += 1;
+        self.block.len() >= BLOCK
+    }
+
+    /// How many rows were added, those that are gone not counted.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Hands the block to `write`, if it has rows, and begins another.
+    ///
+    /// # Errors
+    /// What `write` says.
+    pub fn take<E>(&mut self, write: impl FnOnce(&[u8]) -> Result<(), E>) -> Result<u64, E> {
+        if self.rows_in_block == 0 {
+            return Ok(0);
+        }
+        let length = u32::try_from(self.block.len()).expect("a block is little longer than its rows");
+        self.block[8..12].copy_from_slice(&self.rows_in_block.to_le_bytes());
+        let crc = crc32c::crc32c(&self.block[8..]);
+        self.block[..4].copy_from_slice(&length.to_le_bytes());
+        self.block[4..8].copy_from_slice(&crc.to_le_bytes());
+        write(&self.block)?;
+        self.rows_in_block = 0;
+        self.block.truncate(BLOCK_HEAD);
+        Ok(length.into())
+    }
+}
+
+impl Default for RowsEncoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 fn head(cluster: ClusterId, start: Stamp, fid: Fid) -> [u8; HEAD] {
     let mut bytes = [0; HEAD];
     bytes[..8].copy_from_slice(MAGIC);
@@ -58,10 +124,7 @@ fn head(cluster: ClusterId, start: Stamp, fid: Fid) -> [u8; HEAD] {
 pub struct TableWriter {
     files: Vec<(PathBuf, File, CheckpointFile)>,
     next: usize,
-    block: Vec<u8>,
-    /// Those that are gone, too.
-    rows_in_block: u32,
-    rows: u64,
+    rows: RowsEncoder,
     unsynced: u64,
     sync_bytes: u64,
 }
@@ -95,9 +158,7 @@ impl TableWriter {
         Ok(Self {
             files: (0..count.max(1)).map(make).collect::<Result<_, _>>()?,
             next: 0,
-            block: vec![0; BLOCK_HEAD],
-            rows_in_block: 0,
-            rows: 0,
+            rows: RowsEncoder::new(),
             unsynced: 0,
             sync_bytes: if sync_bytes == 0 { u64::MAX } else { sync_bytes },
         })
@@ -107,23 +168,12 @@ impl TableWriter {
     /// [written](TableWriter::write_block).
     #[inline]
     pub fn push(&mut self, rid: Rid, stamp: Stamp, row: &[u8]) -> bool {
-        self.block.extend_from_slice(&rid.0.to_le_bytes());
-        self.block.extend_from_slice(&stamp.0.to_le_bytes());
-        // Rows are shorter than `Table::MAX_ROW`.
-        self.block.extend_from_slice(&(row.len() as u32).to_le_bytes());
-        self.block.extend_from_slice(row);
-        self.rows += 1;
-        self.rows_in_block += 1;
-        self.block.len() >= BLOCK
+        self.rows.push(rid, stamp, Some(row))
     }
 
     /// The same for a record that was deleted at `tombstone` and whose id is free.
     pub fn push_gone(&mut self, rid: Rid, tombstone: Stamp) -> bool {
-        self.block.extend_from_slice(&rid.0.to_le_bytes());
-        self.block.extend_from_slice(&tombstone.0.to_le_bytes());
-        self.block.extend_from_slice(&GONE.to_le_bytes());
-        self.rows_in_block += 1;
-        self.block.len() >= BLOCK
+        self.rows.push(rid, tombstone, None)
     }
 
     /// Writes the block to the next file, and syncs when much was written since the last time.
@@ -132,26 +182,20 @@ impl TableWriter {
     /// # Errors
     /// [`CheckpointError::Io`].
     pub fn write_block(&mut self) -> Result<u64, CheckpointError> {
-        if self.rows_in_block == 0 {
-            return Ok(0);
-        }
-        let length = u32::try_from(self.block.len()).expect("a block is little longer than its rows");
-        self.block[8..12].copy_from_slice(&self.rows_in_block.to_le_bytes());
-        let crc = crc32c::crc32c(&self.block[8..]);
-        self.block[..4].copy_from_slice(&length.to_le_bytes());
-        self.block[4..8].copy_from_slice(&crc.to_le_bytes());
         let number = self.next % self.files.len();
         let (path, file, entry) = &mut self.files[number];
-        file.write_all(&self.block).map_err(|source| CheckpointError::io("write", path.clone(), source))?;
-        entry.bytes += u64::from(length);
+        let write = |block: &[u8]| file.write_all(block);
+        let length = self.rows.take(write).map_err(|source| CheckpointError::io("write", path.clone(), source))?;
+        if length == 0 {
+            return Ok(0);
+        }
+        entry.bytes += length;
         self.next += 1;
-        self.unsynced += u64::from(length);
-        self.rows_in_block = 0;
-        self.block.truncate(BLOCK_HEAD);
+        self.unsynced += length;
         if self.unsynced >= self.sync_bytes {
             self.sync()?;
         }
-        Ok(length.into())
+        Ok(length)
     }
 
     fn sync(&mut self) -> Result<(), CheckpointError> {
@@ -176,7 +220,7 @@ impl TableWriter {
             let synced = File::open(folder).and_then(|folder| folder.sync_all());
             synced.map_err(|source| CheckpointError::io("sync", folder, source))?;
         }
-        Ok((self.rows, self.files.into_iter().map(|(_, _, entry)| entry).collect()))
+        Ok((self.rows.rows(), self.files.into_iter().map(|(_, _, entry)| entry).collect()))
     }
 }
 

@@ -25,6 +25,10 @@ pub(super) struct Memory {
     settled: bool,
     /// A primary may have written here since it was recovered.
     exposed: bool,
+    /// Everything below was here when the last feed began.
+    base: Stamp,
+    /// Counts feeds, and what is done to the memory when they end.
+    session: u64,
 }
 
 fn length_of(region: &SharedMemory) -> u64 {
@@ -36,7 +40,8 @@ impl Memory {
         let huge = config.fabric.config.huge_pages;
         let region = |bytes: u64| SharedMemory::new(bytes as usize, huge).map(Arc::new);
         let regions = vec![region(config.head)?, region(config.undo)?];
-        Ok(Self { regions, arena: config.arena, most: config.most, huge, settled: false, exposed: false })
+        let (arena, most, base) = (config.arena, config.most, Stamp::ZERO);
+        Ok(Self { regions, arena, most, huge, settled: false, exposed: false, base, session: 0 })
     }
 
     pub fn regions(&self) -> Vec<Region> {
@@ -86,6 +91,7 @@ impl Memory {
         let first = self.regions[..ARENAS].iter().map(|old| region(length_of(old)));
         self.regions = first.collect::<io::Result<_>>()?;
         (self.settled, self.exposed) = (false, false);
+        self.session += 1;
         Ok(())
     }
 
@@ -93,7 +99,18 @@ impl Memory {
     /// there on says again.
     pub fn filled(&mut self, cluster: ClusterId, node: NodeId, term: Term, base: Stamp) {
         settle(&self.regions(), cluster, node, term, base);
-        self.settled = true;
+        (self.settled, self.base) = (true, base);
+        self.session += 1;
+    }
+
+    /// Changes with all that is done to the memory but by the primary that feeds it.
+    pub fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// Whatever becomes of the feed, everything below stays, if anything is here.
+    pub fn settled_to(&self) -> Option<Stamp> {
+        self.settled.then(|| self.base.max(self.mark()))
     }
 
     /// Whether it is the state of a database, or was one.
@@ -104,7 +121,8 @@ impl Memory {
     /// A feed begins that continues from `base`; what was written before is undone no more.
     pub fn settle(&mut self, cluster: ClusterId, feeder: NodeId, term: Term, base: Stamp) {
         settle(&self.regions(), cluster, feeder, term, base);
-        (self.settled, self.exposed) = (true, true);
+        (self.settled, self.exposed, self.base) = (true, true, base);
+        self.session += 1;
     }
 
     /// What says what lies where, for the primary.
@@ -118,6 +136,7 @@ impl Memory {
         if !self.exposed {
             return Ok(None);
         }
+        self.session += 1;
         if mapped {
             for region in &mut self.regions {
                 // One after the other: no more than the longest is there twice.
@@ -133,10 +152,11 @@ impl Memory {
 
     /// Undoes what lies beyond `at`, as far as the undo ring reaches; says where the memory ends
     /// then.
-    pub fn cut(&self, at: Stamp) -> Result<Stamp, Damaged> {
+    pub fn cut(&mut self, at: Stamp) -> Result<Stamp, Damaged> {
         if !self.settled {
             return Ok(at);
         }
+        self.session += 1;
         recover(&self.regions(), Keep::Marked(at)).map(|found| found.end)
     }
 

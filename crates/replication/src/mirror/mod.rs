@@ -16,6 +16,7 @@
 //! there is one ([`Seed`]).
 
 mod memory;
+mod picture;
 mod receive;
 mod seed;
 mod service;
@@ -40,7 +41,10 @@ use freshet_fabric::{cpu::Meter, memory::Region, tcp::Connection};
 use freshet_membership::Credentials;
 
 use self::memory::{Memory, RecoverError};
-pub use self::seed::{Beginning, Checkpoints, Seed};
+pub use self::{
+    picture::{Picture, Pictures},
+    seed::{Beginning, Checkpoints, Seed},
+};
 use crate::{
     clock::Clock,
     endpoint::Service,
@@ -132,6 +136,8 @@ struct State {
     /// How far the log reached of the primary that was heard first, since this node began with
     /// nothing.
     owed: Option<Stamp>,
+    /// The primary of this connection has said that everything below is committed.
+    committed: Stamp,
     /// What the primary has said last, and when that was heard.
     heard: Option<(Heard, Moment)>,
     /// Who has said last that it reigns, or is about to, where, and when.
@@ -247,6 +253,11 @@ impl Mirror {
     /// damaged.
     pub fn memory(&self) -> Vec<Region> {
         self.shared.memory().regions()
+    }
+
+    /// Takes pictures of its memory for other nodes.
+    pub fn pictures(&self) -> Pictures {
+        Pictures(Arc::clone(&self.shared))
     }
 
     /// From now on its memory may have this many bytes; what it has, it keeps. A primary that waits

@@ -80,6 +80,7 @@ pub(super) fn offered(
     let patience = shared.config.patience.max(keep_alive * 5);
     let connection = agreed(connection, passage, bare && fabric.config.bare);
     let description = {
+        shared.state().committed = Stamp::ZERO;
         let mut memory = shared.memory();
         memory.settle(welcome.cluster, welcome.node, welcome.term, welcome.cut_at);
         memory.description(welcome.cut_at)
@@ -246,8 +247,9 @@ impl Session<'_> {
     /// The primary lives, and says that everything up to `to` is in this memory.
     fn heard(&self, note: &BatchNote, to: Stamp) {
         let mut state = self.shared.state();
-        let State { end, heard, owed, .. } = &mut *state;
+        let State { end, heard, owed, committed, .. } = &mut *state;
         *end = (*end).max(to);
+        *committed = (*committed).max(note.global);
         owed.get_or_insert(note.end);
         let said = Heard { term: self.welcome.term, end: note.end, in_sync: note.in_sync };
         *heard = Some((said, self.shared.clock.now()));

@@ -58,6 +58,7 @@ pub struct Seed<'a> {
     shared: &'a Shared,
     order: u64,
     begun: Option<(Beginning, Filling)>,
+    declined: bool,
     /// Why trying again would change nothing.
     hopeless: Option<String>,
 }
@@ -90,6 +91,11 @@ impl Seed<'_> {
         );
         self.begun = Some((beginning, filling));
         Ok(())
+    }
+
+    /// What the other node gives is of no use here. The mirror joins without it.
+    pub fn decline(&mut self) {
+        self.declined = true;
     }
 
     /// One of its records; if it comes twice, the last time counts.
@@ -137,6 +143,7 @@ impl Seed<'_> {
         let error = match fetched {
             // A node without a checkpoint has all of the log.
             Ok(false) => return Ok(()),
+            Err(_) if self.declined => return Ok(()),
             Ok(true) if is_all => match self.begun.take() {
                 Some((beginning, _)) => return self.shared.seeded(beginning),
                 None => SessionError::Seed("no manifest came".into()),
@@ -163,7 +170,7 @@ pub(super) fn seed(shared: &Arc<Shared>, upstream: &str, order: u64) -> Result<(
         return Ok(());
     }
     let hello = shared.hello(Purpose::Checkpoint { consistent: false });
-    let mut seed = Seed { shared, order, begun: None, hopeless: None };
+    let mut seed = Seed { shared, order, begun: None, declined: false, hopeless: None };
     // If it is not wanted any more, it is closed already.
     let interruptible = |closer| _ = shared.follow.connected(order, closer);
     let fetched = {

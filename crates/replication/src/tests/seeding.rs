@@ -105,7 +105,7 @@ impl Service for Door {
         file.write_all(&toy.rows).unwrap();
         std::io::Seek::rewind(&mut file).unwrap();
         let (end, manifest, hold) = (toy.end, toy.manifest(), Box::new(()));
-        let open = OpenCheckpoint { end, manifest, files: vec![file], hold };
+        let open = OpenCheckpoint { end, manifest, files: vec![Box::new(file)], hold };
         serve(connection, || Ok(Some(open)), || history.clone());
     }
 }
@@ -412,4 +412,38 @@ fn a_checkpoint_that_holds_what_the_log_does_not_is_no_beginning() {
     });
     it.gives(None::<Door>);
     it.has(&mirror);
+}
+
+/// A picture of a mirror's memory ends where all that was left out of it is committed, and is given
+/// up when the memory is taken back from the primary.
+#[test]
+fn a_picture_of_a_mirror_ends_where_it_is_committed() {
+    let primary = PrimaryNode::first(config(rule(Safety::Quorum(2), 2)));
+    let mirror = MirrorNode::new(2, primary.address(), small(FabricKind::Shm));
+    assert!(mirror.mirror.pictures().take().is_err(), "it is empty");
+    mirror.joined();
+    let before = primary.write(&[64, 104, 72]);
+    primary.commits(before);
+    until("it is marked", || mirror.mirror.status().mark == before);
+    let pictures = mirror.mirror.pictures();
+    let mut picture = pictures.take().unwrap();
+    assert_eq!((picture.start(), picture.end()), (before, Ok(before)));
+    let end = primary.write(&[64]);
+    primary.commits(end);
+    until("it is there", || mirror.mirror.status().mark == end);
+    let mut rows = 0;
+    for (fid, chunk) in picture.chunks().collect::<Vec<_>>() {
+        picture
+            .visit(chunk, |_, address, row| {
+                assert!(fid == Fid(1) && address < before && row.is_some());
+                rows += 1;
+            })
+            .unwrap();
+    }
+    assert_eq!((rows, picture.end()), (3, Ok(end)));
+    mirror.mirror.follow(&primary.address());
+    until("it is fed again", || {
+        primary.primary.status().standbys[0].connected && picture.visit(0, |_, _, _| {}).is_err()
+    });
+    assert!(picture.end().unwrap_err().contains("taken back"));
 }

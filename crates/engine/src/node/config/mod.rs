@@ -161,6 +161,13 @@ pub struct NodeConfig {
     /// Set it on every standby.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Addresses")]
     pub join: Option<String>,
+    /// The `listen` address of the node from which this one fetches the checkpoint that it begins
+    /// with, when its directory is empty, if not from the one that it joins. A mirror gives its
+    /// memory.
+    ///
+    /// Set it to spare the primary, or where no other node has a checkpoint.
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Addresses")]
+    pub begin_from: Option<String>,
     /// How other nodes reach this one, if not at `listen`.
     ///
     /// Set it behind address translation, or when `listen` is a wildcard.
@@ -342,6 +349,7 @@ impl Default for NodeConfig {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7401)),
             join: None,
+            begin_from: None,
             advertise: None,
             peers: Vec::new(),
             safety: Safety::TwoSafe,

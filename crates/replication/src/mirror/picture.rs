@@ -1,0 +1,153 @@
+//! Picture: what a mirror has, read for another node while the primary writes on.
+//!
+//! It is fuzzy, as a checkpoint is (SiloR, section 4): it begins at a stamp below which everything
+//! that is here is committed, and records that have changed since are left out, since they come
+//! with the log from there on. A record that is just being written is read again. Together with
+//! the log up to its end, by which all was read and is committed, it is a state of the database.
+//!
+//! If the connection to the primary ends while it is read, changes may be undone whose records were
+//! left out: then it is given up.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use freshet_base::{Fid, Rid, Stamp, sync::Arc};
+use freshet_cluster::term::TermHistory;
+use freshet_mirror::{Damaged, Mirror};
+
+use super::Shared;
+
+/// What is being written is whole after this time, and committed, or the picture is given up.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// It is looked at this often.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Takes pictures of a mirror's memory.
+#[derive(Clone)]
+pub struct Pictures(pub(super) Arc<Shared>);
+
+impl std::fmt::Debug for Pictures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pictures({})", self.0.who.node)
+    }
+}
+
+/// A picture of a mirror's memory.
+pub struct Picture {
+    shared: Arc<Shared>,
+    memory: Mirror,
+    session: u64,
+    start: Stamp,
+    /// The newest change that was left out.
+    newest: Option<Stamp>,
+}
+
+impl std::fmt::Debug for Picture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Picture(from {} of {:?})", self.start, self.memory)
+    }
+}
+
+/// Asks until there is an answer other than an error that may pass, for as long as that may take.
+fn patiently<T, E>(mut ask: impl FnMut() -> Result<T, E>, may_pass: impl Fn(&E) -> bool) -> Result<T, E> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match ask() {
+            Err(why) if may_pass(&why) && Instant::now() < deadline => thread::sleep(LOOK),
+            answer => return answer,
+        }
+    }
+}
+
+impl Pictures {
+    /// The terms of the log that the memory is a state of.
+    pub fn history(&self) -> TermHistory {
+        self.0.terms.get().history
+    }
+
+    /// Begins one.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn take(&self) -> Result<Picture, String> {
+        let shared = Arc::clone(&self.0);
+        let (regions, session, start) = {
+            let memory = shared.memory();
+            (memory.regions(), memory.session(), memory.settled_to())
+        };
+        let floor = shared.state().floor;
+        let Some(start) = start.filter(|start| *start >= floor && *start > Stamp::ZERO) else {
+            return Err("this mirror is empty, or is being filled: ask another node".into());
+        };
+        // Its directory may just be written.
+        let open = || Mirror::open(regions.clone(), start);
+        let memory = patiently(open, |why| matches!(why, Damaged::Entry { .. })).map_err(|why| why.to_string())?;
+        let picture = Picture { shared, memory, session, start, newest: None };
+        picture.check()?;
+        Ok(picture)
+    }
+}
+
+impl Picture {
+    /// Where it begins.
+    pub fn start(&self) -> Stamp {
+        self.start
+    }
+
+    /// The newest change so far that was left out.
+    pub fn newest(&self) -> Option<Stamp> {
+        self.newest
+    }
+
+    /// The chunks of records, and whose table's they are.
+    pub fn chunks(&self) -> impl Iterator<Item = (Fid, usize)> {
+        (0..self.memory.chunk_count()).filter_map(|chunk| Some((self.memory.table(chunk)?, chunk)))
+    }
+
+    /// Calls `visit` for the records of a chunk that have not changed since the start, deleted ones
+    /// with no row.
+    ///
+    /// # Errors
+    /// Why the picture is given up.
+    pub fn visit(&mut self, chunk: usize, visit: impl FnMut(Rid, Stamp, Option<&[u8]>)) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        let again = || {
+            let is_time = Instant::now() < deadline;
+            if is_time {
+                thread::sleep(LOOK);
+            }
+            is_time
+        };
+        let newest = self.memory.visit_below(chunk, again, visit);
+        // What has happened to the memory may have damaged what was read.
+        self.check()?;
+        self.newest = self.newest.max(newest.map_err(|why| why.to_string())?);
+        Ok(())
+    }
+
+    /// Where it ends, when everything was read.
+    ///
+    /// # Errors
+    /// Why the picture is given up.
+    pub fn end(&self) -> Result<Stamp, String> {
+        let least = self.newest.map_or(self.start, |newest| newest.plus(1).max(self.start));
+        let committed = || {
+            let (told, mark) = (self.shared.state().committed, self.shared.memory().mark());
+            Some(told.max(mark)).filter(|committed| *committed >= least).ok_or(())
+        };
+        let committed = patiently(committed, |()| true);
+        // Of another primary it may be another log.
+        self.check()?;
+        committed.map_err(|()| format!("what this mirror has up to {least} is not committed in time: ask again"))
+    }
+
+    /// Whether the memory is still what it was, but for what the same primary has written.
+    fn check(&self) -> Result<(), String> {
+        match self.shared.memory().session() == self.session {
+            true => Ok(()),
+            false => Err("this mirror's memory was taken back from its primary while it was read: ask again".into()),
+        }
+    }
+}
