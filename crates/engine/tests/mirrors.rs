@@ -20,7 +20,8 @@ fn cluster(directories: &[tempfile::TempDir], fabric: FabricKind, safety: Safety
         let mut config = NodeConfig { safety, standbys: 2, ..config(Some(&paths[n])) };
         config.fabric.kind = fabric;
         if n == 2 {
-            config.mirror = MirrorSettings { bytes: 512 << 20, undo_bytes: 4 << 20, directory_bytes: 1 << 20 };
+            config.mirror =
+                MirrorSettings { bytes: 512 << 20, undo_bytes: 4 << 20, directory_bytes: 1 << 20, keep_dir: None };
         }
         config
     }
@@ -303,4 +304,41 @@ fn other(name: &str) -> TableDefinition {
         .into_iter()
         .map(|index| IndexDefinition { name: format!("{name}_{}", index.name), ..index });
     TableDefinition::new(name, indexes.collect())
+}
+
+/// It is not filled again, and takes over with what it finds.
+#[test]
+fn a_mirror_that_restarts_continues_with_its_memory() {
+    for fabric in FABRICS {
+        let (directories, kept) = (directories(), tempfile::tempdir().unwrap());
+        let cluster = forgetful(&directories, fabric);
+        let keeps = || {
+            let mut config = cluster(2);
+            config.mirror.keep_dir = Some(kept.path().to_owned());
+            config
+        };
+        let primary = start(cluster(0));
+        let standby = joining(cluster(1), &primary);
+        let mirror = joining(keeps(), &primary);
+        let table = primary.database().create_table(&definition()).unwrap().clone();
+        let end = churn(primary.database(), &table, 0, 3000);
+        wait_for("the mirror is whole", || is_whole(&mirror) && own(&mirror).end >= end);
+        mirror.stop().unwrap();
+        drop(mirror);
+        churn(primary.database(), &table, 10_000, 11_000);
+        let before = hash(&primary);
+        let mirror = joining(keeps(), &primary);
+        assert!(own(&mirror).whole && own(&mirror).floor == Stamp::ZERO);
+        let last = primary.database().core().snapshots.current();
+        wait_for("it has the rest", || own(&mirror).end >= last);
+        standby.wait_visible(last, soon()).unwrap();
+        mirror.stop().unwrap();
+        primary.stop().unwrap();
+        drop((mirror, primary));
+        let mirror = joining(keeps(), &standby);
+        mirror.promote(false).unwrap();
+        assert_eq!((hash(&mirror), hash(&standby)), (before, before));
+        mirror.stop().unwrap();
+        standby.stop().unwrap();
+    }
 }

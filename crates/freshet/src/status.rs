@@ -254,7 +254,8 @@ fn table(status: &Value) -> String {
             line("end", format!("{}, behind by {behind}{whole}", text(&status["end"])));
             line("mark", text(&status["mark"]));
             let (granted, most) = (number(status, "granted_bytes"), number(status, "most_bytes"));
-            line("memory", format!("{} of at most {}", units::bytes(granted), units::bytes(most)));
+            let kept = if status["kept"] == true { ", in files" } else { "" };
+            line("memory", format!("{} of at most {}{kept}", units::bytes(granted), units::bytes(most)));
             if let Some(lacks) = status["lacks"].as_str() {
                 line("NO MEMORY", lacks.to_owned());
             }

@@ -1,16 +1,22 @@
 //! Memory that has a file without a name, which others can map.
 
-use std::{fmt, fs::File, io, os::fd::BorrowedFd};
+use std::{
+    fmt,
+    fs::{File, OpenOptions},
+    io,
+    os::{fd::BorrowedFd, unix::fs::FileExt},
+    path::Path,
+};
 
 use freshet_base::{
     private,
     sync::{AtomicU32, AtomicU64},
     words::Registered,
 };
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 
 use crate::{
-    copy_words,
+    PERSISTENT, copy_words,
     mapped::{Mapped, PAGE},
 };
 
@@ -64,6 +70,31 @@ impl SharedMemory {
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         // Huge pages are set aside here, or it fails; later there would be a signal instead.
         Mapped::of(file, 0, length, libc::MAP_SHARED).map_err(|(_, error)| error)
+    }
+
+    /// `length` bytes in the file at `path`, behind a page that says that others may map them. With
+    /// `is_new` the file is made, with zeros and with room on its disk; else it is there, as a
+    /// process of before has made it. What is stored is in the file, for every process of this
+    /// machine; when it gets onto the disk is not said.
+    ///
+    /// # Errors
+    /// What the system says; that there is no room, or that the file is another one.
+    pub fn in_file(path: &Path, length: usize, is_new: bool) -> io::Result<Self> {
+        let (length, mut options) = (length.next_multiple_of(8).max(8), OpenOptions::new());
+        let file = private::open(options.read(true).write(true).create_new(is_new), path)?;
+        let bytes = (PAGE + length).next_multiple_of(PAGE) as u64;
+        if is_new {
+            // Without room there would be a signal later.
+            fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+            file.write_all_at(PERSISTENT, 0)?;
+        } else {
+            let mut first = [0; PERSISTENT.len()];
+            file.read_exact_at(&mut first, 0)?;
+            if file.metadata()?.len() != bytes || first != *PERSISTENT {
+                return Err(io::Error::other(format!("{} is not the memory that was here", path.display())));
+            }
+        }
+        Self::passed(file, PAGE as u64, length)
     }
 
     /// `length` bytes of a file that another process has passed, from byte `at` on; what it has was
@@ -145,6 +176,27 @@ mod tests {
         drop(memory);
         // The mapping outlives the one who made it, and the descriptor does not.
         assert_eq!(other.half(3).load(Ordering::SeqCst), 7);
+    }
+
+    #[test]
+    fn memory_in_a_file_is_there_for_the_next_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("memory");
+        assert!(SharedMemory::in_file(&path, 5000, false).is_err(), "it is not there");
+        let memory = SharedMemory::in_file(&path, 5000, true).unwrap();
+        words::store(memory.words(), 4990, b"0123456789");
+        // Another process has it mapped as well.
+        let other = mapped(&memory);
+        words::store(other.words(), 0, b"abc");
+        drop(memory);
+        let memory = SharedMemory::in_file(&path, 5000, false).unwrap();
+        let mut all = [0; 5000];
+        words::load(memory.words(), 0, &mut all);
+        assert_eq!((&all[..4], &all[4990..]), (&b"abc\0"[..], &b"0123456789"[..]));
+        assert!(SharedMemory::in_file(&path, 5000, true).is_err(), "it is there");
+        assert!(SharedMemory::in_file(&path, 50_000, false).is_err(), "it is shorter");
+        std::fs::write(&path, vec![0; 3 * PAGE]).unwrap();
+        assert!(SharedMemory::in_file(&path, 5000, false).is_err(), "it is another file");
     }
 
     #[test]

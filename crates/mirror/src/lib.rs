@@ -64,7 +64,7 @@ pub use self::{
     fill::Filling,
     layout::{Before, Layout, NoRoom, NotPut, Record},
     list::List,
-    read::{Damaged, Mirror},
+    read::{Damaged, Mirror, superblock_of},
     recover::{Plan, Recovered, footprint, plan, recover, settle},
     undo::{Extent, Ring, RingFull},
 };

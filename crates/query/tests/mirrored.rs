@@ -17,7 +17,7 @@ fn a_mirror_serves_clients_when_it_has_taken_over() {
     let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let primary = SqlNode::start(of(&directories[0]));
     let address = primary.node.address().to_owned();
-    let mirror = MirrorSettings { bytes: 512 << 20, undo_bytes: 64 << 20, directory_bytes: 1 << 20 };
+    let mirror = MirrorSettings { bytes: 512 << 20, undo_bytes: 64 << 20, directory_bytes: 1 << 20, keep_dir: None };
     let mirror = SqlNode::start(NodeConfig { join: Some(address.clone()), mirror, ..of(&directories[1]) });
     let sql = primary.connect();
     sql.lines("CREATE TABLE t (id int PRIMARY KEY, v text, w text)");

@@ -291,6 +291,8 @@ pub struct MirrorStatus {
     pub granted_bytes: u64,
     /// How many these may become.
     pub most_bytes: u64,
+    /// Whether the next process on this machine finds them.
+    pub kept: bool,
     /// Of these: bytes of the undo ring.
     pub undo_bytes: u64,
     /// Why it had no more memory for its primary when that asked last.

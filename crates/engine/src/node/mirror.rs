@@ -1,9 +1,9 @@
 //! The composition of a mirror: memory that the primary writes (Active-Memory, section 4), and a
 //! thread that keeps the connection. No log, no replay, no readers.
 //!
-//! What a mirror has promised, and its terms, lies in its directory. The memory does not
-//! outlive the process: a mirror that starts is empty, whatever it was before. It begins from a
-//! checkpoint of the node that it follows, if there is one (`seed.rs`).
+//! What a mirror has promised, and its terms, lies in its directory. The memory outlives the
+//! process only in files (`mirror.keep-dir`): else a mirror that starts is empty, whatever it was
+//! before. It begins from a checkpoint of the node that it follows, if there is one (`seed.rs`).
 //!
 //! A mirror that takes over makes versions of its rows, and indexes, by several threads, as a
 //! restart does of a checkpoint. Its log begins where its memory ends. There is nothing below, so a
@@ -21,7 +21,6 @@ use std::{
 };
 
 use freshet_base::{Fid, Stamp, Watermark};
-use freshet_cluster::term::TermHistory;
 use freshet_log::Log;
 use freshet_mirror::Mirror as Memory;
 use freshet_recovery::{Manifest, RestoreError};
@@ -84,11 +83,6 @@ impl Parts {
     pub fn mirror(self, upstream: Option<String>) -> Result<Node, StartError> {
         let system = |cause: &dyn std::fmt::Display| StartError::System(cause.to_string());
         let Self { config, ground, .. } = &self;
-        if ground.terms.get().history != TermHistory::default() {
-            // Nothing of it is in this memory.
-            let adopted = ground.terms.adopt(ground.cluster, TermHistory::default());
-            adopted.map_err(|cause| system(&cause))?;
-        }
         let who = Mirroring {
             node: ground.id,
             credentials: ground.credentials.clone(),
@@ -99,7 +93,7 @@ impl Parts {
             peers: ground.known(config),
             fabric: config.fabric.standby()?,
             synchronous: !config.asynchronous,
-            ..config.mirror.config()
+            ..config.mirror.config(ground.id)
         };
         let checkpoints = Arc::new(SeedsMirrors { cluster: ground.cluster });
         let mirror = Mirror::start(who, settings, ground.terms.clone(), checkpoints).map_err(|cause| system(&cause))?;

@@ -104,7 +104,7 @@ fn absurd_values_are_refused_by_name() {
 /// Every key with a value that is not its default, as a file writes it and as a flag or a variable
 /// does. Users have these keys in their files and scripts: lines are added here, and none is
 /// changed or removed.
-const KEYS: [(&str, &str, &str); 88] = [
+const KEYS: [(&str, &str, &str); 89] = [
     ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
     ("open-status", "true", "true"),
     ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
@@ -142,6 +142,7 @@ const KEYS: [(&str, &str, &str); 88] = [
     ("mirror.bytes", "70000000", "70000000"),
     ("mirror.undo-bytes", "70000", "70000"),
     ("mirror.directory-bytes", "70000", "70000"),
+    ("mirror.keep-dir", "\"/dev/shm/mirrors\"", "/dev/shm/mirrors"),
     ("member.token-file", "\"token\"", "token"),
     ("member.certificate", "\"node.crt\"", "node.crt"),
     ("member.key", "\"node.key\"", "node.key"),

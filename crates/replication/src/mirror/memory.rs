@@ -8,9 +8,12 @@ use freshet_base::{
     words,
 };
 use freshet_fabric::memory::{Region, Registered, SharedMemory};
-use freshet_mirror::{ARENAS, Damaged, Keep, MARK, Mirror, Recovered, UNDO, recover, settle};
+use freshet_mirror::{ARENAS, Damaged, Keep, MARK, Mirror, Recovered, UNDO, recover, settle, superblock_of};
 
-use super::MirrorConfig;
+use super::{
+    MirrorConfig,
+    kept::{Kept, KeptState},
+};
 
 /// Regions are as long as this many bytes or a multiple.
 const UNIT: u64 = 64 << 10;
@@ -18,6 +21,10 @@ const UNIT: u64 = 64 << 10;
 /// Head, undo ring and arenas.
 pub(super) struct Memory {
     regions: Vec<Arc<SharedMemory>>,
+    /// Where they lie, if they are to outlive the process.
+    kept: Option<Kept>,
+    floor: Stamp,
+    whole: bool,
     arena: u64,
     most: u64,
     huge: bool,
@@ -36,12 +43,85 @@ fn length_of(region: &SharedMemory) -> u64 {
 }
 
 impl Memory {
+    /// New memory, or what a process of before has left: that has to be recovered.
     pub fn new(config: &MirrorConfig) -> io::Result<Self> {
-        let huge = config.fabric.config.huge_pages;
-        let region = |bytes: u64| SharedMemory::new(bytes as usize, huge).map(Arc::new);
-        let regions = vec![region(config.head)?, region(config.undo)?];
-        let (arena, most, base) = (config.arena, config.most, Stamp::ZERO);
-        Ok(Self { regions, arena, most, huge, settled: false, exposed: false, base, session: 0 })
+        let (huge, arena, most) = (config.fabric.config.huge_pages, config.arena, config.most);
+        let opened = config.directory.as_deref().map(Kept::open).transpose()?;
+        let (kept, left) = opened.map_or((None, None), |(kept, left)| (Some(kept), left));
+        let (regions, base) = (Vec::new(), Stamp::ZERO);
+        let (floor, whole, settled, exposed, session) = (Stamp::ZERO, false, false, false, 0);
+        let mut memory = Self { regions, kept, floor, whole, arena, most, huge, settled, exposed, base, session };
+        let firsts = [config.head, config.undo];
+        if let Some(left) = left.filter(|left| left.lengths.starts_with(&firsts)) {
+            match memory.find(&left) {
+                Ok(()) => return Ok(memory),
+                Err(cause) => tracing::warn!(%cause, "what a mirror of before has left cannot be used"),
+            }
+        }
+        memory.begin(&firsts)?;
+        Ok(memory)
+    }
+
+    /// Takes what was left.
+    fn find(&mut self, left: &KeptState) -> io::Result<()> {
+        let Some(kept) = &self.kept else { return Ok(()) };
+        let regions = left.lengths.iter().enumerate().map(|(number, bytes)| kept.find(number, *bytes).map(Arc::new));
+        self.regions = regions.collect::<io::Result<_>>()?;
+        (self.floor, self.whole) = (left.floor, left.whole);
+        (self.settled, self.exposed) = (true, true);
+        Ok(())
+    }
+
+    /// Begins with regions of these lengths, and nothing in them.
+    fn begin(&mut self, lengths: &[u64]) -> io::Result<()> {
+        if let Some(kept) = &mut self.kept {
+            kept.forget()?;
+        }
+        let regions = (0..).zip(lengths).map(|(number, bytes)| self.make(number, *bytes));
+        self.regions = regions.collect::<io::Result<_>>()?;
+        (self.settled, self.exposed, self.base) = (false, false, Stamp::ZERO);
+        (self.floor, self.whole) = (Stamp::ZERO, false);
+        self.session += 1;
+        Ok(())
+    }
+
+    fn make(&self, number: usize, bytes: u64) -> io::Result<Arc<SharedMemory>> {
+        let made = match &self.kept {
+            Some(kept) => kept.make(number, bytes),
+            None => SharedMemory::new(bytes as usize, self.huge),
+        };
+        made.map(Arc::new)
+    }
+
+    /// What is here counts for the next process, too, if it is to.
+    fn note(&self) -> io::Result<()> {
+        match &self.kept {
+            Some(kept) if self.settled => kept.note(self.lengths(), self.floor, self.whole),
+            _ => Ok(()),
+        }
+    }
+
+    fn lengths(&self) -> Vec<u64> {
+        self.regions.iter().map(|region| length_of(region)).collect()
+    }
+
+    /// Nothing is missing here that this mirror has ever acknowledged.
+    pub fn note_whole(&mut self) -> io::Result<()> {
+        if self.whole {
+            return Ok(());
+        }
+        self.whole = true;
+        self.note()
+    }
+
+    /// What it was noted to be: its floor, and whether it was whole.
+    pub fn noted(&self) -> (Stamp, bool) {
+        (self.floor, self.whole)
+    }
+
+    /// Its cluster, if it is a mirror.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        superblock_of(&self.regions()).ok().map(|superblock| superblock.cluster)
     }
 
     pub fn regions(&self) -> Vec<Region> {
@@ -80,27 +160,31 @@ impl Memory {
         if length < bytes.max(UNIT) {
             return Ok(None);
         }
-        let region = Arc::new(SharedMemory::new(length as usize, self.huge)?);
+        let region = self.make(self.regions.len(), length)?;
         self.regions.push(Arc::clone(&region));
+        self.note()?;
         Ok(Some(region))
     }
 
     /// Begins again, with memory in which nothing is.
     pub fn forget(&mut self) -> io::Result<()> {
-        let region = |bytes: u64| SharedMemory::new(bytes as usize, self.huge).map(Arc::new);
-        let first = self.regions[..ARENAS].iter().map(|old| region(length_of(old)));
-        self.regions = first.collect::<io::Result<_>>()?;
-        (self.settled, self.exposed) = (false, false);
-        self.session += 1;
-        Ok(())
+        let mut lengths = self.lengths();
+        lengths.truncate(ARENAS);
+        self.begin(&lengths)
     }
 
     /// This node itself has put everything here that is below `base`, but for what the log from
-    /// there on says again.
-    pub fn filled(&mut self, cluster: ClusterId, node: NodeId, term: Term, base: Stamp) {
+    /// there on says again. It is a state of the database when it has the log up to `floor`.
+    pub fn filled(
+        &mut self,
+        cluster: ClusterId,
+        (node, term): (NodeId, Term),
+        (base, floor): (Stamp, Stamp),
+    ) -> io::Result<()> {
         settle(&self.regions(), cluster, node, term, base);
-        (self.settled, self.base) = (true, base);
+        (self.settled, self.base, self.floor) = (true, base, floor);
         self.session += 1;
+        self.note()
     }
 
     /// Changes with all that is done to the memory but by the primary that feeds it.
@@ -119,10 +203,11 @@ impl Memory {
     }
 
     /// A feed begins that continues from `base`; what was written before is undone no more.
-    pub fn settle(&mut self, cluster: ClusterId, feeder: NodeId, term: Term, base: Stamp) {
+    pub fn settle(&mut self, cluster: ClusterId, feeder: NodeId, term: Term, base: Stamp) -> io::Result<()> {
         settle(&self.regions(), cluster, feeder, term, base);
         (self.settled, self.exposed, self.base) = (true, true, base);
         self.session += 1;
+        self.note()
     }
 
     /// What says what lies where, for the primary.
@@ -138,12 +223,20 @@ impl Memory {
         }
         self.session += 1;
         if mapped {
-            for region in &mut self.regions {
-                // One after the other: no more than the longest is there twice.
-                let copy = SharedMemory::new(length_of(region) as usize, self.huge)?;
-                copy_words(&copy, region);
-                *region = Arc::new(copy);
+            if let Some(kept) = &mut self.kept {
+                kept.begin_copy();
             }
+            // The undo ring last: what a primary that still writes changes after that, it does
+            // not change here, and what it has changed before can be undone.
+            let order = (0..self.regions.len()).filter(|number| *number != UNDO).chain([UNDO]);
+            for number in order {
+                // One after the other: no more than the longest is there twice, unless they are
+                // kept.
+                let copy = self.make(number, length_of(&self.regions[number]))?;
+                copy_words(&copy, &self.regions[number]);
+                self.regions[number] = copy;
+            }
+            self.note()?;
         }
         let found = recover(&self.regions(), Keep::Whole)?;
         self.exposed = false;

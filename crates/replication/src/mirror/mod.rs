@@ -7,14 +7,15 @@
 //! (section 5.2), before this node answers the node that raised its fence, or joins again. Where
 //! the other side may have mapped the memory, that is copied to other memory first.
 //!
-//! Memory does not outlive its process. A mirror that begins with empty memory may have
-//! acknowledged more in an earlier life, so it answers no candidate before it holds all that its
-//! primary had when it came ([`State::is_whole`]).
+//! Memory does not outlive its process, unless it lies in files ([`kept`]). A mirror that begins
+//! with empty memory may have acknowledged more in an earlier life, so it answers no candidate
+//! before it holds all that its primary had when it came ([`State::is_whole`]).
 //!
 //! A mirror cannot be cut below its mark. Where its history parts from the primary's there, or the
 //! log is gone from its end on, or its memory is damaged, it is filled again: from a checkpoint, if
 //! there is one ([`Seed`]).
 
+mod kept;
 mod memory;
 mod picture;
 mod receive;
@@ -24,6 +25,7 @@ mod service;
 use std::{
     convert::Infallible,
     io,
+    path::PathBuf,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -76,6 +78,8 @@ pub struct MirrorConfig {
     pub arena: u64,
     /// Bytes of all of it together, at most.
     pub most: u64,
+    /// Where its files lie, if it is to outlive the process.
+    pub directory: Option<PathBuf>,
 }
 
 impl Default for MirrorConfig {
@@ -90,6 +94,7 @@ impl Default for MirrorConfig {
             undo: 64 << 20,
             arena: 64 << 20,
             most: u64::MAX,
+            directory: None,
         }
     }
 }
@@ -203,10 +208,12 @@ impl Mirror {
     ) -> io::Result<Self> {
         let peers =
             config.peers.iter().map(|address| Peer { node: None, address: address.clone(), serves: true }).collect();
+        let mut memory = Memory::new(&config)?;
+        let found = found(&mut memory, &config, &terms)?;
         let shared = Arc::new(Shared {
             follow: Follow::new(who.upstream.clone()),
-            memory: Mutex::new(Memory::new(&config)?),
-            state: Mutex::new(State { peers, ..State::default() }),
+            memory: Mutex::new(memory),
+            state: Mutex::new(State { peers, ..found }),
             clock: Clock::start(),
             cpu: Meter::default(),
             hearing: Mutex::default(),
@@ -289,6 +296,42 @@ impl Drop for Mirror {
     }
 }
 
+/// What a process of before has left in the memory, recovered.
+fn found(memory: &mut Memory, config: &MirrorConfig, terms: &Terms) -> io::Result<State> {
+    let TermState { cluster, history, .. } = terms.get();
+    if memory.is_settled() {
+        // The primary of before may be a process of this machine, which has mapped the files.
+        let recovered = match memory.cluster() == cluster {
+            true => memory.recover(config.fabric.kind.is_local()),
+            false => Ok(None),
+        };
+        match recovered {
+            Ok(Some(found)) => {
+                let (floor, whole) = memory.noted();
+                let (end, under_way, undone) = (found.end.0, found.under_way, found.undone);
+                tracing::info!(
+                    end,
+                    under_way,
+                    undone,
+                    whole,
+                    "this mirror finds the memory that it had, and continues"
+                );
+                let owed = whole.then_some(Stamp::ZERO);
+                return Ok(State { end: found.end, floor, owed, undone: found.undone as u64, ..State::default() });
+            }
+            Ok(None) => tracing::warn!("the memory that was left is of another cluster"),
+            Err(RecoverError::Damaged(cause)) => tracing::error!(%cause, "the memory that was left is damaged"),
+            Err(RecoverError::System(cause)) => return Err(cause),
+        }
+        memory.forget()?;
+    }
+    if let Some(cluster) = cluster.filter(|_| history != TermHistory::default()) {
+        // Nothing of it is in this memory.
+        terms.adopt(cluster, TermHistory::default()).map_err(io::Error::other)?;
+    }
+    Ok(State::default())
+}
+
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no code panics under this mutex")
@@ -336,7 +379,8 @@ impl Shared {
     /// A checkpoint is in the memory.
     fn seeded(&self, beginning: Beginning) -> Result<(), SessionError> {
         let Beginning { cluster, history, start, end, .. } = beginning;
-        self.memory().filled(cluster, self.who.node, history.last_term(), start);
+        let filled = self.memory().filled(cluster, (self.who.node, history.last_term()), (start, end));
+        filled.map_err(|cause| SessionError::Local(format!("a mirror's memory cannot be kept: {cause}")))?;
         self.terms.adopt(cluster, history).map_err(|error| SessionError::Local(error.to_string()))?;
         let mut state = self.state();
         (state.end, state.floor) = (start, end);
@@ -407,6 +451,7 @@ impl Shared {
             lag_bytes: heard.map_or(0, |(heard, _)| heard.end.since(state.end.min(heard.end))),
             granted_bytes: granted,
             most_bytes: most,
+            kept: self.config.directory.is_some(),
             undo_bytes: self.config.undo,
             lacks: state.lacks.clone(),
             undone_batches: state.undone,

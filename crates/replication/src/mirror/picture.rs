@@ -70,7 +70,7 @@ impl Pictures {
     /// Begins one.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why none can be taken.
     pub fn take(&self) -> Result<Picture, String> {
         let shared = Arc::clone(&self.0);
         let (regions, session, start) = {

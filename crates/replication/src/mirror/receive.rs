@@ -33,6 +33,11 @@ impl From<RecoverError> for SessionError {
     }
 }
 
+/// The files of the memory cannot be written.
+fn local(cause: &std::io::Error) -> SessionError {
+    SessionError::Local(format!("a mirror's memory cannot be kept: {cause}"))
+}
+
 /// What cannot be sent has no one to be sent to.
 fn lost(error: SendError, receiver: &Receiver) -> SessionError {
     tracing::debug!(cause = %error, "a mirror cannot answer its primary");
@@ -82,7 +87,7 @@ pub(super) fn offered(
     let description = {
         shared.state().committed = Stamp::ZERO;
         let mut memory = shared.memory();
-        memory.settle(welcome.cluster, welcome.node, welcome.term, welcome.cut_at);
+        memory.settle(welcome.cluster, welcome.node, welcome.term, welcome.cut_at).map_err(|cause| local(&cause))?;
         memory.description(welcome.cut_at)
     };
     let description = match description {
@@ -209,7 +214,7 @@ impl Session<'_> {
             _ if header.payload != 0 => return Err(violation("a mirror gets rows in place, and no payload".into())),
             Some(Kind::Watermark) => {
                 let note: BatchNote = wire::decode("watermark", self.receiver.message())?;
-                self.heard(&note, Stamp(header.address));
+                self.heard(&note, Stamp(header.address))?;
                 answers = true;
             }
             Some(Kind::Peers) => {
@@ -245,7 +250,7 @@ impl Session<'_> {
     }
 
     /// The primary lives, and says that everything up to `to` is in this memory.
-    fn heard(&self, note: &BatchNote, to: Stamp) {
+    fn heard(&self, note: &BatchNote, to: Stamp) -> Result<(), SessionError> {
         let mut state = self.shared.state();
         let State { end, heard, owed, committed, .. } = &mut *state;
         *end = (*end).max(to);
@@ -253,6 +258,9 @@ impl Session<'_> {
         owed.get_or_insert(note.end);
         let said = Heard { term: self.welcome.term, end: note.end, in_sync: note.in_sync };
         *heard = Some((said, self.shared.clock.now()));
+        let is_whole = state.is_whole();
+        drop(state);
+        if is_whole { self.shared.memory().note_whole().map_err(|cause| local(&cause)) } else { Ok(()) }
     }
 
     /// Says what this node holds: what the primary knows to have arrived, and every in-sync set in

@@ -2,6 +2,8 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -9,6 +11,7 @@ use freshet_base::{Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Arc}
 use freshet_cluster::term::TermState;
 use freshet_fabric::FabricKind;
 use freshet_log::Block;
+use tempfile::TempDir;
 
 use super::{fixture::*, seeding::Toys};
 use crate::{
@@ -35,10 +38,15 @@ pub fn small(kind: FabricKind) -> MirrorConfig {
 
 impl MirrorNode {
     pub fn new(node: u64, upstream: String, config: MirrorConfig) -> Self {
+        let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
+        Self::with(node, upstream, config, terms)
+    }
+
+    /// With the terms of one that was there before.
+    pub fn with(node: u64, upstream: String, config: MirrorConfig, terms: Terms) -> Self {
         let (endpoint, node) = (open(node), NodeId(node));
         let address = endpoint.address().to_string();
         let who = Mirroring { node, credentials: credentials(node), address, upstream: Some(upstream) };
-        let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
         let mirror = Mirror::start(who, config, terms, Arc::new(Toys)).unwrap();
         endpoint.set_service(Some(mirror.service()));
         Self { mirror, endpoint }
@@ -304,4 +312,136 @@ fn a_mirror_that_cannot_be_kept_says_why_on_both_sides() {
         _ => false,
     });
     until("so does the primary", || primary.primary.status().standbys[0].last_loss.as_deref().is_some_and(says));
+}
+
+fn kept_in(directory: &Path, kind: FabricKind) -> MirrorConfig {
+    MirrorConfig { directory: Some(directory.to_owned()), ..small(kind) }
+}
+
+/// As a process finds it that comes after one that was killed.
+fn copy(from: &Path, to: &Path) {
+    for file in fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
+#[test]
+fn a_mirror_that_was_killed_continues_with_its_memory() {
+    for kind in FABRICS {
+        let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+        let terms = || Terms::new(TermState::empty(), Arc::new(VolatileTerms));
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let before = terms();
+        let mirror = MirrorNode::with(2, primary.address(), kept_in(first.path(), kind), before.clone());
+        mirror.joined();
+        primary.commits(primary.write(&[64, 200, 904]));
+        until("it has a voice", || mirror.mirror.status().whole);
+        let end = (0..40).map(|_| primary.write(&[64, 72, 400])).last().unwrap();
+        primary.commits(end);
+        copy(first.path(), second.path());
+        drop(mirror);
+        // No primary is there, and it knows what it holds.
+        let mirror = MirrorNode::with(2, "127.0.0.1:1".into(), kept_in(second.path(), kind), before.clone());
+        let status = mirror.mirror.status();
+        assert_eq!((status.end, status.whole, status.undone_batches), (end, true, 0));
+        holds(&mirror, &primary.log);
+        mirror.mirror.follow(&primary.address());
+        primary.commits(primary.write(&[64, 72]));
+        holds(&mirror, &primary.log);
+        let files = fs::read_dir(second.path()).unwrap().count();
+        drop(mirror);
+        // One that ends in order is there, too; one of another life is not believed.
+        let mirror = MirrorNode::with(2, "127.0.0.1:1".into(), kept_in(second.path(), kind), before);
+        assert_eq!(
+            (mirror.mirror.status().end, fs::read_dir(second.path()).unwrap().count()),
+            (primary.log.end(), files)
+        );
+        drop(mirror);
+        let mirror = MirrorNode::with(2, primary.address(), kept_in(second.path(), kind), terms());
+        mirror.joined();
+        primary.commits(primary.write(&[64]));
+        holds(&mirror, &primary.log);
+    }
+}
+
+/// The primary has mapped the files, and writes there while the next process takes them.
+#[test]
+fn a_mirror_takes_its_memory_from_those_that_have_mapped_it() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
+    let mut directory = tempfile::tempdir().unwrap();
+    let kept = |directory: &TempDir| kept_in(directory.path(), FabricKind::Shm);
+    let mut mirror = MirrorNode::with(2, primary.address(), kept(&directory), terms.clone());
+    mirror.joined();
+    let mut continued = 0;
+    for _ in 0..10 {
+        let next = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(|| (0..200).map(|_| primary.write(&[64, 72, 400])).last().unwrap());
+            until("it is fed", || mirror.mirror.status().mark > Stamp::ZERO);
+            // The same files: what is written into them is there, too.
+            for file in fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap()) {
+                match file.file_name().to_str().unwrap() {
+                    "state" => drop(fs::copy(file.path(), next.path().join("state")).unwrap()),
+                    name => fs::hard_link(file.path(), next.path().join(name)).unwrap(),
+                }
+            }
+            let another = MirrorNode::with(2, primary.address(), kept(&next), terms.clone());
+            continued += u32::from(another.mirror.status().end > Stamp::ZERO);
+            mirror = another;
+            writing.join().unwrap();
+        });
+        directory = next;
+        let end = primary.log.end();
+        until("it has everything", || mirror.mirror.status().end == end);
+        holds(&mirror, &primary.log);
+    }
+    println!("{continued} of 10 continued with what was there");
+}
+
+#[test]
+fn memory_that_cannot_be_used_is_begun_again() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
+    let directory = tempfile::tempdir().unwrap();
+    let config = kept_in(directory.path(), FabricKind::Tcp);
+    let spoil: [&dyn Fn(); 4] = [
+        // The machine was started again.
+        &|| {
+            let state = fs::read_to_string(directory.path().join("state")).unwrap();
+            let (_, rest) = state.split_once(' ').unwrap();
+            fs::write(directory.path().join("state"), format!("before {rest}")).unwrap();
+        },
+        &|| fs::write(directory.path().join("state"), "nonsense").unwrap(),
+        // The first superblocks, and all that is beside them.
+        &|| {
+            for file in fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()) {
+                if file.to_str().unwrap().ends_with("-0") {
+                    let mut bytes = fs::read(&file).unwrap();
+                    bytes[4096..8192].fill(7);
+                    fs::write(&file, bytes).unwrap();
+                }
+            }
+        },
+        &|| {
+            for file in fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()) {
+                if file.to_str().unwrap().ends_with("-2") {
+                    fs::remove_file(&file).unwrap();
+                }
+            }
+        },
+    ];
+    for spoil in spoil {
+        let mirror = MirrorNode::with(2, primary.address(), config.clone(), terms.clone());
+        let end = primary.write(&[64, 72, 400]);
+        until("it has everything", || mirror.mirror.status().end == end);
+        drop(mirror);
+        spoil();
+        let mirror = MirrorNode::with(2, "127.0.0.1:1".into(), config.clone(), terms.clone());
+        assert_eq!((mirror.mirror.status().end, mirror.mirror.status().whole), (Stamp(0), false));
+        mirror.mirror.follow(&primary.address());
+        until("it has everything again", || mirror.mirror.status().end == end);
+        holds(&mirror, &primary.log);
+    }
 }

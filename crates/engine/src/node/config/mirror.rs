@@ -1,6 +1,9 @@
 //! The table `[mirror]`.
 
+use std::path::PathBuf;
+
 use clap::Args;
+use freshet_base::NodeId;
 use freshet_replication::mirror::MirrorConfig;
 use serde::{Deserialize, Serialize};
 
@@ -31,11 +34,18 @@ pub struct MirrorSettings {
     /// Raise it for more than half a billion records.
     #[arg(id = "mirror-directory-bytes", long, value_name = "BYTES")]
     pub directory_bytes: u64,
+    /// A directory for files in which the memory lies. A mirror whose process has ended finds it
+    /// there, and continues; a restart of the machine makes it begin again. They need room for
+    /// `mirror.bytes`, and for as much again with `fabric.kind` `shm`.
+    ///
+    /// Set it where filling a mirror takes long: in tmpfs, in persistent memory or on a disk.
+    #[arg(id = "mirror-keep-dir", long, value_name = "DIR")]
+    pub keep_dir: Option<PathBuf>,
 }
 
 impl Default for MirrorSettings {
     fn default() -> Self {
-        Self { bytes: 0, undo_bytes: 64 << 20, directory_bytes: 8 << 20 }
+        Self { bytes: 0, undo_bytes: 64 << 20, directory_bytes: 8 << 20, keep_dir: None }
     }
 }
 
@@ -74,13 +84,14 @@ impl MirrorSettings {
         }
     }
 
-    /// Its memory.
-    pub(crate) fn config(&self) -> MirrorConfig {
+    /// The memory of this node.
+    pub(crate) fn config(&self, node: NodeId) -> MirrorConfig {
         MirrorConfig {
             head: self.directory_bytes,
             undo: self.undo_bytes,
             arena: ARENA,
             most: self.bytes,
+            directory: self.keep_dir.as_ref().map(|directory| directory.join(format!("mirror-{node}"))),
             ..MirrorConfig::default()
         }
     }

@@ -1,0 +1,174 @@
+//! Kept: where a mirror's memory lies that is to outlive its process.
+//!
+//! Each region has a file, which is mapped. What is stored in it is there for the next process, as
+//! soon as it is stored: the kernel has the pages, on a disk, in persistent memory or in tmpfs. So
+//! a mirror whose process was killed finds all that was written there, and recovers it. The kernel
+//! is not told to write pages out, and after a restart of the machine some may be older than
+//! others: then the memory counts for nothing, and the mirror begins again.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `state` | which files count, and what they are; none while the memory is empty |
+//! | `<generation>-<number>` | a region, behind a page that says that it may be shared |
+//!
+//! Where another process may have mapped the memory, it is taken back by a copy: the files of
+//! another generation. The state is replaced at once, when all of them are there.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use freshet_base::{Stamp, private};
+use freshet_fabric::memory::SharedMemory;
+
+/// What `state` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KeptState {
+    generation: u64,
+    /// How long the regions are.
+    pub lengths: Vec<u64>,
+    /// See [`super::State::floor`].
+    pub floor: Stamp,
+    /// Nothing was missing that the mirror had ever acknowledged.
+    pub whole: bool,
+}
+
+/// The files of a mirror's memory.
+#[derive(Debug)]
+pub(super) struct Kept {
+    directory: PathBuf,
+    boot: String,
+    generation: u64,
+}
+
+/// Names the time since the machine was started.
+fn boot() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+impl KeptState {
+    fn encode(&self, boot: &str) -> String {
+        let lengths: Vec<_> = self.lengths.iter().map(u64::to_string).collect();
+        format!("{boot} {} {} {} {}\n", self.generation, self.floor.0, u8::from(self.whole), lengths.join(" "))
+    }
+
+    /// None unless it was written since the machine was started.
+    fn decode(text: &str, boot: &str) -> Option<Self> {
+        let mut words = text.strip_suffix('\n')?.split(' ');
+        if words.next()? != boot {
+            return None;
+        }
+        let generation = words.next()?.parse().ok()?;
+        let floor = Stamp(words.next()?.parse().ok()?);
+        let whole = match words.next()? {
+            "0" => false,
+            "1" => true,
+            _ => return None,
+        };
+        let lengths = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
+        Some(Self { generation, lengths, floor, whole })
+    }
+}
+
+impl Kept {
+    /// In this directory; with what a process of before has left there, if that counts.
+    pub fn open(directory: &Path) -> io::Result<(Self, Option<KeptState>)> {
+        private::create_directories(directory)?;
+        let boot = boot()?;
+        let mut kept = Self { directory: directory.to_owned(), boot, generation: 0 };
+        let state = match fs::read_to_string(kept.state()) {
+            Ok(text) => KeptState::decode(&text, &kept.boot),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
+            Err(cause) => return Err(cause),
+        };
+        for generation in kept.generations()? {
+            kept.generation = kept.generation.max(generation);
+        }
+        if let Some(state) = &state {
+            kept.generation = state.generation;
+        }
+        kept.sweep()?;
+        Ok((kept, state))
+    }
+
+    fn state(&self) -> PathBuf {
+        self.directory.join("state")
+    }
+
+    fn generations(&self) -> io::Result<Vec<u64>> {
+        Ok(self.files()?.into_iter().map(|(generation, _)| generation).collect())
+    }
+
+    /// The files of regions, and their generations.
+    fn files(&self) -> io::Result<Vec<(u64, PathBuf)>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let generation = name.split_once('-').and_then(|(generation, _)| generation.parse().ok());
+            files.extend(generation.map(|generation| (generation, path.clone())));
+        }
+        Ok(files)
+    }
+
+    /// Removes the files of other generations.
+    fn sweep(&self) -> io::Result<()> {
+        let mut others = self.files()?.into_iter().filter(|(generation, _)| *generation != self.generation);
+        others.try_for_each(|(_, path)| fs::remove_file(path))
+    }
+
+    fn region(&self, number: usize) -> PathBuf {
+        self.directory.join(format!("{}-{number}", self.generation))
+    }
+
+    /// A new region, of zeros.
+    pub fn make(&self, number: usize, bytes: u64) -> io::Result<SharedMemory> {
+        SharedMemory::in_file(&self.region(number), bytes as usize, true)
+    }
+
+    /// A region that is there.
+    pub fn find(&self, number: usize, bytes: u64) -> io::Result<SharedMemory> {
+        SharedMemory::in_file(&self.region(number), bytes as usize, false)
+    }
+
+    /// Nothing counts any more; what is made from now on is of another generation.
+    pub fn forget(&mut self) -> io::Result<()> {
+        match fs::remove_file(self.state()) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause),
+            _ => {}
+        }
+        self.generation += 1;
+        self.sweep()
+    }
+
+    /// What is made from now on is of another generation, and counts when it is noted.
+    pub fn begin_copy(&mut self) {
+        self.generation += 1;
+    }
+
+    /// Regions of these lengths count, and no others.
+    pub fn note(&self, lengths: Vec<u64>, floor: Stamp, whole: bool) -> io::Result<()> {
+        let state = KeptState { generation: self.generation, lengths, floor, whole };
+        let next = self.directory.join("state.next");
+        private::write(&next, state.encode(&self.boot).as_bytes())?;
+        fs::rename(&next, self.state())?;
+        self.sweep()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_counts_until_the_machine_is_started_again() {
+        let state = KeptState { generation: 3, lengths: vec![65_536, 8], floor: Stamp(7), whole: true };
+        let text = state.encode("now");
+        assert_eq!(KeptState::decode(&text, "now"), Some(state));
+        assert_eq!(KeptState::decode(&text, "later"), None);
+        for length in 0..text.len() {
+            assert_eq!(KeptState::decode(&text[..length], "now"), None, "{length} bytes of it");
+        }
+    }
+}
