@@ -86,6 +86,10 @@ fn beside(link: Link) -> (Connection, Connection) {
             assert_eq!(one.receiver().receive().unwrap().kind, 2);
             let mut one = one.bare();
             assert_eq!(one.receiver().receive().unwrap().kind, 3);
+            // This was not read ahead, and where both have left TLS nothing else was.
+            let (mut one, mut two) = (one.bare(), two.bare());
+            two.sender().send(4, Term(1), b"late").unwrap();
+            assert_eq!(one.receiver().receive().unwrap().kind, 4);
             (one, two)
         }
     };

@@ -59,8 +59,10 @@ impl Receiver {
     }
 
     /// What was read ahead by another.
-    pub(super) fn ahead_of(&mut self, bytes: Vec<u8>) {
+    pub(super) fn ahead_of(&mut self, mut bytes: Vec<u8>) {
         (self.start, self.end) = (0, bytes.len());
+        // What comes later is read into this too.
+        bytes.resize(bytes.len().max(AHEAD), 0);
         self.ahead = bytes.into_boxed_slice();
     }
 
