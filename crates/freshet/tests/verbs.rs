@@ -17,10 +17,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{SOON, Writer, assert_same_state, connect, create_journal, in_sync, missing, status, wait_until, write};
+use common::{
+    SOON, Sql, Writer, Written, assert_same_state, connect, create_journal, in_sync, missing, open_sql, status,
+    wait_until, write,
+};
 use freshet::children::NodeProcess;
 use freshet_testing::{Missing, skip};
 use freshet_workloads::journal::Mark;
+use serde_json::Value;
+
+/// A standby with these is a mirror; with memory for what the tests write, and room to grow.
+const MIRROR: [&str; 6] =
+    ["--mirror-bytes", "536870912", "--mirror-undo-bytes", "4194304", "--mirror-directory-bytes", "1048576"];
 
 /// Every acknowledged commit is on the standby, and a standby that is away is waited for.
 const SAFE: [&str; 6] = ["--safety", "very-safe", "--standbys", "1", "--standby-timeout-ms", "10000"];
@@ -109,10 +117,8 @@ fn what_was_read_back_counts_as_acknowledged() {
     println!("{} commits over verbs, written and read back", written.acknowledged.len());
 }
 
-#[test]
-#[ignore = "needs two RDMA devices: tests/vm/verbs"]
-fn a_cut_link_costs_no_commit() {
-    let pair = pair(&[], &[]);
+/// Cuts the link under load, and mends it when either node has noticed; returns what was written.
+fn cut(pair: &Pair) -> Written {
     let writer = Writer::start(connect(&pair.primary), 1);
     writer.wait_for(200);
     let link = Cut::now();
@@ -136,33 +142,148 @@ fn a_cut_link_costs_no_commit() {
     writer.wait_for(acknowledged + 200);
     let written = writer.stop();
     assert!(written.open.is_empty() && written.refused.is_empty(), "{written:?}");
-    assert_equal(&pair.primary, &pair.standby, &written.acknowledged);
-    println!("{} commits were acknowledged, none is missing", written.acknowledged.len());
+    written
 }
 
 #[test]
 #[ignore = "needs two RDMA devices: tests/vm/verbs"]
-fn killed_nodes_cost_no_commit() {
-    let mut pair = pair(&[], &[]);
+fn a_cut_link_costs_no_commit() {
+    let pair = pair(&[], &[]);
+    let written = cut(&pair);
+    assert_equal(&pair.primary, &pair.standby, &written.acknowledged);
+    println!("{} commits were acknowledged, none is missing", written.acknowledged.len());
+}
+
+/// Kills the standby under load, twice, and then the primary; the standby takes over. Returns what
+/// was acknowledged.
+fn kill(pair: &mut Pair, standby: &[&str]) -> Vec<Mark> {
     let writer = Writer::start(connect(&pair.primary), 1);
     for _ in 0..2 {
         writer.wait_for(writer.count() + 100);
         pair.standby.kill();
-        pair.standby = join(&pair.primary, &pair.directory.path().join("b"), 1, &[]);
+        pair.standby = join(&pair.primary, &pair.directory.path().join("b"), 1, standby);
     }
     writer.wait_for(writer.count() + 100);
+    if !standby.is_empty() {
+        wait_until(&pair.standby, "a whole mirror", |status| status["whole"] == true);
+    }
     pair.primary.kill();
     let written = writer.join();
     let client = connect(&pair.standby);
     client.promote(false, SOON).unwrap();
     assert_eq!(missing(&client, &written.acknowledged), []);
     println!("{} commits were acknowledged, none is missing after the take-over", written.acknowledged.len());
-    // The old primary follows, over verbs too.
-    let back = join(&pair.standby, &pair.directory.path().join("a"), 0, &[]);
+    written.acknowledged
+}
+
+/// A node that follows the one that has taken over, over verbs too. Without it, the other commits
+/// nothing.
+fn follower(pair: &Pair, directory: &str) -> NodeProcess {
+    let back = join(&pair.standby, &pair.directory.path().join(directory), 0, &[]);
     wait_until(&pair.standby, "a standby in sync", |status| in_sync(status) == 1);
-    write(&client, 2, 1, SOON).unwrap();
-    assert_equal(&pair.standby, &back, &written.acknowledged);
+    back
+}
+
+/// The same, with what was acknowledged, and more.
+fn follows(pair: &Pair, directory: &str, acknowledged: &[Mark]) {
+    let back = follower(pair, directory);
+    write(&connect(&pair.standby), 2, 1, SOON).unwrap();
+    assert_equal(&pair.standby, &back, acknowledged);
     assert_eq!(status(&back)["role"], "standby");
+}
+
+#[test]
+#[ignore = "needs two RDMA devices: tests/vm/verbs"]
+fn killed_nodes_cost_no_commit() {
+    let mut pair = pair(&[], &[]);
+    let acknowledged = kill(&mut pair, &[]);
+    // The old primary.
+    follows(&pair, "a", &acknowledged);
+}
+
+/// What a node shows that nothing is written to: how many records, and their hash.
+fn shown(node: &NodeProcess) -> (u64, u64) {
+    let (_, hash, records) = connect(node).hash(None, SOON).unwrap();
+    (hash, records)
+}
+
+/// Rows, some of them longer than their neighbours' slots, more than the first region of a mirror
+/// has room for; some are changed, and become longer, and some deleted.
+fn load(node: &NodeProcess) {
+    let sql = Sql::connect(node);
+    sql.run("CREATE TABLE t (id bigint PRIMARY KEY, v text)").unwrap();
+    for batch in 0..240 {
+        let length = |row| if row % 5 == 0 { 30 } else { 2800 };
+        let rows = (0..25).map(|row| format!("({}, '{}')", batch * 25 + row, "row".repeat(length(row))));
+        sql.run(&format!("INSERT INTO t VALUES {}", rows.collect::<Vec<_>>().join(", "))).unwrap();
+    }
+    for id in (0..6000).step_by(40) {
+        sql.run(&format!("UPDATE t SET v = '{}' WHERE id = {id}", "new".repeat(6000))).unwrap();
+        sql.run(&format!("DELETE FROM t WHERE id = {}", id + 1)).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs two RDMA devices: tests/vm/verbs"]
+fn a_mirror_grows_and_takes_over_with_all_that_the_primary_had() {
+    let directory = tempfile::tempdir().unwrap();
+    let sql = open_sql(&directory.path().join("access"));
+    let sql: Vec<_> = sql.iter().map(String::as_str).collect();
+    let mut pair = pair(&sql, &MIRROR);
+    let granted = |status: &Value| status["granted_bytes"].as_u64().unwrap();
+    let of_empty = status(&pair.standby);
+    let writer = Writer::start(connect(&pair.primary), 1);
+    let begun = Instant::now();
+    load(&pair.primary);
+    let written = writer.stop();
+    assert!(written.open.is_empty() && written.refused.is_empty(), "{written:?}");
+    let (of_primary, of_mirror) = (status(&pair.primary), status(&pair.standby));
+    let fed = &of_primary["standbys"][0];
+    assert_eq!((&fed["mirror"], &fed["fabric"], &fed["one_sided"]), (&true.into(), &"verbs".into(), &true.into()));
+    assert_eq!((&of_mirror["fabric"], &of_mirror["one_sided"]), (&"verbs".into(), &true.into()));
+    // By more than one region.
+    assert!(granted(&of_mirror) >= granted(&of_empty) + (64 << 20), "{of_mirror:#}");
+    println!(
+        "{} bytes in a mirror's memory, written over verbs within {:?}; its thread had used {}, and has {}",
+        granted(&of_mirror),
+        begun.elapsed(),
+        of_empty["cpu"],
+        of_mirror["cpu"]
+    );
+    takes_over(&mut pair, &written.acknowledged);
+}
+
+/// The mirror succeeds the primary, which is killed, with all that it had; another node follows it.
+fn takes_over(pair: &mut Pair, acknowledged: &[Mark]) {
+    wait_until(&pair.standby, "a whole mirror", |status| status["whole"] == true);
+    assert_same_state(&connect(&pair.primary), &connect(&pair.standby));
+    let before = shown(&pair.primary);
+    pair.primary.kill();
+    let begun = Instant::now();
+    connect(&pair.standby).promote(false, SOON).unwrap();
+    println!("{:?} after the kill the mirror has taken over", begun.elapsed());
+    // A node without anything: no log leads on from a mirror.
+    let other = follower(pair, "c");
+    assert_eq!(shown(&pair.standby), before);
+    assert_equal(&pair.standby, &other, acknowledged);
+}
+
+#[test]
+#[ignore = "needs two RDMA devices: tests/vm/verbs"]
+fn a_cut_link_costs_a_mirror_no_commit() {
+    let mut pair = pair(&[], &MIRROR);
+    let written = cut(&pair);
+    takes_over(&mut pair, &written.acknowledged);
+    println!("{} commits were acknowledged, none is missing in the mirror", written.acknowledged.len());
+}
+
+/// Mirrors that were killed begin with empty memory, and are filled again.
+#[test]
+#[ignore = "needs two RDMA devices: tests/vm/verbs"]
+fn killed_mirrors_and_their_primary_cost_no_commit() {
+    let mut pair = pair(&[], &MIRROR);
+    let acknowledged = kill(&mut pair, &MIRROR);
+    follows(&pair, "c", &acknowledged);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use freshet_cluster::{
     in_sync::{InSyncSet, Succession},
     term::{TermHistory, TermState},
 };
-use freshet_fabric::{FabricKind, tcp::Connection};
+use freshet_fabric::{FabricConfig, FabricKind, tcp::Connection};
 use freshet_log::{
     BlockBuilder, BlockKind, Log, LogConfig, Persistence, ReceiveConfig, Receiver, SegmentStore, StoreConfig, Writer,
     persist::{Method, PersistenceConfig},
@@ -275,7 +275,12 @@ pub fn config(rule: RuleConfig) -> PrimaryConfig {
 
 pub fn small_feed() -> FeedConfig {
     // Standbys may ask for shared memory as well.
-    let fabric = FeedFabric { kind: FabricKind::Shm, ..FeedFabric::default() };
+    small_feed_over(FabricKind::Shm)
+}
+
+/// The same for a standby that asks for this fabric.
+pub fn small_feed_over(kind: FabricKind) -> FeedConfig {
+    let fabric = FeedFabric { kind, config: side(0), ..FeedFabric::default() };
     FeedConfig { partition: 512, largest_block: 1024, fabric, ..FeedConfig::default() }
 }
 
@@ -458,9 +463,23 @@ pub const CAPACITY: u64 = 8192;
 /// What every machine has.
 pub const FABRICS: [FabricKind; 2] = [FabricKind::Tcp, FabricKind::Shm];
 
+/// What this machine has: `verbs` too where an RDMA device is named for each side ("rxe1,rxe2").
+pub fn fabrics() -> Vec<FabricKind> {
+    let verbs = std::env::var_os("FRESHET_VERBS_DEVICES").map(|_| FabricKind::Verbs);
+    FABRICS.into_iter().chain(verbs).collect()
+}
+
+/// How the side that writes (0), or the other (1), uses its fabric.
+fn side(side: usize) -> FabricConfig {
+    let devices = std::env::var("FRESHET_VERBS_DEVICES").unwrap_or_default();
+    let device = devices.split(',').nth(side).map(|name| (name.to_owned(), 1, 1));
+    FabricConfig { device, ..FabricConfig::default() }
+}
+
 /// A standby that is reached by this fabric.
 pub fn over(kind: FabricKind) -> StandbyConfig {
-    StandbyConfig { fabric: StandbyFabric { kind, ..StandbyFabric::default() }, ..StandbyConfig::default() }
+    let fabric = StandbyFabric { kind, config: side(1), ..StandbyFabric::default() };
+    StandbyConfig { fabric, ..StandbyConfig::default() }
 }
 
 impl StandbyNode {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use freshet_base::{Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Arc};
-use freshet_cluster::term::TermState;
+use freshet_cluster::{commit_rule::RuleConfig, term::TermState};
 use freshet_fabric::FabricKind;
 use freshet_log::Block;
 use tempfile::TempDir;
@@ -34,6 +34,11 @@ pub fn small(kind: FabricKind) -> MirrorConfig {
     let (head, undo, arena) = (64 << 10, 64 << 10, 64 << 10);
     let back_off = (Duration::from_millis(1), Duration::from_millis(20));
     MirrorConfig { head, undo, arena, back_off, fabric: over(kind).fabric, ..MirrorConfig::default() }
+}
+
+/// A primary that feeds a mirror over this fabric.
+fn feeding(kind: FabricKind, rule: RuleConfig) -> PrimaryConfig {
+    PrimaryConfig { feed: small_feed_over(kind), ..PrimaryConfig::new(rule) }
 }
 
 impl MirrorNode {
@@ -97,8 +102,8 @@ fn holds(mirror: &MirrorNode, log: &TestLog) {
 
 #[test]
 fn a_commit_waits_until_it_is_in_the_mirrors_memory() {
-    for kind in FABRICS {
-        let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    for kind in fabrics() {
+        let primary = PrimaryNode::first(feeding(kind, rule(Safety::VerySafe, 1)));
         let before = primary.write(&[64, 200, 904]);
         assert_eq!(primary.primary.commit().outcome(before), None, "no node but this one has it");
         let mirror = MirrorNode::new(2, primary.address(), small(kind));
@@ -120,9 +125,9 @@ fn a_commit_waits_until_it_is_in_the_mirrors_memory() {
 /// More than its undo ring holds, and from before the batches that the primary remembers.
 #[test]
 fn a_mirror_that_comes_late_is_brought_up_to_date() {
-    for kind in FABRICS {
-        let small_feed = FeedConfig { boundaries: 4, ..small_feed() };
-        let config = PrimaryConfig { feed: small_feed, ..config(rule(Safety::TwoSafe, 1)) };
+    for kind in fabrics() {
+        let small_feed = FeedConfig { boundaries: 4, ..small_feed_over(kind) };
+        let config = PrimaryConfig { feed: small_feed, ..feeding(kind, rule(Safety::TwoSafe, 1)) };
         let primary = PrimaryNode::first(config);
         for _ in 0..60 {
             primary.write(&[64; 40]);
@@ -161,8 +166,8 @@ fn several_mirrors_have_the_same() {
 
 #[test]
 fn a_mirror_and_a_standby_have_the_same() {
-    for kind in FABRICS {
-        let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 2)));
+    for kind in fabrics() {
+        let primary = PrimaryNode::first(feeding(kind, rule(Safety::VerySafe, 2)));
         let mirror = MirrorNode::new(2, primary.address(), small(kind));
         let standby = StandbyNode::empty(3, &primary.address());
         mirror.joined();
@@ -172,6 +177,24 @@ fn a_mirror_and_a_standby_have_the_same() {
         }
         assert_eq!(standby.log.end(), primary.log.end());
         assert!(mirror.records(standby.log.end()) == newest(&standby.log.bytes()));
+    }
+}
+
+/// Regions are registered, and written to, while the mirror is fed.
+#[test]
+fn a_mirror_grows_while_it_is_fed() {
+    for kind in fabrics() {
+        let primary = PrimaryNode::first(feeding(kind, rule(Safety::VerySafe, 1)));
+        let mirror = MirrorNode::new(2, primary.address(), small(kind));
+        mirror.joined();
+        let regions = mirror.mirror.memory().len();
+        for _ in 0..100 {
+            primary.commits(primary.write(&[64; 8]));
+        }
+        holds(&mirror, &primary.log);
+        let status = mirror.mirror.status();
+        assert!(mirror.mirror.memory().len() >= regions + 4, "{status:?}");
+        assert_eq!(status.one_sided, kind.is_one_sided());
     }
 }
 
@@ -199,8 +222,8 @@ fn the_mark_stands_where_a_transaction_ends() {
 
 #[test]
 fn a_mirror_that_has_lost_its_primary_is_recovered_and_fed_on() {
-    for kind in FABRICS {
-        let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    for kind in fabrics() {
+        let primary = PrimaryNode::first(feeding(kind, rule(Safety::VerySafe, 1)));
         let mirror = MirrorNode::new(2, primary.address(), small(kind));
         mirror.joined();
         for round in 0..20 {
@@ -218,8 +241,8 @@ fn a_mirror_that_has_lost_its_primary_is_recovered_and_fed_on() {
 /// A later term is promised: nothing that the primary of before writes is there.
 #[test]
 fn a_mirror_answers_a_candidate_when_its_memory_is_its_own() {
-    for kind in FABRICS {
-        let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    for kind in fabrics() {
+        let primary = PrimaryNode::first(feeding(kind, rule(Safety::VerySafe, 1)));
         let mirror = MirrorNode::new(2, primary.address(), small(kind));
         mirror.joined();
         let end = primary.write(&[64, 96]);
