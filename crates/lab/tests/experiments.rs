@@ -288,6 +288,24 @@ fn a_benchmark_runs_with_mirrors() {
 }
 
 #[test]
+fn a_take_over_by_a_mirror_is_measured() {
+    let output = freshet(
+        &[
+            &["bench", "take-over", "--records", "5000", "--replay-threads", "2", "--json"][..],
+            &["--fabric", "shm", "--safety", "1-safe"],
+        ]
+        .concat(),
+    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let told = |pointer: &str| found.pointer(pointer).and_then(serde_json::Value::as_f64).unwrap_or_default();
+    let (all, rows, indexes) = (told("/seconds"), told("/rows/seconds"), told("/indexes/seconds"));
+    assert!(rows > 0.0 && indexes > 0.0 && rows + indexes < all, "{found}");
+    // A table of records and the journal's; each record has a slot of 128 bytes.
+    assert!(told("/indexes/amount") >= 5000.0 && told("/rows/amount") > 5000.0 * 128.0, "{found}");
+}
+
+#[test]
 fn what_does_not_exist_is_told() {
     let output = freshet(&["experiment", "query-fresh/figure99"]);
     let said = String::from_utf8_lossy(&output.stderr);

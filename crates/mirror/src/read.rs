@@ -203,6 +203,11 @@ impl Mirror {
         }
     }
 
+    /// How many bytes the chunks have.
+    pub fn bytes(&self) -> u64 {
+        self.chunks().iter().filter_map(Chunk::bytes).sum()
+    }
+
     /// How many chunks there are.
     pub fn chunk_count(&self) -> usize {
         self.chunks().len()

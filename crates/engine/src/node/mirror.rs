@@ -14,7 +14,7 @@ use std::{
     collections::HashSet,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -113,10 +113,12 @@ impl Mirrored {
         let Self { mirror, ground, visible } = self;
         let (core, threads) = (node.database.core(), node.config.replay_threads);
         let memory = Memory::open(mirror.memory(), promoted.start).map_err(|cause| cause.to_string())?;
-        let begun = Instant::now();
-        let records = restore(core, &memory, threads)?;
-        let ms = begun.elapsed().as_millis() as u64;
-        tracing::info!(records, ms, "what was in a mirror is in tables and indexes");
+        let Restored { records, entries, rows, indexes } = restore(core, &memory, threads)?;
+        let (rows_ms, indexes_ms) = (rows.as_millis() as u64, indexes.as_millis() as u64);
+        tracing::info!(records, rows_ms, entries, indexes_ms, "what was in a mirror is in tables and indexes");
+        let bytes = memory.bytes();
+        *node.restart.lock().unwrap_or_else(PoisonError::into_inner) =
+            [(rows, bytes), Default::default(), (indexes, entries)];
         drop(memory);
         mirror.stop();
         node.endpoint.set_checkpoints(None);
@@ -143,13 +145,25 @@ impl Mirrored {
     }
 }
 
+/// What was in a mirror's memory.
+#[derive(Default)]
+struct Restored {
+    records: u64,
+    /// Of indexes.
+    entries: u64,
+    /// How long it took to put the records into the tables, and to build the indexes.
+    rows: Duration,
+    indexes: Duration,
+}
+
 /// Puts all records of a mirror's memory into the tables, and builds their indexes, by this number
-/// of threads. The tables come first. Returns how many records there are.
-fn restore(core: &Core, memory: &Memory, threads: usize) -> Result<u64, String> {
-    let (catalog, mut records) = (&core.catalog, 0);
+/// of threads. The tables come first.
+fn restore(core: &Core, memory: &Memory, threads: usize) -> Result<Restored, String> {
+    let (catalog, mut restored) = (&core.catalog, Restored::default());
     let mut restoration = Some(Restoration::new(catalog, &Restore));
     // A second time, if tables have indexes that were added later.
     while let Some(pass) = restoration {
+        let begun = Instant::now();
         let mut collectors: Vec<_> = (0..threads.max(1)).map(|_| Collector::default()).collect();
         let chunks = |wanted: &dyn Fn(Fid) -> bool| -> Vec<usize> {
             (0..memory.chunk_count()).filter(|chunk| memory.table(*chunk).is_some_and(wanted)).collect()
@@ -160,13 +174,19 @@ fn restore(core: &Core, memory: &Memory, threads: usize) -> Result<u64, String> 
         };
         each(&mut collectors[..1], &chunks(&|fid| fid == Fid::CATALOG))?;
         each(&mut collectors, &chunks(&|fid| fid != Fid::CATALOG))?;
-        records += collectors.iter().map(|collector| collector.records).sum::<u64>();
+        restored.records += collectors.iter().map(|collector| collector.records).sum::<u64>();
+        restored.rows += begun.elapsed();
+        let (begun, entries) = (Instant::now(), AtomicU64::new(0));
         pass.finish(collectors, threads, &core.participants, &|done, of| {
             tracing::debug!(done, of, "a mirror that takes over builds its indexes");
+            // Relaxed: looked at when all threads have ended.
+            entries.store(of, Ordering::Relaxed);
         });
+        restored.entries += entries.into_inner();
+        restored.indexes += begun.elapsed();
         restoration = Restoration::again(catalog, &Restore);
     }
-    Ok(records)
+    Ok(restored)
 }
 
 /// Restores the records of one chunk. Tables that were dropped may have left some.

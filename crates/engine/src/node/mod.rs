@@ -158,13 +158,15 @@ pub struct Node {
     /// Of a node that was the primary, and follows no other: asks whether it is to be the primary
     /// again.
     returning: Mutex<Option<JoinHandle<()>>>,
-    /// Time and bytes of the restart's phases checkpoint and log, time and entries of its phase
-    /// indexes.
-    restart: [(std::time::Duration, u64); 3],
+    restart: Mutex<Phases>,
     started: Instant,
     /// How many take-overs are under way, which keep the composition.
     taking_over: AtomicUsize,
 }
+
+/// Time and bytes of the phases checkpoint and log of a restart, time and entries of its phase
+/// indexes.
+pub type Phases = [(std::time::Duration, u64); 3];
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -236,10 +238,10 @@ impl Node {
         self.passed_over.as_deref()
     }
 
-    /// How its start went: time and bytes of the phases checkpoint and log, time and entries of the
-    /// phase indexes.
-    pub fn restart_phases(&self) -> [(std::time::Duration, u64); 3] {
-        self.restart
+    /// How its start went. Of a mirror that has taken over, how that went: what was in its memory
+    /// stands for the checkpoint.
+    pub fn restart_phases(&self) -> Phases {
+        *self.restart.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What it is at the moment.

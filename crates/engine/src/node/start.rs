@@ -199,7 +199,7 @@ impl Node {
             Course::ComeBack => parts.come_back(deleted, &tell)?,
             Course::Reign => (parts.reign()?, None),
         };
-        (node.restart, node.passed_over) = (restart, passed_over);
+        (node.restart, node.passed_over) = (Mutex::new(restart), passed_over);
         tell(Phase::Ready);
         let node = Arc::new(node);
         if let Some(returning) = returning {

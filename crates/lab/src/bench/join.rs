@@ -54,11 +54,12 @@ struct Joined {
     kept: f64,
 }
 
+/// How long a phase took, and how much there was to do.
 #[derive(Debug, Serialize)]
-struct Phase {
-    seconds: f64,
-    amount: u64,
-    per_second: f64,
+pub(super) struct Phase {
+    pub(super) seconds: f64,
+    pub(super) amount: u64,
+    pub(super) per_second: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -70,7 +71,7 @@ struct Throughput {
 
 impl Phase {
     /// A phase in a node's status: seconds and nanoseconds, and the amount.
-    fn of(status: &Value, name: &str) -> Result<Self, Failure> {
+    pub(super) fn of(status: &Value, name: &str) -> Result<Self, Failure> {
         let phase = &status["start"][name];
         let number = |pointer: &str| phase.pointer(pointer).and_then(Value::as_u64);
         let read = || {
@@ -78,7 +79,7 @@ impl Phase {
             Some((time.as_secs_f64(), number("/1")?))
         };
         let (seconds, amount) =
-            read().ok_or_else(|| Failure::new(format!("the standby's status does not tell its phase {name:?}")))?;
+            read().ok_or_else(|| Failure::new(format!("the node's status does not tell its phase {name:?}")))?;
         Ok(Self { seconds, amount, per_second: amount as f64 / seconds.max(1e-9) })
     }
 }

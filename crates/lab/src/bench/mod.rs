@@ -16,6 +16,7 @@ mod report;
 mod restart;
 mod sizes;
 mod subject;
+mod takeover;
 mod tatp;
 mod tpcb;
 mod tpcc;
@@ -60,6 +61,7 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
         Bench::Join(options) => return join::run(options),
         Bench::Ratios(options) => return ratios::run(options),
         Bench::Copies(options) => return copies::run(options),
+        Bench::TakeOver(options) => return takeover::run(options),
         Bench::Platform(options) => return platform::run(options),
     };
     if json {

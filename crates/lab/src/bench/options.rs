@@ -11,7 +11,7 @@ use freshet_workloads::{command::ReadSet, ycsb::mix::Mix};
 
 use super::{
     backup::BackupOptions, copies::CopiesOptions, join::JoinOptions, platform::PlatformOptions, ratios::RatiosOptions,
-    replay::ReplayOptions, restart::RestartOptions, sizes::SizesOptions,
+    replay::ReplayOptions, restart::RestartOptions, sizes::SizesOptions, takeover::TakeOverOptions,
 };
 use crate::pin::Pin;
 use freshet::Failure;
@@ -43,6 +43,8 @@ pub(crate) enum Bench {
     /// What three copies cost: two standbys that make versions, two with replay arrays, two
     /// mirrors.
     Copies(CopiesOptions),
+    /// How long a mirror takes to become the primary.
+    TakeOver(TakeOverOptions),
     /// The platform of the Active-Memory paper: its scheme, log shipping, H-Store and Calvin on one
     /// storage, all nodes in this process.
     Platform(PlatformOptions),

@@ -39,6 +39,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MIRROR_BYTES: u64 = 1 << 40;
 const MIRROR_UNDO: u64 = 64 << 20;
 
+/// How long a take-over may take.
+const TAKE_OVER: Duration = Duration::from_secs(600);
+
 /// How long mirrors are watched while nothing runs.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -439,13 +442,18 @@ impl Subject {
         busiest.as_secs_f64() / time.as_secs_f64()
     }
 
+    /// The first mirror's status; null without one.
+    pub(crate) fn first_mirror(&self) -> Value {
+        self.mirrors.first().map(Standby::status).unwrap_or_default()
+    }
+
     /// The first standby takes over, or the first mirror, without asking the primary: how long that
     /// takes it. Blocks until then.
     pub(crate) fn take_over(&self) -> Result<Duration, Failure> {
         let standby = self.standbys.iter().chain(&self.mirrors).next();
         let standby = standby.ok_or_else(|| Failure::new("there is no node to take over"))?;
         let begun = Instant::now();
-        standby.client.promote(true, PATIENCE)?;
+        standby.client.promote(true, TAKE_OVER)?;
         Ok(begun.elapsed())
     }
 

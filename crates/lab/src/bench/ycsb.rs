@@ -19,8 +19,8 @@ use freshet_workloads::{
 
 use super::{
     driver::{Went, drive},
-    options::YcsbOptions,
-    report::{Loading, LongTransactions, Report},
+    options::{Common, YcsbOptions},
+    report::{Load, Loading, LongTransactions, Report},
     subject::Subject,
 };
 use freshet::Failure;
@@ -64,6 +64,24 @@ impl Long {
     }
 }
 
+/// Makes the table and fills it.
+pub(super) fn prepare(
+    subject: &Subject,
+    records: u64,
+    shape: Shape,
+    common: &Common,
+) -> Result<(Tables, Load), Failure> {
+    let database = subject.database();
+    let tables = Tables::create(database)?;
+    let population = Population { records, shape, seed: common.seed };
+    let loading = Loading::begin(records, common.json);
+    let ticket = ycsb::load(database, &tables, &population, common.threads.into(), &|rows| loading.progress(rows))?;
+    if let Some(ticket) = ticket {
+        database.wait(ticket)?;
+    }
+    Ok((tables, loading.end(Some(shape.row_bytes()))))
+}
+
 /// Loads, runs and measures YCSB.
 pub(crate) fn run(options: &YcsbOptions) -> Result<Report, Failure> {
     let common = &options.common;
@@ -78,17 +96,7 @@ pub(crate) fn run(options: &YcsbOptions) -> Result<Report, Failure> {
     };
     let client = Client::new(workload, NewKeys::new(options.records, 0, 1), common.seed)?;
     let subject = Subject::start(common)?;
-    let database = subject.database();
-    let tables = Tables::create(database)?;
-
-    let population = Population { records: options.records, shape, seed: common.seed };
-    let loading = Loading::begin(options.records, common.json);
-    let ticket = ycsb::load(database, &tables, &population, common.threads.into(), &|rows| loading.progress(rows))?;
-    if let Some(ticket) = ticket {
-        database.wait(ticket)?;
-    }
-    let loading = loading.end(Some(shape.row_bytes()));
-
+    let (tables, loading) = prepare(&subject, options.records, shape, common)?;
     let reads = Workload { mix: Mix::C, operations: options.long_reads, ..workload };
     let long = Long::new(Client::new(reads, NewKeys::new(options.records, 0, 1), common.seed)?);
     let (long, is_long) = (&long, |number: usize| number < options.long_threads.into());
