@@ -240,7 +240,7 @@ pub(super) fn committed<F: Feeder>(feeder: &F, shipper: &Shipper) {
 /// The ship thread.
 pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>) {
     let outcome = ship(&**feeder, shipper);
-    let mut line = shipper.line();
+    let (mut line, mut told) = (shipper.line(), false);
     if let (Err(error), Some(Some(line))) = (&outcome, line.as_deref_mut())
         && let Some(refusal) = (Ship { feeder: &**feeder, shipper, line }).gives_up(error)
     {
@@ -248,16 +248,16 @@ pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>) {
         // helped: tell it why, and let it hang up, which the ack thread will hear.
         tracing::warn!(standby = %shipper.node, cause = %refusal, "a standby cannot be sent the log that it needs");
         let term = feeder.feeds().term;
-        if line.sender.send(Kind::Goodbye as u8, term, 0, 0, &wire::encode(&refusal)).is_ok() {
-            let _ = shipper.reason.set(refusal.to_string());
-        }
+        // Before it can have hung up.
+        let _ = shipper.reason.set(refusal.to_string());
+        told = line.sender.send(Kind::Goodbye as u8, term, 0, 0, &wire::encode(&refusal)).is_ok();
     }
     // What was sent still arrives.
     if let Some(line) = line.as_deref_mut() {
         *line = None;
     }
     drop(line);
-    if shipper.reason.get().is_none() {
+    if !told {
         let why = outcome.err().map_or_else(|| "the connection was ended here".into(), |error| error.to_string());
         feeder.lost(shipper, why);
     }
