@@ -290,11 +290,8 @@ fn a_benchmark_runs_with_mirrors() {
 #[test]
 fn a_take_over_by_a_mirror_is_measured() {
     let output = freshet(
-        &[
-            &["bench", "take-over", "--records", "5000", "--replay-threads", "2", "--json"][..],
-            &["--fabric", "shm", "--safety", "1-safe"],
-        ]
-        .concat(),
+        &[&["bench", "take-over", "--records", "5000", "--replay-threads", "2", "--json"][..], &["--fabric", "shm"]]
+            .concat(),
     );
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -6,6 +6,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use freshet_base::Safety;
 use freshet_workloads::ycsb::mix::Shape;
 use serde::Serialize;
 
@@ -45,6 +46,9 @@ pub(crate) fn run(options: &TakeOverOptions) -> Result<ExitCode, Failure> {
     let common = Common { mirrors: options.common.mirrors.max(1), ..options.common.clone() };
     if common.standbys != 0 {
         return Err(Failure::new("a mirror takes over: leave --standbys away"));
+    }
+    if common.safety == Safety::OneSafe {
+        return Err(Failure::new("at 1-safe a mirror may lack what was loaded: use another --safety"));
     }
     let subject = Subject::start(&common)?;
     let shape = Shape { fields: 1, field_bytes: options.row_bytes };
