@@ -3,7 +3,10 @@
 use freshet_base::{ClusterId, NodeId, Safety, Stamp, Term};
 use serde::{Deserialize, Serialize};
 
-use crate::term::{Agreement, Living, TermHistory};
+use crate::{
+    in_sync::InSyncSet,
+    term::{Agreement, Living, TermHistory},
+};
 
 /// Where a log stands that wants to be continued.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,6 +210,16 @@ pub enum Refusal {
     /// A newer connection of the same standby took its place, or the node stops.
     #[error("the connection is no longer needed: {0}")]
     Superseded(String),
+    /// To a candidate: what this node holds must not be compared with what others hold.
+    #[error("{why}")]
+    NoVoice {
+        /// Who refuses.
+        node: NodeId,
+        /// The newest in-sync set that it knows of all the same.
+        set: Option<Box<InSyncSet>>,
+        /// Why.
+        why: String,
+    },
 }
 
 impl Refusal {

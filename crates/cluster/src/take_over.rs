@@ -85,6 +85,9 @@ pub enum Answer {
     Reigned(Living),
     /// It has heard of a later term.
     Higher(Term),
+    /// It lives under no other reign that it knows of, and knows of this in-sync set. What it holds
+    /// counts for nothing.
+    NoVoice(Option<InSyncSet>),
 }
 
 /// What to do next.
@@ -237,6 +240,7 @@ impl TakeOver {
             Answer::Log(log) => self.candidacy.promised(node, log),
             Answer::Reigned(reign) => self.candidacy.told(reign),
             Answer::Higher(highest) => self.candidacy.refused(highest),
+            Answer::NoVoice(set) => self.candidacy.met(node, set),
         }
     }
 

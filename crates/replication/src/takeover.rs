@@ -277,7 +277,10 @@ pub(crate) fn consulted(
     }
     // What was whole before may just be given up, but not the other way round.
     let log = shared.log_state();
-    shared.has_no_voice().map_or(Ok(log), |why| Err(Refusal::Failed(why.to_owned())))
+    match shared.has_no_voice() {
+        None => Ok(log),
+        Some(why) => Err(Refusal::NoVoice { node: shared.node(), set: log.set.map(Box::new), why: why.to_owned() }),
+    }
 }
 
 impl Candidate for Shared {
@@ -469,7 +472,12 @@ fn consult(
                 format!("a node speaks of term {highest}, to which no node can have come")
             }
             Ok(_) => format!("{} gave an answer that does not fit", peer.address),
-            Err(error) => error.to_string(),
+            Err(error) => {
+                if let CallError::Refused { refusal: Refusal::NoVoice { node, set, .. }, .. } = &error {
+                    take_over.heard(*node, Answer::NoVoice(set.as_deref().cloned()));
+                }
+                error.to_string()
+            }
         };
         tracing::debug!(cause = why, "a node does not answer a candidate");
         round.unreachable.push_str(&format!("; {why}"));

@@ -129,6 +129,8 @@ pub struct Candidacy {
     me: NodeId,
     mine: LogState,
     heard: BTreeMap<NodeId, LogState>,
+    /// Those that have answered, whose logs count for nothing, and the in-sync sets they know of.
+    met: BTreeMap<NodeId, Option<InSyncSet>>,
     higher: Option<Term>,
     /// The candidate's own fence when it began, or when it was last raised for this candidacy.
     fence: Fence,
@@ -165,6 +167,7 @@ impl Candidacy {
             me,
             mine,
             heard: BTreeMap::new(),
+            met: BTreeMap::new(),
             higher: None,
             fence: *fence,
             undisturbed,
@@ -210,6 +213,12 @@ impl Candidacy {
         }
     }
 
+    /// `peer` has raised its fence to the candidate's term, knows of no other reign, and of this
+    /// in-sync set; what it holds must not be compared.
+    pub fn met(&mut self, peer: NodeId, set: Option<InSyncSet>) {
+        self.met.insert(peer, set);
+    }
+
     /// A peer refused: it has heard of `highest`.
     pub fn refused(&mut self, highest: Term) {
         self.higher = self.higher.max(Some(highest));
@@ -240,6 +249,7 @@ impl Candidacy {
     /// promise.
     pub fn ask_for_promises(&mut self) {
         self.heard.clear();
+        self.met.clear();
         self.higher = None;
     }
 
@@ -296,9 +306,11 @@ impl Candidacy {
             if let Some(reign) = gone_on.filter(|reign| !self.heard.contains_key(&reign.node)) {
                 return Plan::Follow { reign, lives: false };
             }
-            let unheard = comes_back.promised.filter(|node| !self.heard.contains_key(node));
+            let answered = |node: &NodeId| self.heard.contains_key(node) || self.met.contains_key(node);
+            let unheard = comes_back.promised.filter(|node| !answered(node));
             let alone = matches!(safety, Safety::OneSafe | Safety::VerySafe);
-            if alone && unheard.is_some() || comes_back.asks && self.heard.is_empty() {
+            let met_none = self.heard.is_empty() && self.met.is_empty();
+            if alone && unheard.is_some() || comes_back.asks && met_none {
                 let heard = self.voices();
                 return Plan::TooFew { heard, needed: heard + 1 };
             }
@@ -326,6 +338,11 @@ impl Candidacy {
         let others = self.heard.iter().filter(|(peer, log)| counts(**peer) && !self.has_enough(log));
         let best = others.max_by_key(|(_, log)| (log.rank(), log.log));
         match best {
+            // Of the members only such were heard that have lost what they held.
+            None if !counts(self.me) => {
+                let (heard, needed) = (self.voices(), self.voices() + 1);
+                Plan::SetUncertain { newest, heard, needed }
+            }
             Some((peer, log)) if log.rank() > self.mine.rank() || !counts(self.me) => {
                 match self.mine.history.agreement(self.mine.end, &log.history, log.end) {
                     Agreement::Upto(at) if (at, at) == (log.end, self.mine.end) => Plan::Reign { term: self.term },
@@ -350,7 +367,8 @@ impl Candidacy {
 
     /// The newest in-sync set that anybody who was heard knows of.
     pub fn newest_set(&self) -> Option<InSyncSet> {
-        self.heard.values().fold(self.mine.set.clone(), |known, log| InSyncSet::newer(known, log.set.clone()))
+        let sets = self.heard.values().map(|log| &log.set).chain(self.met.values());
+        sets.fold(self.mine.set.clone(), |known, set| InSyncSet::newer(known, set.clone()))
     }
 
     /// What of the candidate's log is known to be committed, by what it knows itself and by what
@@ -388,7 +406,9 @@ impl Candidacy {
         if newest.floor == 0 && self.undisturbed && self.effective && own && newest.members.contains(&self.me) {
             return (1, 1);
         }
-        let (heard, needed) = newest.heard(|node| node == self.me || self.heard.contains_key(&node));
+        // One that has lost what it held still knows of the sets that it was in.
+        let answered = |node| node == self.me || self.heard.contains_key(&node) || self.met.contains_key(&node);
+        let (heard, needed) = newest.heard(answered);
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         (count(heard), count(needed))
     }

@@ -81,6 +81,10 @@ pub(super) fn offered(
     let wire::Welcome { log: welcome, offer, bare } = answer;
     let offer = offer.ok_or_else(|| violation("the primary has offered no mailbox".into()))?;
     enter(shared, &welcome, end)?;
+    if welcome.above.is_empty() {
+        // The primary may fail before it says so.
+        shared.state().owed.get_or_insert(welcome.end);
+    }
     let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
     let patience = shared.config.patience.max(keep_alive * 5);
     let connection = agreed(connection, passage, bare && fabric.config.bare);

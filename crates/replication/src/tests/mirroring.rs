@@ -8,7 +8,7 @@ use std::{
 };
 
 use freshet_base::{Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Arc};
-use freshet_cluster::{commit_rule::RuleConfig, term::TermState};
+use freshet_cluster::{commit_rule::RuleConfig, flow::FlowConfig, term::TermState};
 use freshet_fabric::FabricKind;
 use freshet_log::Block;
 use tempfile::TempDir;
@@ -257,6 +257,25 @@ fn a_mirror_answers_a_candidate_when_its_memory_is_its_own() {
         let late = primary.ship(&[64; 4]);
         assert!(!matches!(primary.primary.commit().outcome(late), Some(Ok(()))), "nothing of it is there");
         assert!(mirror.records(end) == newest(&primary.log.bytes()[..end.0 as usize]));
+    }
+}
+
+/// What a primary says of itself comes now and then; what it writes is there before.
+#[test]
+fn a_mirror_has_a_voice_although_its_primary_fails_soon() {
+    for kind in FABRICS {
+        let flow = FlowConfig { keep_alive: Duration::from_secs(60), ..small_feed().flow };
+        let feed = FeedConfig { flow, ..small_feed() };
+        let primary = PrimaryNode::first(PrimaryConfig { feed, ..config(rule(Safety::VerySafe, 1)) });
+        primary.write(&[64]);
+        let mirror = MirrorNode::new(2, primary.address(), small(kind));
+        mirror.joined();
+        let end = primary.write(&[64, 96]);
+        primary.commits(end);
+        assert!(!mirror.mirror.status().whole);
+        drop(primary);
+        until("it is whole", || mirror.mirror.status().whole);
+        assert_eq!(mirror.mirror.status().end, end);
     }
 }
 

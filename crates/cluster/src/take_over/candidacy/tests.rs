@@ -129,8 +129,15 @@ fn who_comes_back_asks() {
     let fence = Fence::new(Term(1), Some(NodeId(1)));
     let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence).comes_back(true);
     assert_eq!(back.plan(Safety::OneSafe, 2, false), Plan::TooFew { heard: 1, needed: 2 });
+    let mut met = back.clone();
     back.promised(NodeId(2), log(&[(1, 0)], 50, None));
     assert_eq!(back.plan(Safety::OneSafe, 2, false), Plan::Reign { term: Term(2) });
+    // A mirror that has lost its memory knows whether another reigns, and has no voice.
+    met.met(NodeId(2), None);
+    assert_eq!(met.plan(Safety::VerySafe, 2, false), Plan::Reign { term: Term(2) });
+    assert_eq!(met.plan(Safety::Quorum(2), 3, false), Plan::TooFew { heard: 1, needed: 2 });
+    met.ask_for_promises();
+    assert_eq!(met.plan(Safety::VerySafe, 2, false), Plan::TooFew { heard: 1, needed: 2 });
     // Who may: whose reign was the last, or who was promised one.
     let history = |node| TermHistory::first(Term(1), NodeId(node));
     assert!(may_come_back(NodeId(1), &history(1), &Fence::new(Term(2), Some(NodeId(2)))));
@@ -251,6 +258,34 @@ fn there_is_no_term_after_the_last_one() {
     assert_eq!(fence.hear(Term(u32::MAX), NodeId(2)), Verdict::Raised);
     let mut candidate = Candidacy::new(NodeId(1), log(&[], 0, None), &fence);
     assert_eq!(candidate.raise(&mut fence), Err(LastTerm(Term(u32::MAX))));
+}
+
+/// It knows of the in-sync sets that it was in, since those are noted on disk.
+#[test]
+fn one_that_has_lost_what_it_held_is_a_witness_of_sets_and_of_nothing_else() {
+    let set = |number, members: &[u64]| InSyncSet {
+        term: Term(1),
+        number,
+        members: members.iter().copied().map(NodeId).collect(),
+        floor: 1,
+        before: Vec::new(),
+    };
+    let history = [(1, 0)];
+    let candidate = |me: u64, own: &InSyncSet| {
+        Candidacy::new(NodeId(me), log(&history, 50, Some(own.clone())), &Fence::new(Term(1), Some(NodeId(1))))
+    };
+    let plan = |candidate: &Candidacy| candidate.plan(Safety::TwoSafe, 3, false);
+    let all = set(4, &[1, 2, 3]);
+    let mut back = candidate(1, &all);
+    assert!(matches!(plan(&back), Plan::SetUncertain { heard: 1, needed: 2, .. }));
+    back.met(NodeId(3), Some(all.clone()));
+    assert_eq!(plan(&back), Plan::Reign { term: Term(2) });
+    // The others have continued without this one, and none that holds anything was heard.
+    let mut out = candidate(2, &all);
+    out.met(NodeId(3), Some(set(5, &[1, 3])));
+    assert!(matches!(plan(&out), Plan::SetUncertain { .. }), "{:?}", plan(&out));
+    out.promised(NodeId(1), log(&history, 80, Some(set(5, &[1, 3]))));
+    assert_eq!(plan(&out), Plan::Fetch { from: NodeId(1), cut_at: Stamp(50), upto: Stamp(80) });
 }
 
 #[test]
