@@ -7,7 +7,8 @@ use std::sync::Arc;
 use common::{churn, config, definition, directories, hash, soon, start, wait_for};
 use freshet_engine::{
     CheckpointKind, FabricKind, IndexDefinition, MirrorSettings, Node, NodeConfig, Role, Safety, Stamp, Table,
-    TableDefinition, node::RoleStatus,
+    TableDefinition,
+    node::{PromoteError, RoleStatus},
 };
 use freshet_replication::status::MirrorStatus;
 
@@ -340,5 +341,61 @@ fn a_mirror_that_restarts_continues_with_its_memory() {
         assert_eq!((hash(&mirror), hash(&standby)), (before, before));
         mirror.stop().unwrap();
         standby.stop().unwrap();
+    }
+}
+
+/// Nothing was committed in its reign, which did not begin. Its memory is gone, but it knows of no
+/// other primary, so the one of before comes back.
+#[test]
+fn a_mirror_that_ends_while_it_takes_over_begins_again_as_a_mirror() {
+    for streams in [1, 2] {
+        let directories = directories();
+        let cluster = cluster(&directories, FabricKind::Shm, Safety::VerySafe);
+        let of = |n: usize, peers: Vec<String>| {
+            let mut config = NodeConfig { standbys: 1, peers, ..cluster(n) };
+            config.log.streams = streams;
+            config
+        };
+        let old = start(of(0, vec![]));
+        let mirror = joining(of(2, vec![]), &old);
+        let table = old.database().create_table(&definition()).unwrap().clone();
+        let end = churn(old.database(), &table, 0, 500);
+        wait_for("the mirror is whole", || is_whole(&mirror));
+        let before = hash(&old);
+        // No checkpoint can be written there.
+        let (path, rows) = (directories[2].path(), directories[2].path().join("checkpoints"));
+        std::fs::write(&rows, b"").unwrap();
+        std::thread::scope(|scope| {
+            let promotion = scope.spawn(|| {
+                loop {
+                    match mirror.promote(false) {
+                        // The primary has just written something.
+                        Err(PromoteError::TakeOver(_)) => std::thread::yield_now(),
+                        outcome => return outcome,
+                    }
+                }
+            });
+            let has_log = || path.join("taking-over").exists() && mirror.checkpoint_status().is_some();
+            wait_for("its log is there", || has_log() || promotion.is_finished());
+            mirror.stop().unwrap();
+            let outcome = promotion.join().unwrap();
+            assert!(matches!(outcome, Err(PromoteError::Reign(_))), "{outcome:?}");
+        });
+        drop(mirror);
+        std::fs::remove_file(&rows).unwrap();
+        let address = old.address().to_owned();
+        old.stop().unwrap();
+        drop(old);
+        let mirror = start(NodeConfig { join: Some(address), ..of(2, vec![]) });
+        assert_eq!(mirror.role(), Role::Mirror);
+        let old = start(of(0, vec![mirror.address().to_owned()]));
+        assert_eq!((old.role(), hash(&old)), (Role::Primary, before));
+        let table = old.database().table("things").unwrap().clone();
+        let end = churn(old.database(), &table, 1_000, 1_500).max(end);
+        let found = mirror.rehearsed(Some(end), soon().unwrap()).unwrap().unwrap();
+        assert_eq!((found.hash, found.records), hash(&old));
+        for node in [old, mirror] {
+            node.stop().unwrap();
+        }
     }
 }

@@ -20,7 +20,7 @@ use freshet_replication::terms::{Terms, VolatileTerms};
 use super::{
     adapters::{ControlTerms, remembered_nodes, term_state},
     config::{Domain, NodeConfig},
-    join::{self, Unfinished},
+    join::{self, JOINING},
     membership,
     start::StartError,
 };
@@ -200,7 +200,7 @@ impl Ground {
         let (Some(primary), Some(directory), Some(store)) = (&config.join, &self.directory, &self.store) else {
             return Ok(end);
         };
-        let begun = Unfinished::read(directory.path())?;
+        let begun = JOINING.read(directory.path())?;
         if begun.is_none() && store.extent().is_some() {
             return Ok(end);
         }

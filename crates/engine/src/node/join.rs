@@ -199,18 +199,22 @@ pub(super) fn fetch_checkpoint(
     Ok(Some(manifest))
 }
 
-/// The file that says that a node has not finished joining: the log in this directory is of no use
-/// yet.
-pub(super) struct Unfinished;
+/// The file that says that the log in this directory is of no use yet, and where that begins.
+pub(super) struct Unfinished(&'static str);
+
+/// The node has not finished joining.
+pub(super) const JOINING: Unfinished = Unfinished("joining");
+/// The node is a mirror that is taking over, and has no checkpoint yet of what is in its memory.
+pub(super) const TAKING_OVER: Unfinished = Unfinished("taking-over");
 
 impl Unfinished {
-    fn path(directory: &Path) -> PathBuf {
-        directory.join("joining")
+    fn path(&self, directory: &Path) -> PathBuf {
+        directory.join(self.0)
     }
 
     /// Where the log of an unfinished node begins.
-    pub fn read(directory: &Path) -> Result<Option<Stamp>, StartError> {
-        let path = Self::path(directory);
+    pub fn read(&self, directory: &Path) -> Result<Option<Stamp>, StartError> {
+        let path = self.path(directory);
         match fs::read_to_string(&path) {
             Ok(text) => match text.trim().parse() {
                 Ok(stamp) => Ok(Some(Stamp(stamp))),
@@ -221,8 +225,9 @@ impl Unfinished {
         }
     }
 
-    fn write(directory: &Path, begin: Stamp) -> Result<(), String> {
-        let path = Self::path(directory);
+    /// Durable when this returns.
+    pub fn write(&self, directory: &Path, begin: Stamp) -> Result<(), String> {
+        let path = self.path(directory);
         let write = || {
             let mut file = private::create(&path)?;
             file.write_all(format!("{}\n", begin.0).as_bytes())?;
@@ -232,8 +237,9 @@ impl Unfinished {
         write().map_err(|cause| format!("{}: {cause}", path.display()))
     }
 
-    fn remove(directory: &Path) -> Result<(), StartError> {
-        let path = Self::path(directory);
+    /// The log counts from now on. Durable when this returns.
+    pub fn remove(&self, directory: &Path) -> Result<(), StartError> {
+        let path = self.path(directory);
         let removed = fs::remove_file(&path).and_then(|()| File::open(directory)?.sync_all());
         removed.map_err(|cause| StartError::System(format!("{}: {cause}", path.display())))
     }
@@ -265,7 +271,7 @@ pub(super) fn join_from_checkpoint(
             }
             Some((_, end)) => end,
             None => {
-                Unfinished::write(directory, manifest.start())?;
+                JOINING.write(directory, manifest.start())?;
                 ground.terms.adopt(ground.cluster, history).map_err(|cause| cause.to_string())?;
                 manifest.start()
             }
@@ -298,6 +304,6 @@ pub(super) fn join_from_checkpoint(
     observer.wait_persisted(manifest.start()).map_err(StartError::System)?;
     let end = observer.stop().map_err(StartError::System)?;
     manifest.install(directory).map_err(RestoreError::from)?;
-    Unfinished::remove(directory)?;
+    JOINING.remove(directory)?;
     Ok(end)
 }

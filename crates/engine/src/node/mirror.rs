@@ -37,6 +37,7 @@ use super::{
     config::NodeConfig,
     ground::Ground,
     janitor::JanitorThread,
+    join::TAKING_OVER,
     picture::MirrorDoor,
     reign::Reign,
     seed::SeedsMirrors,
@@ -60,15 +61,22 @@ const TRY_EVERY: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Whether a node that is configured so is a mirror: one that has a database of its own, because it
-/// was another kind of node before, is not.
+/// was another kind of node before, is not. If it ended while it took over, nothing of its log
+/// counts: that goes.
 pub(super) fn is_one(config: &NodeConfig, ground: &Ground) -> Result<bool, StartError> {
-    if !config.mirror.is_wanted() {
+    let (true, Some(store), Some(directory)) = (config.mirror.is_wanted(), &ground.store, &ground.directory) else {
         return Ok(false);
+    };
+    let path = directory.path();
+    let has_checkpoint = !Manifest::installed(path).map_err(RestoreError::from)?.is_empty();
+    if TAKING_OVER.read(path)?.is_some() {
+        if !has_checkpoint {
+            tracing::warn!("this mirror ended while it took over: it begins again");
+            store.clear()?;
+        }
+        TAKING_OVER.remove(path)?;
     }
-    let has_log = ground.store.as_ref().is_some_and(|store| store.extent().is_some());
-    let installed = ground.directory.as_ref().map(|directory| Manifest::installed(directory.path()));
-    let installed = installed.transpose().map_err(RestoreError::from)?;
-    let is_empty = !has_log && installed.is_none_or(|installed| installed.is_empty());
+    let is_empty = !has_checkpoint && store.extent().is_none();
     if !is_empty {
         tracing::warn!(
             directory = %config.directory.display(),
@@ -124,6 +132,8 @@ impl Mirrored {
         node.endpoint.set_checkpoints(None);
         // The rows are copied.
         drop(mirror);
+        let path = ground.directory.as_ref().map(|directory| directory.path());
+        path.map_or(Ok(()), |path| TAKING_OVER.write(path, promoted.start))?;
         let open = |persistence| Log::open(node.config.log_config(), persistence, promoted.start, promoted.term);
         let log = Arc::new(open_log(&node.config, &ground, open).map_err(|cause| cause.to_string())?);
         node.source.open(log.reader());
@@ -140,6 +150,7 @@ impl Mirrored {
                 thread::sleep(TRY_EVERY);
             }
         }
+        path.map_or(Ok(()), |path| TAKING_OVER.remove(path)).map_err(|cause| cause.to_string())?;
         let janitor = JanitorThread::start(Arc::default(), core, None)?;
         Reign::begin(&node.promoted(promoted), log, promoted.term, promoted.start, janitor)
     }

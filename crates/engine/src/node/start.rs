@@ -559,12 +559,13 @@ enum Course {
 
 impl Course {
     /// The same, and where the log ends then: one that follows without a log fetches a checkpoint,
-    /// unless it is a mirror.
+    /// unless it is a mirror. That has nothing, whatever it was promised before, and does not come
+    /// back as a primary.
     fn taken(config: &NodeConfig, ground: &Ground, end: Stamp) -> Result<(Self, Stamp), StartError> {
-        match Self::of(config, ground, end) {
-            Self::Follow(upstream) if mirror::is_one(config, ground)? => Ok((Self::Mirror(upstream), end)),
-            course => Ok((course, ground.begin_from_checkpoint(config, end)?)),
+        if mirror::is_one(config, ground)? {
+            return Ok((Self::Mirror(config.join.clone()), Stamp::ZERO));
         }
+        Ok((Self::of(config, ground, end), ground.begin_from_checkpoint(config, end)?))
     }
 
     /// What follows from the configuration and from what the node remembers. `join` decides only

@@ -66,6 +66,30 @@ impl SegmentStore {
         self.carry_out_cut(at, stamp).map_err(|error| self.fail(error))
     }
 
+    /// Removes all segments, newest first. The note of how far they were durable stays, and means
+    /// nothing without them.
+    pub(crate) fn clear(&self) -> Result<(), StoreError> {
+        self.check()?;
+        self.finish();
+        while self.remove_newest(|_| true)? {}
+        self.shared.segments.write().unwrap_or_else(PoisonError::into_inner).begin = 0;
+        *lock(&self.shared.append) = Append::default();
+        Ok(())
+    }
+
+    /// Removes the newest segment if it is `wanted` to go, by where it starts; says whether it was.
+    fn remove_newest(&self, wanted: impl Fn(u64) -> bool) -> Result<bool, StoreError> {
+        let newest = self.segments().all.back().map(|segment| segment.start).filter(|start| wanted(*start));
+        let Some(start) = newest else { return Ok(false) };
+        let name = segment_name(start);
+        // First the name here, so that no reader starts on it; readers at work keep their open
+        // file.
+        self.shared.segments.write().unwrap_or_else(PoisonError::into_inner).all.pop_back();
+        let removed = self.shared.medium.remove(&name);
+        removed.map_err(|e| StoreError::io("remove", self.shared.medium.path(&name), 0, 0, e))?;
+        Ok(true)
+    }
+
     /// Completes a cut that a crash interrupted.
     pub(super) fn complete_cut(&self) -> Result<(), StoreError> {
         let path = || self.shared.medium.path(CUT_NAME);
@@ -77,19 +101,7 @@ impl SegmentStore {
 
     fn carry_out_cut(&self, at: Stamp, stamp: Stamp) -> Result<(), StoreError> {
         self.change_mark(|noted| Note { position: noted.position.min(at), ..lowered(noted, at, stamp) }, true)?;
-        loop {
-            let newest = {
-                let segments = self.segments();
-                segments.all.back().filter(|segment| segment.start > at.0).map(|segment| segment.start)
-            };
-            let Some(start) = newest else { break };
-            let name = segment_name(start);
-            // First the name here, so that no reader starts on it; readers at work keep their open
-            // file.
-            self.shared.segments.write().unwrap_or_else(PoisonError::into_inner).all.pop_back();
-            let removed = self.shared.medium.remove(&name);
-            removed.map_err(|e| StoreError::io("remove", self.shared.medium.path(&name), 0, 0, e))?;
-        }
+        while self.remove_newest(|start| start > at.0)? {}
         let holding = self.segments().holding(at.0, self.size()).cloned();
         if let Some(segment) = holding {
             let offset = SEGMENT_HEADER + (at.0 - segment.start);

@@ -318,6 +318,8 @@ impl SegmentStore {
         }
         *lock(&self.shared.append) = Append { end: end.0, ..Append::default() };
         if self.extent().is_none() {
+            // Whatever was noted, nothing of it is here.
+            self.change_mark(|_| Note::alone(end), true).map_err(|error| self.fail(error))?;
             self.shared.segments.write().unwrap_or_else(PoisonError::into_inner).begin = end.0;
         }
         if self.segments().holding(end.0, self.size()).is_none() {

@@ -279,6 +279,21 @@ impl LogStore {
         Ok(())
     }
 
+    /// Removes everything: a log of which nothing counts can [begin](Self::resume) anywhere again.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a file cannot be removed; to be done again then.
+    pub fn clear(&self) -> Result<(), StoreError> {
+        self.stream(0).end_epochs()?;
+        self.shared.begin.store(0, Ordering::Release);
+        self.shared.written.store(0, Ordering::Release);
+        for stream in &self.shared.streams {
+            stream.landmarks.cut(Stamp::ZERO);
+            stream.store.clear()?;
+        }
+        Ok(())
+    }
+
     /// Removes the segments that hold nothing at or above `at`, below which all is durable; if that
     /// is so in a log buffer that persists, only what is durable in segments too. Returns how many
     /// went.
