@@ -5,7 +5,18 @@ mod common;
 use std::time::Instant;
 
 use common::{SOON, Sql, SqlNode, config, eventually};
-use freshet_engine::{MirrorSettings, NodeConfig, Safety, node::RoleStatus};
+use freshet_engine::{MirrorSettings, NodeConfig, Safety, StateHash, node::RoleStatus};
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
 
 fn of(directory: &tempfile::TempDir) -> NodeConfig {
     NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(Some(directory.path())) }
@@ -47,4 +58,103 @@ fn a_mirror_serves_clients_when_it_has_taken_over() {
     let end = mirror.node.database().core().snapshots.current();
     back.node.wait_visible(end, Some(Instant::now() + SOON)).unwrap();
     assert_eq!(back.connect().lines("SELECT count(*) FROM t"), ["335"]);
+}
+
+/// What a client may do to tables and rows; some of it fails.
+fn statement(dice: &mut Dice) -> String {
+    let table = format!("t{}", dice.below(4));
+    let (id, many, third) = (dice.below(300), dice.below(40), dice.below(3));
+    // In their slots and elsewhere, in slots there of several sizes.
+    let length = [3, 60, 900, 5_000, 70_000][dice.below(5) as usize];
+    let letter = char::from(b'a' + dice.below(26) as u8);
+    let upsert = format!(
+        "INSERT INTO {table} (id, v) SELECT n, repeat('{letter}', n % 7 * {length} / 6) \
+         FROM generate_series({id}, {id} + {many}) AS n \
+         ON CONFLICT (id) DO UPDATE SET v = excluded.v, n = {table}.n + 1"
+    );
+    let resize = format!("UPDATE {table} SET v = repeat('{letter}', {length}) WHERE id BETWEEN {id} AND {id} + 3");
+    let delete = format!("DELETE FROM {table} WHERE id BETWEEN {id} AND {id} + {many}");
+    match dice.below(32) {
+        0..4 => format!("CREATE TABLE IF NOT EXISTS {table} (id int PRIMARY KEY, v text, n bigint DEFAULT 0)"),
+        4 => format!("DROP TABLE IF EXISTS {table}"),
+        5 => format!("ALTER TABLE {table} ADD COLUMN IF NOT EXISTS more{third} text DEFAULT 'more'"),
+        6 => format!("ALTER TABLE {table} DROP COLUMN IF EXISTS more{third}"),
+        7 => format!("ALTER TABLE {table} ALTER COLUMN n TYPE numeric"),
+        8 => format!("CREATE INDEX IF NOT EXISTS {table}_n ON {table} (n, id)"),
+        9 => format!("DROP INDEX IF EXISTS {table}_n"),
+        10 => format!("TRUNCATE {table}"),
+        11 => format!("ALTER TABLE {table} RENAME TO t{}", dice.below(4)),
+        12..18 => upsert,
+        18..22 => resize,
+        22..25 => delete,
+        25 => format!("UPDATE {table} SET n = n + 1 WHERE id % 7 = {third}"),
+        26 => format!("UPDATE {table} SET id = id + 1000 WHERE id = {id}"),
+        // Of one transaction.
+        27 => format!("BEGIN; {delete}; SAVEPOINT s; {upsert}; ROLLBACK TO s; {resize}; COMMIT"),
+        28 => format!("BEGIN; {upsert}; {resize}; {delete}; {upsert}; COMMIT"),
+        29 => format!("BEGIN; {delete}; {upsert}; ROLLBACK"),
+        30 => format!(
+            "INSERT INTO {table} (id, v) SELECT n, 'many' FROM generate_series(2000, 6000) AS n ON CONFLICT DO NOTHING"
+        ),
+        _ => format!("DELETE FROM {table} WHERE id >= 2000"),
+    }
+}
+
+/// Definitions, rows that grow and shrink, long transactions, ids that are used again.
+#[test]
+fn whatever_clients_do_is_in_a_mirror() {
+    let seed = std::env::var("FRESHET_SEED").ok().map_or_else(
+        || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64 | 1,
+        |seed| seed.parse().unwrap(),
+    );
+    println!("FRESHET_SEED={seed}");
+    let mut dice = Dice(seed);
+    let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    // Batches are divided, and the ring comes round.
+    let small = |directory| {
+        let mut config = of(directory);
+        config.log.buffer_bytes = 1 << 20;
+        config
+    };
+    let primary = SqlNode::start(small(&directories[0]));
+    let mirror = MirrorSettings { bytes: 512 << 20, undo_bytes: 2 << 20, ..MirrorSettings::default() };
+    let join = Some(primary.node.address().to_owned());
+    let mirror = SqlNode::start(NodeConfig { join, mirror, ..small(&directories[1]) });
+    let sql = primary.connect();
+    sql.lines("CREATE DATABASE other");
+    let mut elsewhere = Sql::config(primary.address(), "freshet", None);
+    let other = Sql::open(elsewhere.dbname("other")).unwrap();
+    let mut done = 0;
+    for _ in 0..12 {
+        for _ in 0..30 {
+            let client = if dice.below(5) == 0 { &other } else { &sql };
+            let statement = statement(&mut dice);
+            let state = client.outcome(&statement);
+            done += u32::from(state == "00000");
+            let expected = ["00000", "42P01", "42703", "42P07", "42804", "22003", "23505"];
+            assert!(expected.contains(&state.as_str()), "{statement}: {state}");
+            if state != "00000" {
+                let _ = client.query("ROLLBACK");
+            }
+        }
+        let worker = primary.node.database().worker().unwrap();
+        let shown = StateHash::of(&worker.begin_read_only()).unwrap();
+        let held = mirror.node.rehearsed(Some(shown.at), Instant::now() + SOON).unwrap().unwrap();
+        assert_eq!((held.hash, held.records), (shown.hash, shown.records), "{:?}", mirror.node.status().role);
+    }
+    assert!(done > 100, "{done} statements have done something");
+    let all = |node: &SqlNode| {
+        let tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1";
+        let sql = node.connect();
+        let rows = |table: String| {
+            let by_key = sql.lines(&format!("SELECT * FROM {table} ORDER BY id"));
+            let by_number = sql.lines(&format!("SELECT n, id, md5(v) FROM {table} ORDER BY n, id"));
+            (table, by_key, by_number)
+        };
+        sql.lines(tables).into_iter().map(rows).collect::<Vec<_>>()
+    };
+    let before = all(&primary);
+    drop((sql, other, primary));
+    mirror.node.promote(true).unwrap();
+    assert!(all(&mirror) == before);
 }

@@ -48,13 +48,16 @@ struct Slot {
     stopped: bool,
     /// When it may be started again.
     not_before: Option<Instant>,
+    /// It is a mirror as long as its directory is empty.
+    mirror: bool,
     /// It began again with an empty directory, and was told to join this node.
     joins: Option<usize>,
 }
 
 impl Slot {
     fn began(&mut self, process: Process) {
-        *self = Self { process: Some(process), wanted: true, joins: self.joins, ..Self::default() };
+        let Self { mirror, joins, .. } = *self;
+        *self = Self { process: Some(process), wanted: true, mirror, joins, ..Self::default() };
     }
 }
 
@@ -109,7 +112,7 @@ impl<'a> Cluster<'a> {
             history,
             specs: (0..shape.nodes).map(spec).collect(),
             sockets,
-            slots: (0..shape.nodes).map(|_| Mutex::default()).collect(),
+            slots: shape.mirrors.iter().map(|mirror| Mutex::new(Slot { mirror: *mirror, ..Slot::default() })).collect(),
             names,
             last_primary: AtomicU64::new(0),
             over: AtomicBool::new(false),
@@ -129,9 +132,9 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Whether nodes are mirrors, at least to begin with.
-    pub(super) fn has_mirrors(&self) -> bool {
-        self.shape.has_mirrors()
+    /// How many nodes are mirrors when a round begins.
+    pub(super) fn mirror_count(&self) -> usize {
+        self.shape.mirror_count()
     }
 
     pub(super) fn names(&self) -> &[String] {
@@ -152,7 +155,8 @@ impl<'a> Cluster<'a> {
         let spec = &self.specs[node];
         let others = self.specs.iter().enumerate().filter(|(other, _)| *other != node);
         let peers: Vec<String> = others.map(|(_, spec)| spec.listen.to_string()).collect();
-        let mut flags = self.shape.flags(node);
+        let mirror = self.slot(node).mirror;
+        let mut flags = self.shape.flags(node, mirror);
         for (name, value) in [
             ("--directory", spec.directory.display().to_string()),
             ("--address", spec.address.to_string()),
@@ -339,7 +343,8 @@ impl<'a> Cluster<'a> {
 
     /// Whether a node is a mirror, and says so.
     pub(super) fn is_mirror(&self, node: usize) -> bool {
-        self.shape.has_mirrors() && self.status(node).is_some_and(|status| status["role"] == "mirror")
+        let may_be = self.slot(node).mirror;
+        may_be && self.status(node).is_some_and(|status| status["role"] == "mirror")
     }
 
     /// Whether a node says that the log is not there any more that it would have to continue with.
@@ -349,11 +354,15 @@ impl<'a> Cluster<'a> {
     }
 
     /// As an operator does with a node that cannot continue its log: it begins again with an empty
-    /// directory, and joins the primary.
-    pub(super) fn begin_again(&self, node: usize, primary: usize) -> Result<(), Failure> {
+    /// directory, and joins the primary, as what it was or as a mirror.
+    pub(super) fn begin_again(&self, node: usize, primary: usize, as_mirror: bool) -> Result<(), Failure> {
         self.kill(node);
         fs::remove_dir_all(&self.specs[node].directory)?;
-        self.slot(node).joins = Some(primary);
+        {
+            let mut slot = self.slot(node);
+            slot.joins = Some(primary);
+            slot.mirror |= as_mirror;
+        }
         self.want(node);
         Ok(())
     }

@@ -285,6 +285,7 @@ fn torment(
             if end.is_some_and(|end| Instant::now() >= end) || history.is_violated() {
                 break;
             }
+            nemesis.mirror_again(&mut Random::stream(shape.seed, 10_000 + u64::from(round)))?;
             let deals = nemesis::draw(&mut random, kinds);
             let told: Vec<String> = deals.iter().map(ToString::to_string).collect();
             history.say(&format!("round {round}: {}", told.join("; ")));

@@ -15,6 +15,8 @@ use freshet::{Failure, client::ClientError, interruption::Interruption};
 const TAKE_OVER: Duration = Duration::from_secs(30);
 /// How long all may take to be in sync after a mirror has taken over.
 const MENDING: Duration = Duration::from_secs(30);
+/// So often all have to be in sync, one look after the other.
+const CALM: u32 = 4;
 /// A node that has lacked log for so long does not find it any more.
 const LACKING: Duration = Duration::from_secs(1);
 /// How long there may be no transaction before a fault comes all the same.
@@ -293,25 +295,44 @@ impl Nemesis<'_> {
         self.mend()
     }
 
+    /// After take-overs by mirrors: others begin again with empty directories, as mirrors.
+    pub(super) fn mirror_again(&self, random: &mut Random) -> Result<(), Failure> {
+        let nodes = 0..self.cluster.names().len();
+        let mirrors = nodes.clone().filter(|node| self.cluster.is_mirror(*node)).count();
+        let missing = self.cluster.mirror_count().saturating_sub(mirrors);
+        let (Ok(primary), true) = (self.cluster.is_whole(), missing > 0) else { return Ok(()) };
+        let mut others: Vec<usize> = nodes.filter(|node| *node != primary && !self.cluster.is_mirror(*node)).collect();
+        random.shuffle(&mut others);
+        for node in others.into_iter().take(missing) {
+            self.history.say(&format!("{} begins again as a mirror", self.name(node)));
+            self.cluster.begin_again(node, primary, true)?;
+            self.mend()?;
+        }
+        Ok(())
+    }
+
     /// What an operator has to do where mirrors are: a node that has less than a mirror which took
     /// over begins again with an empty directory. No other fault comes before all are in sync: what
     /// such a node had acknowledged does not count any more.
     pub(super) fn mend(&self) -> Result<(), Failure> {
-        if !self.cluster.has_mirrors() {
+        if self.cluster.mirror_count() == 0 {
             return Ok(());
         }
         let deadline = Instant::now() + MENDING;
         let mut lacking: Vec<Option<Instant>> = vec![None; self.cluster.names().len()];
-        while self.cluster.is_whole().is_err() && Instant::now() < deadline {
+        // A node that lacks log seems to be in sync at times, while it tries to follow.
+        let mut calm = 0;
+        while calm < CALM && Instant::now() < deadline {
+            calm = if self.cluster.is_whole().is_ok() { calm + 1 } else { 0 };
             for (node, lacking) in lacking.iter_mut().enumerate() {
-                let since = lacking.take().unwrap_or_else(Instant::now);
                 let Some(primary) = self.cluster.primary().filter(|_| self.cluster.lacks_log(node)) else { continue };
-                if since.elapsed() < LACKING {
-                    *lacking = Some(since);
+                calm = 0;
+                if lacking.get_or_insert_with(Instant::now).elapsed() < LACKING {
                     continue;
                 }
+                *lacking = None;
                 self.history.say(&format!("{} lacks log, and begins again", self.name(node)));
-                self.cluster.begin_again(node, primary)?;
+                self.cluster.begin_again(node, primary, false)?;
             }
             self.sleep(Duration::from_millis(50))?;
         }

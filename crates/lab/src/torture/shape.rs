@@ -73,9 +73,7 @@ impl Shape {
         let undo = [1 << 20, 4 << 20][random.below(2) as usize];
         // Who lacks log where no mirror is would need an operator, too.
         let kept = if mirrors.contains(&true) { [1 << 19, 8 << 20][random.below(2) as usize] } else { 8 << 20 };
-        // A mirror executes nothing.
-        let form = |(encoding, mirror)| if mirror { Encoding::Bytes } else { encoding };
-        let encodings = encodings.zip(mirrors.iter().copied()).map(form).collect();
+        let encodings = encodings.collect();
         // What needs no acknowledgement cannot wait for its replay.
         let replay = if fabric == Fabric::ShmAppliance { ReplayMode::Pipelined } else { replay };
         let safety = options.safety.unwrap_or(safety);
@@ -92,13 +90,13 @@ impl Shape {
         Ok(Self { seed, nodes, fabric, safety, replay, streams, certifier, encodings, mirrors, undo, kept, told })
     }
 
-    /// Whether nodes are mirrors.
-    pub(super) fn has_mirrors(&self) -> bool {
-        self.mirrors.contains(&true)
+    /// How many nodes are mirrors when a round begins.
+    pub(super) fn mirror_count(&self) -> usize {
+        self.mirrors.iter().filter(|mirror| **mirror).count()
     }
 
-    /// The flags of a node that the shape decides.
-    pub(super) fn flags(&self, node: usize) -> Vec<String> {
+    /// The flags of a node that the shape decides, as a mirror or not.
+    pub(super) fn flags(&self, node: usize, mirror: bool) -> Vec<String> {
         let kind = match self.fabric {
             Fabric::Tcp => "tcp",
             Fabric::Shm | Fabric::ShmAppliance => "shm",
@@ -110,7 +108,7 @@ impl Shape {
             ("--safety", self.safety.to_string()),
             ("--standbys", (self.nodes - 1).to_string()),
             ("--replay", self.replay.to_string()),
-            ("--encoding", self.encodings[node].to_string()),
+            ("--encoding", if mirror { Encoding::Bytes } else { self.encodings[node] }.to_string()),
             ("--certifier", self.certifier.to_string()),
             ("--log-streams", self.streams.to_string()),
             ("--log-buffer-bytes", (1 << 20).to_string()),
@@ -127,7 +125,7 @@ impl Shape {
             // take over.
             flags.push(("--least-in-sync", "1".to_owned()));
         }
-        if self.mirrors[node] {
+        if mirror {
             flags.extend([
                 ("--mirror-bytes", (1 << 28).to_string()),
                 ("--mirror-undo-bytes", self.undo.to_string()),
