@@ -279,7 +279,7 @@ impl LogStore {
         Ok(())
     }
 
-    /// Removes everything: a log of which nothing counts can [begin](Self::resume) anywhere again.
+    /// Removes everything: nothing of the log counts, and it can [begin](Self::resume) anywhere again.
     ///
     /// # Errors
     /// [`StoreError`] when a file cannot be removed; to be done again then.
