@@ -279,7 +279,7 @@ impl LogStore {
         Ok(())
     }
 
-    /// Removes everything: nothing of the log counts, and it can [begin](Self::resume) anywhere again.
+    /// Removes everything: nothing of it counts, and the log can [begin](Self::resume) anywhere.
     ///
     /// # Errors
     /// [`StoreError`] when a file cannot be removed; to be done again then.
