@@ -19,7 +19,7 @@ use std::{
 
 use common::{
     SOON, Sql, Writer, Written, assert_same_state, connect, create_journal, in_sync, missing, open_sql, status,
-    wait_until, write,
+    wait_for_message, wait_until, write,
 };
 use freshet::children::NodeProcess;
 use freshet_testing::{Missing, skip};
@@ -284,6 +284,70 @@ fn killed_mirrors_and_their_primary_cost_no_commit() {
     let mut pair = pair(&[], &MIRROR);
     let acknowledged = kill(&mut pair, &MIRROR);
     follows(&pair, "c", &acknowledged);
+}
+
+/// A primary stands still with work under way, the mirror takes over, and the primary continues as
+/// if nothing had happened: when the mirror has said this, or, where that is none, when it reigns.
+/// With `cut`, the link is cut before, and mended when the mirror has recovered its memory: so the
+/// primary's card still has things to send.
+fn zombie(resumed_at: Option<&str>, cut: bool) {
+    let pair = pair(&[], &MIRROR);
+    let writer = Writer::start(connect(&pair.primary), 1);
+    writer.wait_for(200);
+    wait_until(&pair.standby, "a whole mirror", |status| status["whole"] == true);
+    let link = cut.then(Cut::now);
+    wait_until(&pair.primary, "something is on its way", |status| {
+        let fed = &status["standbys"][0];
+        fed["shipped"] != fed["acked"]
+    });
+    pair.primary.pause();
+    let client = connect(&pair.standby);
+    let begun = Instant::now();
+    let promoting = thread::spawn(move || client.promote(false, SOON));
+    wait_for_message(&pair.standby, RECOVERED);
+    drop(link);
+    if let Some(said) = resumed_at {
+        wait_for_message(&pair.standby, said);
+        pair.primary.resume();
+    }
+    let promoted = promoting.join().unwrap();
+    println!("{:?} after the primary stood still: {promoted:?}", begun.elapsed());
+    if let Err(refused) = promoted {
+        // The primary has answered. What it has beyond the mirror's memory was not acknowledged.
+        assert!(refused.to_string().contains("has more than this one"), "{refused}");
+        assert_eq!(resumed_at, Some(RECOVERED));
+        connect(&pair.standby).promote(true, SOON).unwrap();
+    }
+    if resumed_at.is_none() {
+        pair.primary.resume();
+    }
+    let written = writer.join();
+    assert!(!written.open.is_empty() || !written.refused.is_empty(), "nothing was under way");
+    // The former primary has kept its log up to where the mirror's memory ended, and follows.
+    wait_until(&pair.standby, "a standby in sync", |status| in_sync(status) == 1);
+    write(&connect(&pair.standby), 2, 1, SOON).unwrap();
+    assert_equal(&pair.standby, &pair.primary, &written.acknowledged);
+    println!("{} commits were acknowledged, none is missing, and nothing came late", written.acknowledged.len());
+}
+
+/// What a mirror says when its memory is its own, and is a state of the log.
+const RECOVERED: &str = "the mirror is recovered";
+/// What it says before it makes a database of its memory.
+const DECIDED: &str = "enough nodes have promised the term";
+
+#[test]
+#[ignore = "needs two RDMA devices: tests/vm/verbs"]
+fn what_a_zombie_writes_late_does_not_land_in_a_mirror() {
+    for resumed_at in [Some(RECOVERED), Some(DECIDED), None] {
+        zombie(resumed_at, false);
+    }
+}
+
+#[test]
+#[ignore = "needs two RDMA devices: tests/vm/verbs"]
+fn what_a_zombies_card_sends_late_does_not_land_in_a_mirror() {
+    zombie(Some(DECIDED), true);
+    zombie(None, true);
 }
 
 #[test]
