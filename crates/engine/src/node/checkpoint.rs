@@ -139,6 +139,8 @@ pub(super) struct Checkpointing {
     ground: Ground,
     status: Mutex<CheckpointStatus>,
     written: AtomicU64,
+    /// Checkpoints take what processors there are.
+    hurries: AtomicBool,
     stopping: AtomicBool,
     orders: Mutex<Orders>,
     changed: Condvar,
@@ -186,6 +188,7 @@ impl Checkpointing {
             ground,
             status: Mutex::default(),
             written: AtomicU64::new(0),
+            hurries: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             orders: Mutex::default(),
             changed: Condvar::new(),
@@ -242,6 +245,18 @@ impl Checkpointing {
             orders = self.changed.wait_timeout(orders, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
         orders.outcome.clone().unwrap_or_else(|| Err("no checkpoint was written".into()))
+    }
+
+    /// From now on checkpoints take what processors there are, because others wait for them, or
+    /// again no more than their share.
+    pub fn hurry(&self, hurries: bool) {
+        // Relaxed: it may be heard of a little later.
+        self.hurries.store(hurries, Ordering::Relaxed);
+    }
+
+    fn hurries(&self) -> bool {
+        // Relaxed: see there.
+        self.hurries.load(Ordering::Relaxed) || self.stops()
     }
 
     /// Gives up the checkpoint that is under way, if there is one.
@@ -497,14 +512,14 @@ impl Checkpointing {
             if full {
                 self.written.fetch_add(writer.write_block()?, Ordering::Relaxed);
             }
-            pace.rest(&self.stopping);
+            pace.rest(|| self.hurries());
         }
         if device == 0 {
             // Their ids are to be used again after a restart, too.
             for (rid, tombstone) in gone(walk, participant) {
                 if writer.push_gone(rid, tombstone) {
                     self.written.fetch_add(writer.write_block()?, Ordering::Relaxed);
-                    pace.rest(&self.stopping);
+                    pace.rest(|| self.hurries());
                 }
             }
         }
@@ -640,10 +655,10 @@ impl Pace {
         Self { percent: percent.clamp(1, 100), worked: thread_time() }
     }
 
-    /// Rests as long as the work since the last rest asks for.
-    fn rest(&mut self, stopping: &AtomicBool) {
+    /// Rests as long as the work since the last rest asks for, unless it `hurries`.
+    fn rest(&mut self, hurries: impl Fn() -> bool) {
         let worked = thread_time() - self.worked;
-        if worked < Duration::from_millis(1) || stopping.load(Ordering::SeqCst) {
+        if worked < Duration::from_millis(1) || hurries() {
             return;
         }
         std::thread::sleep(worked * (100 - self.percent) / self.percent);

@@ -142,6 +142,8 @@ impl Mirrored {
         if let Some(checkpointing) = begun.map_err(|cause| cause.to_string())? {
             let first = node.checkpointing.get_or_init(|| checkpointing);
             // The memory is all that there is: it is kept until there is room for a checkpoint.
+            // Writers wait for it.
+            first.hurry(true);
             while let Err(cause) = first.now(CheckpointKind::Fuzzy) {
                 if first.stops() {
                     return Err(cause);
@@ -149,6 +151,7 @@ impl Mirrored {
                 tracing::warn!(cause, "a mirror that takes over cannot write its checkpoint, and tries again");
                 thread::sleep(TRY_EVERY);
             }
+            first.hurry(false);
         }
         path.map_or(Ok(()), |path| TAKING_OVER.remove(path)).map_err(|cause| cause.to_string())?;
         let janitor = JanitorThread::start(Arc::default(), core, None)?;
