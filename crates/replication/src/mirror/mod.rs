@@ -575,7 +575,7 @@ impl Follows for Shared {
             let (end, under_way, undone) = (found.end.0, found.under_way, found.undone);
             tracing::info!(end, under_way, undone, "the mirror is recovered");
         }
-        Ok(())
+        receive::note_whole(self)
     }
 
     fn hearing(&self) -> &Mutex<()> {

@@ -38,6 +38,12 @@ fn local(cause: &std::io::Error) -> SessionError {
     SessionError::Local(format!("a mirror's memory cannot be kept: {cause}"))
 }
 
+/// A mirror that holds all that it has to does so for the next process, too.
+pub(super) fn note_whole(shared: &Shared) -> Result<(), SessionError> {
+    let is_whole = shared.state().is_whole();
+    if is_whole { shared.memory().note_whole().map_err(|cause| local(&cause)) } else { Ok(()) }
+}
+
 /// What cannot be sent has no one to be sent to.
 fn lost(error: SendError, receiver: &Receiver) -> SessionError {
     tracing::debug!(cause = %error, "a mirror cannot answer its primary");
@@ -81,10 +87,6 @@ pub(super) fn offered(
     let wire::Welcome { log: welcome, offer, bare } = answer;
     let offer = offer.ok_or_else(|| violation("the primary has offered no mailbox".into()))?;
     enter(shared, &welcome, end)?;
-    if welcome.above.is_empty() {
-        // The primary may fail before it says so.
-        shared.state().owed.get_or_insert(welcome.end);
-    }
     let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
     let patience = shared.config.patience.max(keep_alive * 5);
     let connection = agreed(connection, passage, bare && fabric.config.bare);
@@ -98,6 +100,11 @@ pub(super) fn offered(
         Ok(description) => description,
         Err(damaged) => return Err(begin_again(shared, &damaged)),
     };
+    if welcome.above.is_empty() {
+        // The primary may fail before it says so.
+        shared.state().owed.get_or_insert(welcome.end);
+        note_whole(shared)?;
+    }
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
     let mut session = Session { shared, sender, receiver, welcome: &welcome, member, patience, told: 0 };
     let mut stint = shared.cpu.begin();
@@ -262,9 +269,8 @@ impl Session<'_> {
         owed.get_or_insert(note.end);
         let said = Heard { term: self.welcome.term, end: note.end, in_sync: note.in_sync };
         *heard = Some((said, self.shared.clock.now()));
-        let is_whole = state.is_whole();
         drop(state);
-        if is_whole { self.shared.memory().note_whole().map_err(|cause| local(&cause)) } else { Ok(()) }
+        note_whole(self.shared)
     }
 
     /// Says what this node holds: what the primary knows to have arrived, and every in-sync set in
