@@ -197,7 +197,7 @@ fn the_mirror_takes_over(primary: Arc<Node>, standby: &Node, mirror: &Node, tabl
     assert_eq!(hash(mirror), before);
 }
 
-/// It begins from a checkpoint, while commits go on.
+/// It begins from a checkpoint, while the primary commits.
 #[test]
 fn a_mirror_joins_when_the_logs_beginning_is_gone() {
     for fabric in FABRICS {

@@ -40,14 +40,20 @@ fn below(primary: &PrimaryNode) -> (StandbyNode, Arc<Toy>) {
     (standby, toy)
 }
 
-#[test]
-fn what_has_arrived_counts_before_it_is_regenerated() {
-    let (config, forms) = encoding(Safety::VerySafe, 0);
+/// A primary whose commits count on a standby that regenerates nothing, and how far it has written.
+fn held(config: PrimaryConfig) -> (PrimaryNode, StandbyNode, Arc<Toy>, Stamp) {
     let primary = PrimaryNode::first(config);
     let (standby, toy) = below(&primary);
     toy.gate(Some(0));
     let end = primary.write(&[64; 20]);
     primary.commits(end);
+    (primary, standby, toy, end)
+}
+
+#[test]
+fn what_has_arrived_counts_before_it_is_regenerated() {
+    let (config, forms) = encoding(Safety::VerySafe, 0);
+    let (primary, standby, toy, end) = held(config);
     assert_eq!((standby.log.end(), standby.standby.visible().get()), (Stamp(0), Stamp(0)));
     assert!(forms.encoded.load(Ordering::SeqCst) > 0);
     toy.gate(None);
@@ -184,11 +190,7 @@ fn a_standby_whose_journal_is_gone_does_not_start() {
     // Whatever it asks for from now on.
     for asks in [Encoding::Bytes, Encoding::Inputs] {
         let (config, _) = encoding(Safety::VerySafe, 0);
-        let primary = PrimaryNode::first(config);
-        let (standby, toy) = below(&primary);
-        toy.gate(Some(0));
-        let end = primary.write(&[64; 20]);
-        primary.commits(end);
+        let (_primary, standby, toy, _) = held(config);
         let (log, terms) = (Arc::clone(&standby.log), standby.terms.clone());
         toy.freeze();
         drop(standby);
@@ -203,11 +205,7 @@ fn a_standby_whose_journal_is_gone_does_not_start() {
 #[test]
 fn a_take_over_finds_what_was_acknowledged() {
     let (config, _) = encoding(Safety::VerySafe, 0);
-    let primary = PrimaryNode::first(config);
-    let (standby, toy) = below(&primary);
-    toy.gate(Some(0));
-    let end = primary.write(&[64; 20]);
-    primary.commits(end);
+    let (primary, standby, toy, end) = held(config);
     let bytes = primary.log.bytes();
     drop(primary);
     let promoted = std::thread::scope(|scope| {
