@@ -119,10 +119,10 @@ pub enum Refusal {
         /// What it takes.
         needed: u64,
     },
-    /// The log that the standby lacks is not there any more.
+    /// The log that a standby or a mirror lacks is not there any more.
     #[error(
-        "the log from {from} on is no longer kept by the primary: {why}; \
-         start the standby with an empty directory from a checkpoint, or use persistence domain file on the primary"
+        "the log from {from} on is no longer kept there: {why}; empty this node's directories and start it again, to \
+         begin from a checkpoint (a mirror does so by itself, as soon as there is one)"
     )]
     LogGone {
         /// What is lacking.

@@ -350,7 +350,7 @@ impl<'a> Cluster<'a> {
     /// Whether a node says that the log is not there any more that it would have to continue with.
     pub(super) fn lacks_log(&self, node: usize) -> bool {
         let status = self.status(node).filter(|status| status["role"] != "primary");
-        status.is_some_and(|status| status.to_string().contains("is no longer kept by the primary"))
+        status.is_some_and(|status| status.to_string().contains("is no longer kept"))
     }
 
     /// As an operator does with a node that cannot continue its log: it begins again with an empty

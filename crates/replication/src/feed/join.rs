@@ -1,7 +1,10 @@
 //! Join: how one who may follow becomes one who is fed.
 
 use freshet_base::sync::{Arc, Ordering};
-use freshet_cluster::{handshake::Agreed, host::Guest};
+use freshet_cluster::{
+    handshake::{self, Agreed},
+    host::Guest,
+};
 use freshet_fabric::{FabricKind, OpenError, channel::Side, tcp::Connection};
 
 use super::{Feeder, Shipper, ack, ship};
@@ -13,6 +16,16 @@ use crate::{
 /// A node that wants the log, or to speak for the cluster, is refused.
 pub(crate) fn tell_refused(hello: &Hello, refusal: &Refusal) {
     tracing::warn!(node = %hello.node, address = hello.address, cause = %refusal, "a node is refused");
+}
+
+/// Whether the log is here from where the node would continue. It may go before it was sent, which
+/// the node is told then ([`ship::run`]); but one that cannot be fed is not to be counted for a
+/// moment each time it tries.
+fn keeps(feeder: &impl Feeder, welcome: &handshake::Welcome) -> Result<(), Refusal> {
+    let (from, mut first) = (welcome.cut_at, [0; 8]);
+    let length = welcome.end.since(from.min(welcome.end)).min(first.len() as u64);
+    let read = feeder.read(from, &mut first[..length as usize]);
+    read.map_err(|error| Refusal::LogGone { from, why: error.to_string() })
 }
 
 /// Counts the standby, welcomes it, and starts its two threads.
@@ -35,6 +48,10 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         Ok(side) => side,
         Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
     };
+    if let Err(refusal) = keeps(&**feeder, &agreed.welcome) {
+        tell_refused(hello, &refusal);
+        return refuse(connection, refusal);
+    }
     let id = feeds.ids.fetch_add(1, Ordering::SeqCst);
     let (node, from, persisted) = (hello.node, agreed.welcome.cut_at, agreed.persisted);
     let shipper = Arc::new(Shipper::new(id, node, join, closer));

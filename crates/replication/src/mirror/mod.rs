@@ -54,7 +54,7 @@ use crate::{
     status::{MirrorStatus, Seeding},
     takeover::{Candidate, PromoteError, PromoteOptions},
     terms::Terms,
-    wire::{Peer, Peers},
+    wire::{Peer, Peers, Refusal},
 };
 
 /// A mirror's parameters.
@@ -556,7 +556,10 @@ impl Follows for Shared {
     }
 
     fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
-        receive::offered(self, upstream, connection)
+        let outcome = receive::offered(self, upstream, connection);
+        let gone = |error: &SessionError| matches!(error.said(), Some(Refusal::LogGone { .. }));
+        self.state().stale |= outcome.as_ref().is_err_and(gone);
+        outcome
     }
 
     /// What the primary has left there is brought to the end of a batch (Active-Memory, section

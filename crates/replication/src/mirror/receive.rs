@@ -244,7 +244,6 @@ impl Session<'_> {
             }
             Some(Kind::Goodbye) => {
                 let why: Refusal = wire::decode("goodbye", self.receiver.message())?;
-                self.shared.state().stale |= matches!(why, Refusal::LogGone { .. });
                 return Err(SessionError::Goodbye(why));
             }
             _ => return Err(violation(format!("a frame of kind {} was not expected", header.kind))),

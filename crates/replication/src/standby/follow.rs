@@ -401,39 +401,37 @@ pub(crate) fn run<F: Follows>(shared: &Arc<F>) {
     while let Some((upstream, order)) = follow.next() {
         end_feeds();
         let outcome = shared.join(&upstream, order);
-        match &outcome {
-            SessionError::Local(why) => follow.fail(why.clone()),
-            SessionError::Counted { primary: Some(primary) } if follow.order() == order => {
+        match (&outcome, outcome.said()) {
+            (SessionError::Local(why), _) => follow.fail(why.clone()),
+            (SessionError::Counted { primary: Some(primary) }, _) if follow.order() == order => {
                 follow.lead(Some(primary.clone()));
             }
             // Somebody else is the primary, and this node knows where.
-            SessionError::Call(crate::endpoint::CallError::Refused {
-                refusal: Refusal::NotPrimary { primary: Some(next), .. } | Refusal::Fenced { primary: Some(next), .. },
-                ..
-            }) if *next != upstream && next != shared.address() && follow.order() == order => {
+            (
+                _,
+                Some(Refusal::NotPrimary { primary: Some(next), .. } | Refusal::Fenced { primary: Some(next), .. }),
+            ) if *next != upstream && next != shared.address() && follow.order() == order => {
                 follow.lead(Some(next.clone()));
             }
             // Trying again would change nothing.
-            SessionError::Call(crate::endpoint::CallError::Refused {
-                refusal:
+            (
+                _,
+                Some(
                     Refusal::OtherCluster { .. }
                     | Refusal::SameTermTwice { .. }
                     | Refusal::BufferTooSmall { .. }
+                    | Refusal::NoMirror(_)
                     | Refusal::Myself { .. },
-                ..
-            }) => follow.fail(outcome.to_string()),
-            SessionError::Call(crate::endpoint::CallError::Refused {
-                refusal: Refusal::Later { .. } | Refusal::Circle { .. },
-                ..
-            }) => follow.met_relay(order),
+                ),
+            ) => follow.fail(outcome.to_string()),
+            (_, Some(Refusal::Later { .. } | Refusal::Circle { .. })) => follow.met_relay(order),
             // What the primary has no more will not come however often it is asked. A standby may
             // yet find it with another one.
-            SessionError::Goodbye(Refusal::NoMirror(_)) => follow.fail(outcome.to_string()),
-            SessionError::Goodbye(Refusal::LogGone { .. }) if !shared.is_member() => {
-                follow.fail(outcome.to_string());
-            }
+            (_, Some(Refusal::LogGone { .. })) if !shared.is_member() => follow.fail(outcome.to_string()),
             // One of the others may know more.
-            error if error.found_none() && shared.is_counted() && !follow.is_relayed() && follow.order() == order => {
+            (error, _)
+                if error.found_none() && shared.is_counted() && !follow.is_relayed() && follow.order() == order =>
+            {
                 let mut others: BTreeSet<_> = shared.known().into_iter().map(|peer| peer.address).collect();
                 others.extend(first_upstream.clone());
                 others.retain(|other| *other != upstream && other != shared.address());
@@ -460,7 +458,18 @@ pub(crate) fn run<F: Follows>(shared: &Arc<F>) {
 
 #[cfg(test)]
 mod tests {
+    use freshet_base::Stamp;
+    use freshet_fabric::tcp::ReceiveError;
+
     use super::*;
+
+    /// It would be told the same each time.
+    #[test]
+    fn one_that_is_told_why_it_cannot_follow_waits_longer_each_time() {
+        let gone = || Refusal::LogGone { from: Stamp(0), why: String::new() };
+        assert!(!SessionError::Goodbye(gone()).followed());
+        assert!(SessionError::Receive(ReceiveError::Closed { peer: ([127, 0, 0, 1], 1).into() }).followed());
+    }
 
     /// The one that was tried last is left out, and another if this node was told of it since then.
     #[test]

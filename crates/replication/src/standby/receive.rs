@@ -104,9 +104,18 @@ impl SessionError {
         }
     }
 
-    /// Whether there was a connection at all.
+    /// Whether the log flowed until the connection was lost. Where the other side has ended it,
+    /// that will do so again.
     pub(super) fn followed(&self) -> bool {
-        matches!(self, Self::Receive(_) | Self::Goodbye(_))
+        matches!(self, Self::Receive(_))
+    }
+
+    /// What the other side has said, if it was that which ended it.
+    pub(crate) fn said(&self) -> Option<&Refusal> {
+        match self {
+            Self::Call(CallError::Refused { refusal, .. }) | Self::Goodbye(refusal) => Some(refusal),
+            _ => None,
+        }
     }
 }
 

@@ -187,6 +187,11 @@ impl Session {
         }
         if let Some(down) = decision.down {
             self.committed(down);
+            // Without a store a standby that lacks more than the buffer keeps cannot be fed any
+            // more, as with a primary.
+            if let Some(sink) = self.sink().as_ref().filter(|_| !self.shared.log.has_store()) {
+                sink.release(down);
+            }
         }
     }
 

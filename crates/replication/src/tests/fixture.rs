@@ -111,6 +111,11 @@ impl TestLog {
         Self::new(|store, _| Self::receive(capacity, false, store.into()))
     }
 
+    /// The same, without a store.
+    pub fn received_in_ring(capacity: u64) -> Arc<Self> {
+        Self::new(|_, _| Self::receive(capacity, false, Persistence::None))
+    }
+
     /// One that is persisted by those who replay.
     pub fn persisted_upon_replay(capacity: u64, method: Method) -> Arc<Self> {
         Self::new(|store, directory| {

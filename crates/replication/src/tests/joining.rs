@@ -260,19 +260,54 @@ fn strangers_are_told_why_they_are_not_let_in() {
     assert!(error.contains("belongs to cluster"), "{error}");
 }
 
+/// Why this node does not follow, as it says.
+pub fn cannot_follow(link: LinkStatus) -> Option<String> {
+    match link {
+        LinkStatus::Connecting { last_failure, .. } => last_failure.filter(|why| why.contains("no longer kept")),
+        _ => None,
+    }
+}
+
+/// It is not counted for a moment each time it tries.
 #[test]
-fn without_a_store_a_standby_that_fell_behind_is_dropped_with_a_reason() {
+fn a_standby_whose_log_is_gone_is_refused_with_a_reason() {
+    for member in [true, false] {
+        let mut config = config(rule(Safety::OneSafe, 1));
+        config.feed.boundaries = 2;
+        let primary = PrimaryNode::first_on(TestLog::in_ring(4096), config);
+        for _ in 0..20 {
+            primary.write(&[64; 4]);
+        }
+        let config = StandbyConfig { synchronous: member, ..StandbyConfig::default() };
+        let standby = StandbyNode::with(2, Some(primary.address()), config, TestLog::received(CAPACITY));
+        until("it is told why", || cannot_follow(standby.standby.status().link).is_some());
+        let why = cannot_follow(standby.standby.status().link).unwrap();
+        assert!(why.contains("refuses") && why.contains("start it again, to begin from a checkpoint"), "{why}");
+        primary.commits(primary.log.end());
+        let status = primary.primary.status();
+        assert!(status.standbys.is_empty() && status.observers.is_empty(), "{status:?}");
+    }
+}
+
+/// It was fed, and fell behind what is kept; then it is let in no more.
+#[test]
+fn without_a_store_a_standby_that_falls_behind_is_dropped_with_a_reason() {
     let mut config = config(rule(Safety::OneSafe, 1));
     config.feed.boundaries = 2;
     let primary = PrimaryNode::first_on(TestLog::in_ring(4096), config);
-    for _ in 0..20 {
-        primary.write(&[64; 4]);
-    }
     let standby = StandbyNode::empty(2, &primary.address());
-    let told =
-        |link| matches!(link, LinkStatus::Connecting { last_failure: Some(why), .. } if why.contains("no longer kept"));
-    until("it is told why", || told(standby.standby.status().link));
-    primary.commits(primary.log.end());
+    standby.joined();
+    standby.log.stall(true);
+    for _ in 0..100 {
+        primary.commits(primary.write(&[64; 4]));
+    }
+    standby.log.stall(false);
+    let dropped = || primary.primary.status().standbys[0].last_loss.clone();
+    until("the primary says why", || dropped().is_some_and(|why| why.contains("no longer kept")));
+    let refused = || cannot_follow(standby.standby.status().link).is_some_and(|why| why.contains("refuses"));
+    until("it is refused from then on", refused);
+    let lost = &primary.primary.status().standbys[0];
+    assert!(!lost.connected && !lost.in_sync, "{lost:?}");
 }
 
 #[test]

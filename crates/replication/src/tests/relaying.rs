@@ -8,7 +8,7 @@ use freshet_fabric::FabricKind;
 
 use super::{
     fixture::*,
-    joining::{empty_log, hello, joining},
+    joining::{cannot_follow, empty_log, hello, joining},
     taking_over::crown,
     toy::ToyForms,
 };
@@ -149,6 +149,23 @@ fn a_relay_that_merely_loses_its_upstream_keeps_those_below() {
     leaf.shows(end);
     assert!(sent() > before, "it is the same connection");
     assert_eq!(passes_on(&relay).standbys[0].last_loss, None);
+}
+
+#[test]
+fn a_leaf_whose_log_the_relay_has_no_more_is_refused_with_a_reason() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    let config = relaying(FabricKind::Tcp, RelayAck::Own, PATIENCE * 2);
+    let relay = StandbyNode::with(2, Some(primary.address()), config, TestLog::received_in_ring(CAPACITY));
+    relay.joined();
+    for _ in 0..100 {
+        primary.write(&[64; 4]);
+    }
+    let end = primary.log.end();
+    relay.shows(end);
+    let leaf = leaf(&relay.address(), FabricKind::Tcp);
+    let refused = || cannot_follow(leaf.standby.status().link).is_some_and(|why| why.contains("refuses"));
+    until("it is told why", refused);
+    assert!(passes_on(&relay).standbys.is_empty(), "{:?}", passes_on(&relay));
 }
 
 #[test]
