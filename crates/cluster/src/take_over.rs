@@ -164,7 +164,7 @@ pub enum Stopped {
     },
     /// It is an asynchronous standby, and the level rests on the others.
     Asynchronous,
-    /// This node has more, and one of the two has no log: it should take over itself.
+    /// This node has more, and cannot pass it on: it should take over itself.
     Better(NodeId),
     /// Two nodes reigned in one term.
     SameTermTwice {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use common::{churn, config, definition, directories, hash, soon, start, wait_for};
 use freshet_engine::{
-    CheckpointKind, FabricKind, IndexDefinition, MirrorSettings, Node, NodeConfig, Role, Safety, Stamp, Table,
-    TableDefinition,
+    CheckpointKind, FabricKind, IndexDefinition, Isolation, MirrorSettings, Node, NodeConfig, Role, Safety, Stamp,
+    Table, TableDefinition,
     node::{PromoteError, RoleStatus},
 };
 use freshet_replication::status::MirrorStatus;
@@ -149,6 +149,67 @@ fn a_mirror_takes_over() {
         let mirror = start(NodeConfig { join: Some(second.address().into()), ..cluster(2) });
         assert_eq!((mirror.role(), hash(&mirror)), (Role::Primary, before), "it has a log now, and is no mirror");
         for node in [mirror, second, back] {
+            node.stop().unwrap();
+        }
+    }
+}
+
+/// Inserts rows until the reign ends; returns the ids of those that clients were told to be
+/// committed.
+fn insert(primary: &Node, table: &Table, from: u64) -> Vec<u64> {
+    let worker = primary.database().worker().unwrap();
+    let mut told = Vec::new();
+    for id in from.. {
+        let inserted = worker.execute(Isolation::Snapshot, |txn| Ok(txn.insert(table, &common::row(id, id % 7, 0))?));
+        match inserted.map(|(_, ticket)| primary.wait(ticket, soon())) {
+            Ok(Ok(())) => told.push(id),
+            _ => return told,
+        }
+    }
+    told
+}
+
+/// The mirror gets what it lacks from the primary, which follows it then: its log is continued.
+#[test]
+fn a_mirror_takes_over_while_its_primary_works() {
+    for (fabric, safety) in FABRICS.into_iter().zip([Safety::Quorum(2), Safety::TwoSafe]) {
+        let directories = directories();
+        let cluster = cluster(&directories, fabric, safety);
+        let old = start(cluster(0));
+        let mirror = joining(cluster(2), &old);
+        let table = old.database().create_table(&definition()).unwrap().clone();
+        churn(old.database(), &table, 0, 2000);
+        wait_for("the mirror is whole", || is_whole(&mirror));
+        let (promotion, told) = std::thread::scope(|scope| {
+            let clients: Vec<_> = (1..4)
+                .map(|n| {
+                    scope.spawn({
+                        let (old, table) = (&old, &table);
+                        move || insert(old, table, n << 40)
+                    })
+                })
+                .collect();
+            let begun = own(&mirror).end;
+            wait_for("it is under load", || own(&mirror).end > begun.plus(100_000));
+            let promotion = mirror.promote(false).unwrap();
+            (promotion, clients.into_iter().flat_map(|client| client.join().unwrap()).collect::<Vec<_>>())
+        });
+        assert!(!told.is_empty() && promotion.term.0 == 2, "{} commits, {promotion:?}", told.len());
+        let table = mirror.database().table("things").unwrap().clone();
+        let worker = mirror.database().worker().unwrap();
+        let txn = worker.begin_read_only();
+        for id in told {
+            assert!(txn.get(&table, 0, &id.to_be_bytes()).unwrap().is_some(), "{id} was committed");
+        }
+        drop(txn);
+        wait_for("the old primary is to follow", || old.is_succeeded());
+        old.stop().unwrap();
+        drop(old);
+        let back = joining(cluster(0), &mirror);
+        let end = churn(mirror.database(), &table, 10_000, 11_000);
+        back.wait_visible(end, soon()).unwrap();
+        assert_eq!(hash(&back), hash(&mirror));
+        for node in [mirror, back] {
             node.stop().unwrap();
         }
     }
@@ -366,15 +427,7 @@ fn a_mirror_that_ends_while_it_takes_over_begins_again_as_a_mirror() {
         let (path, rows) = (directories[2].path(), directories[2].path().join("checkpoints"));
         std::fs::write(&rows, b"").unwrap();
         std::thread::scope(|scope| {
-            let promotion = scope.spawn(|| {
-                loop {
-                    match mirror.promote(false) {
-                        // The primary has just written something.
-                        Err(PromoteError::TakeOver(_)) => std::thread::yield_now(),
-                        outcome => return outcome,
-                    }
-                }
-            });
+            let promotion = scope.spawn(|| mirror.promote(false));
             let has_log = || path.join("taking-over").exists() && mirror.checkpoint_status().is_some();
             wait_for("its log is there", || has_log() || promotion.is_finished());
             mirror.stop().unwrap();

@@ -26,7 +26,7 @@ impl std::fmt::Debug for Filling {
 }
 
 /// What lies in memory that this process has.
-struct Here<'m>(&'m [Region]);
+pub(crate) struct Here<'m>(pub &'m [Region]);
 
 impl Before for Here<'_> {
     type Error = Infallible;

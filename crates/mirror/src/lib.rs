@@ -37,7 +37,8 @@
 //! What a batch of the log changes ([`Batch`]) goes to a mirror as one list ([`Build`]): first undo
 //! entries ([`Ring`]), then the changes (section 4.5.1), of each record only the last one. Several
 //! batches may be under way. When a client may be told of one, the mark follows. If the feeder
-//! fails, [`recover`] brings the memory to the state after a batch (section 5).
+//! fails, [`recover`] brings the memory to the state after a batch (section 5). A mirror that takes
+//! over does to its own memory what a feeder would ([`Taking`]).
 //!
 //! What lies in this memory was written by another node, or by no node for years: nothing is
 //! believed before its bounds and its checksum were looked at, and what is wrong is [`Damaged`].
@@ -53,6 +54,7 @@ mod list;
 mod read;
 mod recover;
 mod slot;
+mod take;
 #[cfg(test)]
 mod tests;
 mod undo;
@@ -66,6 +68,7 @@ pub use self::{
     list::List,
     read::{Damaged, Mirror, superblock_of},
     recover::{Plan, Recovered, footprint, plan, recover, settle},
+    take::{NotTaken, Taking},
     undo::{Extent, Ring, RingFull},
 };
 pub use freshet_cluster::mirror::Keep;

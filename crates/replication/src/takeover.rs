@@ -1,4 +1,5 @@
-//! Take-over: a standby becomes the primary of a new term (Query Fresh, section 3.4.4).
+//! Take-over: a standby, or a mirror, becomes the primary of a new term (Query Fresh, section
+//! 3.4.4).
 //!
 //! [`TakeOver`] decides, round by round; here it is bound to this node's standby, its terms, and
 //! the connections to the others.
@@ -144,10 +145,10 @@ pub enum PromoteError {
          those, or force the take-over"
     )]
     Asynchronous(Safety),
-    /// Another node has more, and one of the two is a mirror.
+    /// Another node has more, and cannot pass it on.
     #[error(
-        "node {node} at {at} has more than this one, and a mirror passes on no log and takes none in: promote that \
-         node, or stop it first if it is the primary, or force the take-over of this one"
+        "node {node} at {at} has more than this one and cannot pass it on, since it is a mirror, or this one is a \
+         mirror that cannot undo what the other does not have: promote that node, or force the take-over of this one"
     )]
     Better {
         /// Which.

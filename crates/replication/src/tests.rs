@@ -12,6 +12,7 @@ mod replaying;
 mod seeding;
 mod storm;
 mod strangers;
+mod succeeding;
 mod taking_over;
 mod toy;
 mod waiting;

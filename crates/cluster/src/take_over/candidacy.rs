@@ -89,8 +89,8 @@ pub enum Plan {
         /// the candidate.
         lives: bool,
     },
-    /// This node has more, and cannot pass it on to the candidate, since one of the two has no log:
-    /// it should take over itself.
+    /// This node has more, and cannot pass it on to the candidate, since it is a mirror, or the
+    /// candidate is one that cannot undo what the other does not have: it should take over itself.
     Better {
         /// Which.
         node: NodeId,
@@ -346,7 +346,7 @@ impl Candidacy {
             Some((peer, log)) if log.rank() > self.mine.rank() || !counts(self.me) => {
                 match self.mine.history.agreement(self.mine.end, &log.history, log.end) {
                     Agreement::Upto(at) if (at, at) == (log.end, self.mine.end) => Plan::Reign { term: self.term },
-                    Agreement::Upto(cut_at) if log.log && self.mine.log => {
+                    Agreement::Upto(cut_at) if log.log && (self.mine.log || cut_at >= self.mine.committed) => {
                         Plan::Fetch { from: *peer, cut_at, upto: log.end }
                     }
                     Agreement::Upto(_) if force => Plan::Reign { term: self.term },

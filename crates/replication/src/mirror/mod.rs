@@ -7,6 +7,9 @@
 //! (section 5.2), before this node answers the node that raised its fence, or joins again. Where
 //! the other side may have mapped the memory, that is copied to other memory first.
 //!
+//! A mirror that takes over gets what another node has more of the log, and puts it into its memory
+//! by itself ([`fetch`]).
+//!
 //! Memory does not outlive its process, unless it lies in files ([`kept`]). A mirror that begins
 //! with empty memory may have acknowledged more in an earlier life, so it answers no candidate
 //! before it holds all that its primary had when it came ([`State::is_whole`]).
@@ -15,6 +18,7 @@
 //! log is gone from its end on, or its memory is damaged, it is filled again: from a checkpoint, if
 //! there is one ([`Seed`]).
 
+mod fetch;
 mod kept;
 mod memory;
 mod picture;
@@ -132,6 +136,9 @@ pub(crate) struct Shared {
 struct State {
     /// The memory has everything up to here, as far as this node knows.
     end: Stamp,
+    /// A candidate has got all of the log up to here. What of that is not in the memory is the
+    /// beginning of a transaction that no node has wholly.
+    fetched: Stamp,
     /// What is here is a state of the database if it has everything up to here.
     floor: Stamp,
     /// It cannot be continued from where it ends.
@@ -422,9 +429,21 @@ impl Shared {
     fn log_state(&self) -> LogState {
         let TermState { history, set, .. } = self.terms.get();
         let mark = self.memory().mark();
-        let end = self.state().end;
-        let (synchronous, committed) = (self.config.synchronous, mark.min(end));
+        let (end, fetched) = {
+            let state = self.state();
+            (state.end, state.fetched)
+        };
+        let (synchronous, committed, end) = (self.config.synchronous, mark.min(end), end.max(fetched));
         LogState { history, end, set, synchronous, committed, log: false }
+    }
+
+    /// Whether a database can be made of the memory, or why not.
+    fn is_database(&self) -> Result<(), String> {
+        if self.state().is_state() && self.memory().is_settled() {
+            return Ok(());
+        }
+        let why = "what has come of the database is no state of it yet: promote another node, or wait";
+        Err(format!("this mirror is being filled, and {why}"))
     }
 
     fn status(&self) -> MirrorStatus {
@@ -483,24 +502,20 @@ impl Candidate for Shared {
         if let Some(why) = self.follow.failure() {
             return Err(why);
         }
-        let is_state = self.state().is_state() && self.memory().is_settled();
-        if !is_state {
-            let why = "what has come of the database is no state of it yet: promote another node, or wait";
-            return Err(format!("this mirror is being filled, and {why}"));
-        }
+        self.is_database()?;
         self.has_no_voice().filter(|_| !options.force).map_or(Ok(()), |why| Err(why.to_owned()))
     }
 
-    /// [`Plan::Better`](freshet_cluster::take_over::Plan::Better) comes instead.
-    fn fetch(self: &Arc<Self>, _: &str, _: Term, _: &Fetch) -> Result<(), SessionError> {
-        Err(SessionError::Local("a mirror takes no log in".into()))
+    fn fetch(self: &Arc<Self>, from: &str, term: Term, wanted: &Fetch) -> Result<(), SessionError> {
+        fetch::fetch(self, from, term, wanted)
     }
 
     /// What is here was brought to the end of a batch when the connection ended.
     fn finish(&self, _: Duration) -> Result<Stamp, PromoteError> {
-        Ok(self.state().end)
+        self.is_database().map(|()| self.state().end).map_err(PromoteError::Local)
     }
 
+    /// It ends between transactions.
     fn cut_half(&self, end: Stamp) -> Result<Stamp, PromoteError> {
         Ok(end)
     }
@@ -556,6 +571,7 @@ impl Follows for Shared {
     }
 
     fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
+        self.state().fetched = Stamp::ZERO;
         let outcome = receive::offered(self, upstream, connection);
         let gone = |error: &SessionError| matches!(error.said(), Some(Refusal::LogGone { .. }));
         self.state().stale |= outcome.as_ref().is_err_and(gone);
@@ -565,7 +581,17 @@ impl Follows for Shared {
     /// What the primary has left there is brought to the end of a batch (Active-Memory, section
     /// 5.2), before this node answers for it, or offers it again.
     fn take_back(&self) -> Result<(), SessionError> {
-        let mapped = self.config.fabric.kind.is_local();
+        self.recovered(self.config.fabric.kind.is_local())
+    }
+
+    fn hearing(&self) -> &Mutex<()> {
+        &self.hearing
+    }
+}
+
+impl Shared {
+    /// Brings the memory to the end of a batch; another process may have `mapped` it.
+    fn recovered(&self, mapped: bool) -> Result<(), SessionError> {
         let found = self.memory().recover(mapped);
         if let Err(RecoverError::Damaged(damaged)) = &found {
             tracing::error!(cause = %damaged, "a mirror's memory is damaged, and is filled again");
@@ -579,9 +605,5 @@ impl Follows for Shared {
             tracing::info!(end, under_way, undone, "the mirror is recovered");
         }
         receive::note_whole(self)
-    }
-
-    fn hearing(&self) -> &Mutex<()> {
-        &self.hearing
     }
 }

@@ -62,8 +62,9 @@ pub use self::{
 };
 pub(crate) use self::{
     follow::{Follow, run as keep_following},
-    introduce::{Follows, agreed, announced, fenced, hear, introduce, raise, violation},
+    introduce::{Follows, agreed, announced, connect, fenced, hear, introduce, raise, violation},
     original::serve_original,
+    receive::next_fetched,
 };
 use crate::{
     clock::Clock,

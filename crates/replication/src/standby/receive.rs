@@ -520,16 +520,16 @@ fn unpack(packed: &[u8], length: usize, from: Stamp, into: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
-/// Takes in one frame of a log that is fetched.
-fn fetched(
-    shared: &Shared,
+/// The next frame of a log that is fetched, before its bytes are: it continues at `from`, and ends
+/// at `until` at the latest.
+pub(crate) fn next_fetched(
+    shared: &impl Follows,
     receiver: &mut tcp::Receiver,
     term: Term,
-    scratch: &mut [u8],
-    until: Stamp,
-) -> Result<(), SessionError> {
+    (from, until): (Stamp, Stamp),
+) -> Result<(Header, BatchNote), SessionError> {
     let header = receiver.receive()?;
-    if header.term != term || !shared.terms.admits(term) {
+    if header.term != term || !shared.terms().admits(term) {
         return Err(fenced(shared, header.term));
     }
     match Kind::from_code(header.kind) {
@@ -540,14 +540,27 @@ fn fetched(
         _ => return Err(violation(format!("a frame of kind {} was not expected", header.kind))),
     }
     let note: BatchNote = wire::decode("batch", receiver.immediate())?;
-    let from = shared.log.received().get();
     check_batch(&header, &note, from)?;
+    let to = from.plus(u64::from(header.payload));
+    if to > until {
+        return Err(violation(format!("a batch ends at {to}, beyond the end of the log that was agreed")));
+    }
+    Ok((header, note))
+}
+
+/// Takes in one frame of a log that is fetched.
+fn fetched(
+    shared: &Shared,
+    receiver: &mut tcp::Receiver,
+    term: Term,
+    scratch: &mut [u8],
+    until: Stamp,
+) -> Result<(), SessionError> {
+    let from = shared.log.received().get();
+    let (header, note) = next_fetched(shared, receiver, term, (from, until))?;
     let (to, room) = (from.plus(u64::from(header.payload)), shared.log.free_until());
     if to > room {
         return Err(violation(format!("a batch ends at {to}, there is room up to {room}")));
-    }
-    if to > until {
-        return Err(violation(format!("a batch ends at {to}, beyond the end of the log that was agreed")));
     }
     if shared.forms.is_some() {
         // The candidate may remain a standby, which regenerates what follows.

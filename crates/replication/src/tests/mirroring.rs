@@ -37,7 +37,7 @@ pub fn small(kind: FabricKind) -> MirrorConfig {
 }
 
 /// A primary that feeds a mirror over this fabric.
-fn feeding(kind: FabricKind, rule: RuleConfig) -> PrimaryConfig {
+pub fn feeding(kind: FabricKind, rule: RuleConfig) -> PrimaryConfig {
     PrimaryConfig { feed: small_feed_over(kind), ..PrimaryConfig::new(rule) }
 }
 

@@ -305,9 +305,16 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
     // One with a log that has as much can pass it on.
     let both = at(2, short.clone(), &[(3, mirror(long.clone())), (4, long.clone())]);
     assert_eq!(plan(&both), Plan::Fetch { from: NodeId(4), cut_at: Stamp(50), upto: Stamp(80) });
-    // A mirror takes no log in.
-    let takes_none = at(3, mirror(short.clone()), &[(2, long.clone())]);
-    assert_eq!(plan(&takes_none), Plan::Better { node: NodeId(2) });
+    // A mirror takes a log in as well, unless it would have to undo for that what is committed.
+    let takes = at(3, mirror(short.clone()), &[(2, long.clone())]);
+    assert_eq!(plan(&takes), Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(80) });
+    let other = log(&[(1, 0), (2, 40)], 80, None);
+    let undoes = at(3, mirror(LogState { committed: Stamp(40), ..short.clone() }), &[(2, other.clone())]);
+    assert_eq!(plan(&undoes), Plan::Fetch { from: NodeId(2), cut_at: Stamp(40), upto: Stamp(80) });
+    let keeps = at(3, mirror(LogState { committed: Stamp(48), ..short.clone() }), &[(2, other)]);
+    assert_eq!(plan(&keeps), Plan::Better { node: NodeId(2) });
+    // Of two mirrors neither has a log for the other.
+    assert_eq!(plan(&at(3, mirror(short.clone()), &[(2, mirror(long.clone()))])), Plan::Better { node: NodeId(2) });
     assert_eq!(plan(&at(3, mirror(long.clone()), &[(2, short.clone())])), reigns);
     // The log that wrote what the mirror has more, and does not have it, has committed none of it.
     assert_eq!(plan(&at(9, short.clone(), &[(3, mirror(long.clone()))])), reigns);

@@ -1,0 +1,176 @@
+//! A mirror takes over although another node has more than it: a primary that works, or a standby.
+
+use std::time::{Duration, Instant};
+
+use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
+use freshet_cluster::term::{TermHistory, TermState};
+use freshet_fabric::FabricKind;
+
+use super::{fixture::*, mirroring::*};
+use crate::{
+    mirror::MirrorConfig,
+    takeover::{PromoteError, PromoteOptions, Promoted, promote_mirror},
+    terms::{Terms, VolatileTerms},
+    wire::Peer,
+};
+
+/// The mirror's memory is what the log says below the start of its term.
+#[track_caller]
+fn has(mirror: &MirrorNode, promoted: &Promoted, log: &TestLog) {
+    let start = promoted.start;
+    let (found, wanted) = (mirror.records(start), newest(&log.bytes()[..start.0 as usize]));
+    assert!(found == wanted, "{} of {} records: {:?}", found.len(), wanted.len(), mirror.mirror.status());
+}
+
+/// The mirror follows no node, and is not found by the primary.
+fn part(primary: &PrimaryNode, mirror: &MirrorNode) {
+    let service = primary.primary.service();
+    primary.endpoint.set_service(None);
+    mirror.mirror.follow("127.0.0.1:1");
+    until("the loss is noticed", || primary.primary.status().standbys.iter().any(|standby| !standby.connected));
+    primary.endpoint.set_service(Some(service));
+}
+
+fn knowing(address: String, node: u64) -> PromoteOptions {
+    let known = vec![Peer { node: Some(NodeId(node)), address, serves: true }];
+    PromoteOptions { known, ..PromoteOptions::default() }
+}
+
+#[test]
+fn a_mirror_takes_over_while_its_primary_writes() {
+    for kind in fabrics() {
+        let primary = PrimaryNode::first(feeding(kind, rule(Safety::Quorum(2), 1)));
+        let mirror = MirrorNode::new(2, primary.address(), small(kind));
+        mirror.joined();
+        primary.commits(primary.write(&[64, 96]));
+        until("it has a voice", || mirror.mirror.status().whole);
+        let (promoted, told) = std::thread::scope(|scope| {
+            let writing = scope.spawn(|| {
+                let mut told = Stamp::ZERO;
+                while !primary.primary.is_fenced() {
+                    let end = primary.write(&[64, 72, 400]);
+                    if primary.primary.commit().wait(end, Some(Instant::now() + PATIENCE)).is_ok() {
+                        told = end;
+                    }
+                }
+                told
+            });
+            until("clients are told of commits", || primary.primary.commit().committed() > Stamp(20_000));
+            let promoted = promote_mirror(&mirror.mirror, &PromoteOptions::default()).unwrap();
+            (promoted, writing.join().unwrap())
+        });
+        assert!(promoted.start >= told && promoted.term == Term(2), "{promoted:?}, told of {told}");
+        has(&mirror, &promoted, &primary.log);
+    }
+}
+
+/// Its undo ring is used again and again, and its memory grows.
+#[test]
+fn a_mirror_that_is_far_behind_takes_over() {
+    for kind in FABRICS {
+        let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+        let mirror = MirrorNode::new(2, primary.address(), small(kind));
+        mirror.joined();
+        primary.write(&[64, 96]);
+        until("it has a voice", || mirror.mirror.status().whole);
+        part(&primary, &mirror);
+        let regions = mirror.mirror.memory().len();
+        for _ in 0..400 {
+            primary.write(&[64, 200, 904]);
+        }
+        let promoted = promote_mirror(&mirror.mirror, &knowing(primary.address(), 1)).unwrap();
+        assert_eq!(promoted.start, primary.log.end());
+        assert!(mirror.mirror.memory().len() > regions);
+        has(&mirror, &promoted, &primary.log);
+    }
+}
+
+/// All that is missing comes from another standby.
+#[test]
+fn a_mirror_gets_from_a_standby_what_the_primary_has_left_there() {
+    let primary = PrimaryNode::first(config(rule(Safety::Quorum(2), 2)));
+    let (mirror, standby) =
+        (MirrorNode::new(2, primary.address(), small(FabricKind::Shm)), { StandbyNode::empty(3, &primary.address()) });
+    mirror.joined();
+    standby.joined();
+    primary.commits(primary.write(&[64, 96]));
+    until("it has a voice", || mirror.mirror.status().whole);
+    part(&primary, &mirror);
+    let end = (0..20).map(|_| primary.write(&[64, 200])).last().unwrap();
+    primary.commits(end);
+    until("the standby has all", || standby.log.persisted() == end);
+    drop(primary);
+    let promoted = promote_mirror(&mirror.mirror, &knowing(standby.address(), 3)).unwrap();
+    assert_eq!((promoted.start, promoted.committed), (end, standby.standby.status().visible));
+    has(&mirror, &promoted, &standby.log);
+}
+
+/// A transaction that the primary does not have wholly never was, whether its beginning fits a
+/// batch or not.
+#[test]
+fn the_beginning_of_a_transaction_is_left_out() {
+    for parts in [1, 60] {
+        let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+        let mirror = MirrorNode::new(2, primary.address(), small(FabricKind::Tcp));
+        mirror.joined();
+        primary.write(&[64, 96]);
+        until("it has a voice", || mirror.mirror.status().whole);
+        part(&primary, &mirror);
+        let end = primary.write(&[64, 200]);
+        let long = primary.long((0..parts + 1).map(|_| vec![1000]).collect());
+        (0..parts).for_each(|_| _ = long.put());
+        let promoted = promote_mirror(&mirror.mirror, &knowing(primary.address(), 1)).unwrap();
+        assert_eq!((promoted.start, long.start), (end, end), "with {parts} parts of it");
+        has(&mirror, &promoted, &primary.log);
+    }
+}
+
+/// What the next reign does not have is undone before that is continued.
+#[test]
+fn a_mirror_that_has_more_of_an_older_reign_continues_the_later_one() {
+    let old = PrimaryNode::first(config(rule(Safety::Quorum(3), 2)));
+    let mirror = MirrorNode::new(2, old.address(), small(FabricKind::Shm));
+    mirror.joined();
+    let common = old.write(&[64, 72, 80]);
+    until("it has a voice", || mirror.mirror.status().whole);
+    let tails = (0..4).map(|_| {
+        let to = old.write(&[64, 96]);
+        until("it is there by itself", || old.primary.status().standbys[0].acked == to);
+        to
+    });
+    let tail = tails.last().unwrap();
+    let mut history = TermHistory::first(Term(1), NodeId(1));
+    history.begin(Term(2), common, NodeId(3)).unwrap();
+    let log = TestLog::received(CAPACITY);
+    log.append(&old.log.bytes()[..common.0 as usize]);
+    log.promote(Term(2));
+    drop(old);
+    until("it is recovered", || mirror.mirror.status().end == tail);
+    let terms = Terms::new(TermState::of(CLUSTER, history), Arc::new(VolatileTerms));
+    let next = PrimaryNode::reign(open(3), NodeId(3), config(rule(Safety::Quorum(2), 2)), log, terms);
+    let end = next.write(&[64, 200]);
+    let promoted = promote_mirror(&mirror.mirror, &knowing(next.address(), 3)).unwrap();
+    assert_eq!((promoted.start, promoted.term, mirror.mirror.status().undone_batches > 0), (end, Term(3), false));
+    has(&mirror, &promoted, &next.log);
+}
+
+/// It remains what it was, and says what to set.
+#[test]
+fn a_mirror_without_room_does_not_take_over() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    let config = MirrorConfig { most: 4 << 20, ..small(FabricKind::Tcp) };
+    let mirror = MirrorNode::new(2, primary.address(), config);
+    mirror.joined();
+    let end = primary.write(&[64]);
+    until("it has a voice", || mirror.mirror.status().whole);
+    part(&primary, &mirror);
+    for _ in 0..4000 {
+        primary.write(&[64, 904]);
+    }
+    let options = PromoteOptions { deadline: Duration::from_secs(5), ..knowing(primary.address(), 1) };
+    match promote_mirror(&mirror.mirror, &options) {
+        Err(PromoteError::Fetch { source, .. }) => assert!(source.to_string().contains("mirror.bytes"), "{source}"),
+        outcome => panic!("{outcome:?}"),
+    }
+    assert!(mirror.mirror.status().end > end, "what has come is there");
+}
