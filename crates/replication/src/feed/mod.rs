@@ -193,7 +193,7 @@ pub(crate) struct Feeds {
 pub(crate) struct State {
     pub host: Host,
     shippers: BTreeMap<FeedId, Arc<Shipper>>,
-    /// Where those were reached who came.
+    /// Where those were reached who came, also if another node is there by now.
     addresses: BTreeMap<NodeId, String>,
     /// Why their last connections ended.
     losses: BTreeMap<NodeId, String>,
@@ -240,6 +240,11 @@ impl Feeds {
 
     pub fn stopping(&self) -> bool {
         self.state().host.is_closed()
+    }
+
+    /// Where a node was reached when it came last.
+    pub fn address_of(&self, node: NodeId) -> Option<String> {
+        self.state().addresses.get(&node).cloned()
     }
 
     /// Notes which members are in sync, for them to be told.

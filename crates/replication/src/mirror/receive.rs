@@ -254,7 +254,7 @@ impl Session<'_> {
         }
         if !self.member && self.shared.state().is_state() {
             let why = "this mirror has all that belongs to its checkpoint, and joins as a member".into();
-            return Err(SessionError::Refused(Refusal::Superseded(why)));
+            return Err(SessionError::Seeded(Refusal::Superseded(why)));
         }
         Ok(())
     }

@@ -163,7 +163,7 @@ pub(super) fn make_place(shared: &Shared, address: &str, guest: &Guest) -> Resul
         return Ok(());
     }
     let gone = others.iter().find(|(node, member)| {
-        !member.connected && !address.is_empty() && shared.address_of(**node).as_deref() == Some(address)
+        !member.connected && !address.is_empty() && shared.feeds.address_of(**node).as_deref() == Some(address)
     });
     match gone {
         Some((node, _)) => {

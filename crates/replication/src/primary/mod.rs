@@ -426,11 +426,6 @@ impl Shared {
             prompt_batches: feeds.prompt.load(Ordering::Relaxed),
         }
     }
-
-    fn address_of(&self, node: NodeId) -> Option<String> {
-        let peers = self.peers.lock().expect("no code panics under this mutex");
-        peers.iter().find(|peer| peer.node == Some(node)).map(|peer| peer.address.clone())
-    }
 }
 
 impl Feeder for Shared {

@@ -334,7 +334,9 @@ impl Follow {
         let cause = why.to_string();
         let followed = state.following.take();
         let address = state.upstream.as_deref().unwrap_or_default();
-        if let Some(node) = followed.filter(|_| !state.stopped) {
+        if matches!(why, SessionError::Seeded(_)) {
+            tracing::info!(address, "this mirror has all that belongs to its checkpoint, and joins as a member");
+        } else if let Some(node) = followed.filter(|_| !state.stopped) {
             tracing::warn!(primary = %node, address, cause, "the log does not flow any more; this standby tries again");
         } else if state.last_failure.as_ref() != Some(&cause) && !state.stopped {
             tracing::warn!(address, cause, "this standby cannot follow; it tries again");

@@ -77,6 +77,9 @@ pub enum SessionError {
     /// This node is a mirror without content, and did not get any.
     #[error("this mirror cannot begin from the checkpoint of the node that it follows: {0}")]
     Seed(String),
+    /// This mirror is an observer no more: it comes again, and commits count on it.
+    #[error("{0}")]
+    Seeded(Refusal),
     /// This node is told to do something else.
     #[error("this standby was told to follow another node, or to stop following")]
     Interrupted,
@@ -89,7 +92,7 @@ impl SessionError {
     /// What the other side should be told.
     pub(crate) fn refusal(&self) -> Option<&Refusal> {
         match self {
-            Self::Refused(refusal) => Some(refusal),
+            Self::Refused(refusal) | Self::Seeded(refusal) => Some(refusal),
             _ => None,
         }
     }

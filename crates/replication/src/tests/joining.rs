@@ -391,7 +391,16 @@ fn more_synchronous_standbys_than_configured_are_refused() {
         until("it is refused", || refused(&yet_another));
         let end = primary.write(&[64; 4]);
         assert_eq!(primary.primary.commit().outcome(end), None);
-        // Who comes from its address is there in its place.
+        // Who comes from its address is there in its place, also after it was there as an
+        // observer, as those who begin from a checkpoint are.
+        let (mut asks, _side) = joining(empty_log(CAPACITY));
+        let Purpose::Join(join) = &mut asks else { unreachable!() };
+        join.member = false;
+        let greeting = Hello { address: address.clone(), ..hello(6, asks) };
+        let (reply, visit) = call(&primary.address(), &greeting, Term(0), PATIENCE).unwrap();
+        assert!(matches!(reply, Reply::Welcome(_)), "{reply:?}");
+        until("it is met", || primary.primary.peers().iter().any(|it| it.node == Some(NodeId(6))));
+        drop(visit);
         let endpoint = Endpoint::open(NodeId(6), credentials(NodeId(6)), &address).unwrap();
         let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
         let log = TestLog::received(CAPACITY);
