@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io,
     os::{fd::BorrowedFd, unix::fs::FileExt},
     path::Path,
@@ -85,13 +85,16 @@ impl SharedMemory {
         let bytes = (PAGE + length).next_multiple_of(PAGE) as u64;
         if is_new {
             // Without room there would be a signal later.
-            fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
-            file.write_all_at(PERSISTENT, 0)?;
+            let made = fallocate(&file, FallocateFlags::empty(), 0, bytes).map_err(io::Error::from);
+            made.and_then(|()| file.write_all_at(PERSISTENT, 0)).inspect_err(|_| {
+                // It would take room, and be in the way of the next attempt.
+                let _ = fs::remove_file(path);
+            })?;
         } else {
             let mut first = [0; PERSISTENT.len()];
             file.read_exact_at(&mut first, 0)?;
             if file.metadata()?.len() != bytes || first != *PERSISTENT {
-                return Err(io::Error::other(format!("{} is not the memory that was here", path.display())));
+                return Err(io::Error::other("it is not the memory that was here"));
             }
         }
         Self::passed(file, PAGE as u64, length)
@@ -176,6 +179,17 @@ mod tests {
         drop(memory);
         // The mapping outlives the one who made it, and the descriptor does not.
         assert_eq!(other.half(3).load(Ordering::SeqCst), 7);
+    }
+
+    #[test]
+    fn memory_without_room_leaves_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("memory");
+        assert!(SharedMemory::in_file(&path, 1 << 60, true).is_err(), "no file is that long");
+        assert!(!path.exists());
+        SharedMemory::in_file(&path, 10_000, true).unwrap();
+        assert!(SharedMemory::in_file(&path, 10_000, true).is_err(), "it is there");
+        assert!(path.exists());
     }
 
     #[test]

@@ -47,6 +47,19 @@ fn boot() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
+/// An error says of what.
+fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |cause| io::Error::new(cause.kind(), format!("{}: {cause}", path.display()))
+}
+
+/// Removes the file, if it is there.
+fn remove(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(cause),
+        _ => Ok(()),
+    }
+}
+
 impl KeptState {
     fn encode(&self, boot: &str) -> String {
         let lengths: Vec<_> = self.lengths.iter().map(u64::to_string).collect();
@@ -74,11 +87,15 @@ impl KeptState {
 impl Kept {
     /// In this directory; with what a process of before has left there, if that counts.
     pub fn open(directory: &Path) -> io::Result<(Self, Option<KeptState>)> {
+        Self::look(directory).map_err(at(directory))
+    }
+
+    fn look(directory: &Path) -> io::Result<(Self, Option<KeptState>)> {
         private::create_directories(directory)?;
         let boot = boot()?;
         let mut kept = Self { directory: directory.to_owned(), boot, generation: 0 };
-        let state = match fs::read_to_string(kept.state()) {
-            Ok(text) => KeptState::decode(&text, &kept.boot),
+        let state = match fs::read(kept.state()) {
+            Ok(bytes) => str::from_utf8(&bytes).ok().and_then(|text| KeptState::decode(text, &kept.boot)),
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
             Err(cause) => return Err(cause),
         };
@@ -122,22 +139,23 @@ impl Kept {
         self.directory.join(format!("{}-{number}", self.generation))
     }
 
-    /// A new region, of zeros.
+    /// A new region, of zeros. A file of that number was none: it could not be noted.
     pub fn make(&self, number: usize, bytes: u64) -> io::Result<SharedMemory> {
-        SharedMemory::in_file(&self.region(number), bytes as usize, true)
+        let made = || {
+            remove(&self.region(number))?;
+            SharedMemory::in_file(&self.region(number), bytes as usize, true)
+        };
+        made().map_err(at(&self.directory))
     }
 
     /// A region that is there.
     pub fn find(&self, number: usize, bytes: u64) -> io::Result<SharedMemory> {
-        SharedMemory::in_file(&self.region(number), bytes as usize, false)
+        SharedMemory::in_file(&self.region(number), bytes as usize, false).map_err(at(&self.region(number)))
     }
 
     /// Nothing counts any more; what is made from now on is of another generation.
     pub fn forget(&mut self) -> io::Result<()> {
-        match fs::remove_file(self.state()) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause),
-            _ => {}
-        }
+        remove(&self.state())?;
         self.generation += 1;
         self.sweep()
     }
@@ -151,8 +169,9 @@ impl Kept {
     pub fn note(&self, lengths: Vec<u64>, floor: Stamp, whole: bool) -> io::Result<()> {
         let state = KeptState { generation: self.generation, lengths, floor, whole };
         let next = self.directory.join("state.next");
-        private::write(&next, state.encode(&self.boot).as_bytes())?;
-        fs::rename(&next, self.state())?;
+        let text = state.encode(&self.boot);
+        let noted = private::write(&next, text.as_bytes()).and_then(|()| fs::rename(&next, self.state()));
+        noted.map_err(at(&self.directory))?;
         self.sweep()
     }
 }

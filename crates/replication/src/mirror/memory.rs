@@ -162,7 +162,11 @@ impl Memory {
         }
         let region = self.make(self.regions.len(), length)?;
         self.regions.push(Arc::clone(&region));
-        self.note()?;
+        if let Err(cause) = self.note() {
+            // The primary is told of none, and the next one gets its number.
+            self.regions.pop();
+            return Err(cause);
+        }
         Ok(Some(region))
     }
 
@@ -304,5 +308,25 @@ mod tests {
         assert_eq!(grow(1), Some(128));
         assert_eq!(grow(0), None);
         assert!(memory.bytes() <= 600 << 10);
+    }
+
+    #[test]
+    fn memory_that_could_not_be_noted_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = MirrorConfig { head: 64 << 10, undo: 64 << 10, arena: 64 << 10, ..MirrorConfig::default() };
+        config.directory = Some(directory.path().to_owned());
+        let mut memory = Memory::new(&config).unwrap();
+        memory.filled(ClusterId(7), (NodeId(1), Term(1)), (Stamp(0), Stamp(0))).unwrap();
+        // In the way of the next note, as a full disk is.
+        std::fs::create_dir(directory.path().join("state.next")).unwrap();
+        let why = memory.grow(1).unwrap_err().to_string();
+        assert!(why.contains(directory.path().to_str().unwrap()), "{why}");
+        assert_eq!(memory.regions().len(), ARENAS, "the primary is told of none");
+        std::fs::remove_dir(directory.path().join("state.next")).unwrap();
+        assert!(memory.grow(1).unwrap().is_some());
+        assert_eq!(memory.regions().len(), ARENAS + 1);
+        drop(memory);
+        let next = Memory::new(&config).unwrap();
+        assert_eq!(next.regions().len(), ARENAS + 1, "all of it is there for the next process");
     }
 }

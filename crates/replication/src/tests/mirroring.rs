@@ -448,7 +448,7 @@ fn memory_that_cannot_be_used_is_begun_again() {
     let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
     let directory = tempfile::tempdir().unwrap();
     let config = kept_in(directory.path(), FabricKind::Tcp);
-    let spoil: [&dyn Fn(); 4] = [
+    let spoil: [&dyn Fn(); 5] = [
         // The machine was started again.
         &|| {
             let state = fs::read_to_string(directory.path().join("state")).unwrap();
@@ -456,6 +456,8 @@ fn memory_that_cannot_be_used_is_begun_again() {
             fs::write(directory.path().join("state"), format!("before {rest}")).unwrap();
         },
         &|| fs::write(directory.path().join("state"), "nonsense").unwrap(),
+        // No text.
+        &|| fs::write(directory.path().join("state"), [0xff; 80]).unwrap(),
         // The first superblocks, and all that is beside them.
         &|| {
             for file in fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()) {
