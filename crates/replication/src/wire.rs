@@ -140,7 +140,8 @@ pub struct Join {
 impl Join {
     /// What a host has to know of the node that says `hello`.
     pub(crate) fn asking(&self, hello: &Hello) -> Asking<'_> {
-        let counted = self.member && self.synchronous;
+        // A mirror comes as an observer until it has its checkpoint, and then as a member.
+        let counted = self.synchronous && (self.member || self.mirror);
         Asking { cluster: hello.cluster, node: hello.node, fence: self.fence, log: &self.log, counted }
     }
 }

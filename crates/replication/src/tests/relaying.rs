@@ -33,7 +33,7 @@ fn relaying(kind: FabricKind, ack: RelayAck, timeout: Duration) -> StandbyConfig
     StandbyConfig { relay: Some(relay), ..over(kind) }
 }
 
-fn relay(upstream: &str, kind: FabricKind, ack: RelayAck) -> StandbyNode {
+pub fn relay(upstream: &str, kind: FabricKind, ack: RelayAck) -> StandbyNode {
     relay_within(upstream, kind, ack, PATIENCE * 2)
 }
 

@@ -3,11 +3,14 @@
 use std::{io::Write, sync::mpsc, time::Instant};
 
 use freshet_base::{Fid, NodeId, Rid, Safety, Stamp, Term, sync::Arc};
-use freshet_cluster::term::{TermHistory, TermState};
+use freshet_cluster::{
+    relay::RelayAck,
+    term::{TermHistory, TermState},
+};
 use freshet_fabric::{FabricKind, tcp::Connection};
 use freshet_mirror::Record;
 
-use super::{fixture::*, joining::cannot_follow, mirroring::*};
+use super::{fixture::*, joining::cannot_follow, mirroring::*, relaying::relay};
 use crate::{
     checkpoints::{Keeper, OpenCheckpoint, PieceNote, serve},
     endpoint::Service,
@@ -222,6 +225,22 @@ fn a_mirror_begins_from_a_checkpoint_when_the_logs_beginning_is_gone() {
         it.write(1 << 10);
         it.has(&mirror);
     }
+}
+
+/// Commits would wait for it as soon as it has the relay's checkpoint.
+#[test]
+fn a_mirror_that_commits_may_wait_for_is_sent_to_the_primary_by_a_relay() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 2)));
+    let relay = relay(&primary.address(), FabricKind::Tcp, RelayAck::Own);
+    let end = primary.write(&[64, 104, 72]);
+    relay.shows(end);
+    let toy = Toy::of(&primary.log.bytes(), Stamp(64));
+    relay.endpoint.set_checkpoints(Some(Arc::new(Door(toy, history()))));
+    let mirror = MirrorNode::new(3, relay.address(), small(FabricKind::Tcp));
+    mirror.joined();
+    let status = mirror.mirror.status();
+    assert!(matches!(status.link, LinkStatus::Following { node: NodeId(1), .. }), "{:?}", status.link);
+    until("it is whole", || mirror.mirror.status().whole && mirror.mirror.status().end == end);
 }
 
 /// What has come is no state of the database before the log has come up to the checkpoint's end.
