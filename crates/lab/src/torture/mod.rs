@@ -78,6 +78,9 @@ pub(crate) enum Fault {
     /// SIGKILL for the primary, and for the standby that is just taking over; they come back as
     /// they were.
     KillCandidate,
+    /// A standby is promoted while the primary lives and works, and one of the two is killed on the
+    /// way, or both are; they come back as they were.
+    PromoteAndKill,
 }
 
 /// Options of `freshet-lab torture`.

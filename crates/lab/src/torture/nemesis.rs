@@ -135,15 +135,28 @@ impl Nemesis<'_> {
         self.promoted(better, outcome)
     }
 
-    /// Promotes a node of a cluster in which all are in sync: that must not fail, unless the
-    /// primary works, and has written more.
+    /// Promotes a node of a cluster in which all are in sync: that must not fail.
     pub(super) fn promote_of_whole(&mut self, node: usize) {
-        let named = |failure: &ClientError| self.cluster.named_in(&failure.to_string());
-        let written = |failure: &ClientError| named(failure).is_some_and(|node| self.cluster.primary() == Some(node));
-        if let Some(failure) = self.promote(node).filter(|failure| !written(failure)) {
+        if let Some(failure) = self.promote(node) {
             let name = self.name(node);
             self.history.violated(format!("all nodes were in sync, and node {name} did not take over: {failure}"));
         }
+    }
+
+    /// Promotes a node, and kills these a while later, whether it has taken over or not.
+    fn promote_and_kill(&mut self, node: usize, killed: &[usize], later: Duration) -> Result<(), Failure> {
+        self.history.say(&format!("promote {}", self.name(node)));
+        let cluster = self.cluster;
+        let outcome = thread::scope(|scope| {
+            let promotion = scope.spawn(|| cluster.promote(node, TAKE_OVER));
+            let slept = self.sleep(later);
+            killed.iter().for_each(|node| self.kill(*node));
+            slept.map(|()| promotion.join())
+        })?;
+        if let Ok(outcome) = outcome {
+            self.promoted(node, outcome);
+        }
+        Ok(())
     }
 
     fn promoted(&mut self, node: usize, outcome: Result<u32, ClientError>) -> Option<ClientError> {
@@ -276,20 +289,17 @@ impl Nemesis<'_> {
             }
             Fault::KillCandidate => {
                 self.kill(primary);
-                self.history.say(&format!("promote {}", self.name(standby)));
-                let cluster = self.cluster;
-                let outcome = thread::scope(|scope| {
-                    let promotion = scope.spawn(|| cluster.promote(standby, TAKE_OVER));
-                    let slept = self.sleep(deal.first / 8);
-                    self.kill(standby);
-                    slept.map(|()| promotion.join())
-                })?;
-                if let Ok(outcome) = outcome {
-                    self.promoted(standby, outcome);
-                }
+                self.promote_and_kill(standby, &[standby], deal.first / 8)?;
                 self.sleep(deal.second)?;
                 self.want(standby);
                 self.want(primary);
+            }
+            Fault::PromoteAndKill => {
+                let both = [standby, primary];
+                let killed = [&both[..1], &both[1..], &both][(deal.dice[1] % 3) as usize];
+                self.promote_and_kill(standby, killed, deal.first / 8)?;
+                self.sleep(deal.second)?;
+                killed.iter().for_each(|node| self.want(*node));
             }
         }
         self.mend()
