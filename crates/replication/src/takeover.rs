@@ -390,7 +390,10 @@ fn take_over<C: Candidate>(
         match take_over.decide(peers.len() as u32) {
             Step::Ask => {}
             Step::Fetch(wanted) => {
-                let from = round.address(wanted.from).unwrap_or_default();
+                // One that was heard before may be silent now.
+                let known = || peers.iter().find(|peer| peer.node == Some(wanted.from));
+                let known = || known().map_or_else(|| wanted.from.to_string(), |peer| peer.address.clone());
+                let from = round.address(wanted.from).unwrap_or_else(known);
                 tracing::info!(from, stamp = wanted.upto.0, "another log reaches further: its end is fetched");
                 match shared.fetch(&from, take_over.term(), &wanted) {
                     // What was fetched must be persistent before it counts as held.
