@@ -5,21 +5,7 @@
 //! never undefined behaviour: it yields words of either. A thread that may race checks afterwards,
 //! by the protocol of its caller, whether it did.
 
-use std::{fmt, os::fd::BorrowedFd};
-
 use crate::sync::{AtomicU64, Ordering};
-
-/// Memory into which others may write, through a fabric or by mapping it.
-pub trait Registered: Send + Sync + fmt::Debug {
-    /// The memory. It stays at its place as long as this value lives.
-    fn words(&self) -> &[AtomicU64];
-
-    /// The file that it is a mapping of, if it is one of a file that other processes of this
-    /// machine may map too, and where in the file it begins, in bytes.
-    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
-        None
-    }
-}
 
 /// Bytes in a word.
 const WORD: usize = 8;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use common::{churn, config, definition, directories, hash, soon, start, wait_for};
 use freshet_engine::{
-    CheckpointKind, FabricKind, IndexDefinition, Isolation, MirrorSettings, Node, NodeConfig, Role, Safety, Stamp,
-    Table, TableDefinition,
+    CheckpointKind, Domain, FabricKind, IndexDefinition, Isolation, MirrorSettings, Node, NodeConfig, Role, Safety,
+    Stamp, Table, TableDefinition,
     node::{PromoteError, RoleStatus},
 };
 use freshet_replication::status::MirrorStatus;
@@ -371,12 +371,14 @@ fn other(name: &str) -> TableDefinition {
 /// It is not filled again, and takes over with what it finds.
 #[test]
 fn a_mirror_that_restarts_continues_with_its_memory() {
-    for fabric in FABRICS {
+    for (fabric, domain) in FABRICS.into_iter().flat_map(|fabric| [(fabric, Domain::File), (fabric, Domain::Pmem)]) {
         let (directories, kept) = (directories(), tempfile::tempdir().unwrap());
         let cluster = forgetful(&directories, fabric);
         let keeps = || {
             let mut config = cluster(2);
             config.mirror.keep_dir = Some(kept.path().to_owned());
+            // Where there is no persistent memory, it is emulated.
+            config.domain = domain;
             config
         };
         let primary = start(cluster(0));

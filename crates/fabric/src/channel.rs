@@ -214,10 +214,11 @@ impl Sender {
 
     /// Posts the parts that are not empty; of the last the other side hears, if it is to.
     fn write(&mut self, parts: &[Part<'_>], immediate: Option<u32>) -> Result<(), SendError> {
-        let mut list = [Write { to: Place { region: STATUS, offset: 0 }, pieces: &[], immediate: None }; 4];
+        let mut list =
+            [Write { to: Place { region: STATUS, offset: 0 }, pieces: &[], immediate: None, fenced: false }; 4];
         let mut count = 0;
         for (to, bytes) in parts.iter().filter(|(_, [bytes])| !bytes.is_empty()) {
-            list[count] = Write { to: *to, pieces: bytes, immediate: None };
+            list[count] = Write { to: *to, pieces: bytes, immediate: None, fenced: false };
             count += 1;
         }
         if let Some(last) = list[..count].last_mut() {
@@ -295,14 +296,23 @@ impl Sender {
     }
 
     /// Posts writes into the other side's mirror, whose first region is number zero here: one
-    /// list. [`Sender::completed`] says when it has completed.
+    /// list. Where that memory is to be durable, what is `first` is so before any of the `others`
+    /// is written. [`Sender::completed`] says when the list has completed.
     ///
     /// # Errors
     /// [`SendError`]; the channel is then of no more use.
-    pub fn post_into<'w>(&mut self, writes: impl Iterator<Item = (Place, &'w [u8])>) -> Result<Token, SendError> {
-        let parts: Vec<Part<'_>> = writes.map(|(to, bytes)| (behind(to), [bytes])).collect();
-        let list: Vec<Write<'_>> =
-            parts.iter().map(|(to, pieces)| Write { to: *to, pieces, immediate: None }).collect();
+    pub fn post_into<'w>(
+        &mut self,
+        first: impl Iterator<Item = (Place, &'w [u8])>,
+        others: impl Iterator<Item = (Place, &'w [u8])>,
+    ) -> Result<Token, SendError> {
+        let mut parts: Vec<Part<'_>> = first.map(|(to, bytes)| (behind(to), [bytes])).collect();
+        let count = parts.len();
+        parts.extend(others.map(|(to, bytes)| (behind(to), [bytes])));
+        let list: Vec<Write<'_>> = (0..)
+            .zip(&parts)
+            .map(|(number, (to, pieces))| Write { to: *to, pieces, immediate: None, fenced: number == count })
+            .collect();
         self.queue.post(&list, true)
     }
 

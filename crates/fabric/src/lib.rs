@@ -33,6 +33,7 @@
 pub mod channel;
 mod error;
 pub mod frame;
+pub mod landing;
 pub mod limit;
 pub mod local;
 pub mod shm;
@@ -188,6 +189,8 @@ pub struct Write<'a> {
     /// What the other side's completion queue hears when this, and everything that was written
     /// before it, is in place.
     pub immediate: Option<u32>,
+    /// Of what was written before it, all that is to be durable is so before this is written.
+    pub fenced: bool,
 }
 
 impl Write<'_> {
@@ -208,7 +211,8 @@ pub trait QueuePair: Send {
     /// Nothing is written if one of them is out of bounds.
     ///
     /// The list has completed when all of it was sent and has reached the other side's memory or
-    /// its caches. (Not that it is persistent there: Query Fresh, section 2.3.) Where `signaled`,
+    /// its caches. Where that memory [is to be durable](memory::Registered::method), it is then;
+    /// else not (Query Fresh, section 2.3). Where `signaled`,
     /// [`QueuePair::completed`] tells of that by itself; else it may do so only with a later list.
     /// An empty list completes when everything that was posted before has.
     ///
@@ -234,7 +238,7 @@ pub trait QueuePair: Send {
     /// # Errors
     /// [`SendError`].
     fn write(&mut self, to: Place, pieces: &[&[u8]]) -> Result<(), SendError> {
-        self.post(&[Write { to, pieces, immediate: None }], false).map(drop)
+        self.post(&[Write { to, pieces, immediate: None, fenced: false }], false).map(drop)
     }
 
     /// The same, and the other side's completion queue hears `immediate` when everything that was
@@ -243,7 +247,7 @@ pub trait QueuePair: Send {
     /// # Errors
     /// [`SendError`].
     fn write_with_imm(&mut self, to: Place, pieces: &[&[u8]], immediate: u32) -> Result<(), SendError> {
-        self.post(&[Write { to, pieces, immediate: Some(immediate) }], false).map(drop)
+        self.post(&[Write { to, pieces, immediate: Some(immediate), fenced: false }], false).map(drop)
     }
 
     /// Reads from `from`, after everything that was written before. Blocks for it.

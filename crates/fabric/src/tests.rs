@@ -4,7 +4,7 @@ use std::{sync::Arc, thread, time::Instant};
 
 use freshet_base::{
     ClusterId, NodeId, Term,
-    sync::{AtomicBool, Ordering},
+    sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering},
     words,
 };
 
@@ -12,7 +12,7 @@ use super::*;
 use crate::{
     channel::{Arrival, Payload, Receiver, Sender, Side},
     frame::Header,
-    memory::{Registered, SharedMemory},
+    memory::{Registered, SharedMemory, model::Lossy},
     stream::Stream,
     tcp::{Connection, Listener, connect},
 };
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How two sides are connected.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Link {
+pub(crate) enum Link {
     /// Without TLS.
     Bare(FabricKind),
     /// With TLS.
@@ -66,7 +66,7 @@ fn config(side: usize) -> FabricConfig {
     FabricConfig { patience: PATIENCE, device, ..FabricConfig::default() }
 }
 
-fn beside(link: Link) -> (Connection, Connection) {
+pub(crate) fn beside(link: Link) -> (Connection, Connection) {
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let address = listener.address().unwrap().to_string();
     let one = connect(&address, PATIENCE).unwrap();
@@ -306,7 +306,7 @@ fn lists_complete_in_order_while_others_are_under_way() {
                 .map(|((offset, _, tells), pieces)| {
                     told += u32::from(*tells);
                     let to = Place { region: 1, offset: *offset };
-                    Write { to, pieces, immediate: tells.then_some(told) }
+                    Write { to, pieces, immediate: tells.then_some(told), fenced: false }
                 })
                 .collect();
             let signaled = random.below(3) > 0;
@@ -356,7 +356,7 @@ fn bytes_beside_others_that_are_written_stay_what_they_are() {
                         let pieces: &[&[u8]] = &[&bytes];
                         let list: Vec<_> = (0..PLACES)
                             .map(|place| Place { region: 1, offset: (place * 3 + writer) as u64 })
-                            .map(|to| Write { to, pieces, immediate: None })
+                            .map(|to| Write { to, pieces, immediate: None, fenced: false })
                             .collect();
                         queue.post(&list, false).unwrap();
                         let mut back = [0; PLACES * 3];
@@ -459,9 +459,9 @@ fn nothing_lands_after_it_was_revoked() {
                     let bytes = vec![number as u8; 128 << 10];
                     let to = [Place { region: 1, offset: 0 }, Place { region: 1, offset: 99_999 }];
                     let pieces: &[&[u8]] = &[&bytes];
-                    let list = to.map(|to| Write { to, pieces, immediate: Some(number) });
+                    let list = to.map(|to| Write { to, pieces, immediate: Some(number), fenced: false });
                     let to = Place { region: added, offset: 1 };
-                    let small = Write { to, pieces: &[&bytes[..4000]], immediate: None };
+                    let small = Write { to, pieces: &[&bytes[..4000]], immediate: None, fenced: false };
                     let outcome = queue.post(&list, number % 2 == 0).and_then(|_| queue.post(&[small], true));
                     if outcome.and_then(|token| queue.wait(token)).is_err() {
                         break;
@@ -560,7 +560,7 @@ fn nothing_is_touched_outside_of_what_was_offered() {
             // Nothing of a list is written either.
             let (good, bytes) = (Place { region: 1, offset: 0 }, vec![1; length]);
             let pieces: &[&[u8]] = &[&bytes];
-            let list = [good, place].map(|to| Write { to, pieces, immediate: None });
+            let list = [good, place].map(|to| Write { to, pieces, immediate: None, fenced: false });
             let outcome = one.queue.post(&list, true);
             assert!(matches!(outcome, Err(SendError::OutOfBounds { .. })), "{link}, {place:?}: {outcome:?}");
             let outcome = one.queue.read(place, &mut vec![0; length]);
@@ -585,7 +585,7 @@ fn both_must_mean_the_same_fabric() {
 }
 
 /// Two ends of a channel; the second has a log buffer.
-fn channel(link: Link, log: &Arc<SharedMemory>) -> ((Sender, Receiver), (Sender, Receiver)) {
+fn channel<R: Registered + 'static>(link: Link, log: &Arc<R>) -> ((Sender, Receiver), (Sender, Receiver)) {
     let (one, two) = beside(link);
     let kind = link.kind();
     let first = Side::new(kind, config(0), vec![]).unwrap();
@@ -660,4 +660,59 @@ fn a_damaged_mailbox_is_noticed() {
     hears.mailbox_words()[5].fetch_xor(1 << 13, Ordering::SeqCst);
     let outcome = hears.next(PATIENCE);
     assert!(matches!(outcome, Err(ReceiveError::Damaged { .. } | ReceiveError::Header { .. })), "{outcome:?}");
+}
+
+/// Bytes of memory that is to be durable: what lists write first, and what they write then.
+pub(crate) const DURABLE: usize = 8192;
+pub(crate) const FIRST: std::ops::Range<usize> = 5..205;
+pub(crate) const THEN: std::ops::Range<usize> = 4096..7003;
+
+/// `post` posts lists into a memory: a number everywhere in the first place, and then in the other.
+/// It returns when the list has completed. Whenever the power is lost, the second place has nothing
+/// that the first one has not, and all that has completed.
+pub(crate) fn lists_are_durable_in_order(lossy: &Arc<Lossy>, mut post: impl FnMut(u8)) {
+    let completed = Arc::new(AtomicU32::new(0));
+    let faults = Arc::new(Mutex::new(Vec::new()));
+    let (found, upto, memory) = (Arc::clone(&faults), Arc::clone(&completed), Arc::clone(lossy));
+    let looks = Arc::new(AtomicU64::new(0));
+    let look = move || {
+        let (upto, looks) = (upto.load(Ordering::SeqCst) as u8, looks.fetch_add(1, Ordering::SeqCst));
+        for image in memory.images(looks * 77 + 1, 5) {
+            let (first, then) = (&image[0][FIRST], &image[0][THEN]);
+            let (first, least) = (first.iter().min().unwrap(), then.iter().min().unwrap());
+            if first < then.iter().max().unwrap() || *least < upto {
+                found.lock().unwrap().push((looks, *first, *least, upto));
+            }
+        }
+    };
+    lossy.watch(look.clone());
+    for number in 1..40 {
+        post(number);
+        completed.store(number.into(), Ordering::SeqCst);
+        look();
+    }
+    assert_eq!(*faults.lock().unwrap(), []);
+}
+
+#[test]
+fn what_has_completed_is_durable_where_the_receiver_flushes() {
+    let lossy = Arc::new(Lossy::default());
+    let ((mut sender, heard), (_other, mut receiver)) = channel(Link::Bare(FabricKind::Tcp), &lossy.region(DURABLE));
+    let answers = thread::spawn(move || {
+        let mut heard = heard;
+        while heard.next(PATIENCE).is_ok_and(|heard| heard.is_some()) {}
+    });
+    let listening = thread::spawn(move || while receiver.next(PATIENCE).is_ok_and(|heard| heard.is_some()) {});
+    lists_are_durable_in_order(&lossy, |number| {
+        let write = |range: std::ops::Range<usize>| {
+            (Place { region: 0, offset: range.start as u64 }, vec![number; range.len()])
+        };
+        let ((to, first), (there, then)) = (write(FIRST), write(THEN));
+        let list = sender.post_into([(to, &first[..])].into_iter(), [(there, &then[..])].into_iter()).unwrap();
+        sender.wait(list).unwrap();
+    });
+    drop(sender);
+    listening.join().unwrap();
+    drop(_other);
+    answers.join().unwrap();
 }

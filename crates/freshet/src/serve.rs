@@ -138,14 +138,13 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
         tracing::warn!(cause = why, "the newest checkpoint was passed over");
     }
     if let Some((medium, method)) = node.persistent_medium() {
+        let what = if node.role() == freshet_engine::Role::Mirror { "this mirror's memory" } else { "the log buffer" };
         match medium {
-            freshet_engine::PersistMedium::Dax => {
-                tracing::info!(%method, "the log buffer is in persistent memory")
-            }
+            freshet_engine::PersistMedium::Dax => tracing::info!(%method, "{what} is in persistent memory"),
             freshet_engine::PersistMedium::Emulated { why } => tracing::warn!(
                 %method,
                 cause = why,
-                "the log buffer is NOT in persistent memory, it survives the end of this process only, not a loss of power"
+                "{what} is NOT in persistent memory, it survives the end of this process only, not a loss of power"
             ),
         }
     }

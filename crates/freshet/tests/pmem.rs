@@ -37,17 +37,87 @@ fn start_with(directory: &Path, method: Method, nudge: &str, others: &[&str]) ->
         ["--log-batch-bytes", "65536"],
     ];
     let node = common::start(directory, &[more.as_flattened(), others].concat());
+    says(&node, "the log buffer", &method, directory);
+    node
+}
+
+/// Blocks until a node has said what lies under it.
+fn says(node: &NodeProcess, what: &str, method: &str, directory: &Path) {
     // It says that before it is ready, but by another way.
     let deadline = Instant::now() + common::SOON;
     while !node.messages().contains("in persistent memory") {
         assert!(Instant::now() < deadline, "it does not say what lies under its buffer: {}", node.messages());
         std::thread::sleep(Duration::from_millis(1));
     }
-    let (messages, dax) = (node.messages(), format!("the log buffer is in persistent memory method={method}"));
+    let (messages, dax) = (node.messages(), format!("{what} is in persistent memory method={method}"));
     if std::env::var_os("FRESHET_DAX").is_some() {
         assert!(messages.contains(&dax), "{} is not on a DAX file system: {messages}", directory.display());
     }
+}
+
+/// How a primary writes into a mirror's memory.
+const FABRICS: [&str; 2] = ["tcp", "shm"];
+
+/// A primary whose commits wait for its mirror, with its log in files.
+fn fed(directory: &Path, fabric: &str) -> NodeProcess {
+    let safe = ["--safety", "very-safe", "--standbys", "1", "--log-buffer-bytes", "1048576"];
+    common::start(&directory.join("primary"), &[&safe[..], &["--fabric-kind", fabric]].concat())
+}
+
+/// A mirror with its memory in files.
+fn mirror(directory: &Path, fabric: &str, method: Method, upstream: &str) -> NodeProcess {
+    let (memory, method) = (directory.join("memory"), method.to_string());
+    let more = [
+        ["--join", upstream],
+        ["--fabric-kind", fabric],
+        ["--domain", "pmem"],
+        ["--log-persist-method", &method],
+        ["--log-buffer-bytes", "1048576"],
+        ["--mirror-bytes", "50331648"],
+        ["--mirror-undo-bytes", "4194304"],
+        ["--mirror-directory-bytes", "1048576"],
+        ["--mirror-keep-dir", memory.to_str().unwrap()],
+    ];
+    let node = common::start(&directory.join("mirror"), more.as_flattened());
+    says(&node, "this mirror's memory", &method, directory);
     node
+}
+
+fn is_whole(mirror: &NodeProcess) {
+    wait_until(mirror, "a whole mirror", |status| status["whole"] == true);
+}
+
+/// A mirror and its primary are killed at once, and the mirror is all that is left: it has
+/// everything.
+#[test]
+fn a_killed_mirror_comes_back_with_everything_acknowledged() {
+    let mut random = random();
+    for (fabric, method) in FABRICS.into_iter().zip(methods().into_iter().cycle().skip(1)) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut primary = fed(directory.path(), fabric);
+        let upstream = primary.ready().listen.clone();
+        let mut of_primary = mirror(directory.path(), fabric, method, &upstream);
+        wait_until(&primary, "a mirror in sync", |status| in_sync(status) == 1);
+        create_journal(&connect(&primary));
+        let writer = Writer::start(connect(&primary), 1);
+        writer.wait_for(random.within(50, 2000));
+        is_whole(&of_primary);
+        of_primary.kill();
+        let mut of_primary = mirror(directory.path(), fabric, method, &upstream);
+        writer.wait_for(writer.count() + random.within(50, 2000));
+        is_whole(&of_primary);
+        primary.kill();
+        of_primary.kill();
+        drop((primary, of_primary));
+        let acknowledged = writer.join().acknowledged;
+        let alone = mirror(directory.path(), fabric, method, &upstream);
+        assert!(alone.messages().contains("finds the memory that it had"), "{}", alone.messages());
+        // It cannot know that its primary did not continue without it.
+        let client = connect(&alone);
+        client.promote(true, SOON).unwrap();
+        assert_eq!(missing(&client, &acknowledged), [], "{fabric}, {method}");
+        println!("mirror by {fabric}, {method}: {} marks acknowledged, none missing after 3 kills", acknowledged.len());
+    }
 }
 
 #[test]
@@ -159,7 +229,34 @@ fn before_the_machine_stops() {
             common::write(client, 1, sequence, common::SOON).unwrap();
         }
     }
+    let mut fed: Vec<_> = FABRICS.map(feeding).into();
+    for sequence in 0..MARKS {
+        for (primary, _) in &fed {
+            common::write(&connect(primary), 1, sequence, common::SOON).unwrap();
+        }
+    }
     nodes.iter_mut().for_each(|(_, node)| node.kill());
+    for (primary, mirror) in &mut fed {
+        mirror.kill();
+        primary.kill();
+    }
+}
+
+fn place(fabric: &str) -> (std::path::PathBuf, Method) {
+    let directory = std::env::var_os("FRESHET_PMEM_DIR").expect("FRESHET_PMEM_DIR names a directory on DAX");
+    let method = Method::ALL.into_iter().find(|method| *method != Method::NonTemporal && method.is_available());
+    (Path::new(&directory).join(format!("mirror-by-{fabric}")), method.expect("every processor has clflush"))
+}
+
+/// A primary and its mirror, which is whole.
+fn feeding(fabric: &str) -> (NodeProcess, NodeProcess) {
+    let (directory, method) = place(fabric);
+    let primary = fed(&directory, fabric);
+    let mirror = mirror(&directory, fabric, method, &primary.ready().listen);
+    wait_until(&primary, "a mirror in sync", |status| in_sync(status) == 1);
+    create_journal(&connect(&primary));
+    is_whole(&mirror);
+    (primary, mirror)
 }
 
 #[test]
@@ -169,5 +266,17 @@ fn after_the_machine_stopped() {
     for (method, node) in nodes() {
         assert_eq!(missing(&connect(&node), &acknowledged), [], "{method}");
         println!("{method}: {MARKS} marks acknowledged, none missing after the machine had stopped");
+    }
+    for fabric in FABRICS {
+        let (directory, method) = place(fabric);
+        // Nothing is left of its primary.
+        let mirror = mirror(&directory, fabric, method, "127.0.0.1:1");
+        assert!(mirror.messages().contains("finds the memory that it had"), "{}", mirror.messages());
+        let client = connect(&mirror);
+        client.promote(true, SOON).unwrap();
+        assert_eq!(missing(&client, &acknowledged), [], "a mirror by {fabric}");
+        println!(
+            "mirror by {fabric}, {method}: {MARKS} marks acknowledged, none missing after the machine had stopped"
+        );
     }
 }

@@ -8,11 +8,12 @@ use std::{
     thread,
 };
 
-use freshet_base::{ClusterId, Fid, Rid, Stamp, Term, words::Registered};
+use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
 use freshet_log::{
     AcceptError, Block, BlockBuilder, BlockError, BlockKind, Log, LogConfig, LogStore, ReadError, Receiver, RecordKind,
     StoreConfig,
 };
+use freshet_memory::Registered;
 
 const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
 const RING: u64 = 16 << 10;

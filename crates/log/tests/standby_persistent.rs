@@ -7,12 +7,13 @@ mod stores;
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc, thread, time::Duration};
 
-use freshet_base::{Fid, NodeId, Rid, Stamp, Term, words::Registered};
+use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
     AcceptError, Block, BlockBuilder, BlockError, BlockKind, GroupCommitKind, Log, LogConfig, LogStore, Nudge,
     Persistence, ReceiveConfig, Receiver, RecordKind, SegmentStore,
     persist::{Medium, Method, PersistenceConfig, recover_buffer, time_around_cache},
 };
+use freshet_memory::Registered;
 use freshet_testing::available;
 use gate::{Gate, State};
 use stores::{CONFIG, store};

@@ -2,6 +2,8 @@
 
 use freshet_base::{sync::AtomicU64, words};
 
+use crate::instructions::{self, fence};
+
 /// Copies `bytes` to byte `at` of `words`, around this processor's caches where it can: who writes
 /// is not going to read it, and neither its caches nor those of the threads beside it lose
 /// anything. What was copied is in place for the thread that sees what is stored afterwards.
@@ -14,26 +16,25 @@ pub fn store_around(words: &[AtomicU64], at: usize, bytes: &[u8]) {
     words::store_among(words, at, head);
     let (at, (chunks, tail)) = (at + head.len(), bytes.as_chunks::<8>());
     words::store_among(words, at + chunks.len() * 8, tail);
-    if chunks.is_empty() {
-        return;
+    if !chunks.is_empty() {
+        stream(&words[at / 8..at / 8 + chunks.len()], chunks);
+        // Orders the stores above before all that follow.
+        fence();
     }
-    let target = &words[at / 8..at / 8 + chunks.len()];
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_mm_sfence, _mm_stream_si64};
-        for (word, chunk) in target.iter().zip(chunks) {
-            // SAFETY: SSE2 is part of x86-64; the word is aligned, and inside a mapping that
-            // `words` keeps. Others touch it by atomic instructions only, or from outside of this
-            // program, and a store of eight aligned bytes is whole to them.
-            unsafe { _mm_stream_si64(word.as_ptr().cast(), i64::from_ne_bytes(*chunk)) };
-        }
-        // SAFETY: SSE is part of x86-64. Orders the stores above before all that follow.
-        unsafe { _mm_sfence() };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    for (word, chunk) in target.iter().zip(chunks) {
-        // Relaxed: published by the caller.
-        word.store(u64::from_ne_bytes(*chunk), freshet_base::sync::Ordering::Relaxed);
+}
+
+/// Stores whole words around this processor's caches where it can. They are in order with other
+/// stores, and durable in persistent memory, behind a [`fence`] only.
+///
+/// # Panics
+/// When there are not as many words.
+#[inline]
+pub fn stream(words: &[AtomicU64], chunks: &[[u8; 8]]) {
+    for (word, chunk) in words[..chunks.len()].iter().zip(chunks) {
+        // SAFETY: the word is aligned, and inside what `words` keeps. Others touch it by atomic
+        // instructions only, or from outside of this program, and a store of eight aligned bytes is
+        // whole to them.
+        unsafe { instructions::store_around(word.as_ptr().cast(), u64::from_ne_bytes(*chunk)) };
     }
 }
 

@@ -6,11 +6,10 @@ use std::{
     os::{fd::OwnedFd, unix::fs::FileExt},
 };
 
-use freshet_base::words::Registered;
 use rustix::fs::SealFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::SharedMemory;
+use crate::{Method, Registered, SharedMemory, shared::is_available};
 
 /// What a file in persistent memory begins with that may be shared with other processes, such as
 /// the log's buffer. It cannot be sealed.
@@ -23,19 +22,23 @@ pub struct SharedKey {
     at: u64,
     /// Its length in bytes.
     length: u64,
+    /// How the one who stores there makes that durable, if it is to be.
+    method: Option<Method>,
 }
 
 impl SharedKey {
     /// How others find `region` in its file; none unless it is a mapping of a file.
     pub fn of(region: &dyn Registered) -> Option<Self> {
-        region.file().map(|(_, at)| Self { at, length: (region.words().len() * 8) as u64 })
+        let (length, method) = ((region.words().len() * 8) as u64, region.method());
+        region.file().map(|(_, at)| Self { at, length, method })
     }
 
     /// Maps it, in the file that the other process has passed.
     ///
     /// # Errors
     /// When the file is shorter, or cannot be shared: it is neither sealed, so that no process can
-    /// truncate it under this one, nor [in persistent memory](PERSISTENT).
+    /// truncate it under this one, nor [in persistent memory](PERSISTENT). When this processor
+    /// cannot do what makes it durable.
     pub fn attach(&self, file: OwnedFd) -> io::Result<SharedMemory> {
         let file = File::from(file);
         let has = file.metadata()?.len();
@@ -44,11 +47,12 @@ impl SharedKey {
         if !sealed && !is_persistent(&file)? {
             return Err(io::Error::other("the other process has passed a file that is not there to be shared"));
         }
+        is_available(self.method)?;
         let end = self.at.checked_add(self.length).ok_or_else(|| io::Error::other("an impossible length"))?;
         if has < end || self.length == 0 || !self.length.is_multiple_of(8) || !self.at.is_multiple_of(8) {
             return Err(io::Error::other("the other process's memory is not as long as it says"));
         }
-        SharedMemory::passed(file, self.at, self.length as usize)
+        SharedMemory::passed(file, self.at, self.length as usize, self.method)
     }
 }
 
@@ -88,7 +92,7 @@ mod tests {
     fn a_file_that_is_not_there_to_be_shared_is_refused() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 8192]).unwrap();
-        let key = SharedKey { at: 4104, length: 4088 };
+        let key = SharedKey { at: 4104, length: 4088, method: None };
         let passed = || file.try_clone().unwrap().into();
         assert!(key.attach(passed()).unwrap_err().to_string().contains("not there to be shared"));
         file.write_all_at(PERSISTENT, 0).unwrap();

@@ -10,6 +10,10 @@
 //! ([`SharedMemory`]), and files in persistent memory, which cannot be sealed and begin with
 //! [`PERSISTENT`].
 //!
+//! What is stored may be durable: [`Method`] says how. The one who stores flushes what it has
+//! written and waits for a fence ([`Registered::flush`]): a thread of the node whose memory it is,
+//! or another process that has mapped it.
+//!
 //! # Taking memory back
 //!
 //! A process that has mapped a file may stand still for long, and then write. No word to it can
@@ -20,25 +24,33 @@
 
 #[cfg(not(loom))]
 mod around;
+mod durable;
+mod instructions;
 #[cfg(not(loom))]
 mod key;
 #[cfg(not(loom))]
 mod mapped;
+#[cfg(not(loom))]
+pub mod model;
+mod registered;
 #[cfg_attr(loom, path = "unmapped.rs")]
 mod shared;
 
 use std::sync::Arc;
 
-use freshet_base::sync::{AtomicU64, Ordering};
-pub use freshet_base::words::Registered;
-
-pub use self::shared::SharedMemory;
 #[cfg(not(loom))]
 pub use self::{
-    around::store_around,
+    around::{store_around, stream},
     key::{PERSISTENT, SharedKey},
     mapped::Mapped,
 };
+pub use self::{
+    durable::{LINE, Medium, Method, flush_lines},
+    instructions::{Delay, fence, time_around_cache},
+    registered::Registered,
+    shared::SharedMemory,
+};
+use freshet_base::sync::{AtomicU64, Ordering};
 
 /// A registered piece of memory.
 pub type Region = Arc<dyn Registered>;

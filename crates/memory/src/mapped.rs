@@ -10,6 +10,8 @@ use std::{
 
 use freshet_base::sync::{AtomicBool, AtomicU64, Ordering};
 
+use crate::Medium;
+
 /// Bytes of a page; mappings begin and end at its multiples.
 pub(crate) const PAGE: usize = 4096;
 
@@ -55,6 +57,26 @@ impl Mapped {
         match NonNull::new(memory.cast::<u8>().wrapping_add(skip).cast()) {
             Some(words) => Ok(Self { words, length, at, flags, file, lent: AtomicBool::new(false) }),
             None => Err((file, io::Error::other("mapped at address zero"))),
+        }
+    }
+
+    /// The same of a file whose bytes are to be durable: with MAP_SYNC where the file system is
+    /// DAX, so that the file has its blocks before anything is stored there. Says what lies under
+    /// it.
+    ///
+    /// # Errors
+    /// What the system says.
+    ///
+    /// # Panics
+    /// As above.
+    pub fn durable(file: File, at: u64, length: usize) -> io::Result<(Self, Medium)> {
+        match Self::of(file, at, length, libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC) {
+            Ok(mapped) => Ok((mapped, Medium::Dax)),
+            Err((file, error)) => {
+                let why = format!("its file system cannot map with MAP_SYNC: {error}");
+                let mapped = Self::of(file, at, length, libc::MAP_SHARED).map_err(|(_, error)| error)?;
+                Ok((mapped, Medium::Emulated { why }))
+            }
         }
     }
 

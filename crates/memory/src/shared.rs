@@ -11,12 +11,11 @@ use std::{
 use freshet_base::{
     private,
     sync::{AtomicU32, AtomicU64},
-    words::Registered,
 };
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 
 use crate::{
-    PERSISTENT, copy_words,
+    Medium, Method, PERSISTENT, Registered, copy_words,
     mapped::{Mapped, PAGE},
 };
 
@@ -28,6 +27,10 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct SharedMemory {
     mapped: Mapped,
     huge_pages: bool,
+    /// How what is stored here becomes durable, if it is to be.
+    method: Option<Method>,
+    /// What lies under it, then.
+    medium: Option<Medium>,
 }
 
 impl fmt::Debug for SharedMemory {
@@ -58,7 +61,7 @@ impl SharedMemory {
                 mapped
             }
         };
-        Ok(Self { mapped, huge_pages })
+        Ok(Self { mapped, huge_pages, method: None, medium: None })
     }
 
     fn of_pages(length: usize, huge: bool) -> io::Result<Mapped> {
@@ -75,18 +78,23 @@ impl SharedMemory {
     /// `length` bytes in the file at `path`, behind a page that says that others may map them. With
     /// `is_new` the file is made, with zeros and with room on its disk; else it is there, as a
     /// process of before has made it. What is stored is in the file, for every process of this
-    /// machine; when it gets onto the disk is not said.
+    /// machine. With a `method` it is durable when it was [flushed](Registered::flush), where
+    /// [`SharedMemory::medium`] says so; without, nothing says when it gets onto the disk.
     ///
     /// # Errors
-    /// What the system says; that there is no room, or that the file is another one.
-    pub fn in_file(path: &Path, length: usize, is_new: bool) -> io::Result<Self> {
+    /// What the system says; that there is no room, or that the file is another one; that this
+    /// processor does not have the method.
+    pub fn in_file(path: &Path, length: usize, is_new: bool, method: Option<Method>) -> io::Result<Self> {
+        is_available(method)?;
         let (length, mut options) = (length.next_multiple_of(8).max(8), OpenOptions::new());
         let file = private::open(options.read(true).write(true).create_new(is_new), path)?;
         let bytes = (PAGE + length).next_multiple_of(PAGE) as u64;
         if is_new {
             // Without room there would be a signal later.
             let made = fallocate(&file, FallocateFlags::empty(), 0, bytes).map_err(io::Error::from);
-            made.and_then(|()| file.write_all_at(PERSISTENT, 0)).inspect_err(|_| {
+            let made = made.and_then(|()| file.write_all_at(PERSISTENT, 0));
+            let made = made.and_then(|()| if method.is_some() { file.sync_all() } else { Ok(()) });
+            made.inspect_err(|_| {
                 // It would take room, and be in the way of the next attempt.
                 let _ = fs::remove_file(path);
             })?;
@@ -97,14 +105,19 @@ impl SharedMemory {
                 return Err(io::Error::other("it is not the memory that was here"));
             }
         }
-        Self::passed(file, PAGE as u64, length)
+        Self::passed(file, PAGE as u64, length, method)
     }
 
     /// `length` bytes of a file that another process has passed, from byte `at` on; what it has was
     /// looked at.
-    pub(crate) fn passed(file: File, at: u64, length: usize) -> io::Result<Self> {
-        let mapped = Mapped::of(file, at, length, libc::MAP_SHARED).map_err(|(_, error)| error)?;
-        Ok(Self { mapped, huge_pages: false })
+    pub(crate) fn passed(file: File, at: u64, length: usize, method: Option<Method>) -> io::Result<Self> {
+        let (mapped, medium) = Mapped::durable(file, at, length)?;
+        Ok(Self { mapped, huge_pages: false, method, medium: method.map(|_| medium) })
+    }
+
+    /// What lies under memory that is to be durable.
+    pub fn medium(&self) -> Option<&Medium> {
+        self.medium.as_ref()
     }
 
     /// Whether others may have mapped it.
@@ -137,6 +150,13 @@ impl SharedMemory {
     }
 }
 
+/// Whether this processor can make memory durable so.
+pub(crate) fn is_available(method: Option<Method>) -> io::Result<()> {
+    let missing = method.filter(|method| !method.is_available());
+    let why = |method| io::Error::other(format!("this processor has no {method}, by which memory is made durable"));
+    missing.map_or(Ok(()), |method| Err(why(method)))
+}
+
 impl Registered for SharedMemory {
     #[inline]
     fn words(&self) -> &[AtomicU64] {
@@ -148,6 +168,10 @@ impl Registered for SharedMemory {
     /// new file.
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         Some(self.mapped.lend())
+    }
+
+    fn method(&self) -> Option<Method> {
+        self.method
     }
 }
 
@@ -185,10 +209,10 @@ mod tests {
     fn memory_without_room_leaves_no_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("memory");
-        assert!(SharedMemory::in_file(&path, 1 << 60, true).is_err(), "no file is that long");
+        assert!(SharedMemory::in_file(&path, 1 << 60, true, None).is_err(), "no file is that long");
         assert!(!path.exists());
-        SharedMemory::in_file(&path, 10_000, true).unwrap();
-        assert!(SharedMemory::in_file(&path, 10_000, true).is_err(), "it is there");
+        SharedMemory::in_file(&path, 10_000, true, None).unwrap();
+        assert!(SharedMemory::in_file(&path, 10_000, true, None).is_err(), "it is there");
         assert!(path.exists());
     }
 
@@ -196,21 +220,21 @@ mod tests {
     fn memory_in_a_file_is_there_for_the_next_process() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("memory");
-        assert!(SharedMemory::in_file(&path, 5000, false).is_err(), "it is not there");
-        let memory = SharedMemory::in_file(&path, 5000, true).unwrap();
+        assert!(SharedMemory::in_file(&path, 5000, false, None).is_err(), "it is not there");
+        let memory = SharedMemory::in_file(&path, 5000, true, None).unwrap();
         words::store(memory.words(), 4990, b"0123456789");
         // Another process has it mapped as well.
         let other = mapped(&memory);
         words::store(other.words(), 0, b"abc");
         drop(memory);
-        let memory = SharedMemory::in_file(&path, 5000, false).unwrap();
+        let memory = SharedMemory::in_file(&path, 5000, false, None).unwrap();
         let mut all = [0; 5000];
         words::load(memory.words(), 0, &mut all);
         assert_eq!((&all[..4], &all[4990..]), (&b"abc\0"[..], &b"0123456789"[..]));
-        assert!(SharedMemory::in_file(&path, 5000, true).is_err(), "it is there");
-        assert!(SharedMemory::in_file(&path, 50_000, false).is_err(), "it is shorter");
+        assert!(SharedMemory::in_file(&path, 5000, true, None).is_err(), "it is there");
+        assert!(SharedMemory::in_file(&path, 50_000, false, None).is_err(), "it is shorter");
         std::fs::write(&path, vec![0; 3 * PAGE]).unwrap();
-        assert!(SharedMemory::in_file(&path, 5000, false).is_err(), "it is another file");
+        assert!(SharedMemory::in_file(&path, 5000, false, None).is_err(), "it is another file");
     }
 
     #[test]

@@ -3,7 +3,9 @@
 
 use std::{io, os::fd::BorrowedFd};
 
-use freshet_base::{sync::AtomicU64, words::Registered};
+use freshet_base::sync::AtomicU64;
+
+use crate::Registered;
 
 /// Memory that several processes of one machine can have in common.
 #[derive(Debug)]

@@ -169,7 +169,17 @@ impl Build {
 
     /// The list: undo entries, then what is written in place (figure 6).
     pub fn list(&self) -> impl Iterator<Item = (Place, &[u8])> {
-        self.undo.writes().chain(self.writes.writes_with(shared(&self.batch.differences, &self.writes)))
+        self.undo().chain(self.changes())
+    }
+
+    /// The undo entries of the list.
+    pub fn undo(&self) -> impl Iterator<Item = (Place, &[u8])> {
+        self.undo.writes()
+    }
+
+    /// What is written in place. In memory that is to be durable the undo entries are so before.
+    pub fn changes(&self) -> impl Iterator<Item = (Place, &[u8])> {
+        self.writes.writes_with(shared(&self.batch.differences, &self.writes))
     }
 }
 

@@ -3,8 +3,7 @@
 
 use std::convert::Infallible;
 
-use freshet_base::words;
-use freshet_fabric::{Place, memory::Region};
+use freshet_fabric::{Place, Write, landing::Landing, memory::Region};
 
 use crate::{
     ARENAS, Before, Damaged, Layout, List, NoRoom, NotPut, Record,
@@ -17,6 +16,9 @@ pub struct Filling {
     layout: Layout,
     /// What a record takes.
     list: List,
+    /// Where the memory is to be durable, its lines are flushed. The fence is [`crate::settle`]'s,
+    /// by the same thread.
+    landing: Landing,
 }
 
 impl std::fmt::Debug for Filling {
@@ -47,7 +49,7 @@ impl Filling {
         for region in ARENAS..memory.len() {
             layout.grow(region, memory[..].length(region));
         }
-        Ok(Self { memory, layout, list: List::default() })
+        Ok(Self { memory, layout, list: List::default(), landing: Landing::default() })
     }
 
     /// There is another arena.
@@ -67,7 +69,7 @@ impl Filling {
             NotPut::Before(never) => match never {},
         })?;
         for (to, bytes) in self.list.writes() {
-            words::store_among(self.memory[to.region].words(), to.offset as usize, bytes);
+            self.landing.put(&self.memory, &Write { to, pieces: &[bytes], immediate: None, fenced: false });
         }
         self.list.clear();
         Ok(())

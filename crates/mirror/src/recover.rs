@@ -12,16 +12,31 @@
 //! everything is decided ([`Plan`]), and before that, if batches are undone that were marked, it
 //! takes the mark back. So one that fails halfway can be done again, and what this memory is said
 //! to have ([`footprint`]) leads to the same end.
+//!
+//! # Loss of power
+//!
+//! Where the memory is to be durable, any line may or may not be there that was not flushed and
+//! fenced. The feeder needs two fences for each batch, and no third:
+//!
+//! - *Undo entries before what is written in place*, of the same batch: else a row may be torn, and
+//!   nothing says what it was. An entry needs none within itself, nor entries among one another:
+//!   its checksum says whether it is whole, and a batch counts if all of its entries are.
+//! - *All of a batch before its completion*, since that acknowledges it. So it is durable before
+//!   the mark that commits it is posted, and before the next one's rows are. A mark needs no fence
+//!   to what is posted with it: entries are used again when it has completed.
+//!
+//! A recovery may find in caches what the feeder did not live to flush. What it is going to speak
+//! of is flushed before it ends ([`Plan`]): rows that make a batch whole, the mark, what was put
+//! back.
 
 use std::collections::{BTreeMap, HashMap};
 
 use freshet_base::{
     ClusterId, NodeId, Rid, Stamp, Term,
     sync::{Ordering, fence},
-    words,
 };
 use freshet_cluster::mirror::{Footprint, Keep, Status};
-use freshet_fabric::{Place, memory::Region};
+use freshet_fabric::{Place, Write, landing::Landing, memory::Region};
 
 use crate::{
     Damaged,
@@ -108,6 +123,8 @@ impl Lengths for Shadow<'_> {
 #[derive(Clone, Debug)]
 pub struct Plan {
     writes: Vec<(Place, Vec<u8>)>,
+    /// What was found where, and counts: places and lengths.
+    relied: Vec<(Place, u64)>,
     found: Recovered,
 }
 
@@ -123,15 +140,23 @@ impl Plan {
     }
 }
 
-/// Brings the memory to the state after the last batch that is kept.
+/// Brings the memory to the state after the last batch that is kept. Where it is to be durable, it
+/// is when this returns, with all that says so.
 ///
 /// # Errors
 /// [`Damaged`]; nothing was written then.
 pub fn recover(memory: &[Region], keep: Keep) -> Result<Recovered, Damaged> {
-    let plan = plan(memory, keep)?;
-    for (to, bytes) in plan.writes() {
-        words::store_among(memory[to.region].words(), to.offset as usize, bytes);
+    let (plan, mut landing) = (plan(memory, keep)?, Landing::default());
+    for (place, length) in &plan.relied {
+        landing.stored(memory, *place, *length);
     }
+    let mut first = true;
+    for (to, bytes) in plan.writes() {
+        let is_mark = to == Place { region: 0, offset: MARK };
+        landing.put(memory, &Write { to, pieces: &[bytes], immediate: None, fenced: first && !is_mark });
+        first &= is_mark;
+    }
+    landing.fence(memory);
     Ok(plan.found())
 }
 
@@ -147,11 +172,12 @@ pub fn plan(memory: &[Region], keep: Keep) -> Result<Plan, Damaged> {
         Keep::Marked(upto) => marked.min(upto).max(base),
         Keep::Whole => marked,
     };
+    let mut relied = vec![(Place { region: 0, offset: MARK }, 8)];
     let mut batches = under_way(memory, begin)?;
     let ends: Vec<_> = [begin].into_iter().chain(batches.iter().map(|batch| batch.extent.to)).collect();
     let mut kept = match keep {
         Keep::Marked(upto) => batches.iter().take_while(|batch| batch.extent.to <= upto).count(),
-        Keep::Whole => whole(memory, &mut batches)?,
+        Keep::Whole => whole(memory, &mut batches, &mut relied)?,
     };
     // A transaction is kept if all of it is there.
     while kept > 0 && batches[kept - 1].extent.continues {
@@ -164,7 +190,7 @@ pub fn plan(memory: &[Region], keep: Keep) -> Result<Plan, Damaged> {
     }
     let undone = batches.drain(kept..).rev().flat_map(|batch| batch.changes.into_iter().rev());
     writes.extend(undone.map(|change| (change.place, change.old)));
-    Ok(Plan { writes, found })
+    Ok(Plan { writes, relied, found })
 }
 
 /// What the feeder has left in the undo ring (section 5.2, steps 2 to 4).
@@ -202,15 +228,20 @@ pub fn footprint(memory: &[Region]) -> Result<Footprint, Damaged> {
 /// and nothing of what was written before is undone any more. The memory was recovered up to there,
 /// or is new.
 pub fn settle(memory: &[Region], cluster: ClusterId, feeder: NodeId, term: Term, base: Stamp) {
-    wipe(memory);
+    let mut landing = Landing::default();
+    wipe(memory, &mut landing);
     let sequence = read::superblock(memory).map_or(1, |block| block.sequence + 1);
     let (at, bytes) = Superblock { sequence, cluster, feeder, term, base }.encode();
-    words::store(memory[0].words(), at as usize, &bytes);
+    let to = Place { region: 0, offset: at };
+    landing.put(memory, &Write { to, pieces: &[&bytes], immediate: None, fenced: true });
     // The undo entries go last: as long as they are there, undoing them once more does no harm.
     fence(Ordering::SeqCst);
+    landing.fence(memory);
     for number in newest_first(memory) {
         // No entry has the number zero. Release: after the one before.
         memory[UNDO].words()[number as usize * ENTRY / 8].store(0, Ordering::Release);
+        landing.stored(memory, Place { region: UNDO, offset: number * ENTRY as u64 }, 8);
+        landing.fence(memory);
     }
 }
 
@@ -226,15 +257,16 @@ pub(crate) fn newest_first(memory: &[Region]) -> impl Iterator<Item = u64> {
 
 /// Makes what no chunk has what a chunk is at first: zeros. Rows of chunks that were undone may lie
 /// there.
-fn wipe(memory: &[Region]) {
+fn wipe(memory: &[Region], landing: &mut Landing) {
     let Ok(chunks) = Chunks::read(memory) else { return };
     for (region, arena) in memory.iter().enumerate().skip(ARENAS) {
         let mut at = 0;
         for (begin, end) in chunks.in_region(region).chain([(memory.length(region), 0)]) {
-            for word in &arena.words()[at as usize / 8..begin as usize / 8] {
+            for (word, offset) in arena.words()[at as usize / 8..begin as usize / 8].iter().zip((at..).step_by(8)) {
                 // Relaxed: as for the undo entries. Pages of zeros need not be there.
                 if word.load(Ordering::Relaxed) != 0 {
                     word.store(0, Ordering::Relaxed);
+                    landing.stored(memory, Place { region, offset }, 8);
                 }
             }
             at = end;
@@ -295,7 +327,7 @@ fn under_way(memory: &[Region], begin: Stamp) -> Result<Vec<Batch>, Damaged> {
 
 /// How many of the batches have landed wholly, with all before them. The changes have the same old
 /// bytes afterwards as before.
-fn whole(memory: &[Region], batches: &mut [Batch]) -> Result<usize, Damaged> {
+fn whole(memory: &[Region], batches: &mut [Batch], relied: &mut Vec<(Place, u64)>) -> Result<usize, Damaged> {
     let mut shadow = Shadow { memory, words: HashMap::new() };
     // From here on a change has the new bytes, and the shadow the old ones, until they are
     // exchanged again.
@@ -304,17 +336,19 @@ fn whole(memory: &[Region], batches: &mut [Batch]) -> Result<usize, Damaged> {
     let mut kept = 0;
     for (number, batch) in batches.iter_mut().enumerate() {
         shadow.exchange_all(&mut batch.changes, false);
-        if kept == number && has_landed(&shadow, &mut chunks, batch) {
+        if kept == number && has_landed(&shadow, &mut chunks, batch, relied) {
             kept += 1;
         }
     }
     Ok(kept)
 }
 
-/// Whether all that a batch has changed is whole, and is of this batch.
-fn has_landed(shadow: &Shadow<'_>, chunks: &mut Chunks, batch: &Batch) -> bool {
+/// Whether all that a batch has changed is whole, and is of this batch; `relied` gets what was
+/// looked at.
+fn has_landed(shadow: &Shadow<'_>, chunks: &mut Chunks, batch: &Batch, relied: &mut Vec<(Place, u64)>) -> bool {
     let mut row = Vec::new();
-    batch.changes.iter().all(|Change { place, .. }| {
+    batch.changes.iter().all(|Change { place, old }| {
+        relied.push((*place, old.len() as u64));
         if place.region < ARENAS {
             return place.offset < DIRECTORY || enters(shadow, chunks, place.offset);
         }
@@ -323,6 +357,10 @@ fn has_landed(shadow: &Shadow<'_>, chunks: &mut Chunks, batch: &Batch) -> bool {
         row.clear();
         let id = (fid, Rid(first.0 + u64::from(slot)));
         let found = chunks.slot(shadow, chunk, id, &mut row);
+        relied.push((chunk.slot_at(slot), chunk.slot));
+        if let Ok(Some((header, Some((_, elsewhere))))) = &found {
+            relied.push((*elsewhere, header.length() as u64));
+        }
         let is_of = |address| (batch.extent.from..batch.extent.to).contains(&address);
         found.is_ok_and(|found| found.is_some_and(|(header, _)| is_of(header.address)))
     })

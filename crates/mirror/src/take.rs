@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use freshet_base::{Stamp, Term, words};
-use freshet_fabric::memory::Region;
+use freshet_base::{Stamp, Term};
+use freshet_fabric::{Write, landing::Landing, memory::Region};
 
 use crate::{
     Batch, Build, Damaged, Layout, Mirror, NoRoom, NotPut, Ring, RingFull, chunks::Lengths, directory::UNDO, fill::Here,
@@ -67,7 +67,7 @@ impl Taking {
         drop(self.build.begin(Arc::new(batch)));
     }
 
-    /// Puts the batch into the memory.
+    /// Puts the batch into the memory; where that is to be durable, it is when this returns.
     ///
     /// # Errors
     /// [`NotTaken`].
@@ -78,9 +78,15 @@ impl Taking {
             NotPut::Before(never) => match never {},
         })?;
         self.build.enter(&mut self.ring, term)?;
-        for (to, bytes) in self.build.list() {
-            words::store_among(self.memory[to.region].words(), to.offset as usize, bytes);
+        let mut landing = Landing::default();
+        for (to, bytes) in self.build.undo() {
+            landing.put(&self.memory, &Write { to, pieces: &[bytes], immediate: None, fenced: false });
         }
+        landing.fence(&self.memory);
+        for (to, bytes) in self.build.changes() {
+            landing.put(&self.memory, &Write { to, pieces: &[bytes], immediate: None, fenced: false });
+        }
+        landing.fence(&self.memory);
         Ok(())
     }
 }

@@ -206,7 +206,7 @@ impl Link {
         let pieces: Vec<(Place, [&[u8]; 1])> =
             list.writes().map(|(to, bytes)| (offered(to, *partition), [bytes])).collect();
         let writes: Vec<_> =
-            pieces.iter().map(|(to, bytes)| Write { to: *to, pieces: bytes, immediate: None }).collect();
+            pieces.iter().map(|(to, bytes)| Write { to: *to, pieces: bytes, immediate: None, fenced: false }).collect();
         self.count(pieces.iter().map(|(_, [bytes])| bytes.len() as u64).sum(), pieces.len() as u64, limit);
         let token = self.queue.post(&writes, true)?;
         self.under_way.push_back(token);
@@ -261,6 +261,7 @@ impl Link {
                 to: Place { region: MAILBOX, offset: *offset },
                 pieces: bytes,
                 immediate: (number == last).then_some(length as u32),
+                fenced: false,
             })
             .collect();
         self.queue.post(&writes, false)?;

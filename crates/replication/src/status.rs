@@ -293,6 +293,8 @@ pub struct MirrorStatus {
     pub most_bytes: u64,
     /// Whether the next process on this machine finds them.
     pub kept: bool,
+    /// Whether it does after a loss of power, too: they are in persistent memory.
+    pub durable: bool,
     /// Of these: bytes of the undo ring.
     pub undo_bytes: u64,
     /// Why it had no more memory for its primary when that asked last.

@@ -2,7 +2,8 @@
 //! thread that keeps the connection. No log, no replay, no readers.
 //!
 //! What a mirror has promised, and its terms, lies in its directory. The memory outlives the
-//! process only in files (`mirror.keep-dir`): else a mirror that starts is empty, whatever it was
+//! process only in files (`mirror.keep-dir`), and the machine's next start only where these are in
+//! persistent memory, in domain `pmem`: else a mirror that starts is empty, whatever it was
 //! before. It begins from a checkpoint of the node that it follows, if there is one (`seed.rs`).
 //!
 //! A mirror that takes over makes versions of its rows, and indexes, by several threads, as a
@@ -101,7 +102,7 @@ impl Parts {
             peers: ground.known(config),
             fabric: config.fabric.standby()?,
             synchronous: !config.asynchronous,
-            ..config.mirror.config(ground.id)
+            ..config.mirror.config(ground.id, config.persistence(ground.id)?.map(|log| log.method))
         };
         let checkpoints = Arc::new(SeedsMirrors { cluster: ground.cluster });
         let mirror = Mirror::start(who, settings, ground.terms.clone(), checkpoints).map_err(|cause| system(&cause))?;

@@ -291,6 +291,7 @@ impl Node {
     pub fn persistent_medium(&self) -> Option<(PersistMedium, PersistMethod)> {
         match &*self.composition() {
             Composition::Standby(following) => following.log.persistent_medium(),
+            Composition::Mirror(mirrored) => mirrored.mirror.persistent_medium(),
             _ => self.log().and_then(|log| log.persistent_medium()),
         }
     }

@@ -40,16 +40,15 @@ use rustix::net::RecvFlags;
 use self::bell::Bell;
 use crate::{
     Access, CompletionQueue, Connected, FabricConfig, FabricKind, Offer, OpenError, Place, QueuePair, REGIONS,
-    ReceiveError, RegionKey, SendError, Token, Write, fits, is_word, local,
-    memory::{Region, Registered, SharedKey, SharedMemory, store_around},
+    ReceiveError, RegionKey, SendError, Token, Write, fits, is_word,
+    landing::Landing,
+    local,
+    memory::{Region, Registered, SharedKey, SharedMemory},
     stream::Stream,
     tcp::{Connection, Counters},
     too_many,
     watch::watch,
 };
-
-/// Pieces from this length on, in bytes, are copied around the caches.
-const AROUND: usize = 4096;
 
 /// A side that has made its offer.
 #[derive(Debug)]
@@ -77,11 +76,11 @@ fn key_of(region: &Region) -> Result<RegionKey, OpenError> {
 }
 
 /// Maps what the other side has passed in `file`.
-fn attach(key: &RegionKey, file: OwnedFd) -> Result<SharedMemory, OpenError> {
+fn attach(key: &RegionKey, file: OwnedFd) -> Result<Region, OpenError> {
     let Access::Shm(shared) = &key.access else {
         return Err(OpenError::Missing { kind: FabricKind::Shm, why: "the key is of another fabric".into() });
     };
-    shared.attach(file).map_err(OpenError::Attach)
+    Ok(Arc::new(shared.attach(file).map_err(OpenError::Attach)?))
 }
 
 impl Prepared {
@@ -126,6 +125,7 @@ impl Prepared {
         let passage = Arc::new(passage);
         let queue = ShmQueue {
             regions: mapped,
+            landing: Landing::default(),
             bell: Arc::clone(&other),
             peer,
             patience: config.patience,
@@ -148,7 +148,8 @@ impl Prepared {
 }
 
 struct ShmQueue {
-    regions: Vec<SharedMemory>,
+    regions: Vec<Region>,
+    landing: Landing,
     bell: Arc<Bell>,
     peer: SocketAddr,
     patience: Duration,
@@ -162,8 +163,8 @@ struct ShmQueue {
 }
 
 impl ShmQueue {
-    fn region(&self, at: Place, length: u64) -> Result<&SharedMemory, SendError> {
-        let region = self.regions.get(at.region).filter(|region| fits(at.offset, length, length_of(*region)));
+    fn region(&self, at: Place, length: u64) -> Result<&Region, SendError> {
+        let region = self.regions.get(at.region).filter(|region| fits(at.offset, length, length_of(&***region)));
         region.ok_or(SendError::OutOfBounds { peer: self.peer, region: at.region, offset: at.offset, length })
     }
 
@@ -186,19 +187,9 @@ impl ShmQueue {
     }
 
     /// Copies what one write of a list writes; it is within bounds.
-    fn copy(&self, write: &Write<'_>) -> Result<(), SendError> {
-        let region = self.region(write.to, write.length())?;
-        let mut at = write.to.offset as usize;
-        for piece in write.pieces {
-            // What is long is not worth a place in this processor's caches; what is short is looked
-            // at at once over there.
-            if piece.len() >= AROUND {
-                store_around(region.words(), at, piece);
-            } else {
-                words::store_among(region.words(), at, piece);
-            }
-            at += piece.len();
-        }
+    fn copy(&mut self, write: &Write<'_>) -> Result<(), SendError> {
+        self.region(write.to, write.length())?;
+        self.landing.put(&self.regions, write);
         Ok(())
     }
 
@@ -238,12 +229,13 @@ impl QueuePair for ShmQueue {
     }
 
     fn completed(&mut self) -> Result<Token, SendError> {
-        // Copies are complete when they return.
+        // Copies are complete when they return, but for what has to be durable.
+        self.landing.fence(&self.regions);
         self.confirm().map(|()| Token(self.posted))
     }
 
     fn wait(&mut self, _token: Token) -> Result<(), SendError> {
-        self.confirm()
+        self.completed().map(drop)
     }
 
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError> {
@@ -260,7 +252,7 @@ impl QueuePair for ShmQueue {
 
     fn fetch_add(&mut self, at: Place, add: u64) -> Result<u64, SendError> {
         let region = self.region(at, 8)?;
-        if !is_word(at.offset, length_of(region)) {
+        if !is_word(at.offset, length_of(&**region)) {
             return Err(SendError::OutOfBounds { peer: self.peer, region: at.region, offset: at.offset, length: 8 });
         }
         let before = region.words()[at.offset as usize / 8].fetch_add(add, Ordering::SeqCst);
@@ -278,7 +270,7 @@ impl QueuePair for ShmQueue {
     }
 
     fn region_length(&self, region: usize) -> u64 {
-        self.regions.get(region).map_or(0, |region| length_of(region))
+        self.regions.get(region).map_or(0, |region| length_of(&**region))
     }
 
     fn is_prompt(&self) -> bool {
@@ -337,3 +329,6 @@ impl Drop for ShmCompletions {
         self.stream.shut_down(Shutdown::Both);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@
 //! offset  bytes  little endian
 //!      0      4  magic, "FRSW"
 //!      4      1  operation: 1 write, 2 read, 3 add, 4 answer, 5 ask for a completion, 6 it has completed
-//!      5      1  1: an immediate value is carried
+//!      5      1  bit 0: an immediate value is carried; bit 1: what was written before has to be durable first
 //!      6      2  region
 //!      8      4  immediate value
 //!     12      4  length of the data; of a read, how much is wanted
@@ -41,7 +41,8 @@ use freshet_base::{
 use super::{Connection, Counters, timed_out};
 use crate::{
     Access, CompletionQueue, Connected, FabricConfig, FabricKind, Offer, OpenError, Place, QueuePair, REGIONS,
-    ReceiveError, RegionKey, SendError, Token, Write, fits, is_word, memory::Region, stream::Stream, too_many,
+    ReceiveError, RegionKey, SendError, Token, Write, fits, is_word, landing::Landing, memory::Region, stream::Stream,
+    too_many,
 };
 
 const HEADER: usize = 32;
@@ -72,6 +73,7 @@ enum Operation {
 struct Header {
     operation: Operation,
     immediate: Option<u32>,
+    fenced: bool,
     region: u16,
     length: u32,
     offset: u64,
@@ -85,21 +87,22 @@ pub(crate) fn key_of(region: &Region) -> RegionKey {
 impl Header {
     /// An operation without data, which concerns the whole connection.
     fn alone(operation: Operation, number: u64) -> Self {
-        Self { operation, immediate: None, region: 0, length: 0, offset: number }
+        Self { operation, immediate: None, fenced: false, region: 0, length: 0, offset: number }
     }
 
     /// The operation that does one write of a list, which was checked.
     fn of(write: &Write<'_>) -> Self {
         let Place { region, offset } = write.to;
         let (region, length) = (region as u16, write.length() as u32);
-        Self { operation: Operation::Write, immediate: write.immediate, region, length, offset }
+        let (immediate, fenced) = (write.immediate, write.fenced);
+        Self { operation: Operation::Write, immediate, fenced, region, length, offset }
     }
 
     fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[0..4].copy_from_slice(&MAGIC);
         bytes[4] = self.operation as u8;
-        bytes[5] = u8::from(self.immediate.is_some());
+        bytes[5] = u8::from(self.immediate.is_some()) | u8::from(self.fenced) << 1;
         bytes[6..8].copy_from_slice(&self.region.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.immediate.unwrap_or(0).to_le_bytes());
         bytes[12..16].copy_from_slice(&self.length.to_le_bytes());
@@ -125,7 +128,8 @@ impl Header {
         };
         Ok(Self {
             operation,
-            immediate: (bytes[5] == 1).then(|| word(8)),
+            immediate: (bytes[5] & 1 == 1).then(|| word(8)),
+            fenced: bytes[5] >> 1 & 1 == 1,
             region: u16::from_le_bytes([bytes[6], bytes[7]]),
             length: word(12),
             offset: u64::from(word(16)) | u64::from(word(20)) << 32,
@@ -335,7 +339,7 @@ impl QueuePair for TcpQueue {
     fn read_all(&mut self, list: &mut [(Place, &mut [u8])]) -> Result<(), SendError> {
         let header = |(from, into): &(Place, &mut [u8])| {
             let (region, length) = self.check(*from, into.len() as u64)?;
-            Ok(Header { operation: Operation::Read, immediate: None, region, length, offset: from.offset })
+            Ok(Header { region, length, ..Header::alone(Operation::Read, from.offset) })
         };
         let headers = list.iter().map(header).collect::<Result<Vec<_>, _>>()?;
         let numbers: Vec<_> = self.request(headers.len() as u64).map(u64::to_le_bytes).collect();
@@ -355,7 +359,7 @@ impl QueuePair for TcpQueue {
         if !is_word(at.offset, self.region_length(at.region)) {
             return Err(SendError::OutOfBounds { peer: self.peer, region: at.region, offset: at.offset, length: 8 });
         }
-        let header = Header { operation: Operation::FetchAdd, immediate: None, region, length: 8, offset: at.offset };
+        let header = Header { region, length: 8, ..Header::alone(Operation::FetchAdd, at.offset) };
         let answer = self.ask(header, &[&add.to_le_bytes()])?;
         Ok(u64::from_le_bytes(answer.try_into().map_err(|_| self.lost(io::ErrorKind::InvalidData))?))
     }
@@ -391,6 +395,7 @@ struct TcpCompletions {
     stream: Stream,
     peer: SocketAddr,
     regions: Vec<Region>,
+    landing: Landing,
     writer: Arc<Mutex<Writer>>,
     answers: Arc<Answers>,
     counters: Arc<Counters>,
@@ -461,7 +466,10 @@ impl TcpCompletions {
         let length = u64::from(header.length);
         match header.operation {
             Operation::Answer => return self.answered(header),
-            Operation::Ask => return self.send(&Header::alone(Operation::Completed, header.offset), &[]),
+            Operation::Ask => {
+                self.landing.fence(&self.regions);
+                return self.send(&Header::alone(Operation::Completed, header.offset), &[]);
+            }
             Operation::Completed => {
                 self.answers.completed(header.offset);
                 return Ok(());
@@ -477,6 +485,9 @@ impl TcpCompletions {
         let at = header.offset as usize;
         match header.operation {
             Operation::Write => {
+                if header.fenced {
+                    self.landing.fence(&self.regions);
+                }
                 let mut done = 0;
                 while done < header.length as usize {
                     let piece = (header.length as usize - done).min(SCRATCH);
@@ -484,6 +495,8 @@ impl TcpCompletions {
                     words::store_among(region.words(), at + done, &self.scratch[..piece]);
                     done += piece;
                 }
+                let to = Place { region: usize::from(header.region), offset: header.offset };
+                self.landing.stored(&self.regions, to, length);
                 Ok(())
             }
             Operation::Read => {
@@ -646,6 +659,7 @@ pub(crate) fn connect(
         stream,
         peer,
         regions,
+        landing: Landing::default(),
         writer,
         answers,
         counters: Arc::clone(&counters),

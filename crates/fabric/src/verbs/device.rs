@@ -262,6 +262,10 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// Registers `memory`; with `remote`, the other side may write, read and add.
     pub fn new(device: &Arc<Device>, memory: Region, remote: bool) -> Result<Self, OpenError> {
+        if memory.method().is_some() {
+            // Query Fresh, section 2.3: it may stand in caches of the other side's processors.
+            return Err(missing("what a card has written is not durable: use shm or tcp for such memory".into()));
+        }
         let words = memory.words();
         let bytes = size_of_val(words);
         let mut access = sys::ACCESS_LOCAL_WRITE;

@@ -65,6 +65,8 @@ fn unknown_keys_are_named_with_their_file() {
     flags::check_environment(known.into_iter()).unwrap();
 }
 
+const MIRROR: [&str; 4] = ["--join", "127.0.0.1:7401", "--mirror-bytes", "1073741824"];
+
 #[test]
 fn absurd_values_are_refused_by_name() {
     for (args, setting) in [
@@ -85,6 +87,11 @@ fn absurd_values_are_refused_by_name() {
         (
             &["--fabric-appliance", "true", "--domain", "pmem", "--relay-standbys", "1", "--relay-ack", "downstream"],
             "--fabric-appliance true: ",
+        ),
+        (&[&MIRROR[..], &["--domain", "pmem"]].concat(), "--mirror-bytes 1073741824: set mirror.keep-dir, on a DAX"),
+        (
+            &[&MIRROR[..], &["--domain", "pmem", "--mirror-keep-dir", "/pmem", "--fabric-kind", "verbs"]].concat(),
+            "--mirror-bytes 1073741824: set fabric.kind to shm or tcp",
         ),
     ] {
         let message = Settings::gather(&flags(args)).unwrap_err().to_string();

@@ -11,8 +11,8 @@
 
 use std::{io, os::fd::BorrowedFd, sync::Arc};
 
-use freshet_base::{sync::AtomicU64, words::Registered};
-use freshet_memory::SharedMemory;
+use freshet_base::sync::AtomicU64;
+use freshet_memory::{Registered, SharedMemory};
 
 #[cfg(loom)]
 pub(crate) use super::unmapped::PersistentBuffer;

@@ -15,22 +15,9 @@ use freshet_base::{
     private,
     sync::{AtomicU64, Ordering},
 };
-use freshet_memory::Mapped;
+use freshet_memory::{Mapped, Medium, Method, fence, flush_lines, stream};
 
-use super::{LINE, Lines, Method, fence, instructions};
-
-/// What lies under a mapping.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Medium {
-    /// Persistent memory: what was flushed and fenced survives a loss of power.
-    Dax,
-    /// Something else that stands for it: what was flushed survives the end of the process, not a
-    /// loss of power.
-    Emulated {
-        /// Why it is not the real thing.
-        why: String,
-    },
-}
+use super::Lines;
 
 /// A file mapped into memory, shared with the kernel.
 #[derive(Debug)]
@@ -64,13 +51,7 @@ impl Mapping {
         if found != length as u64 {
             return Err(io::Error::other(format!("it has {found} bytes, {length} are configured")));
         }
-        let (mapped, medium) = match Mapped::of(file, 0, length, libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC) {
-            Ok(mapped) => (mapped, Medium::Dax),
-            Err((file, error)) => {
-                let why = format!("the file system of {} cannot map with MAP_SYNC: {error}", path.display());
-                (Mapped::of(file, 0, length, libc::MAP_SHARED).map_err(|(_, error)| error)?, Medium::Emulated { why })
-            }
-        };
+        let (mapped, medium) = Mapped::durable(file, 0, length)?;
         Ok(Self { mapped, method, flushing: method.flushing(), medium })
     }
 
@@ -95,20 +76,6 @@ impl Mapping {
         self.mapped.replace(other.mapped)
     }
 
-    #[inline]
-    fn flush_by(&self, method: Method, at: usize, length: usize) {
-        if matches!(method, Method::NonTemporal | Method::Eadr) {
-            return;
-        }
-        let memory: *const u8 = self.words().as_ptr().cast();
-        let mut line = at - at % LINE;
-        while line < (at + length).min(self.words().len() * 8) {
-            // SAFETY: inside the mapping; the method was found available when the log was opened.
-            unsafe { instructions::flush(method, memory.wrapping_add(line)) };
-            line += LINE;
-        }
-    }
-
     pub(crate) fn medium(&self) -> &Medium {
         &self.medium
     }
@@ -125,11 +92,7 @@ impl Lines for Mapping {
         assert!(rest.is_empty() && at.is_multiple_of(8), "whole words are stored");
         let place = &self.words()[at / 8..at / 8 + words.len()];
         if self.method == Method::NonTemporal {
-            for (place, word) in place.iter().zip(words) {
-                // SAFETY: inside the mapping, aligned, and an atomic to all who may read it
-                // in the meantime.
-                unsafe { instructions::store_around(place.as_ptr(), u64::from_ne_bytes(*word)) };
-            }
+            stream(place, words);
         } else {
             for (place, word) in place.iter().zip(words) {
                 // Relaxed: published by the thread that owns the range, as in `buffer::Memory`.
@@ -140,12 +103,12 @@ impl Lines for Mapping {
 
     #[inline]
     fn flush(&self, at: usize, length: usize) {
-        self.flush_by(self.method, at, length);
+        flush_lines(self.words(), self.method, at, length);
     }
 
     #[inline]
     fn flush_received(&self, at: usize, length: usize) {
-        self.flush_by(self.flushing, at, length);
+        flush_lines(self.words(), self.flushing, at, length);
     }
 
     #[inline]

@@ -8,16 +8,9 @@
 //! implementations: [`map::Mapping`], and a model that loses any subset of the lines that were not
 //! fenced (module `model`, for tests).
 //!
-//! | method | stores | flush | fence |
-//! |---|---|---|---|
-//! | `non-temporal` | around the cache | nothing | sfence |
-//! | `clwb` | through the cache | clwb for each line, which stays cached | sfence |
-//! | `clflushopt` | through the cache | clflushopt for each line, which is evicted | sfence |
-//! | `clflush` | through the cache | clflush for each line, one after another | nothing more is needed; sfence |
-//! | `eadr` | through the cache | nothing: caches survive a loss of power | sfence |
+//! The instructions, and how memory is mapped, are `freshet_memory`'s, which mirrors use too.
 
 pub(crate) mod buffer;
-mod instructions;
 pub(crate) mod map;
 #[cfg(test)]
 mod model;
@@ -26,64 +19,8 @@ mod model_standby;
 mod ring;
 
 pub use buffer::{BufferError, PersistenceConfig, recover_buffer};
-pub use instructions::time_around_cache;
-pub(crate) use instructions::{Delay, fence};
-pub use map::Medium;
-
-/// Bytes of a cache line.
-pub(crate) const LINE: usize = 64;
-
-/// How stores become durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// Stores that go around the cache.
-    NonTemporal,
-    /// Lines are written back and stay in the cache.
-    Clwb,
-    /// Lines are written back and evicted.
-    ClflushOpt,
-    /// The same, one after another.
-    Clflush,
-    /// Caches survive a loss of power: a fence is enough. Only the operator can know that.
-    Eadr,
-}
-
-impl Method {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::NonTemporal, Self::Clwb, Self::ClflushOpt, Self::Clflush, Self::Eadr];
-
-    /// Whether this processor has it.
-    pub fn is_available(self) -> bool {
-        instructions::has(self)
-    }
-
-    /// How lines are flushed that somebody else has stored, through the cache perhaps: stores that
-    /// go around the cache are those of the one who stores, so another method does it.
-    pub(crate) fn flushing(self) -> Self {
-        match self {
-            Self::NonTemporal => {
-                let others = [Self::Clwb, Self::ClflushOpt, Self::Clflush];
-                others.into_iter().find(|method| method.is_available()).unwrap_or(self)
-            }
-            method => method,
-        }
-    }
-
-    /// What a log should use here: blocks are written once, whole, and not read soon, which is what
-    /// stores around the cache are for; flushing cached lines costs several times as much
-    /// (docs/benchmarks.md). None on a processor that this version knows no instructions for.
-    pub fn best() -> Option<Self> {
-        [Self::NonTemporal, Self::Clwb, Self::ClflushOpt, Self::Clflush].into_iter().find(|it| it.is_available())
-    }
-}
-
-freshet_base::named!(Method, "method", {
-    NonTemporal: "non-temporal",
-    Clwb: "clwb",
-    ClflushOpt: "clflushopt",
-    Clflush: "clflush",
-    Eadr: "eadr",
-});
+pub(crate) use freshet_memory::{Delay, LINE, fence};
+pub use freshet_memory::{Medium, Method, time_around_cache};
 
 /// Memory whose bytes can be made durable. Stores begin at multiples of eight bytes and are
 /// multiples of eight long, and each eight bytes become durable as a whole.

@@ -1,31 +1,15 @@
-//! Persistent memory that loses what was not flushed and fenced, to find missing flushes and
-//! fences.
-//!
-//! Every line remembers what is durable of it, and what it held at each store since. A crash is
-//! possible before every operation; after it, each line is one of those, independently of all
-//! others. A fence waits for what its own thread has flushed.
+//! The log buffer in persistent memory that loses what was not flushed and fenced, to find missing
+//! flushes and fences. A crash is possible before every operation.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeMap,
-};
+use std::cell::{Cell, RefCell};
 
 use freshet_base::{Fid, Rid, Stamp, Term};
 
+use freshet_memory::model::LossyLines;
+pub(super) use freshet_memory::model::{Image, THREADS};
+
 use super::{LINE, Lines, slots};
 use crate::block::{Block, BlockBuilder, BlockKind, RecordKind};
-
-const WORDS: usize = LINE / 8;
-pub(super) const THREADS: usize = 3;
-
-#[derive(Clone, Default)]
-struct Line {
-    durable: [u64; WORDS],
-    /// What it held after each store since it became durable, and how much of that each thread has
-    /// flushed.
-    since: Vec<[u64; WORDS]>,
-    flushed: [usize; THREADS],
-}
 
 /// What the model is made to forget, to show that the tests would notice.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -36,7 +20,7 @@ pub(super) enum Forget {
 }
 
 pub(super) struct Model {
-    lines: RefCell<BTreeMap<usize, Line>>,
+    lines: RefCell<LossyLines>,
     /// Operations until the crash.
     left: Cell<u32>,
     pub(super) crashed: Cell<bool>,
@@ -44,9 +28,6 @@ pub(super) struct Model {
     pub(super) thread: Cell<usize>,
     forget: Forget,
 }
-
-/// What may be found of the memory: its lines.
-pub(super) type Image = BTreeMap<usize, [u64; WORDS]>;
 
 /// Of this many images at most, each is looked at; of more, a sample.
 const IMAGES: usize = 4096;
@@ -66,39 +47,6 @@ impl Model {
         }
         self.crashed.get()
     }
-
-    /// Every state in which the memory may be found, if there are few, else a sample of them.
-    fn images(&self, mut random: u64, most: usize) -> Vec<Image> {
-        let lines = self.lines.borrow();
-        let choices: Vec<(usize, Vec<[u64; WORDS]>)> = lines
-            .iter()
-            .map(|(at, line)| (*at, std::iter::once(line.durable).chain(line.since.iter().copied()).collect()))
-            .collect();
-        let count = choices.iter().try_fold(1usize, |all, (_, states)| all.checked_mul(states.len()));
-        match count.filter(|count| *count <= most) {
-            Some(count) => (0..count)
-                .map(|mut number| {
-                    let pick = |(at, states): &(usize, Vec<[u64; WORDS]>)| {
-                        let state = states[number % states.len()];
-                        number /= states.len();
-                        (*at, state)
-                    };
-                    choices.iter().map(pick).collect()
-                })
-                .collect(),
-            None => (0..most)
-                .map(|_| {
-                    let pick = |(at, states): &(usize, Vec<[u64; WORDS]>)| {
-                        random ^= random << 13;
-                        random ^= random >> 7;
-                        random ^= random << 17;
-                        (*at, states[random as usize % states.len()])
-                    };
-                    choices.iter().map(pick).collect()
-                })
-                .collect(),
-        }
-    }
 }
 
 impl Lines for Model {
@@ -107,12 +55,7 @@ impl Lines for Model {
             if self.over() {
                 return;
             }
-            let place = at + index * 8;
-            let mut lines = self.lines.borrow_mut();
-            let line = lines.entry(place / LINE).or_default();
-            let mut now = *line.since.last().unwrap_or(&line.durable);
-            now[place % LINE / 8] = u64::from_le_bytes(*word);
-            line.since.push(now);
+            self.lines.borrow_mut().store(at / 8 + index, u64::from_le_bytes(*word));
         }
     }
 
@@ -120,9 +63,7 @@ impl Lines for Model {
         if self.over() || self.forget == Forget::Flushes {
             return;
         }
-        for (_, line) in self.lines.borrow_mut().range_mut(at / LINE..(at + length).div_ceil(LINE)) {
-            line.flushed[self.thread.get()] = line.since.len();
-        }
+        self.lines.borrow_mut().flush(self.thread.get(), at, length);
     }
 
     fn flush_received(&self, at: usize, length: usize) {
@@ -133,14 +74,7 @@ impl Lines for Model {
         if self.over() || self.forget == Forget::Fences {
             return;
         }
-        for line in self.lines.borrow_mut().values_mut() {
-            let flushed = line.flushed[self.thread.get()];
-            if flushed > 0 {
-                line.durable = line.since[flushed - 1];
-                line.since.drain(..flushed);
-                line.flushed = line.flushed.map(|other| other.saturating_sub(flushed));
-            }
-        }
+        self.lines.borrow_mut().fence(self.thread.get());
     }
 }
 
@@ -177,7 +111,7 @@ pub(super) fn at_every_crash_sampled(
     for crash_at in 0.. {
         let model = Model::new(crash_at, forget);
         work(&model);
-        for image in model.images(0x9E37_79B9_7F4A_7C15 ^ u64::from(crash_at), most) {
+        for image in model.lines.borrow().images(0x9E37_79B9_7F4A_7C15 ^ u64::from(crash_at), most) {
             check(&model, &image);
         }
         if !model.crashed.get() {

@@ -360,7 +360,7 @@ impl Receiver {
     /// continue. Whatever is granted from now on is granted to those that map the new file
     /// ([`super::Log::shared_memory`]). When this returns, nothing that the others store can land
     /// in this log any more. Costs a copy of the ring; nothing, if the file was not given away
-    /// ([`Registered::file`](freshet_base::words::Registered::file)) since the last time.
+    /// ([`Registered::file`](freshet_memory::Registered::file)) since the last time.
     ///
     /// # Errors
     /// What the system says; then the memory is where it was.

@@ -7,6 +7,7 @@ use freshet_log::{Block, BlockBuilder, BlockKind};
 use super::*;
 use crate::{Batch, Build, Extent, Keep, Recovered, Ring, UNDO, recover, settle, undo};
 
+mod power;
 mod settling;
 mod table;
 

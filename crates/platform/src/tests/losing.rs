@@ -40,7 +40,8 @@ impl QueuePair for Cut {
             if self.left.load(Ordering::Relaxed) == 0 {
                 let piece = write.pieces.first().map_or(&[][..], |piece| &piece[..piece.len() / 2]);
                 if self.torn && !piece.is_empty() {
-                    self.inner.post(&[Write { to: write.to, pieces: &[piece], immediate: None }], false)?;
+                    self.inner
+                        .post(&[Write { to: write.to, pieces: &[piece], immediate: None, fenced: false }], false)?;
                 }
                 return Err(Self::lost());
             }

@@ -14,7 +14,7 @@
 //! One thing takes a word of the mirror: that it has noted an in-sync set. So while a set is on its
 //! way, it is asked to answer, and what it answers counts ([`Ship::acknowledge`]).
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, iter, time::Duration};
 
 use freshet_base::{
     Stamp,
@@ -349,7 +349,7 @@ impl<F: Feeder> Ship<'_, F> {
         let mark = mirror.next_mark(note.global);
         let word = mark.unwrap_or(mirror.marked).0.to_le_bytes();
         let marks = mark.map(|_| (Place { region: 0, offset: MARK }, &word[..]));
-        let token = self.line.sender.post_into(marks.into_iter().chain(mirror.build.list()))?;
+        let token = self.line.sender.post_into(marks.into_iter().chain(mirror.build.undo()), mirror.build.changes())?;
         mirror.under_way.push_back(Posted { token, batch: batch.kept_to(), mark });
         mirror.marked = mark.unwrap_or(mirror.marked);
         for set in mirror.build.batch().members() {
@@ -363,7 +363,8 @@ impl<F: Feeder> Ship<'_, F> {
         let global = self.feeder.feeds().state().host.global();
         let Some(mark) = mirror.next_mark(global) else { return Ok(()) };
         let word = mark.0.to_le_bytes();
-        let token = self.line.sender.post_into([(Place { region: 0, offset: MARK }, &word[..])].into_iter())?;
+        let marks = [(Place { region: 0, offset: MARK }, &word[..])].into_iter();
+        let token = self.line.sender.post_into(marks, iter::empty())?;
         mirror.under_way.push_back(Posted { token, batch: None, mark: Some(mark) });
         mirror.marked = mark;
         Ok(())

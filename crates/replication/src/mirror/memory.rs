@@ -7,7 +7,7 @@ use freshet_base::{
     sync::{Arc, Ordering},
     words,
 };
-use freshet_fabric::memory::{Region, Registered, SharedMemory};
+use freshet_fabric::memory::{Medium, Region, Registered, SharedMemory};
 use freshet_mirror::{ARENAS, Damaged, Keep, MARK, Mirror, Recovered, UNDO, recover, settle, superblock_of};
 
 use super::{
@@ -46,7 +46,7 @@ impl Memory {
     /// New memory, or what a process of before has left: that has to be recovered.
     pub fn new(config: &MirrorConfig) -> io::Result<Self> {
         let (huge, arena, most) = (config.fabric.config.huge_pages, config.arena, config.most);
-        let opened = config.directory.as_deref().map(Kept::open).transpose()?;
+        let opened = config.directory.as_deref().map(|directory| Kept::open(directory, config.method)).transpose()?;
         let (kept, left) = opened.map_or((None, None), |(kept, left)| (Some(kept), left));
         let (regions, base) = (Vec::new(), Stamp::ZERO);
         let (floor, whole, settled, exposed, session) = (Stamp::ZERO, false, false, false, 0);
@@ -67,6 +67,10 @@ impl Memory {
         let Some(kept) = &self.kept else { return Ok(()) };
         let regions = left.lengths.iter().enumerate().map(|(number, bytes)| kept.find(number, *bytes).map(Arc::new));
         self.regions = regions.collect::<io::Result<_>>()?;
+        if !left.durable {
+            // It is from now on, if it is to be.
+            self.flush();
+        }
         (self.floor, self.whole) = (left.floor, left.whole);
         (self.settled, self.exposed) = (true, true);
         Ok(())
@@ -93,10 +97,27 @@ impl Memory {
         made.map(Arc::new)
     }
 
+    /// Makes everything durable, if it is to be.
+    fn flush(&self) {
+        for region in &self.regions {
+            region.flush(0, length_of(region) as usize);
+            region.fence();
+        }
+    }
+
+    /// What lies under it, if what has completed is to be durable.
+    pub fn medium(&self) -> Option<&Medium> {
+        let is_emulated = |medium: &&Medium| matches!(medium, Medium::Emulated { .. });
+        let mut all = self.regions.iter().filter_map(|region| region.medium());
+        all.clone().find(is_emulated).or_else(|| all.next())
+    }
+
     /// What is here counts for the next process, too, if it is to.
     fn note(&self) -> io::Result<()> {
         match &self.kept {
-            Some(kept) if self.settled => kept.note(self.lengths(), self.floor, self.whole),
+            Some(kept) if self.settled => {
+                kept.note(self.lengths(), (self.floor, self.whole), self.medium() == Some(&Medium::Dax))
+            }
             _ => Ok(()),
         }
     }
@@ -238,6 +259,7 @@ impl Memory {
                 // kept.
                 let copy = self.make(number, length_of(&self.regions[number]))?;
                 copy_words(&copy, &self.regions[number]);
+                copy.fence();
                 self.regions[number] = copy;
             }
             self.note()?;
@@ -275,7 +297,8 @@ pub(super) enum RecoverError {
     System(#[from] io::Error),
 }
 
-/// Copies page by page, without touching those that have never been used.
+/// Copies page by page, without touching those that have never been used. What is to be durable is
+/// so behind a fence.
 fn copy_words(to: &SharedMemory, from: &SharedMemory) {
     let mut page = [0; 4096];
     for at in (0..length_of(from) as usize).step_by(page.len()) {
@@ -283,6 +306,7 @@ fn copy_words(to: &SharedMemory, from: &SharedMemory) {
         words::load(from.words(), at, part);
         if part.iter().any(|byte| *byte != 0) {
             words::store(to.words(), at, part);
+            to.flush(at, part.len());
         }
     }
 }

@@ -10,7 +10,8 @@
 //! A mirror that takes over gets what another node has more of the log, and puts it into its memory
 //! by itself ([`fetch`]).
 //!
-//! Memory does not outlive its process, unless it lies in files ([`kept`]). A mirror that begins
+//! Memory does not outlive its process, unless it lies in files ([`kept`]); in persistent memory it
+//! outlives the machine's, too. A mirror that begins
 //! with empty memory may have acknowledged more in an earlier life, so it answers no candidate
 //! before it holds all that its primary had when it came ([`State::is_whole`]).
 //!
@@ -43,7 +44,11 @@ use freshet_cluster::{
     take_over::{Fetch, LogState},
     term::{Living, TermHistory, TermState},
 };
-use freshet_fabric::{cpu::Meter, memory::Region, tcp::Connection};
+use freshet_fabric::{
+    cpu::Meter,
+    memory::{Medium, Method, Region},
+    tcp::Connection,
+};
 use freshet_membership::Credentials;
 
 use self::memory::{Memory, RecoverError};
@@ -84,6 +89,8 @@ pub struct MirrorConfig {
     pub most: u64,
     /// Where its files lie, if it is to outlive the process.
     pub directory: Option<PathBuf>,
+    /// How what is stored in these becomes durable, if it is to outlive a loss of power.
+    pub method: Option<Method>,
 }
 
 impl Default for MirrorConfig {
@@ -99,6 +106,7 @@ impl Default for MirrorConfig {
             arena: 64 << 20,
             most: u64::MAX,
             directory: None,
+            method: None,
         }
     }
 }
@@ -267,6 +275,12 @@ impl Mirror {
     /// damaged.
     pub fn memory(&self) -> Vec<Region> {
         self.shared.memory().regions()
+    }
+
+    /// What lies under its memory, and how that becomes durable, if it is to be.
+    pub fn persistent_medium(&self) -> Option<(Medium, Method)> {
+        let method = self.shared.config.method?;
+        Some((self.shared.memory().medium()?.clone(), method))
     }
 
     /// Takes pictures of its memory for other nodes.
@@ -448,9 +462,9 @@ impl Shared {
 
     fn status(&self) -> MirrorStatus {
         let now = self.clock.now();
-        let (granted, most, mark) = {
+        let (granted, most, mark, durable) = {
             let memory = self.memory();
-            (memory.bytes(), memory.most(), memory.mark())
+            (memory.bytes(), memory.most(), memory.mark(), memory.medium() == Some(&Medium::Dax))
         };
         let state = self.state();
         let heard = state.heard;
@@ -471,6 +485,7 @@ impl Shared {
             granted_bytes: granted,
             most_bytes: most,
             kept: self.config.directory.is_some(),
+            durable,
             undo_bytes: self.config.undo,
             lacks: state.lacks.clone(),
             undone_batches: state.undone,

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
-use freshet_base::{Fid, Rid, Stamp, Term, sync::AtomicU64, words::Registered};
-use freshet_fabric::memory::{Region, copy_words};
+use freshet_base::{Fid, Rid, Stamp, Term, sync::AtomicU64};
+use freshet_fabric::memory::{Region, Registered, copy_words};
 use freshet_mirror::{Damaged, Mirror};
 
 use crate::checks::{Property, Violation};

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use freshet_base::NodeId;
+use freshet_fabric::FabricKind;
+use freshet_log::persist::Method as PersistMethod;
 use freshet_replication::mirror::MirrorConfig;
 use serde::{Deserialize, Serialize};
 
@@ -35,8 +37,9 @@ pub struct MirrorSettings {
     #[arg(id = "mirror-directory-bytes", long, value_name = "BYTES")]
     pub directory_bytes: u64,
     /// A directory for files in which the memory lies. A mirror whose process has ended finds it
-    /// there, and continues; a restart of the machine makes it begin again. They need room for
-    /// `mirror.bytes`, and for as much again with `fabric.kind` `shm`.
+    /// there, and continues. A restart of the machine makes it begin again, unless `domain` is
+    /// `pmem` and the directory is on a DAX file system. They need room for `mirror.bytes`, and for
+    /// as much again with `fabric.kind` `shm`.
     ///
     /// Set it where filling a mirror takes long: in tmpfs, in persistent memory or on a disk.
     #[arg(id = "mirror-keep-dir", long, value_name = "DIR")]
@@ -75,6 +78,12 @@ impl MirrorSettings {
             _ if node.domain == Domain::None => {
                 refuse("set domain to file: a mirror keeps what it has promised in its directory")
             }
+            _ if node.domain == Domain::Pmem && self.keep_dir.is_none() => refuse(
+                "set mirror.keep-dir, on a DAX file system: its memory is persistent there; or set domain to file",
+            ),
+            _ if node.domain == Domain::Pmem && node.fabric.kind == FabricKind::Verbs => refuse(
+                "set fabric.kind to shm or tcp, or domain to file: what a card writes is not persistent on completion",
+            ),
             _ if node.relay_standbys > 0 => refuse("set relay-standbys to 0: a mirror has no log to pass on"),
             _ if node.encoding != super::Encoding::Bytes => {
                 refuse("set encoding to bytes: a mirror executes nothing again")
@@ -84,9 +93,10 @@ impl MirrorSettings {
         }
     }
 
-    /// The memory of this node.
-    pub(crate) fn config(&self, node: NodeId) -> MirrorConfig {
+    /// The memory of this node. With a `method` what has arrived there is durable.
+    pub(crate) fn config(&self, node: NodeId, method: Option<PersistMethod>) -> MirrorConfig {
         MirrorConfig {
+            method,
             head: self.directory_bytes,
             undo: self.undo_bytes,
             arena: ARENA,

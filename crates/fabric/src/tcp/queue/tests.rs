@@ -30,7 +30,7 @@ fn say(stream: &Stream, header: &Header, data: &[u8]) {
 }
 
 fn write(region: u16, offset: u64, length: u32) -> Header {
-    Header { operation: Operation::Write, immediate: Some(1), region, length, offset }
+    Header { operation: Operation::Write, immediate: Some(1), fenced: false, region, length, offset }
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn no_list_completes_that_was_not_posted() {
     let (ours, _region, stranger) = beside_a_stranger();
     let Connected { mut queue, mut completions, .. } = ours;
     let place = Place { region: 0, offset: 0 };
-    let token = queue.post(&[Write { to: place, pieces: &[b"x"], immediate: None }], true).unwrap();
+    let token = queue.post(&[Write { to: place, pieces: &[b"x"], immediate: None, fenced: false }], true).unwrap();
     assert!(queue.completed().unwrap() < token);
     say(&stranger, &Header::alone(Operation::Completed, token.0 + 1), &[]);
     say(&stranger, &write(0, 0, 0), &[]);

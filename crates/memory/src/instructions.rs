@@ -5,8 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Method;
-
 #[cfg(target_arch = "x86_64")]
 mod processor {
     use std::arch::{
@@ -14,9 +12,9 @@ mod processor {
         x86_64::{__cpuid, __cpuid_count, _mm_clflush, _mm_sfence, _mm_stream_si64, _rdtsc},
     };
 
-    use super::Method;
+    use crate::Method;
 
-    pub(in crate::persist) fn has(method: Method) -> bool {
+    pub fn has(method: Method) -> bool {
         // CLFLUSH: leaf 1, EDX bit 19. CLFLUSHOPT and CLWB: leaf 7, EBX bits 23 and 24 (Intel SDM,
         // volume 2A, CPUID).
         let extended = || if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 };
@@ -30,7 +28,7 @@ mod processor {
 
     /// # Safety
     /// `line` is in mapped memory, and the processor has the method.
-    pub(in crate::persist) unsafe fn flush(method: Method, line: *const u8) {
+    pub unsafe fn flush(method: Method, line: *const u8) {
         match method {
             Method::NonTemporal | Method::Eadr => {}
             // SAFETY: by this function's contract; these change no value that Rust can see.
@@ -45,17 +43,17 @@ mod processor {
     /// # Safety
     /// `place` may be written, is aligned to 8 bytes, and every reader that may race uses atomic
     /// loads: the store is one of 8 bytes, which this processor does as a whole.
-    pub(in crate::persist) unsafe fn store_around(place: *mut u64, word: u64) {
+    pub unsafe fn store_around(place: *mut u64, word: u64) {
         // SAFETY: by this function's contract.
         unsafe { _mm_stream_si64(place.cast(), word as i64) };
     }
 
-    pub(super) fn fence() {
+    pub fn fence() {
         // SAFETY: every x86-64 processor has it.
         unsafe { _mm_sfence() };
     }
 
-    pub(super) fn cycles() -> u64 {
+    pub fn cycles() -> u64 {
         // SAFETY: every x86-64 processor has it.
         unsafe { _rdtsc() }
     }
@@ -63,33 +61,33 @@ mod processor {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod processor {
-    use super::Method;
+    use crate::Method;
 
-    pub(in crate::persist) fn has(_method: Method) -> bool {
+    pub fn has(_method: Method) -> bool {
         false
     }
 
-    pub(in crate::persist) unsafe fn flush(_method: Method, _line: *const u8) {}
+    pub unsafe fn flush(_method: Method, _line: *const u8) {}
 
-    pub(in crate::persist) unsafe fn store_around(place: *mut u64, word: u64) {
+    pub unsafe fn store_around(place: *mut u64, word: u64) {
         // SAFETY: by the contract of the other.
         unsafe { place.write_volatile(word) };
     }
 
-    pub(super) fn fence() {
+    pub fn fence() {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
 
-    pub(super) fn cycles() -> u64 {
+    pub fn cycles() -> u64 {
         0
     }
 }
 
-pub(super) use processor::{flush, has, store_around};
+pub(crate) use processor::{flush, has, store_around};
 
 /// Waits until the stores and flushes of this thread are durable.
 #[inline]
-pub(crate) fn fence() {
+pub fn fence() {
     processor::fence();
 }
 
@@ -117,7 +115,7 @@ pub fn time_around_cache() -> Duration {
 /// logging, section 5.1: 1.2 us), and a time for what was written, by its length (Query Fresh,
 /// section 4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Delay {
+pub struct Delay {
     /// Cycles for each insertion, in 1024ths.
     each: u64,
     /// Cycles for each byte, in 1024ths.
@@ -127,7 +125,7 @@ pub(crate) struct Delay {
 impl Delay {
     /// Waits of `each` time for an insertion and `per_kib` for each KiB of it; none for zero.
     /// Measures how fast the processor's cycle counter runs, which takes 10 ms.
-    pub(crate) fn of(each: Duration, per_kib: Duration) -> Self {
+    pub fn of(each: Duration, per_kib: Duration) -> Self {
         if each.is_zero() && per_kib.is_zero() {
             return Self::default();
         }
@@ -145,7 +143,7 @@ impl Delay {
     /// Waits as long as `bytes` that were written take. Bounded by that time; costs a comparison
     /// when none exists.
     #[inline]
-    pub(crate) fn wait(self, bytes: usize) {
+    pub fn wait(self, bytes: usize) {
         if self.each | self.byte != 0 {
             let cycles = (self.each + self.byte * bytes as u64) / 1024;
             let first = processor::cycles();
