@@ -113,7 +113,8 @@ pub(crate) struct Common {
     /// Run TPC-C without remote transactions, for comparisons with --apply command.
     #[arg(long)]
     pub(crate) home_only: bool,
-    /// Where standbys' logs persist. [default: file; with --domain none: none]
+    /// Where standbys' logs persist, and with pmem mirrors' memory. [default: file; with --domain
+    /// none: none]
     #[arg(long, value_name = "DOMAIN", value_enum)]
     pub(crate) standby_domain: Option<Domain>,
     /// With --standby-domain pmem: how stores become durable there: auto, clwb, clflushopt,

@@ -494,7 +494,7 @@ impl Subject {
 
 impl Kind {
     /// What only such a node is told.
-    fn flags(self, common: &Common) -> Vec<(&'static str, String)> {
+    fn flags(self, common: &Common, directory: &Path) -> Vec<(&'static str, String)> {
         match self {
             Self::Standby => vec![
                 (
@@ -516,7 +516,17 @@ impl Kind {
             ],
             Self::Mirror => {
                 let undo = common.log_buffer_bytes.unwrap_or(0).max(MIRROR_UNDO);
-                vec![("--mirror-bytes", MIRROR_BYTES.to_string()), ("--mirror-undo-bytes", undo.to_string())]
+                let mut flags =
+                    vec![("--mirror-bytes", MIRROR_BYTES.to_string()), ("--mirror-undo-bytes", undo.to_string())];
+                if common.standby_domain == Some(Domain::Pmem) {
+                    let memory = directory.join("memory").display().to_string();
+                    flags.extend([
+                        ("--domain", "pmem".to_owned()),
+                        ("--log-persist-method", common.standby_persist_method.clone()),
+                        ("--mirror-keep-dir", memory),
+                    ]);
+                }
+                flags
             }
         }
     }
@@ -555,7 +565,7 @@ impl Standby {
             flag(name, value.as_ref());
         }
         flag("--directory", directory.as_os_str());
-        for (name, value) in kind.flags(common) {
+        for (name, value) in kind.flags(common, &directory) {
             flag(name, value.as_ref());
         }
         for (name, bytes) in
