@@ -84,6 +84,11 @@ fn absurd_values_are_refused_by_name() {
         (&["--listen", "127.0.0.1:7400"], "address = 127.0.0.1:7400: "),
         (&["--fabric-appliance", "true"], "--fabric-appliance true: set domain to pmem"),
         (&["--fabric-appliance", "--domain", "pmem", "--replay", "synchronous"], "--fabric-appliance true: "),
+        (&["--mirror-bytes", "1000000000"], "--mirror-bytes 1000000000: set join"),
+        (
+            &["--mirror-bytes", "1000000000", "--join", "a:7401", "--begin-from", "b:7401"],
+            "--mirror-bytes 1000000000: leave begin-from out",
+        ),
         (
             &["--fabric-appliance", "true", "--domain", "pmem", "--relay-standbys", "1", "--relay-ack", "downstream"],
             "--fabric-appliance true: ",

@@ -52,17 +52,21 @@ struct Slot {
     mirror: bool,
     /// It began again with an empty directory, and was told to join this node.
     joins: Option<usize>,
+    /// And to begin with the checkpoint of this one.
+    begins_from: Option<usize>,
 }
 
 impl Slot {
     fn began(&mut self, process: Process) {
-        let Self { mirror, joins, .. } = *self;
-        *self = Self { process: Some(process), wanted: true, mirror, joins, ..Self::default() };
+        let Self { mirror, joins, begins_from, .. } = *self;
+        *self = Self { process: Some(process), wanted: true, mirror, joins, begins_from, ..Self::default() };
     }
 }
 
 struct Spec {
     directory: PathBuf,
+    /// Where the memory of a mirror is, if it outlives the process.
+    memory: PathBuf,
     address: SocketAddr,
     listen: SocketAddr,
     sql: SocketAddr,
@@ -102,6 +106,7 @@ impl<'a> Cluster<'a> {
         let names: Vec<String> = (0..shape.nodes).map(|node| char::from(b'a' + node as u8).to_string()).collect();
         let spec = |node: usize| Spec {
             directory: directory.join(&names[node]),
+            memory: directory.join(&names[node]).with_extension("memory"),
             address: ports[3 * node],
             listen: ports[3 * node + 1],
             sql: ports[3 * node + 2],
@@ -155,8 +160,17 @@ impl<'a> Cluster<'a> {
         let spec = &self.specs[node];
         let others = self.specs.iter().enumerate().filter(|(other, _)| *other != node);
         let peers: Vec<String> = others.map(|(_, spec)| spec.listen.to_string()).collect();
-        let mirror = self.slot(node).mirror;
+        let (mirror, joins, begins_from) = {
+            let slot = self.slot(node);
+            (slot.mirror, slot.joins, slot.begins_from)
+        };
         let mut flags = self.shape.flags(node, mirror);
+        if mirror && self.shape.in_files {
+            flags.extend(["--mirror-keep-dir".to_owned(), spec.memory.display().to_string()]);
+        }
+        if let Some(from) = begins_from.filter(|_| !mirror) {
+            flags.extend(["--begin-from".to_owned(), self.specs[from].listen.to_string()]);
+        }
         for (name, value) in [
             ("--directory", spec.directory.display().to_string()),
             ("--address", spec.address.to_string()),
@@ -168,7 +182,7 @@ impl<'a> Cluster<'a> {
             flags.extend([name.to_owned(), value]);
         }
         let told = || self.primary().unwrap_or_else(|| self.last_primary());
-        let primary = if self.shape.told { told() } else { self.slot(node).joins.unwrap_or(0) };
+        let primary = if self.shape.told { told() } else { joins.unwrap_or(0) };
         if node != primary {
             flags.extend(["--join".to_owned(), self.specs[primary].listen.to_string()]);
         }
@@ -354,13 +368,24 @@ impl<'a> Cluster<'a> {
     }
 
     /// As an operator does with a node that cannot continue its log: it begins again with an empty
-    /// directory, and joins the primary, as what it was or as a mirror.
-    pub(super) fn begin_again(&self, node: usize, primary: usize, as_mirror: bool) -> Result<(), Failure> {
+    /// directory, and joins the primary, as what it was or as a mirror. It begins with what another
+    /// node has, if one is named.
+    pub(super) fn begin_again(
+        &self,
+        node: usize,
+        primary: usize,
+        as_mirror: bool,
+        from: Option<usize>,
+    ) -> Result<(), Failure> {
         self.kill(node);
-        fs::remove_dir_all(&self.specs[node].directory)?;
+        for directory in [&self.specs[node].directory, &self.specs[node].memory] {
+            if directory.exists() {
+                fs::remove_dir_all(directory)?;
+            }
+        }
         {
             let mut slot = self.slot(node);
-            slot.joins = Some(primary);
+            (slot.joins, slot.begins_from) = (Some(primary), from);
             slot.mirror |= as_mirror;
         }
         self.want(node);

@@ -81,6 +81,10 @@ pub(crate) enum Fault {
     /// A standby is promoted while the primary lives and works, and one of the two is killed on the
     /// way, or both are; they come back as they were.
     PromoteAndKill,
+    /// Where there are mirrors: a standby begins again with an empty directory and with what a
+    /// mirror has, or a mirror with what the primary has; one of them or the primary may be killed
+    /// on the way, and comes back as it was.
+    BeginAgain,
 }
 
 /// Options of `freshet-lab torture`.

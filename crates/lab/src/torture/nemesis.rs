@@ -301,8 +301,34 @@ impl Nemesis<'_> {
                 self.sleep(deal.second)?;
                 killed.iter().for_each(|node| self.want(*node));
             }
+            Fault::BeginAgain => self.empty_one(deal, primary, &standbys)?,
         }
         self.mend()
+    }
+
+    /// The first standby begins again with what a mirror has, or, as a mirror, from a checkpoint of
+    /// the primary, and one of them is killed.
+    fn empty_one(&mut self, deal: &Deal, primary: usize, standbys: &[usize]) -> Result<(), Failure> {
+        let (standby, others) = (standbys[0], &standbys[1..]);
+        let source = match self.cluster.is_mirror(standby) {
+            true => Some(primary),
+            false => others.iter().copied().find(|node| self.cluster.is_mirror(*node)),
+        };
+        // What it had acknowledged counts until it is sure that the others have it.
+        let (Some(source), Ok(_)) = (source, self.cluster.is_whole()) else {
+            self.history.say(&format!("{deal} is left out: no mirror could give what it has, or not all are in sync"));
+            return Ok(());
+        };
+        self.history.say(&format!("{} begins again with what {} has", self.name(standby), self.name(source)));
+        self.cluster.begin_again(standby, primary, false, Some(source).filter(|source| *source != primary))?;
+        self.sleep(deal.first / 4)?;
+        let victim = [None, Some(source), Some(primary), Some(standby)][(deal.dice[1] % 4) as usize];
+        if let Some(victim) = victim {
+            self.kill(victim);
+            self.sleep(deal.second / 4)?;
+            self.want(victim);
+        }
+        Ok(())
     }
 
     /// After take-overs by mirrors: others begin again with empty directories, as mirrors.
@@ -315,7 +341,7 @@ impl Nemesis<'_> {
         random.shuffle(&mut others);
         for node in others.into_iter().take(missing) {
             self.history.say(&format!("{} begins again as a mirror", self.name(node)));
-            self.cluster.begin_again(node, primary, true)?;
+            self.cluster.begin_again(node, primary, true, None)?;
             self.mend()?;
         }
         Ok(())
@@ -342,7 +368,7 @@ impl Nemesis<'_> {
                 }
                 *lacking = None;
                 self.history.say(&format!("{} lacks log, and begins again", self.name(node)));
-                self.cluster.begin_again(node, primary, false)?;
+                self.cluster.begin_again(node, primary, false, None)?;
             }
             self.sleep(Duration::from_millis(50))?;
         }

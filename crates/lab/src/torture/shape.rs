@@ -37,6 +37,8 @@ pub(super) struct Shape {
     /// Which nodes begin as mirrors, and how long the undo ring of those is.
     pub(super) mirrors: Vec<bool>,
     undo: u64,
+    /// Their memory is in files, and outlives their processes.
+    pub(super) in_files: bool,
     /// For how many bytes of log nodes are waited for; others begin from a checkpoint.
     kept: u64,
     /// Nodes that restart are told by --join who reigns.
@@ -71,6 +73,8 @@ impl Shape {
         let mut random = Random::stream(seed, 4);
         let mirrors = mirrors(nodes, options, &mut random)?;
         let undo = [1 << 20, 4 << 20][random.below(2) as usize];
+        // Memory that is to be persistent is in files.
+        let in_files = fabric == Fabric::ShmAppliance || Random::stream(seed, 5).below(2) == 0;
         // Who lacks log where no mirror is would need an operator, too.
         let kept = if mirrors.contains(&true) { [1 << 19, 8 << 20][random.below(2) as usize] } else { 8 << 20 };
         let encodings = encodings.collect();
@@ -87,7 +91,21 @@ impl Shape {
         }
         let replay = options.replay.unwrap_or(replay);
         let told = options.told;
-        Ok(Self { seed, nodes, fabric, safety, replay, streams, certifier, encodings, mirrors, undo, kept, told })
+        Ok(Self {
+            seed,
+            nodes,
+            fabric,
+            safety,
+            replay,
+            streams,
+            certifier,
+            encodings,
+            mirrors,
+            undo,
+            in_files,
+            kept,
+            told,
+        })
     }
 
     /// How many nodes are mirrors when a round begins.
@@ -141,7 +159,10 @@ impl Shape {
     /// What else was drawn, for people.
     pub(super) fn drawn(&self) -> String {
         let form = |(encoding, mirror): (&Encoding, &bool)| match mirror {
-            true => format!("nothing (a mirror, {} KiB of undo)", self.undo >> 10),
+            true => {
+                let files = if self.in_files { ", in files" } else { "" };
+                format!("nothing (a mirror, {} KiB of undo{files})", self.undo >> 10)
+            }
             false => encoding.to_string(),
         };
         let forms: Vec<String> = self.encodings.iter().zip(&self.mirrors).map(form).collect();

@@ -85,6 +85,9 @@ impl MirrorSettings {
                 "set fabric.kind to shm or tcp, or domain to file: what a card writes is not persistent on completion",
             ),
             _ if node.relay_standbys > 0 => refuse("set relay-standbys to 0: a mirror has no log to pass on"),
+            _ if node.begin_from.is_some() => {
+                refuse("leave begin-from out: a mirror begins with the checkpoint of the node that it joins")
+            }
             _ if node.encoding != super::Encoding::Bytes => {
                 refuse("set encoding to bytes: a mirror executes nothing again")
             }
