@@ -73,7 +73,7 @@ pub use crate::{
     store::{LogStore, Piece},
     stream::{
         AcceptError, Accepted, Batch, Division, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError,
-        Nudge, Persistence, ReceiveConfig, ReceiveError, Receiver, Reservation, ReserveError, Sink, SinkHandle,
+        Noting, Nudge, Persistence, ReceiveConfig, ReceiveError, Receiver, Reservation, ReserveError, Sink, SinkHandle,
         TooManyWriters, Writable, Writer,
     },
     tail::{Tail, TailError, Torn, find_tail},

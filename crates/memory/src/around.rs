@@ -1,8 +1,21 @@
-//! Copies that go around the caches.
+//! What goes around the caches, or is brought into them.
 
 use freshet_base::{sync::AtomicU64, words};
 
-use crate::instructions::{self, fence};
+use crate::{
+    LINE,
+    instructions::{self, fence},
+};
+
+/// Asks the processor for the bytes from `at` on, ahead of their use. Reads no value, and does
+/// nothing where there are not as many bytes.
+#[inline]
+pub fn prefetch(words: &[AtomicU64], at: usize, length: usize) {
+    let end = words.len().saturating_mul(8).min(at.saturating_add(length));
+    for at in (at & !(LINE - 1)..end).step_by(LINE) {
+        instructions::prefetch(words.as_ptr().cast::<u8>().wrapping_add(at));
+    }
+}
 
 /// Copies `bytes` to byte `at` of `words`, around this processor's caches where it can: who writes
 /// is not going to read it, and neither its caches nor those of the threads beside it lose

@@ -40,6 +40,14 @@ mod processor {
         }
     }
 
+    /// Asks for a line, ahead of its use.
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn prefetch(line: *const u8) {
+        // SAFETY: every x86-64 processor has it, and a hint never faults, whatever the address.
+        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast()) };
+    }
+
     /// # Safety
     /// `place` may be written, is aligned to 8 bytes, and every reader that may race uses atomic
     /// loads: the store is one of 8 bytes, which this processor does as a whole.
@@ -69,6 +77,9 @@ mod processor {
 
     pub unsafe fn flush(_method: Method, _line: *const u8) {}
 
+    #[cfg(not(loom))]
+    pub fn prefetch(_line: *const u8) {}
+
     pub unsafe fn store_around(place: *mut u64, word: u64) {
         // SAFETY: by the contract of the other.
         unsafe { place.write_volatile(word) };
@@ -83,6 +94,8 @@ mod processor {
     }
 }
 
+#[cfg(not(loom))]
+pub(crate) use processor::prefetch;
 pub(crate) use processor::{flush, has, store_around};
 
 /// Waits until the stores and flushes of this thread are durable.

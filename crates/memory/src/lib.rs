@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 #[cfg(not(loom))]
 pub use self::{
-    around::{store_around, stream},
+    around::{prefetch, store_around, stream},
     key::{PERSISTENT, SharedKey},
     mapped::Mapped,
 };

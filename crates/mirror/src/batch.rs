@@ -7,17 +7,21 @@
 //! What differs in slots is found by the first mirror that the batch is laid out for
 //! ([`crate::Build::put`]). Other mirrors that have the same rows need not be read for that.
 
-use std::{ops::Range, sync::OnceLock};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
 use freshet_log::{
-    Block, BlockError, BlockKind,
-    block::{BLOCK_HEADER, RECORD_HEADER},
+    Block, BlockError, BlockKind, RecordHeader,
+    block::{BLOCK_HEADER, Changed, RECORD_HEADER},
 };
 
 use crate::{
     List,
-    slot::{self, HEADER},
+    list::GAP,
+    slot::{self, HEADER, Header},
     undo::Extent,
 };
 
@@ -49,12 +53,59 @@ pub(crate) struct Change {
     pub id: (Fid, Rid),
     pub address: Stamp,
     row: Option<(u32, u32)>,
+    /// Which row it replaces, if the log says how they differ.
+    pub over: Option<Over>,
+}
+
+/// A row that is replaced, and is as long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Over {
+    /// Where in the log it is.
+    pub address: Stamp,
+    /// Where the rows differ.
+    changed: Changed,
+}
+
+impl Over {
+    fn of(header: &RecordHeader) -> Option<Self> {
+        Some(Self { address: header.prev?, changed: header.changed? })
+    }
+
+    /// What is replaced by two changes, one after the other.
+    fn and(self, later: Self) -> Self {
+        Self { changed: self.changed.and(later.changed), ..self }
+    }
+
+    /// Which bytes of a slot change, with a row of this length: those of the header first. What
+    /// does not change is among them where it lies between two that are close to one another.
+    pub fn ranges(self, length: usize) -> impl Iterator<Item = Range<usize>> {
+        let mut rest = self.changed.ranges(length).map(|range| HEADER + range.start..HEADER + range.end).peekable();
+        let mut next = Some(0..HEADER);
+        std::iter::from_fn(move || {
+            let mut range = next.take()?;
+            while let Some(close) = rest.next_if(|behind| behind.start <= range.end + GAP) {
+                range.end = close.end;
+            }
+            next = rest.next();
+            Some(range)
+        })
+    }
 }
 
 impl Change {
     /// How long its row is, unless it was deleted.
     pub fn length(&self) -> Option<usize> {
         self.row.map(|(_, length)| length as usize)
+    }
+
+    /// Which bytes of its slot change, if the log says so.
+    pub fn ranges(&self) -> Option<impl Iterator<Item = Range<usize>> + use<>> {
+        Some(self.over?.ranges(self.length()?))
+    }
+
+    /// Whether the slot with this header has the row that is replaced.
+    pub fn is_over(&self, header: &Header) -> bool {
+        header.row_length() == self.length() && self.over.is_some_and(|over| over.address == header.address)
     }
 }
 
@@ -79,7 +130,7 @@ pub struct Batch {
     /// In-sync sets in the batch, as places in `bytes`.
     members: Vec<Range<usize>>,
     /// Said by the first for whom it is laid out.
-    pub(crate) differences: OnceLock<Differences>,
+    pub(crate) differences: OnceLock<Arc<Differences>>,
 }
 
 impl Batch {
@@ -139,6 +190,7 @@ impl Batch {
                     id: (record.header.fid, record.header.rid),
                     address: record.address,
                     row: (record.header.kind != RecordKind::Delete).then_some(row),
+                    over: Over::of(&record.header),
                 });
             }
             at += block.bytes().len();
@@ -158,7 +210,9 @@ impl Batch {
         self.changes.dedup_by(|later, earlier| {
             let same = later.id == earlier.id;
             if same {
-                *earlier = *later;
+                let over = later.over.filter(|over| over.address == earlier.address);
+                let over = earlier.over.zip(over).map(|(earlier, later)| earlier.and(later));
+                *earlier = Change { over, ..*later };
             }
             same
         });

@@ -1,20 +1,20 @@
 //! A batch becomes what has to be written into one mirror (Active-Memory, section 4.5.1 and listing
 //! 1): ranges of slots, and the undo entries that go before.
 
-use std::{
-    ops::Range,
-    sync::{Arc, OnceLock},
-};
+use std::{ops::Range, sync::Arc};
 
 use freshet_base::{Fid, Rid, Stamp, Term};
 use freshet_fabric::Place;
 
 use crate::{
     Batch, Before, Layout, List, NotPut, Record, Ring, RingFull,
-    batch::Differences,
+    batch::{Change, Differences},
     layout::Placed,
     slot::{self, HEADER, Header, REFERENCE},
 };
+
+/// Where places are counted from the slot on.
+const SLOT: Place = Place { region: 0, offset: 0 };
 
 /// One batch after the other: laid out, entered into the undo ring. Each step can be tried again
 /// where it has found no room.
@@ -27,9 +27,12 @@ pub struct Build {
     is_done: bool,
     /// What was marked when they were.
     after: Stamp,
-    /// What lies there, as far as that has to be read: one after the other, and where each begins.
+    /// What lies where some changes go, as far as it has to be read: one after the other, and what
+    /// there is of each.
     old: Vec<u8>,
-    begins: Vec<Option<usize>>,
+    reads: Vec<Option<Read>>,
+    /// What differs in slots: `writes` refers to it.
+    differences: Arc<Differences>,
     writes: List,
     undo: List,
 }
@@ -43,7 +46,8 @@ impl Build {
             is_done: false,
             after: Stamp::ZERO,
             old: Vec::new(),
-            begins: Vec::new(),
+            reads: Vec::new(),
+            differences: Arc::default(),
             writes: List::default(),
             undo: List::default(),
         }
@@ -63,11 +67,11 @@ impl Build {
         &self.batch
     }
 
-    /// Lays the changes out, if they are not yet. What is written over is read at once for all of
-    /// them, unless another mirror of the feeder has said what differs.
+    /// Lays the changes out, if they are not yet. What is written over is read, unless another
+    /// mirror of the feeder has said what differs.
     ///
     /// # Errors
-    /// [`NotPut`]; can be called again after that.
+    /// [`NotPut`]; can be called again after that, unless it is [`NotPut::Before`].
     pub fn put<B: Before>(&mut self, layout: &mut Layout, before: &mut B) -> Result<(), NotPut<B::Error>> {
         if self.is_done {
             return Ok(());
@@ -76,79 +80,92 @@ impl Build {
             let placed = layout.place(change.id, change.address, change.length(), &mut self.writes)?;
             self.placed.push(placed);
         }
-        self.read(before).map_err(NotPut::Before)?;
         self.after = layout.marked();
         let batch = Arc::clone(&self.batch);
-        if let Some(differences) = batch.differences.get() {
-            (0..batch.changes.len()).for_each(|number| self.lay_out(number, differences));
-        } else {
-            let mut found = Differences::default();
-            for number in 0..batch.changes.len() {
-                let difference = self.compare(number, &mut found.list);
-                found.of.push(difference.unwrap_or_default());
+        let (known, mut found) = (batch.differences.get(), Differences::default());
+        let mut begin = 0;
+        while begin < self.placed.len() {
+            let end = self.read(begin, known.map(|known| &**known), before).map_err(NotPut::Before)?;
+            for number in begin..end {
+                self.lay_out(number, begin, known.map(|known| &**known), &mut found);
             }
-            // Another mirror may have been quicker: what both say is the same only for rows.
-            let differences = batch.differences.get_or_init(|| found);
-            (0..batch.changes.len()).for_each(|number| self.lay_out(number, differences));
+            begin = end;
         }
+        self.differences = known.map_or_else(|| Arc::new(found), Arc::clone);
+        // Another mirror may have been quicker: each keeps what it has found itself.
+        let _ = batch.differences.set(Arc::clone(&self.differences));
         self.is_done = true;
         Ok(())
     }
 
-    /// Reads what is written over, where it matters and is not known.
-    fn read<B: Before>(&mut self, before: &mut B) -> Result<(), B::Error> {
-        let (batch, known) = (&self.batch, self.batch.differences.get());
-        self.begins.clear();
+    /// Reads what changes write over from `first` on, as far as it matters and is not known, and as
+    /// many of them as are worth reading at once. Says where they end.
+    fn read<B: Before>(
+        &mut self,
+        first: usize,
+        known: Option<&Differences>,
+        before: &mut B,
+    ) -> Result<usize, B::Error> {
+        let (batch, at_once) = (&self.batch, before.at_once());
+        self.reads.clear();
         let mut end = 0;
-        for (number, (change, placed)) in batch.changes.iter().zip(&self.placed).enumerate() {
+        for (number, (change, placed)) in batch.changes.iter().zip(&self.placed).enumerate().skip(first) {
+            if end >= at_once {
+                break;
+            }
             let is_known = known.is_some_and(|known| is_known(&known.of[number], placed));
-            let begins = (placed.was_used && !is_known).then_some(end);
-            end += begins.map_or(0, |_| content(placed, change.length()));
-            self.begins.push(begins);
+            let read = (placed.was_used && !is_known).then(|| Read::new(end, change, placed));
+            end = read.as_ref().map_or(end, |read| read.end);
+            self.reads.push(read);
         }
-        if self.old.len() < end {
-            self.old.resize(end, 0);
-        }
-        let (mut list, mut rest) = (Vec::with_capacity(self.placed.len()), &mut self.old[..end]);
-        for ((change, placed), begins) in batch.changes.iter().zip(&self.placed).zip(&self.begins) {
-            if begins.is_some() {
-                let (into, behind) = rest.split_at_mut(content(placed, change.length()));
-                list.push((placed.slot, into));
-                rest = behind;
+        let behind = first + self.reads.len();
+        let (changes, placed) = (&batch.changes[first..behind], &self.placed[first..behind]);
+        fetch(before, &mut self.old, 0, self.reads.iter().zip(changes).zip(placed))?;
+        // What the log says of a row is of use only where the slot has the one that it replaces.
+        let mut whole = end;
+        for ((read, change), placed) in self.reads.iter_mut().zip(changes).zip(placed) {
+            let Some(read) = read else { continue };
+            let header = self.old[read.begin..].first_chunk().and_then(Header::of);
+            if read.is_part && !header.is_some_and(|header| change.is_over(&header)) {
+                *read = Read::whole(whole, change, placed);
+                whole = read.end;
             }
         }
-        if list.is_empty() { Ok(()) } else { before.read_all(&mut list) }
-    }
-}
-
-impl Build {
-    /// What differs in a slot that has its record's row, if that is sound, since others will
-    /// believe it, and keeps its length. What lies behind a row is not the same in all mirrors, and
-    /// may have to be kept: the row may have been longer in a batch that can still be undone.
-    fn compare(&self, number: usize, list: &mut List) -> Option<Range<usize>> {
-        let (change, placed) = (&self.batch.changes[number], &self.placed[number]);
-        let row = self.batch.row(change).filter(|_| placed.elsewhere.is_none())?;
-        let old = &self.old[self.begins[number]?..][..HEADER + row.len()];
-        let header = old.first_chunk().and_then(Header::of)?;
-        (header.row_length() == Some(row.len()) && header.holds(change.id, &old[HEADER..])).then(|| {
-            let begin = list.len();
-            list.push_changes(Place { region: 0, offset: 0 }, &self.batch.headers[number], row, old);
-            begin..list.len()
-        })
+        fetch(before, &mut self.old, end, self.reads.iter().zip(changes).zip(placed))?;
+        Ok(behind)
     }
 
-    /// Appends what has to be written for one change.
-    fn lay_out(&mut self, number: usize, differences: &Differences) {
+    /// Appends what has to be written for one change. What it writes over was read, with that of
+    /// others from `first` on. Adds to `found` what differs, unless that is known.
+    fn lay_out(&mut self, number: usize, first: usize, known: Option<&Differences>, found: &mut Differences) {
         let (batch, placed) = (&self.batch, &self.placed[number]);
-        let (change, difference) = (&batch.changes[number], &differences.of[number]);
-        if is_known(difference, placed) {
-            self.writes.push_shared(placed.slot, &differences.list, difference.clone());
-            return;
-        }
-        let old = self.begins[number].map(|begin| &self.old[begin..][..content(placed, change.length())]);
+        let (change, header) = (&batch.changes[number], &batch.headers[number]);
+        let read = self.reads[number - first].as_ref().map(|read| (read, &self.old[read.begin..read.end]));
+        let difference = match known {
+            Some(known) => known.of[number].clone(),
+            None => {
+                let begin = found.list.len();
+                if let (Some((read, old)), Some(row)) = (read, batch.row(change)) {
+                    let same = Same { change, placed, header, row, old };
+                    if read.is_part { same.put(SLOT, &mut found.list) } else { same.compare(&mut found.list) }
+                }
+                found.of.push(begin..found.list.len());
+                begin..found.list.len()
+            }
+        };
         let (id, address, row) = (change.id, change.address, batch.row(change));
-        let header = &batch.headers[number];
-        put(&Put { id, address, row, header, placed, old, marked: self.after }, &mut self.writes);
+        match (read, row) {
+            _ if is_known(&difference, placed) => {
+                self.writes.push_shared(placed.slot, &known.unwrap_or(found).list, difference);
+            }
+            (Some((Read { is_part: true, .. }, old)), Some(row)) => {
+                Same { change, placed, header, row, old }.put(placed.slot, &mut self.writes);
+            }
+            _ => {
+                let old = read.map(|(_, old)| old);
+                put(&Put { id, address, row, header, placed, old, marked: self.after }, &mut self.writes);
+            }
+        }
     }
 
     /// Each mirror of the layout gets the list when its own mark has arrived there, and not before.
@@ -163,8 +180,8 @@ impl Build {
     /// [`RingFull`]; can be called again after that.
     pub fn enter(&mut self, ring: &mut Ring, term: Term) -> Result<(), RingFull> {
         self.undo.clear();
-        let shared = shared(&self.batch.differences, &self.writes);
-        ring.enter_all(self.batch.extent(), term, self.writes.destroyed(shared), &mut self.undo)
+        let destroyed = self.writes.destroyed(&self.differences.list);
+        ring.enter_all(self.batch.extent(), term, destroyed, &mut self.undo)
     }
 
     /// The list: undo entries, then what is written in place (figure 6).
@@ -179,7 +196,7 @@ impl Build {
 
     /// What is written in place. In memory that is to be durable the undo entries are so before.
     pub fn changes(&self) -> impl Iterator<Item = (Place, &[u8])> {
-        self.writes.writes_with(shared(&self.batch.differences, &self.writes))
+        self.writes.writes_with(&self.differences.list)
     }
 }
 
@@ -187,11 +204,6 @@ impl Default for Build {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// The list whose writes `own` may have got.
-fn shared<'l>(differences: &'l OnceLock<Differences>, own: &'l List) -> &'l List {
-    differences.get().map_or(own, |differences| &differences.list)
 }
 
 /// Whether what differs in another mirror's slot is what differs in this one, too: both have the
@@ -207,6 +219,97 @@ fn content(placed: &Placed, row: Option<usize>) -> usize {
         (Some(length), None) => HEADER + length,
         (Some(_), Some(_)) => HEADER + REFERENCE,
     }
+}
+
+/// What was read of a slot, or is to be.
+#[derive(Debug)]
+struct Read {
+    /// Where it is in what was read.
+    begin: usize,
+    end: usize,
+    /// What the log says that changes, and the header before that. Else all that is written over.
+    is_part: bool,
+}
+
+impl Read {
+    fn whole(begin: usize, change: &Change, placed: &Placed) -> Self {
+        Self { begin, end: begin + content(placed, change.length()), is_part: false }
+    }
+
+    /// What has to be known.
+    fn new(begin: usize, change: &Change, placed: &Placed) -> Self {
+        match change.ranges().filter(|_| placed.elsewhere.is_none()) {
+            Some(ranges) => Self { begin, end: begin + ranges.map(|range| range.len()).sum::<usize>(), is_part: true },
+            None => Self::whole(begin, change, placed),
+        }
+    }
+
+    /// Where that lies in a slot.
+    fn ranges(&self, change: &Change) -> impl Iterator<Item = Range<usize>> {
+        let parts = change.ranges().filter(|_| self.is_part);
+        let whole = (!self.is_part).then_some(0..self.end - self.begin);
+        parts.into_iter().flatten().chain(whole)
+    }
+}
+
+/// A row that replaces one of the same length in its slot.
+struct Same<'s> {
+    change: &'s Change,
+    placed: &'s Placed,
+    header: &'s [u8; HEADER],
+    row: &'s [u8],
+    /// What was read of the slot.
+    old: &'s [u8],
+}
+
+impl Same<'_> {
+    /// Appends what the log says that changes, for the slot at `to`.
+    fn put(&self, to: Place, list: &mut List) {
+        let mut old = self.old;
+        for range in self.change.ranges().into_iter().flatten() {
+            let (now, rest) = old.split_at(range.len());
+            list.push_range(to, self.header, self.row, range, now);
+            old = rest;
+        }
+    }
+
+    /// Appends what differs if the slot has its record's row, if that is sound, since others will
+    /// believe it, and keeps its length. What lies behind a row is not the same in all mirrors, and
+    /// may have to be kept: the row may have been longer in a batch that can still be undone.
+    fn compare(&self, list: &mut List) {
+        let before = self.old.first_chunk().and_then(Header::of);
+        if let Some(before) = before.filter(|_| self.placed.elsewhere.is_none())
+            && before.row_length() == Some(self.row.len())
+            && before.holds(self.change.id, &self.old[HEADER..])
+        {
+            list.push_changes(SLOT, self.header, self.row, self.old);
+        }
+    }
+}
+
+/// Reads all that begins at `from` or behind it in `old`.
+fn fetch<'r, B: Before>(
+    before: &mut B,
+    old: &mut Vec<u8>,
+    from: usize,
+    reads: impl Iterator<Item = ((&'r Option<Read>, &'r Change), &'r Placed)> + Clone,
+) -> Result<(), B::Error> {
+    let reads = reads.filter_map(|((read, change), placed)| {
+        let read = read.as_ref().filter(|read| read.begin >= from)?;
+        Some((read, change, placed.slot))
+    });
+    let Some((last, ..)) = reads.clone().last() else { return Ok(()) };
+    if old.len() < last.end {
+        old.resize(last.end, 0);
+    }
+    let (mut list, mut rest) = (Vec::new(), &mut old[from..]);
+    for (read, change, slot) in reads {
+        list.extend(read.ranges(change).map(|range| {
+            let place = Place { offset: slot.offset + range.start as u64, ..slot };
+            (place, rest.split_off_mut(..range.len()).expect("there is room for all of them"))
+        }));
+    }
+    before.read_all(&mut list)
 }
 
 /// A change that is laid out.

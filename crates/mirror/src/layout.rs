@@ -50,7 +50,13 @@ pub trait Before {
     /// Whatever keeps it from that.
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), Self::Error>;
 
-    /// The same of several places.
+    /// How many bytes are worth reading at once. Of what is near, those are as many as the nearest
+    /// cache has room for.
+    fn at_once(&self) -> usize {
+        usize::MAX
+    }
+
+    /// The same as [`Before::read`] of several places.
     ///
     /// # Errors
     /// Whatever keeps it from that.

@@ -7,7 +7,7 @@ use freshet_fabric::Place;
 use crate::slot::HEADER;
 
 /// Bytes that did not change are written too where that spares a packet, whose headers are as long.
-const GAP: usize = 64;
+pub(crate) const GAP: usize = 64;
 /// This number of bytes is compared at once.
 const BLOCK: usize = 64;
 
@@ -92,12 +92,7 @@ impl List {
     /// Appends what turns a slot at `to` into this header and row: the header, and the words that
     /// differ from `old`, which is as long.
     pub(crate) fn push_changes(&mut self, to: Place, header: &[u8; HEADER], row: &[u8], old: &[u8]) {
-        let mut push = |range: Range<usize>| {
-            let to = Place { offset: to.offset + range.start as u64, ..to };
-            let first = &header[range.start.min(HEADER)..];
-            let row = &row[range.start.max(HEADER) - HEADER..range.end - HEADER];
-            self.push_parts(to, [first, row], &old[range]);
-        };
+        let mut push = |range: Range<usize>| self.push_range(to, header, row, range.clone(), &old[range]);
         let (mut begin, mut end) = (0, HEADER);
         for from in (HEADER..old.len()).step_by(BLOCK) {
             let behind = old.len().min(from + BLOCK);
@@ -117,6 +112,14 @@ impl List {
             }
         }
         push(begin..end);
+    }
+
+    /// Appends a part of what turns a slot at `to` into this header and row, and what it destroys.
+    pub(crate) fn push_range(&mut self, to: Place, header: &[u8; HEADER], row: &[u8], range: Range<usize>, old: &[u8]) {
+        let to = Place { offset: to.offset + range.start as u64, ..to };
+        let first = &header[range.start.min(HEADER)..];
+        let row = &row[range.start.max(HEADER) - HEADER..range.end - HEADER];
+        self.push_parts(to, [first, row], old);
     }
 }
 

@@ -144,6 +144,21 @@ impl Pair {
         (fid, rid, row)
     }
 
+    /// Changes by chance; some are of a record that the one before has changed.
+    fn draw_some(&mut self, random: &mut Random, count: u64) -> Vec<(Fid, Rid, Option<Vec<u8>>)> {
+        let mut changes = Vec::new();
+        for _ in 0..count {
+            let (fid, rid, row) = self.draw(random);
+            changes.push((fid, rid, row.clone()));
+            if let Some(mut row) = row.filter(|row| !row.is_empty() && random.below(3) == 0) {
+                let at = random.below(row.len() as u64) as usize;
+                row[at] ^= 1;
+                changes.push((fid, rid, Some(row)));
+            }
+        }
+        changes
+    }
+
     /// Everything is below.
     fn end(&self) -> Stamp {
         Stamp(self.address + 1)

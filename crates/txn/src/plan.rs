@@ -128,7 +128,7 @@ impl Plan {
             Parts::Many(long) => {
                 builder.set_limit(primary.log.longest_block());
                 let outcome = long.parts.iter().enumerate().try_for_each(|(number, part)| {
-                    part.build(builder, records, messages);
+                    part.build(builder, records, messages, primary.log.notes_changes());
                     let is_last = number + 1 == long.parts.len();
                     reservation.put(builder.finish_part(reservation.at(), primary.term, self.kind, is_last))
                 });
@@ -140,12 +140,14 @@ impl Plan {
 }
 
 impl Part {
-    fn build(&self, builder: &mut BlockBuilder, records: &[Record<'_>], messages: &[Box<[u8]>]) {
+    /// Where rows differ from those that they replace is noted if `notes` says so.
+    fn build(&self, builder: &mut BlockBuilder, records: &[Record<'_>], messages: &[Box<[u8]>], notes: bool) {
         builder.begin_in(self.stream);
         for number in self.records.clone() {
             let pushed = match records.get(number) {
                 Some((fid, kind, record)) => {
-                    builder.push(record.prev(), *fid, record.rid(), *kind, record.logged_row())
+                    let below = record.row_below().filter(|_| notes && *kind == RecordKind::Update);
+                    builder.push_over(record.prev(), *fid, record.rid(), *kind, record.logged_row(), below)
                 }
                 None => {
                     let message = &messages[number - records.len()];
@@ -186,6 +188,8 @@ impl Transaction<'_> {
         let mut state = self.worker.state.borrow_mut();
         let stream = |write: &Write| primary.log.stream_of(write.fid, write.installed.rid()).unwrap_or(own);
         state.writes.sort_by_key(stream);
+        // A standby that executes it again makes the same bytes, and knows nothing of that.
+        let notes = primary.log.notes_changes() && !self.records;
         let mut kind = BlockKind::Redo;
         let mut current = state.writes.first().map_or(own, stream);
         builder.begin_in(current);
@@ -197,7 +201,9 @@ impl Transaction<'_> {
             }
             let Write { fid, installed, inserted, .. } = write;
             let record = if *inserted { RecordKind::Insert } else { installed.kind() };
-            builder.push(installed.prev(), *fid, installed.rid(), record, installed.logged_row(self.guard())).ok()?;
+            let (row, below) = (installed.logged_row(self.guard()), installed.row_below(self.guard()));
+            let below = below.filter(|_| notes && record == RecordKind::Update);
+            builder.push_over(installed.prev(), *fid, installed.rid(), record, row, below).ok()?;
             if *fid == Fid::CATALOG {
                 kind = BlockKind::Schema;
             }

@@ -43,12 +43,18 @@ use crate::{
     ReceiveError, RegionKey, SendError, Token, Write, fits, is_word,
     landing::Landing,
     local,
-    memory::{Region, Registered, SharedKey, SharedMemory},
+    memory::{Region, Registered, SharedKey, SharedMemory, prefetch},
     stream::Stream,
     tcp::{Connection, Counters},
     too_many,
     watch::watch,
 };
+
+/// Where a list goes is asked for this number of writes ahead, and what is read, of reads.
+const WRITES_AHEAD: usize = 8;
+const READS_AHEAD: usize = 8;
+/// Of what is longer, in bytes, the processor sees by itself what comes next.
+const SHORT: u64 = 4096;
 
 /// A side that has made its offer.
 #[derive(Debug)]
@@ -168,6 +174,13 @@ impl ShmQueue {
         region.ok_or(SendError::OutOfBounds { peer: self.peer, region: at.region, offset: at.offset, length })
     }
 
+    /// Asks for memory there, unless it is long: the processor sees by itself what comes next then.
+    fn prefetch(&self, at: Place, length: u64) {
+        if let (Some(region), true) = (self.regions.get(at.region), length < SHORT) {
+            prefetch(region.words(), at.offset as usize, length as usize);
+        }
+    }
+
     fn lost(&self) -> SendError {
         SendError::Lost { peer: self.peer, source: std::io::ErrorKind::BrokenPipe.into() }
     }
@@ -220,7 +233,10 @@ impl QueuePair for ShmQueue {
             list.iter().try_for_each(|write| self.region(write.to, write.length()).map(drop))?;
         }
         self.counters.sent(list.iter().map(Write::length).sum());
-        for write in list {
+        for (number, write) in list.iter().enumerate() {
+            if let Some(later) = list.get(number + WRITES_AHEAD) {
+                self.prefetch(later.to, later.length());
+            }
             self.copy(write)?;
             write.immediate.map_or(Ok(()), |immediate| self.ring(immediate))?;
         }
@@ -243,7 +259,11 @@ impl QueuePair for ShmQueue {
     }
 
     fn read_all(&mut self, list: &mut [(Place, &mut [u8])]) -> Result<(), SendError> {
-        for (from, into) in list {
+        for number in 0..list.len() {
+            if let Some((from, into)) = list.get(number + READS_AHEAD) {
+                self.prefetch(*from, into.len() as u64);
+            }
+            let (from, into) = &mut list[number];
             let region = self.region(*from, into.len() as u64)?;
             words::load(region.words(), from.offset as usize, into);
         }

@@ -312,10 +312,13 @@ impl VerbsQueue {
         Ok(())
     }
 
-    /// Posts one request about `arrivals`, and waits for it.
-    fn fetch(&mut self, work: Work, length: usize, remote: (u64, u32)) -> Result<(), SendError> {
-        self.room(0)?;
-        self.state.chain.push(Request { work, at: 0, length, remote });
+    /// Posts requests about `arrivals`, no more than a chain has, and waits for them.
+    fn fetch(&mut self, requests: &[Request]) -> Result<(), SendError> {
+        self.reap(None)?;
+        while self.state.under_way + requests.len() > self.pair.depth() {
+            self.await_one()?;
+        }
+        self.state.chain.extend_from_slice(requests);
         self.post_chain(Self::arrivals)?;
         self.finished(self.state.next - 1)
     }
@@ -373,12 +376,33 @@ impl QueuePair for VerbsQueue {
     }
 
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError> {
-        let (mut address, key) = self.remote(from, into.len() as u64)?;
+        self.read_all(&mut [(from, into)])
+    }
+
+    /// As many at once as a chain has, and as there is room for where they arrive.
+    fn read_all(&mut self, list: &mut [(Place, &mut [u8])]) -> Result<(), SendError> {
+        let (size, chain) = (size_of_val(self.arrivals.region().words()), CHAIN.min(self.pair.depth()));
+        let mut parts = Vec::new();
+        for (from, into) in list {
+            let (address, key) = self.remote(*from, into.len() as u64)?;
+            let part = |(number, part)| ((address + (number * size) as u64, key), part);
+            parts.extend(into.chunks_mut(size).enumerate().map(part));
+        }
         self.usable()?;
-        for part in into.chunks_mut(size_of_val(self.arrivals.region().words())) {
-            self.fetch(Work::Read, part.len(), (address, key))?;
-            words::load(self.arrivals.region().words(), 0, part);
-            address += part.len() as u64;
+        let mut parts = parts.into_iter().peekable();
+        while parts.peek().is_some() {
+            let (mut requests, mut arriving, mut end) = (Vec::new(), Vec::new(), 0);
+            while let Some((remote, part)) =
+                parts.next_if(|(_, part)| requests.len() < chain && end + part.len() <= size)
+            {
+                requests.push(Request { work: Work::Read, at: end, length: part.len(), remote });
+                end = (end + part.len()).next_multiple_of(8);
+                arriving.push(part);
+            }
+            self.fetch(&requests)?;
+            for (request, part) in requests.iter().zip(arriving) {
+                words::load(self.arrivals.region().words(), request.at, part);
+            }
         }
         Ok(())
     }
@@ -392,7 +416,7 @@ impl QueuePair for VerbsQueue {
             return Err(SendError::Lost { peer: self.peer, source: io::ErrorKind::Unsupported.into() });
         }
         self.usable()?;
-        self.fetch(Work::FetchAdd(add), 8, remote)?;
+        self.fetch(&[Request { work: Work::FetchAdd(add), at: 0, length: 8, remote }])?;
         // Relaxed: the fence after its completion was taken orders it.
         Ok(self.arrivals.region().words()[0].load(Ordering::Relaxed))
     }

@@ -3,7 +3,7 @@
 use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
 
 use super::{
-    BLOCK_ALIGN, BLOCK_HEADER, BlockHeader, BlockKind, MAX_BLOCK, MAX_RECORDS, MAX_STREAMS, RECORD_HEADER,
+    BLOCK_ALIGN, BLOCK_HEADER, BlockHeader, BlockKind, Changed, MAX_BLOCK, MAX_RECORDS, MAX_STREAMS, RECORD_HEADER,
     RecordHeader, RecordKind, seal,
 };
 
@@ -126,6 +126,27 @@ impl BlockBuilder {
         kind: RecordKind,
         row: &[u8],
     ) -> Result<u32, BlockFull> {
+        self.push_over(prev, fid, rid, kind, row, None)
+    }
+
+    /// The same of a record whose row replaces `below`, which is at `prev`, if it is to be noted
+    /// where the two differ. Only for an update.
+    ///
+    /// # Errors
+    /// As for [`BlockBuilder::push`].
+    ///
+    /// # Panics
+    /// As for [`BlockBuilder::push`].
+    pub fn push_over(
+        &mut self,
+        prev: Option<Stamp>,
+        fid: Fid,
+        rid: Rid,
+        kind: RecordKind,
+        row: &[u8],
+        below: Option<&[u8]>,
+    ) -> Result<u32, BlockFull> {
+        debug_assert!(below.is_none() || kind == RecordKind::Update, "nothing else replaces a row by a row");
         assert!(rid <= Rid::MAX, "record ids have {} bits", Rid::BITS);
         // With a header too many, and padding: who is that close to the limit may as well be beyond
         // it.
@@ -140,7 +161,8 @@ impl BlockBuilder {
         let block = self.blocks.last_mut().expect("there was one");
         // All fit: bounded by the limit, which is below 2^32.
         let block_back = (at - block.start) as u32;
-        let header = RecordHeader { prev, rid, fid, kind, length: row.len() as u32, block_back };
+        let changed = below.and_then(|below| Changed::between(below, row));
+        let header = RecordHeader { prev, rid, fid, kind, length: row.len() as u32, block_back, changed };
         block.records += 1;
         self.bytes.extend_from_slice(&header.encode());
         self.bytes.extend_from_slice(row);

@@ -24,7 +24,7 @@
 //! | 16..20 | FID |
 //! | 20..24 | length of the row |
 //! | 24..28 | distance from the start of the block to this header |
-//! | 28..32 | zero |
+//! | 28..32 | of an update, in which of at most 32 parts its row differs from the one that it replaces, which is as long: a bit for each; zero where that is not noted |
 //!
 //! Records follow one another without padding; zeros fill the block up to a multiple of eight.
 //! Behind all others there may be a record of [`Fid::INPUTS`], which says what the transaction was
@@ -33,6 +33,7 @@
 //! is zeros, or in older logs whatever was there: its checksum covers the header alone.
 
 mod build;
+mod changed;
 mod parse;
 mod placed;
 
@@ -41,6 +42,7 @@ use freshet_base::{Fid, Rid, Stamp, Term};
 
 pub use build::{BlockBuilder, BlockFull, members_block, skip_header, term_block, time_block};
 pub(crate) use build::{MARK_BLOCK, members_length};
+pub use changed::Changed;
 pub use parse::{Block, BlockError, RecordRef, Records};
 pub(crate) use parse::{check_seal, peek_at};
 pub use placed::{Blocks, PlacedBlock, PlacedRecord, PlacedRecords};
@@ -204,6 +206,8 @@ pub struct RecordHeader {
     pub length: u32,
     /// Distance in bytes from the start of the block to this header.
     pub block_back: u32,
+    /// Where the row differs from the one that it replaces, if that was noted.
+    pub changed: Option<Changed>,
 }
 
 impl RecordHeader {
@@ -230,6 +234,7 @@ impl RecordHeader {
         bytes[16..20].copy_from_slice(&self.fid.0.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.length.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.block_back.to_le_bytes());
+        bytes[28..32].copy_from_slice(&Changed::encode(self.changed).to_le_bytes());
         bytes
     }
 }

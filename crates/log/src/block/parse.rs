@@ -1,10 +1,10 @@
 //! Reading blocks that may be anything: nothing here panics, whatever the bytes.
 
-use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
+use freshet_base::{Fid, NodeId, RecordKind, Rid, Stamp, Term};
 
 use super::{
-    BLOCK_ALIGN, BLOCK_HEADER, BlockHeader, BlockKind, CONTINUED, FORMAT, MAX_BLOCK, NO_ADDRESS, RECORD_HEADER,
-    RecordHeader, STREAM_SHIFT, record_kind, seal,
+    BLOCK_ALIGN, BLOCK_HEADER, BlockHeader, BlockKind, CONTINUED, Changed, FORMAT, MAX_BLOCK, NO_ADDRESS,
+    RECORD_HEADER, RecordHeader, STREAM_SHIFT, record_kind, seal,
 };
 
 /// Why bytes are not a block of this log at this place.
@@ -115,7 +115,12 @@ pub(super) fn record_header(bytes: &[u8], at: u32) -> Result<RecordHeader, Block
     let Some(bytes) = bytes.first_chunk::<RECORD_HEADER>() else { return Err(BlockError::Record(at)) };
     let (prev, word) = (u64_at(bytes, 0), u64_at(bytes, 8));
     let kind = record_kind((word >> Rid::BITS) as u8).ok_or(BlockError::Record(at))?;
-    if word >> (Rid::BITS + 8) != 0 || u32_at(bytes, 28) != 0 {
+    if word >> (Rid::BITS + 8) != 0 {
+        return Err(BlockError::Record(at));
+    }
+    let length = u32_at(bytes, 20);
+    let changed = Changed::decode(u32_at(bytes, 28), length, at)?;
+    if changed.is_some() && kind != RecordKind::Update {
         return Err(BlockError::Record(at));
     }
     Ok(RecordHeader {
@@ -123,8 +128,9 @@ pub(super) fn record_header(bytes: &[u8], at: u32) -> Result<RecordHeader, Block
         rid: Rid(word & Rid::MAX.0),
         fid: Fid(u32_at(bytes, 16)),
         kind,
-        length: u32_at(bytes, 20),
+        length,
         block_back: u32_at(bytes, 24),
+        changed,
     })
 }
 

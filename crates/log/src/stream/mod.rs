@@ -40,7 +40,7 @@ mod writer;
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
     time::Instant,
@@ -70,7 +70,7 @@ pub use self::{
         Division, DurableError, GroupCommitKind, Grouping, LogConfig, LogOpenError, Nudge, Persistence, ReceiveConfig,
     },
     receiver::{AcceptError, Accepted, ReceiveError, Receiver, Writable},
-    sink::{Batch, Sink, SinkHandle},
+    sink::{Batch, Noting, Sink, SinkHandle},
     writer::{Reservation, ReserveError, TooManyWriters, Writer},
 };
 
@@ -95,6 +95,8 @@ pub(crate) struct Shared {
     sinks: Mutex<Sinks>,
     /// What the sinks have heard of; all there will ever be as long as no sink is attached.
     handed: AtomicU64,
+    /// How many want to know where rows differ from those that they replace.
+    noting: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -122,6 +124,7 @@ impl Shared {
             wanted_stored: AtomicU64::new(0),
             sinks: Mutex::new(Sinks::new(start)),
             handed: AtomicU64::new(u64::MAX),
+            noting: AtomicUsize::new(0),
             core,
         }
     }
@@ -358,6 +361,20 @@ impl Log {
         self.shared.handed.store(from.0, Ordering::Relaxed);
         drop(sinks);
         SinkHandle { shared: Arc::clone(&self.shared), seat, from }
+    }
+
+    /// As long as the value lives, updates note where their rows differ from those that they
+    /// replace ([`RecordHeader::changed`](crate::block::RecordHeader::changed)), which costs those
+    /// who make blocks a comparison. A hint: some have it later, and some not at all.
+    pub fn note_changes(&self) -> Noting {
+        Noting::new(Arc::clone(&self.shared))
+    }
+
+    /// Whether updates are to note that.
+    #[inline]
+    pub fn notes_changes(&self) -> bool {
+        // Relaxed: as in `Noting`.
+        self.shared.noting.load(Ordering::Relaxed) > 0
     }
 
     /// Below this, no sink needs the log any more.

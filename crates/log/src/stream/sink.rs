@@ -115,3 +115,23 @@ impl Drop for SinkHandle {
         self.shared.release_room();
     }
 }
+
+/// Somebody wants to know where rows differ from those that they replace: [`Log::note_changes`](super::Log::note_changes).
+#[derive(Debug)]
+pub struct Noting {
+    shared: Arc<Shared>,
+}
+
+impl Noting {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        // Relaxed, here and below: a count without data behind it.
+        shared.noting.fetch_add(1, Ordering::Relaxed);
+        Self { shared }
+    }
+}
+
+impl Drop for Noting {
+    fn drop(&mut self) {
+        self.shared.noting.fetch_sub(1, Ordering::Relaxed);
+    }
+}

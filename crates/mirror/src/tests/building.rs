@@ -22,7 +22,8 @@ fn the_feeder_fails_at_any_write() {
         let mut feed = Feed::new();
         for _ in 0..20 {
             // The same record may change several times in a batch.
-            let changes: Vec<_> = (0..random.below(8)).map(|_| feed.pair.draw(&mut random)).collect();
+            let count = random.below(8);
+            let changes = feed.pair.draw_some(&mut random, count);
             assert!(feed.post(&changes, random.below(4) == 0), "the ring is large enough for what is under way");
             let marks = random.below(feed.lists.len() as u64 + 1) as usize;
             if random.below(3) == 0 || feed.lists.len() > 4 {

@@ -35,18 +35,25 @@ pub(super) struct Posted {
 pub(super) type Change = (Fid, Rid, Option<Vec<u8>>);
 
 /// Blocks from `at` on, each of up to three of these changes. The last ones say that their
-/// transaction continues, if it does.
-pub(super) fn blocks(at: Stamp, changes: &[Change], continues: bool) -> Vec<u8> {
-    let (mut bytes, mut builder) = (Vec::new(), BlockBuilder::new());
+/// transaction continues, if it does. Records of the first table say what they change of those that
+/// are `known`, those of the second say so of others, and those of the third say nothing.
+pub(super) fn blocks(at: Stamp, changes: &[Change], continues: bool, known: &Records) -> Vec<u8> {
+    let (mut bytes, mut builder, mut known) = (Vec::new(), BlockBuilder::new(), known.clone());
     let parts: Vec<_> = changes.chunks(3).collect();
     for part in if parts.is_empty() { vec![&[][..]] } else { parts } {
+        let at = at.plus(bytes.len() as u64);
         builder.begin();
         for (fid, rid, row) in part {
             let kind = if row.is_some() { RecordKind::Update } else { RecordKind::Delete };
-            builder.push(None, *fid, *rid, kind, row.as_deref().unwrap_or_default()).unwrap();
+            let before = known.get(&(*fid, *rid)).filter(|_| row.is_some() && fid.0 < 3);
+            let (prev, below) = before.map(|(address, below)| (*address, below.clone())).unzip();
+            let (prev, below) = (prev.map(|prev| prev.plus(u64::from(fid.0) - 1)), below.flatten());
+            let new = row.as_deref().unwrap_or_default();
+            let below = below.map(|below| if fid.0 == 2 { new.to_vec() } else { below });
+            let offset = builder.push_over(prev, *fid, *rid, kind, new, below.as_deref()).unwrap();
+            known.insert((*fid, *rid), (at.plus(u64::from(offset)), row.clone()));
         }
         builder.seal_records();
-        let at = at.plus(bytes.len() as u64);
         bytes.extend_from_slice(builder.finish_part(at, Term(3), BlockKind::Redo, !continues));
     }
     bytes
@@ -105,7 +112,7 @@ impl Feed {
 
     /// Posts a batch of these changes, which all land; false if the ring is full.
     pub fn post(&mut self, changes: &[Change], continues: bool) -> bool {
-        let bytes = blocks(self.end(), changes, continues);
+        let bytes = blocks(self.end(), changes, continues, &self.pair.records);
         self.post_batch(&batch_of(self.end(), &bytes, continues), &bytes)
     }
 

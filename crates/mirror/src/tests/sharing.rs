@@ -26,9 +26,9 @@ fn two() -> [Feed; 2] {
     let (short, long): (Vec<_>, Vec<_>) =
         [0, 1, 2].into_iter().map(|rid| (row(rid * 8, vec![1; 10]), row(rid * 8, vec![2; 300]))).unzip();
     let (mut one, mut other) = (Feed::new(), Feed::new());
-    let first = blocks(one.end(), &short, false);
+    let first = blocks(one.end(), &short, false, &Records::new());
     assert!(one.post(&short, false) && one.post(&long, false));
-    let bytes = [first, blocks(one.lists[0].batch.to, &long, false)].concat();
+    let bytes = [first, blocks(one.lists[0].batch.to, &long, false, &Records::new())].concat();
     assert!(other.post_batch(&batch_of(other.end(), &bytes, false), &bytes));
     assert_eq!(one.end(), other.end());
     [one, other]
@@ -40,10 +40,11 @@ fn mirrors_with_other_places_get_the_same_batches() {
     for _ in 0..8 {
         let mut feeds = two();
         for _ in 0..30 {
-            let changes: Vec<_> = (0..random.below(8)).map(|_| feeds[0].pair.draw(&mut random)).collect();
+            let count = random.below(8);
+            let changes = feeds[0].pair.draw_some(&mut random, count);
             let continues = random.below(4) == 0;
             let from = feeds[0].end();
-            let bytes = blocks(from, &changes, continues);
+            let bytes = blocks(from, &changes, continues, &feeds[0].pair.records);
             let batch = batch_of(from, &bytes, continues);
             // The first one says what differs.
             if random.below(2) == 0 {
@@ -71,7 +72,7 @@ fn what_one_mirror_says_others_are_not_read_for() {
         assert!(feed.post(&changes(1), false));
         feed.marks(1);
     }
-    let bytes = blocks(one.end(), &changes(2), false);
+    let bytes = blocks(one.end(), &changes(2), false, &one.pair.records);
     let batch = batch_of(one.end(), &bytes, false);
     assert!(one.post_batch(&batch, &bytes));
     let mut build = Build::new();
@@ -93,7 +94,7 @@ fn damage_is_not_handed_on() {
     // What is there by chance is what comes: it would not be written.
     let slot = one.pair.memory[2].words();
     slot[8].store(u64::from_ne_bytes([2; 8]), Ordering::SeqCst);
-    let bytes = blocks(one.end(), &changes(2), false);
+    let bytes = blocks(one.end(), &changes(2), false, &one.pair.records);
     let batch = batch_of(one.end(), &bytes, false);
     let mut build = Build::new();
     build.begin(Arc::clone(&batch));

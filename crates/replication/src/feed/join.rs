@@ -77,7 +77,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         Ok(halves) => halves,
         Err(error) => return feeder.lost(&shipper, error.to_string()),
     };
-    shipper.begin(sender, from, feeds);
+    shipper.begin(sender, from, &**feeder);
     tracing::info!(
         standby = %hello.node,
         address = hello.address,

@@ -22,6 +22,7 @@ use freshet_base::{
 };
 use freshet_cluster::{Moment, flow::Next};
 use freshet_fabric::{Place, RegionKey, Token, channel::Sender, tcp::SendError};
+use freshet_log::Noting;
 use freshet_mirror::{
     Batch, Before, Build, Damaged, Extent, Layout, MARK, NoRoom, NotABatch, NotPut, Ring, RingFull, UNDO,
 };
@@ -150,7 +151,12 @@ pub(super) struct MirrorLine {
     lacks: bool,
     /// When it was told something.
     told: Moment,
+    /// The log says where rows differ: less has to be read.
+    _noting: Option<Noting>,
 }
+
+/// This number of bytes stays in the nearest cache, beside what is compared with them.
+const NEAR: usize = 16 << 10;
 
 /// Before images lie in the mirror.
 struct ReadBack<'s>(&'s mut Sender);
@@ -162,6 +168,10 @@ impl Before for ReadBack<'_> {
         self.0.read_from(from, into)
     }
 
+    fn at_once(&self) -> usize {
+        if self.0.is_prompt() { NEAR } else { usize::MAX }
+    }
+
     fn read_all(&mut self, list: &mut [(Place, &mut [u8])]) -> Result<(), SendError> {
         self.0.read_all_from(list)
     }
@@ -169,14 +179,14 @@ impl Before for ReadBack<'_> {
 
 impl MirrorLine {
     /// Of a mirror that has all of the log below `from`.
-    pub fn new(sender: &Sender, batches: &Arc<Batches>, from: Stamp, now: Moment) -> Self {
+    pub fn new<F: Feeder>(sender: &Sender, from: Stamp, feeder: &F) -> Self {
         let undo = sender.lengths().get(UNDO).copied().unwrap_or(0);
         Self {
             layout: None,
             ring: Ring::new(undo),
             longest: undo / 2,
             build: Build::new(),
-            batches: Arc::clone(batches),
+            batches: Arc::clone(&feeder.feeds().batches),
             waits: None,
             is_first: false,
             under_way: VecDeque::new(),
@@ -186,7 +196,8 @@ impl MirrorLine {
             marked: from,
             growth: Growth::None,
             lacks: false,
-            told: now,
+            told: feeder.feeds().clock.now(),
+            _noting: feeder.note_changes(),
         }
     }
 

@@ -29,7 +29,7 @@ use freshet_cluster::{
     host::{FeedId, Guest, Host},
 };
 use freshet_fabric::cpu::Meter;
-use freshet_log::{Batch, ReadError};
+use freshet_log::{Batch, Noting, ReadError};
 
 use self::batches::Batches;
 pub use self::config::{FeedConfig, FeedFabric};
@@ -50,6 +50,12 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
 
     /// Fills `into` with the log from `at` on.
     fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError>;
+
+    /// Has the log say of updates where rows differ, as long as the value lives. None where the log
+    /// is as another node has made it.
+    fn note_changes(&self) -> Option<Noting> {
+        None
+    }
 
     /// A member joined, acknowledged, or left.
     fn tell(&self, event: Event);

@@ -142,17 +142,16 @@ impl Shipper {
     }
 
     /// It is connected, and has all of the log below `from`.
-    pub fn begin(&self, sender: Sender, from: Stamp, feeds: &Feeds) {
+    pub fn begin<F: Feeder>(&self, sender: Sender, from: Stamp, feeder: &F) {
         // What goes to a mirror is computed first, which is work for a thread of its own.
         let is_prompt = sender.is_prompt() && self.mirror.is_none();
         let counters = sender.counters();
-        let mirror =
-            self.mirror.is_some().then(|| Box::new(MirrorLine::new(&sender, &feeds.batches, from, feeds.clock.now())));
+        let mirror = self.mirror.is_some().then(|| Box::new(MirrorLine::new(&sender, from, feeder)));
         let (packed, ends, form) = (Vec::new(), Vec::new(), Vec::new());
         let line = Line { sender, mirror, piece: vec![0; PIECE], packed, ends, encoder: None, form, begun: None };
         let sending = Sending { line: Mutex::new(Some(line)), is_prompt, counters };
         if self.sending.set(sending).is_ok() && is_prompt {
-            feeds.state().host.is_prompt(self.id);
+            feeder.feeds().state().host.is_prompt(self.id);
         }
     }
 

@@ -24,7 +24,7 @@ use freshet_cluster::{
     host::Guest,
     in_sync::Succession,
 };
-use freshet_log::{Batch, Log, ReadError, Sink, SinkHandle};
+use freshet_log::{Batch, Log, Noting, ReadError, Sink, SinkHandle};
 use freshet_membership::Credentials;
 
 pub use self::commit::CommitStage;
@@ -435,6 +435,10 @@ impl Feeder for Shared {
 
     fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError> {
         self.log.read(at, into)
+    }
+
+    fn note_changes(&self) -> Option<Noting> {
+        Some(self.log.note_changes())
     }
 
     /// Feeds the commit rule and carries out what it decides.

@@ -168,7 +168,11 @@ impl Reign {
         let mut builder = BlockBuilder::new();
         builder.begin();
         let push = |((fid, rid), kind, row): &(Id, RecordKind, Row)| {
-            let at = builder.push(None, *fid, *rid, *kind, row.as_deref().unwrap_or_default());
+            // Of every second record the log says where its rows differ.
+            let before = self.records.get(&(*fid, *rid)).filter(|_| *kind == RecordKind::Update && rid.0 % 2 == 0);
+            let (prev, below) = before.map(|(at, row)| (*at, row.as_deref())).unzip();
+            let row_bytes = row.as_deref().unwrap_or_default();
+            let at = builder.push_over(prev, *fid, *rid, *kind, row_bytes, below.flatten());
             (self.end.plus(u64::from(at.expect("it is far below the limit"))), (*fid, *rid), row.clone())
         };
         let placed: Vec<_> = changes.iter().map(push).collect();

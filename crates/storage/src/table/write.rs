@@ -98,6 +98,13 @@ impl Installed {
         unsafe { logged_row(self.version.as_ptr()) }
     }
 
+    /// The row that it replaces, if both are rows, and that one is in memory. The guard is the one
+    /// under which it was installed.
+    pub fn row_below<'g>(&'g self, _guard: &'g Guard<'_>) -> Option<&'g [u8]> {
+        // SAFETY: as in `logged_row`.
+        unsafe { row_below(self.version.as_ptr()) }
+    }
+
     /// Gives the version its final stamp: the address of its record in the log.
     pub fn commit(self, address: Stamp) {
         // SAFETY: as in `row`. Release: pairs with the acquire load in `state`.
@@ -146,6 +153,23 @@ impl Published<'_> {
         // was pinned whose lifetime this has, so it is not freed before that ends; nor is the
         // version below, for the same reason.
         unsafe { logged_row(self.version.as_ptr()) }
+    }
+
+    /// As [`Installed::row_below`].
+    pub fn row_below(&self) -> Option<&[u8]> {
+        // SAFETY: as in `logged_row`.
+        unsafe { row_below(self.version.as_ptr()) }
+    }
+}
+
+/// # Safety
+/// As for `logged_row`.
+unsafe fn row_below<'g>(version: *const Version) -> Option<&'g [u8]> {
+    // SAFETY: by this function's contract. Acquire: pairs with the thread that linked the version
+    // below.
+    unsafe {
+        Version::row(version)?;
+        Word((*version).next.load(Ordering::Acquire)).as_pointer().and_then(|below| Version::row(below))
     }
 }
 
