@@ -56,6 +56,17 @@ impl Fid {
     /// No table: a record of it holds what a transaction was told to do, in the place of what it
     /// did or behind that.
     pub const INPUTS: Self = Self(u32::MAX - 1);
+
+    /// The table that a record of the catalog describes. When that is deleted, the table is gone,
+    /// and no other ever has this id.
+    pub fn of_record(rid: Rid) -> Option<Self> {
+        u32::try_from(rid.0).ok()?.checked_add(1).map(Self)
+    }
+
+    /// The record of the catalog that describes this table; none for the catalog itself.
+    pub fn record(self) -> Option<Rid> {
+        u64::from(self.0).checked_sub(1).map(Rid)
+    }
 }
 
 /// Identifies a record within its table, on every node and after every

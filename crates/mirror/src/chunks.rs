@@ -1,6 +1,6 @@
 //! The chunks of a mirror's memory, and the slots in them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use freshet_base::{Fid, Rid};
 use freshet_fabric::Place;
@@ -8,7 +8,8 @@ use freshet_fabric::Place;
 use crate::{
     Damaged,
     directory::{ARENAS, Chunk, DIRECTORY, ENTRY, Use},
-    layout::{CLASSES, Long, SHORTEST, SLOTS, class_of},
+    layout::{FEWEST, SLOTS},
+    sizes::{CLASSES, class_of, size_of},
     slot::{HEADER, Header, LEAST, MOST},
 };
 
@@ -31,14 +32,15 @@ pub(crate) trait Bytes: Lengths {
 }
 
 /// A slot that was used, and where its row lies if that is elsewhere.
-pub(crate) type Found = (Header, Option<Long>);
+pub(crate) type Found = (Header, Option<Place>);
 
 /// The chunks of the directory.
 #[derive(Default)]
 pub(crate) struct Chunks {
     all: Vec<Chunk>,
-    by_place: BTreeMap<(usize, u64), Chunk>,
-    tables: HashMap<(Fid, Rid), Chunk>,
+    /// Their numbers, by where they begin, and by the first of their records.
+    by_place: BTreeMap<(usize, u64), u32>,
+    tables: BTreeMap<(Fid, Rid), u32>,
 }
 
 impl Chunks {
@@ -65,24 +67,63 @@ impl Chunks {
     pub fn add(&mut self, memory: &(impl Lengths + ?Sized), number: u32, entry: &[u8; ENTRY]) -> Result<(), Damaged> {
         let damaged = Damaged::Entry { number };
         let chunk = Chunk::decode(number, entry).filter(|_| self.all.len() == number as usize);
-        let chunk = chunk.filter(|chunk| is_possible(chunk, memory)).ok_or(damaged)?;
-        let Place { region, offset } = chunk.place;
-        let end = offset + chunk.bytes().expect("it is possible");
-        let before = self.by_place.range(..(region, end)).next_back().map(|(_, chunk)| chunk);
-        let apart = before.is_none_or(|before| {
-            let its_end = before.place.offset + before.bytes().expect("it was possible");
-            before.place.region != region || its_end <= offset
-        });
-        let twice = match chunk.used_for {
-            Use::Table(fid, first) => self.tables.insert((fid, first), chunk).is_some(),
-            Use::Overflow => false,
-        };
-        if !apart || twice {
+        let chunk = chunk.filter(|chunk| is_possible(chunk, memory) && self.is_apart(chunk)).ok_or(damaged)?;
+        self.all.push(chunk);
+        self.enter(number);
+        Ok(())
+    }
+
+    /// Takes in what a batch has written as the entry of a chunk: of a new one, or of one that is
+    /// used for something else from now on.
+    pub fn change(
+        &mut self,
+        memory: &(impl Lengths + ?Sized),
+        number: u32,
+        entry: &[u8; ENTRY],
+    ) -> Result<(), Damaged> {
+        let Some(before) = self.all.get(number as usize).copied() else { return self.add(memory, number, entry) };
+        let damaged = Damaged::Entry { number };
+        let chunk = Chunk::decode(number, entry).ok_or(damaged)?;
+        if chunk == before {
+            return Ok(());
+        }
+        let Place { region, offset } = before.place;
+        self.by_place.remove(&(region, offset));
+        if let Use::Table(fid, first) = before.used_for {
+            self.tables.remove(&(fid, first));
+        }
+        let stays = chunk.place == before.place && chunk.bytes == before.bytes;
+        if !stays || !is_possible(&chunk, memory) || !self.is_apart(&chunk) {
+            self.enter(number);
             return Err(damaged);
         }
-        self.by_place.insert((region, offset), chunk);
-        self.all.push(chunk);
+        self.all[number as usize] = chunk;
+        self.enter(number);
         Ok(())
+    }
+
+    /// Makes a chunk that is there to be found.
+    fn enter(&mut self, number: u32) {
+        let Chunk { place, used_for, .. } = self.all[number as usize];
+        self.by_place.insert((place.region, place.offset), number);
+        if let Use::Table(fid, first) = used_for {
+            self.tables.insert((fid, first), number);
+        }
+    }
+
+    /// Whether a chunk, which is possible, shares nothing with those that are there.
+    fn is_apart(&self, chunk: &Chunk) -> bool {
+        let Place { region, offset } = chunk.place;
+        let before = self.by_place.range(..(region, chunk.end())).next_back();
+        let lies_apart = before.is_none_or(|(_, before)| {
+            let before = &self.all[*before as usize];
+            before.place.region != region || before.end() <= offset
+        });
+        let Use::Table(fid, first) = chunk.used_for else { return lies_apart };
+        let before = self.tables.range(..(fid, Rid(chunk.rids().end))).next_back();
+        lies_apart
+            && before
+                .is_none_or(|((table, _), before)| *table != fid || self.all[*before as usize].rids().end <= first.0)
     }
 
     /// All of them, as the directory has them.
@@ -92,21 +133,23 @@ impl Chunks {
 
     /// Where chunks begin and end in a region, in their order.
     pub fn in_region(&self, region: usize) -> impl Iterator<Item = (u64, u64)> {
-        let of = self.by_place.range((region, 0)..(region + 1, 0)).map(|(_, chunk)| chunk);
-        of.map(|chunk| (chunk.place.offset, chunk.place.offset + chunk.bytes().expect("it was possible")))
+        let of = self.by_place.range((region, 0)..(region + 1, 0));
+        of.map(|((_, offset), number)| (*offset, self.all[*number as usize].end()))
     }
 
     /// The chunk that has the slot of a record.
     pub fn of(&self, (fid, rid): (Fid, Rid)) -> Option<&Chunk> {
-        self.tables.get(&(fid, Rid(rid.0 - rid.0 % u64::from(SLOTS))))
+        let ((table, _), number) = self.tables.range(..=(fid, rid)).next_back()?;
+        let chunk = &self.all[*number as usize];
+        (*table == fid && chunk.rids().contains(&rid.0)).then_some(chunk)
     }
 
-    /// The chunk that has the byte at a place, and in which of its slots that is.
-    pub fn at(&self, place: Place) -> Option<(&Chunk, u32)> {
-        let (_, chunk) = self.by_place.range(..=(place.region, place.offset)).next_back()?;
-        let number = (place.offset - chunk.place.offset.min(place.offset)) / chunk.slot;
-        let is_inside = chunk.place.region == place.region && number < u64::from(chunk.slots);
-        is_inside.then_some((chunk, number as u32))
+    /// The number of the chunk that has the byte at a place, and in which of its slots that is.
+    pub fn at(&self, place: Place) -> Option<(u32, u32)> {
+        let ((region, begin), number) = self.by_place.range(..=(place.region, place.offset)).next_back()?;
+        let chunk = &self.all[*number as usize];
+        let slot = (place.offset - begin.min(&place.offset)).checked_div(chunk.slot)?;
+        (*region == place.region && slot < u64::from(chunk.slots)).then_some((*number, slot as u32))
     }
 
     /// A slot that was used: its header; its row goes to `row`, and where that lies is returned if
@@ -136,7 +179,7 @@ impl Chunks {
     ) -> Result<Option<Header>, Damaged> {
         let damaged = Damaged::Record { fid: id.0, rid: id.1 };
         let (mut header, begin) = ([0; HEADER], row.len());
-        let at = chunk.slot_at((id.1.0 % u64::from(SLOTS)) as u32);
+        let at = chunk.slot_at((id.1.0 - chunk.rids().start) as u32);
         memory.load(at, &mut header);
         let Some(header) = Header::of(&header) else { return Ok(None) };
         let length = header.content().filter(|length| (HEADER + length) as u64 <= chunk.slot).ok_or(damaged)?;
@@ -156,41 +199,47 @@ impl Chunks {
         header: Header,
         id: (Fid, Rid),
         (row, begin): (&mut Vec<u8>, usize),
-    ) -> Result<Option<Long>, Damaged> {
+    ) -> Result<Option<Place>, Damaged> {
         let damaged = Damaged::Record { fid: id.0, rid: id.1 };
         let Some(reference) = header.reference(&row[begin..]) else { return Ok(None) };
         let to = reference.place;
-        let elsewhere = self.elsewhere(to).filter(|slot| header.length() as u64 <= *slot).ok_or(damaged)?;
+        let (chunk, _) = self.elsewhere(to).ok_or(damaged)?;
+        if header.length() as u64 > self.all[chunk as usize].slot {
+            return Err(damaged);
+        }
         row.resize(begin + header.length(), 0);
         memory.load(to, &mut row[begin..]);
         if crc32c::crc32c(&row[begin..]) != reference.crc {
             return Err(damaged);
         }
-        Ok(Some((class_of(elsewhere), to)))
+        Ok(Some(to))
     }
 
-    /// How long the slot for rows elsewhere is that begins there, if one does.
-    pub fn elsewhere(&self, place: Place) -> Option<u64> {
-        let (chunk, number) = self.at(place)?;
-        (chunk.used_for == Use::Overflow && chunk.slot_at(number) == place).then_some(chunk.slot)
+    /// The chunk's number, and the slot's in it, for rows elsewhere, if such a slot begins there.
+    pub fn elsewhere(&self, place: Place) -> Option<(u32, u32)> {
+        let (number, slot) = self.at(place)?;
+        let chunk = &self.all[number as usize];
+        (chunk.used_for == Use::Overflow && chunk.slot_at(slot) == place).then_some((number, slot))
     }
 }
 
 /// Whether a chunk lies in an arena, at whole words, and has slots as there are.
 fn is_possible(chunk: &Chunk, memory: &(impl Lengths + ?Sized)) -> bool {
-    let Place { region, offset } = chunk.place;
+    let Chunk { place: Place { region, offset }, bytes, slot, slots, .. } = *chunk;
     let length = if region < ARENAS { 0 } else { memory.length(region) };
-    let inside = chunk.bytes().and_then(|bytes| offset.checked_add(bytes)).is_some_and(|end| end <= length);
+    let lies_inside = offset.checked_add(bytes).is_some_and(|end| end <= length);
+    let has_room = slot.checked_mul(u64::from(slots)).is_some_and(|taken| taken <= bytes);
     let slots = match chunk.used_for {
         Use::Table(_, first) => {
-            let sized = (LEAST as u64..=MOST as u64).contains(&chunk.slot) && chunk.slot.is_multiple_of(16);
-            let counted = chunk.slots == SLOTS && first.0.is_multiple_of(u64::from(SLOTS));
-            sized && counted && first.0.checked_add(u64::from(SLOTS)).is_some()
+            let sized = (LEAST as u64..=MOST as u64).contains(&slot) && slot.is_multiple_of(16);
+            let counted = slots.is_power_of_two() && (FEWEST..=SLOTS).contains(&slots);
+            sized && counted && first.0.is_multiple_of(u64::from(slots)) && first <= Rid::MAX
         }
         Use::Overflow => {
-            let sized = chunk.slot >= SHORTEST && class_of(chunk.slot) < CLASSES;
-            sized && chunk.slot.is_power_of_two() && chunk.slots > 0
+            let class = class_of(slot);
+            class < CLASSES && size_of(class) == slot && slots > 0
         }
+        Use::Free => slot == 0 && slots == 0,
     };
-    inside && slots && offset.is_multiple_of(8)
+    lies_inside && has_room && slots && bytes > 0 && offset.is_multiple_of(8) && bytes.is_multiple_of(8)
 }

@@ -1,5 +1,7 @@
 //! The directory, and what lies before it: see the head of the crate.
 
+use std::ops::Range;
+
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
 use freshet_fabric::Place;
 
@@ -19,9 +21,10 @@ pub(crate) const ENTRY: usize = 64;
 pub(crate) const COPIES: [u64; 2] = [0, 512];
 
 const MAGIC: &[u8; 8] = b"FRESHMIR";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const TABLE: u32 = 1;
 const OVERFLOW: u32 = 2;
+const FREE: u32 = 3;
 
 fn seal(bytes: &mut [u8; ENTRY], number: u32) {
     let crc = crc32c::crc32c_append(number, &bytes[..ENTRY - 4]);
@@ -84,6 +87,8 @@ pub(crate) enum Use {
     Table(Fid, Rid),
     /// Rows that are too long for their slots.
     Overflow,
+    /// Nothing: what lies there means nothing.
+    Free,
 }
 
 /// Slots of one size, one behind the other.
@@ -91,6 +96,8 @@ pub(crate) enum Use {
 pub(crate) struct Chunk {
     pub used_for: Use,
     pub place: Place,
+    /// How many bytes it has. Behind the slots there may be some more.
+    pub bytes: u64,
     /// Bytes of a slot.
     pub slot: u64,
     /// How many there are.
@@ -108,6 +115,7 @@ impl Chunk {
         let (kind, fid, first) = match self.used_for {
             Use::Table(fid, first) => (TABLE, fid.0, first.0),
             Use::Overflow => (OVERFLOW, 0, 0),
+            Use::Free => (FREE, 0, 0),
         };
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
         bytes[4..8].copy_from_slice(&fid.to_le_bytes());
@@ -116,6 +124,7 @@ impl Chunk {
         bytes[20..24].copy_from_slice(&self.slots.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.place.offset.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.slot.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.bytes.to_le_bytes());
         seal(&mut bytes, number);
         bytes
     }
@@ -125,16 +134,26 @@ impl Chunk {
         let used_for = match half(bytes, 0) {
             TABLE => Use::Table(Fid(half(bytes, 4)), Rid(word(bytes, 8))),
             OVERFLOW => Use::Overflow,
+            FREE => Use::Free,
             _ => return None,
         };
         let place = Place { region: half(bytes, 16) as usize, offset: word(bytes, 24) };
-        let chunk = Self { used_for, place, slot: word(bytes, 32), slots: half(bytes, 20) };
+        let (slot, bytes_of_all) = (word(bytes, 32), word(bytes, 40));
+        let chunk = Self { used_for, place, bytes: bytes_of_all, slot, slots: half(bytes, 20) };
         is_sealed(bytes, number).then_some(chunk)
     }
 
-    /// How many bytes it has; none if they are too many.
-    pub fn bytes(&self) -> Option<u64> {
-        self.slot.checked_mul(u64::from(self.slots))
+    /// Where it ends in its region.
+    pub fn end(&self) -> u64 {
+        self.place.offset + self.bytes
+    }
+
+    /// The records whose slots it has.
+    pub fn rids(&self) -> Range<u64> {
+        match self.used_for {
+            Use::Table(_, first) => first.0..first.0 + u64::from(self.slots),
+            Use::Overflow | Use::Free => 0..0,
+        }
     }
 
     /// Where its slot of this number is; it has that many.

@@ -72,6 +72,8 @@ impl Filling {
             self.landing.put(&self.memory, &Write { to, pieces: &[bytes], immediate: None, fenced: false });
         }
         self.list.clear();
+        // Nothing is undone here.
+        self.layout.committed(record.address.plus(1));
         Ok(())
     }
 }

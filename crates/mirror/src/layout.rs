@@ -1,30 +1,30 @@
 //! What lies where in a mirror's memory, on the side of the primary, and what is to be written
 //! there for a change.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::BuildHasherDefault,
+};
 
-use freshet_base::{Fid, Rid, Stamp};
+use freshet_base::{Fid, IdHasher, Rid, Stamp};
 use freshet_fabric::Place;
 
 use crate::{
     Damaged, List, build,
     chunks::Chunks,
-    directory::{ARENAS, Chunk, ENTRY, Use},
+    directory::{ARENAS, ENTRY, Use},
+    elsewhere::{Elsewhere, Long},
     half,
-    slot::{HEADER, LEAST, LONGEST, MOST},
+    sizes::Lengths,
+    slot::{HEADER, LONGEST},
+    space::{MOST_BYTES, Space},
     word,
 };
 
-/// How many records a chunk of a table has.
+/// How many records a chunk of a table has at most, and at least. It is a power of two, and their
+/// ids begin at a multiple of it.
 pub(crate) const SLOTS: u32 = if cfg!(test) { 8 } else { 4096 };
-/// Rows that lie elsewhere do so in slots of this size, or of twice as much as often as needed.
-pub(crate) const SHORTEST: u64 = 512;
-/// About how many bytes a chunk of such rows has, unless one of them is longer.
-const CHUNK: u64 = if cfg!(test) { 2048 } else { 256 << 10 };
-/// How many sizes exist: up to [`LONGEST`].
-pub(crate) const CLASSES: usize = 22;
-
-const _: () = assert!(SHORTEST << (CLASSES - 1) > LONGEST as u64);
+pub(crate) const FEWEST: u32 = if cfg!(test) { 2 } else { 8 };
 
 /// What has become of a record.
 #[derive(Clone, Copy, Debug)]
@@ -96,59 +96,93 @@ pub enum NoRoom {
     },
 }
 
-#[derive(Debug)]
-struct Arena {
-    region: usize,
-    used: u64,
-    length: u64,
+type Ids<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
+
+/// The records of one table whose ids are the same, divided by [`SLOTS`].
+#[derive(Debug, Default)]
+struct Block {
+    /// Their chunks by number, and the first id of each; in the order of these.
+    chunks: Vec<(u64, u32)>,
+    /// How many slots were used.
+    used: u32,
 }
 
-/// Where a row lies that is too long for its slot, and in what size of slot.
-pub(crate) type Long = (usize, Place);
-/// All such rows, by record.
-pub(crate) type Longs = HashMap<(Fid, Rid), Long>;
-
-/// A chunk of a table's records.
-#[derive(Debug)]
-struct Records {
-    chunk: Chunk,
-    /// A bit for each slot that may have been used. The others are as they were allocated.
-    used: Vec<u64>,
-}
-
-impl Records {
-    fn new(chunk: Chunk, used: u64) -> Self {
-        Self { chunk, used: vec![used; SLOTS.div_ceil(64) as usize] }
+impl Block {
+    /// The chunk that has a record.
+    fn chunk_of(&self, rid: Rid, space: &Space) -> Option<u32> {
+        let behind = self.chunks.partition_point(|(first, _)| *first <= rid.0);
+        let (_, number) = self.chunks[..behind].last()?;
+        space.chunk(*number).rids().contains(&rid.0).then_some(*number)
     }
 
-    /// Where the slot of a record is, and whether it may have been used; from now on it has.
-    fn slot_of(&mut self, rid: Rid) -> (Place, bool) {
-        let number = (rid.0 % u64::from(SLOTS)) as u32;
-        let (word, bit) = (&mut self.used[number as usize / 64], 1 << (number % 64));
+    /// The first id of a chunk that has this record and the most that it can, up to `slots`.
+    fn fit(&self, rid: Rid, mut slots: u32, space: &Space) -> (u64, u32) {
+        loop {
+            let first = rid.0 - rid.0 % u64::from(slots);
+            let behind = self.chunks.partition_point(|(begin, _)| *begin < first + u64::from(slots));
+            let before = self.chunks[..behind].last();
+            if slots <= FEWEST || before.is_none_or(|(_, before)| space.chunk(*before).rids().end <= first) {
+                return (first, slots);
+            }
+            slots /= 2;
+        }
+    }
+
+    fn add(&mut self, first: u64, number: u32) {
+        let at = self.chunks.partition_point(|(begin, _)| *begin < first);
+        self.chunks.insert(at, (first, number));
+    }
+}
+
+/// What is known of a table.
+#[derive(Debug, Default)]
+struct Table {
+    blocks: Ids<Block>,
+    /// How many chunks these have.
+    chunks: u64,
+    lengths: Lengths,
+    /// Records whose rows lie elsewhere.
+    long: Ids<Long>,
+}
+
+impl Table {
+    fn of(tables: &mut HashMap<Fid, Self, BuildHasherDefault<IdHasher>>, fid: Fid) -> &mut Self {
+        tables.entry(fid).or_default()
+    }
+}
+
+/// Which slots of a chunk may have been used: a bit for each. The others are zeros.
+#[derive(Clone, Debug, Default)]
+struct Used(Vec<u64>);
+
+impl Used {
+    /// Whether a slot may have been used; from now on it has.
+    fn was_used(&mut self, slot: u32) -> bool {
+        let (word, bit) = (&mut self.0[slot as usize / 64], 1 << (slot % 64));
         let was_used = *word & bit != 0;
         *word |= bit;
-        (self.chunk.slot_at(number), was_used)
+        was_used
     }
 }
 
 /// The primary's view of the memory of its mirrors, which all have the same.
 #[derive(Debug)]
 pub struct Layout {
-    /// How many entries the directory has room for, and how many it has.
-    capacity: u32,
-    chunks: u32,
-    arenas: Vec<Arena>,
-    /// Chunks of tables, by number, and the numbers by first record.
-    records: Vec<Records>,
-    tables: HashMap<(Fid, Rid), usize>,
-    /// That of them which was looked up last: neighbours come after one another.
-    newest: Option<((Fid, Rid), usize)>,
-    /// Slots for rows that lie elsewhere, by size.
-    free: [Vec<Place>; CLASSES],
-    /// Where such rows lie.
-    long: Longs,
+    space: Space,
+    elsewhere: Elsewhere,
+    tables: HashMap<Fid, Table, BuildHasherDefault<IdHasher>>,
+    /// Of chunks of tables, by number.
+    used: Vec<Used>,
+    /// The chunk of the record that was looked up last: neighbours come after one another.
+    newest: Option<(Fid, u32)>,
     /// Where rows lay that were replaced, and what by.
     replaced: Vec<(Stamp, Long)>,
+    /// Tables that were dropped, and where.
+    dropped: Vec<(Stamp, Fid)>,
+    /// Such tables whose drop is committed: their chunks, and where rows lie that are not in them.
+    given_up: Vec<(Vec<u32>, Vec<Long>)>,
+    /// Those that are free, as the directory says, and which change that came with.
+    freed: Vec<(Stamp, u32)>,
     /// Below this everything is committed, and nothing is undone.
     marked: Stamp,
 }
@@ -168,15 +202,15 @@ impl Layout {
     /// Nothing yet, in a memory whose directory has room for this number of chunks.
     pub fn new(capacity: u32) -> Self {
         Self {
-            capacity,
-            chunks: 0,
-            arenas: Vec::new(),
-            records: Vec::new(),
-            tables: HashMap::new(),
+            space: Space::new(capacity),
+            elsewhere: Elsewhere::new(),
+            tables: HashMap::default(),
+            used: Vec::new(),
             newest: None,
-            free: Default::default(),
-            long: Longs::new(),
             replaced: Vec::new(),
+            dropped: Vec::new(),
+            given_up: Vec::new(),
+            freed: Vec::new(),
             marked: Stamp::ZERO,
         }
     }
@@ -189,58 +223,60 @@ impl Layout {
     pub fn of(description: &[u8], lengths: &[u64]) -> Result<Self, Damaged> {
         let mut layout = Self::new(Chunks::capacity(lengths)?);
         (ARENAS..lengths.len()).for_each(|region| layout.grow(region, lengths[region]));
-        let (count, entries) = description.split_first_chunk().ok_or(Damaged::Superblock)?;
-        let count = usize::try_from(u64::from_le_bytes(*count)).unwrap_or(usize::MAX);
-        let (entries, long) = entries.split_at_checked(count.saturating_mul(ENTRY)).ok_or(Damaged::Superblock)?;
+        let (entries, rest) = counted(description, ENTRY)?;
         let mut chunks = Chunks::default();
-        for entry in entries.as_chunks::<ENTRY>().0 {
-            chunks.add(lengths, layout.chunks, entry)?;
-            layout.chunks += 1;
+        for (number, entry) in (0..).zip(entries.as_chunks::<ENTRY>().0) {
+            chunks.add(lengths, number, entry)?;
         }
-        for chunk in chunks.all() {
-            let arena = layout.arenas.iter_mut().find(|arena| arena.region == chunk.place.region);
-            if let (Some(arena), Some(bytes)) = (arena, chunk.bytes()) {
-                arena.used = arena.used.max(chunk.place.offset + bytes);
-            }
-            if let Use::Table(fid, first) = chunk.used_for {
-                layout.add((fid, first), Records::new(*chunk, u64::MAX));
-            }
+        for (number, chunk) in (0..).zip(chunks.all()) {
+            layout.space.found(*chunk);
+            let Use::Table(fid, first) = chunk.used_for else { continue };
+            let table = Table::of(&mut layout.tables, fid);
+            let block = table.blocks.entry(first.0 / u64::from(SLOTS)).or_default();
+            block.add(first.0, number);
+            block.used += chunk.slots;
+            table.chunks += 1;
+            table.lengths.note(chunk.slot as usize - HEADER, chunk.slots);
+            layout.use_all(number, chunk.slots);
         }
+        let (dropped, long) = counted(rest, 8)?;
+        layout.dropped.extend(dropped.chunks(8).map(|fid| (Stamp::ZERO, Fid(half(fid, 0)))));
         let taken = layout.take_long(&chunks, long)?;
-        for chunk in chunks.all().iter().filter(|chunk| chunk.used_for == Use::Overflow) {
-            let slots = (0..chunk.slots).map(|slot| chunk.slot_at(slot));
-            layout.free[class_of(chunk.slot)].extend(slots.filter(|slot| !taken.contains(&(slot.region, slot.offset))));
+        for (number, _) in (0..).zip(chunks.all()).filter(|(_, chunk)| chunk.used_for == Use::Overflow) {
+            layout.elsewhere.found(number, &mut layout.space, |slot| taken.contains(&(number, slot)));
         }
         Ok(layout)
     }
 
     /// Enters the records whose rows lie elsewhere, each in a place of its own.
-    fn take_long(&mut self, chunks: &Chunks, long: &[u8]) -> Result<HashSet<(usize, u64)>, Damaged> {
+    fn take_long(&mut self, chunks: &Chunks, long: &[u8]) -> Result<HashSet<(u32, u32)>, Damaged> {
         let mut taken = HashSet::new();
         let (records, []) = long.as_chunks::<24>() else { return Err(Damaged::Superblock) };
         for record in records {
             let (fid, rid) = (Fid(half(record, 0)), Rid(word(record, 8)));
             let place = Place { region: half(record, 4) as usize, offset: word(record, 16) };
-            let slot = chunks.elsewhere(place).filter(|_| taken.insert((place.region, place.offset)));
-            let slot = slot.ok_or(Damaged::Record { fid, rid })?;
-            self.long.insert((fid, rid), (class_of(slot), place));
+            let found = chunks.elsewhere(place).filter(|found| taken.insert(*found));
+            let (chunk, slot) = found.ok_or(Damaged::Record { fid, rid })?;
+            let table = Table::of(&mut self.tables, fid);
+            table.lengths.note(chunks.all()[chunk as usize].slot as usize, 1);
+            table.long.insert(rid.0, Long { chunk, slot });
         }
         Ok(taken)
     }
 
     /// There is another arena: this region, with this many bytes.
     pub fn grow(&mut self, region: usize, bytes: u64) {
-        self.arenas.push(Arena { region, used: 0, length: bytes });
+        self.space.grow(region, bytes);
     }
 
     /// How many bytes of the arenas no chunk has.
     pub fn unused(&self) -> u64 {
-        self.arenas.iter().map(|arena| arena.length - arena.used).sum()
+        self.space.unused()
     }
 
     /// Whether another arena should be asked for before it is needed.
     pub fn is_low(&self) -> bool {
-        self.arenas.last().is_none_or(|newest| self.unused() < newest.length / 4)
+        self.space.is_low()
     }
 
     /// Appends to `list` what has to be written for a change alone.
@@ -272,33 +308,72 @@ impl Layout {
         if length > LONGEST {
             return Err(NoRoom::Row { bytes: length });
         }
-        let number = self.chunk_of(id, length, list)?;
-        let fits = (HEADER + length) as u64 <= self.records[number].chunk.slot;
-        let class = class_of(length as u64);
-        let elsewhere = (!fits).then(|| self.place_for(class, list)).transpose()?;
+        let (fid, rid) = id;
+        let number = self.chunk_of(id, row, list)?;
+        let chunk = *self.space.chunk(number);
+        let fits = (HEADER + length) as u64 <= chunk.slot;
+        let elsewhere = (!fits).then(|| self.elsewhere.take(length, &mut self.space, list)).transpose()?;
+        // Nothing fails from here on.
+        let slot = (rid.0 - chunk.rids().start) as u32;
+        let was_used = self.used[number as usize].was_used(slot);
+        let table = Table::of(&mut self.tables, fid);
         let was_elsewhere = match elsewhere {
-            Some(place) => self.long.insert(id, (class, place)),
-            None if self.long.is_empty() => None,
-            None => self.long.remove(&id),
+            Some((long, _)) => table.long.insert(rid.0, long),
+            None if table.long.is_empty() => None,
+            None => table.long.remove(&rid.0),
         };
+        if !was_used && let Some(block) = table.blocks.get_mut(&(rid.0 / u64::from(SLOTS))) {
+            block.used += 1;
+        }
+        // One that stays in its slot was counted when it came.
+        if row.is_some() && (!was_used || elsewhere.is_some() && was_elsewhere.is_none()) {
+            table.lengths.note(length, 1);
+        }
         self.replaced.extend(was_elsewhere.map(|long| (address, long)));
-        let (slot, was_used) = self.records[number].slot_of(id.1);
-        Ok(Placed { slot, was_used, elsewhere })
+        if fid == Fid::CATALOG && row.is_none() {
+            self.dropped.extend(Fid::of_record(rid).map(|fid| (address, fid)));
+        }
+        self.give_up_one(address, list);
+        let elsewhere = elsewhere.map(|(_, place)| place);
+        Ok(Placed { slot: chunk.slot_at(slot), was_used, elsewhere })
     }
 
-    /// Everything below `to` is committed, and the mirror's mark says so: rows that it has replaced
-    /// are needed no more. Where several mirrors have this layout, one that lags waits before it
-    /// gets more ([`crate::Build::after`]).
+    /// Everything below `to` is committed, and the mirror's mark says so: what was replaced or
+    /// dropped below is not needed any more. Where several mirrors have this layout, one that lags
+    /// waits before it gets more ([`crate::Build::after`]).
     pub fn committed(&mut self, to: Stamp) {
-        let Self { replaced, free, .. } = self;
-        replaced.retain(|(by, (class, place))| {
-            let is_free = *by < to;
-            if is_free {
-                free[*class].push(*place);
-            }
-            !is_free
-        });
+        let Self { replaced, elsewhere, space, .. } = self;
+        for (_, long) in replaced.extract_if(.., |(by, _)| *by < to) {
+            elsewhere.give_back(long, space);
+        }
+        for (_, number) in self.freed.extract_if(.., |(by, _)| *by < to) {
+            space.emptied(number);
+        }
+        let dropped: Vec<_> = self.dropped.extract_if(.., |(by, _)| *by < to).collect();
+        dropped.into_iter().for_each(|(_, fid)| self.forget(fid));
         self.marked = self.marked.max(to);
+    }
+
+    /// A table was dropped, and that is committed.
+    fn forget(&mut self, fid: Fid) {
+        let Some(table) = self.tables.remove(&fid) else { return };
+        self.newest = None;
+        let chunks = table.blocks.into_values().flat_map(|block| block.chunks);
+        self.given_up.push((chunks.map(|(_, number)| number).collect(), table.long.into_values().collect()));
+    }
+
+    /// One chunk of a table that was dropped is free when a change at `address` is committed: no
+    /// more is written for each change. Rows that lie elsewhere stay until no chunk speaks of them.
+    fn give_up_one(&mut self, address: Stamp, list: &mut List) {
+        let Some((chunks, long)) = self.given_up.last_mut() else { return };
+        if let Some(number) = chunks.pop() {
+            self.space.give_up(number, list);
+            self.freed.push((address, number));
+        }
+        if chunks.is_empty() {
+            self.replaced.extend(long.drain(..).map(|long| (address, long)));
+            self.given_up.pop();
+        }
     }
 
     /// Below this everything is committed, and nothing is undone.
@@ -308,64 +383,72 @@ impl Layout {
 
     /// The number of the chunk where the slot of a record is, whose row has this length; places the
     /// chunk if need be.
-    fn chunk_of(&mut self, id: (Fid, Rid), length: usize, list: &mut List) -> Result<usize, NoRoom> {
-        let first = first_of(id);
-        if let Some((_, number)) = self.newest.filter(|(newest, _)| *newest == first) {
-            return Ok(number);
+    fn chunk_of(&mut self, (fid, rid): (Fid, Rid), row: Option<usize>, list: &mut List) -> Result<u32, NoRoom> {
+        let space = &mut self.space;
+        if let Some((_, newest)) = self.newest.filter(|(newest, _)| *newest == fid)
+            && space.chunk(newest).rids().contains(&rid.0)
+        {
+            return Ok(newest);
         }
-        let number = match self.tables.get(&first) {
-            Some(number) => *number,
+        let table = Table::of(&mut self.tables, fid);
+        let block = rid.0 / u64::from(SLOTS);
+        let known = table.blocks.get(&block).and_then(|block| block.chunk_of(rid, space));
+        let number = match known {
+            Some(number) => number,
             None => {
-                let slot = (HEADER + length).clamp(LEAST, MOST).next_multiple_of(16) as u64;
-                let chunk = self.place_chunk(Use::Table(first.0, first.1), slot, SLOTS, list)?;
-                self.add(first, Records::new(chunk, 0))
+                let (number, slots) = Self::place_chunk(table, space, &mut self.elsewhere, (fid, rid), row, list)?;
+                if self.used.len() <= number as usize {
+                    self.used.resize(number as usize + 1, Used::default());
+                }
+                self.used[number as usize] = Used(vec![0; slots.div_ceil(64) as usize]);
+                number
             }
         };
-        self.newest = Some((first, number));
+        self.newest = Some((fid, number));
         Ok(number)
     }
 
-    fn add(&mut self, first: (Fid, Rid), records: Records) -> usize {
-        let number = self.records.len();
-        self.records.push(records);
-        self.tables.insert(first, number);
-        number
+    /// Places the chunk of a record. It has about as many slots as are used among its neighbours,
+    /// so that at most half of them stay unused where records come one after the other; and as many
+    /// as the table has chunks, so that the directory has room for one with large gaps between ids.
+    /// Slots are as long as fits the newest rows of the table best.
+    fn place_chunk(
+        table: &mut Table,
+        space: &mut Space,
+        elsewhere: &mut Elsewhere,
+        (fid, rid): (Fid, Rid),
+        row: Option<usize>,
+        list: &mut List,
+    ) -> Result<(u32, u32), NoRoom> {
+        let mut lengths = table.lengths.clone();
+        row.into_iter().for_each(|length| lengths.note(length, 1));
+        let (slot, block) = (lengths.slot(), rid.0 / u64::from(SLOTS));
+        let used = |block: Option<u64>| block.and_then(|block| table.blocks.get(&block)).map_or(0, |block| block.used);
+        let neighbours = used(Some(block)) + used(block.checked_sub(1));
+        let bound = |slots: u64| 1 << slots.clamp(FEWEST.into(), SLOTS.into()).ilog2();
+        let slots = u32::min(bound(u64::from(neighbours).max(table.chunks)), bound(MOST_BYTES / slot));
+        let block = table.blocks.entry(block).or_default();
+        let (_, slots) = block.fit(rid, slots, space);
+        let (wanted, least) = (slot * u64::from(slots), slot * u64::from(FEWEST));
+        let room = space.room(wanted, least, wanted * 2)?;
+        let (first, slots) = block.fit(rid, slots.min(bound(room.bytes / slot)), space);
+        let (number, before) = space.place(room, Use::Table(fid, Rid(first)), (slot, slots), list);
+        before.iter().for_each(|before| elsewhere.forget(number, before));
+        block.add(first, number);
+        table.chunks += 1;
+        Ok((number, slots))
     }
 
-    /// A slot for a row that lies elsewhere.
-    fn place_for(&mut self, class: usize, list: &mut List) -> Result<Place, NoRoom> {
-        if let Some(place) = self.free[class].pop() {
-            return Ok(place);
-        }
-        let size = SHORTEST << class;
-        let chunk = self.place_chunk(Use::Overflow, size, (CHUNK / size).max(1) as u32, list)?;
-        self.free[class].extend((1..chunk.slots).rev().map(|slot| chunk.slot_at(slot)));
-        Ok(chunk.place)
-    }
-
-    /// Places a chunk, and enters it into the directory.
-    fn place_chunk(&mut self, used_for: Use, slot: u64, slots: u32, list: &mut List) -> Result<Chunk, NoRoom> {
-        if self.chunks >= self.capacity {
-            return Err(NoRoom::Directory);
-        }
-        let bytes = slot * u64::from(slots);
-        let arena = self.arenas.iter_mut().find(|arena| arena.length - arena.used >= bytes);
-        let arena = arena.ok_or(NoRoom::Arena { bytes })?;
-        let chunk = Chunk { used_for, place: Place { region: arena.region, offset: arena.used }, slot, slots };
-        arena.used += bytes;
-        // An entry that was never used, or was undone, is zero.
-        list.push(Chunk::entry(self.chunks), &chunk.encode(self.chunks), &[0; ENTRY]);
-        self.chunks += 1;
-        Ok(chunk)
+    /// All slots of a chunk may have been used.
+    fn use_all(&mut self, number: u32, slots: u32) {
+        self.used.resize(number as usize, Used::default());
+        self.used.push(Used(vec![u64::MAX; slots.div_ceil(64) as usize]));
     }
 }
 
-/// The first record of a record's chunk.
-fn first_of((fid, rid): (Fid, Rid)) -> (Fid, Rid) {
-    (fid, Rid(rid.0 - rid.0 % u64::from(SLOTS)))
-}
-
-/// The smallest size of slots for rows elsewhere that has room for this many bytes.
-pub(crate) fn class_of(bytes: u64) -> usize {
-    bytes.div_ceil(SHORTEST).next_power_of_two().trailing_zeros() as usize
+/// A list in a description: how many, and each of them has this many bytes; and the rest.
+fn counted(bytes: &[u8], each: usize) -> Result<(&[u8], &[u8]), Damaged> {
+    let (count, rest) = bytes.split_first_chunk().ok_or(Damaged::Superblock)?;
+    let count = usize::try_from(u64::from_le_bytes(*count)).unwrap_or(usize::MAX);
+    rest.split_at_checked(count.saturating_mul(each)).ok_or(Damaged::Superblock)
 }

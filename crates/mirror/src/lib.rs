@@ -14,10 +14,10 @@
 //! | 1 | the undo ring ([`Ring`]) |
 //! | others | *arenas*, which the mirror adds when it is asked to; chunks lie in them |
 //!
-//! A *chunk* has slots of one size. One of a table holds a fixed number of records whose ids follow
-//! one another. Storage does not know how long rows get, so the first row that comes to a chunk
-//! says how long its slots are. A row that is longer lies in a slot of an *overflow* chunk, and its
-//! record's slot says where.
+//! A *chunk* has slots of one size. One of a table holds records whose ids follow one another, from
+//! 8 to 4096, as its neighbours do. Its slots are as long as fits the newest rows of the table best
+//! (`sizes.rs`). A row that is longer lies in a slot of an *overflow* chunk, and its record's slot
+//! says where.
 //!
 //! | slot, 16 bytes and the row | little endian |
 //! |---|---|
@@ -31,6 +31,16 @@
 //! it is committed ([`Layout::committed`]). So what a change destroys, and an undo entry has to
 //! keep (section 4.4), lies in a slot; of a deletion, and of an insertion into a slot that was
 //! never used or whose record's deletion is committed, it is the header alone.
+//!
+//! # Space that is used again
+//!
+//! Slots of deleted records wait for others with their ids, and slots of rows elsewhere for rows of
+//! the same size. An overflow chunk in which no row is left becomes whatever is needed next: its
+//! entry in the directory is replaced, which an undo entry can take back. When the deletion of a
+//! table's record in the catalog is committed, each change that follows gives up one of the table's
+//! chunks: the entry says that it is free. It is used again when that is committed, too, so that
+//! no recovery meets slots of a table in memory that has something else. A chunk of a table that
+//! takes such a place is filled with zeros first.
 //!
 //! # Batches
 //!
@@ -48,12 +58,15 @@ mod batch;
 mod build;
 mod chunks;
 mod directory;
+mod elsewhere;
 mod fill;
 mod layout;
 mod list;
 mod read;
 mod recover;
+mod sizes;
 mod slot;
+mod space;
 mod take;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,9 @@
 //! Reading a mirror's memory without the node that has written it.
 
-use std::{collections::HashSet, fmt};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
 
 use freshet_base::{Fid, Rid, Stamp, sync::Ordering, words};
 use freshet_fabric::{Place, memory::Region};
@@ -8,7 +11,6 @@ use freshet_fabric::{Place, memory::Region};
 use crate::{
     chunks::{Bytes, Chunks, Found, Lengths},
     directory::{COPIES, Chunk, DIRECTORY, ENTRY, MARK, Superblock, Use},
-    layout::{Longs, SLOTS},
     slot::Header,
 };
 
@@ -134,7 +136,7 @@ impl Mirror {
     pub fn table(&self, chunk: usize) -> Option<Fid> {
         match self.chunks()[chunk].used_for {
             Use::Table(fid, _) => Some(fid),
-            Use::Overflow => None,
+            Use::Overflow | Use::Free => None,
         }
     }
 
@@ -144,9 +146,9 @@ impl Mirror {
     /// [`Damaged`].
     pub fn visit(&self, chunk: usize, mut visit: impl FnMut(Fid, Rid, Stamp, Option<&[u8]>)) -> Result<(), Damaged> {
         let chunk = &self.chunks()[chunk];
-        let Use::Table(fid, first) = chunk.used_for else { return Ok(()) };
+        let Use::Table(fid, _) = chunk.used_for else { return Ok(()) };
         let mut row = Vec::new();
-        for rid in (first.0..first.0 + u64::from(SLOTS)).map(Rid) {
+        for rid in chunk.rids().map(Rid) {
             row.clear();
             if let Some((header, _)) = self.slot(chunk, (fid, rid), &mut row)? {
                 visit(fid, rid, header.address, (!header.is_deleted()).then_some(&row[..]));
@@ -156,8 +158,9 @@ impl Mirror {
     }
 
     /// As [`Mirror::visit`], of a memory where its feeder may be writing: records that have changed
-    /// at or above the end are left out; returns the newest of their addresses. `again` is asked
-    /// when a record is not whole, whether to read it once more.
+    /// at or above the end are left out, as are those of a table that is dropped there; returns the
+    /// newest of these addresses. `again` is asked when a record is not whole, whether to read it
+    /// once more.
     ///
     /// # Errors
     /// [`Damaged`].
@@ -167,12 +170,13 @@ impl Mirror {
         mut again: impl FnMut() -> bool,
         mut visit: impl FnMut(Rid, Stamp, Option<&[u8]>),
     ) -> Result<Option<Stamp>, Damaged> {
-        let chunk = &self.chunks()[chunk];
-        let Use::Table(fid, first) = chunk.used_for else { return Ok(None) };
+        let (number, chunk) = (chunk as u32, &self.chunks()[chunk]);
+        let Use::Table(fid, _) = chunk.used_for else { return Ok(None) };
         let (mut row, mut newest) = (Vec::new(), None);
-        for rid in (first.0..first.0 + u64::from(SLOTS)).map(Rid) {
+        for rid in chunk.rids().map(Rid) {
             let found = loop {
                 match self.below(chunk, (fid, rid), &mut row) {
+                    Err(_) if !self.is_there(number) => return self.dropped_at(fid, again),
                     Err(_) if again() => {}
                     found => break found?,
                 }
@@ -183,7 +187,28 @@ impl Mirror {
                 None => {}
             }
         }
-        Ok(newest)
+        // What was not there may have been, before the chunk was used for something else.
+        if self.is_there(number) { Ok(newest) } else { self.dropped_at(fid, again) }
+    }
+
+    /// Whether a chunk is still what it was. Those of a table are, until it is dropped.
+    fn is_there(&self, number: u32) -> bool {
+        let mut entry = [0; ENTRY];
+        self.regions[..].load(Chunk::entry(number), &mut entry);
+        entry == self.chunks()[number as usize].encode(number)
+    }
+
+    /// Where a table was dropped, in a memory where its feeder may be writing.
+    fn dropped_at(&self, fid: Fid, mut again: impl FnMut() -> bool) -> Result<Option<Stamp>, Damaged> {
+        let damaged = Damaged::Record { fid, rid: Rid(0) };
+        let id = (Fid::CATALOG, fid.record().ok_or(damaged)?);
+        let (chunk, mut row) = (self.chunks.of(id).ok_or(damaged)?, Vec::new());
+        loop {
+            match self.below(chunk, id, &mut row) {
+                Err(_) if again() => {}
+                found => return Ok(Some(found?.filter(Header::is_deleted).ok_or(damaged)?.address)),
+            }
+        }
     }
 
     /// The row of a record, if that is below the end. Others may lie where this does not know.
@@ -205,7 +230,7 @@ impl Mirror {
 
     /// How many bytes the chunks have.
     pub fn bytes(&self) -> u64 {
-        self.chunks().iter().filter_map(Chunk::bytes).sum()
+        self.chunks().iter().map(|chunk| chunk.bytes).sum()
     }
 
     /// How many chunks there are.
@@ -220,6 +245,8 @@ impl Mirror {
     /// |---|---|
     /// | 8 | how many chunks there are |
     /// | 64 each | their entries in the directory |
+    /// | 8 | how many tables were dropped whose records are still here |
+    /// | 8 each | these |
     /// | 24 each | records whose rows lie elsewhere: table and region (four bytes each), id, offset |
     ///
     /// # Errors
@@ -229,8 +256,11 @@ impl Mirror {
         for (number, chunk) in (0..).zip(self.chunks()) {
             bytes.extend_from_slice(&chunk.encode(number));
         }
+        let dropped = self.dropped()?;
+        bytes.extend_from_slice(&(dropped.len() as u64).to_le_bytes());
+        bytes.extend(dropped.iter().flat_map(|fid| u64::from(fid.0).to_le_bytes()));
         if self.chunks().iter().any(|chunk| chunk.used_for == Use::Overflow) {
-            for ((fid, rid), (_, place)) in self.long()? {
+            for ((fid, rid), place) in self.long()? {
                 bytes.extend_from_slice(&fid.0.to_le_bytes());
                 bytes.extend_from_slice(&(place.region as u32).to_le_bytes());
                 bytes.extend_from_slice(&rid.0.to_le_bytes());
@@ -240,19 +270,34 @@ impl Mirror {
         Ok(bytes)
     }
 
+    /// Tables that have chunks, and were dropped: their records in the catalog are gone.
+    fn dropped(&self) -> Result<Vec<Fid>, Damaged> {
+        let tables: HashSet<_> = (0..self.chunk_count()).filter_map(|chunk| self.table(chunk)).collect();
+        let (mut dropped, mut row) = (Vec::new(), Vec::new());
+        for fid in tables {
+            let Some(id) = fid.record().map(|rid| (Fid::CATALOG, rid)) else { continue };
+            let Some(chunk) = self.chunks.of(id) else { continue };
+            row.clear();
+            if self.slot(chunk, id, &mut row)?.is_some_and(|(header, _)| header.is_deleted()) {
+                dropped.push(fid);
+            }
+        }
+        Ok(dropped)
+    }
+
     /// Where rows lie that are too long for their slots. No two records have the same.
-    pub(crate) fn long(&self) -> Result<Longs, Damaged> {
-        let (mut long, mut taken, mut row) = (Longs::new(), HashSet::new(), Vec::new());
+    pub(crate) fn long(&self) -> Result<HashMap<(Fid, Rid), Place>, Damaged> {
+        let (mut long, mut taken, mut row) = (HashMap::new(), HashSet::new(), Vec::new());
         for chunk in self.chunks() {
-            let Use::Table(fid, first) = chunk.used_for else { continue };
-            for rid in (first.0..first.0 + u64::from(SLOTS)).map(Rid) {
+            let Use::Table(fid, _) = chunk.used_for else { continue };
+            for rid in chunk.rids().map(Rid) {
                 row.clear();
                 let found = self.slot(chunk, (fid, rid), &mut row)?;
-                let Some((_, Some(found))) = found else { continue };
-                if !taken.insert((found.1.region, found.1.offset)) {
+                let Some((_, Some(place))) = found else { continue };
+                if !taken.insert((place.region, place.offset)) {
                     return Err(Damaged::Record { fid, rid });
                 }
-                long.insert((fid, rid), found);
+                long.insert((fid, rid), place);
             }
         }
         Ok(long)

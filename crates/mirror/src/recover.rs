@@ -350,15 +350,16 @@ fn has_landed(shadow: &Shadow<'_>, chunks: &mut Chunks, batch: &Batch, relied: &
     batch.changes.iter().all(|Change { place, old }| {
         relied.push((*place, old.len() as u64));
         if place.region < ARENAS {
-            return place.offset < DIRECTORY || enters(shadow, chunks, place.offset);
+            return place.offset < DIRECTORY || enters(shadow, chunks, place.offset, relied);
         }
-        let Some((chunk, slot)) = chunks.at(*place) else { return false };
+        let Some((number, slot)) = chunks.at(*place) else { return false };
+        let chunk = &chunks.all()[number as usize];
         let Use::Table(fid, first) = chunk.used_for else { return false };
         row.clear();
         let id = (fid, Rid(first.0 + u64::from(slot)));
         let found = chunks.slot(shadow, chunk, id, &mut row);
         relied.push((chunk.slot_at(slot), chunk.slot));
-        if let Ok(Some((header, Some((_, elsewhere))))) = &found {
+        if let Ok(Some((header, Some(elsewhere)))) = &found {
             relied.push((*elsewhere, header.length() as u64));
         }
         let is_of = |address| (batch.extent.from..batch.extent.to).contains(&address);
@@ -366,14 +367,15 @@ fn has_landed(shadow: &Shadow<'_>, chunks: &mut Chunks, batch: &Batch, relied: &
     })
 }
 
-/// Enters the chunk whose entry lies there, unless it is known; false if it is not whole.
-fn enters(shadow: &Shadow<'_>, chunks: &mut Chunks, offset: u64) -> bool {
+/// Enters the chunk whose entry lies there; false if it is not whole.
+fn enters(shadow: &Shadow<'_>, chunks: &mut Chunks, offset: u64, relied: &mut Vec<(Place, u64)>) -> bool {
     let number = (offset - DIRECTORY) / directory::ENTRY as u64;
     let Ok(number) = u32::try_from(number) else { return false };
-    if (number as usize) < chunks.all().len() {
-        return true;
-    }
     let mut bytes = [0; directory::ENTRY];
     shadow.load(Chunk::entry(number), &mut bytes);
-    chunks.add(shadow, number, &bytes).is_ok()
+    let is_known = chunks.all().len() > number as usize;
+    let entered = chunks.change(shadow, number, &bytes).is_ok();
+    // Where something else was, slots that were never used are zeros that were written.
+    relied.extend(chunks.all().get(number as usize).filter(|_| is_known).map(|chunk| (chunk.place, chunk.bytes)));
+    entered
 }

@@ -535,12 +535,12 @@ impl Catalog {
     /// The id of the table that record `rid` of the catalog describes. The catalog's own is not
     /// among them.
     pub fn fid_of(rid: Rid) -> Option<Fid> {
-        u32::try_from(rid.0 + 1).ok().filter(|fid| (*fid as usize) < Self::LIMIT).map(Fid)
+        Fid::of_record(rid).filter(|fid| (fid.0 as usize) < Self::LIMIT)
     }
 
     /// The record of the catalog that describes table `fid`; none for the catalog itself.
     pub fn rid_of(fid: Fid) -> Option<Rid> {
-        u64::from(fid.0).checked_sub(1).map(Rid)
+        fid.record()
     }
 }
 

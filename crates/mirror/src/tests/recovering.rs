@@ -127,7 +127,7 @@ impl Feed {
             at += block.bytes().len();
             for record in block.records() {
                 let row = (record.header.kind != RecordKind::Delete).then(|| record.row.to_vec());
-                records.insert((record.header.fid, record.header.rid), (record.address, row));
+                enter(&mut records, (record.header.fid, record.header.rid), record.address, row);
             }
         }
         let mut memory = Local(self.pair.regions());

@@ -45,7 +45,8 @@ pub(super) enum NoMirror {
     #[error("{0}")]
     Room(NoRoom),
     #[error(
-        "{0}, which will not become more: set mirror.undo-bytes there to at least {bytes}",
+        "{0}, which will not become more: set mirror.undo-bytes there to at least {bytes}, and as much more as the \
+         rest of the transaction writes over",
         bytes = .0.wanted_bytes()
     )]
     Undo(RingFull),

@@ -474,7 +474,8 @@ impl Shared {
             link: self.follow.status(),
             fabric: self.config.fabric.kind,
             one_sided: self.config.fabric.kind.is_one_sided(),
-            in_sync: heard.map(|(heard, _)| heard.in_sync),
+            // What was heard before the connection ended says nothing any more.
+            in_sync: heard.filter(|_| self.follow.following().is_some()).map(|(heard, _)| heard.in_sync),
             silence: heard.map(|(_, at)| now.since(at)),
             end: state.end,
             whole: state.is_whole(),

@@ -52,7 +52,8 @@ fn part(at: Stamp, lengths: &[usize], is_last: bool) -> (Vec<u8>, Vec<Stamp>) {
         let stamp = at.plus(bytes.len() as u64);
         builder.begin();
         let row = vec![(stamp.0 / 8 % 251) as u8; length - 64];
-        builder.push(None, Fid(1), Rid(stamp.0), RecordKind::Insert, &row).unwrap();
+        // No block is shorter.
+        builder.push(None, Fid(1), Rid(stamp.0 / 64), RecordKind::Insert, &row).unwrap();
         assert_eq!(builder.seal_records(), *length as u64);
         let ends_here = is_last && (number + 1 == lengths.len());
         bytes.extend_from_slice(builder.finish_part(stamp, Term(1), BlockKind::Redo, ends_here));

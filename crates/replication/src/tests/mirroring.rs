@@ -189,7 +189,7 @@ fn a_mirror_grows_while_it_is_fed() {
         mirror.joined();
         let regions = mirror.mirror.memory().len();
         for _ in 0..100 {
-            primary.commits(primary.write(&[64; 8]));
+            primary.commits(primary.write(&[640; 8]));
         }
         holds(&mirror, &primary.log);
         let status = mirror.mirror.status();
@@ -308,7 +308,7 @@ fn a_mirror_without_memory_says_so_and_holds_up_no_other() {
     let config = MirrorConfig { most: 200 << 10, ..small(FabricKind::Tcp) };
     let mirror = MirrorNode::new(2, primary.address(), config);
     mirror.joined();
-    let end = primary.write(&[64]);
+    let end = (0..100).map(|_| primary.write(&[904, 904])).last().unwrap();
     primary.commits(end);
     until("both say so", || {
         let (fed, status) = (primary.primary.status().standbys.remove(0), mirror.mirror.status());
@@ -321,7 +321,7 @@ fn a_mirror_without_memory_says_so_and_holds_up_no_other() {
         status.granted_bytes <= status.most_bytes && matches!(status.link, LinkStatus::Following { .. }),
         "{status:?}"
     );
-    assert_eq!(primary.primary.status().standbys[0].acked, Stamp(0));
+    assert!(primary.primary.status().standbys[0].acked < end);
     // It gets more, and is asked again.
     mirror.mirror.allow(4 << 20);
     until("it is fed", || primary.primary.status().standbys[0].acked == end);

@@ -339,7 +339,7 @@ fn a_mirror_without_room_for_the_database_says_what_to_set() {
     it.write(24 << 10);
     it.forget();
     it.gives(Some(Door(it.toy.clone(), history())));
-    let config = MirrorConfig { most: 200 << 10, ..small(FabricKind::Shm) };
+    let config = MirrorConfig { most: 190 << 10, ..small(FabricKind::Shm) };
     let mirror = MirrorNode::new(2, it.primary.address(), config);
     until("it gives up", || match mirror.mirror.status().link {
         LinkStatus::Failed { why } => why.contains("mirror.bytes"),

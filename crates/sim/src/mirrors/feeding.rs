@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// How many chunks a directory has room for.
-const CHUNKS: u32 = 60;
+const CHUNKS: u32 = 300;
 const HEAD_BYTES: u64 = DIRECTORY + CHUNKS as u64 * 64;
 /// Sixteen entries.
 const UNDO_BYTES: u64 = 16 * 4096;
@@ -450,6 +450,11 @@ impl World {
             let is_ready = can_undo || self.rule == Rule::Whole || reign.members.is_empty();
             let is_near = feed.seeded && feed.completed >= reign.committed && is_ready;
             if is_near && self.manager.primary == Some((node, reign.term)) {
+                if reign.members.is_empty() {
+                    // What the only one has is committed, before another one is looked at.
+                    reign.committed = reign.committed.max(feed.completed);
+                    reign.marked = reign.marked.max(feed.marked);
+                }
                 reign.members.insert(feed.mirror);
                 self.manager.members.insert(feed.mirror);
             }

@@ -31,9 +31,10 @@ pub struct MirrorSettings {
     #[arg(id = "mirror-undo-bytes", long, value_name = "BYTES")]
     pub undo_bytes: u64,
     /// Of these, how many are for the directory of what lies where: 64 for each 4096 records of a
-    /// table, and for some long rows; at least 64 KiB.
+    /// table, or each MiB of longer ones, and for each 256 KiB of rows that lie elsewhere, and for
+    /// each table up to ten times as many; at least 64 KiB.
     ///
-    /// Raise it for more than half a billion records.
+    /// Raise it for more than half a billion records, 100 GB of long ones, or 10,000 tables.
     #[arg(id = "mirror-directory-bytes", long, value_name = "BYTES")]
     pub directory_bytes: u64,
     /// A directory for files in which the memory lies. A mirror whose process has ended finds it
