@@ -75,7 +75,6 @@ fn churn_of_records_takes_no_more_memory() {
 fn tables_that_were_dropped_give_their_memory_back() {
     let mut random = Random::new();
     let mut pair = Pair::new();
-    let mut most = 0;
     for fid in (1..60).map(Fid) {
         for rid in (0..30).map(Rid) {
             let length = if random.below(4) == 0 { 1000 } else { 100 };
@@ -92,13 +91,10 @@ fn tables_that_were_dropped_give_their_memory_back() {
             pair.change(Fid(1000), Rid(0), Some(vec![1; 50]));
             pair.commit();
         }
-        if fid.0 == 20 {
-            most = pair.taken() * 3 / 2;
-        }
-        assert!(fid.0 < 20 || pair.taken() <= most, "{fid:?}: {} bytes, and {most} before", pair.taken());
+        // As much as two tables whose rows are all long; sixty tables have at least three times that.
+        assert!(pair.taken() < 60_000, "{fid:?}: {} bytes", pair.taken());
         assert!(read(pair.regions(), pair.end()).unwrap() == pair.records, "{fid:?}");
     }
-    assert!(most < 30 * 1000 * 3, "{most}");
 }
 
 /// A chunk is used for something else, and the feeder fails at any write of that.

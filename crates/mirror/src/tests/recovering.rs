@@ -45,9 +45,9 @@ pub(super) fn blocks(at: Stamp, changes: &[Change], continues: bool, known: &Rec
         builder.begin();
         for (fid, rid, row) in part {
             let kind = if row.is_some() { RecordKind::Update } else { RecordKind::Delete };
-            let before = known.get(&(*fid, *rid)).filter(|_| row.is_some() && fid.0 < 3);
+            let before = known.get(&(*fid, *rid)).filter(|_| row.is_some() && fid.0 != 3);
             let (prev, below) = before.map(|(address, below)| (*address, below.clone())).unzip();
-            let (prev, below) = (prev.map(|prev| prev.plus(u64::from(fid.0) - 1)), below.flatten());
+            let (prev, below) = (prev.map(|prev| prev.plus(u64::from(fid.0 == 2))), below.flatten());
             let new = row.as_deref().unwrap_or_default();
             let below = below.map(|below| if fid.0 == 2 { new.to_vec() } else { below });
             let offset = builder.push_over(prev, *fid, *rid, kind, new, below.as_deref()).unwrap();
