@@ -215,6 +215,67 @@ fn a_mirror_takes_over_while_its_primary_works() {
     }
 }
 
+/// What the mirror has fetched, it passes on.
+#[test]
+fn a_standby_that_has_more_than_a_mirror_had_follows_it() {
+    for (fabric, streams) in FABRICS.into_iter().zip([1, 2]) {
+        let directories = directories();
+        let cluster = cluster(&directories, fabric, Safety::Quorum(2));
+        let cluster = |n: usize| {
+            let mut config = cluster(n);
+            config.log.streams = streams;
+            config
+        };
+        let old = start(cluster(0));
+        let standby = joining(cluster(1), &old);
+        let mirror = joining(cluster(2), &old);
+        let table = old.database().create_table(&definition()).unwrap().clone();
+        churn(old.database(), &table, 0, 1000);
+        wait_for("the mirror is whole", || is_whole(&mirror));
+        // The primary finds both again soon, or does not.
+        mirror.follow("127.0.0.1:1");
+        let end = churn(old.database(), &table, 10_000, 10_500);
+        standby.wait_visible(end, soon()).unwrap();
+        standby.follow("127.0.0.1:1");
+        let worker = old.database().worker().unwrap();
+        for id in 0..100 {
+            let row = common::row((1 << 40) + id, 0, 0);
+            let _ = worker.execute(Isolation::Snapshot, |txn| Ok(txn.insert(&table, &row)?)).unwrap();
+        }
+        drop(worker);
+        let promotion = mirror.promote(false).unwrap();
+        let (begin, _) = mirror.log().unwrap().store().extent().unwrap();
+        println!("the log begins at {begin}, the reign at {}, the standby ends at {}", promotion.at, ends(&standby));
+        assert!(begin <= promotion.at);
+        if begin <= ends(&standby) {
+            let table = mirror.database().table("things").unwrap().clone();
+            standby.follow(mirror.address());
+            let end = churn(mirror.database(), &table, 20_000, 20_500);
+            standby.wait_visible(end, soon()).unwrap();
+            assert_eq!(hash(&standby), hash(&mirror));
+        }
+        old.stop().unwrap();
+        // It restarts with what it has.
+        let before = hash(&mirror);
+        let listen = mirror.address().parse().unwrap();
+        mirror.stop().unwrap();
+        drop(mirror);
+        let mirror = start(NodeConfig { listen, join: Some(standby.address().into()), ..cluster(2) });
+        assert_eq!((mirror.role(), hash(&mirror)), (Role::Primary, before));
+        for node in [mirror, standby] {
+            node.stop().unwrap();
+        }
+    }
+}
+
+/// Where a standby's log ends on its disk.
+fn ends(standby: &Node) -> Stamp {
+    match standby.status().role {
+        RoleStatus::Standby { own, .. } => own.persisted,
+        role => panic!("{role:?}"),
+    }
+}
+
 /// Like [`cluster`], but the log goes with each checkpoint, and checkpoints are written when they
 /// are asked for.
 fn forgetful(directories: &[tempfile::TempDir], fabric: FabricKind) -> impl Fn(usize) -> NodeConfig {

@@ -7,9 +7,9 @@
 //! before. It begins from a checkpoint of the node that it follows, if there is one (`seed.rs`).
 //!
 //! A mirror that takes over makes versions of its rows, and indexes, by several threads, as a
-//! restart does of a checkpoint. Its log begins where its memory ends. There is nothing below, so a
-//! commit would be lost with the process: the node reigns when what was in the mirror is in a
-//! checkpoint. Until then it is read as a standby is.
+//! restart does of a checkpoint. Its log begins where its memory ends, or with what it has fetched
+//! when it took over. There is nothing below, so a commit would be lost with the process: the node
+//! reigns when what was in the mirror is in a checkpoint. Until then it is read as a standby is.
 
 use std::{
     collections::HashSet,
@@ -22,12 +22,12 @@ use std::{
 };
 
 use freshet_base::{Fid, Stamp, Watermark};
-use freshet_log::Log;
+use freshet_log::{Log, ReceiveConfig};
 use freshet_mirror::Mirror as Memory;
 use freshet_recovery::{Manifest, RestoreError};
 use freshet_replay::{Collector, Restoration, Restore};
 use freshet_replication::{
-    mirror::{Mirror, MirrorConfig, Mirroring},
+    mirror::{FetchedLog, Mirror, MirrorConfig, Mirroring},
     takeover::Promoted,
 };
 use freshet_storage::{Catalog, Participants};
@@ -102,6 +102,7 @@ impl Parts {
             peers: ground.known(config),
             fabric: config.fabric.standby()?,
             synchronous: !config.asynchronous,
+            fetched: config.log.buffer_bytes as u64 / 2,
             ..config.mirror.config(ground.id, config.persistence(ground.id)?.map(|log| log.method))
         };
         let checkpoints = Arc::new(SeedsMirrors { cluster: ground.cluster });
@@ -129,14 +130,22 @@ impl Mirrored {
         *node.restart.lock().unwrap_or_else(PoisonError::into_inner) =
             [(rows, bytes), Default::default(), (indexes, entries)];
         drop(memory);
+        let FetchedLog { from, blocks } = mirror.fetched(promoted.start);
         mirror.stop();
         node.endpoint.set_checkpoints(None);
         // The rows are copied.
         drop(mirror);
         let path = ground.directory.as_ref().map(|directory| directory.path());
         path.map_or(Ok(()), |path| TAKING_OVER.write(path, promoted.start))?;
-        let open = |persistence| Log::open(node.config.log_config(), persistence, promoted.start, promoted.term);
-        let log = Arc::new(open_log(&node.config, &ground, open).map_err(|cause| cause.to_string())?);
+        let receiving = ReceiveConfig { upon_replay: false, ..node.config.receive_config() };
+        let open = |persistence| Log::receive_with(&receiving, persistence, from);
+        let (log, mut receiver) = open_log(&node.config, &ground, open).map_err(|cause| cause.to_string())?;
+        if from < promoted.start {
+            receiver.append(&blocks).map_err(|cause| cause.to_string())?;
+            log.wait_persisted(promoted.start, None).map_err(|cause| cause.to_string())?;
+        }
+        log.promote(receiver, node.config.log_config(), promoted.term).map_err(|cause| cause.to_string())?;
+        let log = Arc::new(log);
         node.source.open(log.reader());
         visible.advance(promoted.start);
         let begun = begin_checkpoints(&node.config, &ground, &node.endpoint, (core, &log), None);

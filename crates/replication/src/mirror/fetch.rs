@@ -3,6 +3,9 @@
 //! primary that works has always written more than its mirror has, and what is only on its way to
 //! the mirror when the mirror takes over would be lost, or keep it from that.
 //!
+//! The blocks are kept as well, as far as their number permits: the log of this node's reign begins
+//! with them ([`FetchedLog`]), so that others can follow which have no more than it had.
+//!
 //! What is taken in so outlives the connection as what a feeder writes does. A transaction that the
 //! other node does not have wholly is left out: so this node may have asked for more than is in its
 //! memory ([`State::fetched`](super::State)).
@@ -46,8 +49,48 @@ pub(super) fn fetch(shared: &Arc<Shared>, from: &str, term: Term, wanted: &Fetch
     let outcome = Arriving::begin(shared, &welcome).and_then(|arriving| arriving.run(sender, receiver, wanted.upto));
     // No other node could write here, or has mapped what lies here.
     shared.recovered(false)?;
-    shared.state().fetched = outcome?;
+    let mut state = shared.state();
+    state.fetched_log = std::mem::take(&mut state.fetched_log).up_to(state.end);
+    state.fetched = outcome?;
     Ok(())
+}
+
+/// The end of the log, as it was fetched: whole transactions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FetchedLog {
+    /// Where it begins.
+    pub from: Stamp,
+    /// Its blocks.
+    pub blocks: Vec<u8>,
+}
+
+impl FetchedLog {
+    fn end(&self) -> Stamp {
+        self.from.plus(self.blocks.len() as u64)
+    }
+
+    /// Appends what begins at `from`. If that does not follow, or all would be more than `most`
+    /// bytes, this begins there, unless it is within a transaction: then it is empty.
+    fn append(&mut self, from: Stamp, blocks: &[u8], most: u64, is_within: bool) {
+        let follows = from == self.end() && !self.blocks.is_empty();
+        if !follows || (self.blocks.len() + blocks.len()) as u64 > most {
+            self.blocks.clear();
+            self.from = from;
+            if is_within || blocks.len() as u64 > most {
+                return;
+            }
+        }
+        self.blocks.extend_from_slice(blocks);
+    }
+
+    /// That of a log which ends there.
+    pub(super) fn up_to(mut self, end: Stamp) -> Self {
+        if self.from >= end || self.end() < end {
+            return Self { from: end, blocks: Vec::new() };
+        }
+        self.blocks.truncate(end.since(self.from) as usize);
+        self
+    }
 }
 
 fn local(cause: &dyn std::fmt::Display) -> SessionError {
@@ -142,7 +185,10 @@ impl<'a> Arriving<'a> {
                 self.shared.terms.note_set(set).map_err(|error| local(&error))?;
             }
             self.take_in(batch)?;
-            self.bytes.drain(..extent.to.since(self.at) as usize);
+            let length = extent.to.since(self.at) as usize;
+            let (most, is_within) = (self.shared.config.fetched, self.whole < self.at);
+            self.shared.state().fetched_log.append(self.at, &self.bytes[..length], most, is_within);
+            self.bytes.drain(..length);
             while self.ends.pop_front_if(|end| *end <= extent.to).is_some() {}
             self.at = extent.to;
             self.whole = extent.kept_to().unwrap_or(self.whole);

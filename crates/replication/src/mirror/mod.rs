@@ -53,6 +53,7 @@ use freshet_membership::Credentials;
 
 use self::memory::{Memory, RecoverError};
 pub use self::{
+    fetch::FetchedLog,
     picture::{Picture, Pictures},
     seed::{Beginning, Checkpoints, Seed},
 };
@@ -87,6 +88,8 @@ pub struct MirrorConfig {
     pub arena: u64,
     /// Bytes of all of it together, at most.
     pub most: u64,
+    /// At most this number of bytes of log are kept that a take-over has fetched, for others.
+    pub fetched: u64,
     /// Where its files lie, if it is to outlive the process.
     pub directory: Option<PathBuf>,
     /// How what is stored in these becomes durable, if it is to outlive a loss of power.
@@ -105,6 +108,7 @@ impl Default for MirrorConfig {
             undo: 64 << 20,
             arena: 64 << 20,
             most: u64::MAX,
+            fetched: 1 << 20,
             directory: None,
             method: None,
         }
@@ -147,6 +151,8 @@ struct State {
     /// A candidate has got all of the log up to here. What of that is not in the memory is the
     /// beginning of a transaction that no node has wholly.
     fetched: Stamp,
+    /// The last of that, for those who have less.
+    fetched_log: FetchedLog,
     /// What is here is a state of the database if it has everything up to here.
     floor: Stamp,
     /// It cannot be continued from where it ends.
@@ -281,6 +287,12 @@ impl Mirror {
     pub fn persistent_medium(&self) -> Option<(Medium, Method)> {
         let method = self.shared.config.method?;
         Some((self.shared.memory().medium()?.clone(), method))
+    }
+
+    /// The end of the log that a take-over has fetched, if it begins its reign at `start`: empty if
+    /// there was nothing to fetch.
+    pub fn fetched(&self, start: Stamp) -> FetchedLog {
+        std::mem::take(&mut self.shared.state().fetched_log).up_to(start)
     }
 
     /// Takes pictures of its memory for other nodes.
@@ -587,7 +599,10 @@ impl Follows for Shared {
     }
 
     fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
-        self.state().fetched = Stamp::ZERO;
+        {
+            let mut state = self.state();
+            (state.fetched, state.fetched_log) = (Stamp::ZERO, FetchedLog::default());
+        }
         let outcome = receive::offered(self, upstream, connection);
         let gone = |error: &SessionError| matches!(error.said(), Some(Refusal::LogGone { .. }));
         self.state().stale |= outcome.as_ref().is_err_and(gone);

@@ -4,15 +4,19 @@ use std::time::{Duration, Instant};
 
 use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::term::{TermHistory, TermState};
-use freshet_fabric::FabricKind;
+use freshet_fabric::{FabricKind, tcp::Connection};
 
 use super::{fixture::*, mirroring::*};
 use crate::{
+    endpoint::Service,
     mirror::MirrorConfig,
     takeover::{PromoteError, PromoteOptions, Promoted, promote_mirror},
     terms::{Terms, VolatileTerms},
-    wire::Peer,
+    wire::{Hello, Peer, Purpose},
 };
+
+/// At most this number of bytes of log is kept by a mirror that is far behind.
+const MOST: u64 = 100_000;
 
 /// The mirror's memory is what the log says below the start of its term.
 #[track_caller]
@@ -22,18 +26,35 @@ fn has(mirror: &MirrorNode, promoted: &Promoted, log: &TestLog) {
     assert!(found == wanted, "{} of {} records: {:?}", found.len(), wanted.len(), mirror.mirror.status());
 }
 
-/// The mirror follows no node, and is not found by the primary.
+/// Lets no node join.
+struct Closed(Arc<dyn Service>);
+
+impl Service for Closed {
+    fn serve(&self, hello: Hello, connection: Connection) {
+        if !matches!(hello.purpose, Purpose::Join(_)) {
+            self.0.serve(hello, connection);
+        }
+    }
+}
+
+/// The mirror is fed no more.
 fn part(primary: &PrimaryNode, mirror: &MirrorNode) {
-    let service = primary.primary.service();
-    primary.endpoint.set_service(None);
+    primary.endpoint.set_service(Some(Arc::new(Closed(primary.primary.service()))));
     mirror.mirror.follow("127.0.0.1:1");
     until("the loss is noticed", || primary.primary.status().standbys.iter().any(|standby| !standby.connected));
-    primary.endpoint.set_service(Some(service));
 }
 
 fn knowing(address: String, node: u64) -> PromoteOptions {
     let known = vec![Peer { node: Some(NodeId(node)), address, serves: true }];
     PromoteOptions { known, ..PromoteOptions::default() }
+}
+
+/// What the mirror has to pass on is the end of that log, whole transactions.
+#[track_caller]
+fn passes_on(mirror: &MirrorNode, promoted: &Promoted, log: &TestLog, from: Stamp) {
+    let fetched = mirror.mirror.fetched(promoted.start);
+    assert_eq!(fetched.from, from);
+    assert!(fetched.blocks == log.bytes()[from.0 as usize..promoted.start.0 as usize]);
 }
 
 #[test]
@@ -69,7 +90,8 @@ fn a_mirror_takes_over_while_its_primary_writes() {
 fn a_mirror_that_is_far_behind_takes_over() {
     for kind in FABRICS {
         let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
-        let mirror = MirrorNode::new(2, primary.address(), small(kind));
+        let config = MirrorConfig { fetched: MOST, ..small(kind) };
+        let mirror = MirrorNode::new(2, primary.address(), config);
         mirror.joined();
         primary.write(&[64, 96]);
         until("it has a voice", || mirror.mirror.status().whole);
@@ -82,6 +104,11 @@ fn a_mirror_that_is_far_behind_takes_over() {
         assert_eq!(promoted.start, primary.log.end());
         assert!(mirror.mirror.memory().len() > regions);
         has(&mirror, &promoted, &primary.log);
+        // The newest of it.
+        let fetched = mirror.mirror.fetched(promoted.start);
+        let length = fetched.blocks.len() as u64;
+        assert!(length <= MOST && length > 0, "{length} bytes from {}", fetched.from);
+        assert!(fetched.blocks == primary.log.bytes()[fetched.from.0 as usize..]);
     }
 }
 
@@ -93,8 +120,9 @@ fn a_mirror_gets_from_a_standby_what_the_primary_has_left_there() {
         (MirrorNode::new(2, primary.address(), small(FabricKind::Shm)), { StandbyNode::empty(3, &primary.address()) });
     mirror.joined();
     standby.joined();
-    primary.commits(primary.write(&[64, 96]));
-    until("it has a voice", || mirror.mirror.status().whole);
+    let before = primary.write(&[64, 96]);
+    primary.commits(before);
+    until("it has a voice", || mirror.mirror.status().whole && mirror.mirror.status().end == before);
     part(&primary, &mirror);
     let end = (0..20).map(|_| primary.write(&[64, 200])).last().unwrap();
     primary.commits(end);
@@ -103,6 +131,7 @@ fn a_mirror_gets_from_a_standby_what_the_primary_has_left_there() {
     let promoted = promote_mirror(&mirror.mirror, &knowing(standby.address(), 3)).unwrap();
     assert_eq!((promoted.start, promoted.committed), (end, standby.standby.status().visible));
     has(&mirror, &promoted, &standby.log);
+    passes_on(&mirror, &promoted, &standby.log, before);
 }
 
 /// A transaction that the primary does not have wholly never was, whether its beginning fits a
@@ -113,8 +142,8 @@ fn the_beginning_of_a_transaction_is_left_out() {
         let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
         let mirror = MirrorNode::new(2, primary.address(), small(FabricKind::Tcp));
         mirror.joined();
-        primary.write(&[64, 96]);
-        until("it has a voice", || mirror.mirror.status().whole);
+        let before = primary.write(&[64, 96]);
+        until("it has a voice", || mirror.mirror.status().whole && mirror.mirror.status().end == before);
         part(&primary, &mirror);
         let end = primary.write(&[64, 200]);
         let long = primary.long((0..parts + 1).map(|_| vec![1000]).collect());
@@ -122,6 +151,7 @@ fn the_beginning_of_a_transaction_is_left_out() {
         let promoted = promote_mirror(&mirror.mirror, &knowing(primary.address(), 1)).unwrap();
         assert_eq!((promoted.start, long.start), (end, end), "with {parts} parts of it");
         has(&mirror, &promoted, &primary.log);
+        passes_on(&mirror, &promoted, &primary.log, before);
     }
 }
 
