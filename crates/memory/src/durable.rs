@@ -12,6 +12,8 @@
 //! | `clflush` | through the cache | clflush for each line, one after another | nothing more is needed; sfence |
 //! | `eadr` | through the cache | nothing: caches survive a loss of power | sfence |
 
+use std::sync::LazyLock;
+
 use freshet_base::sync::AtomicU64;
 use serde::{Deserialize, Serialize};
 
@@ -48,13 +50,11 @@ impl Method {
     /// How lines are flushed that were stored through the cache, by another thread perhaps: stores
     /// that go around the cache are those of the one who stores, so another method does it.
     pub fn flushing(self) -> Self {
-        match self {
-            Self::NonTemporal => {
-                let others = [Self::Clwb, Self::ClflushOpt, Self::Clflush];
-                others.into_iter().find(|method| method.is_available()).unwrap_or(self)
-            }
-            method => method,
-        }
+        // Asked for each write; to ask the processor takes microseconds in a virtual machine.
+        static FLUSHING: LazyLock<Option<Method>> = LazyLock::new(|| {
+            [Method::Clwb, Method::ClflushOpt, Method::Clflush].into_iter().find(|method| method.is_available())
+        });
+        if self == Self::NonTemporal { FLUSHING.unwrap_or(self) } else { self }
     }
 
     /// What a log should use here: blocks are written once, whole, and not read soon, which is what

@@ -116,7 +116,8 @@ impl Drop for SinkHandle {
     }
 }
 
-/// Somebody wants to know where rows differ from those that they replace: [`Log::note_changes`](super::Log::note_changes).
+/// Somebody wants to know where rows differ from those that they replace
+/// ([`Log::note_changes`](super::Log::note_changes)).
 #[derive(Debug)]
 pub struct Noting {
     shared: Arc<Shared>,

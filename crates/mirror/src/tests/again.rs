@@ -91,7 +91,7 @@ fn tables_that_were_dropped_give_their_memory_back() {
             pair.change(Fid(1000), Rid(0), Some(vec![1; 50]));
             pair.commit();
         }
-        // As much as two tables whose rows are all long; sixty tables have at least three times that.
+        // As much as two tables whose rows are all long; sixty tables have three times that.
         assert!(pair.taken() < 60_000, "{fid:?}: {} bytes", pair.taken());
         assert!(read(pair.regions(), pair.end()).unwrap() == pair.records, "{fid:?}");
     }

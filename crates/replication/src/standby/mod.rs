@@ -312,6 +312,12 @@ impl Standby {
         self.shared.status()
     }
 
+    /// How far replay has been told of what has arrived; [`OwnStatus::received`] may be ahead.
+    #[cfg(test)]
+    pub(crate) fn accepted(&self) -> Stamp {
+        self.shared.state().follower.received()
+    }
+
     /// Lets the connection and all threads go. What was received stays, and may be promoted or
     /// followed from later.
     pub fn stop(&self) {

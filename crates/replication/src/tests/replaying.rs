@@ -44,7 +44,7 @@ fn what_replay_persists_is_acknowledged_before_it_is_replayed() {
     while end.0 + 5 * 64 <= CAPACITY / 2 {
         end = primary.write(&[64; 5]);
     }
-    until("it is received", || standby.standby.status().received == end);
+    until("replay knows of it", || standby.standby.accepted() == end);
     // All of that is persisted before the next piece of it is replayed.
     standby.tape.gate(Some(first.0));
     primary.commits(end);

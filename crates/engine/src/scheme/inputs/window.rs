@@ -315,7 +315,8 @@ impl Window {
     /// Whether the versions of the block at `at`, which was entered, are there.
     #[cfg(test)]
     pub fn has_made_or_left(&self, at: Stamp) -> bool {
-        at < self.begin() || self.has_made(at)
+        // In this order: it may leave in between.
+        self.has_made(at) || at < self.begin()
     }
 
     /// Where the first block begins that has not left, or the next one.
