@@ -146,7 +146,7 @@ impl Part {
         for number in self.records.clone() {
             let pushed = match records.get(number) {
                 Some((fid, kind, record)) => {
-                    let below = record.row_below().filter(|_| notes && *kind == RecordKind::Update);
+                    let below = (notes && *kind == RecordKind::Update).then(|| record.row_below()).flatten();
                     builder.push_over(record.prev(), *fid, record.rid(), *kind, record.logged_row(), below)
                 }
                 None => {
@@ -201,8 +201,8 @@ impl Transaction<'_> {
             }
             let Write { fid, installed, inserted, .. } = write;
             let record = if *inserted { RecordKind::Insert } else { installed.kind() };
-            let (row, below) = (installed.logged_row(self.guard()), installed.row_below(self.guard()));
-            let below = below.filter(|_| notes && record == RecordKind::Update);
+            let row = installed.logged_row(self.guard());
+            let below = (notes && record == RecordKind::Update).then(|| installed.row_below(self.guard())).flatten();
             builder.push_over(installed.prev(), *fid, installed.rid(), record, row, below).ok()?;
             if *fid == Fid::CATALOG {
                 kind = BlockKind::Schema;

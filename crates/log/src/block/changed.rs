@@ -60,9 +60,10 @@ impl Changed {
 
     /// What a record header says of a row of this length; `at` is for the message only.
     pub(super) fn decode(bits: u32, length: u32, at: u32) -> Result<Option<Self>, BlockError> {
+        let Some(set) = NonZeroU32::new(bits) else { return Ok(None) };
         let parts = (length as usize).div_ceil(part(length as usize));
         let is_within = u64::from(bits) >> parts == 0;
-        if is_within { Ok(NonZeroU32::new(bits).map(Self)) } else { Err(BlockError::Record(at)) }
+        if is_within { Ok(Some(Self(set))) } else { Err(BlockError::Record(at)) }
     }
 }
 
