@@ -54,14 +54,14 @@ pub(crate) struct Change {
     pub address: Stamp,
     row: Option<(u32, u32)>,
     /// Which row it replaces, if the log says how they differ.
-    pub over: Option<Over>,
+    over: Option<Over>,
 }
 
 /// A row that is replaced, and is as long.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Over {
+struct Over {
     /// Where in the log it is.
-    pub address: Stamp,
+    address: Stamp,
     /// Where the rows differ.
     changed: Changed,
 }
@@ -78,7 +78,7 @@ impl Over {
 
     /// Which bytes of a slot change, with a row of this length: those of the header first. What
     /// does not change is among them where it lies between two that are close to one another.
-    pub fn ranges(self, length: usize) -> impl Iterator<Item = Range<usize>> {
+    fn ranges(self, length: usize) -> impl Iterator<Item = Range<usize>> {
         let mut rest = self.changed.ranges(length).map(|range| HEADER + range.start..HEADER + range.end).peekable();
         let mut next = Some(0..HEADER);
         std::iter::from_fn(move || {

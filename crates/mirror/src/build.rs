@@ -82,16 +82,17 @@ impl Build {
         }
         self.after = layout.marked();
         let batch = Arc::clone(&self.batch);
-        let (known, mut found) = (batch.differences.get(), Differences::default());
+        let shared = batch.differences.get();
+        let (known, mut found) = (shared.map(Arc::as_ref), Differences::default());
         let mut begin = 0;
         while begin < self.placed.len() {
-            let end = self.read(begin, known.map(|known| &**known), before).map_err(NotPut::Before)?;
+            let end = self.read(begin, known, before).map_err(NotPut::Before)?;
             for number in begin..end {
-                self.lay_out(number, begin, known.map(|known| &**known), &mut found);
+                self.lay_out(number, begin, known, &mut found);
             }
             begin = end;
         }
-        self.differences = known.map_or_else(|| Arc::new(found), Arc::clone);
+        self.differences = shared.map_or_else(|| Arc::new(found), Arc::clone);
         // Another mirror may have been quicker: each keeps what it has found itself.
         let _ = batch.differences.set(Arc::clone(&self.differences));
         self.is_done = true;

@@ -116,7 +116,7 @@ impl Drop for SinkHandle {
     }
 }
 
-/// Somebody wants to know where rows differ from those that they replace
+/// While it lives, the log notes where rows differ from those that they replace
 /// ([`Log::note_changes`](super::Log::note_changes)).
 #[derive(Debug)]
 pub struct Noting {

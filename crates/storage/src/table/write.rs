@@ -165,26 +165,25 @@ impl Published<'_> {
 /// # Safety
 /// As for `logged_row`.
 unsafe fn row_below<'g>(version: *const Version) -> Option<&'g [u8]> {
-    // SAFETY: by this function's contract. Acquire: pairs with the thread that linked the version
-    // below.
-    unsafe {
-        Version::row(version)?;
-        Word((*version).next.load(Ordering::Acquire)).as_pointer().and_then(|below| Version::row(below))
-    }
+    // SAFETY: by this function's contract.
+    unsafe { Version::row(version).and_then(|_| row_beneath(version)) }
 }
 
 /// # Safety
 /// `version`, and what its `next` says, is not freed during `'g`.
 unsafe fn logged_row<'g>(version: *const Version) -> &'g [u8] {
+    // SAFETY: by this function's contract.
+    unsafe { Version::row(version).or_else(|| row_beneath(version)).unwrap_or_default() }
+}
+
+/// The row of the version below, if that is one and is in memory.
+///
+/// # Safety
+/// As for `logged_row`.
+unsafe fn row_beneath<'g>(version: *const Version) -> Option<&'g [u8]> {
     // SAFETY: by this function's contract. Acquire: pairs with the thread that linked the version
     // below.
-    unsafe {
-        if let Some(row) = Version::row(version) {
-            return row;
-        }
-        let below = Word((*version).next.load(Ordering::Acquire)).as_pointer();
-        below.and_then(|below| Version::row(below)).unwrap_or_default()
-    }
+    unsafe { Word((*version).next.load(Ordering::Acquire)).as_pointer().and_then(|below| Version::row(below)) }
 }
 
 impl Content {
