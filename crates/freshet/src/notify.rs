@@ -12,7 +12,12 @@ use std::{
             net::{SocketAddr, UnixDatagram},
         },
     },
+    time::Duration,
 };
+
+/// How long a message waits for room in the manager's queue: a manager that is busy loses none, one
+/// that does not listen delays the node by no more than this.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The node can serve.
 pub(crate) fn ready(status: &str) {
@@ -50,8 +55,7 @@ fn send(socket: &OsStr, what: &str) -> io::Result<()> {
         _ => SocketAddr::from_pathname(socket)?,
     };
     let sender = UnixDatagram::unbound()?;
-    // Does not wait for a manager that does not listen.
-    sender.set_nonblocking(true)?;
+    sender.set_write_timeout(Some(PATIENCE))?;
     sender.send_to_addr(what.as_bytes(), &address).map(drop)
 }
 
@@ -73,5 +77,18 @@ mod tests {
             assert_eq!(&bytes[..length], b"READY=1\n");
         }
         assert!(send(OsStr::new("/nowhere/notify"), "READY=1\n").is_err());
+    }
+
+    /// The system keeps some ten messages (net.unix.max_dgram_qlen).
+    #[test]
+    fn a_manager_that_is_slow_misses_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let sender = std::thread::spawn(move || (0..2000).all(|_| send(path.as_os_str(), "READY=1\n").is_ok()));
+        let mut bytes = [0; 100];
+        (0..2000).for_each(|_| assert_eq!(manager.recv(&mut bytes).unwrap(), 8));
+        assert!(sender.join().unwrap());
     }
 }
