@@ -118,9 +118,18 @@ fn a_mirror_outlives_its_primary() {
 fn a_mirror_takes_over() {
     for fabric in FABRICS {
         let directories = directories();
-        let cluster = cluster(&directories, fabric, Safety::Quorum(2));
+        let of = cluster(&directories, fabric, Safety::Quorum(2));
+        let cluster = |n: usize| {
+            let mut config = NodeConfig { replay_threads: 3, ..of(n) };
+            config.checkpoint.dir = ["one", "two"].map(|device| config.directory.join(device)).into();
+            config
+        };
         let old = start(cluster(0));
         let mirror = joining(cluster(2), &old);
+        let dropped = TableDefinition { name: "dropped".into(), ..definition() };
+        let dropped = old.database().create_table(&dropped).unwrap().clone();
+        churn(old.database(), &dropped, 0, 500);
+        old.database().drop_table(&dropped).unwrap();
         let table = old.database().create_table(&definition()).unwrap().clone();
         // The mirror is the only other.
         let end = churn(old.database(), &table, 0, 3000);
@@ -137,10 +146,12 @@ fn a_mirror_takes_over() {
         let end = churn(mirror.database(), &table, 10_000, 12_000);
         second.wait_visible(end, soon()).unwrap();
         assert_eq!(hash(&second), hash(&mirror));
-        assert_eq!(mirror.checkpoint_status().and_then(|status| status.end), Some(promotion.at));
+        let checkpoint = mirror.checkpoint_status().unwrap();
+        let there = (checkpoint.start, checkpoint.end, checkpoint.took, checkpoint.failure);
+        assert_eq!(there, (Some(promotion.at), Some(promotion.at), None, None), "it was written in passing");
         // The former primary comes back as an empty node, and the new one from its own directory.
         let empty = tempfile::tempdir().unwrap();
-        let back = joining(NodeConfig { directory: empty.path().to_owned(), ..cluster(0) }, &mirror);
+        let back = joining(NodeConfig { directory: empty.path().to_owned(), ..of(0) }, &mirror);
         back.wait_visible(end, soon()).unwrap();
         assert_eq!(hash(&back), hash(&mirror));
         let before = hash(&mirror);

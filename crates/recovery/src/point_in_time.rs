@@ -309,7 +309,8 @@ impl PointInTime {
         let mut tables = Vec::new();
         for table in &manifest.tables {
             let place = (0, devices[0].as_path());
-            let mut writer = TableWriter::create(place, self.names.0, manifest.start(), Fid(table.fid), FILES, SYNC)?;
+            let mut writer =
+                TableWriter::create(place, self.names.0, manifest.start(), Fid(table.fid), 0..FILES, SYNC)?;
             let mut readers = Vec::new();
             for file in &table.files {
                 readers.push(self.open_rows(manifest, Fid(table.fid), file)?);
@@ -320,10 +321,7 @@ impl PointInTime {
                 for mut reader in readers {
                     if let Some(block) = reader.next_block()? {
                         for (rid, stamp, row) in block {
-                            match row {
-                                Some(row) => writer.push(rid, stamp, row),
-                                None => writer.push_gone(rid, stamp),
-                            };
+                            writer.push(rid, stamp, row);
                         }
                         writer.write_block()?;
                         left.push(reader);

@@ -465,7 +465,7 @@ impl Checkpointing {
         let core = &ground.core;
         let place = (device as u32, ground.devices[device].as_path());
         let CheckpointSettings { files, sync_bytes: sync, cpu_percent, .. } = self.settings();
-        let mut writer = TableWriter::create(place, ground.cluster, walk.start, walk.table.fid(), files, sync)?;
+        let mut writer = TableWriter::create(place, ground.cluster, walk.start, walk.table.fid(), 0..files, sync)?;
         let mut pace = Pace::new(cpu_percent);
         let mut batch = Entries::default();
         while walk.next(participant, &mut batch) {
@@ -499,12 +499,12 @@ impl Checkpointing {
                         // Entries are hints: the record must have the key, else another entry leads
                         // to it.
                         Some(row) if content.indexes(&guard).primary().definition().matches(row, key) => {
-                            full |= writer.push(rid, stamp, row);
+                            full |= writer.push(rid, stamp, Some(row));
                         }
                         Some(_) => {}
                         // A reader still holds it back. The log with the tombstone may be removed,
                         // so the checkpoint says that the id is free; several entries may say so.
-                        None => full |= writer.push_gone(rid, stamp),
+                        None => full |= writer.push(rid, stamp, None),
                     }
                 }
             }
@@ -517,7 +517,7 @@ impl Checkpointing {
         if device == 0 {
             // Their ids are to be used again after a restart, too.
             for (rid, tombstone) in gone(walk, participant) {
-                if writer.push_gone(rid, tombstone) {
+                if writer.push(rid, tombstone, None) {
                     self.written.fetch_add(writer.write_block()?, Ordering::Relaxed);
                     pace.rest(|| self.hurries());
                 }

@@ -6,26 +6,23 @@
 //! persistent memory, in domain `pmem`: else a mirror that starts is empty, whatever it was
 //! before. It begins from a checkpoint of the node that it follows, if there is one (`seed.rs`).
 //!
-//! A mirror that takes over makes versions of its rows, and indexes, by several threads, as a
-//! restart does of a checkpoint. Its log begins where its memory ends, or with what it has fetched
+//! A mirror that takes over makes versions of its rows, and indexes, as a restart does of a
+//! checkpoint (`restoring.rs`). Its log begins where its memory ends, or with what it has fetched
 //! when it took over. There is nothing below, so a commit would be lost with the process: the node
-//! reigns when what was in the mirror is in a checkpoint. Until then it is read as a standby is.
+//! reigns when what was in the mirror is in a checkpoint, which is written in the same pass. If
+//! that fails it tries again; until then it is read as a standby is.
 
 use std::{
-    collections::HashSet,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    path::Path,
+    sync::{Arc, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
-use freshet_base::{Fid, Stamp, Watermark};
+use freshet_base::{Stamp, Watermark};
 use freshet_log::{Log, ReceiveConfig};
 use freshet_mirror::Mirror as Memory;
-use freshet_recovery::{Manifest, RestoreError};
-use freshet_replay::{Collector, Restoration, Restore};
+use freshet_recovery::{CheckpointError, Manifest, RestoreError};
 use freshet_replication::{
     mirror::{FetchedLog, Mirror, MirrorConfig, Mirroring},
     takeover::Promoted,
@@ -35,12 +32,14 @@ use freshet_txn::{Core, Snapshots};
 
 use super::{
     CheckpointKind, Composition, Node,
+    checkpoint::Checkpointing,
     config::NodeConfig,
     ground::Ground,
     janitor::JanitorThread,
     join::TAKING_OVER,
     picture::MirrorDoor,
     reign::Reign,
+    restoring::{Restored, Writing, restore},
     seed::SeedsMirrors,
     start::{Parts, StartError, begin_checkpoints, open_log},
 };
@@ -74,6 +73,7 @@ pub(super) fn is_one(config: &NodeConfig, ground: &Ground) -> Result<bool, Start
         if !has_checkpoint {
             tracing::warn!("this mirror ended while it took over: it begins again");
             store.clear()?;
+            Manifest::remove_others(path, &config.checkpoint_devices(), &[]).map_err(RestoreError::from)?;
         }
         TAKING_OVER.remove(path)?;
     }
@@ -123,7 +123,17 @@ impl Mirrored {
         let Self { mirror, ground, visible } = self;
         let (core, threads) = (node.database.core(), node.config.replay_threads);
         let memory = Memory::open(mirror.memory(), promoted.start).map_err(|cause| cause.to_string())?;
-        let Restored { records, entries, rows, indexes } = restore(core, &memory, threads)?;
+        let path = ground.directory.as_ref().map(|directory| directory.path());
+        path.map_or(Ok(()), |path| TAKING_OVER.write(path, promoted.start))?;
+        let writing = path.map(|_| Writing {
+            cluster: ground.cluster,
+            start: promoted.start,
+            devices: node.config.checkpoint_devices(),
+            files: node.config.checkpoint.files,
+            sync_bytes: node.config.checkpoint.sync_bytes,
+        });
+        let restored = restore(core, &memory, threads, writing.as_ref())?;
+        let Restored { records, entries, rows, indexes, checkpoint } = restored;
         let (rows_ms, indexes_ms) = (rows.as_millis() as u64, indexes.as_millis() as u64);
         tracing::info!(records, rows_ms, entries, indexes_ms, "what was in a mirror is in tables and indexes");
         let bytes = memory.bytes();
@@ -135,8 +145,6 @@ impl Mirrored {
         node.endpoint.set_checkpoints(None);
         // The rows are copied.
         drop(mirror);
-        let path = ground.directory.as_ref().map(|directory| directory.path());
-        path.map_or(Ok(()), |path| TAKING_OVER.write(path, promoted.start))?;
         let receiving = ReceiveConfig { upon_replay: false, ..node.config.receive_config() };
         let open = |persistence| Log::receive_with(&receiving, persistence, from);
         let (log, mut receiver) = open_log(&node.config, &ground, open).map_err(|cause| cause.to_string())?;
@@ -148,20 +156,14 @@ impl Mirrored {
         let log = Arc::new(log);
         node.source.open(log.reader());
         visible.advance(promoted.start);
-        let begun = begin_checkpoints(&node.config, &ground, &node.endpoint, (core, &log), None);
+        let newest = path.zip(writing).zip(checkpoint);
+        let newest = newest.and_then(|((path, writing), written)| install(path, &writing, written));
+        let begun = begin_checkpoints(&node.config, &ground, &node.endpoint, (core, &log), newest.as_ref());
         if let Some(checkpointing) = begun.map_err(|cause| cause.to_string())? {
-            let first = node.checkpointing.get_or_init(|| checkpointing);
-            // The memory is all that there is: it is kept until there is room for a checkpoint.
-            // Writers wait for it.
-            first.hurry(true);
-            while let Err(cause) = first.now(CheckpointKind::Fuzzy) {
-                if first.stops() {
-                    return Err(cause);
-                }
-                tracing::warn!(cause, "a mirror that takes over cannot write its checkpoint, and tries again");
-                thread::sleep(TRY_EVERY);
+            let checkpointing = node.checkpointing.get_or_init(|| checkpointing);
+            if newest.is_none() {
+                insist(checkpointing)?;
             }
-            first.hurry(false);
         }
         path.map_or(Ok(()), |path| TAKING_OVER.remove(path)).map_err(|cause| cause.to_string())?;
         let janitor = JanitorThread::start(Arc::default(), core, None)?;
@@ -169,100 +171,31 @@ impl Mirrored {
     }
 }
 
-/// What was in a mirror's memory.
-#[derive(Default)]
-struct Restored {
-    records: u64,
-    /// Of indexes.
-    entries: u64,
-    /// How long it took to put the records into the tables, and to build the indexes.
-    rows: Duration,
-    indexes: Duration,
-}
-
-/// Puts all records of a mirror's memory into the tables, and builds their indexes, by this number
-/// of threads. The tables come first.
-fn restore(core: &Core, memory: &Memory, threads: usize) -> Result<Restored, String> {
-    let (catalog, mut restored) = (&core.catalog, Restored::default());
-    let mut restoration = Some(Restoration::new(catalog, &Restore));
-    // A second time, if tables have indexes that were added later.
-    while let Some(pass) = restoration {
-        let begun = Instant::now();
-        let mut collectors: Vec<_> = (0..threads.max(1)).map(|_| Collector::default()).collect();
-        let chunks = |wanted: &dyn Fn(Fid) -> bool| -> Vec<usize> {
-            (0..memory.chunk_count()).filter(|chunk| memory.table(*chunk).is_some_and(wanted)).collect()
-        };
-        let dropped = Mutex::default();
-        let each = |collectors: &mut [Collector], chunks: &[usize]| {
-            divide(collectors, chunks, |collector, chunk| visit(core, memory, &pass, collector, chunk, &dropped))
-        };
-        each(&mut collectors[..1], &chunks(&|fid| fid == Fid::CATALOG))?;
-        each(&mut collectors, &chunks(&|fid| fid != Fid::CATALOG))?;
-        restored.records += collectors.iter().map(|collector| collector.records).sum::<u64>();
-        restored.rows += begun.elapsed();
-        let (begun, entries) = (Instant::now(), AtomicU64::new(0));
-        pass.finish(collectors, threads, &core.participants, &|done, of| {
-            tracing::debug!(done, of, "a mirror that takes over builds its indexes");
-            // Relaxed: looked at when all threads have ended.
-            entries.store(of, Ordering::Relaxed);
-        });
-        restored.entries += entries.into_inner();
-        restored.indexes += begun.elapsed();
-        restoration = Restoration::again(catalog, &Restore);
-    }
-    Ok(restored)
-}
-
-/// Restores the records of one chunk. Tables that were dropped may have left some.
-fn visit(
-    core: &Core,
-    memory: &Memory,
-    restoration: &Restoration<'_>,
-    collector: &mut Collector,
-    chunk: usize,
-    dropped: &Mutex<HashSet<Fid>>,
-) -> Result<(), String> {
-    let fid = memory.table(chunk);
-    let dropped = || dropped.lock().unwrap_or_else(PoisonError::into_inner);
-    if fid.is_some_and(|fid| dropped().contains(&fid)) {
-        return Ok(());
-    }
-    let participant = core.participants.join().map_err(|cause| cause.to_string())?;
-    let guard = participant.pin_without_snapshot();
-    let mut outcome = Ok(());
-    let visited = memory.visit(chunk, |fid, rid, address, row| {
-        if fid == Fid::CATALOG && row.is_none() {
-            dropped().extend(Catalog::fid_of(rid));
+/// The checkpoint that was written in passing counts from now on. None if that fails.
+fn install(directory: &Path, writing: &Writing, written: Result<Manifest, CheckpointError>) -> Option<Manifest> {
+    let installed = written.and_then(|manifest| manifest.install(directory).map(|()| manifest));
+    if let Err(cause) = &installed {
+        tracing::warn!(%cause, "a mirror that takes over has no checkpoint yet");
+        if let Err(cause) = Manifest::remove_others(directory, &writing.devices, &[]) {
+            tracing::warn!(%cause, "what was written of a checkpoint stays");
         }
-        if outcome.is_ok() {
-            outcome = restoration.row(&guard, collector, fid, rid, address, row).map_err(|cause| cause.to_string());
-        }
-    });
-    visited.map_err(|cause| cause.to_string()).and(outcome)
+    }
+    installed.ok()
 }
 
-/// One thread for each collector takes chunks until none is left, or one fails.
-fn divide(
-    collectors: &mut [Collector],
-    chunks: &[usize],
-    work: impl Fn(&mut Collector, usize) -> Result<(), String> + Sync,
-) -> Result<(), String> {
-    let next = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        let threads: Vec<_> = collectors
-            .iter_mut()
-            .map(|collector| {
-                scope.spawn(|| {
-                    // Relaxed: a counter without data behind it.
-                    while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        work(collector, *chunk)?;
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
-    })
+/// Writes a checkpoint. The memory is all that there is: it is kept until there is room for one.
+/// Writers wait for it.
+fn insist(checkpointing: &Checkpointing) -> Result<(), String> {
+    checkpointing.hurry(true);
+    while let Err(cause) = checkpointing.now(CheckpointKind::Fuzzy) {
+        if checkpointing.stops() {
+            return Err(cause);
+        }
+        tracing::warn!(cause, "a mirror that takes over cannot write its checkpoint, and tries again");
+        thread::sleep(TRY_EVERY);
+    }
+    checkpointing.hurry(false);
+    Ok(())
 }
 
 impl Node {
@@ -306,7 +239,7 @@ impl Node {
         let source = Arc::new(VersionSource::default());
         let (catalog, snapshots) = (Arc::new(Catalog::new()), Snapshots::standby(visible));
         let core = Core::new(participants, catalog, snapshots, source, Arc::default(), self.config.certifier);
-        restore(&core, memory, self.config.replay_threads)?;
+        restore(&core, memory, self.config.replay_threads, None)?;
         let worker = Database::of(&core).worker().map_err(|cause| cause.to_string())?;
         StateHash::of(&worker.begin_read_only()).map_err(|cause| cause.to_string())
     }

@@ -24,6 +24,7 @@ mod mix;
 mod observer;
 mod picture;
 mod reign;
+mod restoring;
 mod seed;
 mod standby;
 mod start;

@@ -12,7 +12,7 @@
 //! | where | what |
 //! |---|---|
 //! | `<directory>/checkpoint-<start>.manifest` | says that the checkpoint counts, and what belongs to it ([`manifest`]) |
-//! | `<device>/checkpoint-<start>/<table>-<device>-<k>.rows` | rows in key order, in blocks dealt out to the files of a device one by one ([`rows`]) |
+//! | `<device>/checkpoint-<start>/<table>-<device>-<k>.rows` | rows, in blocks dealt out to the files of a device one by one ([`rows`]); in key order, but for the first checkpoint of what was a mirror |
 
 pub mod manifest;
 pub mod rows;

@@ -24,6 +24,7 @@
 use std::{
     fs::File,
     io::{Read, Write},
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -130,9 +131,9 @@ pub struct TableWriter {
 }
 
 impl TableWriter {
-    /// Makes `count` files on a device for the rows of `fid`. A sync comes every `sync_bytes`
-    /// (SiloR, section 6.2: without, the kernel writes it all at the worst moment); 0 means one at
-    /// the end only.
+    /// Makes the files of these numbers on a device for rows of `fid`; writers side by side have
+    /// others. A sync comes every `sync_bytes` (SiloR, section 6.2: without, the kernel writes it
+    /// all at the worst moment); 0 means one at the end only.
     ///
     /// # Errors
     /// [`CheckpointError::Io`].
@@ -141,7 +142,7 @@ impl TableWriter {
         cluster: ClusterId,
         start: Stamp,
         fid: Fid,
-        count: u32,
+        files: Range<u32>,
         sync_bytes: u64,
     ) -> Result<Self, CheckpointError> {
         let (number, device) = device;
@@ -156,7 +157,7 @@ impl TableWriter {
             Ok((path, file, CheckpointFile { device: number, name, bytes: HEAD as u64 }))
         };
         Ok(Self {
-            files: (0..count.max(1)).map(make).collect::<Result<_, _>>()?,
+            files: files.map(make).collect::<Result<_, _>>()?,
             next: 0,
             rows: RowsEncoder::new(),
             unsynced: 0,
@@ -164,16 +165,11 @@ impl TableWriter {
         })
     }
 
-    /// Adds a row to the block. Returns whether it is full and should be
-    /// [written](TableWriter::write_block).
+    /// Adds a row to the block; without one, the record was deleted at that stamp, and its id is
+    /// free. Returns whether the block is full and should be [written](TableWriter::write_block).
     #[inline]
-    pub fn push(&mut self, rid: Rid, stamp: Stamp, row: &[u8]) -> bool {
-        self.rows.push(rid, stamp, Some(row))
-    }
-
-    /// The same for a record that was deleted at `tombstone` and whose id is free.
-    pub fn push_gone(&mut self, rid: Rid, tombstone: Stamp) -> bool {
-        self.rows.push(rid, tombstone, None)
+    pub fn push(&mut self, rid: Rid, stamp: Stamp, row: Option<&[u8]>) -> bool {
+        self.rows.push(rid, stamp, row)
     }
 
     /// Writes the block to the next file, and syncs when much was written since the last time.
@@ -458,16 +454,12 @@ mod tests {
     fn rows_and_the_gone_are_read_as_they_were_written() {
         let directory = tempfile::tempdir().unwrap();
         let (device, cluster, start, fid) = (directory.path(), ClusterId(7), Stamp(90_000), Fid(3));
-        let mut writer = TableWriter::create((0, device), cluster, start, fid, 2, 0).unwrap();
+        let mut writer = TableWriter::create((0, device), cluster, start, fid, 0..2, 0).unwrap();
         let mut expected = Vec::new();
         for number in 0..40_000 {
             let (rid, stamp) = (Rid(number), Stamp(number * 2));
             let row = (number % 3 != 1).then(|| vec![number as u8; number as usize % 20]);
-            let full = match &row {
-                Some(row) => writer.push(rid, stamp, row),
-                None => writer.push_gone(rid, stamp),
-            };
-            if full {
+            if writer.push(rid, stamp, row.as_deref()) {
                 writer.write_block().unwrap();
             }
             expected.push((rid, stamp, row));
