@@ -334,7 +334,8 @@ pub trait CompletionQueue: Send {
     /// It waits for what is just being written: nothing lands in any region after its return. There
     /// is one exception. Where the other side has mapped this memory (`shm`) it may continue to
     /// store there, although it is told that it failed. So a caller that uses such memory further
-    /// moves it, once it has heard what there was to hear.
+    /// moves it, once it has heard what there was to hear, unless
+    /// [no process has it mapped](memory::SharedMemory::is_mapped_elsewhere).
     fn revoke(&mut self);
 }
 

@@ -9,7 +9,7 @@ use std::{
 use rustix::fs::SealFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::{Method, Registered, SharedMemory, shared::is_available};
+use crate::{Method, Registered, SharedMemory, lease::lease, shared::is_available};
 
 /// What a file in persistent memory begins with that may be shared with other processes, such as
 /// the log's buffer. It cannot be sealed.
@@ -33,7 +33,9 @@ impl SharedKey {
         region.file().map(|(_, at)| Self { at, length, method })
     }
 
-    /// Maps it, in the file that the other process has passed.
+    /// Maps it, in the file that the other process has passed. That may have taken its memory back
+    /// in the meantime: so the caller looks whether it may still write there before it does.
+    /// Blocks for 100 ms at most.
     ///
     /// # Errors
     /// When the file is shorter, or cannot be shared: it is neither sealed, so that no process can
@@ -52,7 +54,7 @@ impl SharedKey {
         if has < end || self.length == 0 || !self.length.is_multiple_of(8) || !self.at.is_multiple_of(8) {
             return Err(io::Error::other("the other process's memory is not as long as it says"));
         }
-        SharedMemory::passed(file, self.at, self.length as usize, self.method)
+        SharedMemory::passed(lease(&file)?, self.at, self.length as usize, self.method)
     }
 }
 

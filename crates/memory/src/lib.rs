@@ -20,7 +20,9 @@
 //! prevent that. So the memory moves: [`SharedMemory::renew`] puts another file with the same
 //! bytes in its place, at the same addresses, and what the other process writes from then on lies
 //! in a file that nothing reads any more (Active-Memory, section 5.2, step 1, where a queue pair is
-//! closed). [`SharedMemory::is_lent`] says whether any process can have mapped it.
+//! closed). [`SharedMemory::is_lent`] says whether any process was passed it, and
+//! [`SharedMemory::is_mapped_elsewhere`] whether any has it mapped: if none has, nothing has to
+//! move (`lease.rs`).
 
 #[cfg(not(loom))]
 mod around;
@@ -28,6 +30,8 @@ mod durable;
 mod instructions;
 #[cfg(not(loom))]
 mod key;
+#[cfg(not(loom))]
+mod lease;
 #[cfg(not(loom))]
 mod mapped;
 #[cfg(not(loom))]

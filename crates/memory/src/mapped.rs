@@ -10,7 +10,7 @@ use std::{
 
 use freshet_base::sync::{AtomicBool, AtomicU64, Ordering};
 
-use crate::Medium;
+use crate::{Medium, lease::is_leased};
 
 /// Bytes of a page; mappings begin and end at its multiples.
 pub(crate) const PAGE: usize = 4096;
@@ -99,6 +99,14 @@ impl Mapped {
     /// Whether others may have mapped this memory.
     pub fn is_lent(&self) -> bool {
         self.lent.load(Ordering::SeqCst)
+    }
+
+    /// Whether another process has mapped this memory now. Never blocks.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn is_mapped_elsewhere(&self) -> io::Result<bool> {
+        is_leased(&self.file)
     }
 
     /// Asks for huge pages where the kernel decides about them; it may not care.

@@ -125,6 +125,16 @@ impl SharedMemory {
         self.mapped.is_lent()
     }
 
+    /// Whether another process has mapped it now, with [`SharedKey::attach`](crate::SharedKey).
+    /// Where it is in a file, that may be one to which a process of before has passed it. Never
+    /// blocks.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn is_mapped_elsewhere(&self) -> io::Result<bool> {
+        self.mapped.is_mapped_elsewhere()
+    }
+
     /// Takes the memory away from every other process that has mapped it. It stays at its
     /// addresses; words that `keep` refuses are zero then. What others write in the meantime is
     /// kept or lost, word by word, and none of it arrives after the return of this. No thread of
@@ -203,6 +213,30 @@ mod tests {
         drop(memory);
         // The mapping outlives the one who made it, and the descriptor does not.
         assert_eq!(other.half(3).load(Ordering::SeqCst), 7);
+    }
+
+    #[test]
+    fn who_has_mapped_memory_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("memory");
+        for memory in [SharedMemory::new(10_000, true), SharedMemory::in_file(&path, 10_000, true, None)] {
+            let memory = memory.unwrap();
+            let is_mapped = || memory.is_mapped_elsewhere().unwrap();
+            assert!(!is_mapped());
+            let passed = memory.file().unwrap().0.try_clone_to_owned().unwrap();
+            assert!(!is_mapped(), "it was passed only");
+            let (one, another) = (mapped(&memory), mapped(&memory));
+            drop((one, passed));
+            assert!(is_mapped());
+            drop(another);
+            assert!(!is_mapped());
+        }
+        // A process that finds the file knows it, too.
+        let other = mapped(&SharedMemory::in_file(&path, 10_000, false, None).unwrap());
+        let memory = SharedMemory::in_file(&path, 10_000, false, None).unwrap();
+        assert!(memory.is_mapped_elsewhere().unwrap());
+        drop(other);
+        assert!(!memory.is_mapped_elsewhere().unwrap());
     }
 
     #[test]

@@ -17,6 +17,10 @@
 //! completes looks there *after* it has done its part: what it was told to have succeeded was in
 //! place before. A process that is gone can say nothing; its connection has ended then, and that is
 //! checked too.
+//!
+//! Memory that was taken back and is still mapped has to be moved before it is used further. When
+//! the other side has heard of the end it unmaps the memory, and if its process is gone, the kernel
+//! has: [`SharedMemory::is_mapped_elsewhere`] knows it.
 
 pub mod bell;
 
@@ -35,7 +39,10 @@ use freshet_base::{
     words,
 };
 
-use rustix::net::RecvFlags;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::RecvFlags,
+};
 
 use self::bell::Bell;
 use crate::{
@@ -140,6 +147,7 @@ impl Prepared {
             counters: Arc::clone(&counters),
             posted: 0,
         };
+        queue.check_wanted().map_err(|_| missing("the other process has ended the connection"))?;
         let completions = ShmCompletions {
             bell: own,
             peer,
@@ -195,6 +203,18 @@ impl ShmQueue {
         // have run yet.
         match rustix::net::recv(self.stream.socket().as_fd(), &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(()),
+            _ => Err(self.lost()),
+        }
+    }
+
+    /// When this side has mapped what it was passed: whether the other side still has a use for
+    /// that. It may have ended in the meantime, and the next one may have looked whether any
+    /// process has mapped the memory. A process that ends hangs up with its passage at once.
+    fn check_wanted(&self) -> Result<(), SendError> {
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut passage = [PollFd::new(&*self.passage, PollFlags::RDHUP)];
+        match poll(&mut passage, Some(&none)) {
+            Ok(0) => self.confirm(),
             _ => Err(self.lost()),
         }
     }
@@ -286,6 +306,7 @@ impl QueuePair for ShmQueue {
             _ => return Err(OpenError::Attach(std::io::Error::other("it passes one piece of memory at a time"))),
         };
         self.regions.push(attach(key, file)?);
+        self.check_wanted().map_err(|cause| OpenError::Attach(std::io::Error::other(cause)))?;
         Ok(self.regions.len() - 1)
     }
 

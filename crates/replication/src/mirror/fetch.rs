@@ -47,8 +47,8 @@ pub(super) fn fetch(shared: &Arc<Shared>, from: &str, term: Term, wanted: &Fetch
     shared.terms.adopt(welcome.cluster, welcome.history.clone()).map_err(|error| local(&error))?;
     let (sender, receiver) = connection.split();
     let outcome = Arriving::begin(shared, &welcome).and_then(|arriving| arriving.run(sender, receiver, wanted.upto));
-    // No other node could write here, or has mapped what lies here.
-    shared.recovered(false)?;
+    // No other node could write here.
+    shared.recovered()?;
     let mut state = shared.state();
     state.fetched_log = std::mem::take(&mut state.fetched_log).up_to(state.end);
     state.fetched = outcome?;

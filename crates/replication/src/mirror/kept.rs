@@ -14,7 +14,7 @@
 //! | `state` | which files count, and what they are; none while the memory is empty |
 //! | `<generation>-<number>` | a region, behind a page that says that it may be shared |
 //!
-//! Where another process may have mapped the memory, it is taken back by a copy: the files of
+//! Where a process still has the memory mapped, it is taken back by a copy: the files of
 //! another generation. The state is replaced at once, when all of them are there.
 
 use std::{

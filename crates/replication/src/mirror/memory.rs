@@ -1,6 +1,9 @@
 //! The memory of a mirror: bounded, and added to when the primary asks.
 
-use std::io;
+use std::{
+    io, thread,
+    time::{Duration, Instant},
+};
 
 use freshet_base::{
     ClusterId, NodeId, Stamp, Term,
@@ -14,6 +17,11 @@ use super::{
     MirrorConfig,
     kept::{Kept, KeptState},
 };
+
+/// A process that has heard that its connection is over has unmapped the memory after this time.
+const UNMAPS_WITHIN: Duration = Duration::from_millis(500);
+/// How often it is looked whether it has.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Regions are as long as this many bytes or a multiple.
 const UNIT: u64 = 64 << 10;
@@ -240,14 +248,28 @@ impl Memory {
         Mirror::open(self.regions(), end)?.description()
     }
 
+    /// Whether a process has this memory mapped. One that lives and has heard that its connection
+    /// is over unmaps it: blocks for as long as that may take.
+    fn is_mapped_elsewhere(&self) -> io::Result<bool> {
+        let deadline = Instant::now() + UNMAPS_WITHIN;
+        let is_mapped = || self.regions.iter().try_fold(false, |any, region| Ok(any || region.is_mapped_elsewhere()?));
+        loop {
+            match is_mapped() {
+                Ok(true) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
+                known => return known,
+            }
+        }
+    }
+
     /// Brings the memory to the state after a batch, if that was ever another; no primary can write
-    /// here any more, unless it has `mapped` the memory: then this is copied to other memory first.
-    pub fn recover(&mut self, mapped: bool) -> Result<Option<Recovered>, RecoverError> {
+    /// here any more, unless it has mapped the memory: then this is copied to other memory first.
+    pub fn recover(&mut self) -> Result<Option<Recovered>, RecoverError> {
         if !self.exposed {
             return Ok(None);
         }
         self.session += 1;
-        if mapped {
+        if self.is_mapped_elsewhere()? {
+            let begun = Instant::now();
             if let Some(kept) = &mut self.kept {
                 kept.begin_copy();
             }
@@ -263,6 +285,8 @@ impl Memory {
                 self.regions[number] = copy;
             }
             self.note()?;
+            let (bytes, ms) = (self.bytes(), begun.elapsed().as_millis() as u64);
+            tracing::info!(bytes, ms, "a mirror's memory has moved, since a primary of before still has it mapped");
         }
         let found = recover(&self.regions(), Keep::Whole)?;
         self.exposed = false;
@@ -313,6 +337,8 @@ fn copy_words(to: &SharedMemory, from: &SharedMemory) {
 
 #[cfg(test)]
 mod tests {
+    use freshet_fabric::memory::SharedKey;
+
     use super::*;
 
     #[test]
@@ -332,6 +358,45 @@ mod tests {
         assert_eq!(grow(1), Some(128));
         assert_eq!(grow(0), None);
         assert!(memory.bytes() <= 600 << 10);
+    }
+
+    #[test]
+    fn memory_moves_only_while_a_process_has_it_mapped() {
+        let directory = tempfile::tempdir().unwrap();
+        for kept in [None, Some(directory.path().to_owned())] {
+            let (head, undo, arena) = (64 << 10, 64 << 10, 64 << 10);
+            let mut config = MirrorConfig { head, undo, arena, ..MirrorConfig::default() };
+            config.directory = kept;
+            let mut memory = Memory::new(&config).unwrap();
+            let feed = |memory: &mut Memory| memory.settle(ClusterId(7), NodeId(1), Term(1), Stamp(0)).unwrap();
+            let mapped = |memory: &Memory| {
+                let region = &*memory.regions[UNDO];
+                SharedKey::of(region).unwrap().attach(region.file().unwrap().0.try_clone_to_owned().unwrap()).unwrap()
+            };
+            let places = |memory: &Memory| memory.regions.iter().map(|it| it.words().as_ptr()).collect::<Vec<_>>();
+            feed(&mut memory);
+            let before = places(&memory);
+            drop(mapped(&memory));
+            memory.recover().unwrap().unwrap();
+            assert_eq!(places(&memory), before, "the primary is gone");
+            feed(&mut memory);
+            let zombie = mapped(&memory);
+            memory.recover().unwrap().unwrap();
+            assert!(places(&memory).iter().zip(&before).all(|(now, before)| now != before));
+            let held = memory.regions[UNDO].words()[0].load(Ordering::SeqCst);
+            zombie.words()[0].store(!held, Ordering::SeqCst);
+            assert_eq!(memory.regions[UNDO].words()[0].load(Ordering::SeqCst), held, "it writes elsewhere");
+            // Of a process of before, too.
+            feed(&mut memory);
+            let zombie = mapped(&memory);
+            drop(memory);
+            let mut memory = Memory::new(&config).unwrap();
+            if config.directory.is_some() {
+                memory.recover().unwrap().unwrap();
+                zombie.words()[0].store(!held, Ordering::SeqCst);
+                assert_eq!(memory.regions[UNDO].words()[0].load(Ordering::SeqCst), held);
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!
 //! The end of every connection revokes it. Then the memory is brought to the state after a batch
 //! (section 5.2), before this node answers the node that raised its fence, or joins again. Where
-//! the other side may have mapped the memory, that is copied to other memory first.
+//! a process of this machine still has the memory mapped, that is copied to other memory first.
 //!
 //! A mirror that takes over gets what another node has more of the log, and puts it into its memory
 //! by itself ([`fetch`]).
@@ -230,7 +230,7 @@ impl Mirror {
         let peers =
             config.peers.iter().map(|address| Peer { node: None, address: address.clone(), serves: true }).collect();
         let mut memory = Memory::new(&config)?;
-        let found = found(&mut memory, &config, &terms)?;
+        let found = found(&mut memory, &terms)?;
         let shared = Arc::new(Shared {
             follow: Follow::new(who.upstream.clone()),
             memory: Mutex::new(memory),
@@ -330,12 +330,11 @@ impl Drop for Mirror {
 }
 
 /// What a process of before has left in the memory, recovered.
-fn found(memory: &mut Memory, config: &MirrorConfig, terms: &Terms) -> io::Result<State> {
+fn found(memory: &mut Memory, terms: &Terms) -> io::Result<State> {
     let TermState { cluster, history, .. } = terms.get();
     if memory.is_settled() {
-        // The primary of before may be a process of this machine, which has mapped the files.
         let recovered = match memory.cluster() == cluster {
-            true => memory.recover(config.fabric.kind.is_local()),
+            true => memory.recover(),
             false => Ok(None),
         };
         match recovered {
@@ -612,7 +611,7 @@ impl Follows for Shared {
     /// What the primary has left there is brought to the end of a batch (Active-Memory, section
     /// 5.2), before this node answers for it, or offers it again.
     fn take_back(&self) -> Result<(), SessionError> {
-        self.recovered(self.config.fabric.kind.is_local())
+        self.recovered()
     }
 
     fn hearing(&self) -> &Mutex<()> {
@@ -621,9 +620,9 @@ impl Follows for Shared {
 }
 
 impl Shared {
-    /// Brings the memory to the end of a batch; another process may have `mapped` it.
-    fn recovered(&self, mapped: bool) -> Result<(), SessionError> {
-        let found = self.memory().recover(mapped);
+    /// Brings the memory to the end of a batch.
+    fn recovered(&self) -> Result<(), SessionError> {
+        let found = self.memory().recover();
         if let Err(RecoverError::Damaged(damaged)) = &found {
             tracing::error!(cause = %damaged, "a mirror's memory is damaged, and is filled again");
             return self.forget();
