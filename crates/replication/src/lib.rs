@@ -34,6 +34,8 @@ pub mod endpoint;
 pub mod feed;
 pub mod forms;
 mod hop;
+mod link;
+mod load;
 pub mod mirror;
 pub mod primary;
 pub mod restart;

@@ -73,7 +73,8 @@ pub struct Load {
     pub processors: u32,
     /// In thousandths: how much of them did nothing.
     pub idle: u32,
-    /// In thousandths of the time: for how long something was on its way to it.
+    /// In thousandths of the time: for how long something was on its way to it. Of a mirror the
+    /// primary says so.
     pub link_busy: u32,
     /// In thousandths of one processor: what following takes, without readers.
     pub following: u32,

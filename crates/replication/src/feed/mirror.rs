@@ -32,7 +32,11 @@ use super::{
     batches::{Batches, Taken},
     ship::{Ship, ShipError, Shipper, Turn},
 };
-use crate::wire::{self, Kind};
+use crate::{
+    link::LinkMeter,
+    load::thousandths,
+    wire::{self, Kind},
+};
 
 /// What says what lies where in a mirror has no more bytes than this.
 const DESCRIPTION: usize = 1 << 30;
@@ -73,6 +77,8 @@ struct Said {
     grown: VecDeque<Option<RegionKey>>,
     /// It has no memory for what is to be written there next.
     lacks_memory: bool,
+    /// For which part of the time something was on its way to it, in thousandths.
+    link_busy: u32,
 }
 
 impl Inbox {
@@ -83,6 +89,11 @@ impl Inbox {
     /// What it lacks, and gets nothing more before it has that.
     pub fn lacks(&self) -> Option<&'static str> {
         self.said().lacks_memory.then_some("memory: set mirror.bytes there to more, or free some")
+    }
+
+    /// For which part of the time something was on its way to it lately, in thousandths.
+    pub fn link_busy(&self) -> u32 {
+        self.said().link_busy
     }
 
     /// It has added a region, or has no memory for one.
@@ -105,6 +116,7 @@ impl Inbox {
 /// What is posted and has not completed.
 struct Posted {
     token: Token,
+    begun: Moment,
     /// Where its batch ends, if it has one.
     batch: Option<Stamp>,
     /// What it has written as the mark.
@@ -113,6 +125,8 @@ struct Posted {
 
 /// A mirror with no memory for a region is asked again after this time.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// How busy its link is, is looked up this often.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How it stands with another region.
 #[derive(Clone, Copy)]
@@ -140,6 +154,9 @@ pub(super) struct MirrorLine {
     /// It is made here for others as well.
     is_first: bool,
     under_way: VecDeque<Posted>,
+    /// For how long something was under way; when that was looked up last, and how long it was.
+    link: LinkMeter,
+    looked: (Moment, Duration),
     /// All batches up to here have completed.
     completed: Stamp,
     /// Of that, what was acknowledged here; and what the mirror was asked to acknowledge.
@@ -191,6 +208,8 @@ impl MirrorLine {
             waits: None,
             is_first: false,
             under_way: VecDeque::new(),
+            link: LinkMeter::default(),
+            looked: (feeder.feeds().clock.now(), Duration::ZERO),
             completed: from,
             acknowledged: from,
             asked: Stamp::ZERO,
@@ -215,9 +234,11 @@ impl MirrorLine {
         self.ring.mark(committed.min(self.completed)).filter(|to| *to > self.marked)
     }
 
-    /// Notes that everything up to a token has completed.
-    fn complete(&mut self, upto: Token) {
-        while let Some(Posted { batch, mark, .. }) = self.under_way.pop_front_if(|posted| posted.token <= upto) {
+    /// Notes that everything up to a token has completed, as is seen now.
+    fn complete(&mut self, upto: Token, now: Moment) {
+        let mut completed = || self.under_way.pop_front_if(|posted| posted.token <= upto);
+        while let Some(Posted { begun, batch, mark, .. }) = completed() {
+            self.link.heard(begun, now);
             self.completed = batch.unwrap_or(self.completed);
             if let (Some(mark), Some(layout)) = (mark, &mut self.layout) {
                 self.ring.marked(mark);
@@ -239,7 +260,7 @@ impl<F: Feeder> Ship<'_, F> {
     fn step(&mut self, mirror: &mut MirrorLine, behind: &mut bool) -> Result<Turn, ShipError> {
         let keep_alive = self.feeder.feeds().config.flow.keep_alive;
         self.hear_mirror(mirror)?;
-        mirror.complete(self.line.sender.completed()?);
+        mirror.complete(self.line.sender.completed()?, self.feeder.feeds().clock.now());
         self.acknowledge(mirror)?;
         if self.feeder.feeds().clock.now() >= mirror.told.after(keep_alive) {
             self.say(mirror)?;
@@ -361,8 +382,10 @@ impl<F: Feeder> Ship<'_, F> {
         let mark = mirror.next_mark(note.global);
         let word = mark.unwrap_or(mirror.marked).0.to_le_bytes();
         let marks = mark.map(|_| (Place { region: 0, offset: MARK }, &word[..]));
+        let begun = self.feeder.feeds().clock.now();
+        self.shipper.round_trips.sent(batch.to, || begun);
         let token = self.line.sender.post_into(marks.into_iter().chain(mirror.build.undo()), mirror.build.changes())?;
-        mirror.under_way.push_back(Posted { token, batch: batch.kept_to(), mark });
+        mirror.under_way.push_back(Posted { token, begun, batch: batch.kept_to(), mark });
         mirror.marked = mark.unwrap_or(mirror.marked);
         for set in mirror.build.batch().members() {
             self.line.sender.send(Kind::Members as u8, self.feeder.feeds().term, batch.to.0, 0, set)?;
@@ -376,8 +399,9 @@ impl<F: Feeder> Ship<'_, F> {
         let Some(mark) = mirror.next_mark(global) else { return Ok(()) };
         let word = mark.0.to_le_bytes();
         let marks = [(Place { region: 0, offset: MARK }, &word[..])].into_iter();
+        let begun = self.feeder.feeds().clock.now();
         let token = self.line.sender.post_into(marks, iter::empty())?;
-        mirror.under_way.push_back(Posted { token, batch: None, mark: Some(mark) });
+        mirror.under_way.push_back(Posted { token, begun, batch: None, mark: Some(mark) });
         mirror.marked = mark;
         Ok(())
     }
@@ -389,6 +413,7 @@ impl<F: Feeder> Ship<'_, F> {
         if to <= mirror.acknowledged {
             return Ok(());
         }
+        self.shipper.round_trips.held(to, || self.feeder.feeds().clock.now());
         let (counts, acked) = {
             let mut state = self.feeder.feeds().state();
             (state.host.counts_read_back(self.shipper.id), state.host.read_back(self.shipper.id, to)?)
@@ -411,7 +436,16 @@ impl<F: Feeder> Ship<'_, F> {
         let (kind, term) = (Kind::Watermark as u8, self.feeder.feeds().term);
         self.line.sender.send(kind, term, mirror.completed.0, 0, &note)?;
         (mirror.asked, mirror.told) = (mirror.completed, self.feeder.feeds().clock.now());
+        self.look_at_link(mirror);
         Ok(())
+    }
+
+    /// Notes how busy the link was, if it is time for that.
+    fn look_at_link(&self, mirror: &mut MirrorLine) {
+        let (now, busy, (before, then)) = (mirror.told, mirror.link.busy(), mirror.looked);
+        let Some(inbox) = self.shipper.mirror.as_ref().filter(|_| now >= before.after(LOOK)) else { return };
+        inbox.said().link_busy = thousandths(busy.saturating_sub(then), now.since(before)).min(1000);
+        mirror.looked = (now, busy);
     }
 
     /// Asks for a region of at least this many bytes, once at a time.

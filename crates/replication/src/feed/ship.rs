@@ -173,9 +173,12 @@ impl Shipper {
         *self.load.lock().expect("no code panics under this mutex") = load;
     }
 
-    /// How busy the standby is, as it has said last.
+    /// How busy the standby is, as it has said last. What is on its way to a mirror, it does not
+    /// see.
     pub fn load(&self) -> Option<Load> {
-        *self.load.lock().expect("no code panics under this mutex")
+        let load = *self.load.lock().expect("no code panics under this mutex");
+        let link_busy = self.mirror.as_ref().map(Inbox::link_busy);
+        load.map(|load| Load { link_busy: link_busy.unwrap_or(load.link_busy), ..load })
     }
 
     fn wants_form(&self) -> bool {

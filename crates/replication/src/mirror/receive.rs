@@ -20,6 +20,7 @@ use super::{Heard, Shared, State, memory::RecoverError};
 use crate::{
     endpoint::passage,
     forms::Encoding,
+    load::{Done, LoadMeter},
     standby::{Follows, SessionError, agreed, fenced, introduce, raise, violation},
     wire::{self, Ack, Asks, BatchNote, Continue, Join, Kind, Peers, Purpose, Refusal},
 };
@@ -106,7 +107,8 @@ pub(super) fn offered(
         note_whole(shared)?;
     }
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
-    let mut session = Session { shared, sender, receiver, welcome: &welcome, member, patience, told: 0 };
+    let mut session =
+        Session { shared, sender, receiver, welcome: &welcome, member, patience, told: 0, load: LoadMeter::default() };
     let mut stint = shared.cpu.begin();
     let error = match session.run(arenas, &description, &mut stint) {
         Ok(never) => match never {},
@@ -168,6 +170,7 @@ struct Session<'a> {
     patience: Duration,
     /// How much of the mailbox the primary knows to have been taken.
     told: u64,
+    load: LoadMeter,
 }
 
 impl Session<'_> {
@@ -273,11 +276,13 @@ impl Session<'_> {
     }
 
     /// Says what this node holds: what the primary knows to have arrived, and every in-sync set in
-    /// it is noted. There is room for all of the log.
+    /// it is noted. There is room for all of the log. And how busy this node is: what is on its way
+    /// to it, the primary sees.
     fn answer(&mut self, to: Stamp) -> Result<(), SessionError> {
         self.told = self.receiver.taken();
         let ack = Ack { persisted: to, may_send_until: Stamp::MAX, replayed: to, visible: Stamp::ZERO };
-        let told = self.sender.status(wire::ack_words(&ack, Asks::default(), None));
+        self.load.look(|| Done { following: self.shared.cpu.total(), ..Done::default() });
+        let told = self.sender.status(wire::ack_words(&ack, Asks::default(), self.load.load()));
         told.map_err(|error| lost(error, &self.receiver))
     }
 

@@ -13,8 +13,9 @@ use freshet_base::{
 use freshet_cluster::follower::{Ack, Decision};
 use freshet_fabric::{channel, tcp};
 
-use super::{Shared, load::LoadMeter};
+use super::Shared;
 use crate::{
+    load::LoadMeter,
     status::Load,
     wire::{self, Asks, Kind, Refusal},
 };
@@ -84,7 +85,9 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let mut seen = shared.log.durable();
     let mut load = LoadMeter::default();
     while !shared.stopping() {
-        shared.look_at_load(&mut load);
+        if load.look(|| shared.done()) {
+            *shared.load.lock().expect("no code panics under this mutex") = load.load();
+        }
         match shared.log.wait_persisted(seen.plus(1), Some(Instant::now() + PATIENCE)) {
             // Also when the wait has ended without more: if the log was cut, what is persistent
             // since then may be no more than before.

@@ -12,8 +12,6 @@ mod follow;
 mod forms;
 mod introduce;
 mod lag;
-mod link;
-mod load;
 mod original;
 mod passage;
 mod receive;
@@ -48,7 +46,6 @@ use self::{
     ack::AckStage,
     forms::{Backlog, FormsStage},
     lag::LagMeter,
-    link::LinkMeter,
     original::Originals,
     passage::PassageMeter,
     relay::RelayStage,
@@ -70,6 +67,8 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     forms::{Arrivals, Encoding, Missing},
+    link::LinkMeter,
+    load::Done,
     status::{Load, OwnStatus},
     terms::Terms,
     wire::{Asks, Continue, Peer, Peers, Refusal},
@@ -419,6 +418,18 @@ impl Shared {
     fn disconnect(&self, why: Option<&Refusal>) {
         self.state().follower.closed();
         self.acks.disconnect(why);
+    }
+
+    /// How busy this node was, if that is known.
+    fn load(&self) -> Option<Load> {
+        *self.load.lock().expect("no code panics under this mutex")
+    }
+
+    /// What this node has done so far for what it follows.
+    fn done(&self) -> Done {
+        let own = [&self.receive_cpu, &self.ack_cpu, &self.replay_cpu, &self.journal_cpu].map(|meter| meter.total());
+        let following = own.iter().sum::<Duration>() + self.log.statistics().thread_cpu + self.target.processor_time();
+        Done { link_busy: self.state().link.busy(), following }
     }
 
     /// Acknowledges if there is something new, and the connection still counts.

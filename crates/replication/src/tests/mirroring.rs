@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::Path,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -119,6 +120,27 @@ fn a_commit_waits_until_it_is_in_the_mirrors_memory() {
         let end = primary.log.end();
         until("its mark says what is committed", || mirror.mirror.status().mark == end);
         until("it has heard how far it is", || mirror.mirror.status().end == end);
+    }
+}
+
+/// With the acknowledgements that it sends anyway. What is on its way to it, the primary sees.
+#[test]
+fn a_mirror_says_how_busy_it_is() {
+    for kind in fabrics() {
+        let primary = PrimaryNode::first(feeding(kind, rule(Safety::VerySafe, 1)));
+        let mirror = MirrorNode::new(2, primary.address(), small(kind));
+        mirror.joined();
+        let status = || primary.primary.status().standbys.remove(0);
+        until("it has said how busy it is", || {
+            primary.commits(primary.write(&[64, 200]));
+            status().load.is_some()
+        });
+        let (told, load) = (status(), status().load.unwrap());
+        let processors = thread::available_parallelism().unwrap().get() as u32;
+        assert!(load.processors == processors && load.idle <= 1000, "{load:?}");
+        // Its thread does something, and does not do more than one thread can.
+        assert!(load.following <= 1000 && load.link_busy <= 1000, "{load:?}");
+        assert!(told.round_trips.count > 0 && told.round_trips.total >= told.round_trips.least, "{told:?}");
     }
 }
 
