@@ -16,7 +16,10 @@ use freshet_base::{
     Isolation, Stamp,
     cpu::{Ticks, process_time, ticks},
 };
-use freshet_engine::{Database, Encoding, Mix, Node, NodeConfig, StateHash, node::StartPhase};
+use freshet_engine::{
+    Database, Encoding, Mix, Node, NodeConfig, StateHash,
+    node::{PhaseStatus, StartPhase},
+};
 use freshet_membership::Grant;
 use serde::Serialize;
 use signal_hook::consts::SIGXFSZ;
@@ -283,11 +286,8 @@ struct Starting {
     role: &'static str,
     version: &'static str,
     pid: u32,
-    phase: &'static str,
-    /// What is counted.
-    unit: &'static str,
-    done: u64,
-    of: u64,
+    #[serde(flatten)]
+    phase: PhaseStatus,
     per_second: u64,
     seconds_left: Option<f64>,
 }
@@ -298,30 +298,19 @@ impl Progress {
 
     /// Takes note, and tells as JSON.
     fn status(&mut self, phase: StartPhase) -> String {
-        let (name, unit, done, of) = match phase {
-            StartPhase::Tail => ("looking for the end of the log", "bytes", 0, 0),
-            StartPhase::Checkpoint { done, of } => ("reading the checkpoint", "bytes", done, of),
-            StartPhase::Log { done, of } => ("replaying the log", "bytes", done, of),
-            StartPhase::Indexes { done, of } => ("building the indexes", "entries", done, of),
-            StartPhase::Peers { heard, needed } => {
-                ("waiting for other nodes to answer", "nodes", u64::from(heard), u64::from(needed))
-            }
-            StartPhase::Ready => ("ready", "bytes", 0, 0),
-        };
+        let phase = phase.status();
         let now = Instant::now();
-        if self.now.phase != name {
+        if self.now.phase.phase != phase.phase {
             (self.begun, self.shown) = (Some(now), Some(now));
-            tracing::info!(phase = name, "the start enters its next phase");
+            tracing::info!(phase = phase.phase, "the start enters its next phase");
         }
+        let PhaseStatus { done, of, .. } = phase;
         let rate = done as f64 / (now - self.begun.unwrap_or(now)).as_secs_f64().max(1e-3);
         self.now = Starting {
             role: "starting",
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
-            phase: name,
-            unit,
-            done,
-            of,
+            phase,
             per_second: rate as u64,
             seconds_left: (done > 0).then(|| of.saturating_sub(done) as f64 / rate.max(1.0)),
         };
@@ -331,13 +320,13 @@ impl Progress {
     /// Shows it now and then.
     fn show(&mut self) {
         let now = Instant::now();
-        let Starting { phase, of, seconds_left: Some(left), .. } = &self.now else { return };
-        if now - self.shown.unwrap_or(now) < Self::EVERY || *of == 0 {
+        let &Starting { phase, per_second, seconds_left: Some(left), .. } = &self.now else { return };
+        let PhaseStatus { phase, unit, done, of } = phase;
+        if now - self.shown.unwrap_or(now) < Self::EVERY || of == 0 {
             return;
         }
         self.shown = Some(now);
-        let (percent, total, rate) = crate::status::progress(self.now.unit, self.now.done, *of, self.now.per_second);
-        let (done, of, per_second) = (self.now.done, *of, self.now.per_second);
+        let (percent, total, rate) = crate::status::progress(unit, done, of, per_second);
         tracing::info!(
             phase,
             done,

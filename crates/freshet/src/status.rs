@@ -49,15 +49,23 @@ pub(crate) fn progress(unit: &str, done: u64, of: u64, per_second: u64) -> (Stri
 /// The status of a node that starts.
 fn starting(status: &Value) -> String {
     let mut out = format!("{:<16} starting (pid {})\n", "node", number(status, "pid"));
-    let _ = writeln!(out, "{:<16} {}", "phase", text(&status["phase"]));
+    phase(status, &mut |name, value| {
+        let _ = writeln!(out, "{name:<16} {value}");
+    });
+    out
+}
+
+/// How far a start is, or the take-over of a mirror.
+fn phase(status: &Value, line: &mut impl FnMut(&str, String)) {
+    line("phase", text(&status["phase"]));
     let of = number(status, "of");
     if of > 0 {
         let (unit, rate) = (status["unit"].as_str().unwrap_or("bytes"), number(status, "per_second"));
         let (done, of, rate) = progress(unit, number(status, "done"), of, rate);
-        let left = status["seconds_left"].as_f64().map_or("-".to_owned(), |left| format!("{left:.0} s left"));
-        let _ = writeln!(out, "{:<16} {done} of {of}, {rate}/s, {left}", "progress");
+        let left = status["seconds_left"].as_f64();
+        let left = left.map_or(String::new(), |left| format!(", {rate}/s, {left:.0} s left"));
+        line("progress", format!("{done} of {of}{left}"));
     }
-    out
 }
 
 /// Those to whom a primary, or a relay, ships its log.
@@ -297,7 +305,12 @@ fn table(status: &Value) -> String {
                 fed(relay, &mut line);
             }
         }
-        "taking-over" => pending(&status["again"], &mut line),
+        "taking-over" => {
+            if status["phase"].is_string() {
+                phase(status, &mut line);
+            }
+            pending(&status["again"], &mut line);
+        }
         _ => {}
     }
     out
@@ -359,6 +372,10 @@ mod tests {
             "chosen": {"form": "inputs", "lasts": {"secs": 35, "nanos": 0}, "why": "the link is busy",
                 "figures": {"arrived_s": 2048, "carried_s": 1024, "link_busy": 45, "with_inputs": 99, "idle": 61}},
         });
+        let memory =
+            serde_json::json!({"role": "taking-over", "phase": "rows", "unit": "chunks", "done": 30, "of": 1200});
+        let shown = table(&memory);
+        assert!(shown.contains("rows") && shown.contains("2 % of 1,200 chunks"), "{shown}");
         for role in ["standby", "taking-over"] {
             let shown = table(&serde_json::json!({"role": role, "encoding": "inputs", "again": again}));
             for says in [

@@ -20,5 +20,5 @@ mod restart;
 pub use self::{
     checkpoint::{CheckpointError, Manifest},
     recorded::{RecordedError, RecordedLog},
-    restart::{Phase, Restart, RestoreError, Restored, settle_tail, settle_tail_before_buffer},
+    restart::{Phase, PhaseStatus, Restart, RestoreError, Restored, settle_tail, settle_tail_before_buffer},
 };

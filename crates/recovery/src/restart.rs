@@ -15,11 +15,13 @@ use freshet_base::{Fid, Rid, Stamp};
 use freshet_log::{LogStore, Piece, StoreError, Tail, TailError, tail::damage};
 use freshet_replay::{Collector, Deleted, ReplayError, Restoration, Target};
 use freshet_storage::{Catalog, Known, Participants};
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::checkpoint::{CheckpointError, CheckpointFile, Manifest, RowsReader};
 
-/// How far a restart has come. Numbers are bytes done and bytes in all.
+/// How far a restart has come, or the take-over of a mirror. Numbers are bytes done and bytes in
+/// all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Looking for the end of the log.
@@ -29,6 +31,13 @@ pub enum Phase {
         /// Bytes read.
         done: u64,
         /// Bytes to read.
+        of: u64,
+    },
+    /// Putting rows of a mirror's memory into tables, and into a checkpoint; the numbers are chunks.
+    Memory {
+        /// Chunks read.
+        done: u64,
+        /// Chunks that have rows.
         of: u64,
     },
     /// Replaying the log.
@@ -54,6 +63,37 @@ pub enum Phase {
     },
     /// Finished.
     Ready,
+}
+
+/// A phase, in words and numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PhaseStatus {
+    /// What is being done.
+    pub phase: &'static str,
+    /// What is counted.
+    pub unit: &'static str,
+    /// How much is done.
+    pub done: u64,
+    /// How much there is to do; 0 where that is not known.
+    pub of: u64,
+}
+
+impl Phase {
+    /// In words and numbers.
+    pub fn status(self) -> PhaseStatus {
+        let (phase, unit, done, of) = match self {
+            Self::Tail => ("looking for the end of the log", "bytes", 0, 0),
+            Self::Checkpoint { done, of } => ("reading the checkpoint", "bytes", done, of),
+            Self::Memory { done, of } => ("making tables and a checkpoint of the rows", "chunks", done, of),
+            Self::Log { done, of } => ("replaying the log", "bytes", done, of),
+            Self::Indexes { done, of } => ("building the indexes", "entries", done, of),
+            Self::Peers { heard, needed } => {
+                ("waiting for other nodes to answer", "nodes", u64::from(heard), u64::from(needed))
+            }
+            Self::Ready => ("ready", "bytes", 0, 0),
+        };
+        PhaseStatus { phase, unit, done, of }
+    }
 }
 
 /// Why a node could not come back. Nothing was changed, but for a torn tail that was cut off.

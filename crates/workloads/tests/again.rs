@@ -447,7 +447,7 @@ fn what_a_take_over_has_yet_to_execute_is_told() {
         let promoted = scope.spawn(|| follower.promote(true));
         let under_way = loop {
             match follower.status().role {
-                RoleStatus::TakingOver { again } => break again.unwrap(),
+                RoleStatus::TakingOver { again, .. } => break again.unwrap(),
                 _ if promoted.is_finished() => panic!("{:?}", promoted.join().unwrap()),
                 _ => std::thread::yield_now(),
             }

@@ -132,7 +132,8 @@ impl Mirrored {
             files: node.config.checkpoint.files,
             sync_bytes: node.config.checkpoint.sync_bytes,
         });
-        let restored = restore(core, &memory, threads, writing.as_ref())?;
+        let tell = |phase| *node.phase.lock().unwrap_or_else(PoisonError::into_inner) = Some(phase);
+        let restored = restore(core, &memory, threads, writing.as_ref(), &tell)?;
         let Restored { records, entries, rows, indexes, checkpoint } = restored;
         let (rows_ms, indexes_ms) = (rows.as_millis() as u64, indexes.as_millis() as u64);
         tracing::info!(records, rows_ms, entries, indexes_ms, "what was in a mirror is in tables and indexes");
@@ -239,7 +240,7 @@ impl Node {
         let source = Arc::new(VersionSource::default());
         let (catalog, snapshots) = (Arc::new(Catalog::new()), Snapshots::standby(visible));
         let core = Core::new(participants, catalog, snapshots, source, Arc::default(), self.config.certifier);
-        restore(&core, memory, self.config.replay_threads, None)?;
+        restore(&core, memory, self.config.replay_threads, None, &|_| {})?;
         let worker = Database::of(&core).worker().map_err(|cause| cause.to_string())?;
         StateHash::of(&worker.begin_read_only()).map_err(|cause| cause.to_string())
     }

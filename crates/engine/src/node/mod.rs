@@ -74,7 +74,7 @@ pub use self::{
     },
     membership::{MembershipSettings, enrol_client},
     mix::{Distinct, FormMix, Mix, MixError},
-    start::{StartError, StartPhase},
+    start::{PhaseStatus, StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
 };
 use crate::{Database, scheme::Scheme, source::VersionSource};
@@ -160,6 +160,8 @@ pub struct Node {
     /// again.
     returning: Mutex<Option<JoinHandle<()>>>,
     restart: Mutex<Phases>,
+    /// How far the take-over of a mirror is.
+    phase: Mutex<Option<StartPhase>>,
     started: Instant,
     /// How many take-overs are under way, which keep the composition.
     taking_over: AtomicUsize,

@@ -19,7 +19,7 @@ use std::{
 use freshet_base::{ClusterId, Fid, Rid, Stamp};
 use freshet_mirror::Mirror as Memory;
 use freshet_recovery::{
-    CheckpointError, Manifest,
+    CheckpointError, Manifest, Phase,
     checkpoint::{CheckpointTable, TableWriter},
 };
 use freshet_replay::{Collector, Restoration, Restore};
@@ -141,7 +141,8 @@ impl Writing {
 }
 
 /// Puts all records of a mirror's memory into the tables, and builds their indexes, by this number
-/// of threads; writes them into the files of a checkpoint, if one is wanted. Blocks.
+/// of threads; writes them into the files of a checkpoint, if one is wanted. `tell` hears how far
+/// that is. Blocks.
 ///
 /// # Errors
 /// What of the memory is damaged, or does not fit into its table.
@@ -150,6 +151,7 @@ pub(super) fn restore(
     memory: &Memory,
     threads: usize,
     writing: Option<&Writing>,
+    tell: &(impl Fn(Phase) + Sync),
 ) -> Result<Restored, String> {
     let (catalog, mut restored) = (&core.catalog, Restored::default());
     let mut restoration = Some(Restoration::new(catalog, &Restore));
@@ -162,9 +164,13 @@ pub(super) fn restore(
         let mut hands: Vec<_> = (0..threads.max(1)).map(hand).collect();
         // The tables come first.
         let (tables, rows) = chunks(memory);
-        let dropped = Mutex::default();
+        let (dropped, done, of) = (Mutex::default(), AtomicU64::new(0), (tables.len() + rows.len()) as u64);
         let each = |hands: &mut [Hand<'_>], chunks: &[usize]| {
-            divide(hands, chunks, |hand, chunk| visit(core, memory, &pass, hand, chunk, &dropped))
+            divide(hands, chunks, |hand, chunk| {
+                // Relaxed: a counter without data behind it.
+                tell(Phase::Memory { done: done.fetch_add(1, Ordering::Relaxed), of });
+                visit(core, memory, &pass, hand, chunk, &dropped)
+            })
         };
         each(&mut hands[..1], &tables)?;
         each(&mut hands, &rows)?;
@@ -175,7 +181,7 @@ pub(super) fn restore(
         let written = thread::scope(|scope| {
             let syncing: Vec<_> = files.into_iter().flatten().map(|files| scope.spawn(|| files.finish())).collect();
             pass.finish(collectors, threads, &core.participants, &|done, of| {
-                tracing::debug!(done, of, "a mirror that takes over builds its indexes");
+                tell(Phase::Indexes { done, of });
                 // Relaxed: looked at when all threads have ended.
                 entries.store(of, Ordering::Relaxed);
             });

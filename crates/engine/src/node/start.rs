@@ -25,6 +25,7 @@ use freshet_cluster::{
 };
 use freshet_fabric::tcp::{ListenError, Listener};
 use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
+pub use freshet_recovery::PhaseStatus;
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
 use freshet_replay::{Announce, Deleted, Replay, Restore};
 use freshet_replication::{
@@ -406,6 +407,7 @@ impl Parts {
             checkpointing: checkpointing.map(OnceLock::from).unwrap_or_default(),
             returning: Mutex::new(None),
             restart: Default::default(),
+            phase: Mutex::new(None),
             started: Instant::now(),
             taking_over: Default::default(),
         })

@@ -1,6 +1,6 @@
 //! What `status` shows of a node.
 
-use std::time::Duration;
+use std::{sync::PoisonError, time::Duration};
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::in_sync::InSyncSet;
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::scheme::inputs::AgainStatus;
 
-use super::{Apply, CheckpointStatus, Composition, Domain, Node};
+use super::{Apply, CheckpointStatus, Composition, Domain, Node, PhaseStatus, StartPhase};
 
 /// By role.
 #[derive(Clone, Debug, Serialize)]
@@ -64,6 +64,9 @@ pub enum RoleStatus {
         /// Transactions that are executed again, which a take-over waits for.
         #[serde(skip_serializing_if = "Option::is_none")]
         again: Option<AgainStatus>,
+        /// Of a mirror: how far it is with what was in its memory.
+        #[serde(flatten)]
+        phase: Option<PhaseStatus>,
     },
     /// A take-over that was begun here failed half-way: restart the node.
     Failed,
@@ -139,7 +142,10 @@ impl Node {
         let core = self.database.core();
         let settled = self.settled();
         let role = match settled.as_deref() {
-            None => RoleStatus::TakingOver { again: self.scheme.again() },
+            None => {
+                let phase = *self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+                RoleStatus::TakingOver { again: self.scheme.again(), phase: phase.map(StartPhase::status) }
+            }
             Some(Composition::Primary(reign)) => {
                 let log = reign.log.statistics();
                 RoleStatus::Primary {
