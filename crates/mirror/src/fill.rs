@@ -1,5 +1,5 @@
 //! Filling a memory that no other node can reach: the mirror itself puts the rows of a checkpoint
-//! there, without undo. What it has then counts when a superblock says so ([`crate::settle`]).
+//! there, without undo. What it has then counts when a superblock says so ([`crate::begin_feed`]).
 
 use std::convert::Infallible;
 
@@ -16,8 +16,8 @@ pub struct Filling {
     layout: Layout,
     /// What a record takes.
     list: List,
-    /// Where the memory is to be durable, its lines are flushed. The fence is [`crate::settle`]'s,
-    /// by the same thread.
+    /// Where the memory is to be durable, its lines are flushed. The fence is
+    /// [`crate::begin_feed`]'s, by the same thread.
     landing: Landing,
 }
 

@@ -216,7 +216,7 @@ impl Layout {
     }
 
     /// That of a memory which has regions of these lengths; `description` says what lies where
-    /// ([`crate::Mirror::description`]).
+    /// ([`crate::Contents::description`]).
     ///
     /// # Errors
     /// [`Damaged`] when that is impossible.

@@ -4,7 +4,7 @@
 //! Each record has a *slot* at a place that follows from its table and its id, so that a change is
 //! written where the row lies, and only the bytes that differ. The primary alone decides what lies
 //! where ([`Layout`]). It says so in a *directory* at a fixed place, so that the memory can be read
-//! without it ([`Mirror`]).
+//! without it ([`Contents`]).
 //!
 //! # The memory
 //!
@@ -79,8 +79,8 @@ pub use self::{
     fill::Filling,
     layout::{Before, Layout, NoRoom, NotPut, Record},
     list::List,
-    read::{Damaged, Mirror, superblock_of},
-    recover::{Plan, Recovered, footprint, plan, recover, settle},
+    read::{Contents, Damaged, superblock_of},
+    recover::{Plan, Recovered, begin_feed, footprint, plan, recover},
     take::{NotTaken, Taking},
     undo::{Extent, Ring, RingFull},
 };

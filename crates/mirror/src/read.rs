@@ -43,7 +43,7 @@ pub enum Damaged {
 }
 
 /// A mirror's memory, to be read.
-pub struct Mirror {
+pub struct Contents {
     regions: Vec<Region>,
     superblock: Superblock,
     chunks: Chunks,
@@ -51,9 +51,9 @@ pub struct Mirror {
     end: Stamp,
 }
 
-impl fmt::Debug for Mirror {
+impl fmt::Debug for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Mirror({:?}, {} chunks)", self.superblock, self.chunk_count())
+        write!(f, "Contents({:?}, {} chunks)", self.superblock, self.chunk_count())
     }
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn mark(head: &Region) -> Stamp {
     Stamp(u64::from_le(head.words()[MARK as usize / 8].load(Ordering::Acquire)))
 }
 
-impl Mirror {
+impl Contents {
     /// Reads superblock and directory. No node writes into the memory any more, and it was
     /// [recovered](crate::recover) up to `end`: what is newer is refused.
     ///
@@ -157,10 +157,10 @@ impl Mirror {
         Ok(())
     }
 
-    /// As [`Mirror::visit`], of a memory where its feeder may be writing: records that have changed
-    /// at or above the end are left out, as are those of a table that is dropped there; returns the
-    /// newest of these addresses. `again` is asked when a record is not whole, whether to read it
-    /// once more.
+    /// As [`Contents::visit`], of a memory where its feeder may be writing: records that have
+    /// changed at or above the end are left out, as are those of a table that is dropped there;
+    /// returns the newest of these addresses. `again` is asked when a record is not whole, whether
+    /// to read it once more.
     ///
     /// # Errors
     /// [`Damaged`].

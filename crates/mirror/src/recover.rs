@@ -227,7 +227,7 @@ pub fn footprint(memory: &[Region]) -> Result<Footprint, Damaged> {
 /// What a mirror does before a feed begins, which continues from `base`: everything below is there,
 /// and nothing of what was written before is undone any more. The memory was recovered up to there,
 /// or is new.
-pub fn settle(memory: &[Region], cluster: ClusterId, feeder: NodeId, term: Term, base: Stamp) {
+pub fn begin_feed(memory: &[Region], cluster: ClusterId, feeder: NodeId, term: Term, base: Stamp) {
     let mut landing = Landing::default();
     wipe(memory, &mut landing);
     let sequence = read::superblock(memory).map_or(1, |block| block.sequence + 1);

@@ -8,7 +8,8 @@ use freshet_base::{Stamp, Term};
 use freshet_fabric::{Write, landing::Landing, memory::Region};
 
 use crate::{
-    Batch, Build, Damaged, Layout, Mirror, NoRoom, NotPut, Ring, RingFull, chunks::Lengths, directory::UNDO, fill::Here,
+    Batch, Build, Contents, Damaged, Layout, NoRoom, NotPut, Ring, RingFull, chunks::Lengths, directory::UNDO,
+    fill::Here,
 };
 
 /// A memory that takes the log in.
@@ -32,12 +33,12 @@ pub enum NotTaken {
 }
 
 impl Taking {
-    /// Of this memory, which was [settled](crate::settle) at `base`.
+    /// Of this memory, where a feed [has begun](crate::begin_feed) at `base`.
     ///
     /// # Errors
     /// [`Damaged`] when it is no mirror.
     pub fn new(memory: Vec<Region>, base: Stamp) -> Result<Self, Damaged> {
-        let description = Mirror::open(memory.clone(), base)?.description()?;
+        let description = Contents::open(memory.clone(), base)?.description()?;
         let lengths: Vec<_> = (0..memory.len()).map(|region| memory[..].length(region)).collect();
         let mut layout = Layout::of(&description, &lengths)?;
         layout.committed(base);
@@ -56,8 +57,8 @@ impl Taking {
         self.layout.grow(region, self.memory[..].length(region));
     }
 
-    /// The memory was settled once more: what is there stays, and the undo ring is empty.
-    pub fn settled(&mut self, base: Stamp) {
+    /// A feed has begun once more, at `base`: what is there stays, and the undo ring is empty.
+    pub fn begun_again(&mut self, base: Stamp) {
         self.ring = Ring::new(self.memory[..].length(UNDO));
         self.layout.committed(base);
     }

@@ -9,7 +9,7 @@ use freshet_fabric::{
 };
 
 use crate::{
-    Before, DIRECTORY, Damaged, Filling, Layout, List, MARK, Mirror, NoRoom, NotPut, Record, Superblock,
+    Before, Contents, DIRECTORY, Damaged, Filling, Layout, List, MARK, NoRoom, NotPut, Record, Superblock,
     directory::{Chunk, ENTRY, Use},
     slot::HEADER,
 };
@@ -196,7 +196,7 @@ impl Pair {
 }
 
 /// All that a mirror has.
-fn records_of(mirror: &Mirror) -> Result<Records, Damaged> {
+fn records_of(mirror: &Contents) -> Result<Records, Damaged> {
     let mut records = Records::new();
     for chunk in 0..mirror.chunk_count() {
         mirror.visit(chunk, |fid, rid, address, row| {
@@ -211,12 +211,12 @@ fn records_of(mirror: &Mirror) -> Result<Records, Damaged> {
 /// The layout, as the primary of the next term has it.
 fn layout_of(regions: &[Region], end: Stamp) -> Result<Layout, Damaged> {
     let lengths: Vec<_> = regions.iter().map(|region| region.words().len() as u64 * 8).collect();
-    Layout::of(&Mirror::open(regions.to_vec(), end)?.description()?, &lengths)
+    Layout::of(&Contents::open(regions.to_vec(), end)?.description()?, &lengths)
 }
 
 fn read(regions: Vec<Region>, end: Stamp) -> Result<Records, Damaged> {
     layout_of(&regions, end)?;
-    let mirror = Mirror::open(regions, end)?;
+    let mirror = Contents::open(regions, end)?;
     // Whether it is read record by record or not.
     mirror.long()?;
     records_of(&mirror)
@@ -230,7 +230,7 @@ fn what_was_written_is_there_without_the_writer() {
         for change in 0..400 {
             pair.random_change(&mut random);
             if change % 40 == 39 {
-                let mirror = Mirror::open(pair.regions(), pair.end()).unwrap();
+                let mirror = Contents::open(pair.regions(), pair.end()).unwrap();
                 assert!(records_of(&mirror).unwrap() == pair.records, "round {round}, change {change}");
                 for fid in (0..5).map(Fid) {
                     let rid = Rid(random.below(60));
@@ -280,7 +280,7 @@ fn long_rows_stay_until_what_replaces_them_is_committed() {
     let (fid, rid) = (Fid(1), Rid(3));
     pair.change(fid, rid, Some(vec![1; 10]));
     pair.change(fid, rid, Some(vec![2; 900]));
-    let places = |pair: &Pair| Mirror::open(pair.regions(), pair.end()).unwrap().long().unwrap();
+    let places = |pair: &Pair| Contents::open(pair.regions(), pair.end()).unwrap().long().unwrap();
     let first = places(&pair)[&(fid, rid)];
     pair.change(fid, rid, Some(vec![3; 900]));
     let second = places(&pair)[&(fid, rid)];
@@ -323,7 +323,7 @@ fn damage_is_refused_and_never_believed() {
         refused += damage(&pair, region, word, difference);
     }
     // Each bit of an entry, and of the header of a slot that is used.
-    let chunk = Mirror::open(pair.regions(), pair.end()).unwrap().chunks()[0];
+    let chunk = Contents::open(pair.regions(), pair.end()).unwrap().chunks()[0];
     let entry = Chunk::entry(0).offset as usize / 8;
     let Use::Table(fid, first) = chunk.used_for else { panic!("the first chunk is a table's") };
     let used = (0..8).find(|slot| pair.records.contains_key(&(fid, Rid(first.0 + slot)))).unwrap();
@@ -432,25 +432,25 @@ fn a_description_that_lies_is_refused() {
 
 #[test]
 fn a_memory_without_a_beginning_is_no_mirror() {
-    assert_eq!(Mirror::open(vec![], Stamp(1)).unwrap_err(), Damaged::Superblock);
+    assert_eq!(Contents::open(vec![], Stamp(1)).unwrap_err(), Damaged::Superblock);
     for bytes in [8, DIRECTORY as usize - 8, DIRECTORY as usize, 8192] {
         let zeros = Arc::new(SharedMemory::new(bytes, false).unwrap());
-        assert_eq!(Mirror::open(vec![zeros as _], Stamp(1)).unwrap_err(), Damaged::Superblock, "{bytes}");
+        assert_eq!(Contents::open(vec![zeros as _], Stamp(1)).unwrap_err(), Damaged::Superblock, "{bytes}");
     }
     let mut pair = Pair::new();
     pair.change(Fid(1), Rid(1), Some(vec![1; 20]));
     pair.write_superblock(2);
     // One copy of two may be torn; the arenas have to be there.
     pair.memory[0].words()[512 / 8 + 2].fetch_xor(1, Ordering::SeqCst);
-    assert_eq!(Mirror::open(pair.regions(), pair.end()).unwrap().superblock().sequence, 2);
+    assert_eq!(Contents::open(pair.regions(), pair.end()).unwrap().superblock().sequence, 2);
     pair.memory[0].words()[2].fetch_xor(1, Ordering::SeqCst);
-    assert_eq!(Mirror::open(pair.regions(), pair.end()).unwrap_err(), Damaged::Superblock);
+    assert_eq!(Contents::open(pair.regions(), pair.end()).unwrap_err(), Damaged::Superblock);
     pair.write_superblock(3);
-    let mirror = Mirror::open(pair.regions(), pair.end()).unwrap();
+    let mirror = Contents::open(pair.regions(), pair.end()).unwrap();
     assert_eq!((mirror.superblock().sequence, mirror.superblock().feeder, mirror.mark()), (3, NodeId(7), Stamp(0)));
     words::store(pair.memory[0].words(), MARK as usize, &77u64.to_le_bytes());
     assert_eq!(mirror.mark(), Stamp(77));
-    assert_eq!(Mirror::open(pair.regions()[..1].to_vec(), pair.end()).unwrap_err(), Damaged::Entry { number: 0 });
+    assert_eq!(Contents::open(pair.regions()[..1].to_vec(), pair.end()).unwrap_err(), Damaged::Entry { number: 0 });
 }
 
 #[test]
@@ -495,10 +495,10 @@ fn a_memory_that_is_filled_is_one_that_was_written() {
             }
         }
         let (cluster, feeder) = (ClusterId(5), NodeId(2));
-        crate::settle(&pair.regions(), cluster, feeder, Term(4), pair.end());
+        crate::begin_feed(&pair.regions(), cluster, feeder, Term(4), pair.end());
         pair.layout = layout_of(&pair.regions(), pair.end()).unwrap();
         (0..100).for_each(|_| pair.random_change(&mut random));
-        let mirror = Mirror::open(pair.regions(), pair.end()).unwrap();
+        let mirror = Contents::open(pair.regions(), pair.end()).unwrap();
         assert_eq!((mirror.superblock().cluster, mirror.superblock().feeder), (cluster, feeder));
         assert!(records_of(&mirror).unwrap() == pair.records, "round {round}");
     }
@@ -513,7 +513,7 @@ fn a_memory_is_read_while_it_is_written() {
         let mut pair = Pair::new();
         (0..300).for_each(|_| pair.random_change(&mut random));
         let (start, before) = (pair.end(), pair.records.clone());
-        let mirror = Mirror::open(pair.regions(), start).unwrap();
+        let mirror = Contents::open(pair.regions(), start).unwrap();
         let (mut found, mut newest) = (Records::new(), None);
         let after = std::thread::scope(|scope| {
             let seed = Random(random.below(u64::MAX));

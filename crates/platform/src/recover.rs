@@ -55,7 +55,7 @@ impl Node {
     }
 
     /// Step 6: undoes what is not kept. Returns how many parts of transactions that were.
-    pub fn settle(&mut self, dead: usize, decided: Stamp) -> Result<usize, Failed> {
+    pub fn undo(&mut self, dead: usize, decided: Stamp) -> Result<usize, Failed> {
         let mut undone = 0;
         for partition in self.partitions() {
             let memory = self.core.logs[dead].mirror(partition, self.core.store.memory());
@@ -75,20 +75,20 @@ impl Node {
 
 /// What a recovery has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Settled {
+pub(crate) struct Decided {
     /// Transactions of the coordinator up to this number are kept.
     pub kept: Stamp,
     /// Parts of transactions that were undone, on all nodes together.
     pub undone: usize,
 }
 
-/// Step 5 and 6 on all nodes that are left. They have ended the connection with the one that is
+/// Steps 5 and 6 on all nodes that are left. They have ended the connection with the one that is
 /// gone, and what they coordinated themselves.
-pub(crate) fn settle(nodes: &mut [Node], dead: usize) -> Result<Settled, Failed> {
+pub(crate) fn decide_and_undo(nodes: &mut [Node], dead: usize) -> Result<Decided, Failed> {
     let footprints = nodes.iter().map(|node| node.footprints(dead)).collect::<Result<Vec<_>, _>>()?;
     let kept = decide(footprints.iter().flatten());
-    let undone = nodes.iter_mut().map(|node| node.settle(dead, kept)).sum::<Result<usize, _>>()?;
-    Ok(Settled { kept, undone })
+    let undone = nodes.iter_mut().map(|node| node.undo(dead, kept)).sum::<Result<usize, _>>()?;
+    Ok(Decided { kept, undone })
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::{
     locking::{Locking, Replication},
     model::{compare, verify},
     node::{self, Core, Done, History, Node, Tally},
-    recover::{Settled, settle},
+    recover::{Decided, decide_and_undo},
     shape::Shape,
     shipping::Shipping,
     store::Store,
@@ -149,9 +149,9 @@ pub fn run(config: &Config, time: &Time) -> Result<Found, Failed> {
     let mut found = measure(&mut nodes, time)?;
     let mut lost = None;
     if time.lose {
-        let (recovery, settled, history) = lose(&mut nodes, 0)?;
+        let (recovery, decided, history) = lose(&mut nodes, 0)?;
         found.recovery = Some(recovery);
-        lost = Some((history, settled.kept.0));
+        lost = Some((history, decided.kept.0));
         go_on(&mut nodes, AFTERWARDS)?;
     }
     come_to_rest(&mut nodes)?;
@@ -364,20 +364,20 @@ pub(crate) fn go_on(nodes: &mut [Node], count: u64) -> Result<(), Failed> {
 
 /// Loses a node with all that it has under way: the others end what they have under way, and
 /// recover. Returns what became of its transactions, and what it remembers of them.
-pub(crate) fn lose(nodes: &mut Vec<Node>, number: usize) -> Result<(Recovery, Settled, Vec<Done>), Failed> {
+pub(crate) fn lose(nodes: &mut Vec<Node>, number: usize) -> Result<(Recovery, Decided, Vec<Done>), Failed> {
     let mut dead = nodes.remove(number);
     let history = dead.core.history.take().map(|history| history.done).unwrap_or_default();
     let begun = Instant::now();
-    let settled = exclude(nodes, dead.core.me)?;
-    let recovery = Recovery { time: begun.elapsed(), undone: settled.undone };
-    Ok((recovery, settled, history))
+    let decided = exclude(nodes, dead.core.me)?;
+    let recovery = Recovery { time: begun.elapsed(), undone: decided.undone };
+    Ok((recovery, decided, history))
 }
 
 /// The nodes that are left hear from the cluster manager that one is gone.
-pub(crate) fn exclude(nodes: &mut [Node], dead: usize) -> Result<Settled, Failed> {
+pub(crate) fn exclude(nodes: &mut [Node], dead: usize) -> Result<Decided, Failed> {
     nodes.iter_mut().try_for_each(|node| node.exclude(dead))?;
     come_to_rest(nodes)?;
-    let settled = settle(nodes, dead)?;
+    let decided = decide_and_undo(nodes, dead)?;
     nodes.iter_mut().for_each(|node| node.core.may_begin = true);
-    Ok(settled)
+    Ok(decided)
 }

@@ -21,7 +21,7 @@ use std::{
 
 use freshet_base::{Stamp, Watermark};
 use freshet_log::{Log, ReceiveConfig};
-use freshet_mirror::Mirror as Memory;
+use freshet_mirror::Contents;
 use freshet_recovery::{CheckpointError, Manifest, RestoreError};
 use freshet_replication::{
     mirror::{FetchedLog, Mirror, MirrorConfig, Mirroring},
@@ -122,7 +122,7 @@ impl Mirrored {
     pub fn into_reign(self, node: &Node, promoted: &Promoted) -> Result<Reign, String> {
         let Self { mirror, ground, visible } = self;
         let (core, threads) = (node.database.core(), node.config.replay_threads);
-        let memory = Memory::open(mirror.memory(), promoted.start).map_err(|cause| cause.to_string())?;
+        let memory = Contents::open(mirror.memory(), promoted.start).map_err(|cause| cause.to_string())?;
         let path = ground.directory.as_ref().map(|directory| directory.path());
         path.map_or(Ok(()), |path| TAKING_OVER.write(path, promoted.start))?;
         let writing = path.map(|_| Writing {
@@ -222,7 +222,7 @@ impl Node {
             let wanted = at.unwrap_or(end);
             let hashed = match end >= wanted {
                 // What is newer is refused, and what is just being written looks damaged.
-                true => Memory::open(memory, wanted)
+                true => Contents::open(memory, wanted)
                     .map_err(|cause| cause.to_string())
                     .and_then(|memory| self.hash_of(&memory, wanted)),
                 false => Err(format!("this mirror has everything up to {end}")),
@@ -235,7 +235,7 @@ impl Node {
     }
 
     /// The hash of what a mirror's memory holds, which is the state at a stamp.
-    fn hash_of(&self, memory: &Memory, at: Stamp) -> Result<StateHash, String> {
+    fn hash_of(&self, memory: &Contents, at: Stamp) -> Result<StateHash, String> {
         let (participants, visible) = (Participants::new(self.config.participants()), Arc::new(Watermark::new(at)));
         let source = Arc::new(VersionSource::default());
         let (catalog, snapshots) = (Arc::new(Catalog::new()), Snapshots::standby(visible));

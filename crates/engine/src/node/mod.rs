@@ -179,7 +179,7 @@ impl std::fmt::Debug for Node {
 
 impl Node {
     /// What it is made of; none while a take-over is under way, which may take long.
-    fn settled(&self) -> Option<std::sync::MutexGuard<'_, Composition>> {
+    fn unless_taking_over(&self) -> Option<std::sync::MutexGuard<'_, Composition>> {
         while self.taking_over.load(Ordering::SeqCst) == 0 {
             match self.composition.try_lock() {
                 Ok(composition) => return Some(composition),
@@ -283,7 +283,7 @@ impl Node {
     /// What the log of this node waits for, or the journal of what has arrived, if it lacks room
     /// for its next file, or descriptors.
     pub fn log_lack(&self) -> Option<freshet_log::Lack> {
-        match &*self.settled()? {
+        match &*self.unless_taking_over()? {
             Composition::Standby(following) => following.log.lack().or_else(|| following.standby.lack()),
             _ => self.log().and_then(|log| log.lack()),
         }

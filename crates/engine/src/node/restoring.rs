@@ -17,7 +17,7 @@ use std::{
 };
 
 use freshet_base::{ClusterId, Fid, Rid, Stamp};
-use freshet_mirror::Mirror as Memory;
+use freshet_mirror::Contents;
 use freshet_recovery::{
     CheckpointError, Manifest, Phase,
     checkpoint::{CheckpointTable, TableWriter},
@@ -148,7 +148,7 @@ impl Writing {
 /// What of the memory is damaged, or does not fit into its table.
 pub(super) fn restore(
     core: &Core,
-    memory: &Memory,
+    memory: &Contents,
     threads: usize,
     writing: Option<&Writing>,
     tell: &(impl Fn(Phase) + Sync),
@@ -198,7 +198,7 @@ pub(super) fn restore(
 }
 
 /// The chunks of the catalog, and the others: those of a table follow one another.
-fn chunks(memory: &Memory) -> (Vec<usize>, Vec<usize>) {
+fn chunks(memory: &Contents) -> (Vec<usize>, Vec<usize>) {
     let named = (0..memory.chunk_count()).filter_map(|chunk| Some((memory.table(chunk)?, chunk)));
     let (tables, mut rows): (Vec<_>, Vec<_>) = named.partition(|(fid, _)| *fid == Fid::CATALOG);
     rows.sort_unstable();
@@ -209,7 +209,7 @@ fn chunks(memory: &Memory) -> (Vec<usize>, Vec<usize>) {
 /// Restores the records of one chunk. Tables that were dropped may have left some.
 fn visit(
     core: &Core,
-    memory: &Memory,
+    memory: &Contents,
     restoration: &Restoration<'_>,
     Hand { collector, files }: &mut Hand<'_>,
     chunk: usize,

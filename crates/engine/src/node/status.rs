@@ -114,7 +114,7 @@ impl Node {
     /// primary was heard, and by how much its view was behind then. Nothing when it has not heard
     /// of one, or neither reigns nor follows, as while a take-over is under way. Waits for none.
     pub fn staleness(&self) -> Option<Duration> {
-        match self.settled().as_deref() {
+        match self.unless_taking_over().as_deref() {
             Some(Composition::Primary(_)) => Some(Duration::ZERO),
             Some(Composition::Standby(following)) => {
                 let status = following.standby.status();
@@ -127,21 +127,21 @@ impl Node {
     /// How it stands with the standbys; nothing unless this node is the primary. Does not wait for
     /// a take-over.
     pub fn shipping_status(&self) -> Option<PrimaryStatus> {
-        self.settled().as_deref().and_then(Composition::shipping).map(|shipping| shipping.status())
+        self.unless_taking_over().as_deref().and_then(Composition::shipping).map(|shipping| shipping.status())
     }
 
     /// Has standbys say at once what becomes visible there, as long as what is returned is kept;
     /// nothing unless this node is the primary. To be asked for before the commit that is waited
     /// for. Does not wait for a take-over.
     pub fn want_visible(&self) -> Option<VisibleWanted> {
-        self.settled().as_deref().and_then(Composition::shipping).map(|shipping| shipping.want_visible())
+        self.unless_taking_over().as_deref().and_then(Composition::shipping).map(|shipping| shipping.want_visible())
     }
 
     /// As things stand. Does not wait for a take-over.
     pub fn status(&self) -> NodeStatus {
         let core = self.database.core();
-        let settled = self.settled();
-        let role = match settled.as_deref() {
+        let composition = self.unless_taking_over();
+        let role = match composition.as_deref() {
             None => {
                 let phase = *self.phase.lock().unwrap_or_else(PoisonError::into_inner);
                 RoleStatus::TakingOver { again: self.scheme.again(), phase: phase.map(StartPhase::status) }
@@ -172,7 +172,7 @@ impl Node {
             Some(Composition::Failed) => RoleStatus::Failed,
             Some(Composition::Stopped) => RoleStatus::Stopped,
         };
-        drop(settled);
+        drop(composition);
         let terms = self.terms.get();
         NodeStatus {
             node: self.id,

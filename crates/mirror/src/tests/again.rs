@@ -10,7 +10,7 @@ use crate::Keep;
 impl Pair {
     /// How many bytes its chunks have.
     fn taken(&self) -> u64 {
-        Mirror::open(self.regions(), self.end()).unwrap().bytes()
+        Contents::open(self.regions(), self.end()).unwrap().bytes()
     }
 
     fn commit(&mut self) {
@@ -127,7 +127,7 @@ fn a_chunk_that_is_used_again_is_given_back() {
         if feed.lists.len() > 1 {
             feed.marks(1);
         }
-        let mirror = Mirror::open(feed.pair.regions(), feed.end()).unwrap();
+        let mirror = Contents::open(feed.pair.regions(), feed.end()).unwrap();
         chunks = chunks.max(mirror.chunk_count());
     }
     assert!(chunks < 20, "{chunks}");

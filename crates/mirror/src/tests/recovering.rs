@@ -5,10 +5,10 @@ use freshet_base::{RecordKind, sync::AtomicU64};
 use freshet_log::{Block, BlockBuilder, BlockKind};
 
 use super::*;
-use crate::{Batch, Build, Extent, Keep, Recovered, Ring, UNDO, recover, settle, undo};
+use crate::{Batch, Build, Extent, Keep, Recovered, Ring, UNDO, begin_feed, recover, undo};
 
+mod feeding;
 mod power;
-mod settling;
 mod table;
 
 /// A feeder, and what it has posted that is not marked.
@@ -280,11 +280,11 @@ fn an_undo_ring_that_lies_is_refused() {
     // Nothing is undone any more after that.
     let memory = feed.fails(landed);
     for end in [feed.mark, feed.end()] {
-        settle(&regions(&memory), ClusterId(1), NodeId(8), Term(4), end);
+        begin_feed(&regions(&memory), ClusterId(1), NodeId(8), Term(4), end);
         let found = recover(&regions(&memory), Keep::Whole).unwrap();
         assert_eq!((found.under_way, found.end), (0, end));
     }
-    let mirror = Mirror::open(regions(&memory), feed.end()).unwrap();
+    let mirror = Contents::open(regions(&memory), feed.end()).unwrap();
     assert_eq!((mirror.superblock().feeder, mirror.superblock().sequence), (NodeId(8), 3));
 }
 

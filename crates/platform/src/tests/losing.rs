@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     input::Input,
     node::Done,
-    recover::{Settled, settle},
+    recover::{Decided, decide_and_undo},
     run::exclude,
     store::{Store, modify},
 };
@@ -187,7 +187,7 @@ fn cases_1_to_5b_of_table_1_over_several_partitions() {
             come_to_rest(&mut nodes).unwrap();
             let done = history(&dead);
             let Some(input) = done.first().map(|done| &done.input) else {
-                assert_eq!(settle(&mut nodes, 0).unwrap(), Settled { kept: Stamp(0), undone: 0 });
+                assert_eq!(decide_and_undo(&mut nodes, 0).unwrap(), Decided { kept: Stamp(0), undone: 0 });
                 is_right(&nodes, &[(done, Stamp(0))]);
                 seen.insert("1");
                 continue;
@@ -195,7 +195,7 @@ fn cases_1_to_5b_of_table_1_over_several_partitions() {
             assert_eq!(input.partitions().len(), 3);
             let before = parts(&nodes, input);
             let cases: Vec<_> = before.iter().map(|part| case_of(*part, &before, told)).collect();
-            let Settled { kept, undone } = settle(&mut nodes, 0).unwrap();
+            let Decided { kept, undone } = decide_and_undo(&mut nodes, 0).unwrap();
             println!("{writes} writes: {cases:?}");
             for (part, case) in before.iter().zip(&cases) {
                 let possible: &[Data] = match *case {
@@ -247,8 +247,8 @@ fn nodes_are_lost_under_load_one_after_another() {
             cut(&mut nodes[number], random.below(2000), random.below(2) == 0);
             until_lost(&mut nodes, &mut random, dead);
             let lost = nodes.remove(number);
-            let settled = exclude(&mut nodes, dead).unwrap();
-            gone.push((history(&lost), settled.kept));
+            let decided = exclude(&mut nodes, dead).unwrap();
+            gone.push((history(&lost), decided.kept));
             is_right(&nodes, &gone);
             nodes.iter_mut().for_each(|node| node.core.tally.executed = 0);
             drive(&mut nodes, &mut random, 30).unwrap();
@@ -271,11 +271,11 @@ fn two_nodes_are_lost_at_once() {
         }
         come_to_rest(&mut nodes).unwrap();
         let gone: Vec<_> =
-            lost.iter().map(|node| (history(node), settle(&mut nodes, node.core.me).unwrap().kept)).collect();
+            lost.iter().map(|node| (history(node), decide_and_undo(&mut nodes, node.core.me).unwrap().kept)).collect();
         is_right(&nodes, &gone);
         // A recovery that is done again leads to the same.
         for dead in [1, 0] {
-            settle(&mut nodes, dead).unwrap();
+            decide_and_undo(&mut nodes, dead).unwrap();
         }
         is_right(&nodes, &gone);
     }
@@ -287,11 +287,11 @@ fn what_a_node_does_that_others_take_for_lost_has_no_effect() {
     let mut nodes = make(&config(Scheme::ActiveMemory, 4, 3, random.bits())).unwrap();
     drive(&mut nodes, &mut random, 20).unwrap();
     let mut zombie = nodes.remove(2);
-    let settled = exclude(&mut nodes, 2).unwrap();
-    let gone = [(history(&zombie), settled.kept)];
+    let decided = exclude(&mut nodes, 2).unwrap();
+    let gone = [(history(&zombie), decided.kept)];
     is_right(&nodes, &gone);
     let refused = (0..100).any(|_| zombie.step().is_err());
     assert!(refused, "it hears that it is shut out");
     // Nor has it told clients of anything else than what is kept.
-    is_right(&nodes, &[(history(&zombie), settled.kept)]);
+    is_right(&nodes, &[(history(&zombie), decided.kept)]);
 }

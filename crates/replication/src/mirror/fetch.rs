@@ -130,7 +130,7 @@ struct Arriving<'a> {
 impl<'a> Arriving<'a> {
     fn begin(shared: &'a Shared, welcome: &'a Welcome) -> Result<Self, SessionError> {
         let at = welcome.cut_at;
-        settle(shared, welcome, at)?;
+        begin_feed(shared, welcome, at)?;
         let memory = Taking::new(shared.memory().regions(), at).map_err(|damaged| local(&damaged))?;
         Ok(Self { shared, welcome, memory, at, whole: at, bytes: Vec::new(), ends: VecDeque::new() })
     }
@@ -207,8 +207,8 @@ impl<'a> Arriving<'a> {
                 },
                 // What is there needs not be undone: the other node has it, too.
                 Err(NotTaken::Undo(full)) if self.whole == self.at && full.free < full.all => {
-                    settle(self.shared, self.welcome, self.at)?;
-                    self.memory.settled(self.at);
+                    begin_feed(self.shared, self.welcome, self.at)?;
+                    self.memory.begun_again(self.at);
                 }
                 Err(why) => return Err(local(&why)),
             }
@@ -217,8 +217,8 @@ impl<'a> Arriving<'a> {
 }
 
 /// From here on the memory is written by this node, and what is there stays.
-fn settle(shared: &Shared, welcome: &Welcome, base: Stamp) -> Result<(), SessionError> {
+fn begin_feed(shared: &Shared, welcome: &Welcome, base: Stamp) -> Result<(), SessionError> {
     let (cluster, term) = (welcome.cluster, welcome.history.last_term());
-    let settled = shared.memory().settle(cluster, shared.who.node, term, base);
-    settled.map_err(|cause| local(&format_args!("a mirror's memory cannot be kept: {cause}")))
+    let begun = shared.memory().begin_feed(cluster, shared.who.node, term, base);
+    begun.map_err(|cause| local(&format_args!("a mirror's memory cannot be kept: {cause}")))
 }

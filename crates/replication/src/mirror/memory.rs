@@ -11,7 +11,7 @@ use freshet_base::{
     words,
 };
 use freshet_fabric::memory::{Medium, Region, Registered, SharedMemory};
-use freshet_mirror::{ARENAS, Damaged, Keep, MARK, Mirror, Recovered, UNDO, recover, settle, superblock_of};
+use freshet_mirror::{ARENAS, Contents, Damaged, Keep, MARK, Recovered, UNDO, begin_feed, recover, superblock_of};
 
 use super::{
     MirrorConfig,
@@ -36,8 +36,8 @@ pub(super) struct Memory {
     arena: u64,
     most: u64,
     huge: bool,
-    /// A feed has begun here.
-    settled: bool,
+    /// A feed has begun here, or this node has put a checkpoint here.
+    begun: bool,
     /// A primary may have written here since it was recovered.
     exposed: bool,
     /// Everything below was here when the last feed began.
@@ -57,8 +57,8 @@ impl Memory {
         let opened = config.directory.as_deref().map(|directory| Kept::open(directory, config.method)).transpose()?;
         let (kept, left) = opened.map_or((None, None), |(kept, left)| (Some(kept), left));
         let (regions, base) = (Vec::new(), Stamp::ZERO);
-        let (floor, whole, settled, exposed, session) = (Stamp::ZERO, false, false, false, 0);
-        let mut memory = Self { regions, kept, floor, whole, arena, most, huge, settled, exposed, base, session };
+        let (floor, whole, begun, exposed, session) = (Stamp::ZERO, false, false, false, 0);
+        let mut memory = Self { regions, kept, floor, whole, arena, most, huge, begun, exposed, base, session };
         let firsts = [config.head, config.undo];
         if let Some(left) = left.filter(|left| left.lengths.starts_with(&firsts)) {
             match memory.find(&left) {
@@ -80,7 +80,7 @@ impl Memory {
             self.flush();
         }
         (self.floor, self.whole) = (left.floor, left.whole);
-        (self.settled, self.exposed) = (true, true);
+        (self.begun, self.exposed) = (true, true);
         Ok(())
     }
 
@@ -91,7 +91,7 @@ impl Memory {
         }
         let regions = (0..).zip(lengths).map(|(number, bytes)| self.make(number, *bytes));
         self.regions = regions.collect::<io::Result<_>>()?;
-        (self.settled, self.exposed, self.base) = (false, false, Stamp::ZERO);
+        (self.begun, self.exposed, self.base) = (false, false, Stamp::ZERO);
         (self.floor, self.whole) = (Stamp::ZERO, false);
         self.session += 1;
         Ok(())
@@ -123,7 +123,7 @@ impl Memory {
     /// What is here counts for the next process, too, if it is to.
     fn note(&self) -> io::Result<()> {
         match &self.kept {
-            Some(kept) if self.settled => {
+            Some(kept) if self.begun => {
                 kept.note(self.lengths(), (self.floor, self.whole), self.medium() == Some(&Medium::Dax))
             }
             _ => Ok(()),
@@ -214,8 +214,8 @@ impl Memory {
         (node, term): (NodeId, Term),
         (base, floor): (Stamp, Stamp),
     ) -> io::Result<()> {
-        settle(&self.regions(), cluster, node, term, base);
-        (self.settled, self.base, self.floor) = (true, base, floor);
+        begin_feed(&self.regions(), cluster, node, term, base);
+        (self.begun, self.base, self.floor) = (true, base, floor);
         self.session += 1;
         self.note()
     }
@@ -226,26 +226,26 @@ impl Memory {
     }
 
     /// Whatever becomes of the feed, everything below stays, if anything is here.
-    pub fn settled_to(&self) -> Option<Stamp> {
-        self.settled.then(|| self.base.max(self.mark()))
+    pub fn stays_to(&self) -> Option<Stamp> {
+        self.begun.then(|| self.base.max(self.mark()))
     }
 
     /// Whether it is the state of a database, or was one.
-    pub fn is_settled(&self) -> bool {
-        self.settled
+    pub fn has_begun(&self) -> bool {
+        self.begun
     }
 
     /// A feed begins that continues from `base`; what was written before is undone no more.
-    pub fn settle(&mut self, cluster: ClusterId, feeder: NodeId, term: Term, base: Stamp) -> io::Result<()> {
-        settle(&self.regions(), cluster, feeder, term, base);
-        (self.settled, self.exposed, self.base) = (true, true, base);
+    pub fn begin_feed(&mut self, cluster: ClusterId, feeder: NodeId, term: Term, base: Stamp) -> io::Result<()> {
+        begin_feed(&self.regions(), cluster, feeder, term, base);
+        (self.begun, self.exposed, self.base) = (true, true, base);
         self.session += 1;
         self.note()
     }
 
     /// What says what lies where, for the primary.
     pub fn description(&self, end: Stamp) -> Result<Vec<u8>, Damaged> {
-        Mirror::open(self.regions(), end)?.description()
+        Contents::open(self.regions(), end)?.description()
     }
 
     /// Whether a process has this memory mapped. One that lives and has heard that its connection
@@ -296,7 +296,7 @@ impl Memory {
     /// Undoes what lies beyond `at`, as far as the undo ring reaches; says where the memory ends
     /// then.
     pub fn cut(&mut self, at: Stamp) -> Result<Stamp, Damaged> {
-        if !self.settled {
+        if !self.begun {
             return Ok(at);
         }
         self.session += 1;
@@ -368,7 +368,7 @@ mod tests {
             let mut config = MirrorConfig { head, undo, arena, ..MirrorConfig::default() };
             config.directory = kept;
             let mut memory = Memory::new(&config).unwrap();
-            let feed = |memory: &mut Memory| memory.settle(ClusterId(7), NodeId(1), Term(1), Stamp(0)).unwrap();
+            let feed = |memory: &mut Memory| memory.begin_feed(ClusterId(7), NodeId(1), Term(1), Stamp(0)).unwrap();
             let mapped = |memory: &Memory| {
                 let region = &*memory.regions[UNDO];
                 SharedKey::of(region).unwrap().attach(region.file().unwrap().0.try_clone_to_owned().unwrap()).unwrap()

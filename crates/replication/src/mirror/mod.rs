@@ -277,7 +277,7 @@ impl Mirror {
         &self.shared
     }
 
-    /// The memory ([`freshet_mirror::Mirror`]). While a primary writes there, it may read as
+    /// The memory ([`freshet_mirror::Contents`]). While a primary writes there, it may read as
     /// damaged.
     pub fn memory(&self) -> Vec<Region> {
         self.shared.memory().regions()
@@ -332,7 +332,7 @@ impl Drop for Mirror {
 /// What a process of before has left in the memory, recovered.
 fn found(memory: &mut Memory, terms: &Terms) -> io::Result<State> {
     let TermState { cluster, history, .. } = terms.get();
-    if memory.is_settled() {
+    if memory.has_begun() {
         let recovered = match memory.cluster() == cluster {
             true => memory.recover(),
             false => Ok(None),
@@ -464,7 +464,7 @@ impl Shared {
 
     /// Whether a database can be made of the memory, or why not.
     fn is_database(&self) -> Result<(), String> {
-        if self.state().is_state() && self.memory().is_settled() {
+        if self.state().is_state() && self.memory().has_begun() {
             return Ok(());
         }
         let why = "what has come of the database is no state of it yet: promote another node, or wait";

@@ -15,7 +15,7 @@ use std::{
 
 use freshet_base::{Fid, Rid, Stamp, sync::Arc};
 use freshet_cluster::term::TermHistory;
-use freshet_mirror::{Damaged, Mirror};
+use freshet_mirror::{Contents, Damaged};
 
 use super::Shared;
 
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Pictures {
 /// A picture of a mirror's memory.
 pub struct Picture {
     shared: Arc<Shared>,
-    memory: Mirror,
+    memory: Contents,
     session: u64,
     start: Stamp,
     /// The newest change that was left out.
@@ -75,14 +75,14 @@ impl Pictures {
         let shared = Arc::clone(&self.0);
         let (regions, session, start) = {
             let memory = shared.memory();
-            (memory.regions(), memory.session(), memory.settled_to())
+            (memory.regions(), memory.session(), memory.stays_to())
         };
         let floor = shared.state().floor;
         let Some(start) = start.filter(|start| *start >= floor && *start > Stamp::ZERO) else {
             return Err("this mirror is empty, or is being filled: ask another node".into());
         };
         // Its directory may just be written.
-        let open = || Mirror::open(regions.clone(), start);
+        let open = || Contents::open(regions.clone(), start);
         let memory = patiently(open, |why| matches!(why, Damaged::Entry { .. })).map_err(|why| why.to_string())?;
         let picture = Picture { shared, memory, session, start, newest: None };
         picture.check()?;

@@ -94,7 +94,9 @@ pub(super) fn offered(
     let description = {
         shared.state().committed = Stamp::ZERO;
         let mut memory = shared.memory();
-        memory.settle(welcome.cluster, welcome.node, welcome.term, welcome.cut_at).map_err(|cause| local(&cause))?;
+        memory
+            .begin_feed(welcome.cluster, welcome.node, welcome.term, welcome.cut_at)
+            .map_err(|cause| local(&cause))?;
         memory.description(welcome.cut_at)
     };
     let description = match description {

@@ -12,6 +12,7 @@ use freshet_base::{Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Arc}
 use freshet_cluster::{commit_rule::RuleConfig, flow::FlowConfig, term::TermState};
 use freshet_fabric::FabricKind;
 use freshet_log::Block;
+use freshet_mirror::Contents;
 use tempfile::TempDir;
 
 use super::{fixture::*, seeding::Toys};
@@ -65,7 +66,7 @@ impl MirrorNode {
 
     /// Its records, when nothing is written there and everything below `end` is there.
     pub fn records(&self, end: Stamp) -> Records {
-        let memory = freshet_mirror::Mirror::open(self.mirror.memory(), end).unwrap();
+        let memory = Contents::open(self.mirror.memory(), end).unwrap();
         let mut records = Records::new();
         for chunk in 0..memory.chunk_count() {
             let enter = |fid, rid, address, row: Option<&[u8]>| {

@@ -17,7 +17,8 @@ use freshet_cluster::mirror::Rule;
 use freshet_fabric::{Place, memory::Region};
 use freshet_log::{BlockBuilder, BlockKind};
 use freshet_mirror::{
-    ARENAS, Before, Build, DIRECTORY, Extent, Layout, MARK, Mirror, NoRoom, NotPut, Ring, Superblock, UNDO, settle,
+    ARENAS, Before, Build, Contents, DIRECTORY, Extent, Layout, MARK, NoRoom, NotPut, Ring, Superblock, UNDO,
+    begin_feed,
 };
 
 use super::{
@@ -532,9 +533,9 @@ impl World {
             let token = self.fill(link, &reign.image, (Place { region: 0, offset }, &bytes[..]));
             under_way.push_back((token, Done::Seeded));
         } else if self.scenario.broken != Broken::RingNotCleared {
-            settle(memory, CLUSTER, block.feeder, block.term, base);
+            begin_feed(memory, CLUSTER, block.feeder, block.term, base);
         } else {
-            let known = Mirror::open(memory.clone(), base).map_or(0, |mirror| mirror.superblock().sequence);
+            let known = Contents::open(memory.clone(), base).map_or(0, |mirror| mirror.superblock().sequence);
             let (offset, bytes) = Superblock { sequence: known + 1, ..block }.encode();
             store(memory, Place { region: 0, offset }, &bytes);
         }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
 use freshet_base::{Fid, Rid, Stamp, Term, sync::AtomicU64};
 use freshet_fabric::memory::{Region, Registered, copy_words};
-use freshet_mirror::{Damaged, Mirror};
+use freshet_mirror::{Contents, Damaged};
 
 use crate::checks::{Property, Violation};
 
@@ -90,7 +90,7 @@ impl History {
 /// of the reign in which it was fed. Returns that reign's term.
 pub(crate) fn check(memory: &[Region], end: Stamp, histories: &[History]) -> Result<Term, Violation> {
     let refused = |damaged: Damaged| Violation { property: Property::Mirrors, what: damaged.to_string() };
-    let mirror = Mirror::open(memory.to_vec(), end).map_err(refused)?;
+    let mirror = Contents::open(memory.to_vec(), end).map_err(refused)?;
     let term = mirror.superblock().term;
     let history = &histories[term.0 as usize];
     if !history.is_end(end) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use freshet_base::Stamp;
 use freshet_cluster::mirror::{Keep, Recovering, Rule, Step};
-use freshet_mirror::{Damaged, Layout, MARK, Mirror, Plan, Superblock, footprint, plan, settle};
+use freshet_mirror::{Contents, Damaged, Layout, MARK, Plan, Superblock, begin_feed, footprint, plan};
 
 use super::{
     What, World, id_of,
@@ -193,10 +193,10 @@ impl World {
         let level: Vec<usize> = round.done.iter().filter(|(_, at)| **at == end).map(|(node, _)| *node).collect();
         let node = level[self.dice.below(level.len() as u64) as usize];
         self.report.takeovers += 1;
-        let mirror = Mirror::open(self.nodes[node].memory.clone(), end).map_err(damaged)?;
+        let mirror = Contents::open(self.nodes[node].memory.clone(), end).map_err(damaged)?;
         let image = moved(&self.nodes[node].memory);
         let Superblock { cluster, feeder, term, .. } = *mirror.superblock();
-        settle(&image, cluster, feeder, term, end);
+        begin_feed(&image, cluster, feeder, term, end);
         let lengths: Vec<u64> = image.iter().map(length).collect();
         let mut layout = Layout::of(&mirror.description().map_err(damaged)?, &lengths).map_err(damaged)?;
         layout.committed(end);

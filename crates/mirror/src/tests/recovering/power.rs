@@ -161,7 +161,7 @@ impl Power {
         assert!(end.0 >= self.acknowledged.load(Ordering::SeqCst));
         self.acknowledged.store(end.0, Ordering::SeqCst);
         self.check(random)?;
-        settle(&regions, ClusterId(1), NodeId(8), Term(4), end);
+        begin_feed(&regions, ClusterId(1), NodeId(8), Term(4), end);
         self.check(random)
     }
 }

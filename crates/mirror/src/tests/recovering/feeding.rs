@@ -1,4 +1,4 @@
-//! What a mirror tells others of its undo ring, and what it does before it is fed on.
+//! What a mirror tells others of its undo ring, and what it does before a feed begins.
 
 use freshet_cluster::mirror::{Footprint, Status};
 
@@ -58,8 +58,8 @@ fn what_undone_chunks_held_is_wiped() {
     let found = feed.recovers(&memory, Keep::Marked(feed.mark));
     assert_eq!(found.undone, 1);
     let memory = regions(&memory);
-    settle(&memory, ClusterId(1), NodeId(8), Term(4), found.end);
-    let mirror = Mirror::open(memory.clone(), found.end).unwrap();
+    begin_feed(&memory, ClusterId(1), NodeId(8), Term(4), found.end);
+    let mirror = Contents::open(memory.clone(), found.end).unwrap();
     let lengths: Vec<_> = memory.iter().map(|region| region.words().len() as u64 * 8).collect();
     let mut layout = Layout::of(&mirror.description().unwrap(), &lengths).unwrap();
     let mut list = crate::List::default();
@@ -74,7 +74,7 @@ fn what_undone_chunks_held_is_wiped() {
 
 /// Of a ring that is half cleared, what is left has no gap.
 #[test]
-fn a_mirror_that_dies_while_it_settles_can_begin_again() {
+fn a_mirror_that_dies_while_a_feed_begins_can_begin_again() {
     let mut feed = two_batches();
     for byte in 0..3 {
         assert!(feed.post(&[(Fid(1), Rid(0), Some(vec![byte; 300]))], false));
@@ -83,7 +83,7 @@ fn a_mirror_that_dies_while_it_settles_can_begin_again() {
     let found = feed.recovers(&memory, Keep::Marked(feed.mark));
     assert_eq!(found.undone, 4);
     let before = copy(&memory);
-    settle(&regions(&memory), ClusterId(1), NodeId(8), Term(4), found.end);
+    begin_feed(&regions(&memory), ClusterId(1), NodeId(8), Term(4), found.end);
     assert_eq!(recover(&regions(&memory), Keep::Whole).unwrap().under_way, 0);
     // It has died when this number of entries were cleared.
     let (ring, order) = (regions(&before), newest_first(&regions(&before)).collect::<Vec<_>>());
