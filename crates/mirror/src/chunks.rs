@@ -44,16 +44,17 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// How many chunks a directory has room for.
-    pub fn capacity(memory: &(impl Lengths + ?Sized)) -> Result<u32, Damaged> {
+    /// How many chunks a directory has room for. In one that is longer than any is, the rest is not
+    /// used.
+    pub fn capacity(memory: &(impl Lengths + ?Sized)) -> u32 {
         let entries = memory.length(0).saturating_sub(DIRECTORY) / ENTRY as u64;
-        u32::try_from(entries).map_err(|_| Damaged::Superblock)
+        u32::try_from(entries).unwrap_or(u32::MAX)
     }
 
     /// Reads the directory.
     pub fn read(memory: &(impl Bytes + ?Sized)) -> Result<Self, Damaged> {
         let mut chunks = Self::default();
-        for number in 0..Self::capacity(memory)? {
+        for number in 0..Self::capacity(memory) {
             let mut bytes = [0; ENTRY];
             memory.load(Chunk::entry(number), &mut bytes);
             if bytes != [0; ENTRY] {

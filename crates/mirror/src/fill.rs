@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use freshet_fabric::{Place, Write, landing::Landing, memory::Region};
 
 use crate::{
-    ARENAS, Before, Damaged, Layout, List, NoRoom, NotPut, Record,
+    ARENAS, Before, Layout, List, NoRoom, NotPut, Record,
     chunks::{Bytes, Chunks, Lengths},
 };
 
@@ -41,15 +41,12 @@ impl Before for Here<'_> {
 
 impl Filling {
     /// Of this memory, in which nothing is but zeros: a head, an undo ring, and arenas.
-    ///
-    /// # Errors
-    /// [`Damaged`] when it has no room for a directory.
-    pub fn new(memory: Vec<Region>) -> Result<Self, Damaged> {
-        let mut layout = Layout::new(Chunks::capacity(&memory[..])?);
+    pub fn new(memory: Vec<Region>) -> Self {
+        let mut layout = Layout::new(Chunks::capacity(&memory[..]));
         for region in ARENAS..memory.len() {
             layout.grow(region, memory[..].length(region));
         }
-        Ok(Self { memory, layout, list: List::default(), landing: Landing::default() })
+        Self { memory, layout, list: List::default(), landing: Landing::default() }
     }
 
     /// There is another arena.

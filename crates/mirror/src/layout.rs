@@ -221,7 +221,7 @@ impl Layout {
     /// # Errors
     /// [`Damaged`] when that is impossible.
     pub fn of(description: &[u8], lengths: &[u64]) -> Result<Self, Damaged> {
-        let mut layout = Self::new(Chunks::capacity(lengths)?);
+        let mut layout = Self::new(Chunks::capacity(lengths));
         (ARENAS..lengths.len()).for_each(|region| layout.grow(region, lengths[region]));
         let (entries, rest) = counted(description, ENTRY)?;
         let mut chunks = Chunks::default();
@@ -251,7 +251,7 @@ impl Layout {
     /// Enters the records whose rows lie elsewhere, each in a place of its own.
     fn take_long(&mut self, chunks: &Chunks, long: &[u8]) -> Result<HashSet<(u32, u32)>, Damaged> {
         let mut taken = HashSet::new();
-        let (records, []) = long.as_chunks::<24>() else { return Err(Damaged::Superblock) };
+        let (records, []) = long.as_chunks::<24>() else { return Err(Damaged::Description) };
         for record in records {
             let (fid, rid) = (Fid(half(record, 0)), Rid(word(record, 8)));
             let place = Place { region: half(record, 4) as usize, offset: word(record, 16) };
@@ -448,7 +448,7 @@ impl Layout {
 
 /// A list in a description: how many, and each of them has this many bytes; and the rest.
 fn counted(bytes: &[u8], each: usize) -> Result<(&[u8], &[u8]), Damaged> {
-    let (count, rest) = bytes.split_first_chunk().ok_or(Damaged::Superblock)?;
+    let (count, rest) = bytes.split_first_chunk().ok_or(Damaged::Description)?;
     let count = usize::try_from(u64::from_le_bytes(*count)).unwrap_or(usize::MAX);
-    rest.split_at_checked(count.saturating_mul(each)).ok_or(Damaged::Superblock)
+    rest.split_at_checked(count.saturating_mul(each)).ok_or(Damaged::Description)
 }

@@ -14,26 +14,30 @@ use crate::{
     slot::Header,
 };
 
-/// The memory is not what it should be.
+/// The memory is not what it should be, or what was said of it. Who can do something about that
+/// says what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damaged {
     /// It has no beginning.
-    #[error("this memory is no mirror: its superblock is missing or damaged; let the node join again")]
+    #[error("this memory is no mirror: its superblock is missing or damaged")]
     Superblock,
+    /// What a mirror says of what lies where has another length than it says.
+    #[error("a mirror's description of its memory ends too early, or too late")]
+    Description,
     /// An entry of the directory is impossible.
-    #[error("entry {number} of a mirror's directory is damaged; let the node join again")]
+    #[error("entry {number} of a mirror's directory is damaged")]
     Entry {
         /// Which.
         number: u32,
     },
     /// The undo ring has a batch, and lacks one before it.
-    #[error("a mirror's undo ring lacks a batch before the one that ends at {to}; let the node join again")]
+    #[error("a mirror's undo ring lacks a batch before the one that ends at {to}, or a part of it")]
     Undo {
         /// Where that one ends.
         to: Stamp,
     },
     /// A slot, or the row elsewhere that it speaks of, is not what was written there.
-    #[error("record {} of table {} in a mirror's memory is damaged; let the node join again", .rid.0, .fid.0)]
+    #[error("record {} of table {} in a mirror's memory is damaged", .rid.0, .fid.0)]
     Record {
         /// Its table.
         fid: Fid,

@@ -424,10 +424,14 @@ fn a_description_that_lies_is_refused() {
     }
     let whole = of(512, &[(7, 512)]);
     for length in (0..whole.len()).filter(|length| *length != 8 + ENTRY + 8) {
-        assert_eq!(outcome(&whole[..length]), Err(Damaged::Superblock), "{length} bytes");
+        assert_eq!(outcome(&whole[..length]), Err(Damaged::Description), "{length} bytes");
     }
     let count = [&u64::MAX.to_le_bytes()[..], &whole[8..]].concat();
-    assert_eq!(outcome(&count), Err(Damaged::Superblock));
+    assert_eq!(outcome(&count), Err(Damaged::Description));
+    // A head that is longer than any directory.
+    let lengths = [DIRECTORY + (1 << 40), lengths[1], lengths[2]];
+    let record = Record { fid: Fid(1), rid: Rid(0), address: Stamp(64), row: Some(&[1; 20]) };
+    Layout::of(&whole, &lengths).unwrap().put(&record, &mut Local(vec![]), &mut List::default()).unwrap();
 }
 
 #[test]
@@ -478,7 +482,7 @@ fn a_memory_that_is_filled_is_one_that_was_written() {
     let mut random = Random::new();
     for round in 0..20 {
         let mut pair = Pair::new();
-        let mut filling = Filling::new(pair.regions()).unwrap();
+        let mut filling = Filling::new(pair.regions());
         for record in 0..200 {
             let (fid, rid, row) = pair.draw(&mut random);
             pair.address += 40;

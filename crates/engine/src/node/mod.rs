@@ -131,8 +131,13 @@ pub enum PromoteError {
     #[error(transparent)]
     TakeOver(Box<freshet_replication::takeover::PromoteError>),
     /// The term has begun, but the node could not begin to reign in it.
-    #[error("the new term has begun, but this node cannot become the primary: {0}; restart it without `join`")]
-    Reign(String),
+    #[error("the new term has begun, but this node cannot become the primary: {why}; {remedy}")]
+    Reign {
+        /// Why.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
+    },
 }
 
 /// A running node.
@@ -384,12 +389,16 @@ impl Node {
             _ => return Err(PromoteError::NotStandby),
         };
         let promoted = promoted.map_err(|cause| PromoteError::TakeOver(Box::new(cause)))?;
-        let reign = match std::mem::replace(&mut *composition, Composition::Failed) {
-            Composition::Standby(following) => following.into_reign(self, &promoted),
-            Composition::Mirror(mirrored) => mirrored.into_reign(self, &promoted),
+        let (reign, remedy) = match std::mem::replace(&mut *composition, Composition::Failed) {
+            Composition::Standby(following) => (following.into_reign(self, &promoted), "restart it without `join`"),
+            Composition::Mirror(mirrored) => {
+                let remedy =
+                    "promote another node; or restart this one and promote it again, if it has mirror.keep-dir";
+                (mirrored.into_reign(self, &promoted), remedy)
+            }
             _ => unreachable!("it was one of them a moment ago, under the same lock"),
         };
-        let reign = reign.map_err(PromoteError::Reign)?;
+        let reign = reign.map_err(|why| PromoteError::Reign { why, remedy })?;
         *composition = Composition::Primary(reign);
         Ok(Promotion { term: promoted.term, at: promoted.start })
     }

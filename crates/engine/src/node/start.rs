@@ -342,7 +342,7 @@ impl Parts {
                     }
                     cause => may_pass(cause),
                 },
-                PromoteError::NotStandby | PromoteError::Reign(_) => false,
+                PromoteError::NotStandby | PromoteError::Reign { .. } => false,
             };
             if !again || Instant::now() >= deadline {
                 // That it has failed is said already.

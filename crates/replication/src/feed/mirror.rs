@@ -38,7 +38,7 @@ use crate::{
     wire::{self, Kind},
 };
 
-/// What says what lies where in a mirror has no more bytes than this.
+/// The longest description of what lies where in a mirror, in bytes.
 const DESCRIPTION: usize = 1 << 30;
 
 /// Why a node cannot be kept as a mirror.
@@ -59,9 +59,9 @@ pub(super) enum NoMirror {
          at least {needed}"
     )]
     Block { undo: u64, needed: u64 },
-    #[error(transparent)]
+    #[error("{0}: restart it, or, if it runs another version, run the same one on both nodes")]
     Damaged(#[from] Damaged),
-    #[error("a mirror offers its head and its undo ring")]
+    #[error("it offers no undo ring: run the same version on both nodes")]
     Offer,
 }
 

@@ -18,7 +18,7 @@ use freshet_cluster::{
     take_over::Fetch,
 };
 use freshet_fabric::tcp::{Receiver, Sender};
-use freshet_mirror::{Batch, NoRoom, NotTaken, Taking};
+use freshet_mirror::{Batch, Damaged, NoRoom, NotTaken, Taking};
 
 use super::Shared;
 use crate::{
@@ -97,12 +97,17 @@ fn local(cause: &dyn std::fmt::Display) -> SessionError {
     SessionError::Local(cause.to_string())
 }
 
+/// A take-over from here is of no use.
+fn damaged(cause: &Damaged) -> SessionError {
+    local(&format_args!("{cause}: promote another node"))
+}
+
 /// Undoes what the other node's log does not have.
 fn cut(shared: &Shared, at: Stamp) -> Result<(), SessionError> {
     if at < shared.state().floor {
         return Err(local(&"the checkpoint that this mirror began from holds what the other log does not"));
     }
-    let cut = shared.memory().cut(at).map_err(|damaged| local(&damaged))?;
+    let cut = shared.memory().cut(at).map_err(|cause| damaged(&cause))?;
     shared.state().end = cut;
     match cut {
         cut if cut == at => Ok(()),
@@ -131,7 +136,7 @@ impl<'a> Arriving<'a> {
     fn begin(shared: &'a Shared, welcome: &'a Welcome) -> Result<Self, SessionError> {
         let at = welcome.cut_at;
         begin_feed(shared, welcome, at)?;
-        let memory = Taking::new(shared.memory().regions(), at).map_err(|damaged| local(&damaged))?;
+        let memory = Taking::new(shared.memory().regions(), at).map_err(|cause| damaged(&cause))?;
         Ok(Self { shared, welcome, memory, at, whole: at, bytes: Vec::new(), ends: VecDeque::new() })
     }
 

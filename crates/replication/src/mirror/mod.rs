@@ -351,8 +351,10 @@ fn found(memory: &mut Memory, terms: &Terms) -> io::Result<State> {
                 let owed = whole.then_some(Stamp::ZERO);
                 return Ok(State { end: found.end, floor, owed, undone: found.undone as u64, ..State::default() });
             }
-            Ok(None) => tracing::warn!("the memory that was left is of another cluster"),
-            Err(RecoverError::Damaged(cause)) => tracing::error!(%cause, "the memory that was left is damaged"),
+            Ok(None) => tracing::warn!("the memory that was left is of another cluster: this mirror begins again"),
+            Err(RecoverError::Damaged(cause)) => {
+                tracing::error!(%cause, "the memory that was left is damaged: this mirror begins again")
+            }
             Err(RecoverError::System(cause)) => return Err(cause),
         }
         memory.forget()?;

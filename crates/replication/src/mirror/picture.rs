@@ -61,6 +61,11 @@ fn patiently<T, E>(mut ask: impl FnMut() -> Result<T, E>, may_pass: impl Fn(&E) 
     }
 }
 
+/// What the node is told that asks.
+fn damaged(why: Damaged) -> String {
+    format!("{why}: ask another node")
+}
+
 impl Pictures {
     /// The terms of the log that the memory is a state of.
     pub fn history(&self) -> TermHistory {
@@ -83,7 +88,7 @@ impl Pictures {
         };
         // Its directory may just be written.
         let open = || Contents::open(regions.clone(), start);
-        let memory = patiently(open, |why| matches!(why, Damaged::Entry { .. })).map_err(|why| why.to_string())?;
+        let memory = patiently(open, |why| matches!(why, Damaged::Entry { .. })).map_err(damaged)?;
         let picture = Picture { shared, memory, session, start, newest: None };
         picture.check()?;
         Ok(picture)
@@ -123,7 +128,7 @@ impl Picture {
         let newest = self.memory.visit_below(chunk, again, visit);
         // What has happened to the memory may have damaged what was read.
         self.check()?;
-        self.newest = self.newest.max(newest.map_err(|why| why.to_string())?);
+        self.newest = self.newest.max(newest.map_err(damaged)?);
         Ok(())
     }
 

@@ -81,7 +81,7 @@ impl Seed<'_> {
     pub fn begin(&mut self, beginning: Beginning) -> Result<(), String> {
         self.shared.forget().map_err(|cause| self.never(cause.to_string()))?;
         let memory = self.shared.memory().regions();
-        let filling = Filling::new(memory).map_err(|cause| self.never(cause.to_string()))?;
+        let filling = Filling::new(memory);
         self.shared.state().seeding = Some(Seeding { done_bytes: 0, of_bytes: beginning.bytes });
         tracing::info!(
             start = beginning.start.0,

@@ -70,7 +70,7 @@ impl MirrorSettings {
             return Ok(());
         }
         SettingError::within("mirror.undo-bytes", self.undo_bytes, LEAST..=1 << 40)?;
-        SettingError::within("mirror.directory-bytes", self.directory_bytes, LEAST..=1 << 40)?;
+        SettingError::within("mirror.directory-bytes", self.directory_bytes, LEAST..=1 << 38)?;
         let least = self.undo_bytes + self.directory_bytes + LEAST;
         SettingError::within("mirror.bytes", self.bytes, least..=1 << 50)?;
         let refuse = |remedy: &str| Err(SettingError::new("mirror.bytes", self.bytes, remedy));
