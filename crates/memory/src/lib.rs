@@ -59,14 +59,66 @@ use freshet_base::sync::{AtomicU64, Ordering};
 /// A registered piece of memory.
 pub type Region = Arc<dyn Registered>;
 
-/// Copies those words to new, zeroed memory that are to be kept.
-pub fn copy_words(from: &[AtomicU64], to: &[AtomicU64], keep: impl Fn(usize) -> bool) {
+/// Copies those words to new, zeroed memory that are to be kept; says whether any is not zero.
+pub fn copy_words(from: &[AtomicU64], to: &[AtomicU64], keep: impl Fn(usize) -> bool) -> bool {
+    let mut any = false;
     for (index, (from, to)) in from.iter().zip(to).enumerate() {
         // Relaxed: the thread that wrote what is kept synchronised with the caller.
         let word = from.load(Ordering::Relaxed);
         // Pages of zeros need not be there.
         if word != 0 && keep(index) {
             to.store(word, Ordering::Relaxed);
+            any = true;
         }
+    }
+    any
+}
+
+/// Copies all of one region to another, which is new, zeroed and as long. What is to be durable
+/// there is so behind a [fence](Registered::fence).
+pub fn copy_region(from: &dyn Registered, to: &dyn Registered) {
+    /// This number of words is flushed at once, if any of them is not zero.
+    const WORDS: usize = 512;
+    let parts = from.words().chunks(WORDS).zip(to.words().chunks(WORDS));
+    for (part, (from, words)) in parts.enumerate() {
+        if copy_words(from, words, |_| true) {
+            to.flush(part * WORDS * 8, words.len() * 8);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Memory that knows what was flushed: bytes from where on, and how many.
+    #[derive(Debug)]
+    struct Noted(SharedMemory, Mutex<Vec<(usize, usize)>>);
+
+    impl Registered for Noted {
+        fn words(&self) -> &[AtomicU64] {
+            self.0.words()
+        }
+
+        fn flush(&self, at: usize, length: usize) {
+            self.1.lock().unwrap().push((at, length));
+        }
+    }
+
+    #[test]
+    fn what_is_copied_is_flushed_and_zeros_are_not() {
+        let new = || SharedMemory::new(3 * 4096 + 24, false).unwrap();
+        let (from, to) = (new(), Noted(new(), Mutex::default()));
+        for word in [3, 511, 3 * 512 + 2] {
+            from.words()[word].store(word as u64, Ordering::Relaxed);
+        }
+        copy_region(&from, &to);
+        assert_eq!(*to.1.lock().unwrap(), [(0, 4096), (3 * 4096, 24)]);
+        let loaded = |memory: &dyn Registered| {
+            memory.words().iter().map(|word| word.load(Ordering::Relaxed)).collect::<Vec<_>>()
+        };
+        assert_eq!(loaded(&from), loaded(&to));
     }
 }

@@ -1,19 +1,17 @@
 //! Filling a memory that no other node can reach: the mirror itself puts the rows of a checkpoint
 //! there, without undo. What it has then counts when a superblock says so ([`crate::begin_feed`]).
 
-use std::convert::Infallible;
-
-use freshet_fabric::{Place, Write, landing::Landing, memory::Region};
+use freshet_fabric::{landing::Landing, memory::Region};
 
 use crate::{
-    ARENAS, Before, Layout, List, NoRoom, NotPut, Record,
-    chunks::{Bytes, Chunks, Lengths},
+    ARENAS, Layout, List, NoRoom, Record,
+    chunks::Chunks,
+    own::{Here, Own},
 };
 
 /// A memory that is filled, from nothing on.
 pub struct Filling {
-    memory: Vec<Region>,
-    layout: Layout,
+    own: Own,
     /// What a record takes.
     list: List,
     /// Where the memory is to be durable, its lines are flushed. The fence is
@@ -23,37 +21,24 @@ pub struct Filling {
 
 impl std::fmt::Debug for Filling {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Filling({} regions)", self.memory.len())
-    }
-}
-
-/// What lies in memory that this process has.
-pub(crate) struct Here<'m>(pub &'m [Region]);
-
-impl Before for Here<'_> {
-    type Error = Infallible;
-
-    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), Infallible> {
-        self.0.load(from, into);
-        Ok(())
+        write!(f, "Filling({} regions)", self.own.memory.len())
     }
 }
 
 impl Filling {
     /// Of this memory, in which nothing is but zeros: a head, an undo ring, and arenas.
     pub fn new(memory: Vec<Region>) -> Self {
-        let mut layout = Layout::new(Chunks::capacity(&memory[..]));
-        for region in ARENAS..memory.len() {
-            layout.grow(region, memory[..].length(region));
+        let layout = Layout::new(Chunks::capacity(&memory[..]));
+        let mut own = Own { memory, layout };
+        for region in ARENAS..own.memory.len() {
+            own.layout.grow(region, own.length(region));
         }
-        Self { memory, layout, list: List::default(), landing: Landing::default() }
+        Self { own, list: List::default(), landing: Landing::default() }
     }
 
     /// There is another arena.
     pub fn grow(&mut self, arena: Region) {
-        self.memory.push(arena);
-        let region = self.memory.len() - 1;
-        self.layout.grow(region, self.memory[..].length(region));
+        self.own.grow(arena);
     }
 
     /// Puts a record where it belongs. If it comes twice, the last time counts.
@@ -61,16 +46,12 @@ impl Filling {
     /// # Errors
     /// [`NoRoom`]; it can be put again when there is.
     pub fn put(&mut self, record: &Record<'_>) -> Result<(), NoRoom> {
-        self.layout.put(record, &mut Here(&self.memory), &mut self.list).map_err(|why| match why {
-            NotPut::NoRoom(why) => why,
-            NotPut::Before(never) => match never {},
-        })?;
-        for (to, bytes) in self.list.writes() {
-            self.landing.put(&self.memory, &Write { to, pieces: &[bytes], immediate: None, fenced: false });
-        }
-        self.list.clear();
+        let Self { own, list, landing } = self;
+        own.layout.put(record, &mut Here(&own.memory), list)?;
+        own.write(list.writes(), landing);
+        list.clear();
         // Nothing is undone here.
-        self.layout.committed(record.address.plus(1));
+        own.layout.committed(record.address.plus(1));
         Ok(())
     }
 }

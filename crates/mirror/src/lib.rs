@@ -62,6 +62,7 @@ mod elsewhere;
 mod fill;
 mod layout;
 mod list;
+mod own;
 mod read;
 mod recover;
 mod sizes;
@@ -79,7 +80,8 @@ pub use self::{
     fill::Filling,
     layout::{Before, Layout, NoRoom, NotPut, Record},
     list::List,
-    read::{Contents, Damaged, superblock_of},
+    own::Here,
+    read::{Contents, Damaged, mark_of, superblock_of},
     recover::{Plan, Recovered, begin_feed, footprint, plan, recover},
     take::{NotTaken, Taking},
     undo::{Extent, Ring, RingFull},

@@ -6,7 +6,10 @@ use std::{
 };
 
 use freshet_base::{Fid, Rid, Stamp, sync::Ordering, words};
-use freshet_fabric::{Place, memory::Region};
+use freshet_fabric::{
+    Place,
+    memory::{Region, Registered},
+};
 
 use crate::{
     chunks::{Bytes, Chunks, Found, Lengths},
@@ -94,8 +97,9 @@ pub(crate) fn superblock(memory: &(impl Bytes + ?Sized)) -> Result<Superblock, D
     copies.max_by_key(|copy| copy.sequence).ok_or(Damaged::Superblock)
 }
 
-/// Everything below is known to be committed.
-pub(crate) fn mark(head: &Region) -> Stamp {
+/// Everything below is known to be committed in the mirror with this head.
+pub fn mark_of(head: &dyn Registered) -> Stamp {
+    // Acquire: the mark is written behind what it speaks of.
     Stamp(u64::from_le(head.words()[MARK as usize / 8].load(Ordering::Acquire)))
 }
 
@@ -118,7 +122,7 @@ impl Contents {
 
     /// Everything below is known to be committed.
     pub fn mark(&self) -> Stamp {
-        mark(&self.regions[0])
+        mark_of(&*self.regions[0])
     }
 
     pub(crate) fn chunks(&self) -> &[Chunk] {

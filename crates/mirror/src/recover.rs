@@ -166,7 +166,7 @@ pub fn recover(memory: &[Region], keep: Keep) -> Result<Recovered, Damaged> {
 /// [`Damaged`].
 pub fn plan(memory: &[Region], keep: Keep) -> Result<Plan, Damaged> {
     let base = read::superblock(memory)?.base;
-    let marked = read::mark(&memory[0]).max(base);
+    let marked = read::mark_of(&*memory[0]).max(base);
     let begin = match keep {
         // What is marked here may have to be undone for the sake of others.
         Keep::Marked(upto) => marked.min(upto).max(base),
@@ -185,7 +185,7 @@ pub fn plan(memory: &[Region], keep: Keep) -> Result<Plan, Damaged> {
     }
     let found = Recovered { end: ends[kept], under_way: batches.len(), undone: batches.len() - kept };
     let mut writes = Vec::new();
-    if read::mark(&memory[0]) > found.end {
+    if read::mark_of(&*memory[0]) > found.end {
         writes.push((Place { region: 0, offset: MARK }, found.end.0.to_le_bytes().to_vec()));
     }
     let undone = batches.drain(kept..).rev().flat_map(|batch| batch.changes.into_iter().rev());
@@ -199,7 +199,7 @@ pub fn plan(memory: &[Region], keep: Keep) -> Result<Plan, Damaged> {
 /// [`Damaged`].
 pub fn footprint(memory: &[Region]) -> Result<Footprint, Damaged> {
     let base = read::superblock(memory)?.base;
-    let mark = read::mark(&memory[0]).max(base);
+    let mark = read::mark_of(&*memory[0]).max(base);
     let (mut batches, mut begin): (Vec<_>, Option<Stamp>) = (Vec::new(), None);
     // From the newest one back. Entries that were marked are used again, the oldest first.
     for entries in batches_above(memory, base).values().rev() {

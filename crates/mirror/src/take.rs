@@ -5,18 +5,18 @@
 use std::sync::Arc;
 
 use freshet_base::{Stamp, Term};
-use freshet_fabric::{Write, landing::Landing, memory::Region};
+use freshet_fabric::{landing::Landing, memory::Region};
 
 use crate::{
-    Batch, Build, Contents, Damaged, Layout, NoRoom, NotPut, Ring, RingFull, chunks::Lengths, directory::UNDO,
-    fill::Here,
+    Batch, Build, Contents, Damaged, Layout, NoRoom, Ring, RingFull,
+    directory::UNDO,
+    own::{Here, Own},
 };
 
 /// A memory that takes the log in.
 #[derive(Debug)]
 pub struct Taking {
-    memory: Vec<Region>,
-    layout: Layout,
+    own: Own,
     ring: Ring,
     build: Build,
 }
@@ -39,28 +39,26 @@ impl Taking {
     /// [`Damaged`] when it is no mirror.
     pub fn new(memory: Vec<Region>, base: Stamp) -> Result<Self, Damaged> {
         let description = Contents::open(memory.clone(), base)?.description()?;
-        let lengths: Vec<_> = (0..memory.len()).map(|region| memory[..].length(region)).collect();
+        let lengths: Vec<_> = memory.iter().map(|region| region.words().len() as u64 * 8).collect();
         let mut layout = Layout::of(&description, &lengths)?;
         layout.committed(base);
-        Ok(Self { memory, layout, ring: Ring::new(lengths[UNDO]), build: Build::new() })
+        Ok(Self { own: Own { memory, layout }, ring: Ring::new(lengths[UNDO]), build: Build::new() })
     }
 
     /// No batch may have more bytes of log: what it destroys is about as long.
     pub fn longest(&self) -> u64 {
-        self.memory[..].length(UNDO) / 2
+        self.own.length(UNDO) / 2
     }
 
     /// There is another arena.
     pub fn grow(&mut self, arena: Region) {
-        self.memory.push(arena);
-        let region = self.memory.len() - 1;
-        self.layout.grow(region, self.memory[..].length(region));
+        self.own.grow(arena);
     }
 
     /// A feed has begun once more, at `base`: what is there stays, and the undo ring is empty.
     pub fn begun_again(&mut self, base: Stamp) {
-        self.ring = Ring::new(self.memory[..].length(UNDO));
-        self.layout.committed(base);
+        self.ring = Ring::new(self.own.length(UNDO));
+        self.own.layout.committed(base);
     }
 
     /// Begins with the next batch.
@@ -73,21 +71,14 @@ impl Taking {
     /// # Errors
     /// [`NotTaken`].
     pub fn put(&mut self, term: Term) -> Result<(), NotTaken> {
-        let put = self.build.put(&mut self.layout, &mut Here(&self.memory));
-        put.map_err(|why| match why {
-            NotPut::NoRoom(why) => why,
-            NotPut::Before(never) => match never {},
-        })?;
-        self.build.enter(&mut self.ring, term)?;
+        let Self { own, ring, build } = self;
+        build.put(&mut own.layout, &mut Here(&own.memory)).map_err(NoRoom::from)?;
+        build.enter(ring, term)?;
         let mut landing = Landing::default();
-        for (to, bytes) in self.build.undo() {
-            landing.put(&self.memory, &Write { to, pieces: &[bytes], immediate: None, fenced: false });
-        }
-        landing.fence(&self.memory);
-        for (to, bytes) in self.build.changes() {
-            landing.put(&self.memory, &Write { to, pieces: &[bytes], immediate: None, fenced: false });
-        }
-        landing.fence(&self.memory);
+        own.write(build.undo(), &mut landing);
+        landing.fence(&own.memory);
+        own.write(build.changes(), &mut landing);
+        landing.fence(&own.memory);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use freshet_fabric::{
 };
 
 use crate::{
-    Before, Contents, DIRECTORY, Damaged, Filling, Layout, List, MARK, NoRoom, NotPut, Record, Superblock,
+    Before, Contents, DIRECTORY, Damaged, Filling, Here, Layout, List, MARK, NoRoom, NotPut, Record, Superblock,
     directory::{Chunk, ENTRY, Use},
     slot::HEADER,
 };
@@ -66,18 +66,6 @@ fn enter(records: &mut Records, id: (Fid, Rid), address: Stamp, row: Option<Vec<
     }
 }
 
-/// Reads memory of this process.
-struct Local(Vec<Region>);
-
-impl Before for Local {
-    type Error = Infallible;
-
-    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), Infallible> {
-        words::load(self.0[from.region].words(), from.offset as usize, into);
-        Ok(())
-    }
-}
-
 struct Pair {
     memory: Vec<Arc<SharedMemory>>,
     layout: Layout,
@@ -121,7 +109,7 @@ impl Pair {
         self.address += 40;
         let address = Stamp(self.address);
         let record = Record { fid, rid, address, row: row.as_deref() };
-        while let Err(why) = self.layout.put(&record, &mut Local(self.regions()), list) {
+        while let Err(why) = self.layout.put(&record, &mut Here(&self.regions()), list) {
             self.make_room(why);
         }
         enter(&mut self.records, (fid, rid), address, row);
@@ -431,7 +419,7 @@ fn a_description_that_lies_is_refused() {
     // A head that is longer than any directory.
     let lengths = [DIRECTORY + (1 << 40), lengths[1], lengths[2]];
     let record = Record { fid: Fid(1), rid: Rid(0), address: Stamp(64), row: Some(&[1; 20]) };
-    Layout::of(&whole, &lengths).unwrap().put(&record, &mut Local(vec![]), &mut List::default()).unwrap();
+    Layout::of(&whole, &lengths).unwrap().put(&record, &mut Here(&[]), &mut List::default()).unwrap();
 }
 
 #[test]
@@ -463,7 +451,7 @@ fn a_full_directory_and_a_row_without_end_are_said() {
     layout.grow(2, 1 << 20);
     let mut list = List::default();
     let record = |rid, row| Record { fid: Fid(1), rid: Rid(rid), address: Stamp(64), row };
-    let mut nothing = Local(vec![]);
+    let mut nothing = Here(&[]);
     let mut put = |rid, row, list: &mut List| layout.put(&record(rid, row), &mut nothing, list);
     put(0, Some(&[1; 20]), &mut list).unwrap();
     for (rid, row) in [(2, &[1; 20][..]), (0, &[1; 2000])] {

@@ -111,7 +111,7 @@ fn what_is_no_row_stays_in_the_log() {
     assert_eq!(build.batch().members().collect::<Vec<_>>(), [b"these"]);
     let (mut layout, mut ring) = (Layout::new(1), Ring::new(1024));
     layout.grow(2, 4096);
-    build.put(&mut layout, &mut Local(vec![])).unwrap();
+    build.put(&mut layout, &mut Here(&[])).unwrap();
     build.enter(&mut ring, Term(1)).unwrap();
     assert_eq!(build.list().count(), 3, "an undo entry, the chunk, the row");
     assert_eq!((ring.mark(at(&bytes)), ring.mark(Stamp(80))), (Some(at(&bytes)), None));

@@ -130,10 +130,10 @@ impl Feed {
                 enter(&mut records, (record.header.fid, record.header.rid), record.address, row);
             }
         }
-        let mut memory = Local(self.pair.regions());
-        while let Err(why) = self.build.put(&mut self.pair.layout, &mut memory) {
+        let mut memory = self.pair.regions();
+        while let Err(why) = self.build.put(&mut self.pair.layout, &mut Here(&memory)) {
             self.pair.make_room(why);
-            memory = Local(self.pair.regions());
+            memory = self.pair.regions();
         }
         while self.done.len() < self.pair.memory.len() {
             let bytes = self.pair.memory[self.done.len()].words().len() * 8;

@@ -98,8 +98,8 @@ fn damage_is_not_handed_on() {
     let batch = batch_of(one.end(), &bytes, false);
     let mut build = Build::new();
     build.begin(Arc::clone(&batch));
-    let mut memory = Local(one.pair.regions());
-    build.put(&mut one.pair.layout, &mut memory).unwrap();
+    let memory = one.pair.regions();
+    build.put(&mut one.pair.layout, &mut Here(&memory)).unwrap();
     assert!(other.post_batch(&batch, &bytes));
     other.recovers(&other.fails(Landed::Writes(other.writes().count())), Keep::Whole);
 }

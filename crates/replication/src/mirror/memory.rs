@@ -5,13 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{
-    ClusterId, NodeId, Stamp, Term,
-    sync::{Arc, Ordering},
-    words,
-};
-use freshet_fabric::memory::{Medium, Region, Registered, SharedMemory};
-use freshet_mirror::{ARENAS, Contents, Damaged, Keep, MARK, Recovered, UNDO, begin_feed, recover, superblock_of};
+use freshet_base::{ClusterId, NodeId, Stamp, Term, sync::Arc};
+use freshet_fabric::memory::{Medium, Region, Registered, SharedMemory, copy_region};
+use freshet_mirror::{ARENAS, Contents, Damaged, Keep, Recovered, UNDO, begin_feed, mark_of, recover, superblock_of};
 
 use super::{
     MirrorConfig,
@@ -174,8 +170,7 @@ impl Memory {
 
     /// Everything below is known to be committed.
     pub fn mark(&self) -> Stamp {
-        // Acquire: the mark is written behind what it speaks of.
-        Stamp(u64::from_le(self.regions[0].words()[MARK as usize / 8].load(Ordering::Acquire)))
+        mark_of(&*self.regions[0])
     }
 
     /// Adds a region of at least `bytes`, and some more while there is room; none when the bound
@@ -280,7 +275,7 @@ impl Memory {
                 // One after the other: no more than the longest is there twice, unless they are
                 // kept.
                 let copy = self.make(number, length_of(&self.regions[number]))?;
-                copy_words(&copy, &self.regions[number]);
+                copy_region(&*self.regions[number], &*copy);
                 copy.fence();
                 self.regions[number] = copy;
             }
@@ -321,22 +316,9 @@ pub(super) enum RecoverError {
     System(#[from] io::Error),
 }
 
-/// Copies page by page, without touching those that have never been used. What is to be durable is
-/// so behind a fence.
-fn copy_words(to: &SharedMemory, from: &SharedMemory) {
-    let mut page = [0; 4096];
-    for at in (0..length_of(from) as usize).step_by(page.len()) {
-        let part = &mut page[..(length_of(from) as usize - at).min(4096)];
-        words::load(from.words(), at, part);
-        if part.iter().any(|byte| *byte != 0) {
-            words::store(to.words(), at, part);
-            to.flush(at, part.len());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use freshet_base::sync::Ordering;
     use freshet_fabric::memory::SharedKey;
 
     use super::*;

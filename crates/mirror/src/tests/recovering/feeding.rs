@@ -64,7 +64,7 @@ fn what_undone_chunks_held_is_wiped() {
     let mut layout = Layout::of(&mirror.description().unwrap(), &lengths).unwrap();
     let mut list = crate::List::default();
     let record = Record { fid: Fid(9), rid: Rid(0), address: found.end, row: Some(&[3; 60]) };
-    layout.put(&record, &mut Local(memory.clone()), &mut list).unwrap();
+    layout.put(&record, &mut Here(&memory), &mut list).unwrap();
     for (to, bytes) in list.writes() {
         words::store_among(memory[to.region].words(), to.offset as usize, bytes);
     }
