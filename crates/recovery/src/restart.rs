@@ -33,7 +33,8 @@ pub enum Phase {
         /// Bytes to read.
         of: u64,
     },
-    /// Putting rows of a mirror's memory into tables, and into a checkpoint; the numbers are chunks.
+    /// Putting rows of a mirror's memory into tables, and into a checkpoint; the numbers are
+    /// chunks.
     Memory {
         /// Chunks read.
         done: u64,
