@@ -250,6 +250,24 @@ pub fn may_come_back(me: NodeId, history: &TermHistory, fence: &Fence) -> bool {
     let reigned_last = history.reigns().last().is_some_and(|last| last.node == me);
     fence.holder() == Some(me) || fence.holder().is_some() && reigned_last
 }
+
+/// Which of the files that a mirror may find are the memory that it had: their number. Each start
+/// gives the memory another one, so an older copy of it has none that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Life {
+    /// The number.
+    pub number: u64,
+    /// Nothing was acknowledged yet under that number: the memory may still have this one.
+    pub before: Option<u64>,
+}
+
+impl Life {
+    /// Whether the memory that has this number is the one that the mirror had.
+    pub fn is(&self, number: u64) -> bool {
+        self.number == number || self.before == Some(number)
+    }
+}
+
 /// The persistent part of a node's place in its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TermState {
@@ -263,6 +281,8 @@ pub struct TermState {
     pub set: Option<InSyncSet>,
     /// The latest reign of this node itself in which an in-sync set took effect.
     pub reigned: Option<Term>,
+    /// Of a mirror: the memory that it keeps, if it does.
+    pub life: Option<Life>,
 }
 
 /// Why a reign cannot begin.
@@ -290,6 +310,7 @@ impl TermState {
             fence: Fence::new(Term(0), None),
             set: None,
             reigned: None,
+            life: None,
         }
     }
 

@@ -16,6 +16,7 @@
 //! reigned 1
 //! log here
 //! journal 12
+//! life 0123456789abcdef
 //! crc 89abcdef
 //! ```
 //!
@@ -25,9 +26,10 @@
 //! latest reign of its own in which such a set took effect. `log`, where there is such a line, says
 //! that the node has begun its log, and whether it is `here`, in this directory, or `elsewhere`: a
 //! log that is not there is missing from then on, and no new one. `journal`, where there is such a
-//! line, is the number of the newest file of the journal of what has arrived. The last line is the
-//! CRC-32C of all bytes before it. The file is never changed in place: a new one is written, synced
-//! and renamed over it.
+//! line, is the number of the newest file of the journal of what has arrived. `life`, on a mirror
+//! that keeps its memory, is the number that this memory has to have, and after it, while that is
+//! being changed, the one of before. The last line is the CRC-32C of all bytes before it. The file
+//! is never changed in place: a new one is written, synced and renamed over it.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -45,6 +47,7 @@ use crate::{
     block::MAX_STREAMS,
     identity::{Claim, first_foreign},
     medium::{make_directory, with_descriptors},
+    sealed::{self, seal},
     segments::{MIN_SEGMENT, StoreConfig, StoreError},
     store::LogStore,
 };
@@ -88,6 +91,8 @@ pub struct Control {
     pub log: Option<LogPlace>,
     /// The newest file of the journal of what has arrived, if there is one.
     pub journal: Option<u64>,
+    /// The number of the memory that a mirror keeps, and the one that it may have as well.
+    pub life: Option<(u64, Option<u64>)>,
 }
 
 /// Why a log directory could not be used.
@@ -210,9 +215,11 @@ impl Control {
         if let Some(journal) = self.journal {
             text.push_str(&format!("journal {journal}\n"));
         }
-        let crc = crc32c::crc32c(text.as_bytes());
-        text.push_str(&format!("crc {crc:08x}\n"));
-        text
+        if let Some((number, before)) = self.life {
+            let before = before.map_or_else(String::new, |before| format!(" {before:016x}"));
+            text.push_str(&format!("life {number:016x}{before}\n"));
+        }
+        seal(text)
     }
 
     fn decode(text: &str, file: &Path) -> Result<Self, ControlError> {
@@ -222,12 +229,7 @@ impl Control {
         if format != FORMAT.to_string() {
             return Err(ControlError::Format { file: file.to_owned(), found: format.to_owned() });
         }
-        let at = text.rfind("crc ").ok_or_else(|| damaged("it has no checksum"))?;
-        let crc = text[at + 4..].strip_suffix('\n').and_then(|crc| u32::from_str_radix(crc, 16).ok());
-        if crc != Some(crc32c::crc32c(&text.as_bytes()[..at])) {
-            return Err(damaged("its checksum does not hold"));
-        }
-        let mut lines = text[..at].lines().skip(1);
+        let mut lines = sealed::open(text).map_err(damaged)?.lines().skip(1);
         let mut field = |name: &str| {
             let line = lines.next().and_then(|line| line.strip_prefix(name)?.strip_prefix(' '));
             line.ok_or_else(|| damaged(&format!("no {name} where it should be")))
@@ -250,7 +252,7 @@ impl Control {
         };
         let heard = (Term(heard.0.parse().map_err(|_| bad("latest term"))?), holder);
         let mut terms: Vec<(Term, Stamp, NodeId)> = Vec::new();
-        let (mut in_sync, mut reigned, mut log, mut journal) = (None, None, None, None);
+        let (mut in_sync, mut reigned, mut log, mut journal, mut life) = (None, None, None, None, None);
         for line in lines {
             if let Some(place) = line.strip_prefix("log ") {
                 log = Some(match place {
@@ -272,6 +274,10 @@ impl Control {
                 journal = Some(number.parse().map_err(|_| bad("newest file of the journal"))?);
                 continue;
             }
+            if let Some(numbers) = line.strip_prefix("life ") {
+                life = Some(numbers_of_life(numbers).ok_or_else(|| bad("number of the kept memory"))?);
+                continue;
+            }
             let term = line.strip_prefix("term ").and_then(reign).ok_or_else(|| bad("term history"))?;
             if terms.last().is_some_and(|last| last.0 >= term.0 || last.1 > term.1) {
                 return Err(bad("term history"));
@@ -279,7 +285,7 @@ impl Control {
             terms.push(term);
         }
         let (cluster, node) = (ClusterId(cluster), NodeId(node));
-        Ok(Self { cluster, node, segment_size, streams, terms, heard, in_sync, reigned, log, journal })
+        Ok(Self { cluster, node, segment_size, streams, terms, heard, in_sync, reigned, log, journal, life })
     }
 
     /// The newest term; zero before the first.
@@ -299,6 +305,15 @@ fn reign(line: &str) -> Option<(Term, Stamp, NodeId)> {
     let (term, start, node) = (words.next()?, words.next()?, words.next()?);
     let node = NodeId(u64::from_str_radix(node, 16).ok()?);
     words.next().is_none().then_some((Term(term.parse().ok()?), Stamp(start.parse().ok()?), node))
+}
+
+/// One number or two.
+fn numbers_of_life(line: &str) -> Option<(u64, Option<u64>)> {
+    let number = |hex| u64::from_str_radix(hex, 16).ok();
+    match line.split_once(' ') {
+        Some((next, before)) => Some((number(next)?, Some(number(before)?))),
+        None => Some((number(line)?, None)),
+    }
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
@@ -624,6 +639,7 @@ mod tests {
             reigned: Some(Term(3)),
             log: Some(LogPlace::Elsewhere),
             journal: Some(12),
+            life: Some((7, Some(u64::MAX))),
         }
     }
 
@@ -763,8 +779,7 @@ mod tests {
             let mut bytes = text.clone().into_bytes();
             bytes[bit / 8] ^= 1 << (bit % 8);
             if let Ok(text) = String::from_utf8(bytes) {
-                // Upper and lower case of the checksum's digits mean the same.
-                assert!(Control::decode(&text, file).map_or(true, |c| c == control()), "bit {bit}: {text}");
+                assert!(Control::decode(&text, file).is_err(), "bit {bit}: {text}");
             }
         }
         for length in 0..text.len() {

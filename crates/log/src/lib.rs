@@ -8,7 +8,7 @@
 //! - [`stream`]: the log itself: who fills it, what persists it and when, and its sinks
 //! - [`segments`] on a [`medium`]: where the bytes persist; [`store`]: one row of them for each
 //!   stream
-//! - [`control`]: the directory, its owner and its term history
+//! - [`control`]: the directory, its owner and its term history; [`sealed`]: texts with a checksum
 //! - [`scan`] and [`tail`]: reading it again after a restart, and judging where it ends
 //! - [`inspect`]: looking at it from outside
 //!
@@ -40,6 +40,8 @@ pub mod reading;
 mod runs;
 #[cfg(not(loom))]
 pub mod scan;
+#[cfg(not(loom))]
+pub mod sealed;
 #[cfg(not(loom))]
 pub mod segments;
 #[cfg(not(loom))]

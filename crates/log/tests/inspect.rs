@@ -31,6 +31,7 @@ fn control(streams: usize) -> Control {
         reigned: None,
         log: None,
         journal: None,
+        life: None,
         heard: (Term(3), Some(NODE)),
     }
 }

@@ -67,6 +67,7 @@ fn what_a_killed_process_acknowledged_is_there() {
         reigned: None,
         log: None,
         journal: None,
+        life: None,
         heard: (Term(1), Some(NodeId(1))),
     };
     drop(LogDirectory::create(&path, control).unwrap());

@@ -81,7 +81,7 @@ pub use self::{
     layout::{Before, Layout, NoRoom, NotPut, Record},
     list::List,
     own::Here,
-    read::{Contents, Damaged, mark_of, superblock_of},
+    read::{Contents, Damaged, mark_of},
     recover::{Plan, Recovered, begin_feed, footprint, plan, recover},
     take::{NotTaken, Taking},
     undo::{Extent, Ring, RingFull},

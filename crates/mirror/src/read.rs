@@ -76,14 +76,6 @@ impl Bytes for [Region] {
     }
 }
 
-/// Whose memory this is a mirror of, whatever else is in it.
-///
-/// # Errors
-/// [`Damaged`] when it is none.
-pub fn superblock_of(memory: &[Region]) -> Result<Superblock, Damaged> {
-    superblock(memory)
-}
-
 /// The newer copy of the superblock that is whole.
 pub(crate) fn superblock(memory: &(impl Bytes + ?Sized)) -> Result<Superblock, Damaged> {
     if memory.length(0) < DIRECTORY {

@@ -203,6 +203,7 @@ impl PointInTime {
             reigned: None,
             log: None,
             journal: None,
+            life: None,
         };
         let directory = LogDirectory::create(&self.directory, control)?;
         self.copy_log(&directory, source.as_ref(), start, &goal)?;

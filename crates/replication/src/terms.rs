@@ -6,7 +6,7 @@ use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::{
     in_sync::InSyncSet,
     take_over::TakeOver,
-    term::{LastTerm, NotBegun, TermHistory, TermState, Verdict},
+    term::{LastTerm, Life, NotBegun, TermHistory, TermState, Verdict},
 };
 
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
@@ -195,6 +195,17 @@ impl Terms {
     pub fn note_reigned(&self, term: Term) -> Result<(), TermStoreError> {
         self.change(|state| {
             state.note_reigned(term);
+            Ok(())
+        })
+    }
+
+    /// The memory that this mirror keeps has another number, or there is none.
+    ///
+    /// # Errors
+    /// [`TermStoreError`]: then a restart may find either.
+    pub(crate) fn note_life(&self, life: Option<Life>) -> Result<(), TermStoreError> {
+        self.change(|state| {
+            state.life = life;
             Ok(())
         })
     }

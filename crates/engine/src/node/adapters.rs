@@ -11,7 +11,7 @@ use std::{
 };
 
 use freshet_base::{NodeId, Stamp, Term};
-use freshet_cluster::term::{Fence, Reign, TermHistory, TermState};
+use freshet_cluster::term::{Fence, Life, Reign, TermHistory, TermState};
 use freshet_log::{Control, Log, LogDirectory};
 use freshet_replay::{PersistShare, Replay};
 use freshet_replication::{
@@ -94,6 +94,7 @@ impl TermStore for ControlTerms {
                 control.terms = reigns.map(|reign| (reign.term, reign.start, reign.node)).collect();
                 control.in_sync = state.set.as_ref().map(wire::encode);
                 control.reigned = state.reigned;
+                control.life = state.life.map(|life| (life.number, life.before));
                 control.heard = (state.fence.highest(), state.fence.holder());
             })
             .map_err(|cause| TermStoreError { why: cause.to_string() })
@@ -132,5 +133,6 @@ pub(super) fn term_state(control: &Control) -> Result<TermState, String> {
     let set = control.in_sync.as_deref().map(|bytes| wire::decode("in-sync set", bytes)).transpose();
     let set = set.map_err(|cause| cause.to_string())?;
     let fence = Fence::new(highest, control.heard.1);
-    Ok(TermState { cluster: Some(control.cluster), history, fence, set, reigned: control.reigned })
+    let life = control.life.map(|(number, before)| Life { number, before });
+    Ok(TermState { cluster: Some(control.cluster), history, fence, set, reigned: control.reigned, life })
 }

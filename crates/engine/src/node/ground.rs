@@ -115,6 +115,7 @@ impl Ground {
                     reigned: None,
                     log: None,
                     journal: None,
+                    life: None,
                 };
                 // Nothing is made for a node whose devices are another's.
                 check_devices(path, &control, &config.log.dir, &config.named_checkpoint_devices(), &|_| false)?;

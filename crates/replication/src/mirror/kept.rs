@@ -11,44 +11,107 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `state` | which files count, and what they are; none while the memory is empty |
+//! | `state` | which files count, what they are, and whose; none while the memory is empty |
 //! | `<generation>-<number>` | a region, behind a page that says that it may be shared |
 //!
 //! Where a process still has the memory mapped, it is taken back by a copy: the files of
 //! another generation. The state is replaced at once, when all of them are there.
+//!
+//! # What counts
+//!
+//! A memory that counts has a voice, so it must be the one that this node had when it acknowledged
+//! something last. `state` is text with a checksum (`freshet_log::sealed`), and says
+//!
+//! - whose it is. What is another node's, or another cluster's, is refused: nothing is changed.
+//! - its number, which the node's control file has, too ([`Life`]). It is another one after each
+//!   start, so older files do not count, and neither do these where the control file is an older
+//!   one, or where the mirror has had other memory since.
+//! - which files these are: their inodes, and when they were made. A copy of them does not count,
+//!   since it may be older than the last acknowledgement of the same life.
+//!
+//! A new number is noted in three steps: the control file has it beside the one of before; then the
+//! state has it; then the control file has it alone, and something may be acknowledged. After a
+//! crash between them the state has one of the two.
+//!
+//! What does not count is begun again, without a voice, which loses nothing that others have. So
+//! does a damaged state: a loss of power may leave one where the files are not to be durable.
 
 use std::{
     fs,
     io::{self, Write},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    time::UNIX_EPOCH,
 };
 
-use freshet_base::{Stamp, private};
+use freshet_base::{ClusterId, NodeId, Stamp, private};
+use freshet_cluster::term::{Life, TermHistory};
 use freshet_fabric::memory::{Method, SharedMemory};
+use freshet_log::sealed;
+
+use crate::terms::Terms;
+
+/// The first line of a state. Another format does not count.
+const HEAD: &str = "freshet mirror 1";
 
 /// What `state` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeptState {
+    pub cluster: ClusterId,
+    node: NodeId,
+    /// The number of this memory.
+    pub life: u64,
+    /// When the machine was started that wrote this.
+    boot: String,
     generation: u64,
-    /// How long the regions are.
-    pub lengths: Vec<u64>,
     /// See [`super::State::floor`].
     pub floor: Stamp,
     /// Nothing was missing that the mirror had ever acknowledged.
     pub whole: bool,
     /// What has completed survives a loss of power.
     pub durable: bool,
+    pub regions: Vec<KeptRegion>,
+}
+
+/// A file of a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeptRegion {
+    /// How long the region is.
+    pub bytes: u64,
+    /// Which file of its file system it is, and when that was made (in nanoseconds since 1970; 0
+    /// where the file system does not say). No copy has both.
+    file: (u64, u128),
+}
+
+/// What a memory is noted to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Noted<'a> {
+    pub cluster: ClusterId,
+    /// How long the regions are.
+    pub lengths: &'a [u64],
+    /// See [`KeptState`].
+    pub floor: Stamp,
+    /// See there.
+    pub whole: bool,
+    /// See there.
+    pub durable: bool,
 }
 
 /// The files of a mirror's memory.
-#[derive(Debug)]
 pub(super) struct Kept {
     directory: PathBuf,
     boot: String,
     generation: u64,
     /// How what is stored there becomes durable, if it is to be.
     method: Option<Method>,
+    node: NodeId,
+    /// Where the number of the memory is noted as well.
+    terms: Terms,
+    life: u64,
 }
+
+/// What was left: a memory that counts, nothing, or why it does not count.
+type Left = Result<Option<KeptState>, String>;
 
 /// Names the time since the machine was started.
 fn boot() -> io::Result<String> {
@@ -68,57 +131,122 @@ fn remove(file: &Path) -> io::Result<()> {
     }
 }
 
+/// Which file it is: see [`KeptRegion`].
+fn identity(file: &Path) -> io::Result<(u64, u128)> {
+    let metadata = fs::metadata(file)?;
+    let made = metadata.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+    Ok((metadata.ino(), made.map_or(0, |since| since.as_nanos())))
+}
+
 impl KeptState {
-    fn encode(&self, boot: &str) -> String {
-        let lengths: Vec<_> = self.lengths.iter().map(u64::to_string).collect();
-        let (whole, durable) = (u8::from(self.whole), u8::from(self.durable));
-        format!("{boot} {} {} {whole} {durable} {}\n", self.generation, self.floor.0, lengths.join(" "))
+    fn encode(&self) -> String {
+        let Self { cluster, node, life, boot, generation, floor, whole, durable, regions } = self;
+        let mut text = format!("{HEAD}\ncluster {cluster}\nnode {node}\nlife {life:016x}\nboot {boot}\n");
+        text.push_str(&format!("generation {generation}\nfloor {}\nwhole {whole}\ndurable {durable}\n", floor.0));
+        for KeptRegion { bytes, file: (inode, made) } in regions {
+            text.push_str(&format!("region {bytes} {inode} {made}\n"));
+        }
+        sealed::seal(text)
     }
 
-    /// None unless it was written since the machine was started, or is durable.
-    fn decode(text: &str, boot: &str) -> Option<Self> {
-        let mut words = text.strip_suffix('\n')?.split(' ');
-        let is_of_now = words.next()? == boot;
-        let generation = words.next()?.parse().ok()?;
-        let floor = Stamp(words.next()?.parse().ok()?);
-        let is_true = |word: &str| matches!(word, "0" | "1").then_some(word == "1");
-        let (whole, durable) = (is_true(words.next()?)?, is_true(words.next()?)?);
-        let lengths = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
-        (is_of_now || durable).then_some(Self { generation, lengths, floor, whole, durable })
+    /// An error says what is wrong with it.
+    fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+        let text = sealed::open(str::from_utf8(bytes).map_err(|_| "it is no text")?)?;
+        let (first, rest) = text.split_once('\n').unwrap_or_default();
+        if first != HEAD {
+            return Err("another version of Freshet wrote it");
+        }
+        Self::read(rest).ok_or("it does not say what a state says")
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let mut field = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
+        let state = Self {
+            cluster: ClusterId(u128::from_str_radix(field("cluster")?, 16).ok()?),
+            node: NodeId(u64::from_str_radix(field("node")?, 16).ok()?),
+            life: u64::from_str_radix(field("life")?, 16).ok()?,
+            boot: field("boot")?.to_owned(),
+            generation: field("generation")?.parse().ok()?,
+            floor: Stamp(field("floor")?.parse().ok()?),
+            whole: field("whole")?.parse().ok()?,
+            durable: field("durable")?.parse().ok()?,
+            regions: Vec::new(),
+        };
+        let region = |line: &str| {
+            let mut words = line.strip_prefix("region ")?.split(' ');
+            let bytes = words.next()?.parse().ok()?;
+            Some(KeptRegion { bytes, file: (words.next()?.parse().ok()?, words.next()?.parse().ok()?) })
+        };
+        let regions = lines.map(region).collect::<Option<_>>()?;
+        Some(Self { regions, ..state })
     }
 }
 
 impl Kept {
-    /// In this directory; with what a process of before has left there, if that counts.
-    pub fn open(directory: &Path, method: Option<Method>) -> io::Result<(Self, Option<KeptState>)> {
-        Self::look(directory, method).map_err(at(directory))
+    /// In this directory, for this node, which has these terms; with what a process of before has
+    /// left there. What does not count is still there until it is [forgotten](Self::forget).
+    ///
+    /// # Errors
+    /// When it belongs to another node, or cannot be looked at. Nothing was changed then.
+    pub fn open(directory: &Path, method: Option<Method>, node: NodeId, terms: &Terms) -> io::Result<(Self, Left)> {
+        Self::look(directory, method, node, terms.clone()).map_err(at(directory))
     }
 
-    fn look(directory: &Path, method: Option<Method>) -> io::Result<(Self, Option<KeptState>)> {
+    fn look(directory: &Path, method: Option<Method>, node: NodeId, terms: Terms) -> io::Result<(Self, Left)> {
         private::create_directories(directory)?;
-        let boot = boot()?;
-        let mut kept = Self { directory: directory.to_owned(), boot, generation: 0, method };
-        let state = match fs::read(kept.state()) {
-            Ok(bytes) => str::from_utf8(&bytes).ok().and_then(|text| KeptState::decode(text, &kept.boot)),
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
-            Err(cause) => return Err(cause),
-        };
-        for generation in kept.generations()? {
-            kept.generation = kept.generation.max(generation);
-        }
-        if let Some(state) = &state {
+        let (boot, directory) = (boot()?, directory.to_owned());
+        let mut kept = Self { directory, boot, generation: 0, method, node, terms, life: 0 };
+        let left = kept.left()?;
+        if let Ok(Some(state)) = &left {
             kept.generation = state.generation;
+            kept.sweep()?;
+        } else {
+            kept.generation = kept.files()?.into_iter().map(|(generation, _)| generation).max().unwrap_or(0);
         }
-        kept.sweep()?;
-        Ok((kept, state))
+        Ok((kept, left))
+    }
+
+    /// What `state` says, if it counts.
+    fn left(&self) -> io::Result<Left> {
+        let (terms, path) = (self.terms.get(), self.state());
+        let state = match fs::read(&path) {
+            Ok(bytes) => KeptState::decode(&bytes),
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause),
+            // A mirror with a history has had something here.
+            Err(_) if terms.life.is_none() || terms.history == TermHistory::default() => return Ok(Ok(None)),
+            Err(_) => return Ok(Err("it is gone; if a device is not mounted there, mount it".to_owned())),
+        };
+        let state = match state {
+            Ok(state) => state,
+            Err(what) => return Ok(Err(format!("{} is damaged: {what}", path.display()))),
+        };
+        if state.node != self.node || terms.cluster.is_some_and(|cluster| cluster != state.cluster) {
+            return Err(self.foreign(&state, terms.cluster));
+        }
+        if !terms.life.is_some_and(|life| life.is(state.life)) {
+            let why = "it is not the last that this node had: it is an older copy, or the node's directory is";
+            return Ok(Err(why.to_owned()));
+        }
+        if state.boot != self.boot && !state.durable {
+            return Ok(Err("the machine was started again since, and it was not in persistent memory".to_owned()));
+        }
+        Ok(Ok(Some(state)))
+    }
+
+    /// It belongs to another node.
+    fn foreign(&self, state: &KeptState, cluster: Option<ClusterId>) -> io::Error {
+        let cluster = cluster.map_or_else(|| "no cluster".to_owned(), |cluster| format!("cluster {cluster}"));
+        io::Error::other(format!(
+            "this is the memory of node {} of cluster {}, and not of this node, which is {} of {cluster}: set \
+             mirror.keep-dir to another directory; or, if no node needs that memory any more, remove it; nothing was \
+             changed",
+            state.node, state.cluster, self.node
+        ))
     }
 
     fn state(&self) -> PathBuf {
         self.directory.join("state")
-    }
-
-    fn generations(&self) -> io::Result<Vec<u64>> {
-        Ok(self.files()?.into_iter().map(|(generation, _)| generation).collect())
     }
 
     /// The files of regions, and their generations.
@@ -127,8 +255,10 @@ impl Kept {
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let generation = name.split_once('-').and_then(|(generation, _)| generation.parse().ok());
-            files.extend(generation.map(|generation| (generation, path.clone())));
+            let Some((generation, number)) = name.split_once('-') else { continue };
+            if let (Ok(generation), Ok(_)) = (generation.parse(), number.parse::<usize>()) {
+                files.push((generation, path));
+            }
         }
         Ok(files)
     }
@@ -153,17 +283,42 @@ impl Kept {
     }
 
     /// A region that is there.
-    pub fn find(&self, number: usize, bytes: u64) -> io::Result<SharedMemory> {
-        let found = SharedMemory::in_file(&self.region(number), bytes as usize, false, self.method);
-        found.map_err(at(&self.region(number)))
+    pub fn find(&self, number: usize, region: KeptRegion) -> io::Result<SharedMemory> {
+        let path = self.region(number);
+        let found = || match identity(&path)? == region.file {
+            true => SharedMemory::in_file(&path, region.bytes as usize, false, self.method),
+            false => Err(io::Error::other("it is a copy, which may be older than what this node had")),
+        };
+        found().map_err(at(&path))
     }
 
     /// Nothing counts any more; what is made from now on is of another generation.
     pub fn forget(&mut self) -> io::Result<()> {
         remove(&self.state())?;
         self.sync()?;
+        self.begin_life(None)?;
+        self.live()?;
         self.generation += 1;
         self.sweep()
+    }
+
+    /// What is noted from now on has another number. Until the node [lives](Self::live) under that,
+    /// what has the number `before` counts as well.
+    pub fn begin_life(&mut self, before: Option<u64>) -> io::Result<()> {
+        self.life = getrandom::u64().map_err(io::Error::other)?;
+        match before {
+            Some(_) => self.note_life(before),
+            None => Ok(()),
+        }
+    }
+
+    /// What has another number does not count any more.
+    pub fn live(&self) -> io::Result<()> {
+        self.note_life(None)
+    }
+
+    fn note_life(&self, before: Option<u64>) -> io::Result<()> {
+        self.terms.note_life(Some(Life { number: self.life, before })).map_err(io::Error::other)
     }
 
     /// What the directory has stays so, if its files are to be durable.
@@ -177,20 +332,28 @@ impl Kept {
     }
 
     /// Regions of these lengths count, and no others.
-    pub fn note(&self, lengths: Vec<u64>, (floor, whole): (Stamp, bool), durable: bool) -> io::Result<()> {
-        let state = KeptState { generation: self.generation, lengths, floor, whole, durable };
-        let next = self.directory.join("state.next");
-        let replace = || {
-            let mut file = private::create(&next)?;
-            file.write_all(state.encode(&self.boot).as_bytes())?;
-            if self.method.is_some() {
-                file.sync_all()?;
-            }
-            fs::rename(&next, self.state())?;
-            self.sync()
-        };
-        replace().map_err(at(&self.directory))?;
+    pub fn note(&self, noted: Noted<'_>) -> io::Result<()> {
+        self.replace(noted).map_err(at(&self.directory))?;
         self.sweep()
+    }
+
+    fn replace(&self, noted: Noted<'_>) -> io::Result<()> {
+        let Noted { cluster, lengths, floor, whole, durable } = noted;
+        let region = |(number, bytes): (usize, &u64)| {
+            identity(&self.region(number)).map(|file| KeptRegion { bytes: *bytes, file })
+        };
+        let regions = lengths.iter().enumerate().map(region).collect::<io::Result<_>>()?;
+        let &Self { node, life, generation, .. } = self;
+        let boot = self.boot.clone();
+        let state = KeptState { cluster, node, life, boot, generation, floor, whole, durable, regions };
+        let next = self.directory.join("state.next");
+        let mut file = private::create(&next)?;
+        file.write_all(state.encode().as_bytes())?;
+        if self.method.is_some() {
+            file.sync_all()?;
+        }
+        fs::rename(&next, self.state())?;
+        self.sync()
     }
 }
 
@@ -198,16 +361,43 @@ impl Kept {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_state_counts_until_the_machine_is_started_again_or_longer() {
-        for durable in [false, true] {
-            let state = KeptState { generation: 3, lengths: vec![65_536, 8], floor: Stamp(7), whole: true, durable };
-            let text = state.encode("now");
-            for length in 0..text.len() {
-                assert_eq!(KeptState::decode(&text[..length], "now"), None, "{length} bytes of it");
-            }
-            assert_eq!(KeptState::decode(&text, "later"), durable.then(|| state.clone()));
-            assert_eq!(KeptState::decode(&text, "now"), Some(state));
+    fn state() -> KeptState {
+        let regions = [(65_536, (12, 1_700_000_000_123_456_789)), (8, (0, 0))];
+        KeptState {
+            cluster: ClusterId(0x0102),
+            node: NodeId(9),
+            life: 11,
+            boot: "1f0c".into(),
+            generation: 3,
+            floor: Stamp(7),
+            whole: true,
+            durable: false,
+            regions: regions.map(|(bytes, file)| KeptRegion { bytes, file }).into(),
         }
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_truncation_of_a_state_is_noticed() {
+        for state in [state(), KeptState { whole: false, durable: true, regions: Vec::new(), ..state() }] {
+            let bytes = state.encode().into_bytes();
+            assert_eq!(KeptState::decode(&bytes), Ok(state));
+            for length in 0..bytes.len() {
+                assert!(KeptState::decode(&bytes[..length]).is_err(), "{length} bytes of it");
+            }
+            for bit in 0..bytes.len() * 8 {
+                let mut damaged = bytes.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                assert!(KeptState::decode(&damaged).is_err(), "bit {bit}: {}", String::from_utf8_lossy(&damaged));
+            }
+            let longer = [&bytes[..], b"\n"].concat();
+            assert!(KeptState::decode(&longer).is_err());
+        }
+    }
+
+    #[test]
+    fn a_state_of_another_version_says_so() {
+        let text = state().encode();
+        let next = sealed::open(&text).unwrap().replacen("mirror 1", "mirror 2", 1);
+        assert_eq!(KeptState::decode(sealed::seal(next).as_bytes()), Err("another version of Freshet wrote it"));
     }
 }

@@ -7,12 +7,13 @@ use std::{
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term, sync::Arc};
 use freshet_fabric::memory::{Medium, Region, Registered, SharedMemory, copy_region};
-use freshet_mirror::{ARENAS, Contents, Damaged, Keep, Recovered, UNDO, begin_feed, mark_of, recover, superblock_of};
+use freshet_mirror::{ARENAS, Contents, Damaged, Keep, Recovered, UNDO, begin_feed, mark_of, recover};
 
 use super::{
     MirrorConfig,
-    kept::{Kept, KeptState},
+    kept::{Kept, KeptState, Noted},
 };
+use crate::terms::Terms;
 
 /// A process that has heard that its connection is over has unmapped the memory after this time.
 const UNMAPS_WITHIN: Duration = Duration::from_millis(500);
@@ -27,6 +28,8 @@ pub(super) struct Memory {
     regions: Vec<Arc<SharedMemory>>,
     /// Where they lie, if they are to outlive the process.
     kept: Option<Kept>,
+    /// Whose database it holds, if anything has begun here.
+    cluster: ClusterId,
     floor: Stamp,
     whole: bool,
     arena: u64,
@@ -47,37 +50,68 @@ fn length_of(region: &SharedMemory) -> u64 {
 }
 
 impl Memory {
-    /// New memory, or what a process of before has left: that has to be recovered.
-    pub fn new(config: &MirrorConfig) -> io::Result<Self> {
+    /// New memory of this node, or what a process of before has left: that has to be recovered.
+    pub fn new(config: &MirrorConfig, node: NodeId, terms: &Terms) -> io::Result<Self> {
         let (huge, arena, most) = (config.fabric.config.huge_pages, config.arena, config.most);
-        let opened = config.directory.as_deref().map(|directory| Kept::open(directory, config.method)).transpose()?;
-        let (kept, left) = opened.map_or((None, None), |(kept, left)| (Some(kept), left));
+        let open = |directory| Kept::open(directory, config.method, node, terms);
+        let (kept, left) = match config.directory.as_deref().map(open).transpose()? {
+            Some((kept, left)) => (Some(kept), left),
+            None => {
+                // What was kept before will be too old when it is found.
+                terms.note_life(None).map_err(io::Error::other)?;
+                (None, Ok(None))
+            }
+        };
         let (regions, base) = (Vec::new(), Stamp::ZERO);
         let (floor, whole, begun, exposed, session) = (Stamp::ZERO, false, false, false, 0);
-        let mut memory = Self { regions, kept, floor, whole, arena, most, huge, begun, exposed, base, session };
+        let cluster = ClusterId(0);
+        let mut memory =
+            Self { regions, kept, cluster, floor, whole, arena, most, huge, begun, exposed, base, session };
         let firsts = [config.head, config.undo];
-        if let Some(left) = left.filter(|left| left.lengths.starts_with(&firsts)) {
-            match memory.find(&left) {
-                Ok(()) => return Ok(memory),
-                Err(cause) => tracing::warn!(%cause, "what a mirror of before has left cannot be used"),
+        let found = left.and_then(|left| left.map(|left| memory.find(&left, &firsts)).transpose());
+        match found {
+            Ok(Some(before)) => {
+                memory.renew(before)?;
+                return Ok(memory);
+            }
+            Ok(None) => {}
+            Err(why) => {
+                let directory = config.directory.as_deref().map(|directory| directory.display().to_string());
+                tracing::warn!(
+                    directory,
+                    why,
+                    "the memory that this mirror kept does not count: it begins again, without a voice until it is whole"
+                );
             }
         }
         memory.begin(&firsts)?;
         Ok(memory)
     }
 
-    /// Takes what was left.
-    fn find(&mut self, left: &KeptState) -> io::Result<()> {
-        let Some(kept) = &self.kept else { return Ok(()) };
-        let regions = left.lengths.iter().enumerate().map(|(number, bytes)| kept.find(number, *bytes).map(Arc::new));
-        self.regions = regions.collect::<io::Result<_>>()?;
+    /// Takes what was left; says which number it has, or why it cannot be used.
+    fn find(&mut self, left: &KeptState, firsts: &[u64]) -> Result<u64, String> {
+        let Some(kept) = &self.kept else { return Err("it is not kept".to_owned()) };
+        if !left.regions.iter().map(|region| region.bytes).take(firsts.len()).eq(firsts.iter().copied()) {
+            return Err("mirror.directory-bytes or mirror.undo-bytes was changed".to_owned());
+        }
+        let regions = left.regions.iter().enumerate().map(|(number, region)| kept.find(number, *region).map(Arc::new));
+        self.regions = regions.collect::<io::Result<_>>().map_err(|cause| cause.to_string())?;
         if !left.durable {
             // It is from now on, if it is to be.
             self.flush();
         }
-        (self.floor, self.whole) = (left.floor, left.whole);
+        (self.cluster, self.floor, self.whole) = (left.cluster, left.floor, left.whole);
         (self.begun, self.exposed) = (true, true);
-        Ok(())
+        Ok(left.life)
+    }
+
+    /// What was found has another number from now on, instead of the one of `before`: no copy of it
+    /// counts that was made until now.
+    fn renew(&mut self, before: u64) -> io::Result<()> {
+        let Some(kept) = &mut self.kept else { return Ok(()) };
+        kept.begin_life(Some(before))?;
+        self.note()?;
+        self.kept.as_ref().map_or(Ok(()), Kept::live)
     }
 
     /// Begins with regions of these lengths, and nothing in them.
@@ -120,7 +154,9 @@ impl Memory {
     fn note(&self) -> io::Result<()> {
         match &self.kept {
             Some(kept) if self.begun => {
-                kept.note(self.lengths(), (self.floor, self.whole), self.medium() == Some(&Medium::Dax))
+                let &Self { cluster, floor, whole, .. } = self;
+                let (lengths, durable) = (&self.lengths()[..], self.medium() == Some(&Medium::Dax));
+                kept.note(Noted { cluster, lengths, floor, whole, durable })
             }
             _ => Ok(()),
         }
@@ -142,11 +178,6 @@ impl Memory {
     /// What it was noted to be: its floor, and whether it was whole.
     pub fn noted(&self) -> (Stamp, bool) {
         (self.floor, self.whole)
-    }
-
-    /// Its cluster, if it is a mirror.
-    pub fn cluster(&self) -> Option<ClusterId> {
-        superblock_of(&self.regions()).ok().map(|superblock| superblock.cluster)
     }
 
     pub fn regions(&self) -> Vec<Region> {
@@ -210,7 +241,7 @@ impl Memory {
         (base, floor): (Stamp, Stamp),
     ) -> io::Result<()> {
         begin_feed(&self.regions(), cluster, node, term, base);
-        (self.begun, self.base, self.floor) = (true, base, floor);
+        (self.begun, self.cluster, self.base, self.floor) = (true, cluster, base, floor);
         self.session += 1;
         self.note()
     }
@@ -233,7 +264,7 @@ impl Memory {
     /// A feed begins that continues from `base`; what was written before is undone no more.
     pub fn begin_feed(&mut self, cluster: ClusterId, feeder: NodeId, term: Term, base: Stamp) -> io::Result<()> {
         begin_feed(&self.regions(), cluster, feeder, term, base);
-        (self.begun, self.exposed, self.base) = (true, true, base);
+        (self.begun, self.exposed, self.cluster, self.base) = (true, true, cluster, base);
         self.session += 1;
         self.note()
     }
@@ -319,9 +350,15 @@ pub(super) enum RecoverError {
 #[cfg(test)]
 mod tests {
     use freshet_base::sync::Ordering;
+    use freshet_cluster::term::TermState;
     use freshet_fabric::memory::SharedKey;
 
     use super::*;
+    use crate::terms::VolatileTerms;
+
+    fn terms() -> Terms {
+        Terms::new(TermState::empty(), Arc::new(VolatileTerms))
+    }
 
     #[test]
     fn memory_grows_up_to_its_bound() {
@@ -332,7 +369,7 @@ mod tests {
             most: 600 << 10,
             ..MirrorConfig::default()
         };
-        let mut memory = Memory::new(&config).unwrap();
+        let mut memory = Memory::new(&config, NodeId(2), &terms()).unwrap();
         let mut grow = |kib: u64| memory.grow(kib << 10).unwrap().map(|region| region.words().len() / 128);
         assert_eq!(grow(0), Some(128));
         assert_eq!(grow(500), None, "more than there is room for");
@@ -349,7 +386,8 @@ mod tests {
             let (head, undo, arena) = (64 << 10, 64 << 10, 64 << 10);
             let mut config = MirrorConfig { head, undo, arena, ..MirrorConfig::default() };
             config.directory = kept;
-            let mut memory = Memory::new(&config).unwrap();
+            let terms = terms();
+            let mut memory = Memory::new(&config, NodeId(2), &terms).unwrap();
             let feed = |memory: &mut Memory| memory.begin_feed(ClusterId(7), NodeId(1), Term(1), Stamp(0)).unwrap();
             let mapped = |memory: &Memory| {
                 let region = &*memory.regions[UNDO];
@@ -372,7 +410,7 @@ mod tests {
             feed(&mut memory);
             let zombie = mapped(&memory);
             drop(memory);
-            let mut memory = Memory::new(&config).unwrap();
+            let mut memory = Memory::new(&config, NodeId(2), &terms).unwrap();
             if config.directory.is_some() {
                 memory.recover().unwrap().unwrap();
                 zombie.words()[0].store(!held, Ordering::SeqCst);
@@ -386,7 +424,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut config = MirrorConfig { head: 64 << 10, undo: 64 << 10, arena: 64 << 10, ..MirrorConfig::default() };
         config.directory = Some(directory.path().to_owned());
-        let mut memory = Memory::new(&config).unwrap();
+        let terms = terms();
+        let mut memory = Memory::new(&config, NodeId(2), &terms).unwrap();
         memory.filled(ClusterId(7), (NodeId(1), Term(1)), (Stamp(0), Stamp(0))).unwrap();
         // In the way of the next note, as a full disk is.
         std::fs::create_dir(directory.path().join("state.next")).unwrap();
@@ -397,7 +436,7 @@ mod tests {
         assert!(memory.grow(1).unwrap().is_some());
         assert_eq!(memory.regions().len(), ARENAS + 1);
         drop(memory);
-        let next = Memory::new(&config).unwrap();
+        let next = Memory::new(&config, NodeId(2), &terms).unwrap();
         assert_eq!(next.regions().len(), ARENAS + 1, "all of it is there for the next process");
     }
 }

@@ -229,7 +229,7 @@ impl Mirror {
     ) -> io::Result<Self> {
         let peers =
             config.peers.iter().map(|address| Peer { node: None, address: address.clone(), serves: true }).collect();
-        let mut memory = Memory::new(&config)?;
+        let mut memory = Memory::new(&config, who.node, &terms)?;
         let found = found(&mut memory, &terms)?;
         let shared = Arc::new(Shared {
             follow: Follow::new(who.upstream.clone()),
@@ -333,11 +333,7 @@ impl Drop for Mirror {
 fn found(memory: &mut Memory, terms: &Terms) -> io::Result<State> {
     let TermState { cluster, history, .. } = terms.get();
     if memory.has_begun() {
-        let recovered = match memory.cluster() == cluster {
-            true => memory.recover(),
-            false => Ok(None),
-        };
-        match recovered {
+        match memory.recover() {
             Ok(Some(found)) => {
                 let (floor, whole) = memory.noted();
                 let (end, under_way, undone) = (found.end.0, found.under_way, found.undone);
@@ -351,7 +347,7 @@ fn found(memory: &mut Memory, terms: &Terms) -> io::Result<State> {
                 let owed = whole.then_some(Stamp::ZERO);
                 return Ok(State { end: found.end, floor, owed, undone: found.undone as u64, ..State::default() });
             }
-            Ok(None) => tracing::warn!("the memory that was left is of another cluster: this mirror begins again"),
+            Ok(None) => {}
             Err(RecoverError::Damaged(cause)) => {
                 tracing::error!(%cause, "the memory that was left is damaged: this mirror begins again")
             }

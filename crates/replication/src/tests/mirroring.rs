@@ -2,16 +2,17 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, io,
     path::Path,
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use freshet_base::{Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Arc};
+use freshet_base::{ClusterId, Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{commit_rule::RuleConfig, flow::FlowConfig, term::TermState};
 use freshet_fabric::FabricKind;
-use freshet_log::Block;
+use freshet_log::{Block, sealed};
 use freshet_mirror::Contents;
 use tempfile::TempDir;
 
@@ -22,7 +23,7 @@ use crate::{
     mirror::{Mirror, MirrorConfig, Mirroring},
     primary::PrimaryConfig,
     status::LinkStatus,
-    terms::{Terms, VolatileTerms},
+    terms::{TermStore, TermStoreError, Terms, VolatileTerms},
     wire::{Hello, Purpose, Reply},
 };
 
@@ -51,12 +52,16 @@ impl MirrorNode {
 
     /// With the terms of one that was there before.
     pub fn with(node: u64, upstream: String, config: MirrorConfig, terms: Terms) -> Self {
+        Self::try_with(node, upstream, config, terms).unwrap()
+    }
+
+    pub fn try_with(node: u64, upstream: String, config: MirrorConfig, terms: Terms) -> io::Result<Self> {
         let (endpoint, node) = (open(node), NodeId(node));
         let address = endpoint.address().to_string();
         let who = Mirroring { node, credentials: credentials(node), address, upstream: Some(upstream) };
-        let mirror = Mirror::start(who, config, terms, Arc::new(Toys)).unwrap();
+        let mirror = Mirror::start(who, config, terms, Arc::new(Toys))?;
         endpoint.set_service(Some(mirror.service()));
-        Self { mirror, endpoint }
+        Ok(Self { mirror, endpoint })
     }
 
     #[track_caller]
@@ -383,12 +388,17 @@ fn kept_in(directory: &Path, kind: FabricKind) -> MirrorConfig {
     MirrorConfig { directory: Some(directory.to_owned()), ..small(kind) }
 }
 
-/// As a process finds it that comes after one that was killed.
-fn copy(from: &Path, to: &Path) {
-    for file in fs::read_dir(from).unwrap() {
-        let file = file.unwrap();
-        fs::copy(file.path(), to.join(file.file_name())).unwrap();
+/// The files of a process that will be killed, in another directory. To be called when it is gone:
+/// what it has done since is not in them then.
+fn killed(from: &Path, to: &Path) -> impl FnOnce() {
+    let mut files = Vec::new();
+    for file in fs::read_dir(from).unwrap().map(|file| file.unwrap()) {
+        let path = to.join(file.file_name());
+        fs::hard_link(file.path(), &path).unwrap();
+        files.push((fs::read(&path).unwrap(), path));
     }
+    // They stay the same files.
+    move || files.into_iter().for_each(|(bytes, path)| fs::write(path, bytes).unwrap())
 }
 
 #[test]
@@ -404,8 +414,9 @@ fn a_mirror_that_was_killed_continues_with_its_memory() {
         until("it has a voice", || mirror.mirror.status().whole);
         let end = (0..40).map(|_| primary.write(&[64, 72, 400])).last().unwrap();
         primary.commits(end);
-        copy(first.path(), second.path());
+        let kill = killed(first.path(), second.path());
         drop(mirror);
+        kill();
         // No primary is there, and it knows what it holds.
         let mirror = MirrorNode::with(2, "127.0.0.1:1".into(), kept_in(second.path(), kind), before.clone());
         let status = mirror.mirror.status();
@@ -465,20 +476,28 @@ fn a_mirror_takes_its_memory_from_those_that_have_mapped_it() {
     println!("{continued} of 10 continued with what was there");
 }
 
+/// Has `state` say something else.
+fn rewrite(directory: &Path, other: impl Fn(&str) -> Option<String>) {
+    let text = fs::read_to_string(directory.join("state")).unwrap();
+    let lines = sealed::open(&text).unwrap().lines();
+    let text: String = lines.map(|line| other(line).unwrap_or_else(|| line.to_owned()) + "\n").collect();
+    fs::write(directory.join("state"), sealed::seal(text)).unwrap();
+}
+
 #[test]
 fn memory_that_cannot_be_used_is_begun_again() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
     let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
     let directory = tempfile::tempdir().unwrap();
     let config = kept_in(directory.path(), FabricKind::Tcp);
-    let spoil: [&dyn Fn(); 5] = [
+    let spoil: [&dyn Fn(); 6] = [
         // The machine was started again.
         &|| {
-            let state = fs::read_to_string(directory.path().join("state")).unwrap();
-            let (_, rest) = state.split_once(' ').unwrap();
-            fs::write(directory.path().join("state"), format!("before {rest}")).unwrap();
+            rewrite(directory.path(), |line| line.starts_with("boot ").then(|| "boot before".to_owned()));
         },
         &|| fs::write(directory.path().join("state"), "nonsense").unwrap(),
+        // Of another life.
+        &|| rewrite(directory.path(), |line| line.starts_with("life ").then(|| format!("life {:016x}", 7))),
         // No text.
         &|| fs::write(directory.path().join("state"), [0xff; 80]).unwrap(),
         // The first superblocks, and all that is beside them.
@@ -509,6 +528,85 @@ fn memory_that_cannot_be_used_is_begun_again() {
         assert_eq!((mirror.mirror.status().end, mirror.mirror.status().whole), (Stamp(0), false));
         mirror.mirror.follow(&primary.address());
         until("it has everything again", || mirror.mirror.status().end == end);
+        holds(&mirror, &primary.log);
+    }
+}
+
+/// Names of the files in a directory, and what is in them.
+fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap());
+    files.map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap())).collect()
+}
+
+#[test]
+fn the_memory_of_another_node_or_cluster_is_refused() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
+    let directory = tempfile::tempdir().unwrap();
+    let config = kept_in(directory.path(), FabricKind::Tcp);
+    let mirror = MirrorNode::with(2, primary.address(), config.clone(), terms.clone());
+    let end = primary.write(&[64, 72, 400]);
+    primary.commits(end);
+    until("it has a voice", || mirror.mirror.status().whole);
+    drop(mirror);
+    let ours = fs::read(directory.path().join("state")).unwrap();
+    let others = [("node ", format!("node {}", NodeId(3))), ("cluster ", format!("cluster {}", ClusterId(9)))];
+    for (field, other) in others {
+        rewrite(directory.path(), |line| line.starts_with(field).then(|| other.clone()));
+        let before = contents(directory.path());
+        let started = MirrorNode::try_with(2, primary.address(), config.clone(), terms.clone());
+        let why = started.err().expect("it is another one's").to_string();
+        for said in [&other, directory.path().to_str().unwrap(), "mirror.keep-dir", "nothing was changed"] {
+            assert!(why.contains(said), "{said}: {why}");
+        }
+        assert!(contents(directory.path()) == before);
+    }
+    fs::write(directory.path().join("state"), ours).unwrap();
+    let mirror = MirrorNode::with(2, "127.0.0.1:1".into(), config, terms);
+    assert_eq!((mirror.mirror.status().end, mirror.mirror.status().whole), (end, true));
+}
+
+/// Keeps terms until it has kept them this many times.
+struct Ending(AtomicU32);
+
+impl TermStore for Ending {
+    fn save(&self, _: &TermState) -> Result<(), TermStoreError> {
+        let left = self.0.try_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        left.map(drop).map_err(|_| TermStoreError { why: "the process has ended".to_owned() })
+    }
+}
+
+/// The process ends before the first step, after the first, or after the second; and once more.
+#[test]
+fn a_crash_while_the_memory_gets_its_next_number_loses_no_voice() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let store = Arc::new(Ending(AtomicU32::new(u32::MAX)));
+    let terms = Terms::new(TermState::empty(), Arc::clone(&store) as _);
+    let directory = tempfile::tempdir().unwrap();
+    let (config, in_the_way) = (kept_in(directory.path(), FabricKind::Tcp), directory.path().join("state.next"));
+    let start = |upstream| MirrorNode::try_with(2, upstream, config.clone(), terms.clone());
+    let life = || terms.get().life.unwrap();
+    let crash = |steps: u32| {
+        let before = life();
+        match steps {
+            1 => fs::create_dir(&in_the_way).unwrap(),
+            _ => store.0.store(steps / 2, Ordering::SeqCst),
+        }
+        assert!(start("127.0.0.1:1".into()).is_err());
+        assert_eq!(life() == before, steps == 0, "{steps} steps were done");
+        store.0.store(u32::MAX, Ordering::SeqCst);
+        let _ = fs::remove_dir(&in_the_way);
+    };
+    for crashes in (0..3).flat_map(|first| (0..3).map(move |second| [first, second])) {
+        let mirror = start(primary.address()).unwrap();
+        assert_eq!(life().before, None, "something is acknowledged under one number alone");
+        let end = primary.write(&[64, 72, 400]);
+        primary.commits(end);
+        until("it has a voice", || mirror.mirror.status().whole);
+        drop(mirror);
+        crashes.into_iter().for_each(crash);
+        let mirror = start("127.0.0.1:1".into()).unwrap();
+        assert_eq!((mirror.mirror.status().end, mirror.mirror.status().whole), (end, true), "{crashes:?}");
         holds(&mirror, &primary.log);
     }
 }
