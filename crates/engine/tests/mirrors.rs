@@ -2,7 +2,12 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use common::{churn, config, definition, directories, hash, soon, start, wait_for};
 use freshet_engine::{
@@ -476,6 +481,171 @@ fn a_mirror_that_restarts_continues_with_its_memory() {
         mirror.stop().unwrap();
         standby.stop().unwrap();
     }
+}
+
+/// What is in the one directory that a mirror has in `kept`: names, and what is in the files.
+fn kept_files(kept: &Path) -> (PathBuf, Vec<(OsString, Vec<u8>)>) {
+    let of_mirror = fs::read_dir(kept).unwrap().next().unwrap().unwrap().path();
+    let files = fs::read_dir(&of_mirror).unwrap().map(|file| file.unwrap());
+    let mut files: Vec<_> = files.map(|file| (file.file_name(), fs::read(file.path()).unwrap())).collect();
+    files.sort();
+    (of_mirror, files)
+}
+
+/// A mirror that keeps its memory in `kept`.
+fn keeping(config: NodeConfig, kept: &Path) -> NodeConfig {
+    let mut config = config;
+    config.mirror.keep_dir = Some(kept.to_owned());
+    config
+}
+
+/// A mirror without a primary: whether it has a voice. If it has none, it has nothing, and does not
+/// take over.
+fn has_voice(config: NodeConfig) -> bool {
+    let mirror = start(NodeConfig { join: Some("127.0.0.1:1".into()), ..config });
+    let own = own(&mirror);
+    if !own.whole {
+        assert_eq!(own.end, Stamp::ZERO);
+        assert!(mirror.promote(false).is_err());
+    }
+    mirror.stop().unwrap();
+    own.whole
+}
+
+/// A primary, and a mirror that has acknowledged all of its commits and has ended, with its memory
+/// in `kept`.
+fn kept_memory(cluster: &impl Fn(usize) -> NodeConfig, kept: &Path) -> (Arc<Node>, Arc<Table>) {
+    let primary = start(cluster(0));
+    let mirror = joining(keeping(cluster(2), kept), &primary);
+    let table = primary.database().create_table(&definition()).unwrap().clone();
+    acknowledges(mirror, &primary, &table);
+    (primary, table)
+}
+
+/// The mirror acknowledges commits, and ends.
+fn acknowledges(mirror: Arc<Node>, primary: &Node, table: &Table) {
+    commit(&mirror, primary, table);
+    mirror.stop().unwrap();
+}
+
+/// Commits that the mirror acknowledges.
+fn commit(mirror: &Node, primary: &Node, table: &Table) {
+    // Ids that were never used: a row takes more than a byte of the log.
+    let from = primary.database().core().snapshots.current().0;
+    let end = churn(primary.database(), table, from, from + 200);
+    wait_for("the mirror is whole", || is_whole(mirror) && own(mirror).end >= end);
+}
+
+/// It lacks what was acknowledged since. One is put into the same files, as a snapshot of their
+/// device does; one is made of a copy of the files that was made in the same life.
+#[test]
+fn an_older_copy_of_a_mirrors_memory_has_no_voice() {
+    let (directories, kept) = (directories(), tempfile::tempdir().unwrap());
+    let cluster = cluster(&directories, FabricKind::Tcp, Safety::Quorum(2));
+    let (primary, table) = kept_memory(&cluster, kept.path());
+    let keeps = || keeping(cluster(2), kept.path());
+    for same_files in [true, false] {
+        let mirror = joining(keeps(), &primary);
+        commit(&mirror, &primary, &table);
+        if same_files {
+            mirror.stop().unwrap();
+            drop(mirror);
+            let (_, older) = kept_files(kept.path());
+            acknowledges(joining(keeps(), &primary), &primary, &table);
+            let (place, files) = kept_files(kept.path());
+            assert!(older.iter().map(|(name, _)| name).eq(files.iter().map(|(name, _)| name)));
+            older.iter().for_each(|(name, bytes)| fs::write(place.join(name), bytes).unwrap());
+        } else {
+            let (place, older) = kept_files(kept.path());
+            acknowledges(mirror, &primary, &table);
+            fs::remove_dir_all(&place).unwrap();
+            fs::create_dir(&place).unwrap();
+            older.iter().for_each(|(name, bytes)| fs::write(place.join(name), bytes).unwrap());
+        }
+        assert!(!has_voice(keeps()), "in the same files: {same_files}");
+        acknowledges(joining(keeps(), &primary), &primary, &table);
+        assert!(has_voice(keeps()), "it has been filled again");
+    }
+    primary.stop().unwrap();
+}
+
+/// What it acknowledged in between was elsewhere.
+#[test]
+fn memory_of_before_a_mirror_had_other_memory_has_no_voice() {
+    let (directories, kept) = (directories(), [(); 2].map(|()| tempfile::tempdir().unwrap()));
+    let cluster = cluster(&directories, FabricKind::Shm, Safety::Quorum(2));
+    let (primary, table) = kept_memory(&cluster, kept[0].path());
+    let keeps = |place: usize| keeping(cluster(2), kept[place].path());
+    for other in [keeps(1), cluster(2)] {
+        assert!(has_voice(keeps(0)));
+        acknowledges(joining(other, &primary), &primary, &table);
+        assert!(!has_voice(keeps(0)));
+        acknowledges(joining(keeps(0), &primary), &primary, &table);
+    }
+    primary.stop().unwrap();
+}
+
+#[test]
+fn a_mirror_with_a_damaged_state_begins_again() {
+    let (directories, kept) = (directories(), tempfile::tempdir().unwrap());
+    let cluster = cluster(&directories, FabricKind::Shm, Safety::Quorum(2));
+    let (primary, table) = kept_memory(&cluster, kept.path());
+    let keeps = || keeping(cluster(2), kept.path());
+    let flip = |bit: usize| {
+        let state = kept_files(kept.path()).0.join("state");
+        let mut bytes = fs::read(&state).unwrap();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        fs::write(&state, bytes).unwrap();
+    };
+    // Each of the numbers that the state begins with has its turn.
+    for bit in [8 * 40, 8 * 70, 8 * 100] {
+        flip(bit);
+        flip(bit);
+        assert!(has_voice(keeps()));
+        flip(bit);
+        assert!(!has_voice(keeps()));
+        acknowledges(joining(keeps(), &primary), &primary, &table);
+    }
+    primary.stop().unwrap();
+}
+
+/// A mirror with the files of another one of its cluster would take what that has acknowledged for
+/// its own.
+#[test]
+fn a_mirror_refuses_the_memory_of_another() {
+    let (directories, kept) = (directories(), [(); 2].map(|()| tempfile::tempdir().unwrap()));
+    let cluster = cluster(&directories, FabricKind::Tcp, Safety::Quorum(3));
+    let keeps = |n: usize| keeping(NodeConfig { mirror: cluster(2).mirror, ..cluster(n) }, kept[n - 1].path());
+    let primary = start(cluster(0));
+    let mirrors = [1, 2].map(|n| joining(keeps(n), &primary));
+    let table = primary.database().create_table(&definition()).unwrap().clone();
+    let end = churn(primary.database(), &table, 0, 500);
+    wait_for("both are whole", || mirrors.iter().all(|mirror| is_whole(mirror) && own(mirror).end >= end));
+    let ids = mirrors.map(|mirror| {
+        mirror.stop().unwrap();
+        mirror.id().to_string()
+    });
+    let [(first, ours), (second, theirs)] = [0, 1].map(|n| kept_files(kept[n].path()));
+    let put = |files: &[(OsString, Vec<u8>)]| {
+        files.iter().for_each(|(name, bytes)| fs::write(first.join(name), bytes).unwrap())
+    };
+    put(&theirs);
+    let config = || NodeConfig { join: Some(primary.address().into()), ..keeps(1) };
+    let why = Node::start(config(), |_| {}).err().expect("it is not its own").to_string();
+    for said in [&ids[0], &ids[1], first.to_str().unwrap(), "mirror.keep-dir", "nothing was changed"] {
+        assert!(why.contains(said), "{said}: {why}");
+    }
+    let there = kept_files(kept[0].path()).1;
+    assert!(theirs.iter().all(|file| there.contains(file)));
+    // All that was of the other node goes, and its own files come back.
+    there.iter().for_each(|(name, _)| {
+        if !ours.iter().any(|(own, _)| own == name) {
+            fs::remove_file(first.join(name)).unwrap()
+        }
+    });
+    put(&ours);
+    assert!(has_voice(keeps(1)) && has_voice(keeps(2)), "{}", second.display());
+    primary.stop().unwrap();
 }
 
 /// Nothing was committed in its reign, which did not begin. Its memory is gone, but it knows of no
