@@ -631,7 +631,7 @@ fn a_mirror_refuses_the_memory_of_another() {
     };
     put(&theirs);
     let config = || NodeConfig { join: Some(primary.address().into()), ..keeps(1) };
-    let why = Node::start(config(), |_| {}).err().expect("it is not its own").to_string();
+    let why = Node::start(config(), |_| {}).expect_err("it is not its own").to_string();
     for said in [&ids[0], &ids[1], first.to_str().unwrap(), "mirror.keep-dir", "nothing was changed"] {
         assert!(why.contains(said), "{said}: {why}");
     }

@@ -79,7 +79,7 @@ impl Memory {
                 let directory = config.directory.as_deref().map(|directory| directory.display().to_string());
                 tracing::warn!(
                     directory,
-                    why,
+                    cause = why,
                     "the memory that this mirror kept does not count: it begins again, without a voice until it is whole"
                 );
             }
