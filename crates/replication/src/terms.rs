@@ -199,7 +199,7 @@ impl Terms {
         })
     }
 
-    /// The memory that this mirror keeps has another number, or there is none.
+    /// The memory that this mirror keeps has another number, or this node keeps no memory.
     ///
     /// # Errors
     /// [`TermStoreError`]: then a restart may find either.

@@ -80,7 +80,7 @@ impl Memory {
                 tracing::warn!(
                     directory,
                     cause = why,
-                    "the memory that this mirror kept does not count: it begins again, without a voice until it is whole"
+                    "the memory that this mirror kept does not count: it begins again, without a voice at first"
                 );
             }
         }
