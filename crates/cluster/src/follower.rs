@@ -175,6 +175,9 @@ pub struct Decision {
     pub replay: bool,
     /// Of a relay: those below are to be told that this is globally persistent.
     pub down: Option<Stamp>,
+    /// Of a relay: what lies below this is here, and globally persistent. It may end within a
+    /// transaction, so those below are not told, but no room has to be kept for it.
+    pub release: Option<Stamp>,
     /// Of a relay: the place of one of those below is another than before.
     pub places: bool,
 }
@@ -405,7 +408,7 @@ impl Follower {
     /// Takes an event in, and says what follows. `transaction_end` says where the last transaction
     /// ends at or below a stamp: nothing is shown of one that is not there as a whole.
     pub fn apply(&mut self, event: Event<'_>, now: Moment, transaction_end: impl Fn(Stamp) -> Stamp) -> Decision {
-        let down = self.downward();
+        let (down, release) = (self.downward(), self.releasable());
         let mut decision = Decision::default();
         match event {
             Event::Told(global) => {
@@ -436,6 +439,7 @@ impl Follower {
         }
         decision.show = self.show(transaction_end);
         decision.down = self.downward().filter(|now| down.is_none_or(|before| *now > before));
+        decision.release = self.releasable().filter(|now| release.is_none_or(|before| *now > before));
         self.check();
         decision
     }
@@ -587,6 +591,13 @@ impl Follower {
     /// What a relay tells those below to be globally persistent; `None` while nothing is passed on.
     pub fn downward(&self) -> Option<Stamp> {
         self.passing.as_ref().map(|passing| passing.rule.downward())
+    }
+
+    /// Of a relay: what of the log is known to be globally persistent, and is here. That may be
+    /// more than it tells those below: the primary may name a stamp that is further away than a
+    /// relay without a store has room for, and none before it.
+    fn releasable(&self) -> Option<Stamp> {
+        self.passing.as_ref().map(|_| self.global.min(self.persisted))
     }
 
     /// The end of the log, as far as it has arrived. What has arrived in another form than that of

@@ -157,7 +157,8 @@ fn a_relay_acknowledges_for_those_below_and_tells_them_what_it_was_told() {
     assert_eq!(it.0.to_acknowledge(), Stamp(0));
     let _ = it.tell(Event::Below(commit_rule::Event::Acked { standby, persisted: Stamp(100) }));
     assert_eq!(it.0.to_acknowledge(), Stamp(100));
-    assert_eq!(it.tell(Event::Told(Stamp(100))).down, Some(Stamp(100)));
+    let told = it.tell(Event::Told(Stamp(100)));
+    assert_eq!((told.down, told.release), (Some(Stamp(100)), Some(Stamp(100))));
     assert!(it.0.continues(&welcome(1, 100, 100)) && !it.0.continues(&welcome(2, 100, 100)));
     // After a cut that may stand within a transaction it has nothing to tell.
     let _ = (it.accept(&[150]), it.tell(Event::Persisted(Stamp(150))), it.tell(Event::Told(Stamp(200))));
@@ -165,6 +166,20 @@ fn a_relay_acknowledges_for_those_below_and_tells_them_what_it_was_told() {
     it.0.cut(Stamp(120));
     it.0.pass_on(&welcome(2, 120, 120), NOW);
     assert_eq!((it.0.global(), it.0.downward()), (Stamp(120), Some(Stamp(0))));
+}
+
+/// The primary may be told to have far more than the relay has room for, and then nothing between.
+#[test]
+fn a_relay_needs_no_room_for_what_is_globally_persistent() {
+    let mut it = Bench::new(relay());
+    let _ = it.accept(&[100]);
+    let told = it.tell(Event::Told(Stamp(1000)));
+    assert_eq!((told.down, told.release), (None, None), "it is not persistent here");
+    let persisted = it.tell(Event::Persisted(Stamp(100)));
+    assert_eq!((persisted.down, persisted.release), (None, Some(Stamp(100))));
+    let _ = it.accept(&[1000]);
+    let persisted = it.tell(Event::Persisted(Stamp(1000)));
+    assert_eq!((persisted.down, persisted.release), (Some(Stamp(1000)), Some(Stamp(1000))));
 }
 
 #[test]

@@ -407,7 +407,7 @@ impl Shared {
 
     /// Of a relay: tells those below.
     fn carry_out(&self, decision: Decision) {
-        if (decision.places || decision.down.is_some())
+        if (decision.places || decision.down.is_some() || decision.release.is_some())
             && let Some(session) = self.relaying()
         {
             session.carry_out(decision);
@@ -447,6 +447,10 @@ impl Shared {
             (decision, ack.map(|ack| (ack, Asks { own: self.encoding(), below: below() }, self.load())))
         });
         self.carry_out(decision);
+        if decision.release.is_some() && !self.log.has_store() {
+            // There is more room than was just said.
+            self.acknowledge(false);
+        }
     }
 
     /// Looks how far what has arrived is persistent. The log may be ahead of what was accepted
