@@ -3,7 +3,11 @@
 //! It is fuzzy, as a checkpoint is (SiloR, section 4): it begins at a stamp below which everything
 //! that is here is committed, and records that have changed since are left out, since they come
 //! with the log from there on. A record that is just being written is read again. Together with
-//! the log up to its end, by which all was read and is committed, it is a state of the database.
+//! the log up to its end, by which all was read, it is a state of the database.
+//!
+//! A picture waits for a while until its end is committed. But commits may wait for the very node
+//! that asks, so then it ends where it does: should a take-over cut the log below, that node sees
+//! that it is complete only with the log of before, and begins again.
 //!
 //! If the connection to the primary ends while it is read, changes may be undone whose records were
 //! left out: then it is given up.
@@ -132,7 +136,7 @@ impl Picture {
         Ok(())
     }
 
-    /// Where it ends, when everything was read.
+    /// Where it ends, when everything was read. Blocks for some seconds at most.
     ///
     /// # Errors
     /// Why the picture is given up.
@@ -145,7 +149,7 @@ impl Picture {
         let committed = patiently(committed, |()| true);
         // Of another primary it may be another log.
         self.check()?;
-        committed.map_err(|()| format!("what this mirror has up to {least} is not committed in time: ask again"))
+        Ok(committed.unwrap_or(least))
     }
 
     /// Whether the memory is still what it was, but for what the same primary has written.

@@ -460,3 +460,26 @@ fn a_picture_of_a_mirror_ends_where_it_is_committed() {
     });
     assert!(picture.end().unwrap_err().contains("taken back"));
 }
+
+/// Perhaps for the node that asks for it.
+#[test]
+fn a_picture_of_a_mirror_ends_although_commits_wait() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 2)));
+    let mirror = MirrorNode::new(2, primary.address(), small(FabricKind::Shm));
+    let standby = StandbyNode::empty(3, &primary.address());
+    let before = primary.write(&[64, 104, 72]);
+    primary.commits(before);
+    until("it is marked", || mirror.mirror.status().mark == before);
+    drop(standby);
+    let end = primary.write(&[64]);
+    until("it has arrived", || mirror.mirror.status().end == end);
+    let mut picture = mirror.mirror.pictures().take().unwrap();
+    assert_eq!(picture.start(), before);
+    for (_, chunk) in picture.chunks().collect::<Vec<_>>() {
+        picture.visit(chunk, |_, _, _| {}).unwrap();
+    }
+    let newest = picture.newest().unwrap();
+    assert!(newest >= before && newest < end);
+    assert_eq!(picture.end(), Ok(newest.plus(1)), "what was left out is needed, and is not committed");
+    assert_eq!(mirror.mirror.status().mark, before);
+}
