@@ -324,7 +324,8 @@ impl Sender {
         self.queue.completed()
     }
 
-    /// Blocks until a list, and all before it, has completed; at most for the patience.
+    /// Blocks until a list, and all before it, has completed; for the other side's silence at most
+    /// for [`FabricConfig::patience`], as this side was configured.
     ///
     /// # Errors
     /// [`SendError`]; the channel is then of no more use.
@@ -332,7 +333,8 @@ impl Sender {
         self.queue.wait(token)
     }
 
-    /// Reads from the other side's mirror, behind all that was posted before. Blocks for it.
+    /// Reads from the other side's mirror, behind all that was posted before. Blocks for it, as
+    /// long as [`Sender::wait`] may.
     ///
     /// # Errors
     /// [`SendError`]; the channel is then of no more use.
@@ -346,8 +348,8 @@ impl Sender {
     /// # Errors
     /// [`SendError`]; the channel is then of no more use.
     pub fn read_all_from(&mut self, list: &mut [(Place, &mut [u8])]) -> Result<(), SendError> {
-        list.iter_mut().for_each(|(from, _)| *from = behind(*from));
-        self.queue.read_all(list)
+        let mut list: Vec<_> = list.iter_mut().map(|(from, into)| (behind(*from), &mut **into)).collect();
+        self.queue.read_all(&mut list)
     }
 
     /// The other side's mirror has one more region ([`Receiver::register`]). Returns its number.
@@ -397,7 +399,7 @@ impl Sender {
         self.queue.farewell(patience);
     }
 
-    /// Blocks until everything that was posted has completed.
+    /// Blocks until everything that was posted has completed, as long as [`Sender::wait`] may.
     ///
     /// # Errors
     /// [`SendError`]; the channel is then of no more use.

@@ -227,7 +227,7 @@ pub trait QueuePair: Send {
     fn completed(&mut self) -> Result<Token, SendError>;
 
     /// Blocks until a list, and all before it, has completed; for the other side's silence at most
-    /// for the patience of the configuration.
+    /// for [`FabricConfig::patience`].
     ///
     /// # Errors
     /// [`SendError`]; it says nothing of what has completed before.
@@ -250,7 +250,8 @@ pub trait QueuePair: Send {
         self.post(&[Write { to, pieces, immediate: Some(immediate), fenced: false }], false).map(drop)
     }
 
-    /// Reads from `from`, after everything that was written before. Blocks for it.
+    /// Reads from `from`, after everything that was written before. Blocks for it, as long as
+    /// [`QueuePair::wait`] may.
     ///
     /// # Errors
     /// [`SendError`].

@@ -250,6 +250,10 @@ struct Listening {
 
 impl Listening {
     fn by(mut completions: Box<dyn CompletionQueue>) -> Self {
+        Self::to(move |patience| completions.next(patience))
+    }
+
+    fn to(mut next: impl FnMut(Duration) -> Result<Option<u32>, ReceiveError> + Send + 'static) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&over);
         let thread = thread::spawn(move || {
@@ -257,7 +261,7 @@ impl Listening {
             loop {
                 // Looked at first: what had arrived by then is heard of below.
                 let over = ends.load(Ordering::SeqCst);
-                match completions.next(Duration::from_millis(5)) {
+                match next(Duration::from_millis(5)) {
                     Ok(Some(value)) => heard.push(value),
                     Ok(None) if !over => {}
                     Ok(None) | Err(_) => return heard,
@@ -692,6 +696,30 @@ pub(crate) fn lists_are_durable_in_order(lossy: &Arc<Lossy>, mut post: impl FnMu
         look();
     }
     assert_eq!(*faults.lock().unwrap(), []);
+}
+
+/// With the same list, twice: the places in it stay what they are.
+#[test]
+fn several_pieces_of_a_mirror_are_read_at_once() {
+    for link in links() {
+        let (heads, places) = (memory(64), [0u64, 5, 40].map(|offset| Place { region: 0, offset }));
+        let ((mut sender, heard), (_other, receiver)) = channel(link, &heads);
+        let by = |mut receiver: Receiver| Listening::to(move |patience| Ok(receiver.next(patience)?.map(|_| 0)));
+        let listening = [by(heard), by(receiver)];
+        for round in 1..3 {
+            let bytes = [round; 3];
+            sender.post_into(places.iter().map(|to| (*to, &bytes[..])), [].into_iter()).unwrap();
+            let mut read = [[0; 3]; 3];
+            let mut list: Vec<_> = places.into_iter().zip(read.iter_mut().map(|into| &mut into[..])).collect();
+            for _ in 0..2 {
+                list.iter_mut().for_each(|(_, into)| into.fill(0));
+                sender.read_all_from(&mut list).unwrap();
+            }
+            assert!(list.iter().map(|(from, _)| *from).eq(places), "{link}");
+            assert_eq!(read, [bytes; 3], "{link}");
+        }
+        listening.into_iter().for_each(|it| drop(it.end()));
+    }
 }
 
 #[test]
