@@ -3,7 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use freshet_base::{Fid, Rid, Stamp, Term};
+use freshet_base::{Fid, Rid, Stamp};
 use freshet_fabric::Place;
 
 use crate::{
@@ -179,10 +179,10 @@ impl Build {
     ///
     /// # Errors
     /// [`RingFull`]; can be called again after that.
-    pub fn enter(&mut self, ring: &mut Ring, term: Term) -> Result<(), RingFull> {
+    pub fn enter(&mut self, ring: &mut Ring) -> Result<(), RingFull> {
         self.undo.clear();
         let destroyed = self.writes.destroyed(&self.differences.list);
-        ring.enter_all(self.batch.extent(), term, destroyed, &mut self.undo)
+        ring.enter_all(self.batch.extent(), destroyed, &mut self.undo)
     }
 
     /// The list: undo entries, then what is written in place (figure 6).

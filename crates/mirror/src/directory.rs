@@ -21,7 +21,7 @@ pub(crate) const ENTRY: usize = 64;
 pub(crate) const COPIES: [u64; 2] = [0, 512];
 
 const MAGIC: &[u8; 8] = b"FRESHMIR";
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const TABLE: u32 = 1;
 const OVERFLOW: u32 = 2;
 const FREE: u32 = 3;

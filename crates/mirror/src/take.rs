@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::{Stamp, Term};
+use freshet_base::Stamp;
 use freshet_fabric::{landing::Landing, memory::Region};
 
 use crate::{
@@ -70,10 +70,10 @@ impl Taking {
     ///
     /// # Errors
     /// [`NotTaken`].
-    pub fn put(&mut self, term: Term) -> Result<(), NotTaken> {
+    pub fn put(&mut self) -> Result<(), NotTaken> {
         let Self { own, ring, build } = self;
         build.put(&mut own.layout, &mut Here(&own.memory)).map_err(NoRoom::from)?;
-        build.enter(ring, term)?;
+        build.enter(ring)?;
         let mut landing = Landing::default();
         own.write(build.undo(), &mut landing);
         landing.fence(&own.memory);

@@ -8,11 +8,13 @@
 //! | 8..12  | which of the batch's entries this is |
 //! | 12..16 | bit 0: the batch's last one (IsLast); a batch that does not fit an entry has follow-ups; bit 1: the batch ends within a transaction |
 //! | 16..32 | where the batch begins and ends in the log |
-//! | 32..36 | term of the feeder |
-//! | 36..40 | how many bytes of changes follow |
-//! | 40..44 | CRC-32C of the rest of the entry |
-//! | 48..   | changes: region and length (four bytes each), offset, and the old bytes, padded to eight |
+//! | 32..36 | how many bytes of changes follow |
+//! | 36..40 | CRC-32C of the rest of the entry |
+//! | 40..   | changes: region and length (four bytes each), offset, and the old bytes, padded to eight |
 //! | behind | the number again (LogID_Check) |
+//!
+//! An entry does not say whose it is: a feed begins with a ring in which none is left
+//! ([`crate::begin_feed`]), and the superblock names who feeds.
 //!
 //! The paper trusts the number at the end, since cards write in increasing order of addresses. Here
 //! the checksum says whether an entry is whole; the number behind it is looked at first.
@@ -25,14 +27,14 @@
 
 use std::collections::VecDeque;
 
-use freshet_base::{Stamp, Term};
+use freshet_base::Stamp;
 use freshet_fabric::Place;
 
 use crate::{List, directory::UNDO, half, word};
 
 /// Bytes of an entry.
 pub(crate) const ENTRY: usize = if cfg!(test) { 256 } else { 4096 };
-const HEADER: usize = 48;
+const HEADER: usize = 40;
 /// Bytes of a change before the old ones.
 const CHANGE: usize = 16;
 /// Bytes of changes that an entry has room for.
@@ -110,15 +112,14 @@ impl Ring {
     ///
     /// # Errors
     /// [`RingFull`]; nothing has changed then.
-    pub fn enter(&mut self, batch: Extent, term: Term, writes: &List, list: &mut List) -> Result<(), RingFull> {
-        self.enter_all(batch, term, writes.destroyed(writes), list)
+    pub fn enter(&mut self, batch: Extent, writes: &List, list: &mut List) -> Result<(), RingFull> {
+        self.enter_all(batch, writes.destroyed(writes), list)
     }
 
     /// The same of a batch that writes over what `destroyed` says.
     pub(crate) fn enter_all<'w>(
         &mut self,
         batch: Extent,
-        term: Term,
         destroyed: impl Iterator<Item = (Place, &'w [u8])> + Clone,
         list: &mut List,
     ) -> Result<(), RingFull> {
@@ -129,7 +130,7 @@ impl Ring {
             return Err(RingFull { needed, free, all: self.entries });
         }
         self.number += 1;
-        let mut entry = Entering { number: self.number, part: 0, batch, term, bytes: &mut self.entry };
+        let mut entry = Entering { number: self.number, part: 0, batch, bytes: &mut self.entry };
         entry.begin();
         for (mut place, mut old) in destroyed {
             while !old.is_empty() {
@@ -196,7 +197,6 @@ struct Entering<'b> {
     number: u64,
     part: u32,
     batch: Extent,
-    term: Term,
     bytes: &'b mut Vec<u8>,
 }
 
@@ -229,10 +229,9 @@ impl Entering<'_> {
         put(12, &flags.to_le_bytes());
         put(16, &self.batch.from.0.to_le_bytes());
         put(24, &self.batch.to.0.to_le_bytes());
-        put(32, &self.term.0.to_le_bytes());
-        put(36, &length.to_le_bytes());
+        put(32, &length.to_le_bytes());
         let crc = crc_of(self.bytes);
-        self.bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+        self.bytes[36..40].copy_from_slice(&crc.to_le_bytes());
         self.part += 1;
         self.bytes
     }
@@ -247,7 +246,7 @@ fn is_written_once<'w>(destroyed: impl Iterator<Item = (Place, &'w [u8])>) -> bo
 }
 
 fn crc_of(entry: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&entry[..40]), &entry[44..])
+    crc32c::crc32c_append(crc32c::crc32c(&entry[..36]), &entry[40..])
 }
 
 /// Old bytes of a place.
@@ -270,11 +269,11 @@ pub(crate) struct Entry {
 impl Entry {
     /// What the bytes of an entry say; none unless they are one that is whole.
     pub fn decode(bytes: &[u8; ENTRY]) -> Option<Self> {
-        let (number, length) = (word(bytes, 0), half(bytes, 36) as usize);
+        let (number, length) = (word(bytes, 0), half(bytes, 32) as usize);
         if number == 0 || length > ROOM || !length.is_multiple_of(8) || word(bytes, HEADER + length) != number {
             return None;
         }
-        if half(bytes, 40) != crc_of(&bytes[..HEADER + length + 8]) {
+        if half(bytes, 36) != crc_of(&bytes[..HEADER + length + 8]) {
             return None;
         }
         let (mut changes, mut rest) = (Vec::new(), &bytes[HEADER..HEADER + length]);

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 
-use freshet_base::{Stamp, Term, sync::Arc};
+use freshet_base::{Stamp, sync::Arc};
 use freshet_fabric::Place;
 use freshet_mirror::{ARENAS, Extent, List, MARK, Ring};
 
@@ -76,7 +76,7 @@ impl Memories {
                 continue;
             }
             let (ring, end) = &mut self.rings[partition];
-            ring.enter(Extent { from: *end, to, continues: false }, Term(1), &writes, &mut list)?;
+            ring.enter(Extent { from: *end, to, continues: false }, &writes, &mut list)?;
             *end = to;
             writes.writes().for_each(|(to, bytes)| list.push(to, bytes, &[]));
             let (list, hosts) = (Arc::new(list), core.hosts(partition).collect::<Vec<_>>());

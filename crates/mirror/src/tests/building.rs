@@ -112,7 +112,7 @@ fn what_is_no_row_stays_in_the_log() {
     let (mut layout, mut ring) = (Layout::new(1), Ring::new(1024));
     layout.grow(2, 4096);
     build.put(&mut layout, &mut Here(&[])).unwrap();
-    build.enter(&mut ring, Term(1)).unwrap();
+    build.enter(&mut ring).unwrap();
     assert_eq!(build.list().count(), 3, "an undo entry, the chunk, the row");
     assert_eq!((ring.mark(at(&bytes)), ring.mark(Stamp(80))), (Some(at(&bytes)), None));
 }

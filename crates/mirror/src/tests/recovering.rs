@@ -139,7 +139,7 @@ impl Feed {
             let bytes = self.pair.memory[self.done.len()].words().len() * 8;
             self.done.push(Arc::new(SharedMemory::new(bytes, false).unwrap()));
         }
-        if self.build.enter(&mut self.ring, Term(3)).is_err() {
+        if self.build.enter(&mut self.ring).is_err() {
             return false;
         }
         self.pair.write(self.build.list());

@@ -368,7 +368,7 @@ impl<F: Feeder> Ship<'_, F> {
             Err(NotPut::NoRoom(why)) => return Err(NoMirror::Room(why).into()),
             Err(NotPut::Before(error)) => return Err(error.into()),
         }
-        match mirror.build.enter(&mut mirror.ring, self.feeder.feeds().term) {
+        match mirror.build.enter(&mut mirror.ring) {
             Ok(()) => {}
             // Longer than the ring, or a part of a transaction that is.
             Err(full) if full.needed > full.all || mirror.ring.mark(Stamp::MAX).is_none() => {

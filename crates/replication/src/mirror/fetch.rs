@@ -204,7 +204,7 @@ impl<'a> Arriving<'a> {
     fn take_in(&mut self, batch: Batch) -> Result<(), SessionError> {
         self.memory.begin(batch);
         loop {
-            match self.memory.put(self.welcome.term) {
+            match self.memory.put() {
                 Ok(()) => return Ok(()),
                 Err(NotTaken::NoRoom(NoRoom::Arena { bytes })) => match self.shared.grow(bytes) {
                     Some(arena) => self.memory.grow(arena),

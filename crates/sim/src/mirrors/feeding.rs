@@ -362,7 +362,7 @@ impl World {
             if batch.build.after() > feed.marked && self.scenario.broken != Broken::WrittenOverEarly {
                 break;
             }
-            if batch.build.enter(&mut feed.ring, reign.term).is_err() {
+            if batch.build.enter(&mut feed.ring).is_err() {
                 break;
             }
             let token = if self.scenario.broken == Broken::UndoBehindData {
