@@ -188,8 +188,8 @@ impl Session {
         if let Some(down) = decision.down {
             self.committed(down);
         }
-        // Without a store a standby that lacks more than the buffer keeps cannot be fed any more, as
-        // with a primary.
+        // Without a store a standby that lacks more than the buffer keeps cannot be fed any more,
+        // as with a primary.
         if let Some(to) = decision.release.filter(|_| !self.shared.log.has_store())
             && let Some(sink) = self.sink().as_ref()
         {
