@@ -144,7 +144,10 @@ impl Mirrored {
         let FetchedLog { from, blocks } = mirror.fetched(promoted.start);
         mirror.stop();
         node.endpoint.set_checkpoints(None);
-        // The rows are copied.
+        // The rows are copied. Nobody waits until the system has the memory back.
+        let rows = mirror.take_rows();
+        let freed = thread::Builder::new().name("mirror-free".into()).spawn(move || drop(rows));
+        freed.map_err(|cause| format!("cannot start a thread: {cause}"))?;
         drop(mirror);
         let receiving = ReceiveConfig { upon_replay: false, ..node.config.receive_config() };
         let open = |persistence| Log::receive_with(&receiving, persistence, from);

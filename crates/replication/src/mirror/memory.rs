@@ -329,6 +329,12 @@ impl Memory {
         recover(&self.regions(), Keep::Marked(at)).map(|found| found.end)
     }
 
+    /// All that is not head and undo ring. Files stay.
+    pub fn take_arenas(&mut self) -> Vec<Region> {
+        self.session += 1;
+        self.regions.split_off(ARENAS).into_iter().map(|region| region as Region).collect()
+    }
+
     /// How long the undo ring is.
     pub fn undo_bytes(&self) -> u64 {
         length_of(&self.regions[UNDO])
