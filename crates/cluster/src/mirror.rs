@@ -25,10 +25,14 @@
 //! that the footprint which it gives from then on leads to the same end; one that dies on the way
 //! begins again.
 
+mod holding;
+
 use std::collections::BTreeMap;
 
 use freshet_base::{NodeId, Stamp};
 use serde::{Deserialize, Serialize};
+
+pub use self::holding::{Cut, Holding};
 
 /// Which batches a recovery keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Filling a memory that no other node can reach: the mirror itself puts the rows of a checkpoint
 //! there, without undo. What it has then counts when a superblock says so ([`crate::begin_feed`]).
 
-use freshet_fabric::{landing::Landing, memory::Region};
+use freshet_fabric::{Place, landing::Landing, memory::Region};
 
 use crate::{
     ARENAS, Layout, List, NoRoom, Record,
@@ -46,12 +46,31 @@ impl Filling {
     /// # Errors
     /// [`NoRoom`]; it can be put again when there is.
     pub fn put(&mut self, record: &Record<'_>) -> Result<(), NoRoom> {
-        let Self { own, list, landing } = self;
+        self.lay_out(record)?;
+        self.own.write(self.list.writes(), &mut self.landing);
+        self.landed();
+        Ok(())
+    }
+
+    /// Decides what is to be written for a record.
+    ///
+    /// # Errors
+    /// [`NoRoom`]; it can be laid out again when there is.
+    pub fn lay_out(&mut self, record: &Record<'_>) -> Result<(), NoRoom> {
+        let Self { own, list, .. } = self;
         own.layout.put(record, &mut Here(&own.memory), list)?;
-        own.write(list.writes(), landing);
-        list.clear();
         // Nothing is undone here.
         own.layout.committed(record.address.plus(1));
         Ok(())
+    }
+
+    /// What is to be written: all of it before the next record is laid out.
+    pub fn writes(&self) -> impl Iterator<Item = (Place, &[u8])> {
+        self.list.writes()
+    }
+
+    /// It was written.
+    pub fn landed(&mut self) {
+        self.list.clear();
     }
 }

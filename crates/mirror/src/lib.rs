@@ -59,10 +59,12 @@ mod build;
 mod chunks;
 mod directory;
 mod elsewhere;
+mod fetched;
 mod fill;
 mod layout;
 mod list;
 mod own;
+mod picture;
 mod read;
 mod recover;
 mod sizes;
@@ -77,13 +79,15 @@ pub use self::{
     batch::{Batch, NotABatch},
     build::Build,
     directory::{ARENAS, DIRECTORY, MARK, Superblock, UNDO},
+    fetched::FetchedLog,
     fill::Filling,
     layout::{Before, Layout, NoRoom, NotPut, Record},
     list::List,
     own::Here,
+    picture::Picture,
     read::{Contents, Damaged, mark_of},
-    recover::{Plan, Recovered, begin_feed, footprint, plan, recover},
-    take::{NotTaken, Taking},
+    recover::{Plan, Recovered, begin_feed, beginning, footprint, plan, recover},
+    take::{NotBegun, NotTaken, Taking},
     undo::{Extent, Ring, RingFull},
 };
 pub use freshet_cluster::mirror::Keep;

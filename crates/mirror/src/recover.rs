@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use freshet_base::{
     ClusterId, NodeId, Rid, Stamp, Term,
-    sync::{Ordering, fence},
+    sync::{AtomicU64, Ordering, fence},
 };
 use freshet_cluster::mirror::{Footprint, Keep, Status};
 use freshet_fabric::{Place, Write, landing::Landing, memory::Region};
@@ -229,20 +229,33 @@ pub fn footprint(memory: &[Region]) -> Result<Footprint, Damaged> {
 /// or is new.
 pub fn begin_feed(memory: &[Region], cluster: ClusterId, feeder: NodeId, term: Term, base: Stamp) {
     let mut landing = Landing::default();
-    wipe(memory, &mut landing);
-    let sequence = read::superblock(memory).map_or(1, |block| block.sequence + 1);
-    let (at, bytes) = Superblock { sequence, cluster, feeder, term, base }.encode();
-    let to = Place { region: 0, offset: at };
-    landing.put(memory, &Write { to, pieces: &[&bytes], immediate: None, fenced: true });
-    // The undo entries go last: as long as they are there, undoing them once more does no harm.
-    fence(Ordering::SeqCst);
-    landing.fence(memory);
-    for number in newest_first(memory) {
-        // No entry has the number zero. Release: after the one before.
-        memory[UNDO].words()[number as usize * ENTRY / 8].store(0, Ordering::Release);
-        landing.stored(memory, Place { region: UNDO, offset: number * ENTRY as u64 }, 8);
-        landing.fence(memory);
+    for (to, bytes) in beginning(memory, cluster, feeder, term, base) {
+        let fenced = to.region < ARENAS;
+        if fenced {
+            // The process may end at any time, and leave the memory.
+            fence(Ordering::SeqCst);
+        }
+        landing.put(memory, &Write { to, pieces: &[&bytes], immediate: None, fenced });
     }
+    landing.fence(memory);
+}
+
+/// Decides what [`begin_feed`] is to write: in this order, the superblock behind what is wiped, and
+/// the undo entries one by one.
+pub fn beginning(
+    memory: &[Region],
+    cluster: ClusterId,
+    feeder: NodeId,
+    term: Term,
+    base: Stamp,
+) -> impl Iterator<Item = (Place, Vec<u8>)> {
+    let sequence = read::superblock(memory).map_or(1, |block| block.sequence + 1);
+    let (offset, bytes) = Superblock { sequence, cluster, feeder, term, base }.encode();
+    let superblock = (Place { region: 0, offset }, bytes.to_vec());
+    // The undo entries go last: as long as they are there, undoing them once more does no harm. No
+    // entry has the number zero.
+    let ends = |number| (Place { region: UNDO, offset: number * ENTRY as u64 }, vec![0; 8]);
+    wiped(memory).into_iter().chain([superblock]).chain(newest_first(memory).map(ends))
 }
 
 /// The entries that are whole, as places in the ring: if they go in this order, those that are left
@@ -255,23 +268,32 @@ pub(crate) fn newest_first(memory: &[Region]) -> impl Iterator<Item = u64> {
     entries.into_iter().rev().map(|(.., number)| number)
 }
 
-/// Makes what no chunk has what a chunk is at first: zeros. Rows of chunks that were undone may lie
-/// there.
-fn wipe(memory: &[Region], landing: &mut Landing) {
-    let Ok(chunks) = Chunks::read(memory) else { return };
+/// What makes zeros of what no chunk has, as a chunk is at first. Rows of chunks that were undone
+/// may lie there.
+fn wiped(memory: &[Region]) -> Vec<(Place, Vec<u8>)> {
+    let (Ok(chunks), mut zeros) = (Chunks::read(memory), Vec::new()) else { return Vec::new() };
     for (region, arena) in memory.iter().enumerate().skip(ARENAS) {
         let mut at = 0;
         for (begin, end) in chunks.in_region(region).chain([(memory.length(region), 0)]) {
-            for (word, offset) in arena.words()[at as usize / 8..begin as usize / 8].iter().zip((at..).step_by(8)) {
-                // Relaxed: as for the undo entries. Pages of zeros need not be there.
-                if word.load(Ordering::Relaxed) != 0 {
-                    word.store(0, Ordering::Relaxed);
-                    landing.stored(memory, Place { region, offset }, 8);
+            let words = &arena.words()[at as usize / 8..begin as usize / 8];
+            let mut offset = at;
+            // Pages of zeros need not be there.
+            for run in words.chunk_by(|one, next| is_zero(one) == is_zero(next)) {
+                let length = run.len() * 8;
+                if !is_zero(&run[0]) {
+                    zeros.push((Place { region, offset }, vec![0; length]));
                 }
+                offset += length as u64;
             }
             at = end;
         }
     }
+    zeros
+}
+
+/// Relaxed: no other node writes here.
+fn is_zero(word: &AtomicU64) -> bool {
+    word.load(Ordering::Relaxed) == 0
 }
 
 /// The undo entry of this number in the ring, if it is whole.

@@ -2,13 +2,16 @@
 //! feeder would: undo entries, then what changes. So whatever ends it on the way,
 //! [`crate::recover`] brings the memory to the end of a transaction.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
-use freshet_base::Stamp;
-use freshet_fabric::{landing::Landing, memory::Region};
+use freshet_base::{
+    Stamp,
+    sync::{Ordering, fence},
+};
+use freshet_fabric::{Place, landing::Landing, memory::Region};
 
 use crate::{
-    Batch, Build, Contents, Damaged, Layout, NoRoom, Ring, RingFull,
+    Batch, Build, Contents, Damaged, FetchedLog, Layout, NoRoom, NotABatch, Ring, RingFull,
     directory::UNDO,
     own::{Here, Own},
 };
@@ -19,6 +22,31 @@ pub struct Taking {
     own: Own,
     ring: Ring,
     build: Build,
+    /// All below is in the memory; and, where transactions end, below this.
+    at: Stamp,
+    whole: Stamp,
+    /// What has arrived since, and ends of blocks in it.
+    bytes: Vec<u8>,
+    ends: VecDeque<Stamp>,
+}
+
+/// Why there is no next batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotBegun {
+    /// What has arrived is none.
+    #[error(transparent)]
+    Batch(#[from] NotABatch),
+    /// A block is longer than a batch may be.
+    #[error(
+        "the log has {length} bytes in one piece, and the undo ring of this mirror takes {longest}: set \
+         mirror.undo-bytes to more"
+    )]
+    Longer {
+        /// How long it is.
+        length: u64,
+        /// How long it may be.
+        longest: u64,
+    },
 }
 
 /// Why a batch is not in the memory yet. It can be put again when that has changed.
@@ -30,6 +58,13 @@ pub enum NotTaken {
     /// The undo ring has no room for what it writes over.
     #[error(transparent)]
     Undo(#[from] RingFull),
+    /// The same, and nothing in the ring has to be undone any more: the node whose log it is has
+    /// it, too. So a feed can [begin](crate::begin_feed) where the memory is.
+    #[error("a feed has to begin again at {at}, to clear the undo ring")]
+    BeginAgain {
+        /// Everything below is there, and transactions end there.
+        at: Stamp,
+    },
 }
 
 impl Taking {
@@ -42,12 +77,28 @@ impl Taking {
         let lengths: Vec<_> = memory.iter().map(|region| region.words().len() as u64 * 8).collect();
         let mut layout = Layout::of(&description, &lengths)?;
         layout.committed(base);
-        Ok(Self { own: Own { memory, layout }, ring: Ring::new(lengths[UNDO]), build: Build::new() })
+        let (ring, build) = (Ring::new(lengths[UNDO]), Build::new());
+        let own = Own { memory, layout };
+        Ok(Self { own, ring, build, at: base, whole: base, bytes: Vec::new(), ends: VecDeque::new() })
     }
 
     /// No batch may have more bytes of log: what it destroys is about as long.
-    pub fn longest(&self) -> u64 {
+    fn longest(&self) -> u64 {
         self.own.length(UNDO) / 2
+    }
+
+    /// Where the log ends that has arrived.
+    pub fn received(&self) -> Stamp {
+        self.at.plus(self.bytes.len() as u64)
+    }
+
+    /// Where the next bytes of the log are to be put, this number of them: whole blocks, which end
+    /// at `ends`.
+    pub fn room(&mut self, length: usize, ends: impl Iterator<Item = Stamp>) -> &mut [u8] {
+        let begin = self.bytes.len();
+        self.bytes.resize(begin + length, 0);
+        self.ends.extend(ends);
+        &mut self.bytes[begin..]
     }
 
     /// There is another arena.
@@ -55,30 +106,71 @@ impl Taking {
         self.own.grow(arena);
     }
 
-    /// A feed has begun once more, at `base`: what is there stays, and the undo ring is empty.
-    pub fn begun_again(&mut self, base: Stamp) {
+    /// A feed has begun once more: what is there stays, and the undo ring is empty.
+    pub fn begun_again(&mut self) {
         self.ring = Ring::new(self.own.length(UNDO));
-        self.own.layout.committed(base);
+        self.own.layout.committed(self.at);
     }
 
-    /// Begins with the next batch.
-    pub fn begin(&mut self, batch: Batch) {
+    /// Begins with the next batch of what has arrived. None if more has to arrive first: the
+    /// beginning of a transaction is left, unless it is longer than a batch.
+    ///
+    /// # Errors
+    /// [`NotBegun`].
+    pub fn begin(&mut self) -> Result<Option<&Batch>, NotBegun> {
+        let Some(first) = self.ends.front() else { return Ok(None) };
+        let longest = self.longest();
+        let fit = self.ends.partition_point(|end| end.since(self.at) <= longest);
+        let Some(to) = fit.checked_sub(1).map(|last| self.ends[last]) else {
+            return Err(NotBegun::Longer { length: first.since(self.at), longest });
+        };
+        let (mut batch, length) = (Batch::new(), to.since(self.at) as usize);
+        batch.room(length).copy_from_slice(&self.bytes[..length]);
+        let extent = batch.begin(self.at, length)?;
+        if extent.continues && fit == self.ends.len() {
+            return Ok(None);
+        }
         drop(self.build.begin(Arc::new(batch)));
+        Ok(Some(self.build.batch()))
     }
 
-    /// Puts the batch into the memory; where that is to be durable, it is when this returns.
+    /// Decides what the batch that was begun is to write.
     ///
     /// # Errors
     /// [`NotTaken`].
-    pub fn put(&mut self) -> Result<(), NotTaken> {
-        let Self { own, ring, build } = self;
+    pub fn lay_out(&mut self) -> Result<(), NotTaken> {
+        let Self { own, ring, build, .. } = self;
         build.put(&mut own.layout, &mut Here(&own.memory)).map_err(NoRoom::from)?;
-        build.enter(ring)?;
+        build.enter(ring).map_err(|full| {
+            let is_of_use = self.whole == self.at && full.free < full.all;
+            if is_of_use { NotTaken::BeginAgain { at: self.at } } else { NotTaken::Undo(full) }
+        })
+    }
+
+    /// What it writes, in order: undo entries, and behind a fence what changes.
+    pub fn writes(&self) -> impl Iterator<Item = (Place, &[u8])> {
+        self.build.list()
+    }
+
+    /// Writes that; where the memory is to be durable, it is when this returns.
+    pub fn land(&self) {
         let mut landing = Landing::default();
-        own.write(build.undo(), &mut landing);
-        landing.fence(&own.memory);
-        own.write(build.changes(), &mut landing);
-        landing.fence(&own.memory);
-        Ok(())
+        self.own.write(self.build.undo(), &mut landing);
+        landing.fence(&self.own.memory);
+        // The process may end at any time, and leave the memory.
+        fence(Ordering::SeqCst);
+        self.own.write(self.build.changes(), &mut landing);
+        landing.fence(&self.own.memory);
+    }
+
+    /// The batch is in the memory. Its blocks are kept in `log`, which may have this many bytes.
+    pub fn taken(&mut self, log: &mut FetchedLog, most: u64) {
+        let extent = self.build.batch().extent();
+        let length = extent.to.since(self.at) as usize;
+        log.append(self.at, &self.bytes[..length], most, self.whole < self.at);
+        self.bytes.drain(..length);
+        while self.ends.pop_front_if(|end| *end <= extent.to).is_some() {}
+        self.at = extent.to;
+        self.whole = extent.kept_to().unwrap_or(self.whole);
     }
 }

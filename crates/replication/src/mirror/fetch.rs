@@ -4,21 +4,21 @@
 //! the mirror when the mirror takes over would be lost, or keep it from that.
 //!
 //! The blocks are kept as well, as far as their number permits: the log of this node's reign begins
-//! with them ([`FetchedLog`]), so that others can follow which have no more than it had.
+//! with them ([`FetchedLog`](super::FetchedLog)), so that others can follow which have no more than
+//! it had.
 //!
 //! What is taken in so outlives the connection as what a feeder writes does. A transaction that the
 //! other node does not have wholly is left out: so this node may have asked for more than is in its
-//! memory ([`State::fetched`](super::State)).
-
-use std::collections::VecDeque;
+//! memory ([`reaches`](super::Holding::reaches)).
 
 use freshet_base::{Stamp, Term, sync::Arc};
 use freshet_cluster::{
     handshake::{Welcome, check_welcome},
+    mirror::Cut,
     take_over::Fetch,
 };
 use freshet_fabric::tcp::{Receiver, Sender};
-use freshet_mirror::{Batch, Damaged, NoRoom, NotTaken, Taking};
+use freshet_mirror::{Damaged, NoRoom, NotTaken, Taking};
 
 use super::Shared;
 use crate::{
@@ -31,8 +31,8 @@ pub(super) fn fetch(shared: &Arc<Shared>, from: &str, term: Term, wanted: &Fetch
     let terms = shared.terms.get();
     let end = {
         let mut state = shared.state();
-        state.fetched = Stamp::ZERO;
-        state.end
+        state.holding.fetched(Stamp::ZERO);
+        state.holding.end()
     };
     let (history, capacity) = (terms.history.clone(), shared.memory().undo_bytes());
     let log = Continue { history, received: end, persisted: end, capacity, may_send_until: Stamp::MAX };
@@ -46,51 +46,14 @@ pub(super) fn fetch(shared: &Arc<Shared>, from: &str, term: Term, wanted: &Fetch
     }
     shared.terms.adopt(welcome.cluster, welcome.history.clone()).map_err(|error| local(&error))?;
     let (sender, receiver) = connection.split();
-    let outcome = Arriving::begin(shared, &welcome).and_then(|arriving| arriving.run(sender, receiver, wanted.upto));
+    let outcome =
+        Arriving::begin(shared, &welcome).and_then(|mut arriving| arriving.run(sender, receiver, wanted.upto));
     // No other node could write here.
     shared.recovered()?;
     let mut state = shared.state();
-    state.fetched_log = std::mem::take(&mut state.fetched_log).up_to(state.end);
-    state.fetched = outcome?;
+    state.fetched_log = std::mem::take(&mut state.fetched_log).up_to(state.holding.end());
+    state.holding.fetched(outcome?);
     Ok(())
-}
-
-/// The end of the log, as it was fetched: whole transactions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FetchedLog {
-    /// Where it begins.
-    pub from: Stamp,
-    /// Its blocks.
-    pub blocks: Vec<u8>,
-}
-
-impl FetchedLog {
-    fn end(&self) -> Stamp {
-        self.from.plus(self.blocks.len() as u64)
-    }
-
-    /// Appends what begins at `from`. If that does not follow, or all would be more than `most`
-    /// bytes, this begins there, unless it is within a transaction: then it is empty.
-    fn append(&mut self, from: Stamp, blocks: &[u8], most: u64, is_within: bool) {
-        let follows = from == self.end() && !self.blocks.is_empty();
-        if !follows || (self.blocks.len() + blocks.len()) as u64 > most {
-            self.blocks.clear();
-            self.from = from;
-            if is_within || blocks.len() as u64 > most {
-                return;
-            }
-        }
-        self.blocks.extend_from_slice(blocks);
-    }
-
-    /// That of a log which ends there.
-    pub(super) fn up_to(mut self, end: Stamp) -> Self {
-        if self.from >= end || self.end() < end {
-            return Self { from: end, blocks: Vec::new() };
-        }
-        self.blocks.truncate(end.since(self.from) as usize);
-        self
-    }
 }
 
 fn local(cause: &dyn std::fmt::Display) -> SessionError {
@@ -104,16 +67,15 @@ fn damaged(cause: &Damaged) -> SessionError {
 
 /// Undoes what the other node's log does not have.
 fn cut(shared: &Shared, at: Stamp) -> Result<(), SessionError> {
-    if at < shared.state().floor {
+    if at < shared.state().holding.floor() {
         return Err(local(&"the checkpoint that this mirror began from holds what the other log does not"));
     }
-    let cut = shared.memory().cut(at).map_err(|cause| damaged(&cause))?;
-    shared.state().end = cut;
-    match cut {
-        cut if cut == at => Ok(()),
-        cut if cut > at => Err(local(&format_args!("what this mirror has up to {cut} cannot be undone"))),
-        cut => {
-            let why = format!("what this mirror has beyond {cut} was undone; it asks again");
+    let end = shared.memory().cut(at).map_err(|cause| damaged(&cause))?;
+    match shared.state().holding.cut(at, end) {
+        Cut::Done => Ok(()),
+        Cut::Above(end) => Err(local(&format_args!("what this mirror has up to {end} cannot be undone"))),
+        Cut::Below(end) => {
+            let why = format!("what this mirror has beyond {end} was undone; it asks again");
             Err(SessionError::Refused(Refusal::Superseded(why)))
         }
     }
@@ -124,96 +86,59 @@ struct Arriving<'a> {
     shared: &'a Shared,
     welcome: &'a Welcome,
     memory: Taking,
-    /// All below is in the memory; and, where transactions end, below this.
-    at: Stamp,
-    whole: Stamp,
-    /// What has arrived since, and ends of blocks in it.
-    bytes: Vec<u8>,
-    ends: VecDeque<Stamp>,
 }
 
 impl<'a> Arriving<'a> {
     fn begin(shared: &'a Shared, welcome: &'a Welcome) -> Result<Self, SessionError> {
-        let at = welcome.cut_at;
-        begin_feed(shared, welcome, at)?;
-        let memory = Taking::new(shared.memory().regions(), at).map_err(|cause| damaged(&cause))?;
-        Ok(Self { shared, welcome, memory, at, whole: at, bytes: Vec::new(), ends: VecDeque::new() })
-    }
-
-    /// Where the log ends that has arrived.
-    fn received(&self) -> Stamp {
-        self.at.plus(self.bytes.len() as u64)
+        begin_feed(shared, welcome, welcome.cut_at)?;
+        let memory = Taking::new(shared.memory().regions(), welcome.cut_at).map_err(|cause| damaged(&cause))?;
+        Ok(Self { shared, welcome, memory })
     }
 
     /// Takes the log in up to `upto` at least; says how far it has come.
-    fn run(mut self, mut sender: Sender, mut receiver: Receiver, upto: Stamp) -> Result<Stamp, SessionError> {
+    fn run(&mut self, mut sender: Sender, mut receiver: Receiver, upto: Stamp) -> Result<Stamp, SessionError> {
         let &Welcome { term, end, .. } = self.welcome;
-        while self.received() < upto {
-            let from = self.received();
+        while self.memory.received() < upto {
+            let from = self.memory.received();
             let (header, note) = next_fetched(self.shared, &mut receiver, term, (from, end))?;
-            let begin = self.bytes.len();
-            self.bytes.resize(begin + header.payload as usize, 0);
-            receiver.payload_into(&mut self.bytes[begin..])?;
+            let ends = note.ends.iter().map(|end| from.plus(u64::from(*end)));
+            receiver.payload_into(self.memory.room(header.payload as usize, ends))?;
             receiver.payload_done()?;
-            self.ends.extend(note.ends.iter().map(|end| from.plus(u64::from(*end))));
             self.put()?;
-            let (to, visible) = (self.received(), Stamp::ZERO);
+            let (to, visible) = (self.memory.received(), Stamp::ZERO);
             let ack = Ack { persisted: to, may_send_until: Stamp::MAX, replayed: to, visible };
             if let Err(error) = sender.send(Kind::Ack as u8, term, &wire::encode(&ack)) {
                 tracing::debug!(cause = %error, "a node that sends its log is not told that it came");
             }
         }
-        Ok(self.received())
+        Ok(self.memory.received())
     }
 
-    /// Puts what has arrived into the memory, but for the beginning of a transaction, unless that
-    /// is longer than a batch.
+    /// Puts what has arrived into the memory, but for the beginning of a transaction.
     fn put(&mut self) -> Result<(), SessionError> {
-        while let Some(first) = self.ends.front() {
-            let longest = self.memory.longest();
-            let fit = self.ends.partition_point(|end| end.since(self.at) <= longest);
-            let Some(to) = fit.checked_sub(1).map(|last| self.ends[last]) else {
-                let length = first.since(self.at);
-                return Err(local(&format_args!(
-                    "the log has {length} bytes in one piece, and the undo ring of this mirror takes {longest}: set \
-                     mirror.undo-bytes to more"
-                )));
-            };
-            let (mut batch, length) = (Batch::new(), to.since(self.at) as usize);
-            batch.room(length).copy_from_slice(&self.bytes[..length]);
-            let extent = batch.begin(self.at, length).map_err(|why| local(&why))?;
-            if extent.continues && fit == self.ends.len() {
-                return Ok(());
-            }
+        while let Some(batch) = self.memory.begin().map_err(|why| local(&why))? {
             for set in batch.members() {
                 let set = wire::decode("in-sync set", set)?;
                 self.shared.terms.note_set(set).map_err(|error| local(&error))?;
             }
-            self.take_in(batch)?;
-            let length = extent.to.since(self.at) as usize;
-            let (most, is_within) = (self.shared.config.fetched, self.whole < self.at);
-            self.shared.state().fetched_log.append(self.at, &self.bytes[..length], most, is_within);
-            self.bytes.drain(..length);
-            while self.ends.pop_front_if(|end| *end <= extent.to).is_some() {}
-            self.at = extent.to;
-            self.whole = extent.kept_to().unwrap_or(self.whole);
+            self.lay_out()?;
+            self.memory.land();
+            self.memory.taken(&mut self.shared.state().fetched_log, self.shared.config.fetched);
         }
         Ok(())
     }
 
-    fn take_in(&mut self, batch: Batch) -> Result<(), SessionError> {
-        self.memory.begin(batch);
+    fn lay_out(&mut self) -> Result<(), SessionError> {
         loop {
-            match self.memory.put() {
+            match self.memory.lay_out() {
                 Ok(()) => return Ok(()),
                 Err(NotTaken::NoRoom(NoRoom::Arena { bytes })) => match self.shared.grow(bytes) {
                     Some(arena) => self.memory.grow(arena),
                     None => return Err(local(&self.shared.state().lacks.clone().unwrap_or_default())),
                 },
-                // What is there needs not be undone: the other node has it, too.
-                Err(NotTaken::Undo(full)) if self.whole == self.at && full.free < full.all => {
-                    begin_feed(self.shared, self.welcome, self.at)?;
-                    self.memory.begun_again(self.at);
+                Err(NotTaken::BeginAgain { at }) => {
+                    begin_feed(self.shared, self.welcome, at)?;
+                    self.memory.begun_again();
                 }
                 Err(why) => return Err(local(&why)),
             }

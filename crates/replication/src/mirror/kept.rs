@@ -64,7 +64,7 @@ pub(super) struct KeptState {
     /// When the machine was started that wrote this.
     boot: String,
     generation: u64,
-    /// See [`super::State::floor`].
+    /// See [`freshet_cluster::mirror::Holding::floor`].
     pub floor: Stamp,
     /// Nothing was missing that the mirror had ever acknowledged.
     pub whole: bool,

@@ -13,7 +13,7 @@
 //! Memory does not outlive its process, unless it lies in files ([`kept`]); in persistent memory it
 //! outlives the machine's, too. A mirror that begins
 //! with empty memory may have acknowledged more in an earlier life, so it answers no candidate
-//! before it holds all that its primary had when it came ([`State::is_whole`]).
+//! before it holds all that its primary had when it came ([`Holding`]).
 //!
 //! A mirror cannot be cut below its mark. Where its history parts from the primary's there, or the
 //! log is gone from its end on, or its memory is damaged, it is filled again: from a checkpoint, if
@@ -41,6 +41,7 @@ use freshet_base::{
 };
 use freshet_cluster::{
     Moment,
+    mirror::Holding,
     take_over::{Fetch, LogState},
     term::{Living, TermHistory, TermState},
 };
@@ -50,10 +51,10 @@ use freshet_fabric::{
     tcp::Connection,
 };
 use freshet_membership::Credentials;
+pub use freshet_mirror::FetchedLog;
 
 use self::memory::{Memory, RecoverError};
 pub use self::{
-    fetch::FetchedLog,
     picture::{Picture, Pictures},
     seed::{Beginning, Checkpoints, Seed},
 };
@@ -146,22 +147,11 @@ pub(crate) struct Shared {
 /// What is known here of the primary and of the others.
 #[derive(Default)]
 struct State {
-    /// The memory has everything up to here, as far as this node knows.
-    end: Stamp,
-    /// A candidate has got all of the log up to here. What of that is not in the memory is the
-    /// beginning of a transaction that no node has wholly.
-    fetched: Stamp,
-    /// The last of that, for those who have less.
+    holding: Holding,
+    /// The last of the log that a candidate has got, for those who have less.
     fetched_log: FetchedLog,
-    /// What is here is a state of the database if it has everything up to here.
-    floor: Stamp,
-    /// It cannot be continued from where it ends.
-    stale: bool,
     /// A checkpoint comes.
     seeding: Option<Seeding>,
-    /// How far the log reached of the primary that was heard first, since this node began with
-    /// nothing.
-    owed: Option<Stamp>,
     /// The primary of this connection has said that everything below is committed.
     committed: Stamp,
     /// What the primary has said last, and when that was heard.
@@ -175,23 +165,6 @@ struct State {
     lacks: Option<String>,
     /// How many batches were undone when connections ended.
     undone: u64,
-}
-
-impl State {
-    /// Whether nothing that this node may ever have acknowledged is missing here.
-    fn is_whole(&self) -> bool {
-        self.owed.is_some_and(|owed| owed <= self.end) && self.is_state()
-    }
-
-    /// Whether the memory is a state of the database.
-    fn is_state(&self) -> bool {
-        self.end >= self.floor
-    }
-
-    /// Whether nothing is here that can be continued.
-    fn is_of_no_use(&self) -> bool {
-        self.stale || self.end == Stamp::ZERO
-    }
 }
 
 /// What a primary says of itself.
@@ -350,8 +323,8 @@ fn found(memory: &mut Memory, terms: &Terms) -> io::Result<State> {
                     whole,
                     "this mirror finds the memory that it had, and continues"
                 );
-                let owed = whole.then_some(Stamp::ZERO);
-                return Ok(State { end: found.end, floor, owed, undone: found.undone as u64, ..State::default() });
+                let holding = Holding::found(found.end, (floor, whole));
+                return Ok(State { holding, undone: found.undone as u64, ..State::default() });
             }
             Ok(None) => {}
             Err(RecoverError::Damaged(cause)) => {
@@ -401,14 +374,14 @@ impl Shared {
         let local = |cause: &dyn std::fmt::Display| SessionError::Local(cause.to_string());
         {
             let mut state = self.state();
-            (state.owed, state.lacks) = (None, None);
+            state.holding.silence();
+            state.lacks = None;
         }
         self.memory().forget().map_err(|cause| local(&format_args!("no memory for a mirror: {cause}")))?;
         if let Some(cluster) = self.terms.get().cluster {
             self.terms.adopt(cluster, TermHistory::default()).map_err(|cause| local(&cause))?;
         }
-        let mut state = self.state();
-        (state.end, state.floor, state.stale) = (Stamp::ZERO, Stamp::ZERO, false);
+        self.state().holding.forgotten();
         Ok(())
     }
 
@@ -418,8 +391,7 @@ impl Shared {
         let filled = self.memory().filled(cluster, (self.who.node, history.last_term()), (start, end));
         filled.map_err(|cause| SessionError::Local(format!("a mirror's memory cannot be kept: {cause}")))?;
         self.terms.adopt(cluster, history).map_err(|error| SessionError::Local(error.to_string()))?;
-        let mut state = self.state();
-        (state.end, state.floor) = (start, end);
+        self.state().holding.seeded(start, end);
         tracing::info!(stamp = start.0, complete = end.0, "a checkpoint is in this mirror's memory");
         Ok(())
     }
@@ -458,17 +430,17 @@ impl Shared {
     fn log_state(&self) -> LogState {
         let TermState { history, set, .. } = self.terms.get();
         let mark = self.memory().mark();
-        let (end, fetched) = {
-            let state = self.state();
-            (state.end, state.fetched)
+        let (held, end) = {
+            let holding = &self.state().holding;
+            (holding.end(), holding.reaches())
         };
-        let (synchronous, committed, end) = (self.config.synchronous, mark.min(end), end.max(fetched));
+        let (synchronous, committed) = (self.config.synchronous, mark.min(held));
         LogState { history, end, set, synchronous, committed, log: false }
     }
 
     /// Whether a database can be made of the memory, or why not.
     fn is_database(&self) -> Result<(), String> {
-        if self.state().is_state() && self.memory().has_begun() {
+        if self.state().holding.is_state() && self.memory().has_begun() {
             return Ok(());
         }
         let why = "what has come of the database is no state of it yet: promote another node, or wait";
@@ -482,7 +454,7 @@ impl Shared {
             (memory.bytes(), memory.most(), memory.mark(), memory.medium() == Some(&Medium::Dax))
         };
         let state = self.state();
-        let heard = state.heard;
+        let (heard, end) = (state.heard, state.holding.end());
         MirrorStatus {
             node: self.who.node,
             term: self.terms.get().fence.highest(),
@@ -492,12 +464,12 @@ impl Shared {
             // What was heard before the connection ended says nothing any more.
             in_sync: heard.filter(|_| self.follow.following().is_some()).map(|(heard, _)| heard.in_sync),
             silence: heard.map(|(_, at)| now.since(at)),
-            end: state.end,
-            whole: state.is_whole(),
+            end,
+            whole: state.holding.is_whole(),
             seeding: state.seeding,
-            floor: state.floor,
+            floor: state.holding.floor(),
             mark,
-            lag_bytes: heard.map_or(0, |(heard, _)| heard.end.since(state.end.min(heard.end))),
+            lag_bytes: heard.map_or(0, |(heard, _)| heard.end.since(end.min(heard.end))),
             granted_bytes: granted,
             most_bytes: most,
             kept: self.config.directory.is_some(),
@@ -520,7 +492,7 @@ impl Candidate for Shared {
     }
 
     fn has_no_voice(&self) -> Option<&'static str> {
-        (!self.state().is_whole()).then_some(
+        (!self.state().holding.is_whole()).then_some(
             "this mirror began with empty memory, and does not yet hold all that its primary had when it came",
         )
     }
@@ -543,7 +515,7 @@ impl Candidate for Shared {
 
     /// What is here was brought to the end of a batch when the connection ended.
     fn finish(&self, _: Duration) -> Result<Stamp, PromoteError> {
-        self.is_database().map(|()| self.state().end).map_err(PromoteError::Local)
+        self.is_database().map(|()| self.state().holding.end()).map_err(PromoteError::Local)
     }
 
     /// It ends between transactions.
@@ -604,11 +576,14 @@ impl Follows for Shared {
     fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
         {
             let mut state = self.state();
-            (state.fetched, state.fetched_log) = (Stamp::ZERO, FetchedLog::default());
+            state.holding.fetched(Stamp::ZERO);
+            state.fetched_log = FetchedLog::default();
         }
         let outcome = receive::offered(self, upstream, connection);
         let gone = |error: &SessionError| matches!(error.said(), Some(Refusal::LogGone { .. }));
-        self.state().stale |= outcome.as_ref().is_err_and(gone);
+        if outcome.as_ref().is_err_and(gone) {
+            self.state().holding.log_is_gone();
+        }
         outcome
     }
 
@@ -633,7 +608,7 @@ impl Shared {
         }
         if let Some(found) = found? {
             let mut state = self.state();
-            state.end = found.end;
+            state.holding.recovered(found.end);
             state.undone += found.undone as u64;
             let (end, under_way, undone) = (found.end.0, found.under_way, found.undone);
             tracing::info!(end, under_way, undone, "the mirror is recovered");

@@ -1,9 +1,6 @@
 //! Picture: what a mirror has, read for another node while the primary writes on.
 //!
-//! It is fuzzy, as a checkpoint is (SiloR, section 4): it begins at a stamp below which everything
-//! that is here is committed, and records that have changed since are left out, since they come
-//! with the log from there on. A record that is just being written is read again. Together with
-//! the log up to its end, by which all was read, it is a state of the database.
+//! What is read, and what is left out, is said in [`freshet_mirror::Picture`].
 //!
 //! A picture waits for a while until its end is committed. But commits may wait for the very node
 //! that asks, so then it ends where it does: should a take-over cut the log below, that node sees
@@ -19,7 +16,7 @@ use std::{
 
 use freshet_base::{Fid, Rid, Stamp, sync::Arc};
 use freshet_cluster::term::TermHistory;
-use freshet_mirror::{Contents, Damaged};
+use freshet_mirror::Damaged;
 
 use super::Shared;
 
@@ -41,16 +38,13 @@ impl std::fmt::Debug for Pictures {
 /// A picture of a mirror's memory.
 pub struct Picture {
     shared: Arc<Shared>,
-    memory: Contents,
+    read: freshet_mirror::Picture,
     session: u64,
-    start: Stamp,
-    /// The newest change that was left out.
-    newest: Option<Stamp>,
 }
 
 impl std::fmt::Debug for Picture {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Picture(from {} of {:?})", self.start, self.memory)
+        write!(f, "Picture({:?})", self.read)
     }
 }
 
@@ -86,14 +80,13 @@ impl Pictures {
             let memory = shared.memory();
             (memory.regions(), memory.session(), memory.stays_to())
         };
-        let floor = shared.state().floor;
-        let Some(start) = start.filter(|start| *start >= floor && *start > Stamp::ZERO) else {
+        let Some(start) = shared.state().holding.picture_from(start) else {
             return Err("this mirror is empty, or is being filled: ask another node".into());
         };
         // Its directory may just be written.
-        let open = || Contents::open(regions.clone(), start);
-        let memory = patiently(open, |why| matches!(why, Damaged::Entry { .. })).map_err(damaged)?;
-        let picture = Picture { shared, memory, session, start, newest: None };
+        let begin = || freshet_mirror::Picture::begin(regions.clone(), start);
+        let read = patiently(begin, |why| matches!(why, Damaged::Entry { .. })).map_err(damaged)?;
+        let picture = Picture { shared, read, session };
         picture.check()?;
         Ok(picture)
     }
@@ -102,17 +95,17 @@ impl Pictures {
 impl Picture {
     /// Where it begins.
     pub fn start(&self) -> Stamp {
-        self.start
+        self.read.start()
     }
 
     /// The newest change so far that was left out.
     pub fn newest(&self) -> Option<Stamp> {
-        self.newest
+        self.read.newest()
     }
 
     /// The chunks of records, and whose table's they are.
     pub fn chunks(&self) -> impl Iterator<Item = (Fid, usize)> {
-        (0..self.memory.chunk_count()).filter_map(|chunk| Some((self.memory.table(chunk)?, chunk)))
+        self.read.chunks()
     }
 
     /// Calls `visit` for the records of a chunk that have not changed since the start, deleted ones
@@ -129,11 +122,10 @@ impl Picture {
             }
             is_time
         };
-        let newest = self.memory.visit_below(chunk, again, visit);
+        let visited = self.read.visit(chunk, again, visit);
         // What has happened to the memory may have damaged what was read.
         self.check()?;
-        self.newest = self.newest.max(newest.map_err(damaged)?);
-        Ok(())
+        visited.map_err(damaged)
     }
 
     /// Where it ends, when everything was read. Blocks for some seconds at most.
@@ -141,7 +133,7 @@ impl Picture {
     /// # Errors
     /// Why the picture is given up.
     pub fn end(&self) -> Result<Stamp, String> {
-        let least = self.newest.map_or(self.start, |newest| newest.plus(1).max(self.start));
+        let least = self.read.least();
         let committed = || {
             let (told, mark) = (self.shared.state().committed, self.shared.memory().mark());
             Some(told.max(mark)).filter(|committed| *committed >= least).ok_or(())

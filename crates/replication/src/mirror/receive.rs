@@ -6,7 +6,7 @@ use freshet_base::{Stamp, sync::Arc};
 use freshet_cluster::{
     handshake::{Welcome, check_welcome},
     in_sync::InSyncSet,
-    term::Agreement,
+    mirror::Cut,
 };
 use freshet_fabric::{
     channel::{Arrival, MAX_FRAME, Payload, Receiver, Sender, Side},
@@ -41,7 +41,7 @@ fn local(cause: &std::io::Error) -> SessionError {
 
 /// A mirror that holds all that it has to does so for the next process, too.
 pub(super) fn note_whole(shared: &Shared) -> Result<(), SessionError> {
-    let is_whole = shared.state().is_whole();
+    let is_whole = shared.state().holding.is_whole();
     if is_whole { shared.memory().note_whole().map_err(|cause| local(&cause)) } else { Ok(()) }
 }
 
@@ -60,7 +60,7 @@ pub(super) fn offered(
     let fabric = &shared.config.fabric;
     let (terms, (end, member)) = (shared.terms.get(), {
         let state = shared.state();
-        (state.end, state.is_state())
+        (state.holding.end(), state.holding.is_state())
     });
     let (regions, undo) = {
         let memory = shared.memory();
@@ -105,7 +105,7 @@ pub(super) fn offered(
     };
     if welcome.above.is_empty() {
         // The primary may fail before it says so.
-        shared.state().owed.get_or_insert(welcome.end);
+        shared.state().holding.owes(welcome.end);
         note_whole(shared)?;
     }
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
@@ -129,24 +129,24 @@ fn enter(shared: &Shared, welcome: &Welcome, end: Stamp) -> Result<(), SessionEr
         return Err(SessionError::Counted { primary: known.map(|peer| peer.address) });
     }
     raise(shared, welcome.term, welcome.above.first().copied().unwrap_or(welcome.node))?;
-    let floor = shared.state().floor;
-    // Up to where the sender's reigns make what the checkpoint has seen, however far its log
-    // reaches now.
-    let checkpoint = welcome.history.agreement(Stamp::MAX, &terms.history, floor);
-    if matches!(checkpoint, Agreement::Upto(at) if at < floor) {
+    let begins_in = shared.state().holding.begins_in(&welcome.history, &terms.history);
+    if !begins_in {
         return Err(begin_again(shared, &"the checkpoint that it began from holds what the cluster's log does not"));
     }
     if welcome.cut_at < end {
-        let cut = shared.memory().cut(welcome.cut_at);
-        let cut = match cut {
-            Ok(cut) if cut <= welcome.cut_at => cut,
-            Ok(cut) => return Err(begin_again(shared, &format_args!("it cannot be cut back below {cut}"))),
+        let end = shared.memory().cut(welcome.cut_at);
+        let end = match end {
+            Ok(end) => end,
             Err(damaged) => return Err(begin_again(shared, &damaged)),
         };
-        shared.state().end = cut;
-        if cut < welcome.cut_at {
-            let why = format!("what this mirror has beyond {cut} was undone; it joins again");
-            return Err(SessionError::Refused(Refusal::Superseded(why)));
+        let cut = shared.state().holding.cut(welcome.cut_at, end);
+        match cut {
+            Cut::Done => {}
+            Cut::Above(end) => return Err(begin_again(shared, &format_args!("it cannot be cut back below {end}"))),
+            Cut::Below(end) => {
+                let why = format!("what this mirror has beyond {end} was undone; it joins again");
+                return Err(SessionError::Refused(Refusal::Superseded(why)));
+            }
         }
     }
     let adopted = shared.terms.adopt(welcome.cluster, welcome.history.clone());
@@ -254,10 +254,10 @@ impl Session<'_> {
             _ => return Err(violation(format!("a frame of kind {} was not expected", header.kind))),
         }
         if answers {
-            let end = self.shared.state().end;
+            let end = self.shared.state().holding.end();
             self.answer(end)?;
         }
-        if !self.member && self.shared.state().is_state() {
+        if !self.member && self.shared.state().holding.is_state() {
             let why = "this mirror has all that belongs to its checkpoint, and joins as a member".into();
             return Err(SessionError::Seeded(Refusal::Superseded(why)));
         }
@@ -267,10 +267,9 @@ impl Session<'_> {
     /// The primary lives, and says that everything up to `to` is in this memory.
     fn heard(&self, note: &BatchNote, to: Stamp) -> Result<(), SessionError> {
         let mut state = self.shared.state();
-        let State { end, heard, owed, committed, .. } = &mut *state;
-        *end = (*end).max(to);
+        let State { holding, heard, committed, .. } = &mut *state;
+        holding.heard(to, note.end);
         *committed = (*committed).max(note.global);
-        owed.get_or_insert(note.end);
         let said = Heard { term: self.welcome.term, end: note.end, in_sync: note.in_sync };
         *heard = Some((said, self.shared.clock.now()));
         drop(state);

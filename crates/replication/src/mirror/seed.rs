@@ -9,7 +9,7 @@
 //!
 //! A checkpoint is fuzzy: only with the log from its start up to its end is it a state of the
 //! database. So the mirror joins at the start, as a node on which no commit counts, and joins once
-//! more when it has reached the end ([`State::floor`](super::State)). Before that it answers no
+//! more when it has reached the end ([`super::Holding`]). Before that it answers no
 //! candidate, and does not take over whatever it is told.
 //!
 //! The feeder could read its checkpoint and write the rows here by itself. But a mirror's processor
@@ -166,7 +166,7 @@ impl Seed<'_> {
 
 /// Seeds the mirror from the node at `upstream`, if it has nothing that can be continued.
 pub(super) fn seed(shared: &Arc<Shared>, upstream: &str, order: u64) -> Result<(), SessionError> {
-    if !shared.state().is_of_no_use() {
+    if !shared.state().holding.is_of_no_use() {
         return Ok(());
     }
     let hello = shared.hello(Purpose::Checkpoint { consistent: false });

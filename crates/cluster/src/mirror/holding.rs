@@ -1,0 +1,209 @@
+//! Holding: what a mirror knows of its memory, and what follows from that: whether it is a state of
+//! the database, whether the mirror has a voice, whether it has to begin again.
+//!
+//! A mirror that is late, or cannot be cut back, begins from a checkpoint, which is fuzzy: with the
+//! log from its start up to its end, the *floor*, it is a state of the database. Below the floor
+//! the mirror is no member, is no candidate, and is not read.
+//!
+//! A mirror that begins with nothing may have acknowledged more in an earlier life. It *owes* what
+//! the first primary had when it came, and has no voice before it holds that. Then the debt is
+//! paid, whatever is cut later. A primary whose log is shorter has all the same everything that was
+//! committed, so the mirror owes no more than that.
+
+use freshet_base::Stamp;
+
+use crate::term::{Agreement, TermHistory};
+
+/// What a mirror knows of its memory.
+#[derive(Clone, Debug, Default)]
+pub struct Holding {
+    end: Stamp,
+    fetched: Stamp,
+    floor: Stamp,
+    stale: bool,
+    owed: Option<Stamp>,
+}
+
+/// What has become of a memory that was to be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Cut {
+    /// It ends where it should.
+    Done,
+    /// It ends before: the mirror asks once more, from there.
+    Below(Stamp),
+    /// What it has up to here cannot be undone.
+    Above(Stamp),
+}
+
+impl Holding {
+    /// A memory that an earlier process has left, which was recovered up to `end`; with the floor
+    /// that was noted, and whether it was whole.
+    pub fn found(end: Stamp, (floor, whole): (Stamp, bool)) -> Self {
+        Self { end, floor, owed: whole.then_some(Stamp::ZERO), ..Self::default() }
+    }
+
+    /// The memory has everything up to here, as far as this node knows.
+    pub fn end(&self) -> Stamp {
+        self.end
+    }
+
+    /// How far this node has the log, for a candidate. A candidate may itself have got more than it
+    /// could put into its memory: the beginning of a transaction that no node has wholly.
+    pub fn reaches(&self) -> Stamp {
+        self.end.max(self.fetched)
+    }
+
+    /// What is here is a state of the database if it has everything up to here.
+    pub fn floor(&self) -> Stamp {
+        self.floor
+    }
+
+    /// Whether the memory is a state of the database.
+    pub fn is_state(&self) -> bool {
+        self.end >= self.floor
+    }
+
+    /// Whether nothing that this node may ever have acknowledged is missing here.
+    pub fn is_whole(&self) -> bool {
+        self.owed.is_some_and(|owed| owed <= self.end) && self.is_state()
+    }
+
+    /// Whether nothing is here that can be continued.
+    pub fn is_of_no_use(&self) -> bool {
+        self.stale || self.end == Stamp::ZERO
+    }
+
+    /// Where a picture of the memory begins, in which everything up to `stays_to` stays; none if it
+    /// is no state of the database there.
+    pub fn picture_from(&self, stays_to: Option<Stamp>) -> Option<Stamp> {
+        stays_to.filter(|start| *start >= self.floor && *start > Stamp::ZERO)
+    }
+
+    /// What is here is about to be given up: it has no voice from now on.
+    pub fn silence(&mut self) {
+        self.owed = None;
+    }
+
+    /// Nothing is here any more.
+    pub fn forgotten(&mut self) {
+        self.silence();
+        (self.end, self.floor, self.stale) = (Stamp::ZERO, Stamp::ZERO, false);
+    }
+
+    /// A checkpoint is in the memory: the log is needed from `start` on, and it is a state of the
+    /// database with the log up to `end`.
+    pub fn seeded(&mut self, start: Stamp, end: Stamp) {
+        (self.end, self.floor) = (start, end);
+    }
+
+    /// The first primary since this node began with nothing has the log up to `end`.
+    pub fn owes(&mut self, end: Stamp) {
+        self.owed.get_or_insert(end);
+    }
+
+    /// The primary, whose log reaches `primary_end`, says that everything up to `to` has completed.
+    pub fn heard(&mut self, to: Stamp, primary_end: Stamp) {
+        self.end = self.end.max(to);
+        self.owes(primary_end);
+    }
+
+    /// The memory was brought to the end of a batch.
+    pub fn recovered(&mut self, end: Stamp) {
+        self.end = end;
+    }
+
+    /// The log is gone from the memory's end on.
+    pub fn log_is_gone(&mut self) {
+        self.stale = true;
+    }
+
+    /// A candidate has got all of the log up to `to`, or is about to begin.
+    pub fn fetched(&mut self, to: Stamp) {
+        self.fetched = to;
+    }
+
+    /// Whether what was begun from is a part of the log with the history `theirs`, however far that
+    /// reaches now; `ours` is that of the memory.
+    pub fn begins_in(&self, theirs: &TermHistory, ours: &TermHistory) -> bool {
+        let checkpoint = theirs.agreement(Stamp::MAX, ours, self.floor);
+        !matches!(checkpoint, Agreement::Upto(at) if at < self.floor)
+    }
+
+    /// The memory was to be cut at `at`, and ends at `end` now.
+    pub fn cut(&mut self, at: Stamp, end: Stamp) -> Cut {
+        self.end = end;
+        match end {
+            end if end == at => Cut::Done,
+            end if end < at => Cut::Below(end),
+            end => Cut::Above(end),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use freshet_base::{NodeId, Term};
+
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_a_state_of_the_database_at_its_end() {
+        let mut it = Holding::default();
+        assert!(it.is_of_no_use() && !it.is_whole());
+        it.seeded(Stamp(100), Stamp(200));
+        it.owes(Stamp(250));
+        assert!(!it.is_of_no_use());
+        for (to, is_state, is_whole) in [(150, false, false), (200, true, false), (250, true, true)] {
+            it.heard(Stamp(to), Stamp(900));
+            assert_eq!((it.is_state(), it.is_whole()), (is_state, is_whole), "at {to}");
+        }
+        assert_eq!(it.picture_from(Some(Stamp(199))), None, "below the floor");
+        assert_eq!(it.picture_from(Some(Stamp(200))), Some(Stamp(200)));
+        it.silence();
+        assert!(it.is_state() && !it.is_whole());
+        it.forgotten();
+        assert_eq!((it.end(), it.floor()), (Stamp::ZERO, Stamp::ZERO));
+    }
+
+    #[test]
+    fn what_was_noted_is_found() {
+        let state = |end, whole| {
+            let found = Holding::found(Stamp(end), (Stamp(200), whole));
+            (found.is_state(), found.is_whole())
+        };
+        assert_eq!(
+            [state(199, true), state(200, true), state(200, false)],
+            [(false, false), (true, true), (true, false)]
+        );
+    }
+
+    #[test]
+    fn a_memory_is_cut_where_it_can_be() {
+        let mut it = Holding::found(Stamp(300), (Stamp::ZERO, true));
+        assert_eq!(it.cut(Stamp(200), Stamp(250)), Cut::Above(Stamp(250)));
+        assert_eq!(it.cut(Stamp(200), Stamp(200)), Cut::Done);
+        assert_eq!(it.cut(Stamp(200), Stamp(150)), Cut::Below(Stamp(150)));
+        assert_eq!(it.end(), Stamp(150));
+    }
+
+    #[test]
+    fn a_candidate_has_asked_for_more_than_it_has() {
+        let mut it = Holding::found(Stamp(300), (Stamp::ZERO, true));
+        it.fetched(Stamp(320));
+        assert_eq!((it.end(), it.reaches()), (Stamp(300), Stamp(320)));
+    }
+
+    #[test]
+    fn a_checkpoint_of_another_log_is_noticed() {
+        let mut ours = TermHistory::first(Term(1), NodeId(1));
+        ours.begin(Term(2), Stamp(150), NodeId(2)).unwrap();
+        let mut theirs = TermHistory::first(Term(1), NodeId(1));
+        theirs.begin(Term(3), Stamp(120), NodeId(3)).unwrap();
+        let mut it = Holding::default();
+        for (floor, begins) in [(100, true), (120, true), (121, false), (200, false)] {
+            it.seeded(Stamp(50), Stamp(floor));
+            assert_eq!(it.begins_in(&theirs, &ours), begins, "floor {floor}");
+        }
+    }
+}
