@@ -78,6 +78,14 @@ pub struct Report {
     pub kept: u64,
     /// See there.
     pub undone: u64,
+    /// Mirrors that were filled from a checkpoint.
+    pub seeded: u64,
+    /// Take-overs by mirrors that got the rest of the log first, and batches of that.
+    pub fetched: u64,
+    /// See there.
+    pub taken: u64,
+    /// Pictures of mirrors that were compared.
+    pub pictures: u64,
 }
 
 /// Runs one cluster from the beginning, through its faults, to where everybody is level again.

@@ -81,6 +81,9 @@ pub enum Broken {
     MarkNotTakenBack,
     /// A mirror is fed on while its undo ring has what an earlier primary has left.
     RingNotCleared,
+    /// A mirror that does not yet have all that belongs to its checkpoint gets the differences that
+    /// were found for another one.
+    SharedEarly,
 }
 
 /// What is simulated, beside the seed.

@@ -266,6 +266,14 @@ fn an_undo_ring_of_two_primaries() {
     }
 }
 
+/// A mirror that begins from a checkpoint has other rows before a batch than the others.
+#[test]
+fn differences_that_were_found_for_another_mirror() {
+    for rule in [Rule::Whole, Rule::Marked] {
+        println!("{}", caught(Broken::SharedEarly, mirrors(rule), &SEEN, 1000));
+    }
+}
+
 /// A node was asked, and has lost its disk since.
 #[test]
 fn a_log_that_is_not_what_was_described() {

@@ -1,29 +1,24 @@
 //! A primary: transactions become blocks of a log, stretches of it become batches, and batches go
-//! to the mirrors.
+//! to the mirrors, to each in its own places.
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    convert::Infallible,
     fmt,
     sync::Arc,
 };
 
-use freshet_base::{
-    ClusterId, Fid, RecordKind, Rid, Stamp, Term,
-    sync::{AtomicU64, Ordering},
-    words,
-};
-use freshet_cluster::mirror::Rule;
+use freshet_base::{ClusterId, Fid, RecordKind, Rid, Stamp, Term, words};
+use freshet_cluster::{handshake::Sender, mirror::Rule, term::TermHistory};
 use freshet_fabric::{Place, memory::Region};
-use freshet_log::{BlockBuilder, BlockKind};
-use freshet_mirror::{
-    ARENAS, Before, Build, Contents, DIRECTORY, Extent, Layout, MARK, NoRoom, NotPut, Ring, Superblock, UNDO,
-    begin_feed,
-};
+use freshet_log::{Block, BlockBuilder, BlockError, BlockKind};
+use freshet_mirror::{Batch, Build, Contents, DIRECTORY, Extent, Here, Layout, MARK, NoRoom, NotPut, Ring, UNDO};
 
 use super::{
     What, World, id_of,
-    memory::{History, Id, Records, Row, length, region},
+    joining::Checkpoint,
+    memory::{History, Id, Records, Row, length, moved, region},
+    recovering::damaged,
+    taking::begun,
 };
 use crate::{
     checks::{Property, Violation},
@@ -33,35 +28,61 @@ use crate::{
 
 /// How many chunks a directory has room for.
 const CHUNKS: u32 = 300;
-const HEAD_BYTES: u64 = DIRECTORY + CHUNKS as u64 * 64;
+pub(super) const HEAD_BYTES: u64 = DIRECTORY + CHUNKS as u64 * 64;
 /// Sixteen entries.
-const UNDO_BYTES: u64 = 16 * 4096;
-const ARENA_BYTES: u64 = 600 << 10;
+pub(super) const UNDO_BYTES: u64 = 16 * 4096;
+pub(super) const ARENA_BYTES: u64 = 600 << 10;
 /// The longest batch, unless a block is longer.
 const BATCH: usize = 8 << 10;
 /// The longest stretch of the log that clients wait for.
 const BACKLOG: u64 = 100_000;
 /// Where the first log begins.
-const FIRST: Stamp = Stamp(64);
+const FIRST: Stamp = Stamp::ZERO;
 /// All nodes are of this cluster.
 pub(super) const CLUSTER: ClusterId = ClusterId(1);
 /// How many records a chunk has.
 const SLOTS: u64 = 4096;
 
+/// A log, as far as a node has it.
+pub(crate) struct Log {
+    pub from: Stamp,
+    pub end: Stamp,
+    pub bytes: Vec<u8>,
+    /// Where its blocks end.
+    pub blocks: Vec<Stamp>,
+}
+
+impl Log {
+    /// That begins with these blocks.
+    pub fn of(from: Stamp, bytes: Vec<u8>) -> Result<Self, BlockError> {
+        let (mut end, mut blocks) = (from, Vec::new());
+        while end.since(from) < bytes.len() as u64 {
+            let block = Block::parse(&bytes[end.since(from) as usize..], end)?;
+            end = end.plus(block.bytes().len() as u64);
+            blocks.push(end);
+        }
+        Ok(Self { from, end, bytes, blocks })
+    }
+
+    /// What lies from there on, where a block begins.
+    pub fn from(&self, at: Stamp) -> Self {
+        let behind = self.blocks.partition_point(|end| *end <= at);
+        let bytes = self.bytes[at.since(self.from) as usize..].to_vec();
+        Self { from: at, end: self.end, bytes, blocks: self.blocks[behind..].to_vec() }
+    }
+}
+
 /// A primary, in one term.
 pub(crate) struct Reign {
     pub term: Term,
-    /// Where its log begins, and ends.
+    history: TermHistory,
+    /// Where it began.
     begin: Stamp,
-    pub end: Stamp,
-    bytes: Vec<u8>,
-    /// Where its blocks end.
-    blocks: Vec<Stamp>,
+    pub log: Log,
+    /// What is below is not kept.
+    kept_from: Stamp,
     records: Records,
-    layout: Layout,
-    /// A mirror's memory when all has landed that was built.
-    image: Vec<Region>,
-    batches: Vec<Batch>,
+    batches: Vec<Arc<Batch>>,
     feeds: Vec<Feed>,
     /// Those for which commits wait.
     members: BTreeSet<usize>,
@@ -71,29 +92,28 @@ pub(crate) struct Reign {
     acknowledged: Stamp,
 }
 
-struct Batch {
-    extent: Extent,
-    build: Build,
-}
-
 /// What the completion of a list means.
 #[derive(Clone, Copy, Debug)]
 enum Done {
     Batch(Extent),
     Mark(Stamp),
-    /// The mirror's memory is complete.
-    Seeded,
 }
 
-#[derive(Debug)]
 struct Feed {
     mirror: usize,
     link: usize,
     ring: Ring,
-    /// The next batch to be posted.
-    next: usize,
+    layout: Layout,
+    /// The mirror's memory when all has landed that was posted.
+    image: Vec<Region>,
+    build: Build,
+    /// The batch that `build` has and that is not posted.
+    waits: Option<Extent>,
+    /// Where the next batch begins.
+    next: Stamp,
     under_way: VecDeque<(u64, Done)>,
-    seeded: bool,
+    /// Its memory was a state of the database when it came.
+    member: bool,
     /// Where it began: nothing before can be undone.
     base: Stamp,
     completed: Stamp,
@@ -102,14 +122,10 @@ struct Feed {
     marked: Stamp,
 }
 
-struct Image<'i>(&'i [Region]);
-
-impl Before for Image<'_> {
-    type Error = Infallible;
-
-    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), Infallible> {
-        words::load(self.0[from.region].words(), from.offset as usize, into);
-        Ok(())
+impl fmt::Debug for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mirror, member, base, completed, told, marked, next, .. } = self;
+        write!(f, "{mirror} ({member}) from {base} to {next}, {completed} completed, {marked} of {told} marked")
     }
 }
 
@@ -119,7 +135,7 @@ fn store(memory: &[Region], to: Place, bytes: &[u8]) {
 
 impl fmt::Debug for Reign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { term, end, members, committed, marked, acknowledged, feeds, .. } = self;
+        let Self { term, log: Log { end, .. }, members, committed, marked, acknowledged, feeds, .. } = self;
         write!(
             f,
             "term {term}, log to {end}, {members:?} have committed {committed}, marked {marked}, \
@@ -130,16 +146,15 @@ impl fmt::Debug for Reign {
 }
 
 impl Reign {
-    pub fn new(term: Term, begin: Stamp, records: Records, layout: Layout, image: Vec<Region>) -> Self {
+    pub fn new(term: Term, history: TermHistory, log: Log, records: Records) -> Self {
+        let (begin, kept_from) = (log.end, log.from);
         Self {
             term,
+            history,
             begin,
-            end: begin,
-            bytes: Vec::new(),
-            blocks: Vec::new(),
+            log,
+            kept_from,
             records,
-            layout,
-            image,
             batches: Vec::new(),
             feeds: Vec::new(),
             members: BTreeSet::new(),
@@ -150,18 +165,51 @@ impl Reign {
     }
 
     pub fn is_level(&self) -> bool {
-        let level = |feed: &Feed| feed.completed == self.end && feed.marked == self.end && feed.under_way.is_empty();
-        self.acknowledged == self.end && self.feeds.iter().all(level)
+        let end = self.log.end;
+        let level = |feed: &Feed| feed.completed == end && feed.marked == end && feed.under_way.is_empty();
+        self.acknowledged == end && self.feeds.iter().all(level)
+    }
+
+    /// How it introduces itself, and from where on its log is kept.
+    pub fn sender(&self, node: usize) -> (Sender, Stamp) {
+        let sender = Sender {
+            cluster: CLUSTER,
+            node: id_of(node),
+            above: Vec::new(),
+            term: self.term,
+            history: self.history.clone(),
+            end: self.log.end,
+            needed_capacity: 0,
+            keep_alive_ms: 1,
+        };
+        (sender, self.kept_from)
     }
 
     fn built_to(&self) -> Stamp {
-        self.batches.last().map_or(self.begin, |batch| batch.extent.to)
+        self.batches.last().map_or(self.log.from, |batch| batch.extent().to)
     }
 
-    /// Which batch begins there, if one does or may.
-    fn batch_from(&self, at: Stamp) -> Option<usize> {
-        let before = self.batches.iter().position(|batch| batch.extent.kept_to() == Some(at));
-        if at == self.begin { Some(0) } else { before.map(|number| number + 1) }
+    /// These bytes of the log as a batch.
+    fn batch(&self, from: Stamp, to: Stamp) -> Result<Batch, Violation> {
+        let (mut batch, length) = (Batch::new(), to.since(from) as usize);
+        let at = from.since(self.log.from) as usize;
+        batch.room(length).copy_from_slice(&self.log.bytes[at..at + length]);
+        match batch.begin(from, length) {
+            Ok(_) => Ok(batch),
+            Err(why) => Property::Mirrors.violated(why.to_string()),
+        }
+    }
+
+    /// The batch that begins there for one mirror, if it is built. One that comes within one gets
+    /// the rest alone. So does one that does not `share`, since it may not have exactly the log up
+    /// to there.
+    fn next_batch(&self, from: Stamp, share: bool) -> Result<Option<Arc<Batch>>, Violation> {
+        let number = self.batches.partition_point(|batch| batch.extent().to <= from);
+        match self.batches.get(number) {
+            Some(batch) if share && batch.extent().from == from => Ok(Some(Arc::clone(batch))),
+            Some(batch) => self.batch(from, batch.extent().to).map(|batch| Some(Arc::new(batch))),
+            None => Ok(None),
+        }
     }
 
     /// A block of these changes at the end of the log.
@@ -174,14 +222,15 @@ impl Reign {
             let (prev, below) = before.map(|(at, row)| (*at, row.as_deref())).unzip();
             let row_bytes = row.as_deref().unwrap_or_default();
             let at = builder.push_over(prev, *fid, *rid, *kind, row_bytes, below.flatten());
-            (self.end.plus(u64::from(at.expect("it is far below the limit"))), (*fid, *rid), row.clone())
+            (self.log.end.plus(u64::from(at.expect("it is far below the limit"))), (*fid, *rid), row.clone())
         };
         let placed: Vec<_> = changes.iter().map(push).collect();
         builder.seal_records();
-        let bytes = builder.finish_part(self.end, self.term, BlockKind::Redo, is_last);
-        self.end = self.end.plus(bytes.len() as u64);
-        self.bytes.extend_from_slice(bytes);
-        self.blocks.push(self.end);
+        let log = &mut self.log;
+        let bytes = builder.finish_part(log.end, self.term, BlockKind::Redo, is_last);
+        log.end = log.end.plus(bytes.len() as u64);
+        log.bytes.extend_from_slice(bytes);
+        log.blocks.push(log.end);
         for (at, id, row) in &placed {
             self.records.insert(*id, (*at, row.clone()));
         }
@@ -232,19 +281,20 @@ impl Reign {
 impl World {
     /// The first reign.
     pub(super) fn begin(&mut self) {
-        let image = vec![region(HEAD_BYTES), region(UNDO_BYTES)];
         // No term is zero.
-        self.histories.push(History::new(FIRST, Records::new()));
+        self.histories.0.push(History::new(FIRST, None, Records::new()));
         self.acknowledged = FIRST;
-        self.reign(0, FIRST, Records::new(), Layout::new(CHUNKS), image);
+        let log = Log { from: FIRST, end: FIRST, bytes: Vec::new(), blocks: Vec::new() };
+        self.reign(0, log, (Term(0), TermHistory::default()), Records::new());
     }
 
-    /// `node` reigns from now on.
-    pub(super) fn reign(&mut self, node: usize, begin: Stamp, records: Records, layout: Layout, image: Vec<Region>) {
-        let term = Term(self.histories.len() as u32);
-        self.note(|| format!("node {node} reigns in term {term} from {begin} on"));
-        self.histories.push(History::new(begin, records.clone()));
-        self.nodes[node].reign = Some(Box::new(Reign::new(term, begin, records, layout, image)));
+    /// `node` reigns from now on; its log is that of an earlier term.
+    pub(super) fn reign(&mut self, node: usize, log: Log, (before, history): (Term, TermHistory), records: Records) {
+        let (term, begin) = (Term(self.histories.0.len() as u32), log.end);
+        self.note(|| format!("node {node} reigns in term {term} from {begin} on, with a log from {}", log.from));
+        self.histories.0.push(History::new(begin, Some(before), records.clone()));
+        let history = begun(&history, term, node, begin);
+        self.nodes[node].reign = Some(Box::new(Reign::new(term, history, log, records)));
         self.manager.primary = Some((node, term));
         self.manager.members.clear();
         self.report.reigns += 1;
@@ -259,7 +309,7 @@ impl World {
             let Some(reign) = state.reign.as_ref().filter(|_| self.writing && state.up && !state.stopped) else {
                 continue;
             };
-            if reign.end.since(reign.acknowledged) < BACKLOG {
+            if reign.log.end.since(reign.acknowledged) < BACKLOG {
                 self.transaction(node);
                 self.pump_soon(node);
             }
@@ -268,14 +318,14 @@ impl World {
     }
 
     /// What is written in the meantime comes into the same batch.
-    fn pump_soon(&mut self, node: usize) {
+    pub(super) fn pump_soon(&mut self, node: usize) {
         let pause = self.dice.between(10, 600);
         self.later(pause, node, |node, life| What::Pump { node, life });
     }
 
     fn transaction(&mut self, node: usize) {
         let mut reign = self.nodes[node].reign.take().expect("it was asked");
-        let history = &mut self.histories[reign.term.0 as usize];
+        let history = self.histories.of_mut(reign.term);
         let parts = if self.dice.one_in(5) { self.dice.between(2, 4) } else { 1 };
         for part in 1..=parts {
             let mut changes: Vec<(Id, RecordKind, Row)> = Vec::new();
@@ -290,19 +340,22 @@ impl World {
                 history.change(at, id, row);
             }
         }
-        history.end_transaction(reign.end);
+        history.end_transaction(reign.log.end);
         self.nodes[node].reign = Some(reign);
     }
 
     /// Builds what was written, and posts what there is room for.
     pub(super) fn pump(&mut self, node: usize) -> Result<(), Violation> {
         let Some(mut reign) = self.nodes[node].reign.take() else { return Ok(()) };
-        while reign.built_to() < reign.end && self.dice.below(4) > 0 {
+        while reign.built_to() < reign.log.end && self.dice.below(4) > 0 {
             self.build(&mut reign)?;
         }
-        let waits = reign.built_to() < reign.end;
+        let waits = reign.built_to() < reign.log.end;
         for number in 0..reign.feeds.len() {
-            self.post(&mut reign, number);
+            if let Err(why) = self.post(&mut reign, number) {
+                self.nodes[node].reign = Some(reign);
+                return Err(why);
+            }
         }
         // A mirror that has joined level has nothing to complete.
         let outcome = self.settle(node, &mut reign);
@@ -315,74 +368,81 @@ impl World {
 
     /// The next batch: it ends where a block does.
     fn build(&mut self, reign: &mut Reign) -> Result<(), Violation> {
-        let from = reign.built_to();
-        let next = reign.blocks.partition_point(|end| *end <= from);
-        let fit = reign.blocks.partition_point(|end| end.since(from) <= BATCH as u64).max(next + 1);
+        let (from, blocks) = (reign.built_to(), &reign.log.blocks);
+        let next = blocks.partition_point(|end| *end <= from);
+        let fit = blocks.partition_point(|end| end.since(from) <= BATCH as u64).max(next + 1);
         // Mostly all that there is.
         let last = if self.dice.one_in(4) { next + self.dice.below((fit - next) as u64) as usize } else { fit - 1 };
-        let to = reign.blocks[last];
-        let (at, length) = (from.since(reign.begin) as usize, to.since(from) as usize);
-        let (mut build, mut batch) = (Build::new(), freshet_mirror::Batch::new());
-        batch.room(length).copy_from_slice(&reign.bytes[at..at + length]);
-        let extent = match batch.begin(from, length) {
-            Ok(extent) => extent,
-            Err(why) => return Property::Mirrors.violated(why.to_string()),
-        };
-        build.begin(Arc::new(batch));
-        while let Err(why) = build.put(&mut reign.layout, &mut Image(&reign.image)) {
-            let NotPut::NoRoom(NoRoom::Arena { bytes }) = why else {
-                return Property::Mirrors.violated(why.to_string());
-            };
-            self.grow(reign, bytes.max(ARENA_BYTES));
-        }
-        build.list().for_each(|(to, bytes)| store(&reign.image, to, bytes));
-        reign.batches.push(Batch { extent, build });
+        let batch = reign.batch(from, blocks[last])?;
+        reign.batches.push(Arc::new(batch));
         Ok(())
     }
 
-    /// Another arena, on all mirrors.
-    fn grow(&mut self, reign: &mut Reign, bytes: u64) {
-        reign.layout.grow(reign.image.len(), bytes);
-        reign.image.push(region(bytes));
-        for feed in &reign.feeds {
-            let link = &mut self.links[feed.link];
-            let arena = region(bytes);
-            link.posted.attach(Arc::clone(&arena));
-            if link.open && !link.revoked {
-                self.nodes[feed.mirror].memory.push(arena);
-            }
+    /// Another arena.
+    fn grow(&mut self, feed: &mut Feed, bytes: u64) {
+        feed.layout.grow(feed.image.len(), bytes);
+        feed.image.push(region(bytes));
+        let link = &mut self.links[feed.link];
+        let arena = region(bytes);
+        link.posted.attach(Arc::clone(&arena));
+        if link.open && !link.revoked {
+            self.nodes[feed.mirror].memory.push(arena);
         }
     }
 
     /// Posts to one mirror the batches for which its ring has room, and its mark.
-    fn post(&mut self, reign: &mut Reign, number: usize) {
-        let feed = &mut reign.feeds[number];
-        let posted = &mut self.links[feed.link].posted;
-        while let Some(batch) = reign.batches.get_mut(feed.next) {
-            if batch.build.after() > feed.marked && self.scenario.broken != Broken::WrittenOverEarly {
-                break;
-            }
-            if batch.build.enter(&mut feed.ring).is_err() {
-                break;
-            }
-            let token = if self.scenario.broken == Broken::UndoBehindData {
-                let is_undo = |(to, _): &(Place, &[u8])| to.region == UNDO;
-                let data = batch.build.list().filter(|write| !is_undo(write));
-                posted.post(data.chain(batch.build.list().filter(is_undo)))
-            } else {
-                posted.post(batch.build.list())
-            };
-            feed.under_way.push_back((token, Done::Batch(batch.extent)));
-            feed.next += 1;
-        }
-        if let Some(mark) = feed.ring.mark(reign.committed).filter(|mark| *mark > feed.told) {
+    fn post(&mut self, reign: &mut Reign, number: usize) -> Result<(), Violation> {
+        let mut feed = reign.feeds.swap_remove(number);
+        let posted = self.post_batches(reign, &mut feed);
+        let link = feed.link;
+        if let Some(mark) = feed.ring.mark(reign.committed.min(feed.completed)).filter(|mark| *mark > feed.told) {
             let bytes = mark.0.to_le_bytes();
-            let token = posted.post([(Place { region: 0, offset: MARK }, &bytes[..])].into_iter());
+            let to = Place { region: 0, offset: MARK };
+            let token = self.links[link].posted.post([(to, &bytes[..])].into_iter());
+            store(&feed.image, to, &bytes);
             feed.under_way.push_back((token, Done::Mark(mark)));
             feed.told = mark;
         }
-        let link = feed.link;
+        reign.feeds.push(feed);
+        let last = reign.feeds.len() - 1;
+        reign.feeds.swap(number, last);
         self.deliver(link);
+        posted
+    }
+
+    fn post_batches(&mut self, reign: &Reign, feed: &mut Feed) -> Result<(), Violation> {
+        let shares = feed.member || self.scenario.broken == Broken::SharedEarly;
+        loop {
+            let extent = match feed.waits {
+                Some(extent) => extent,
+                None => {
+                    let Some(batch) = reign.next_batch(feed.next, shares)? else { return Ok(()) };
+                    let extent = batch.extent();
+                    drop(feed.build.begin(batch));
+                    *feed.waits.insert(extent)
+                }
+            };
+            while let Err(why) = feed.build.put(&mut feed.layout, &mut Here(&feed.image)) {
+                let NotPut::NoRoom(NoRoom::Arena { bytes }) = why else {
+                    return Property::Mirrors.violated(why.to_string());
+                };
+                self.grow(feed, bytes.max(ARENA_BYTES));
+            }
+            if feed.build.enter(&mut feed.ring).is_err() {
+                return Ok(());
+            }
+            let posted = &mut self.links[feed.link].posted;
+            let token = if self.scenario.broken == Broken::UndoBehindData {
+                let is_undo = |(to, _): &(Place, &[u8])| to.region == UNDO;
+                let data = feed.build.list().filter(|write| !is_undo(write));
+                posted.post(data.chain(feed.build.list().filter(is_undo)))
+            } else {
+                posted.post(feed.build.list())
+            };
+            feed.build.list().for_each(|(to, bytes)| store(&feed.image, to, bytes));
+            feed.under_way.push_back((token, Done::Batch(extent)));
+            (feed.next, feed.waits) = (extent.to, None);
+        }
     }
 
     /// A list is complete, with all before it.
@@ -398,9 +458,12 @@ impl World {
                 match done {
                     Done::Batch(batch) => feed.completed = batch.kept_to().unwrap_or(feed.completed),
                     Done::Mark(to) => feed.marked = to,
-                    Done::Seeded => (feed.seeded, feed.completed, feed.marked) = (true, feed.base, feed.base),
                 }
             }
+            let (to, end, committed) = (feed.completed, reign.log.end, reign.committed);
+            let (mirror, pause) = (feed.mirror, self.dice.between(5, 500));
+            let life = self.nodes[mirror].life;
+            self.after(pause, What::Heard { node: mirror, life, link, to, end, committed });
         }
         let outcome = self.settle(node, &mut reign);
         self.nodes[node].reign = Some(reign);
@@ -411,19 +474,27 @@ impl World {
     /// A mirror cannot be written to any more: the manager takes it out, or says that this primary
     /// was given up.
     pub(super) fn lost(&mut self, link: usize) -> Result<(), Violation> {
-        let node = self.links[link].from;
+        let (node, mirror) = (self.links[link].from, self.links[link].to);
         self.close(link);
         let Some(reign) = &self.nodes[node].reign else { return Ok(()) };
-        let Some(at) = reign.feeds.iter().position(|feed| feed.link == link) else { return Ok(()) };
+        if reign.feeds.iter().all(|feed| feed.link != link) {
+            return Ok(());
+        }
         if self.manager.primary != Some((node, reign.term)) {
             return self.depose(node);
         }
-        let mut reign = self.nodes[node].reign.take().expect("it was there");
-        let mirror = reign.feeds.remove(at).mirror;
+        self.leave(mirror, node)
+    }
+
+    /// `primary` does without a mirror, until that comes in again with all that is committed.
+    pub(super) fn leave(&mut self, mirror: usize, primary: usize) -> Result<(), Violation> {
+        let Some(mut reign) = self.nodes[primary].reign.take() else { return Ok(()) };
         reign.members.remove(&mirror);
         self.manager.members.remove(&mirror);
-        let outcome = self.settle(node, &mut reign);
-        self.nodes[node].reign = Some(reign);
+        let old = reign.feeds.iter().position(|feed| feed.mirror == mirror).map(|old| reign.feeds.remove(old));
+        old.into_iter().for_each(|old| self.close(old.link));
+        let outcome = self.settle(primary, &mut reign);
+        self.nodes[primary].reign = Some(reign);
         outcome
     }
 
@@ -447,9 +518,9 @@ impl World {
             let feed = &reign.feeds[number];
             // What it cannot undo is marked everywhere, and what others cannot undo is marked
             // there, so that all keep the same.
-            let can_undo = feed.base <= reign.marked && feed.marked >= reign.marked;
-            let is_ready = can_undo || self.rule == Rule::Whole || reign.members.is_empty();
-            let is_near = feed.seeded && feed.completed >= reign.committed && is_ready;
+            let can_undo = feed.base <= reign.marked || reign.members.is_empty();
+            let is_ready = can_undo && feed.marked >= reign.marked || self.rule == Rule::Whole;
+            let is_near = feed.member && feed.completed >= reign.committed && is_ready;
             if is_near && self.manager.primary == Some((node, reign.term)) {
                 if reign.members.is_empty() {
                     // What the only one has is committed, before another one is looked at.
@@ -465,9 +536,13 @@ impl World {
         let early = self.scenario.broken == Broken::UndoUsedEarly;
         for feed in &mut reign.feeds {
             let own = self.rule == Rule::Whole || early;
-            feed.ring.marked(if own { feed.marked } else { feed.marked.min(reign.marked) });
+            let marked = feed.marked.min(reign.marked);
+            feed.ring.marked(if own { feed.marked } else { marked });
+            // Where it is known to be needed no more, it is written over.
+            let early = self.scenario.broken == Broken::WrittenOverEarly;
+            let whole = if self.rule == Rule::Whole { feed.marked } else { marked };
+            feed.layout.committed(if early { reign.marked } else { whole });
         }
-        reign.layout.committed(reign.marked);
         let told = match self.rule {
             Rule::Marked if self.scenario.broken != Broken::ToldBeforeMarked => reign.marked,
             _ => reign.committed,
@@ -477,7 +552,7 @@ impl World {
 
     /// Clients are told of what ends at `upto` or before.
     fn acknowledge(&mut self, reign: &mut Reign, upto: Stamp) -> Result<(), Violation> {
-        let history = &self.histories[reign.term.0 as usize];
+        let history = self.histories.of(reign.term);
         let ((whole, count), (_, before)) = (history.ended(upto), history.ended(reign.acknowledged));
         if whole <= reign.acknowledged {
             return Ok(());
@@ -485,7 +560,7 @@ impl World {
         self.report.acknowledged += (count - before) as u64;
         reign.acknowledged = whole;
         self.acknowledged = self.acknowledged.max(whole);
-        let mut later = self.histories.iter().skip(reign.term.0 as usize + 1);
+        let mut later = self.histories.0.iter().skip(reign.term.0 as usize + 1);
         match later.find(|later| later.begin < whole) {
             Some(later) => Property::Acknowledged.violated(format!(
                 "term {} acknowledges what ends at {whole}, and a later reign has begun at {}",
@@ -495,88 +570,70 @@ impl World {
         }
     }
 
-    /// `primary` feeds `node`: from where its memory is, if it can; else it is filled.
-    pub(super) fn feed(&mut self, primary: usize, node: usize, at: Option<Stamp>) {
-        let Some(mut reign) = self.nodes[primary].reign.take() else { return };
-        let from = at.and_then(|at| reign.batch_from(at).map(|batch| (at, batch)));
-        if from.is_none() && reign.batches.last().is_some_and(|batch| batch.extent.continues) {
-            // A memory is complete where a transaction ends.
-            self.nodes[primary].reign = Some(reign);
-            return;
-        }
-        // It comes in again when it has what is committed.
-        reign.members.remove(&node);
-        self.manager.members.remove(&node);
-        let old = reign.feeds.iter().position(|feed| feed.mirror == node).map(|old| reign.feeds.remove(old));
-        old.into_iter().for_each(|old| self.close(old.link));
-        let fits =
-            |memory: &[Region]| memory.iter().zip(&reign.image).all(|(theirs, ours)| length(theirs) == length(ours));
-        let from = from.filter(|_| fits(&self.nodes[node].memory));
-        let memory = &mut self.nodes[node].memory;
-        if from.is_none() {
-            memory.clear();
-        }
-        // Arenas that an earlier primary had added are not of this layout.
-        memory.truncate(reign.image.len());
-        for known in &reign.image[memory.len()..] {
-            memory.push(region(length(known)));
-        }
-        let (base, next) = from.unwrap_or((reign.built_to(), reign.batches.len()));
-        let link = self.connect(primary, node);
-        let how = if from.is_some() { "continues" } else { "is filled" };
-        self.note(|| format!("node {node} {how} at {base}, by node {primary} on link {link}"));
-        let mut under_way = VecDeque::new();
+    /// `primary` feeds `node`, whose memory has everything up to `at`.
+    pub(super) fn feed(&mut self, primary: usize, node: usize, at: Stamp) -> Result<(), Violation> {
         let memory = &self.nodes[node].memory;
-        let block = Superblock { sequence: 1, cluster: CLUSTER, feeder: id_of(primary), term: reign.term, base };
-        if from.is_none() {
-            let (offset, bytes) = block.encode();
-            let token = self.fill(link, &reign.image, (Place { region: 0, offset }, &bytes[..]));
-            under_way.push_back((token, Done::Seeded));
-        } else if self.scenario.broken != Broken::RingNotCleared {
-            begin_feed(memory, CLUSTER, block.feeder, block.term, base);
-        } else {
-            let known = Contents::open(memory.clone(), base).map_or(0, |mirror| mirror.superblock().sequence);
-            let (offset, bytes) = Superblock { sequence: known + 1, ..block }.encode();
-            store(memory, Place { region: 0, offset }, &bytes);
-        }
-        let (seeded, ring) = (from.is_some(), Ring::new(UNDO_BYTES));
-        let known = if seeded { base } else { Stamp::ZERO };
+        let mirror = Contents::open(memory.clone(), at).and_then(|mirror| mirror.description());
+        let lengths: Vec<u64> = memory.iter().map(length).collect();
+        let mut layout = mirror.and_then(|description| Layout::of(&description, &lengths)).map_err(damaged)?;
+        layout.committed(at);
+        let image = moved(memory);
+        let link = self.connect(primary, node);
+        let member = self.holding(node).is_state();
+        self.note(|| format!("node {node} continues at {at}, by node {primary} on link {link}, as a member: {member}"));
+        let reign = self.nodes[primary].reign.as_mut().expect("it reigns");
         reign.feeds.push(Feed {
             mirror: node,
             link,
-            ring,
-            next,
-            under_way,
-            seeded,
-            base,
-            completed: known,
-            told: base,
-            marked: known,
+            ring: Ring::new(UNDO_BYTES),
+            layout,
+            image,
+            build: Build::new(),
+            waits: None,
+            next: at,
+            under_way: VecDeque::new(),
+            member,
+            base: at,
+            completed: at,
+            told: at,
+            marked: at,
         });
-        self.nodes[primary].reign = Some(reign);
-        self.deliver(link);
         self.later(1, primary, |node, life| What::Pump { node, life });
+        Ok(())
     }
 
-    /// Posts all that is in `image`, and at last the superblock: without it the memory is no
-    /// mirror.
-    fn fill(&mut self, link: usize, image: &[Region], superblock: (Place, &[u8])) -> u64 {
-        const PIECE: usize = 4096;
-        let mut list = Vec::new();
-        for (number, from) in image.iter().enumerate().filter(|(number, _)| *number != UNDO) {
-            let begin = if number < ARENAS { DIRECTORY as usize } else { 0 };
-            for at in (begin..length(from) as usize).step_by(PIECE) {
-                let end = (at + PIECE).min(length(from) as usize);
-                // Relaxed: no other thread is here.
-                let is_zero = |word: &AtomicU64| word.load(Ordering::Relaxed) == 0;
-                if !from.words()[at / 8..end / 8].iter().all(is_zero) {
-                    let mut bytes = vec![0; end - at];
-                    words::load(from.words(), at, &mut bytes);
-                    list.push((Place { region: number, offset: at as u64 }, bytes));
-                }
+    /// A checkpoint of what `node` has, if there is one. It is fuzzy: records are looked at
+    /// between its start and its end, and left out if they have changed since the start. The log
+    /// below is not kept any more.
+    pub(super) fn checkpoint(&mut self, node: usize) -> Option<Checkpoint> {
+        let reign = self.nodes[node].reign.as_ref()?;
+        let (term, marked) = (reign.term, self.rule == Rule::Marked);
+        let from = reign.begin.max(reign.kept_from);
+        let mut ends = self.histories.ends(term, from, reign.committed);
+        // By the paper's rule all mirrors have the same batches.
+        let is_end = |at: &Stamp| {
+            let of = |batch: &Arc<Batch>| batch.extent().kept_to() == Some(*at);
+            !marked || *at == reign.begin || reign.batches.iter().any(of)
+        };
+        let starts: Vec<Stamp> = ends.iter().copied().filter(|at| *at > Stamp::ZERO && is_end(at)).collect();
+        let start = *starts.get(self.dice.below(starts.len().max(1) as u64) as usize)?;
+        ends.retain(|end| *end >= start);
+        let mut draw = || ends[self.dice.below(ends.len() as u64) as usize];
+        let (middle, end) = (draw(), draw());
+        let (middle, end) = (middle.min(end), middle.max(end));
+        let history = reign.history.cut(end);
+        let states = [start, middle, end].map(|at| self.histories.at(term, at));
+        let mut records = Vec::new();
+        for id in states[2].keys() {
+            if let Some((address, row)) = states[self.dice.below(3) as usize].get(id)
+                && *address < start
+                && (row.is_some() || self.dice.one_in(2))
+            {
+                records.push((*id, *address, row.clone()));
             }
         }
-        let writes = list.iter().map(|(to, bytes)| (*to, &bytes[..]));
-        self.links[link].posted.post(writes.chain([superblock]))
+        let reign = self.nodes[node].reign.as_mut()?;
+        reign.kept_from = start;
+        Some(Checkpoint { history, start, end, records })
     }
 }

@@ -46,6 +46,8 @@ pub(crate) type Records = BTreeMap<Id, (Stamp, Row)>;
 pub(crate) struct History {
     /// Where the reign began.
     pub begin: Stamp,
+    /// The reign that the log is of below that.
+    parent: Option<Term>,
     before: Records,
     changes: Vec<(Stamp, Id, Row)>,
     /// Where its transactions end.
@@ -53,8 +55,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    pub fn new(begin: Stamp, before: Records) -> Self {
-        Self { begin, before, changes: Vec::new(), ends: Vec::new() }
+    pub fn new(begin: Stamp, parent: Option<Term>, before: Records) -> Self {
+        Self { begin, parent, before, changes: Vec::new(), ends: Vec::new() }
     }
 
     pub fn change(&mut self, at: Stamp, id: Id, row: Row) {
@@ -65,20 +67,6 @@ impl History {
         self.ends.push(at);
     }
 
-    /// The state with the log up to `end`.
-    pub fn at(&self, end: Stamp) -> Records {
-        let mut records = self.before.clone();
-        for (at, id, row) in self.changes.iter().filter(|(at, ..)| *at < end) {
-            records.insert(*id, (*at, row.clone()));
-        }
-        records
-    }
-
-    /// Whether a transaction ends there.
-    pub fn is_end(&self, at: Stamp) -> bool {
-        at == self.begin || self.ends.binary_search(&at).is_ok()
-    }
-
     /// Where the last transaction up to `upto` ends, and how many there are.
     pub fn ended(&self, upto: Stamp) -> (Stamp, usize) {
         let count = self.ends.partition_point(|end| *end <= upto);
@@ -86,17 +74,62 @@ impl History {
     }
 }
 
+/// What was written, by term.
+#[derive(Default)]
+pub(crate) struct Histories(pub Vec<History>);
+
+impl Histories {
+    pub fn of(&self, term: Term) -> &History {
+        &self.0[term.0 as usize]
+    }
+
+    pub fn of_mut(&mut self, term: Term) -> &mut History {
+        &mut self.0[term.0 as usize]
+    }
+
+    /// Which part of the log of this reign has what ends at `at`.
+    fn part(&self, term: Term, at: Stamp) -> &History {
+        let mut part = self.of(term);
+        while let Some(parent) = part.parent.filter(|_| at < part.begin) {
+            part = self.of(parent);
+        }
+        part
+    }
+
+    /// The state with the log of this reign up to `end`.
+    pub fn at(&self, term: Term, end: Stamp) -> Records {
+        let part = self.part(term, end);
+        let mut records = part.before.clone();
+        for (at, id, row) in part.changes.iter().filter(|(at, ..)| *at < end) {
+            records.insert(*id, (*at, row.clone()));
+        }
+        records
+    }
+
+    /// Whether a transaction ends there.
+    pub fn is_end(&self, term: Term, at: Stamp) -> bool {
+        let part = self.part(term, at);
+        at == part.begin || part.ends.binary_search(&at).is_ok()
+    }
+
+    /// Where transactions end in this reign's own part of the log, from `from` up to `to`.
+    pub fn ends(&self, term: Term, from: Stamp, to: Stamp) -> Vec<Stamp> {
+        let part = self.of(term);
+        let all = [part.begin].into_iter().chain(part.ends.iter().copied());
+        all.filter(|end| (from..=to).contains(end)).collect()
+    }
+}
+
 /// Compares all that a mirror has with what it has to have with the log up to `end`, by the history
 /// of the reign in which it was fed. Returns that reign's term.
-pub(crate) fn check(memory: &[Region], end: Stamp, histories: &[History]) -> Result<Term, Violation> {
+pub(crate) fn check(memory: &[Region], end: Stamp, histories: &Histories) -> Result<Term, Violation> {
     let refused = |damaged: Damaged| Violation { property: Property::Mirrors, what: damaged.to_string() };
     let mirror = Contents::open(memory.to_vec(), end).map_err(refused)?;
     let term = mirror.superblock().term;
-    let history = &histories[term.0 as usize];
-    if !history.is_end(end) {
+    if !histories.is_end(term, end) {
         return Property::Mirrors.violated(format!("no transaction of term {term} ends at {end}"));
     }
-    let wanted = history.at(end);
+    let wanted = histories.at(term, end);
     let (mut seen, mut wrong) = (0, None);
     for chunk in 0..mirror.chunk_count() {
         let visited = mirror.visit(chunk, |fid, rid, at, row| {

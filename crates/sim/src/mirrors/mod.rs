@@ -5,8 +5,12 @@
 //! |---|---|
 //! | this one | the clock, the faults, the cluster manager |
 //! | `posted` | lists of writes on their way into another node's memory |
-//! | `feeding` | the primary: transactions, batches, marks, seeding |
-//! | `recovering` | a mirror whose primary was given up, and the next reign |
+//! | `working` | what a node writes into its own memory, a few writes at a time |
+//! | `feeding` | the primary: transactions, batches, marks, checkpoints |
+//! | `joining` | a mirror that comes to a primary: it recovers, is filled, is cut, is fed |
+//! | `recovering` | mirrors whose primary was given up |
+//! | `taking` | the one that is ahead: it fetches the rest of the log, and reigns |
+//! | `picturing` | a mirror's memory, read for another node while it is written |
 //! | `memory` | a mirror's memory, and what it has to hold |
 //!
 //! Fault model. Writes land in their order, a few at a time, on each connection at its own pace;
@@ -16,28 +20,43 @@
 //! the writer itself, which stands still and continues where it was, is drawn for each world. The
 //! primary dies, is given up while it lives, or stands still and writes on when it was succeeded.
 //! Mirrors die and begin again with their memory as it was, or lose it; they die in the middle of a
-//! recovery too, two at once, and again.
+//! recovery too, two at once, and again; when they are filled from a checkpoint, which is fuzzy, or
+//! take the log in of a primary that they succeed: at each write into their own memory.
+//!
+//! What a mirror has noted of its memory outlives its process with that; without a note the memory
+//! counts for nothing. Members that have no voice do not take part when a primary is given up.
 //!
 //! Who is a member is known to a *cluster manager* that never fails, as in the paper: a primary
 //! continues without a mirror when the manager has taken that out, and gets nothing from it any
 //! more once it was given up. At least one copy of what was acknowledged stays.
 
 mod feeding;
+mod joining;
 mod memory;
+mod picturing;
 mod posted;
 mod recovering;
+mod taking;
+mod working;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use freshet_base::{NodeId, Stamp, Term};
-use freshet_cluster::mirror::{Footprint, Recovering, Rule};
+use freshet_cluster::{
+    mirror::{Footprint, Holding, Recovering, Rule},
+    term::TermHistory,
+};
 use freshet_fabric::memory::Region;
 
 use self::{
     feeding::Reign,
-    memory::{History, check},
+    joining::Joining,
+    memory::{Histories, check},
+    picturing::Pictured,
     posted::Posted,
-    recovering::{Round, Undo},
+    recovering::Round,
+    taking::TakingOver,
+    working::Work,
 };
 use crate::{
     Report,
@@ -60,6 +79,10 @@ pub enum Dying {
     Both,
     /// Both, and the mirror's memory is lost.
     BothForGood,
+    /// The node into whose memory it has landed, and it comes back with that as it noted it.
+    Written,
+    /// The same, and the primary.
+    WrittenAndPrimary,
 }
 
 #[derive(Debug)]
@@ -90,6 +113,28 @@ pub(super) enum What {
         from: usize,
         footprint: Footprint,
     },
+    /// A node writes into its own memory.
+    Work {
+        node: usize,
+        life: u32,
+    },
+    /// A mirror hears how far everything has completed, how far the log reaches, and what is
+    /// committed.
+    Heard {
+        node: usize,
+        life: u32,
+        link: usize,
+        to: Stamp,
+        end: Stamp,
+        committed: Stamp,
+    },
+    /// The next part of a picture.
+    Picture {
+        node: usize,
+        life: u32,
+    },
+    /// The primary is given up, and lives.
+    GiveUp,
     /// A round may be over.
     Succession,
     Client,
@@ -123,8 +168,23 @@ pub(super) struct Node {
     /// By which link it is fed.
     pub link: Option<usize>,
     pub recovering: Option<Recovering>,
-    /// What its recovery still has to write.
-    pub undo: Option<Undo>,
+    /// Of the memory, as long as that counts for the next process: its floor, and whether it is
+    /// whole.
+    pub noted: Option<(Stamp, bool)>,
+    /// The terms of the log that the memory is a state of.
+    pub history: TermHistory,
+    /// What the process knows of the memory.
+    pub holding: Option<Holding>,
+    /// Everything below was there when the last feed began.
+    pub base: Stamp,
+    /// What the primary has said to be committed.
+    pub told: Stamp,
+    /// Changes with all that is done to the memory but by the primary that feeds it.
+    pub session: u64,
+    /// What it still has to write into its own memory.
+    pub work: Option<Work>,
+    pub joining: Option<Joining>,
+    pub picture: Option<Pictured>,
     pub reign: Option<Box<Reign>>,
     /// Where its own reign began: as long as its memory is below that.
     pub rests_on: Option<Stamp>,
@@ -140,7 +200,15 @@ impl Node {
             memory: Vec::new(),
             link: None,
             recovering: None,
-            undo: None,
+            noted: None,
+            history: TermHistory::default(),
+            holding: None,
+            base: Stamp::ZERO,
+            told: Stamp::ZERO,
+            session: 0,
+            work: None,
+            joining: None,
+            picture: None,
             reign: None,
             rests_on: None,
         }
@@ -154,6 +222,8 @@ pub(super) struct Manager {
     pub members: BTreeSet<usize>,
     pub primary: Option<(usize, Term)>,
     pub round: Option<Round>,
+    /// The one that is ahead gets the rest of the log.
+    pub taking: Option<TakingOver>,
 }
 
 /// The whole of it.
@@ -169,7 +239,7 @@ pub(crate) struct World {
     pub(super) links: Vec<Link>,
     pub(super) manager: Manager,
     /// By term.
-    pub(super) histories: Vec<History>,
+    pub(super) histories: Histories,
     /// Clients were told of everything below.
     pub(super) acknowledged: Stamp,
     pub(super) report: Report,
@@ -197,7 +267,7 @@ impl World {
             nodes: (0..scenario.nodes()).map(|_| Node::new()).collect(),
             links: Vec::new(),
             manager: Manager::default(),
-            histories: Vec::new(),
+            histories: Histories::default(),
             acknowledged: Stamp::ZERO,
             report: Report::default(),
             calm: false,
@@ -238,10 +308,11 @@ impl World {
         self.trace.unwrap_or_default()
     }
 
-    fn run_dying(mut self, write: u64, who: Dying) -> Result<bool, Violation> {
+    fn run_dying(mut self, write: u64, who: Dying) -> Result<Option<Report>, Violation> {
         self.dying = Some((write, who));
+        self.after(self.scenario.chaos / 2, What::GiveUp);
         self.live(false)?;
-        Ok(self.dying.is_none())
+        Ok(self.dying.is_none().then_some(self.report))
     }
 
     fn live(&mut self, faults: bool) -> Result<(), Violation> {
@@ -302,7 +373,7 @@ impl World {
 
     fn happens(&mut self, what: What) -> Result<(), Violation> {
         let Some(what) = self.unless_stopped(what) else { return Ok(()) };
-        if !matches!(what, What::Land(_) | What::Manager | What::Client) {
+        if !matches!(what, What::Land(_) | What::Manager | What::Client | What::Work { .. } | What::Picture { .. }) {
             self.note(|| format!("{what:?}"));
         }
         match what {
@@ -317,7 +388,24 @@ impl World {
                     self.recover(node)?;
                 }
             }
-            What::Pump { .. } | What::Recover { .. } | What::Told { .. } => {}
+            What::Work { node, life } if self.lives(node, life) => self.work(node)?,
+            What::Heard { node, life, link, to, end, committed } if self.lives(node, life) => {
+                self.hear(node, link, to, end, committed);
+            }
+            What::Picture { node, life } if self.lives(node, life) => self.picture(node)?,
+            What::Pump { .. }
+            | What::Recover { .. }
+            | What::Told { .. }
+            | What::Work { .. }
+            | What::Heard { .. }
+            | What::Picture { .. } => {}
+            What::GiveUp => {
+                if self.intact().next().is_some() && self.reigning().is_some() {
+                    self.start_round();
+                } else {
+                    self.after(100, What::GiveUp);
+                }
+            }
             What::Succession => self.succession()?,
             What::Client => self.client()?,
             What::Manager => self.manage()?,
@@ -382,7 +470,6 @@ impl World {
             let link = &mut self.links[id];
             // What is posted on one that is closed never lands.
             let Some(complete) = link.open.then(|| link.posted.land()).flatten() else { return Ok(()) };
-            self.landed += 1;
             if let Some(token) = complete {
                 if !self.calm && self.dice.one_in(500) {
                     self.give_up(id);
@@ -391,12 +478,19 @@ impl World {
                     self.after(pause, What::Completed { link: id, token });
                 }
             }
-            if let Some((_, who)) = self.dying.take_if(|(at, _)| *at == self.landed) {
-                self.die(who)?;
-            }
+            self.landed(self.links[id].to)?;
         }
         self.deliver(id);
         Ok(())
+    }
+
+    /// A write has landed there: it may be the one at which somebody dies.
+    pub(super) fn landed(&mut self, node: usize) -> Result<(), Violation> {
+        self.landed += 1;
+        match self.dying.take_if(|(at, _)| *at <= self.landed) {
+            Some((_, who)) => self.die(who, node),
+            None => Ok(()),
+        }
     }
 
     /// A completion does not arrive: its writer gives the link up in the end, and writes on until
@@ -451,21 +545,25 @@ impl World {
         state.recovering = None;
         state.reign = None;
         state.rests_on = None;
-        if let Some(mut undo) = state.undo.take() {
-            undo.posted.end(&mut self.dice);
+        (state.holding, state.joining, state.picture) = (None, None, None);
+        if let Some(mut work) = state.work.take() {
+            work.posted.end(&mut self.dice);
         }
-        if for_good {
+        if for_good || state.noted.is_none() {
             state.memory.clear();
+            (state.noted, state.history) = (None, TermHistory::default());
         }
         let pause = self.dice.between(500, 20_000);
         self.after(pause, What::Start(node));
+        self.taker_dies(node);
         self.participant_dies(node);
         Ok(())
     }
 
-    /// Mirrors that hold everything.
+    /// Mirrors that hold everything, and know it: they have a voice.
     pub(super) fn intact(&self) -> impl Iterator<Item = usize> {
-        self.manager.members.iter().copied().filter(|node| !self.nodes[*node].memory.is_empty())
+        let whole = |node: &usize| self.nodes[*node].noted.is_some_and(|(_, whole)| whole);
+        self.manager.members.iter().copied().filter(whole)
     }
 
     /// The primary that the manager knows, if it lives.
@@ -475,16 +573,20 @@ impl World {
         (self.nodes[node].up && reign.term == term).then_some(node)
     }
 
-    fn die(&mut self, who: Dying) -> Result<(), Violation> {
+    /// These die; `written` is where the last write has landed.
+    fn die(&mut self, who: Dying, written: usize) -> Result<(), Violation> {
         let (primary, mirror) = (self.reigning(), self.intact().next());
         let others = self.intact().count() > 1;
-        if let Some(node) = primary.filter(|_| who != Dying::Mirror && mirror.is_some()) {
+        if let Some(node) = primary.filter(|_| !matches!(who, Dying::Mirror | Dying::Written) && mirror.is_some()) {
             self.crash(node, false)?;
         }
-        if let Some(node) = mirror.filter(|_| who != Dying::Primary) {
-            self.crash(node, who == Dying::BothForGood && others)?;
+        match who {
+            Dying::Primary => Ok(()),
+            Dying::Written | Dying::WrittenAndPrimary => self.crash(written, false),
+            Dying::Mirror | Dying::Both | Dying::BothForGood => {
+                mirror.map_or(Ok(()), |node| self.crash(node, who == Dying::BothForGood && others))
+            }
         }
-        Ok(())
     }
 
     fn fault(&mut self) -> Result<(), Violation> {
@@ -496,10 +598,10 @@ impl World {
         let node = self.dice.below(self.nodes.len() as u64) as usize;
         let primary = self.reigning();
         let is_safe = self.intact().next().is_some();
-        match self.dice.below(10) {
-            0 | 1 if is_safe => self.die(Dying::Primary)?,
-            2 if is_safe => self.die(Dying::Both)?,
-            3 if is_safe => self.die(Dying::BothForGood)?,
+        match self.dice.below(12) {
+            0 | 1 if is_safe => self.die(Dying::Primary, node)?,
+            2 if is_safe => self.die(Dying::Both, node)?,
+            3 if is_safe => self.die(Dying::BothForGood, node)?,
             4 | 5 => {
                 // Who reigns has a copy, and so has every other member.
                 let others = primary.is_some_and(|primary| primary != node && !self.nodes[primary].stopped)
@@ -518,18 +620,21 @@ impl World {
                 }
             }
             // It is given up, and lives.
-            7 if is_safe => self.start_round(),
-            8 => {
+            7..10 if is_safe => self.start_round(),
+            10 => {
                 let open: Vec<usize> = (0..self.links.len()).filter(|id| self.links[*id].open).collect();
                 if !open.is_empty() {
                     let id = open[self.dice.below(open.len() as u64) as usize];
                     self.give_up(id);
                 }
             }
-            // A mirror dies while it recovers.
+            // A mirror dies while it recovers, is filled, or takes over.
             _ => {
-                let recovering = (0..self.nodes.len()).find(|node| self.nodes[*node].recovering.is_some());
-                if let Some(node) = recovering {
+                let at_work: Vec<usize> = (0..self.nodes.len())
+                    .filter(|node| self.nodes[*node].recovering.is_some() || self.nodes[*node].work.is_some())
+                    .collect();
+                if !at_work.is_empty() {
+                    let node = at_work[self.dice.below(at_work.len() as u64) as usize];
                     self.crash(node, false)?;
                 }
             }
@@ -562,8 +667,12 @@ impl World {
                 if self.calm {
                     self.depose(node)?;
                 }
-            } else if state.link.is_none() && self.manager.round.is_none() && self.dice.one_in(2) {
-                self.join(node, primary)?;
+            } else if state.link.is_none() && state.joining.is_none() && self.manager.round.is_none() {
+                if self.dice.one_in(2) {
+                    self.join(node, primary)?;
+                }
+            } else if state.link.is_some() && state.picture.is_none() && self.dice.one_in(4) {
+                self.begin_picture(node)?;
             }
         }
         Ok(())
@@ -579,7 +688,7 @@ impl World {
     fn check_all(&mut self) -> Result<(), Violation> {
         let primary = self.reigning().expect("all are level");
         let reign = self.nodes[primary].reign.as_ref().expect("it reigns");
-        let (end, term) = (reign.end, reign.term);
+        let (end, term) = (reign.log.end, reign.term);
         for node in (0..self.nodes.len()).filter(|node| *node != primary) {
             if check(&self.nodes[node].memory, end, &self.histories)? != term {
                 return Property::Mirrors.violated(format!("node {node} is level in another term than {term}"));
@@ -595,12 +704,13 @@ impl World {
     }
 }
 
-/// Runs a world of mirrors without any fault but that nodes die when this number of writes have
-/// landed. Says whether as many did before it was quiet.
+/// Runs a world of mirrors without any fault but that the primary is given up once, while it lives,
+/// and that nodes die when this number of writes have landed. None if not as many did before it was
+/// quiet.
 ///
 /// # Errors
 /// The first [`Violation`].
-pub fn run_dying(scenario: Scenario, seed: u64, write: u64, who: Dying) -> Result<bool, Violation> {
+pub fn run_dying(scenario: Scenario, seed: u64, write: u64, who: Dying) -> Result<Option<Report>, Violation> {
     World::new(scenario, scenario.mirrors.unwrap_or(Rule::Whole), seed).run_dying(write, who)
 }
 

@@ -54,6 +54,11 @@ impl Posted {
         Some(write.ends)
     }
 
+    /// Nothing, into no memory.
+    pub fn none() -> Self {
+        Self::new(Vec::new())
+    }
+
     pub fn is_empty(&self) -> bool {
         self.under_way.is_empty()
     }

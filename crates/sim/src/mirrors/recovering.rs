@@ -1,16 +1,12 @@
-//! Mirrors whose primary was given up (Active-Memory, section 5.2), and the reign that follows.
+//! Mirrors whose primary was given up (Active-Memory, section 5.2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use freshet_base::Stamp;
 use freshet_cluster::mirror::{Keep, Recovering, Rule, Step};
-use freshet_mirror::{Contents, Damaged, Layout, MARK, Plan, Superblock, begin_feed, footprint, plan};
+use freshet_mirror::{Damaged, MARK, Plan, footprint, plan};
 
-use super::{
-    What, World, id_of,
-    memory::{check, length, moved},
-    posted::Posted,
-};
+use super::{What, World, id_of, memory::moved, working::Then};
 use crate::{
     checks::{Property, Violation},
     scenario::Broken,
@@ -25,17 +21,11 @@ pub(crate) struct Round {
     died: bool,
 }
 
-/// What a recovery writes, and where the memory is then.
-pub(crate) struct Undo {
-    pub posted: Posted,
-    end: Stamp,
-}
-
 impl World {
     /// The primary is given up, whether it lives or not: its mirrors recover, and the one that is
     /// ahead succeeds it.
     pub(super) fn start_round(&mut self) {
-        if self.manager.round.is_some() {
+        if self.manager.round.is_some() || self.manager.taking.is_some() {
             return;
         }
         let under_way: BTreeSet<usize> = self.intact().filter(|node| self.nodes[*node].up).collect();
@@ -52,7 +42,7 @@ impl World {
         self.manager.round = Some(Round { under_way, done: BTreeMap::new(), died: false });
     }
 
-    fn recover_soon(&mut self, node: usize) {
+    pub(super) fn recover_soon(&mut self, node: usize) {
         let pause = self.dice.between(10, 1500);
         self.later(pause, node, |node, life| What::Recover { node, life });
     }
@@ -102,6 +92,7 @@ impl World {
         }
         let state = &mut self.nodes[node];
         state.link = None;
+        state.session += 1;
         if self.scenario.broken != Broken::MirrorNotMoved {
             state.memory = moved(&state.memory);
         }
@@ -109,6 +100,9 @@ impl World {
 
     /// The next step of a mirror's recovery.
     pub(super) fn recover(&mut self, node: usize) -> Result<(), Violation> {
+        if self.nodes[node].work.is_some() {
+            return Ok(());
+        }
         let Some(recovering) = &mut self.nodes[node].recovering else { return Ok(()) };
         match recovering.next() {
             Step::Revoke => {
@@ -128,10 +122,13 @@ impl World {
             }
             // It continues when something is heard.
             Step::Exchange => return Ok(()),
-            Step::Recover(keep) => self.undo(node, keep)?,
+            Step::Recover(keep) => return self.undo(node, keep),
             Step::Done(end) => {
                 self.nodes[node].recovering = None;
-                check(&self.nodes[node].memory, end, &self.histories)?;
+                self.is_recovered(node, end)?;
+                if self.rule == Rule::Whole && !self.holding(node).is_whole() {
+                    return Property::Mirrors.violated(format!("node {node} is a member, and has no voice"));
+                }
                 if end < self.acknowledged {
                     return Property::Acknowledged.violated(format!(
                         "node {node} is a member and holds what is below {end}, and {} was acknowledged",
@@ -150,35 +147,21 @@ impl World {
         Ok(())
     }
 
-    fn planned(&mut self, node: usize, keep: Keep) -> Result<Plan, Damaged> {
+    pub(super) fn planned(&mut self, node: usize, keep: Keep) -> Result<Plan, Damaged> {
         let planned = plan(&self.nodes[node].memory, keep)?;
         self.report.undone += planned.found().undone as u64;
         self.report.kept += (planned.found().under_way - planned.found().undone) as u64;
         Ok(planned)
     }
 
-    /// Writes a little of what a recovery writes: the process may die in between.
+    /// Begins to write what a recovery writes.
     fn undo(&mut self, node: usize, keep: Keep) -> Result<(), Violation> {
-        let mut undo = match self.nodes[node].undo.take() {
-            Some(undo) => undo,
-            None => {
-                let planned = self.planned(node, keep).map_err(damaged)?;
-                self.note(|| format!("node {node} recovers: {:?}", planned.found()));
-                let mut posted = Posted::new(self.nodes[node].memory.clone());
-                let broken = self.scenario.broken == Broken::MarkNotTakenBack;
-                let writes = planned.writes().filter(|(to, _)| !broken || (to.region, to.offset) != (0, MARK));
-                posted.post(writes);
-                Undo { posted, end: planned.found().end }
-            }
-        };
-        for _ in 0..self.dice.between(1, 8) {
-            undo.posted.land();
-        }
-        if undo.posted.is_empty() {
-            self.nodes[node].recovering.as_mut().expect("it recovers").recovered(undo.end);
-        } else {
-            self.nodes[node].undo = Some(undo);
-        }
+        let planned = self.planned(node, keep).map_err(damaged)?;
+        self.note(|| format!("node {node} recovers: {:?}", planned.found()));
+        let broken = self.scenario.broken == Broken::MarkNotTakenBack;
+        let writes = planned.writes().filter(|(to, _)| !broken || (to.region, to.offset) != (0, MARK));
+        let writes: Vec<_> = writes.map(|(to, bytes)| (to, bytes.to_vec())).collect();
+        self.write(node, &writes, Then::Undone(planned.found().end));
         Ok(())
     }
 
@@ -192,54 +175,10 @@ impl World {
         }
         let level: Vec<usize> = round.done.iter().filter(|(_, at)| **at == end).map(|(node, _)| *node).collect();
         let node = level[self.dice.below(level.len() as u64) as usize];
-        self.report.takeovers += 1;
-        let mirror = Contents::open(self.nodes[node].memory.clone(), end).map_err(damaged)?;
-        let image = moved(&self.nodes[node].memory);
-        let Superblock { cluster, feeder, term, .. } = *mirror.superblock();
-        begin_feed(&image, cluster, feeder, term, end);
-        let lengths: Vec<u64> = image.iter().map(length).collect();
-        let mut layout = Layout::of(&mirror.description().map_err(damaged)?, &lengths).map_err(damaged)?;
-        layout.committed(end);
-        let records = self.histories[term.0 as usize].at(end);
-        self.nodes[node].rests_on = Some(end);
-        self.reign(node, end, records, layout, image);
-        for other in level.into_iter().filter(|other| *other != node) {
-            self.feed(node, other, Some(end));
-        }
-        Ok(())
-    }
-
-    /// A node that nothing feeds asks the primary to: it continues where it is, if that is of the
-    /// same reign.
-    pub(super) fn join(&mut self, node: usize, primary: usize) -> Result<(), Violation> {
-        self.note(|| format!("node {node} joins"));
-        // Who fed it before may still write.
-        self.revoke(node);
-        if self.nodes[node].memory.is_empty() {
-            self.feed(primary, node, None);
-            return Ok(());
-        }
-        // By either rule: no other mirror is asked, since the primary lives (section 5.1).
-        let planned = match self.planned(node, Keep::Whole) {
-            // It was not filled to the end.
-            Err(Damaged::Superblock) => {
-                self.feed(primary, node, None);
-                return Ok(());
-            }
-            planned => planned.map_err(damaged)?,
-        };
-        let end = planned.found().end;
-        self.note(|| format!("node {node} {:?}", planned.found()));
-        let mut posted = Posted::new(self.nodes[node].memory.clone());
-        posted.post(planned.writes());
-        while posted.land().is_some() {}
-        let term = check(&self.nodes[node].memory, end, &self.histories)?;
-        let is_same = self.manager.primary.is_some_and(|(_, reigns)| reigns == term);
-        self.feed(primary, node, is_same.then_some(end));
-        Ok(())
+        self.succeed(node, end, level.into_iter().filter(|other| *other != node).collect())
     }
 }
 
-fn damaged(why: Damaged) -> Violation {
+pub(super) fn damaged(why: Damaged) -> Violation {
     Violation { property: Property::Mirrors, what: why.to_string() }
 }

@@ -42,7 +42,9 @@ pub fn sweep(test: &str, scenario: Scenario, seeds: u64) -> Report {
     total
 }
 
-fn add(total: &mut Report, report: &Report) {
+/// Adds what has happened in another run.
+#[allow(dead_code, reason = "not every test wants it")]
+pub fn add(total: &mut Report, report: &Report) {
     total.acknowledged += report.acknowledged;
     total.reigns += report.reigns;
     total.takeovers += report.takeovers;
@@ -55,6 +57,10 @@ fn add(total: &mut Report, report: &Report) {
     total.disks += report.disks;
     total.kept += report.kept;
     total.undone += report.undone;
+    total.seeded += report.seeded;
+    total.fetched += report.fetched;
+    total.taken += report.taken;
+    total.pictures += report.pictures;
 }
 
 /// A rule that is got wrong has to be noticed within so many seeds, as a violation of one of these

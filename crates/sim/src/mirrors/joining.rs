@@ -1,0 +1,283 @@
+//! A mirror that comes to a primary: it takes its memory back and recovers it, begins from a
+//! checkpoint if what it has is of no use, agrees where the log parts, and is fed from there.
+
+use std::vec;
+
+use freshet_base::{Stamp, Term};
+use freshet_cluster::{
+    handshake::{Continue, Welcome, check_welcome, consider},
+    mirror::{Cut, Holding, Keep},
+    term::TermHistory,
+};
+use freshet_mirror::{Filling, NoRoom, Record, UNDO, beginning, plan};
+
+use super::{
+    World,
+    feeding::{ARENA_BYTES, CLUSTER, HEAD_BYTES, UNDO_BYTES},
+    id_of,
+    memory::{Id, Row, check, region},
+    recovering::damaged,
+    working::Then,
+};
+use crate::{
+    checks::{Property, Violation},
+    scenario::Broken,
+};
+
+/// A node on its way to a primary.
+pub(crate) struct Joining {
+    primary: usize,
+    term: Term,
+    seeding: Option<Seeding>,
+}
+
+/// A checkpoint comes.
+struct Seeding {
+    filling: Filling,
+    records: vec::IntoIter<(Id, Stamp, Row)>,
+    checkpoint: Checkpoint,
+}
+
+/// What a primary gives of itself: the state with the log from `start` up to `end`.
+pub(crate) struct Checkpoint {
+    pub history: TermHistory,
+    pub start: Stamp,
+    pub end: Stamp,
+    pub records: Vec<(Id, Stamp, Row)>,
+}
+
+impl World {
+    /// A node that nothing feeds comes to the primary.
+    pub(super) fn join(&mut self, node: usize, primary: usize) -> Result<(), Violation> {
+        self.note(|| format!("node {node} joins"));
+        // Who fed it before may still write.
+        self.revoke(node);
+        self.leave(node, primary)?;
+        let reign = self.nodes[primary].reign.as_ref().expect("it reigns");
+        self.nodes[node].joining = Some(Joining { primary, term: reign.term, seeding: None });
+        if self.nodes[node].noted.is_none() {
+            self.forget(node);
+            return self.ask(node);
+        }
+        // By either rule: no other mirror is asked, since the primary lives (section 5.1).
+        let planned = self.planned(node, Keep::Whole).map_err(damaged)?;
+        let (end, writes) = (planned.found().end, planned.writes());
+        let writes: Vec<_> = writes.map(|(to, bytes)| (to, bytes.to_vec())).collect();
+        self.write(node, &writes, Then::Recovered(end));
+        Ok(())
+    }
+
+    /// It has no memory that counts, and nothing in it.
+    pub(super) fn forget(&mut self, node: usize) {
+        let state = &mut self.nodes[node];
+        let holding = state.holding.get_or_insert_default();
+        holding.silence();
+        state.noted = None;
+        state.memory = vec![region(HEAD_BYTES), region(UNDO_BYTES)];
+        state.session += 1;
+        state.history = TermHistory::default();
+        holding.forgotten();
+    }
+
+    /// The memory ends there. A process that has just begun learns that so.
+    pub(super) fn is_recovered(&mut self, node: usize, end: Stamp) -> Result<(), Violation> {
+        let state = &mut self.nodes[node];
+        let noted = state.noted.expect("it has a memory that counts");
+        match &mut state.holding {
+            Some(holding) => holding.recovered(end),
+            None => state.holding = Some(Holding::found(end, noted)),
+        }
+        self.note_whole(node);
+        if self.holding(node).is_state() {
+            check(&self.nodes[node].memory, end, &self.histories)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn holding(&mut self, node: usize) -> &mut Holding {
+        self.nodes[node].holding.get_or_insert_default()
+    }
+
+    /// A mirror that holds all that it has to does so for the next process, too.
+    pub(super) fn note_whole(&mut self, node: usize) {
+        let is_whole = self.holding(node).is_whole();
+        self.nodes[node].noted.iter_mut().for_each(|(_, whole)| *whole |= is_whole);
+    }
+
+    /// It begins from a checkpoint, if it has nothing that can be continued and there is one.
+    pub(super) fn prepare(&mut self, node: usize, end: Stamp) -> Result<(), Violation> {
+        self.is_recovered(node, end)?;
+        self.ask(node)
+    }
+
+    /// The primary to which it comes, if that reigns still.
+    fn upstream(&mut self, node: usize) -> Option<usize> {
+        let (primary, term) = self.nodes[node].joining.as_ref().map(|joining| (joining.primary, joining.term))?;
+        if self.manager.primary == Some((primary, term)) && self.reigning() == Some(primary) {
+            return Some(primary);
+        }
+        if self.nodes[node].joining.take().is_some_and(|joining| joining.seeding.is_some()) {
+            self.forget(node);
+        }
+        None
+    }
+
+    /// It says what it has, and hears how the log continues.
+    fn ask(&mut self, node: usize) -> Result<(), Violation> {
+        let Some(primary) = self.upstream(node) else { return Ok(()) };
+        if self.holding(node).is_of_no_use()
+            && let Some(checkpoint) = self.checkpoint(primary)
+        {
+            return self.seed(node, checkpoint);
+        }
+        if !self.calm && self.dice.one_in(5) {
+            // The log below is not kept any more.
+            self.checkpoint(primary);
+        }
+        let end = self.holding(node).end();
+        let log = Continue {
+            history: self.nodes[node].history.clone(),
+            received: end,
+            persisted: end,
+            capacity: UNDO_BYTES,
+            may_send_until: Stamp::MAX,
+        };
+        let (sender, kept_from) = self.nodes[primary].reign.as_ref().expect("it reigns").sender(primary);
+        let refused = |why: &dyn std::fmt::Display| Violation { property: Property::Mirrors, what: why.to_string() };
+        let agreed = consider(&sender, Some(CLUSTER), id_of(node), Term(0), &log).map_err(|why| refused(&why))?;
+        let welcome = agreed.welcome;
+        if welcome.cut_at < kept_from {
+            self.note(|| format!("the log of node {primary} is gone from {} on", welcome.cut_at));
+            self.holding(node).log_is_gone();
+            self.nodes[node].joining = None;
+            return Ok(());
+        }
+        check_welcome(&welcome, Some(CLUSTER), &log.history, end).map_err(|why| refused(&why))?;
+        if !self.holding(node).begins_in(&welcome.history, &log.history) {
+            return self.begin_again(node);
+        }
+        if welcome.cut_at < end {
+            let planned = plan(&self.nodes[node].memory, Keep::Marked(welcome.cut_at)).map_err(damaged)?;
+            let writes: Vec<_> = planned.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
+            self.write(node, &writes, Then::Cut(Box::new(welcome), planned.found().end));
+            return Ok(());
+        }
+        self.enter(node, welcome)
+    }
+
+    pub(super) fn was_cut(&mut self, node: usize, welcome: Welcome, end: Stamp) -> Result<(), Violation> {
+        self.note(|| format!("node {node} is cut to {end}, for {}", welcome.cut_at));
+        match self.holding(node).cut(welcome.cut_at, end) {
+            Cut::Done => self.enter(node, welcome),
+            Cut::Below(_) => {
+                self.nodes[node].joining = None;
+                Ok(())
+            }
+            Cut::Above(_) => self.begin_again(node),
+        }
+    }
+
+    /// What is in the memory cannot be continued.
+    fn begin_again(&mut self, node: usize) -> Result<(), Violation> {
+        self.note(|| format!("node {node} begins again"));
+        self.forget(node);
+        self.nodes[node].joining = None;
+        Ok(())
+    }
+
+    /// A feed is to begin.
+    fn enter(&mut self, node: usize, welcome: Welcome) -> Result<(), Violation> {
+        let state = &mut self.nodes[node];
+        state.history = welcome.history.clone();
+        let writes = beginning(&state.memory, CLUSTER, welcome.node, welcome.term, welcome.cut_at);
+        let keeps_ring = self.scenario.broken == Broken::RingNotCleared;
+        let writes: Vec<_> = writes.filter(|(to, _)| !keeps_ring || to.region != UNDO).collect();
+        self.write(node, &writes, Then::FeedBegun(Box::new(welcome)));
+        Ok(())
+    }
+
+    /// The memory is offered.
+    pub(super) fn offer(&mut self, node: usize, welcome: &Welcome) -> Result<(), Violation> {
+        let holding = self.holding(node);
+        holding.owes(welcome.end);
+        let floor = holding.floor();
+        let state = &mut self.nodes[node];
+        let whole = state.noted.is_some_and(|(_, whole)| whole);
+        state.noted = Some((floor, whole));
+        (state.base, state.told) = (welcome.cut_at, Stamp::ZERO);
+        self.note_whole(node);
+        let Some(primary) = self.upstream(node) else { return Ok(()) };
+        self.nodes[node].joining = None;
+        self.feed(primary, node, welcome.cut_at)
+    }
+
+    /// It hears how far everything has completed, and joins once more when that makes it a state of
+    /// the database.
+    pub(super) fn hear(&mut self, node: usize, link: usize, to: Stamp, end: Stamp, committed: Stamp) {
+        if self.nodes[node].link != Some(link) || self.nodes[node].recovering.is_some() {
+            return;
+        }
+        let was_state = self.holding(node).is_state();
+        self.holding(node).heard(to, end);
+        self.note_whole(node);
+        let state = &mut self.nodes[node];
+        state.told = state.told.max(committed);
+        if !was_state && self.holding(node).is_state() {
+            self.note(|| format!("node {node} has all that belongs to its checkpoint"));
+            self.nodes[node].link = None;
+        }
+        // It may be counted now.
+        self.pump_soon(self.links[link].from);
+    }
+}
+
+impl World {
+    /// A checkpoint comes: what was there is there no more.
+    fn seed(&mut self, node: usize, mut checkpoint: Checkpoint) -> Result<(), Violation> {
+        self.note(|| format!("node {node} begins from a checkpoint, from {} to {}", checkpoint.start, checkpoint.end));
+        self.forget(node);
+        let records = std::mem::take(&mut checkpoint.records).into_iter();
+        let filling = Filling::new(self.nodes[node].memory.clone());
+        let joining = self.nodes[node].joining.as_mut().expect("it joins");
+        joining.seeding = Some(Seeding { filling, records, checkpoint });
+        self.fill(node)
+    }
+
+    /// The next record, or the end.
+    pub(super) fn fill(&mut self, node: usize) -> Result<(), Violation> {
+        if self.upstream(node).is_none() {
+            return Ok(());
+        }
+        let state = &mut self.nodes[node];
+        let seeding = state.joining.as_mut().and_then(|joining| joining.seeding.as_mut()).expect("a checkpoint comes");
+        seeding.filling.landed();
+        let Some(((fid, rid), address, row)) = seeding.records.next() else {
+            let Checkpoint { history, start, .. } = &seeding.checkpoint;
+            let writes: Vec<_> = beginning(&state.memory, CLUSTER, id_of(node), history.last_term(), *start).collect();
+            self.write(node, &writes, Then::Seeded);
+            return Ok(());
+        };
+        while let Err(why) = seeding.filling.lay_out(&Record { fid, rid, address, row: row.as_deref() }) {
+            let NoRoom::Arena { bytes } = why else { return Property::Mirrors.violated(why.to_string()) };
+            let arena = region(bytes.max(ARENA_BYTES));
+            state.memory.push(arena.clone());
+            seeding.filling.grow(arena);
+        }
+        let writes: Vec<_> = seeding.filling.writes().map(|(to, bytes)| (to, bytes.to_vec())).collect();
+        self.write(node, &writes, Then::Filled);
+        Ok(())
+    }
+
+    /// The checkpoint is in the memory.
+    pub(super) fn seeded(&mut self, node: usize) -> Result<(), Violation> {
+        let state = &mut self.nodes[node];
+        let Some(seeding) = state.joining.as_mut().and_then(|joining| joining.seeding.take()) else { return Ok(()) };
+        let Checkpoint { history, start, end, .. } = seeding.checkpoint;
+        (state.history, state.base) = (history, start);
+        self.holding(node).seeded(start, end);
+        let floor = self.holding(node).floor();
+        self.nodes[node].noted = Some((floor, false));
+        self.report.seeded += 1;
+        self.ask(node)
+    }
+}
