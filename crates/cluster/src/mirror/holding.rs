@@ -97,20 +97,29 @@ impl Holding {
         (self.end, self.floor) = (start, end);
     }
 
-    /// The first primary since this node began with nothing has the log up to `end`.
+    /// A primary has the log up to `end` when this node comes.
     pub fn owes(&mut self, end: Stamp) {
-        self.owed.get_or_insert(end);
+        self.owed = Some(self.owed.map_or(end, |owed| owed.min(end)));
+        self.pay();
+    }
+
+    fn pay(&mut self) {
+        if self.is_whole() {
+            self.owed = Some(Stamp::ZERO);
+        }
     }
 
     /// The primary, whose log reaches `primary_end`, says that everything up to `to` has completed.
     pub fn heard(&mut self, to: Stamp, primary_end: Stamp) {
         self.end = self.end.max(to);
-        self.owes(primary_end);
+        self.owed.get_or_insert(primary_end);
+        self.pay();
     }
 
     /// The memory was brought to the end of a batch.
     pub fn recovered(&mut self, end: Stamp) {
         self.end = end;
+        self.pay();
     }
 
     /// The log is gone from the memory's end on.
@@ -164,6 +173,25 @@ mod tests {
         assert!(it.is_state() && !it.is_whole());
         it.forgotten();
         assert_eq!((it.end(), it.floor()), (Stamp::ZERO, Stamp::ZERO));
+    }
+
+    /// Another log is shorter than the one that it had all of.
+    #[test]
+    fn one_that_was_whole_has_a_voice_when_it_is_cut() {
+        let mut it = Holding::default();
+        it.owes(Stamp(300));
+        it.recovered(Stamp(300));
+        assert_eq!((it.cut(Stamp(200), Stamp(200)), it.is_whole()), (Cut::Done, true));
+        // Or it had not all, and the rest is of no log any more.
+        let mut it = Holding::default();
+        it.owes(Stamp(300));
+        it.recovered(Stamp(250));
+        assert_eq!((it.cut(Stamp(200), Stamp(200)), it.is_whole()), (Cut::Done, false));
+        it.owes(Stamp(220));
+        it.heard(Stamp(210), Stamp(400));
+        assert!(!it.is_whole());
+        it.heard(Stamp(220), Stamp(400));
+        assert!(it.is_whole());
     }
 
     #[test]
