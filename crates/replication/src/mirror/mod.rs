@@ -284,8 +284,8 @@ impl Mirror {
         self.shared.status()
     }
 
-    /// The part of its memory that has rows, when nobody needs that any more. To give it back to the
-    /// system takes some tenths of a second for each GiB.
+    /// The part of its memory that has rows, when nobody needs that any more. To give it back to
+    /// the system takes some tenths of a second for each GiB.
     pub fn take_rows(&self) -> Vec<Region> {
         self.shared.memory().take_arenas()
     }
