@@ -24,7 +24,8 @@
 //! record that says so, with the same members and nothing before.
 //!
 //! A set is only written if it has at least min(|M|, `floor` + 1) members in common with every set
-//! M that may be in effect then; across take-overs, too. So a candidate that hears more members of
+//! M that may be in effect then, with the `floor` that M's own record names; across take-overs, too.
+//! So another floor counts only when all members have noted it. A candidate that hears more members of
 //! each such M than are not among these hears somebody who has the next set, if there is one in
 //! effect. Hence the rule:
 //!
@@ -97,8 +98,13 @@ impl InSyncSet {
     /// Whether a set of these members may take effect when this one was written and nothing later
     /// is in effect.
     pub fn may_be_followed_by(&self, next: &BTreeSet<NodeId>) -> bool {
-        let enough = |set: &BTreeSet<NodeId>| set.intersection(next).count() >= set.len().min(self.floor as usize + 1);
-        self.possible().all(enough)
+        self.possible().all(|set| self.meets(set, next))
+    }
+
+    /// Whether `next` has enough members of `set`, which is this one or one before: those who know
+    /// of this record, and of no later one, cannot take over without one of these.
+    pub(crate) fn meets(&self, set: &BTreeSet<NodeId>, next: &BTreeSet<NodeId>) -> bool {
+        set.intersection(next).count() >= set.len().min(self.floor as usize + 1)
     }
 
     /// Of `sets` those with other members than `members`, each once.

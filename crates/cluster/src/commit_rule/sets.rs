@@ -99,7 +99,9 @@ impl Sets {
         let mut gone = Vec::new();
         for node in self.members().filter(|node| unfit(*node)) {
             next.remove(&node);
-            if self.newest().set.may_be_followed_by(&next) {
+            // A reign that begins with another floor has told nobody yet.
+            let met = self.chain.iter().all(|link| link.set.meets(&link.set.members, &next));
+            if met && self.newest().set.may_be_followed_by(&next) {
                 gone.push(node);
             } else {
                 next.insert(node);
