@@ -57,7 +57,7 @@ mod config;
 mod sets;
 mod standing;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use freshet_base::{NodeId, Safety, Stamp, Term, check};
 use serde::{Deserialize, Serialize};
@@ -547,6 +547,23 @@ impl CommitRule {
         self.members.iter().filter(missed).map(|(node, _)| *node).collect()
     }
 
+    /// What an operator can do where commits wait, unless time alone helps.
+    fn remedy(&self) -> Option<Cow<'static, str>> {
+        let is_missed = || self.members.iter().any(|(node, member)| self.is_missed(*node, member));
+        let what = match self.config.needed() {
+            Some(_) => {
+                "start the standbys again that are missing; for one that is gone for good, start a new node at its address"
+            }
+            None if is_missed() => {
+                "start the nodes again for which commits wait; if they are gone for good, and no other node is the \
+                 primary, let a new standby join, and restart this node once with --force-reign and without --join"
+            }
+            None if self.below_floor() => "let another standby join",
+            None => return None,
+        };
+        Some(what.into())
+    }
+
     fn may_refuse(&self) -> bool {
         self.config.needed().is_some() || self.config.floor > 0
     }
@@ -652,13 +669,14 @@ impl CommitRule {
         if let Some(since) = self.blocked_since {
             let needed = self.needed_now();
             if self.refusing {
-                return Standing::Refusing { since, in_sync, needed };
+                return Standing::Refusing { since, in_sync, needed, remedy: self.remedy() };
             }
             let refuses_at = match self.config.when_missing {
                 WhenMissing::RefuseAfter(patience) if self.may_refuse() => Some(since.after(patience)),
                 _ => None,
             };
-            return Standing::Blocked { since, in_sync, needed, refuses_at, waits_for: self.waits_for() };
+            let (waits_for, remedy) = (self.waits_for(), self.remedy());
+            return Standing::Blocked { since, in_sync, needed, refuses_at, waits_for, remedy };
         }
         match self.degraded_since {
             None => Standing::Safe,

@@ -167,6 +167,76 @@ fn with_a_floor_the_primary_waits_rather_than_go_on_alone() {
     standby.stop().unwrap();
 }
 
+/// What the primary says to do where the other member of the set is gone for good.
+#[test]
+fn a_new_standby_takes_the_place_of_one_that_is_gone_for_good() {
+    let directories = directories();
+    let of = |n: usize| two_safe(&directories[n], 1, 1);
+    let primary = start(of(0));
+    let address = primary.address().to_owned();
+    let listen = address.parse().unwrap();
+    let gone = start(joining(&address, of(1)));
+    wait_for("it is in sync", || in_sync(&primary) == 1);
+    let table = primary.database().create_table(&definition()).unwrap();
+    let end = churn(primary.database(), &table, 0, 500);
+    let acknowledged = hash(&primary);
+    gone.stop().unwrap();
+    drop((gone, table));
+    wait_for("it says what to do", || match standing(&primary) {
+        Standing::Blocked { remedy: Some(remedy), .. } => remedy.contains("restart this node once with --force-reign"),
+        _ => false,
+    });
+    let new = start(joining(&address, of(2)));
+    new.wait_visible(end, soon()).unwrap();
+    assert!(matches!(standing(&primary), Standing::Blocked { .. }), "{:?}", standing(&primary));
+    primary.stop().unwrap();
+    drop(primary);
+    let primary = start(NodeConfig { listen, force_reign: true, ..of(0) });
+    assert_eq!(hash(&primary), acknowledged);
+    let end = churn(primary.database(), &primary.database().table("things").unwrap(), 1000, 1500);
+    new.wait_visible(end, soon()).unwrap();
+    assert_eq!(hash(&new), hash(&primary));
+    // From then on the two are the cluster.
+    primary.stop().unwrap();
+    new.promote(false).unwrap();
+    new.stop().unwrap();
+}
+
+/// The standby was told that it may take over alone, and knows of nothing else.
+#[test]
+fn a_lower_floor_counts_when_the_standby_knows_of_it() {
+    let directories = directories();
+    let of = |n: usize, least_in_sync: u32| two_safe(&directories[n], 1, least_in_sync);
+    let primary = start(of(0, 1));
+    let address = primary.address().to_owned();
+    let listen = address.parse().unwrap();
+    let standby = start(joining(&address, of(1, 1)));
+    wait_for("it is in sync", || in_sync(&primary) == 1);
+    let table = primary.database().create_table(&definition()).unwrap();
+    churn(primary.database(), &table, 0, 500);
+    standby.stop().unwrap();
+    let away = standby.id();
+    primary.stop().unwrap();
+    drop((standby, primary, table));
+    let primary = start(NodeConfig { listen, ..of(0, 0) });
+    wait_for("it says for whom it waits", || match standing(&primary) {
+        Standing::Blocked { waits_for, .. } => waits_for == [away],
+        standing => panic!("{standing:?}: commits continue without {away}, which may take over without them"),
+    });
+    let standby = start(joining(&address, of(1, 0)));
+    wait_for("it is in sync", || in_sync(&primary) == 1);
+    churn(primary.database(), &primary.database().table("things").unwrap(), 1000, 1500);
+    // From then on the primary continues alone.
+    standby.stop().unwrap();
+    drop(standby);
+    churn(primary.database(), &primary.database().table("things").unwrap(), 2000, 2500);
+    primary.stop().unwrap();
+    drop(primary);
+    let standby = start(joining(&address, of(1, 0)));
+    assert!(standby.promote(false).is_err(), "it lacks what was committed without it");
+    standby.stop().unwrap();
+}
+
 #[test]
 fn nothing_waits_for_an_asynchronous_standby_which_takes_over_all_the_same() {
     let directories = directories();

@@ -240,6 +240,9 @@ fn table(status: &Value) -> String {
                 let _ = write!(stands, "; commits wait for {}", missed.join(", "));
             }
             line("safety", format!("{}: {stands}", text(&status["safety"])));
+            if let Some(remedy) = standing["remedy"].as_str() {
+                line("to go on", remedy.to_owned());
+            }
             for step in ["reserved", "filled", "durable", "committed"] {
                 line(step, text(&status[step]));
             }
@@ -350,11 +353,11 @@ mod tests {
             assert!(table.contains("role"), "{table}");
         }
         let blocked = table(&serde_json::json!({
-            "role": "primary", "safety": "quorum:3", "standing": {"standing": "blocked", "in_sync": 1, "needed": 2, "waits_for": [17, "00000000000000ab"]},
+            "role": "primary", "safety": "quorum:3", "standing": {"standing": "blocked", "in_sync": 1, "needed": 2, "waits_for": [17, "00000000000000ab"], "remedy": "start them"},
         }));
         let says =
             "quorum:3: blocked, 1 standby(s) in sync, 2 needed; commits wait for 0000000000000011, 00000000000000ab";
-        assert!(blocked.contains(says), "{blocked}");
+        assert!(blocked.contains(says) && blocked.contains("start them"), "{blocked}");
         let recorded = table(&serde_json::json!({
             "role": "primary", "inputs": {"recorded": 1200, "bytes": 2048, "kept": {"long": 1, "messages": 3}},
         }));

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use freshet_base::{NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +34,8 @@ pub enum Standing {
         refuses_at: Option<Moment>,
         /// Those known by name for whom commits wait.
         waits_for: Vec<NodeId>,
+        /// What an operator can do, unless commits wait for a moment only.
+        remedy: Option<Cow<'static, str>>,
     },
     /// Nothing commits, and clients that wait or begin to write are told so.
     Refusing {
@@ -41,6 +45,8 @@ pub enum Standing {
         in_sync: u32,
         /// How many it takes.
         needed: u32,
+        /// What an operator can do.
+        remedy: Option<Cow<'static, str>>,
     },
     /// Another node reigns; this one acknowledges nothing any more.
     Fenced {

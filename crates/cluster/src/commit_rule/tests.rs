@@ -275,14 +275,46 @@ fn who_may_not_be_left_out_blocks_and_is_named() {
     expect(&mut rule, Event::Durable(Stamp(10)), ms(3), 0);
     expect(&mut rule, acked(B, 10), ms(4), 0);
     expect(&mut rule, Event::Tick, ms(150), 0);
-    let Standing::Blocked { in_sync: 1, needed: 1, waits_for, .. } = rule.standing() else {
+    let Standing::Blocked { in_sync: 1, needed: 1, waits_for, remedy: Some(remedy), .. } = rule.standing() else {
         panic!("{:?}", rule.standing())
     };
     assert_eq!(waits_for, [A]);
+    assert!(remedy.contains("--force-reign"), "{remedy}");
     // It comes, and all is well.
     expect(&mut rule, joined(A, 0), ms(200), 0);
     expect(&mut rule, acked(A, 10), ms(210), 10);
     assert_eq!(rule.standing(), Standing::Safe);
+}
+
+/// Commits continue without it when it has noted the set that says so.
+#[test]
+fn another_floor_counts_when_all_members_know_it() {
+    let config = RuleConfig { standby_timeout: Duration::from_millis(100), ..RuleConfig::new(Safety::TwoSafe, 1) };
+    for knows in [false, true] {
+        let newest = InSyncSet {
+            term: Term(1),
+            number: 4,
+            members: [NodeId(9), A].into_iter().collect(),
+            floor: 1,
+            before: Vec::new(),
+        };
+        let rule = CommitRule::new(config, Stamp(0), ms(0));
+        let mut rule = rule.recorded(NodeId(9), Term(2), Succession::Of(newest), ms(0));
+        expect(&mut rule, joined(A, 0), ms(1), 0);
+        expect(&mut rule, Event::Written { number: 5, end: Stamp(10) }, ms(2), 0);
+        expect(&mut rule, Event::Durable(Stamp(10)), ms(3), 0);
+        if knows {
+            expect(&mut rule, acked(A, 10), ms(4), 10);
+        }
+        let committed = if knows { 10 } else { 0 };
+        expect(&mut rule, Event::Left { standby: A }, ms(5), committed);
+        expect(&mut rule, Event::Durable(Stamp(20)), ms(6), committed);
+        expect(&mut rule, Event::Tick, ms(150), committed);
+        assert_eq!(rule.to_write().is_some(), knows, "a set without it: {:?}", rule.standing());
+        if !knows {
+            assert!(matches!(rule.standing(), Standing::Blocked { remedy: Some(_), .. }), "{:?}", rule.standing());
+        }
+    }
 }
 
 fn member(rule: &CommitRule, standby: NodeId) -> Member {

@@ -18,8 +18,13 @@ pub(super) struct Told {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Safe,
-    Degraded { in_sync: u32 },
-    Blocked,
+    Degraded {
+        in_sync: u32,
+    },
+    /// Whether time alone does not help.
+    Blocked {
+        lasts: bool,
+    },
     Refusing,
     Fenced,
 }
@@ -29,7 +34,7 @@ impl Kind {
         match standing {
             Standing::Safe => Self::Safe,
             Standing::Degraded { in_sync, .. } => Self::Degraded { in_sync: *in_sync },
-            Standing::Blocked { .. } => Self::Blocked,
+            Standing::Blocked { remedy, .. } => Self::Blocked { lasts: remedy.is_some() },
             Standing::Refusing { .. } => Self::Refusing,
             Standing::Fenced { .. } => Self::Fenced,
         }
@@ -81,15 +86,15 @@ impl Shared {
                     "commits continue with fewer standbys in sync than are configured"
                 );
             }
-            Standing::Blocked { in_sync, needed, waits_for, .. } => {
+            Standing::Blocked { in_sync, needed, waits_for, remedy, .. } => {
                 let waits_for = names(&waits_for);
                 tracing::warn!(
-                    standing = "blocked", term, %safety, in_sync, needed, waits_for,
+                    standing = "blocked", term, %safety, in_sync, needed, waits_for, remedy = remedy.as_deref(),
                     "commits wait: too few standbys keep up"
                 );
             }
-            Standing::Refusing { in_sync, needed, .. } => tracing::error!(
-                standing = "refusing", term, %safety, in_sync, needed,
+            Standing::Refusing { in_sync, needed, remedy, .. } => tracing::error!(
+                standing = "refusing", term, %safety, in_sync, needed, remedy = remedy.as_deref(),
                 "commits are refused: too few standbys have kept up for too long"
             ),
             Standing::Fenced { by } => tracing::warn!(
