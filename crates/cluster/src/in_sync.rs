@@ -24,10 +24,10 @@
 //! record that says so, with the same members and nothing before.
 //!
 //! A set is only written if it has at least min(|M|, `floor` + 1) members in common with every set
-//! M that may be in effect then, with the `floor` that M's own record names; across take-overs, too.
-//! So another floor counts only when all members have noted it. A candidate that hears more members of
-//! each such M than are not among these hears somebody who has the next set, if there is one in
-//! effect. Hence the rule:
+//! M that may be in effect then, with the `floor` that M's own record names; across take-overs,
+//! too. So another floor counts only when all members have noted it. A candidate that hears more
+//! members of each such M than are not among these hears somebody who has the next set, if there is
+//! one in effect. Hence the rule:
 //!
 //! > A record is known to be the newest when nobody who is heard knows a later one, and of each set M that it names at least
 //! > max(1, |M| - `floor`) members are heard, the candidate included if it is one.
