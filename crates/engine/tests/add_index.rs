@@ -622,3 +622,20 @@ fn rows_are_counted_approximately() {
     database.drop_table(&table).unwrap();
     assert_eq!(database.approximate_rows(&table), Some(0));
 }
+
+/// Those of indexes that were added later are built in a second pass.
+#[test]
+fn a_restart_says_how_many_entries_all_indexes_have() {
+    let (shape, directory) = (SHAPES[0], tempfile::tempdir().unwrap());
+    let node = start(of(shape, 0, directory.path()));
+    let database = node.database();
+    let table = database.create_table(&definition()).unwrap().clone();
+    database.wait(put(database, &table, 0..500, |id| (id % 7, id))).unwrap();
+    add_index(database, &table, &by_value("value"), &never).unwrap();
+    node.stop().unwrap();
+    drop((table, node));
+    let node = start(of(shape, 0, directory.path()));
+    let [_, _, (_, entries)] = node.restart_phases();
+    assert_eq!(entries, 2 * 500 + 500 + 1, "two indexes, a later one, and the catalog has the table");
+    node.stop().unwrap();
+}

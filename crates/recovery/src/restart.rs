@@ -13,7 +13,7 @@ use std::{
 
 use freshet_base::{Fid, Rid, Stamp};
 use freshet_log::{LogStore, Piece, StoreError, Tail, TailError, tail::damage};
-use freshet_replay::{Collector, Deleted, ReplayError, Restoration, Target};
+use freshet_replay::{Collector, Deleted, Finished, ReplayError, Restoration, Target};
 use freshet_storage::{Catalog, Known, Participants};
 use serde::Serialize;
 use thiserror::Error;
@@ -299,22 +299,17 @@ impl Restart<'_> {
         self.replay(from, &restoration, &mut collectors, &|done, of| progress(Phase::Log { done, of }))?;
         phases[1] = (begun.elapsed(), self.end.since(from));
         begun = Instant::now();
-        let entries = AtomicU64::new(0);
-        let deleted = restoration.finish(collectors, self.threads, self.participants, &|done, of| {
-            entries.store(of, Ordering::Relaxed);
-            progress(Phase::Indexes { done, of });
-        });
+        let built = |done, of| progress(Phase::Indexes { done, of });
+        let Finished { deleted, mut entries } = restoration.finish(collectors, self.threads, self.participants, &built);
         if let Some(restoration) = Restoration::again(&catalog, self.target) {
             let mut collectors: Vec<Collector> = (0..self.threads.max(1)).map(|_| Collector::default()).collect();
             if let Some(manifest) = &checkpoint {
                 self.load(manifest, &restoration, &mut collectors, &|_, _| {})?;
             }
             self.replay(from, &restoration, &mut collectors, &|_, _| {})?;
-            restoration.finish(collectors, self.threads, self.participants, &|done, of| {
-                progress(Phase::Indexes { done, of });
-            });
+            entries += restoration.finish(collectors, self.threads, self.participants, &built).entries;
         }
-        phases[2] = (begun.elapsed(), entries.into_inner());
+        phases[2] = (begun.elapsed(), entries);
         Ok(Restored { catalog, deleted, checkpoint, passed_over: None, phases })
     }
 

@@ -29,7 +29,7 @@ pub use self::{
     fill::Records,
     pool::{PersistShare, Replay, ReplayStatistics},
     redo::{Announce, Redo},
-    restore::{Collector, Restoration, Restore, Target},
+    restore::{Collector, Finished, Restoration, Restore, Target},
 };
 
 /// Why a range was not replayed. Nothing above what the caller had already made visible can be seen

@@ -110,6 +110,16 @@ pub struct Collector {
     pub records: u64,
 }
 
+/// What [`Restoration::finish`] has found.
+#[derive(Debug)]
+pub struct Finished {
+    /// The records that the log says were deleted, for a standby to clear away when no take-over
+    /// can bring them back.
+    pub deleted: Vec<Deleted>,
+    /// How many entries the indexes got, with those of records that are deleted.
+    pub entries: u64,
+}
+
 impl<'t> Restoration<'t> {
     /// A restart into `catalog`, which nobody else uses yet.
     pub fn new(catalog: &Arc<Catalog>, target: &'t dyn Target) -> Self {
@@ -274,15 +284,14 @@ impl<'t> Restoration<'t> {
     }
 
     /// Builds the indexes with `threads` threads from what all have collected; `progress` hears of
-    /// entries done, and in all. Returns the records that the log says were deleted, for a standby
-    /// to clear away when no take-over can bring them back.
+    /// entries done, and in all. Blocks until they are built.
     pub fn finish(
         self,
         collectors: Vec<Collector>,
         threads: usize,
         participants: &Arc<Participants>,
         progress: &(impl Fn(u64, u64) + Sync),
-    ) -> Vec<Deleted> {
+    ) -> Finished {
         let mut indexes: HashMap<(Fid, usize), Vec<Run>> = HashMap::new();
         let mut deleted = Vec::new();
         let participant = participants.join().expect("a place for every thread of a restart");
@@ -353,7 +362,7 @@ impl<'t> Restoration<'t> {
                 indexes.filter(|(_, index)| needs(index)).for_each(|(_, index)| index.set_filled());
             }
         }
-        deleted
+        Finished { deleted, entries: of }
     }
 
     /// Records whose newest version is a deletion that nothing can take back. Their ids are free.

@@ -176,21 +176,18 @@ pub(super) fn restore(
         each(&mut hands, &rows)?;
         restored.records += hands.iter().map(|hand| hand.collector.records).sum::<u64>();
         restored.rows += begun.elapsed();
-        let (begun, entries) = (Instant::now(), AtomicU64::new(0));
+        let begun = Instant::now();
         let (collectors, files): (Vec<_>, Vec<_>) = hands.into_iter().map(|hand| (hand.collector, hand.files)).unzip();
-        let written = thread::scope(|scope| {
+        let (finished, written) = thread::scope(|scope| {
             let syncing: Vec<_> = files.into_iter().flatten().map(|files| scope.spawn(|| files.finish())).collect();
-            pass.finish(collectors, threads, &core.participants, &|done, of| {
-                tell(Phase::Indexes { done, of });
-                // Relaxed: looked at when all threads have ended.
-                entries.store(of, Ordering::Relaxed);
-            });
-            syncing.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+            let built = |done, of| tell(Phase::Indexes { done, of });
+            let finished = pass.finish(collectors, threads, &core.participants, &built);
+            (finished, syncing.into_iter().map(|thread| thread.join().expect("it does not panic")).collect())
         });
         if let Some(writing) = writing {
             restored.checkpoint = Some(writing.manifest(written));
         }
-        restored.entries += entries.into_inner();
+        restored.entries += finished.entries;
         restored.indexes += begun.elapsed();
         restoration = Restoration::again(catalog, &Restore);
     }
