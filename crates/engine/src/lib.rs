@@ -17,6 +17,7 @@ pub use freshet_log::{
     DurableError,
     persist::{Medium as PersistMedium, Method as PersistMethod},
 };
+pub use freshet_mirror::format as mirror_format;
 pub use freshet_replication::{
     primary::VisibleWanted,
     status::{Load as StandbyLoad, PrimaryStatus, RoundTrips, StandbyStatus},

@@ -146,3 +146,67 @@ fn inputs_that_are_recorded_are_measured() {
     stop.store(true, SeqCst);
     writer.join().unwrap();
 }
+
+/// What is reckoned of a mirror at a log standby is what is measured at a mirror beside it.
+#[test]
+fn a_mirror_is_measured_and_another_reckoned_by_what_changes() {
+    let directory = tempfile::tempdir().unwrap();
+    let access = open_sql(&directory.path().join("access"));
+    let begin = |name: &str, more: &[&str]| {
+        let flags: Vec<_> = access.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        start(&directory.path().join(name), &flags)
+    };
+    let primary = begin("a", &["--safety", "very-safe", "--standbys", "2"]);
+    let standby = begin("b", &["--join", &primary.ready().listen]);
+    let mirror = begin("c", &["--join", &primary.ready().listen, "--mirror-bytes", "536870912"]);
+    wait_until(&primary, "both in sync", |status| in_sync(status) == 2);
+    let sql = Sql::connect(&primary);
+    sql.run("CREATE TABLE t (id bigint PRIMARY KEY, n bigint, v text)").unwrap();
+    for id in 0..200 {
+        sql.run(&format!("INSERT INTO t VALUES ({id}, 0, repeat('row', 300))")).unwrap();
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            let ids = (0..200).cycle().take_while(|_| !stop.load(SeqCst));
+            ids.for_each(|id| drop(sql.run(&format!("UPDATE t SET n = n + 1 WHERE id = {id}")).unwrap()));
+        })
+    };
+    let said = |status: &Value| status["standbys"].as_array().unwrap().iter().all(|one| one["load"].is_object());
+    wait_until(&primary, "both say how busy they are", said);
+    let report = json(&primary.ready().address, "3");
+    stop.store(true, SeqCst);
+    writer.join().unwrap();
+
+    let of = |node: &Value| report["standbys"].as_array().unwrap().iter().find(|one| &one["node"] == node).unwrap();
+    let (log, rows) = (of(&status(&standby)["node"]), of(&status(&mirror)["node"]));
+    assert_eq!((&log["now"]["form"], &rows["now"]["form"]), (&"bytes".into(), &"mirror".into()), "{report:#}");
+    // Both are on this machine, and say so.
+    let processors = &rows["now"]["processors"];
+    assert_eq!(processors["count"], log["now"]["processors"]["count"], "{report:#}");
+    assert!(processors["idle"].as_f64().unwrap() < 1.0 && rows["now"]["link_busy"].is_number(), "{report:#}");
+    assert!(rows["now"]["round_trip_ms"][0].as_f64().unwrap() > 0.0, "{report:#}");
+    assert!(rows["now"]["replays"].as_f64().unwrap() > 0.8, "{report:#}");
+    // A column of eight bytes: two parts of the row at most.
+    let changes = &report["measured"]["changes"];
+    let change = |key: &str| changes[key].as_f64().unwrap();
+    assert!(change("noted") > 0.95 * change("updates") && change("updates") > 0.9, "{report:#}");
+    assert!(change("changed_bytes") < 0.2 * change("noted_bytes"), "{report:#}");
+
+    let (here, there) = (costs(rows, "mirror"), costs(log, "mirror"));
+    let number = |figure: &Value| figure["value"].as_f64().unwrap();
+    for key in ["wire_bytes", "standby_us"] {
+        assert_eq!((&here[key]["from"], &there[key]["from"]), (&"measured".into(), &origin(key)), "{report:#}");
+    }
+    let (measured, reckoned) = (number(&here["wire_bytes"]), number(&there["wire_bytes"]));
+    assert!((reckoned / measured - 1.0).abs() < 0.25, "{reckoned} is not about {measured}: {report:#}");
+    // The memory grows by pieces, and is there before it is needed.
+    let (granted, memory) = (status(&mirror)["granted_bytes"].as_f64().unwrap(), &there["memory_bytes"]);
+    assert!((0.5 * granted..=granted).contains(&memory.as_f64().unwrap()), "{granted}: {report:#}");
+}
+
+/// Where a figure of another mirror comes from, if one is measured.
+fn origin(key: &str) -> Value {
+    if key == "standby_us" { "elsewhere".into() } else { "reckoned".into() }
+}

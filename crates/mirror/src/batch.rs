@@ -75,21 +75,21 @@ impl Over {
     fn and(self, later: Self) -> Self {
         Self { changed: self.changed.and(later.changed), ..self }
     }
+}
 
-    /// Which bytes of a slot change, with a row of this length: those of the header first. What
-    /// does not change is among them where it lies between two that are close to one another.
-    fn ranges(self, length: usize) -> impl Iterator<Item = Range<usize>> {
-        let mut rest = self.changed.ranges(length).map(|range| HEADER + range.start..HEADER + range.end).peekable();
-        let mut next = Some(0..HEADER);
-        std::iter::from_fn(move || {
-            let mut range = next.take()?;
-            while let Some(close) = rest.next_if(|behind| behind.start <= range.end + GAP) {
-                range.end = close.end;
-            }
-            next = rest.next();
-            Some(range)
-        })
-    }
+/// Which bytes of a slot change with a row of this length: those of the header first. What does not
+/// change is among them where it lies between two that are close to one another.
+pub fn changes_of_slot(changed: Changed, length: usize) -> impl Iterator<Item = Range<usize>> {
+    let mut rest = changed.ranges(length).map(|range| HEADER + range.start..HEADER + range.end).peekable();
+    let mut next = Some(0..HEADER);
+    std::iter::from_fn(move || {
+        let mut range = next.take()?;
+        while let Some(close) = rest.next_if(|behind| behind.start <= range.end + GAP) {
+            range.end = close.end;
+        }
+        next = rest.next();
+        Some(range)
+    })
 }
 
 impl Change {
@@ -100,7 +100,7 @@ impl Change {
 
     /// Which bytes of its slot change, if the log says so.
     pub fn ranges(&self) -> Option<impl Iterator<Item = Range<usize>> + use<>> {
-        Some(self.over?.ranges(self.length()?))
+        Some(changes_of_slot(self.over?.changed, self.length()?))
     }
 
     /// Whether the slot with this header has the row that is replaced.

@@ -76,7 +76,7 @@ mod tests;
 mod undo;
 
 pub use self::{
-    batch::{Batch, NotABatch},
+    batch::{Batch, NotABatch, changes_of_slot},
     build::Build,
     directory::{ARENAS, DIRECTORY, MARK, Superblock, UNDO},
     fetched::FetchedLog,
@@ -91,6 +91,17 @@ pub use self::{
     undo::{Extent, Ring, RingFull},
 };
 pub use freshet_cluster::mirror::Keep;
+
+/// How long things are, in bytes, for those who reckon what a mirror takes.
+pub mod format {
+    /// What a slot has before its row.
+    pub const SLOT_HEADER: usize = crate::slot::HEADER;
+    /// Slots have multiples of this number of bytes.
+    pub const SLOT_STEP: usize = crate::sizes::STEP;
+    /// No slot has less.
+    pub const LEAST_SLOT: usize = crate::slot::LEAST;
+    pub use crate::undo::{CHANGE as CHANGE_HEADER, ENTRY, FRAME as ENTRY_FRAME};
+}
 
 /// The number at byte `at`.
 fn word(bytes: &[u8], at: usize) -> u64 {

@@ -33,9 +33,12 @@ pub(crate) const fn size_of(class: usize) -> u64 {
     ((STEPS + class % STEPS) as u64) << (class / STEPS + (SHORTEST.ilog2() - STEPS.ilog2()) as usize)
 }
 
+/// Slots of tables have multiples of this number of bytes.
+pub(crate) const STEP: usize = 16;
+
 /// How long the slot of a table is whose rows have up to this many bytes, and mostly some more.
 fn slot_for(row: usize) -> u64 {
-    (HEADER + row).clamp(LEAST, MOST).next_multiple_of(16) as u64
+    (HEADER + row).clamp(LEAST, MOST).next_multiple_of(STEP) as u64
 }
 
 /// A row elsewhere is written whole whenever it changes, and the node that feeds has to know where

@@ -33,12 +33,14 @@ use freshet_fabric::Place;
 use crate::{List, directory::UNDO, half, word};
 
 /// Bytes of an entry.
-pub(crate) const ENTRY: usize = if cfg!(test) { 256 } else { 4096 };
+pub const ENTRY: usize = if cfg!(test) { 256 } else { 4096 };
 const HEADER: usize = 40;
 /// Bytes of a change before the old ones.
-const CHANGE: usize = 16;
+pub const CHANGE: usize = 16;
+/// Bytes of an entry that are no changes.
+pub const FRAME: usize = HEADER + 8;
 /// Bytes of changes that an entry has room for.
-const ROOM: usize = ENTRY - HEADER - 8;
+const ROOM: usize = ENTRY - FRAME;
 const LAST: u32 = 1;
 const CONTINUES: u32 = 2;
 

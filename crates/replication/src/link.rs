@@ -1,7 +1,7 @@
 //! Link: for how long something was on its way from the node that is followed.
 //!
-//! With every batch and every word that node says when it began to send it, by its clock. What is
-//! written into a mirror is timed there itself, until it is known to have arrived. What
+//! With every batch and every word that node says when it began to send it, by its clock. Of a
+//! mirror it takes down itself for how long it waits. What
 //! took least shows how far the clocks differ; what a batch takes beyond that is the time that it
 //! needed, or that what went before it did. Times that overlap count once. So a link that is full
 //! is busy all the time, however small the batches are, and wherever they wait.

@@ -74,7 +74,7 @@ pub struct Load {
     /// In thousandths: how much of them did nothing.
     pub idle: u32,
     /// In thousandths of the time: for how long something was on its way to it. Of a mirror the
-    /// primary says so.
+    /// primary says so: for how long it waited for what it writes or reads there.
     pub link_busy: u32,
     /// In thousandths of one processor: what following takes, without readers.
     pub following: u32,

@@ -6,7 +6,8 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp, cpu::thread_time};
-use freshet_log::{Block, BlockError, ReadError};
+use freshet_log::{Block, BlockError, ReadError, block::Changed};
+use freshet_mirror::changes_of_slot;
 use freshet_replay::form::{CatalogKeys, Encoded, Encoder, KeysOf};
 use freshet_storage::Guard;
 use freshet_txn::{Core, WorkerError};
@@ -74,6 +75,15 @@ pub struct Distinct {
     pub updates: u64,
     /// See `updates`.
     pub update_bytes: u64,
+    /// Of these, those whose changes the log says in parts, as it does while a mirror follows, and
+    /// the bytes of their rows.
+    pub noted: u64,
+    /// See `noted`.
+    pub noted_bytes: u64,
+    /// What changes of their slots in a mirror, in bytes, and in how many pieces.
+    pub changed_bytes: u64,
+    /// See `changed_bytes`.
+    pub pieces: u64,
 }
 
 /// The form of inputs.
@@ -142,6 +152,8 @@ struct Change {
     was_there: bool,
     is_there: bool,
     length: u64,
+    /// How it differs from what was there before the batch, if the log says so of all its changes.
+    changed: Option<Changed>,
 }
 
 type Changes = HashMap<(Fid, Rid), Change>;
@@ -175,11 +187,13 @@ impl Piece<'_> {
             let before = mix.records;
             for record in block.records().filter(|record| !matches!(record.header.fid, Fid::INPUTS | Fid::MESSAGES)) {
                 let (header, length) = (record.header, record.row.len() as u64);
-                let is_there = header.kind != RecordKind::Delete;
-                let change = changes.entry((header.fid, header.rid));
-                let change =
-                    change.or_insert(Change { was_there: header.kind != RecordKind::Insert, is_there, length });
-                (change.is_there, change.length) = (is_there, length);
+                let changed = header.changed;
+                let (was_there, is_there) = (header.kind != RecordKind::Insert, header.kind != RecordKind::Delete);
+                let change = changes.entry((header.fid, header.rid)).and_modify(|change| {
+                    let both = change.changed.zip(changed).map(|(before, changed)| before.and(changed));
+                    (change.is_there, change.length, change.changed) = (is_there, length, both);
+                });
+                change.or_insert(Change { was_there, is_there, length, changed });
                 mix.records += 1;
             }
             mix.transactions += u64::from(mix.records > before && !block.header().continued);
@@ -218,12 +232,20 @@ impl Distinct {
     /// A batch ends.
     fn add(&mut self, changes: &mut Changes) {
         self.batches += u64::from(!changes.is_empty());
-        for Change { was_there, is_there, length } in changes.drain().map(|(_, change)| change) {
+        for Change { was_there, is_there, length, changed } in changes.drain().map(|(_, change)| change) {
             self.records += 1;
             self.row_bytes += if is_there { length } else { 0 };
             if was_there && is_there {
                 self.updates += 1;
                 self.update_bytes += length;
+            }
+            if let Some(changed) = changed.filter(|_| was_there && is_there) {
+                self.noted += 1;
+                self.noted_bytes += length;
+                for range in changes_of_slot(changed, length as usize) {
+                    self.pieces += 1;
+                    self.changed_bytes += range.len() as u64;
+                }
             }
         }
     }
@@ -262,11 +284,45 @@ mod tests {
         assert_eq!((all.transactions, all.records, all.recorded), (3, 5, 0));
         assert_eq!(all.log_bytes, bytes.len() as u64);
         // The first one as it is at the end, the second one deleted, and that of the other table.
-        let distinct = Distinct { batches: 1, records: 3, row_bytes: 56, updates: 2, update_bytes: 56 };
+        let nothing = Distinct::default();
+        let distinct = Distinct { batches: 1, records: 3, row_bytes: 56, updates: 2, update_bytes: 56, ..nothing };
         assert_eq!(all.distinct, distinct);
         // Each block is a batch.
-        let distinct = Distinct { batches: 3, records: 5, row_bytes: 120, updates: 3, update_bytes: 96 };
+        let distinct = Distinct { batches: 3, records: 5, row_bytes: 120, updates: 3, update_bytes: 96, ..nothing };
         assert_eq!(mix(1).distinct, distinct);
+    }
+
+    #[test]
+    fn what_changes_of_rows_is_seen_where_the_log_says_so() {
+        let (before, mut first, mut second) = ([1; 800], [1; 800], [1; 800]);
+        first[100] = 2;
+        (second[100], second[700]) = (2, 2);
+        let mut bytes = Vec::new();
+        let mut log = |rid, row: &[u8], below: Option<&[u8]>| {
+            let mut builder = BlockBuilder::new();
+            let at = Stamp(bytes.len() as u64);
+            builder.begin();
+            builder.push_over(Some(Stamp(0)), Fid(8), Rid(rid), PUT, row, below).unwrap();
+            builder.seal_records();
+            bytes.extend_from_slice(builder.finish(at, Term(1), BlockKind::Redo));
+        };
+        log(1, &first, Some(&before));
+        log(1, &second, Some(&first));
+        log(2, &first, Some(&before));
+        log(3, &before, None);
+        // Another length, once: the log says nothing of what has become of the record.
+        log(4, &first, Some(&before));
+        log(4, &before[..792], Some(&before));
+        let mix = |batch_bytes| Piece { bytes: &bytes, from: Stamp(0), batch_bytes }.mix().unwrap();
+        // Rows of 800 bytes have parts of 32: of the first record's slot its header, the fourth
+        // part and the 22nd; the fourth one is further from the header than a packet's headers.
+        let slots = [vec![0..16, 112..144, 688..720], vec![0..16, 112..144]].concat();
+        let changed_bytes = slots.iter().map(|range: &std::ops::Range<u64>| range.end - range.start).sum();
+        let Distinct { updates, noted, noted_bytes, pieces, .. } = mix(u64::MAX).distinct;
+        assert_eq!((updates, noted, noted_bytes, pieces), (4, 2, 1600, 5));
+        assert_eq!(mix(u64::MAX).distinct.changed_bytes, changed_bytes);
+        let Distinct { updates, noted, noted_bytes, pieces, .. } = mix(1).distinct;
+        assert_eq!((updates, noted, noted_bytes, pieces), (6, 4, 3200, 8));
     }
 
     #[test]

@@ -83,8 +83,10 @@ struct Fed {
     load: Option<StandbyLoad>,
     round_trips: RoundTrips,
     shipped: Stamp,
+    acked: Stamp,
     visible: Stamp,
     sent_bytes: u64,
+    ack_lag_bytes: u64,
     visible_lag_bytes: u64,
 }
 
@@ -93,6 +95,16 @@ impl Fed {
     fn form(&self) -> Option<Form> {
         let form = if self.mirror { Some(Form::Mirror) } else { self.encoding };
         form.filter(|_| self.connected)
+    }
+
+    /// How far its readers see the log, or of a mirror what is in its memory.
+    fn reached(&self) -> Stamp {
+        if self.mirror { self.acked } else { self.visible }
+    }
+
+    /// Bytes of log beyond that.
+    fn lag_bytes(&self) -> u64 {
+        if self.mirror { self.ack_lag_bytes } else { self.visible_lag_bytes }
     }
 }
 
@@ -206,7 +218,7 @@ impl Seen {
             return;
         }
         self.looks += 1;
-        self.lag_bytes += fed.visible_lag_bytes;
+        self.lag_bytes += fed.lag_bytes();
         if let Some(load) = fed.load {
             self.loads += 1;
             self.idle += u64::from(load.idle);
@@ -229,7 +241,7 @@ impl Seen {
         let seconds = ended.saturating_sub(*begun).as_secs_f64().max(1e-9);
         let sent = fed.sent_bytes.saturating_sub(first.sent_bytes) as f64;
         let since = |now: Stamp, then: Stamp| now.since(then) as f64;
-        let seen = since(fed.visible, first.visible);
+        let seen = since(fed.reached(), first.reached());
         let thousandth = |sum: u64| sum as f64 / self.loads.max(1) as f64 / 1000.0;
         let trips = fed.round_trips.count.saturating_sub(first.round_trips.count);
         let took = fed.round_trips.total.saturating_sub(first.round_trips.total);
@@ -346,6 +358,10 @@ impl Totals {
                 row_bytes: each(distinct.row_bytes),
                 updates: each(distinct.updates),
                 update_bytes: each(distinct.update_bytes),
+                noted: each(distinct.noted),
+                noted_bytes: each(distinct.noted_bytes),
+                changed_bytes: each(distinct.changed_bytes),
+                pieces: each(distinct.pieces),
             },
             inputs: self.inputs(log_bytes),
             not_recorded: self.not_recorded(),
@@ -406,6 +422,10 @@ fn sum(all: &mut Mix, more: &Mix) {
     all_distinct.row_bytes += distinct.row_bytes;
     all_distinct.updates += distinct.updates;
     all_distinct.update_bytes += distinct.update_bytes;
+    all_distinct.noted += distinct.noted;
+    all_distinct.noted_bytes += distinct.noted_bytes;
+    all_distinct.changed_bytes += distinct.changed_bytes;
+    all_distinct.pieces += distinct.pieces;
     if let Some(form) = &more.form {
         let all = all.form.get_or_insert_default();
         all.bytes += form.bytes;
@@ -442,6 +462,7 @@ mod tests {
                 "one_sided": true, "load": {"processors": 4, "idle": 250, "link_busy": 100, "following": 300},
                 "round_trips": {"count": transactions / 100, "total": micros(transactions * 5), "least": micros(250)},
                 "shipped": 4096 + transactions * 1000, "visible": 4096 + transactions * 900,
+                "acked": 4096 + transactions * 950, "ack_lag_bytes": 700,
                 "sent_bytes": transactions * 1100, "visible_lag_bytes": 3000,
             }],
         })
@@ -458,6 +479,10 @@ mod tests {
             row_bytes: 240 * transactions,
             updates: 2 * transactions,
             update_bytes: 160 * transactions,
+            noted: transactions,
+            noted_bytes: 80 * transactions,
+            changed_bytes: 24 * transactions,
+            pieces: transactions,
         };
         Mix {
             log_bytes: transactions * 1000,
@@ -482,7 +507,17 @@ mod tests {
         let times = [load.log_us, load.ship_us.unwrap(), load.forward_us].map(|time| (time * 1000.0).round());
         assert_eq!(times, [1000.0, 3000.0, 20_000.0]);
         assert_eq!((load.shipped_as, load.idle, load.batch_bytes), (Some(Form::Bytes), Some(0.25), 50_000.0));
-        let changes = Changes { batches: 0.01, records: 3.0, row_bytes: 240.0, updates: 2.0, update_bytes: 160.0 };
+        let changes = Changes {
+            batches: 0.01,
+            records: 3.0,
+            row_bytes: 240.0,
+            updates: 2.0,
+            update_bytes: 160.0,
+            noted: 1.0,
+            noted_bytes: 80.0,
+            changed_bytes: 24.0,
+            pieces: 1.0,
+        };
         assert_eq!((load.records, load.changes, load.row_bytes), (4.0, changes, 80.0));
         assert_eq!((load.rows, load.index_entries, load.inputs), (70, 90, None));
         let now = standbys[0].now.as_ref().unwrap();

@@ -10,30 +10,32 @@
 //! Between bytes and inputs the measures of `encoding = "auto"` decide
 //! ([`weigh`]). A mirror is for a standby whose processors do not keep up with replay: it costs its
 //! primary more, and serves no readers. What it would take is reckoned: a record that changes
-//! several times in a batch is written once, as a slot, and what the slot was before, once.
+//! several times in a batch is written once. Of an update that is what changes of its slot; what
+//! was there before is read, and goes into an undo entry. While a mirror follows, the log says what
+//! changes. Without one a share of the row is taken that was measured before.
 
 use std::collections::BTreeMap;
 
-use freshet_engine::scheme::inputs::weigh;
+use freshet_engine::{MirrorSettings, mirror_format, scheme::inputs::weigh};
 use serde::{Deserialize, Serialize};
 
 use super::constants::{
-    CHECKSUM, COMPARE, COPY, ENCODE, ENTRIES, EXECUTE, FOLLOW, INPUTS, LOOK_UP, PACKET, PROMOTE, RECEIVE, RECORD,
-    SHIP_ONE_SIDED, SHIP_TCP,
+    ANSWER_TCP, CHANGED, ENCODE, ENTRIES, EXECUTE, FOLLOW, INPUTS, LAY_OUT, LIST, LIST_TCP, LISTED_TCP, OPERATION,
+    PACKET, PROMOTE, READ_BACK, READ_TCP, RECORD, SHIP_ONE_SIDED, SHIP_TCP, TABLES, TAKE_IN, WRITE,
 };
 
 /// Bytes of a mirror's slot before its row, and of an undo entry's change before the old ones.
-const SLOT_HEADER: f64 = 16.0;
-const CHANGE_HEADER: f64 = 16.0;
+const SLOT_HEADER: f64 = mirror_format::SLOT_HEADER as f64;
+const CHANGE_HEADER: f64 = mirror_format::CHANGE_HEADER as f64;
 /// Bytes of an undo entry, and how many of these are head and end.
-const ENTRY: f64 = 4096.0;
-const ENTRY_FRAME: f64 = 56.0;
-/// Slots have multiples of this many bytes, and no fewer than twice as many.
-const SLOT_STEP: f64 = 16.0;
+const ENTRY: f64 = mirror_format::ENTRY as f64;
+const ENTRY_FRAME: f64 = mirror_format::ENTRY_FRAME as f64;
+/// Bytes of a request's number, which goes with what is to be read over TCP.
+const REQUEST: f64 = 8.0;
+/// A row of no more bytes mostly changes close to its header.
+const SHORT: f64 = 128.0;
 /// A standby falls behind that replays less than this share of what is written.
 const ENOUGH: f64 = 0.9;
-/// Bytes of a mirror's undo ring.
-const UNDO_RING: f64 = (8 << 20) as f64;
 
 /// How a standby is fed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +121,49 @@ pub(super) struct Changes {
     /// Records that were there before, and the bytes of their rows.
     pub updates: f64,
     pub update_bytes: f64,
+    /// Of these, those whose changes the log says in parts, and the bytes of their rows.
+    pub noted: f64,
+    pub noted_bytes: f64,
+    /// What changes of their slots in a mirror, in bytes, and in how many pieces.
+    pub changed_bytes: f64,
+    pub pieces: f64,
+}
+
+impl Changes {
+    /// What changes of all slots in a mirror that have rows already: bytes, and in how many pieces.
+    /// Where the log does not say so, that is the slot's header and a part of the row, in one piece
+    /// with the header if the row is short.
+    fn of_updates(&self) -> (f64, f64) {
+        let (updates, bytes) = (self.updates - self.noted, self.update_bytes - self.noted_bytes);
+        let pieces = if bytes > updates * SHORT { 2.0 } else { 1.0 };
+        let bytes = updates * SLOT_HEADER + bytes * CHANGED.value / 100.0;
+        (self.changed_bytes + bytes, self.pieces + updates * pieces)
+    }
+}
+
+/// What goes into a mirror for a transaction.
+struct Writes {
+    /// Undo entries, and what is written in place.
+    bytes: f64,
+    /// How many writes these are.
+    count: f64,
+    /// How many slots are read before that, and how many pieces of them.
+    updates: f64,
+    reads: f64,
+}
+
+impl Writes {
+    fn of(changes: &Changes) -> Self {
+        let Changes { batches, records, row_bytes, updates, update_bytes, .. } = *changes;
+        let (changed, pieces) = changes.of_updates();
+        let others = records - updates;
+        // Of a slot that had no row, the header is kept.
+        let undo = (pieces + others) * CHANGE_HEADER + changed + others * SLOT_HEADER;
+        let entries = batches * (undo / batches.max(1e-9) / (ENTRY - ENTRY_FRAME)).ceil();
+        let in_place = changed + others * SLOT_HEADER + row_bytes - update_bytes;
+        let undo = undo + entries * ENTRY_FRAME;
+        Self { bytes: undo + in_place, count: entries + pieces + others, updates, reads: pieces }
+    }
 }
 
 /// Inputs that are recorded.
@@ -373,30 +418,54 @@ impl<'c> Case<'c> {
     }
 
     fn mirror(&self) -> Costs {
-        let Changes { batches, records, row_bytes, update_bytes, .. } = self.load.changes;
-        let undo = records * (CHANGE_HEADER + SLOT_HEADER) + update_bytes;
-        let in_batch = undo / batches.max(1e-9);
-        let entries = batches * (in_batch / (ENTRY - ENTRY_FRAME)).ceil();
-        let packets = if self.now.is_some_and(|now| now.fabric == "shm") { 0.0 } else { records + entries };
-        let written = records * SLOT_HEADER + row_bytes + undo + entries * ENTRY_FRAME;
-        let wire = written + packets * PACKET.value;
-        let build =
-            records * LOOK_UP.value + kib(update_bytes) * COMPARE.value + kib(row_bytes + undo) * CHECKSUM.value;
-        let send = kib(written) * if self.is_one_sided() { COPY.value } else { SHIP_TCP.value };
-        let standby = if self.is_one_sided() { 0.0 } else { kib(written) * RECEIVE.value };
+        let Load { log_bytes, changes: Changes { batches, records, .. }, .. } = *self.load;
+        let writes = Writes::of(&self.load.changes);
+        let make = kib(log_bytes) * TAKE_IN.value + records * LAY_OUT.value + kib(writes.bytes) * WRITE.value;
+        let (headers, talk, standby) = match self.now.filter(|now| now.one_sided) {
+            Some(now) => {
+                let headers = if now.fabric == "shm" { 0.0 } else { writes.count * PACKET.value };
+                (headers, batches * LIST.value + writes.updates * READ_BACK.value, 0.0)
+            }
+            None => {
+                // Each piece is asked for with a number, and each batch asks to be told of.
+                let operations = writes.count + writes.reads + batches;
+                let headers = operations * OPERATION.value + writes.reads * REQUEST;
+                let talk = batches * LIST_TCP.value + writes.reads * READ_TCP.value;
+                (headers, talk, batches * LISTED_TCP.value + writes.reads * ANSWER_TCP.value)
+            }
+        };
+        let (wire, primary) = (writes.bytes + headers, make + talk);
         let fed = self.is_fed(Form::Mirror);
         let wire = fed.map_or_else(|| reckoned(wire), |now| measured(now.wire_bytes));
-        let primary = self.shipping_us(Form::Mirror).map_or_else(|| reckoned(build + send), measured);
+        let primary = self.shipping_us(Form::Mirror).map_or_else(|| reckoned(primary), measured);
         let standby = self.following_us(Form::Mirror).unwrap_or_else(|| reckoned(standby));
         let costs = self.costs(Form::Mirror, wire, primary, standby);
-        let entries_s = ENTRIES.value * 1e6 * f64::from(self.processors.count.max(1));
-        let slot = ((SLOT_HEADER + self.load.row_bytes) / SLOT_STEP).ceil().max(2.0) * SLOT_STEP;
         Costs {
-            take_over_s: reckoned(PROMOTE.value + self.load.index_entries as f64 / entries_s),
+            take_over_s: reckoned(self.mirror_takes_over_s()),
             serves_readers: false,
-            memory_bytes: Some(self.load.rows as f64 * slot + UNDO_RING),
+            memory_bytes: Some(self.mirror_bytes()),
             ..costs
         }
+    }
+
+    /// How long a mirror takes to become the primary: it makes tables of its rows, and a checkpoint
+    /// with that, then indexes.
+    fn mirror_takes_over_s(&self) -> f64 {
+        let count = f64::from(self.processors.count.max(1));
+        let (mib, entries) = (kib(self.slots_bytes()) / 1024.0, self.load.index_entries as f64);
+        PROMOTE.value + mib / (TABLES.value * count) + entries / (ENTRIES.value * 1e6 * count)
+    }
+
+    /// What a mirror's slots take, if all rows have about the same length.
+    fn slots_bytes(&self) -> f64 {
+        let slot = (mirror_format::SLOT_HEADER + self.load.row_bytes.ceil() as usize).max(mirror_format::LEAST_SLOT);
+        self.load.rows as f64 * slot.next_multiple_of(mirror_format::SLOT_STEP) as f64
+    }
+
+    /// What the memory of a mirror with the usual settings takes.
+    fn mirror_bytes(&self) -> f64 {
+        let MirrorSettings { undo_bytes, directory_bytes, .. } = MirrorSettings::default();
+        self.slots_bytes() + (undo_bytes + directory_bytes) as f64
     }
 
     /// Whether the link is too narrow for bytes: a standby that gets inputs stays with them until

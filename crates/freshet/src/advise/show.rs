@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{
     Report,
-    reckon::{Advice, Costs, Figure, Load, Now, Origin},
+    reckon::{Advice, Costs, Figure, Form, Load, Now, Origin},
 };
 use crate::units;
 
@@ -116,10 +116,11 @@ fn fed(now: &Now, line: &mut impl FnMut(&str, String)) {
         }),
     );
     let replays = now.replays.map_or("nothing".to_owned(), |share| percent(Some(share)));
-    line(
-        "behind",
-        format!("{} for its readers, on average; {replays} of what was written became visible", bytes(now.lag_bytes)),
-    );
+    let (whom, becomes) = match now.form {
+        Form::Mirror => ("in its memory", "came there"),
+        _ => ("for its readers", "became visible"),
+    };
+    line("behind", format!("{} {whom}, on average; {replays} of what was written {becomes}", bytes(now.lag_bytes)));
 }
 
 fn standby(advice: &Advice, out: &mut String) {

@@ -33,6 +33,7 @@ use super::{
     ship::{Ship, ShipError, Shipper, Turn},
 };
 use crate::{
+    clock::Clock,
     link::LinkMeter,
     load::thousandths,
     wire::{self, Kind},
@@ -116,7 +117,6 @@ impl Inbox {
 /// What is posted and has not completed.
 struct Posted {
     token: Token,
-    begun: Moment,
     /// Where its batch ends, if it has one.
     batch: Option<Stamp>,
     /// What it has written as the mark.
@@ -154,7 +154,8 @@ pub(super) struct MirrorLine {
     /// It is made here for others as well.
     is_first: bool,
     under_way: VecDeque<Posted>,
-    /// For how long something was under way; when that was looked up last, and how long it was.
+    /// For how long the ship thread waits for it; when that was looked up last, and how long it
+    /// was.
     link: LinkMeter,
     looked: (Moment, Duration),
     /// All batches up to here have completed.
@@ -176,22 +177,39 @@ pub(super) struct MirrorLine {
 /// This number of bytes stays in the nearest cache, beside what is compared with them.
 const NEAR: usize = 16 << 10;
 
+/// A thread that waits for a mirror waits for what is on its way, there or back: what has to be
+/// read comes behind everything that was written. While it has something to do, the link is no
+/// trouble.
+fn timed<T>(sender: &mut Sender, (link, clock): (&mut LinkMeter, &Clock), waits: impl FnOnce(&mut Sender) -> T) -> T {
+    if sender.is_prompt() {
+        return waits(sender);
+    }
+    let begun = clock.now();
+    let outcome = waits(sender);
+    link.heard(begun, clock.now());
+    outcome
+}
+
 /// Before images lie in the mirror.
-struct ReadBack<'s>(&'s mut Sender);
+struct ReadBack<'s> {
+    sender: &'s mut Sender,
+    link: &'s mut LinkMeter,
+    clock: &'s Clock,
+}
 
 impl Before for ReadBack<'_> {
     type Error = SendError;
 
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError> {
-        self.0.read_from(from, into)
+        timed(self.sender, (self.link, self.clock), |sender| sender.read_from(from, into))
     }
 
     fn at_once(&self) -> usize {
-        if self.0.is_prompt() { NEAR } else { usize::MAX }
+        if self.sender.is_prompt() { NEAR } else { usize::MAX }
     }
 
     fn read_all(&mut self, list: &mut [(Place, &mut [u8])]) -> Result<(), SendError> {
-        self.0.read_all_from(list)
+        timed(self.sender, (self.link, self.clock), |sender| sender.read_all_from(list))
     }
 }
 
@@ -234,11 +252,9 @@ impl MirrorLine {
         self.ring.mark(committed.min(self.completed)).filter(|to| *to > self.marked)
     }
 
-    /// Notes that everything up to a token has completed, as is seen now.
-    fn complete(&mut self, upto: Token, now: Moment) {
-        let mut completed = || self.under_way.pop_front_if(|posted| posted.token <= upto);
-        while let Some(Posted { begun, batch, mark, .. }) = completed() {
-            self.link.heard(begun, now);
+    /// Notes that everything up to a token has completed.
+    fn complete(&mut self, upto: Token) {
+        while let Some(Posted { batch, mark, .. }) = self.under_way.pop_front_if(|posted| posted.token <= upto) {
             self.completed = batch.unwrap_or(self.completed);
             if let (Some(mark), Some(layout)) = (mark, &mut self.layout) {
                 self.ring.marked(mark);
@@ -260,7 +276,7 @@ impl<F: Feeder> Ship<'_, F> {
     fn step(&mut self, mirror: &mut MirrorLine, behind: &mut bool) -> Result<Turn, ShipError> {
         let keep_alive = self.feeder.feeds().config.flow.keep_alive;
         self.hear_mirror(mirror)?;
-        mirror.complete(self.line.sender.completed()?, self.feeder.feeds().clock.now());
+        mirror.complete(self.line.sender.completed()?);
         self.acknowledge(mirror)?;
         if self.feeder.feeds().clock.now() >= mirror.told.after(keep_alive) {
             self.say(mirror)?;
@@ -290,7 +306,11 @@ impl<F: Feeder> Ship<'_, F> {
             }
         };
         match mirror.under_way.front() {
-            Some(posted) => self.line.sender.wait(posted.token).map(|()| Turn::Again).map_err(ShipError::from),
+            Some(posted) => {
+                let waits = |sender: &mut Sender| sender.wait(posted.token);
+                timed(&mut self.line.sender, (&mut mirror.link, &self.feeder.feeds().clock), waits)?;
+                Ok(Turn::Again)
+            }
             None => Ok(Turn::Sleep(until.min(mirror.told.after(keep_alive)))),
         }
     }
@@ -349,7 +369,8 @@ impl<F: Feeder> Ship<'_, F> {
     /// Posts the batch that waits, as soon as there is room for it; says whether there was.
     fn post(&mut self, mirror: &mut MirrorLine) -> Result<bool, ShipError> {
         let (Some(layout), Some(batch)) = (&mut mirror.layout, mirror.waits) else { return Ok(false) };
-        let (mut before, is_low) = (ReadBack(&mut self.line.sender), layout.is_low());
+        let (link, clock, is_low) = (&mut mirror.link, &self.feeder.feeds().clock, layout.is_low());
+        let mut before = ReadBack { sender: &mut self.line.sender, link, clock };
         let put = mirror.build.put(layout, &mut before);
         if std::mem::take(&mut mirror.is_first) {
             mirror.batches.made(batch.from, mirror.build.batch());
@@ -382,10 +403,9 @@ impl<F: Feeder> Ship<'_, F> {
         let mark = mirror.next_mark(note.global);
         let word = mark.unwrap_or(mirror.marked).0.to_le_bytes();
         let marks = mark.map(|_| (Place { region: 0, offset: MARK }, &word[..]));
-        let begun = self.feeder.feeds().clock.now();
-        self.shipper.round_trips.sent(batch.to, || begun);
+        self.shipper.round_trips.sent(batch.to, || self.feeder.feeds().clock.now());
         let token = self.line.sender.post_into(marks.into_iter().chain(mirror.build.undo()), mirror.build.changes())?;
-        mirror.under_way.push_back(Posted { token, begun, batch: batch.kept_to(), mark });
+        mirror.under_way.push_back(Posted { token, batch: batch.kept_to(), mark });
         mirror.marked = mark.unwrap_or(mirror.marked);
         for set in mirror.build.batch().members() {
             self.line.sender.send(Kind::Members as u8, self.feeder.feeds().term, batch.to.0, 0, set)?;
@@ -399,9 +419,8 @@ impl<F: Feeder> Ship<'_, F> {
         let Some(mark) = mirror.next_mark(global) else { return Ok(()) };
         let word = mark.0.to_le_bytes();
         let marks = [(Place { region: 0, offset: MARK }, &word[..])].into_iter();
-        let begun = self.feeder.feeds().clock.now();
         let token = self.line.sender.post_into(marks, iter::empty())?;
-        mirror.under_way.push_back(Posted { token, begun, batch: None, mark: Some(mark) });
+        mirror.under_way.push_back(Posted { token, batch: None, mark: Some(mark) });
         mirror.marked = mark;
         Ok(())
     }

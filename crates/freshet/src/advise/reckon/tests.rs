@@ -2,8 +2,20 @@
 
 use super::*;
 
+const CHANGES: Changes = Changes {
+    batches: 0.01,
+    records: 8.0,
+    row_bytes: 512.0,
+    updates: 7.0,
+    update_bytes: 448.0,
+    noted: 0.0,
+    noted_bytes: 0.0,
+    changed_bytes: 0.0,
+    pieces: 0.0,
+};
+
 /// 10,000 transactions a second of 1 KiB and ten records of 64 bytes, eight of them once in a batch
-/// and seven of these updates; two processors on each side.
+/// and seven of these updates; two processors on each side. No mirror follows.
 fn load() -> Load {
     Load {
         seconds: 60.0,
@@ -17,7 +29,7 @@ fn load() -> Load {
         log_bytes: 1024.0,
         batch_bytes: 102_400.0,
         records: 10.0,
-        changes: Changes { batches: 0.01, records: 8.0, row_bytes: 512.0, updates: 7.0, update_bytes: 448.0 },
+        changes: CHANGES,
         inputs: None,
         not_recorded: BTreeMap::new(),
         rows: 1_000_000,
@@ -117,27 +129,87 @@ fn what_others_take_beats_a_constant() {
 }
 
 #[test]
-fn a_mirror_is_reckoned_from_changes() {
-    let advice = advised(&load(), Some(Now { fabric: "shm".into(), one_sided: true, ..now() }));
+fn a_mirror_is_reckoned_from_what_changes() {
+    // The log says so of all updates: two pieces of each slot, the header and 24 bytes.
+    let noted = Changes { noted: 7.0, noted_bytes: 448.0, changed_bytes: 7.0 * 40.0, pieces: 14.0, ..CHANGES };
+    let load = Load { changes: noted, ..load() };
+    let advice = advised(&load, Some(Now { fabric: "shm".into(), one_sided: true, ..now() }));
     let mirror = of(&advice, Form::Mirror);
-    // 8 changes with their headers and the old slots, of 100 transactions: 18 entries in a batch.
-    let undo = 8.0 * 32.0 + 448.0;
-    let entries: f64 = 0.01 * (undo * 100.0 / 4040.0_f64).ceil();
-    assert_is(Figure { value: entries, from: Origin::Reckoned }, 0.18, Origin::Reckoned);
-    let written = 8.0 * 16.0 + 512.0 + undo + entries * 56.0;
+    // 14 pieces of updates and the header of an insertion's slot: 536 bytes, in 14 entries for 100
+    // transactions. In place, the same pieces and a row of 64 bytes with its header.
+    let (undo, entries) = (15.0 * 16.0 + 280.0 + 16.0, 0.14);
+    let written = undo + entries * ENTRY_FRAME + 280.0 + 80.0;
     assert_is(mirror.wire_bytes, written, Origin::Reckoned);
-    let build = 8.0 * LOOK_UP.value + 448.0 / 1024.0 * COMPARE.value + (512.0 + undo) / 1024.0 * CHECKSUM.value;
-    assert_is(mirror.primary_us, build + written / 1024.0 * COPY.value, Origin::Reckoned);
+    let make = TAKE_IN.value + 8.0 * LAY_OUT.value + written / 1024.0 * WRITE.value;
+    assert_is(mirror.primary_us, make + 0.01 * LIST.value + 7.0 * READ_BACK.value, Origin::Reckoned);
     assert_is(mirror.standby_us, 0.0, Origin::Reckoned);
     assert_eq!((mirror.needs, mirror.serves_readers), (0.0, false));
-    // 116 bytes are a slot of 128; indexes are built by two processors.
-    assert_eq!(mirror.memory_bytes, Some(128e6 + 8_388_608.0));
-    assert_is(mirror.take_over_s, 0.1 + 1.7 / 8.5, Origin::Reckoned);
-    // Packets have headers, and a thread receives them.
-    let tcp = advised(&load(), Some(now()));
+    // Packets have headers, where there are any.
+    let verbs = advised(&load, Some(Now { fabric: "verbs".into(), one_sided: true, ..now() }));
+    assert_is(of(&verbs, Form::Mirror).wire_bytes, written + (15.0 + entries) * 58.0, Origin::Reckoned);
+    // Over TCP, a thread there answers for each piece that is read, and for each batch.
+    let tcp = advised(&load, Some(now()));
     let tcp = of(&tcp, Form::Mirror);
-    assert_is(tcp.wire_bytes, written + (8.0 + entries) * 58.0, Origin::Reckoned);
-    assert_is(tcp.standby_us, written / 1024.0 * RECEIVE.value, Origin::Reckoned);
+    let operations = 15.0 + entries + 14.0 + 0.01;
+    assert_is(tcp.wire_bytes, written + operations * 32.0 + 14.0 * 8.0, Origin::Reckoned);
+    assert_is(tcp.primary_us, make + 0.01 * LIST_TCP.value + 14.0 * READ_TCP.value, Origin::Reckoned);
+    assert_is(tcp.standby_us, 0.01 * LISTED_TCP.value + 14.0 * ANSWER_TCP.value, Origin::Reckoned);
+}
+
+#[test]
+fn what_changes_is_estimated_where_the_log_does_not_say_it() {
+    let shm = || Some(Now { fabric: "shm".into(), one_sided: true, ..now() });
+    let wire = |changes: Changes| of(&advised(&Load { changes, ..load() }, shm()), Form::Mirror).wire_bytes.value;
+    let written = |changed: f64, pieces: f64| {
+        let undo: f64 = (pieces + 1.0) * 16.0 + changed + 16.0;
+        undo + 0.01 * (undo * 100.0 / (ENTRY - ENTRY_FRAME)).ceil() * ENTRY_FRAME + changed + 80.0
+    };
+    // A header, and a part of the row.
+    let part = |updates: f64, row: f64| updates * (16.0 + row * CHANGED.value / 100.0);
+    assert!((wire(CHANGES) - written(part(7.0, 64.0), 7.0)).abs() < 1e-6);
+    // Three of seven are whole, by what the log says.
+    let noted = Changes { noted: 3.0, noted_bytes: 192.0, changed_bytes: 240.0, pieces: 3.0, ..CHANGES };
+    assert!((wire(noted) - written(240.0 + part(4.0, 64.0), 7.0)).abs() < 1e-6);
+    // Of long rows, the part is not close to the header.
+    let long = Changes { row_bytes: 7064.0, update_bytes: 7000.0, ..CHANGES };
+    assert!((wire(long) - written(part(7.0, 1000.0), 14.0)).abs() < 1e-6);
+}
+
+#[test]
+fn a_mirror_that_takes_over_makes_tables_a_checkpoint_and_indexes() {
+    let mirror = |now| of(&advised(&load(), Some(now)), Form::Mirror).clone();
+    // A million rows of 100 bytes and 1.7 million entries, by two processors.
+    // 116 bytes are a slot of 128.
+    let (tables, entries) = (128e6 / 1_048_576.0 / (2.0 * TABLES.value), 1.7 / (2.0 * ENTRIES.value));
+    assert_is(mirror(now()).take_over_s, PROMOTE.value + tables + entries, Origin::Reckoned);
+    // Beside the directory and the undo ring that a mirror has.
+    let settings = MirrorSettings::default();
+    let others = (settings.undo_bytes + settings.directory_bytes) as f64;
+    assert_eq!(mirror(now()).memory_bytes, Some(128e6 + others));
+}
+
+#[test]
+fn a_mirror_is_judged_by_its_own_processors() {
+    let shipped = Load { shipped_as: Some(Form::Mirror), ship_us: Some(4.0), ..load() };
+    let with = |processors| Now {
+        form: Form::Mirror,
+        one_sided: true,
+        fabric: "shm".into(),
+        wire_bytes: 700.0,
+        link_busy: Some(0.0),
+        processors: Some(processors),
+        ..now()
+    };
+    // Others have them: the log would take 0.08 of one.
+    let busy = advised(&shipped, Some(with(Processors { count: 4, idle: 0.01, following: 0.001 })));
+    assert_eq!(busy.fits, Form::Mirror, "{}", busy.why);
+    assert!(busy.why.contains("replay needs 0.08 of the 0.04 processors that are free"), "{}", busy.why);
+    let mirror = of(&busy, Form::Mirror);
+    assert_is(mirror.standby_us, 0.1, Origin::Measured);
+    assert_is(mirror.primary_us, 4.0, Origin::Measured);
+    assert_is(mirror.wire_bytes, 700.0, Origin::Measured);
+    let idle = advised(&shipped, Some(with(Processors { count: 4, idle: 0.9, following: 0.001 })));
+    assert_eq!(idle.fits, Form::Bytes, "{}", idle.why);
 }
 
 #[test]
