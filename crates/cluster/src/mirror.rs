@@ -30,7 +30,6 @@ mod holding;
 use std::collections::BTreeMap;
 
 use freshet_base::{NodeId, Stamp};
-use serde::{Deserialize, Serialize};
 
 pub use self::holding::{Cut, Holding};
 
@@ -54,7 +53,7 @@ pub enum Keep {
 
 /// What a mirror has of a batch (step 4). That it has nothing of one shows from what it has of
 /// others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// An undo entry is torn, or the last one is missing. Entries land before data, so the data is
     /// untouched.
@@ -67,7 +66,7 @@ pub enum Status {
 
 /// What the feeder has left in a mirror's undo ring: batches that follow one another
 /// without a gap.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footprint {
     /// Where the first of them begins. Nothing below can be undone; all of it is marked.
     pub begin: Stamp,

@@ -25,8 +25,9 @@ pub struct Build {
     placed: Vec<Placed>,
     /// All of them are laid out.
     is_done: bool,
-    /// What was marked when they were.
-    after: Stamp,
+    /// What was marked when they were: it is not kept to be undone, and is written over
+    /// ([`Layout::committed`]).
+    marked: Stamp,
     /// What lies where some changes go, as far as it has to be read: one after the other, and what
     /// there is of each.
     old: Vec<u8>,
@@ -44,7 +45,7 @@ impl Build {
             batch: Arc::default(),
             placed: Vec::new(),
             is_done: false,
-            after: Stamp::ZERO,
+            marked: Stamp::ZERO,
             old: Vec::new(),
             reads: Vec::new(),
             differences: Arc::default(),
@@ -80,7 +81,7 @@ impl Build {
             let placed = layout.place(change.id, change.address, change.length(), &mut self.writes)?;
             self.placed.push(placed);
         }
-        self.after = layout.marked();
+        self.marked = layout.marked();
         let batch = Arc::clone(&self.batch);
         let shared = batch.differences.get();
         let (known, mut found) = (shared.map(Arc::as_ref), Differences::default());
@@ -164,15 +165,9 @@ impl Build {
             }
             _ => {
                 let old = read.map(|(_, old)| old);
-                put(&Put { id, address, row, header, placed, old, marked: self.after }, &mut self.writes);
+                put(&Put { id, address, row, header, placed, old, marked: self.marked }, &mut self.writes);
             }
         }
-    }
-
-    /// Each mirror of the layout gets the list when its own mark has arrived there, and not before.
-    /// What was marked ([`Layout::committed`]) is not kept to be undone, and is written over.
-    pub fn after(&self) -> Stamp {
-        self.after
     }
 
     /// Enters what is written over into the undo ring, when all is laid out.

@@ -46,7 +46,7 @@ pub struct Superblock {
     pub feeder: NodeId,
     /// Its term.
     pub term: Term,
-    /// The memory was complete up to here when it was seeded.
+    /// Where the present feed began: everything below was here, and is never undone.
     pub base: Stamp,
 }
 

@@ -165,7 +165,7 @@ impl Used {
     }
 }
 
-/// The primary's view of the memory of its mirrors, which all have the same.
+/// The feeder's view of the memory of one mirror.
 #[derive(Debug)]
 pub struct Layout {
     space: Space,
@@ -179,9 +179,10 @@ pub struct Layout {
     replaced: Vec<(Stamp, Long)>,
     /// Tables that were dropped, and where.
     dropped: Vec<(Stamp, Fid)>,
-    /// Such tables whose drop is committed: their chunks, and where rows lie that are not in them.
+    /// Of each table whose drop is committed: the chunks that it still has, and where rows lie that
+    /// are not in its chunks.
     given_up: Vec<(Vec<u32>, Vec<Long>)>,
-    /// Those that are free, as the directory says, and which change that came with.
+    /// Chunks that the directory says are free, and the change whose commit makes them so.
     freed: Vec<(Stamp, u32)>,
     /// Below this everything is committed, and nothing is undone.
     marked: Stamp,
@@ -339,8 +340,7 @@ impl Layout {
     }
 
     /// Everything below `to` is committed, and the mirror's mark says so: what was replaced or
-    /// dropped below is not needed any more. Where several mirrors have this layout, one that lags
-    /// waits before it gets more ([`crate::Build::after`]).
+    /// dropped below is not needed any more.
     pub fn committed(&mut self, to: Stamp) {
         let Self { replaced, elsewhere, space, .. } = self;
         for (_, long) in replaced.extract_if(.., |(by, _)| *by < to) {

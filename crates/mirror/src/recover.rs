@@ -51,9 +51,9 @@ use crate::{
 pub struct Recovered {
     /// The memory is the state of the database with the log up to here.
     pub end: Stamp,
-    /// How many batches were under way, and how many of those were undone.
+    /// How many batches were under way.
     pub under_way: usize,
-    /// See there.
+    /// How many of those were undone.
     pub undone: usize,
 }
 

@@ -240,10 +240,11 @@ impl MirrorLine {
     }
 
     /// Whether other mirrors get the same batches. One that is no member may not have exactly the
-    /// log up to where its next batch begins.
+    /// log up to where its next batch begins. One that has not said what its memory is like would
+    /// let the others wait for what it makes.
     fn shares(&self, shipper: &Shipper) -> bool {
         // The feeder, this mirror, and another.
-        shipper.member && Arc::strong_count(&self.batches) > 2
+        shipper.member && self.layout.is_some() && Arc::strong_count(&self.batches) > 2
     }
 
     /// How far the mark may be moved when everything below `committed` is. Only over what has

@@ -175,7 +175,8 @@ impl Memory {
         self.note()
     }
 
-    /// What it was noted to be: its floor, and whether it was whole.
+    /// From where on it is a state of the database, and whether nothing is missing that this mirror
+    /// has ever acknowledged: as the files say that it was found in.
     pub fn noted(&self) -> (Stamp, bool) {
         (self.floor, self.whole)
     }
@@ -269,7 +270,7 @@ impl Memory {
         self.note()
     }
 
-    /// What says what lies where, for the primary.
+    /// Says to the primary what lies where ([`Contents::description`]).
     pub fn description(&self, end: Stamp) -> Result<Vec<u8>, Damaged> {
         Contents::open(self.regions(), end)?.description()
     }

@@ -70,7 +70,7 @@ impl Pictures {
         self.0.terms.get().history
     }
 
-    /// Begins one.
+    /// Begins one. Blocks for up to four seconds while the primary is writing into the directory.
     ///
     /// # Errors
     /// Why none can be taken.
@@ -109,7 +109,7 @@ impl Picture {
     }
 
     /// Calls `visit` for the records of a chunk that have not changed since the start, deleted ones
-    /// with no row.
+    /// with no row. Blocks for up to four seconds while the primary is writing one of them.
     ///
     /// # Errors
     /// Why the picture is given up.
@@ -128,7 +128,7 @@ impl Picture {
         visited.map_err(damaged)
     }
 
-    /// Where it ends, when everything was read. Blocks for some seconds at most.
+    /// Where it ends, when everything was read. Blocks for up to four seconds.
     ///
     /// # Errors
     /// Why the picture is given up.
