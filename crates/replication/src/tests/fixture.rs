@@ -488,45 +488,60 @@ pub fn over(kind: FabricKind) -> StandbyConfig {
     StandbyConfig { fabric, ..StandbyConfig::default() }
 }
 
-impl StandbyNode {
-    pub fn empty(node: u64, upstream: &str) -> Self {
-        Self::with(node, Some(upstream.to_owned()), StandbyConfig::default(), TestLog::received(CAPACITY))
+/// A standby that is to start: with an empty log, and nobody to follow.
+pub struct NewStandby {
+    node: NodeId,
+    upstream: Option<String>,
+    config: StandbyConfig,
+    log: Option<Arc<TestLog>>,
+    terms: Terms,
+    endpoint: Option<Endpoint>,
+}
+
+impl NewStandby {
+    pub fn new(node: u64) -> Self {
+        Self {
+            node: NodeId(node),
+            upstream: None,
+            config: StandbyConfig::default(),
+            log: None,
+            terms: Terms::new(TermState::empty(), Arc::new(VolatileTerms)),
+            endpoint: None,
+        }
     }
 
-    pub fn with(node: u64, upstream: Option<String>, config: StandbyConfig, log: Arc<TestLog>) -> Self {
-        let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
-        Self::resume(NodeId(node), upstream, config, log, terms)
+    pub fn following(self, upstream: impl Into<String>) -> Self {
+        self.upstream(Some(upstream.into()))
     }
 
-    pub fn resume(
-        node: NodeId,
-        upstream: Option<String>,
-        config: StandbyConfig,
-        log: Arc<TestLog>,
-        terms: Terms,
-    ) -> Self {
-        Self::at(open(node.0), node, upstream, config, log, terms)
+    pub fn upstream(self, upstream: Option<String>) -> Self {
+        Self { upstream, ..self }
     }
 
-    pub fn at(
-        endpoint: Endpoint,
-        node: NodeId,
-        upstream: Option<String>,
-        config: StandbyConfig,
-        log: Arc<TestLog>,
-        terms: Terms,
-    ) -> Self {
-        Self::try_at(endpoint, node, upstream, config, log, terms).unwrap()
+    pub fn config(self, config: StandbyConfig) -> Self {
+        Self { config, ..self }
     }
 
-    pub fn try_at(
-        endpoint: Endpoint,
-        node: NodeId,
-        upstream: Option<String>,
-        config: StandbyConfig,
-        log: Arc<TestLog>,
-        terms: Terms,
-    ) -> io::Result<Self> {
+    pub fn log(self, log: Arc<TestLog>) -> Self {
+        Self { log: Some(log), ..self }
+    }
+
+    pub fn terms(self, terms: Terms) -> Self {
+        Self { terms, ..self }
+    }
+
+    pub fn endpoint(self, endpoint: Endpoint) -> Self {
+        Self { endpoint: Some(endpoint), ..self }
+    }
+
+    pub fn start(self) -> StandbyNode {
+        self.try_start().unwrap()
+    }
+
+    pub fn try_start(self) -> io::Result<StandbyNode> {
+        let Self { node, upstream, config, log, terms, endpoint } = self;
+        let (endpoint, log) =
+            (endpoint.unwrap_or_else(|| open(node.0)), log.unwrap_or_else(|| TestLog::received(CAPACITY)));
         let back_off = (Duration::from_millis(1), Duration::from_millis(20));
         let (directory, newest) = (log.journal(), Arc::clone(&log.newest) as _);
         let saved_tails = Some(log.directory.path().to_owned());
@@ -550,7 +565,13 @@ impl StandbyNode {
         let standby = Standby::start(starting, config, (Arc::clone(&log.log), receiver), target, terms.clone())?;
         endpoint.set_service(Some(standby.service()));
         let standby = Following(Some(standby), Arc::clone(&log));
-        Ok(Self { _opener: Opener(Arc::clone(&tape), Arc::clone(&log)), endpoint, standby, log, tape, terms })
+        Ok(StandbyNode { _opener: Opener(Arc::clone(&tape), Arc::clone(&log)), endpoint, standby, log, tape, terms })
+    }
+}
+
+impl StandbyNode {
+    pub fn empty(node: u64, upstream: &str) -> Self {
+        NewStandby::new(node).following(upstream).start()
     }
 
     pub fn address(&self) -> String {

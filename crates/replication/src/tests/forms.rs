@@ -34,7 +34,7 @@ fn encoding(safety: Safety, leaves: usize) -> (PrimaryConfig, Arc<ToyForms>) {
 
 /// A standby that asks for forms, of `primary`.
 fn below(primary: &PrimaryNode) -> (StandbyNode, Arc<Toy>) {
-    let standby = StandbyNode::with(2, Some(primary.address()), asking(), TestLog::received(CAPACITY));
+    let standby = NewStandby::new(2).following(primary.address()).config(asking()).start();
     standby.joined();
     let toy = Arc::clone(&standby.tape.toy);
     (standby, toy)
@@ -111,7 +111,7 @@ fn the_form_changes_while_the_log_flows() {
 fn no_more_arrives_than_is_wanted_ahead_of_what_is_complete_but_a_long_block_does() {
     let (config, _) = encoding(Safety::OneSafe, 0);
     let primary = PrimaryNode::first(config);
-    let standby = StandbyNode::with(2, None, asking(), TestLog::received(CAPACITY));
+    let standby = NewStandby::new(2).config(asking()).start();
     let toy = Arc::clone(&standby.tape.toy);
     toy.bound(64 * 4);
     standby.standby.follow(&primary.address());
@@ -146,7 +146,7 @@ fn what_comes_as_bytes_counts_when_the_log_has_it() {
     drop(standby);
     drop(primary);
     // It was not written twice.
-    let standby = StandbyNode::resume(freshet_base::NodeId(2), None, asking(), log, terms);
+    let standby = NewStandby::new(2).config(asking()).log(log).terms(terms).start();
     assert_eq!(standby.standby.status().arrived, kept);
     until("what was kept is regenerated", || standby.log.end() == kept);
 }
@@ -180,7 +180,7 @@ fn a_restart_has_what_was_acknowledged_and_regenerates_it() {
     drop(primary);
     // Without anybody to ask, and whatever it asks for from now on.
     let config = StandbyConfig { encoding: Encoding::Bytes, ..asking() };
-    let standby = StandbyNode::resume(NodeId(2), None, config, log, terms);
+    let standby = NewStandby::new(2).config(config).log(log).terms(terms).start();
     until("all of it is regenerated", || standby.log.end() == end);
     assert_eq!(standby.log.bytes(), bytes);
 }
@@ -196,7 +196,7 @@ fn a_standby_whose_journal_is_gone_does_not_start() {
         drop(standby);
         std::fs::remove_dir_all(log.journal()).unwrap();
         let config = StandbyConfig { encoding: asks, ..StandbyConfig::default() };
-        let started = StandbyNode::try_at(open(2), NodeId(2), None, config, Arc::clone(&log), terms);
+        let started = NewStandby::new(2).config(config).log(Arc::clone(&log)).terms(terms).try_start();
         let why = started.err().expect("it lacks what it has acknowledged").to_string();
         assert!(why.contains("this file is missing") && !log.journal().exists(), "{why}");
     }
@@ -236,7 +236,7 @@ fn what_another_reign_lacks_is_taken_back_before_it_is_regenerated() {
     let lost = primary.write(&[64; 6]);
     until("it has arrived", || standby.standby.status().arrived == lost);
     drop(primary);
-    let other = StandbyNode::resume(NodeId(3), None, StandbyConfig::default(), log, terms);
+    let other = NewStandby::new(3).log(log).terms(terms).start();
     let options = PromoteOptions { force: true, ..PromoteOptions::default() };
     let promoted = promote(&other.standby, &options).unwrap();
     assert_eq!(promoted.start, common);
@@ -254,7 +254,7 @@ fn what_another_reign_lacks_is_taken_back_before_it_is_regenerated() {
     // Nor is it there after a restart.
     let (log, terms) = (Arc::clone(&standby.log), standby.terms.clone());
     drop(standby);
-    let standby = StandbyNode::resume(NodeId(2), None, asking(), log, terms);
+    let standby = NewStandby::new(2).config(asking()).log(log).terms(terms).start();
     assert_eq!((standby.log.end(), standby.standby.status().arrived), (end, end));
 }
 
@@ -264,7 +264,7 @@ fn with_log(node: u64, bytes: &[u8]) -> StandbyNode {
     log.append(bytes);
     let state = TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1)));
     let terms = Terms::new(state, Arc::new(VolatileTerms));
-    StandbyNode::resume(NodeId(node), None, StandbyConfig::default(), log, terms)
+    NewStandby::new(node).log(log).terms(terms).start()
 }
 
 /// Transactions of one block each, from the beginning on.
@@ -283,7 +283,7 @@ fn bereft(peers: Vec<String>) -> (StandbyNode, Vec<u8>, Stamp) {
     let (config, _) = encoding(Safety::VerySafe, 0);
     let primary = PrimaryNode::first(config);
     let asking = StandbyConfig { peers, ..asking() };
-    let standby = StandbyNode::with(2, Some(primary.address()), asking, TestLog::received(CAPACITY));
+    let standby = NewStandby::new(2).following(primary.address()).config(asking).start();
     standby.joined();
     standby.tape.toy.gate(Some(64 * 10));
     standby.tape.toy.lose(64 * 10);
@@ -375,7 +375,7 @@ fn a_block_is_waited_for_as_long_as_it_may_come_to_another_node() {
     log.append(&bytes[640..]);
     let (node, none) = (NodeId(3), StandbyConfig::default());
     let endpoint = Endpoint::open(node, credentials(node), &address).unwrap();
-    let _ahead = StandbyNode::at(endpoint, node, None, none, log, terms);
+    let _ahead = NewStandby::new(node.0).config(none).log(log).terms(terms).endpoint(endpoint).start();
     until("it has all of it", || standby.log.end() == end);
     assert_eq!(standby.log.bytes(), bytes);
 }

@@ -54,7 +54,7 @@ fn an_empty_standby_joins_while_the_log_grows() {
             primary.write(&[64, 200, 136]);
         }
         let log = TestLog::received(CAPACITY);
-        let standby = StandbyNode::with(2, Some(primary.address()), over(fabric), log);
+        let standby = NewStandby::new(2).following(primary.address()).config(over(fabric)).log(log).start();
         for _ in 0..300 {
             primary.write(&[64, 72]);
         }
@@ -84,7 +84,8 @@ fn a_batch_larger_than_the_credit_goes_in_pieces_and_the_ring_wraps() {
         config.feed.largest_block = 512;
         let primary = PrimaryNode::first(config);
         let log = TestLog::received(4096);
-        let standby = StandbyNode::with(2, Some(primary.address()), over(fabric), Arc::clone(&log));
+        let standby =
+            NewStandby::new(2).following(primary.address()).config(over(fabric)).log(Arc::clone(&log)).start();
         standby.joined();
         let mut end = Stamp(0);
         for _ in 0..20 {
@@ -102,7 +103,7 @@ fn a_standby_that_dies_comes_back_and_continues() {
     for fabric in FABRICS {
         let primary = PrimaryNode::first(config(rule(Safety::Quorum(2), 1)));
         let log = TestLog::received(CAPACITY);
-        let standby = StandbyNode::with(2, Some(primary.address()), over(fabric), log);
+        let standby = NewStandby::new(2).following(primary.address()).config(over(fabric)).log(log).start();
         standby.joined();
         let first = primary.write(&[64; 10]);
         primary.commits(first);
@@ -112,7 +113,8 @@ fn a_standby_that_dies_comes_back_and_continues() {
         let second = primary.write(&[64; 10]);
         assert_eq!(primary.primary.commit().outcome(second), None, "a quorum of two needs it");
         assert!(matches!(primary.primary.commit().standing(), Standing::Blocked { needed: 1, .. }));
-        let standby = StandbyNode::resume(NodeId(2), Some(primary.address()), over(fabric), log, terms);
+        let standby =
+            NewStandby::new(2).following(primary.address()).config(over(fabric)).log(log).terms(terms).start();
         primary.commits(second);
         standby.shows(second);
         assert!(standby.log.bytes() == primary.log.bytes());
@@ -141,7 +143,7 @@ fn the_reconnecting_standby_of_a_restarted_primary_waits_for_it() {
 fn an_attempt_to_follow_is_told_of_while_it_lasts() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let standby = StandbyNode::with(2, None, StandbyConfig::default(), TestLog::received(CAPACITY));
+    let standby = NewStandby::new(2).start();
     assert_eq!(standby.standby.tries_since(), None);
     standby.standby.follow(&silent.local_addr().unwrap().to_string());
     until("it tries", || standby.standby.tries_since().is_some());
@@ -161,7 +163,7 @@ fn a_standby_tries_each_of_those_that_it_knows() {
     let [one, two] = ["127.0.0.1:1", "127.0.0.1:2"].map(str::to_owned);
     for peers in [vec![one, primary.address(), two], vec![strange, primary.address()]] {
         let settings = StandbyConfig { peers, ..StandbyConfig::default() };
-        let standby = StandbyNode::with(2, None, settings, TestLog::received(CAPACITY));
+        let standby = NewStandby::new(2).config(settings).start();
         standby.standby.look_around();
         standby.joined();
     }
@@ -218,7 +220,7 @@ fn corrupted(bare: bool) {
     });
     let mut settings = StandbyConfig::default();
     settings.fabric.config.bare = bare;
-    let standby = StandbyNode::with(2, Some(through), settings, TestLog::received(CAPACITY));
+    let standby = NewStandby::new(2).following(through).config(settings).start();
     standby.joined();
     flip.store(true, Ordering::SeqCst);
     primary.write(&[64]);
@@ -253,7 +255,7 @@ fn strangers_are_told_why_they_are_not_let_in() {
     // A standby says so in its status, and to whoever waits for it to join.
     let log = TestLog::received(CAPACITY);
     let terms = Terms::new(TermState::of(ClusterId(5), TermHistory::default()), Arc::new(VolatileTerms));
-    let standby = StandbyNode::resume(NodeId(3), Some(primary.address()), StandbyConfig::default(), log, terms);
+    let standby = NewStandby::new(3).following(primary.address()).log(log).terms(terms).start();
     let refused = |link| matches!(link, LinkStatus::Failed { why } if why.contains("belongs to cluster"));
     until("it says why and does not try again", || refused(standby.standby.status().link));
     let error = standby.standby.wait_joined(Instant::now()).unwrap_err().to_string();
@@ -279,7 +281,7 @@ fn a_standby_whose_log_is_gone_is_refused_with_a_reason() {
             primary.write(&[64; 4]);
         }
         let config = StandbyConfig { synchronous: member, ..StandbyConfig::default() };
-        let standby = StandbyNode::with(2, Some(primary.address()), config, TestLog::received(CAPACITY));
+        let standby = NewStandby::new(2).following(primary.address()).config(config).start();
         until("it is told why", || cannot_follow(standby.standby.status().link).is_some());
         let why = cannot_follow(standby.standby.status().link).unwrap();
         assert!(why.contains("refuses") && why.contains("start it again, to begin from a checkpoint"), "{why}");
@@ -376,7 +378,7 @@ fn more_synchronous_standbys_than_configured_are_refused() {
         first.joined();
         let asynchronous = StandbyConfig { synchronous: false, ..StandbyConfig::default() };
         let upstream = Some(primary.address());
-        let observer = StandbyNode::with(3, upstream.clone(), asynchronous, TestLog::received(CAPACITY));
+        let observer = NewStandby::new(3).upstream(upstream.clone()).config(asynchronous).start();
         observer.joined();
         let another = StandbyNode::empty(4, &primary.address());
         let refused = |node: &StandbyNode| format!("{:?}", node.standby.status()).contains("raise `standbys`");
@@ -404,7 +406,7 @@ fn more_synchronous_standbys_than_configured_are_refused() {
         let endpoint = Endpoint::open(NodeId(6), credentials(NodeId(6)), &address).unwrap();
         let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
         let log = TestLog::received(CAPACITY);
-        let successor = StandbyNode::at(endpoint, NodeId(6), upstream, StandbyConfig::default(), log, terms);
+        let successor = NewStandby::new(6).upstream(upstream).log(log).terms(terms).endpoint(endpoint).start();
         primary.commits(end);
         successor.shows(end);
         assert!(primary.primary.status().standbys.iter().all(|it| [NodeId(3), NodeId(6)].contains(&it.node)));

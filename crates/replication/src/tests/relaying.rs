@@ -39,7 +39,7 @@ pub fn relay(upstream: &str, kind: FabricKind, ack: RelayAck) -> StandbyNode {
 
 fn relay_within(upstream: &str, kind: FabricKind, ack: RelayAck, timeout: Duration) -> StandbyNode {
     let log = TestLog::received(CAPACITY);
-    StandbyNode::with(2, Some(upstream.to_owned()), relaying(kind, ack, timeout), log)
+    NewStandby::new(2).following(upstream.to_owned()).config(relaying(kind, ack, timeout)).log(log).start()
 }
 
 fn below(kind: FabricKind) -> StandbyConfig {
@@ -47,7 +47,7 @@ fn below(kind: FabricKind) -> StandbyConfig {
 }
 
 fn leaf(upstream: &str, kind: FabricKind) -> StandbyNode {
-    StandbyNode::with(4, Some(upstream.to_owned()), below(kind), TestLog::received(CAPACITY))
+    NewStandby::new(4).following(upstream.to_owned()).config(below(kind)).start()
 }
 
 fn passes_on(relay: &StandbyNode) -> RelayStatus {
@@ -102,7 +102,7 @@ fn a_chain_of_relays_passes_the_log_on() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let first = relay(&primary.address(), FabricKind::Tcp, RelayAck::Downstream);
     let config = StandbyConfig { synchronous: false, ..relaying(FabricKind::Shm, RelayAck::Downstream, PATIENCE * 2) };
-    let second = StandbyNode::with(3, Some(first.address()), config, TestLog::received(CAPACITY));
+    let second = NewStandby::new(3).following(first.address()).config(config).start();
     let leaf = leaf(&second.address(), FabricKind::Tcp);
     let end = primary.write(&[64; 20]);
     primary.commits(end);
@@ -123,7 +123,7 @@ fn a_relay_dies_and_comes_back() {
         drop(first);
         let end = primary.write(&[64; 300]);
         let config = relaying(fabric, RelayAck::Own, PATIENCE * 2);
-        let second = StandbyNode::resume(NodeId(2), Some(primary.address()), config, log, terms);
+        let second = NewStandby::new(2).following(primary.address()).config(config).log(log).terms(terms).start();
         leaf.standby.follow(&second.address());
         leaf.shows(end);
         assert!(leaf.log.bytes() == primary.log.bytes());
@@ -155,7 +155,8 @@ fn a_relay_that_merely_loses_its_upstream_keeps_those_below() {
 fn a_leaf_whose_log_the_relay_has_no_more_is_refused_with_a_reason() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
     let config = relaying(FabricKind::Tcp, RelayAck::Own, PATIENCE * 2);
-    let relay = StandbyNode::with(2, Some(primary.address()), config, TestLog::received_in_ring(CAPACITY));
+    let relay =
+        NewStandby::new(2).following(primary.address()).config(config).log(TestLog::received_in_ring(CAPACITY)).start();
     relay.joined();
     for _ in 0..100 {
         primary.write(&[64; 4]);
@@ -175,7 +176,7 @@ fn a_cut_goes_down_to_the_leaf() {
         let relay = relay(&primary.address(), fabric, RelayAck::Own);
         let leaf = leaf(&relay.address(), fabric);
         let log = TestLog::received(CAPACITY);
-        let heir = StandbyNode::with(3, Some(primary.address()), over(fabric), log);
+        let heir = NewStandby::new(3).following(primary.address()).config(over(fabric)).log(log).start();
         let end = primary.write(&[64; 4]);
         primary.commits(end);
         leaf.shows(end);
@@ -186,7 +187,7 @@ fn a_cut_goes_down_to_the_leaf() {
         let tail = primary.write(&[96; 5]);
         until("the leaf has the tail", || leaf.log.persisted() == tail);
         drop(primary);
-        let heir = StandbyNode::resume(NodeId(3), None, over(fabric), log, terms);
+        let heir = NewStandby::new(3).config(over(fabric)).log(log).terms(terms).start();
         let options = PromoteOptions { force: true, ..PromoteOptions::default() };
         let promoted = promote(&heir.standby, &options).unwrap();
         assert_eq!(promoted.start, end);
@@ -361,9 +362,9 @@ fn a_relay_says_whom_it_does_not_feed() {
 fn two_relays_do_not_follow_one_another() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 2)));
     let own = || StandbyConfig { synchronous: false, ..relaying(FabricKind::Tcp, RelayAck::Own, PATIENCE * 2) };
-    let one = StandbyNode::with(2, Some(primary.address()), own(), TestLog::received(CAPACITY));
+    let one = NewStandby::new(2).following(primary.address()).config(own()).start();
     one.joined();
-    let two = StandbyNode::with(3, Some(one.address()), own(), TestLog::received(CAPACITY));
+    let two = NewStandby::new(3).following(one.address()).config(own()).start();
     let end = primary.write(&[64]);
     two.shows(end);
     one.standby.follow(&two.address());
@@ -388,7 +389,7 @@ fn a_wish_for_another_form_travels_up() {
         let mut config = relaying(FabricKind::Tcp, RelayAck::Own, PATIENCE * 2);
         config.synchronous = node == 2;
         config.relay.as_mut().unwrap().feed.forms = Some(Arc::clone(forms) as _);
-        StandbyNode::with(node, Some(upstream.to_owned()), config, TestLog::received(CAPACITY))
+        NewStandby::new(node).following(upstream.to_owned()).config(config).start()
     };
     let (at_first, at_second) = (forms(), forms());
     let first = relay(2, &primary.address(), &at_first);
@@ -397,7 +398,7 @@ fn a_wish_for_another_form_travels_up() {
     second.shows(end);
     assert!(!at_primary.is_asked() && !at_first.is_asked());
     let asking = StandbyConfig { encoding: Encoding::Inputs, ..below(FabricKind::Tcp) };
-    let leaf = StandbyNode::with(4, Some(second.address()), asking, TestLog::received(CAPACITY));
+    let leaf = NewStandby::new(4).following(second.address()).config(asking).start();
     leaf.joined();
     // With what they acknowledge next.
     until("the primary hears of it", || {

@@ -33,7 +33,7 @@ fn what_replay_persists_is_acknowledged_before_it_is_replayed() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let log = TestLog::persisted_upon_replay(CAPACITY, Method::best().unwrap());
     let config = StandbyConfig { replay_piece: 64, ..StandbyConfig::default() };
-    let standby = StandbyNode::with(2, Some(primary.address()), config, log);
+    let standby = NewStandby::new(2).following(primary.address()).config(config).log(log).start();
     standby.joined();
     standby.tape.gate(Some(0));
     let first = primary.write(&[64; 5]);
@@ -62,7 +62,7 @@ fn what_replay_persists_is_acknowledged_before_it_is_replayed() {
 fn what_is_persistent_when_it_is_received_is_acknowledged_then() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let log = TestLog::persisted_upon_replay(CAPACITY, Method::Eadr);
-    let standby = StandbyNode::with(2, Some(primary.address()), StandbyConfig::default(), log);
+    let standby = NewStandby::new(2).following(primary.address()).log(log).start();
     standby.joined();
     standby.tape.gate(Some(0));
     for _ in 0..20 {
@@ -78,7 +78,7 @@ fn synchronous_replay_is_on_the_commit_path() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let config = StandbyConfig { replay: ReplayMode::Synchronous, ..StandbyConfig::default() };
     let log = TestLog::received(CAPACITY);
-    let standby = StandbyNode::with(2, Some(primary.address()), config, log);
+    let standby = NewStandby::new(2).following(primary.address()).config(config).log(log).start();
     standby.joined();
     standby.tape.gate(Some(0));
     let end = primary.write(&[64; 5]);
@@ -93,7 +93,7 @@ fn synchronous_replay_is_on_the_commit_path() {
 fn without_replay_the_log_flows_and_a_take_over_replays_all_of_it() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
     let config = StandbyConfig { replay: ReplayMode::None, ..StandbyConfig::default() };
-    let standby = StandbyNode::with(2, Some(primary.address()), config, TestLog::received(CAPACITY));
+    let standby = NewStandby::new(2).following(primary.address()).config(config).start();
     standby.joined();
     let mut end = Stamp(0);
     while end.0 < 5 * CAPACITY {

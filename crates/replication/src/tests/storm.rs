@@ -41,7 +41,7 @@ fn storm(mut dice: Dice, safety: Safety, fabric: FabricKind, compress: bool) {
     let primary = PrimaryNode::first(config);
     let standby = |node| {
         let log = TestLog::received(4096);
-        StandbyNode::with(node, Some(primary.address()), over(fabric), log)
+        NewStandby::new(node).following(primary.address()).config(over(fabric)).log(log).start()
     };
     let standbys = [standby(2), standby(3)];
     let needed = match safety {

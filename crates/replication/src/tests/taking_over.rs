@@ -198,7 +198,7 @@ fn a_partitioned_old_primary_is_refused_and_rejoins_without_its_tail() {
     let tail = &written.bytes()[end.0 as usize..lost.0 as usize];
     let log = TestLog::received(CAPACITY);
     log.append(&written.bytes());
-    let again = StandbyNode::resume(NodeId(1), Some(new.address()), StandbyConfig::default(), log, terms);
+    let again = NewStandby::new(1).following(new.address()).log(log).terms(terms).start();
     again.joined();
     again.shows(fresh);
     assert!(again.log.bytes() == new.log.bytes());
@@ -263,7 +263,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     let upstream = listener.address().unwrap();
     let local = LocalListener::bind("node", upstream).unwrap();
     let kind = config.fabric.kind;
-    let standby = StandbyNode::with(2, Some(upstream.to_string()), config, TestLog::received(CAPACITY));
+    let standby = NewStandby::new(2).following(upstream.to_string()).config(config).start();
     let deadline = std::time::Instant::now() + PATIENCE;
     let server = credentials(NodeId(1)).server();
     let connection = listener.accept().unwrap().unwrap();
@@ -386,7 +386,7 @@ fn what_a_primary_cannot_know_it_does_not_acknowledge() {
     let (rule, sets) = (config(rule(Safety::TwoSafe, 1)), (Stamp(0), Some(Succession::New(1))));
     let primary = PrimaryNode::start(endpoint, NodeId(1), rule, TestLog::filled(Term(1)), terms, sets);
     let log = TestLog::received(CAPACITY);
-    let standby = StandbyNode::with(2, Some(primary.address()), appliance(FabricKind::Shm), log);
+    let standby = NewStandby::new(2).following(primary.address()).config(appliance(FabricKind::Shm)).log(log).start();
     standby.joined();
     standby.log.stall(true);
     let read_back = primary.write(&[64; 4]);
