@@ -21,6 +21,9 @@ const fn constant(what: &'static str, value: f64, unit: &'static str) -> Constan
 pub(super) const SHIP_TCP: Constant = constant("shipping over TCP, on the primary", 1.26, "µs a KiB");
 pub(super) const SHIP_ONE_SIDED: Constant = constant("shipping one-sidedly, on the primary", 0.59, "µs a KiB");
 pub(super) const FOLLOW: Constant = constant("following with bytes, on the standby", 7.8, "µs a KiB of log");
+pub(super) const SHIP_BATCH_TCP: Constant = constant("a batch of log over TCP, on the primary", 50.0, "µs");
+pub(super) const SHIP_BATCH: Constant = constant("a batch of log one-sidedly, on the primary", 21.0, "µs");
+pub(super) const FOLLOW_BATCH: Constant = constant("a batch of log, on the standby", 58.0, "µs");
 pub(super) const INPUTS: Constant = constant("length of inputs", 6.2, "% of the log");
 pub(super) const RECORD: Constant = constant("recording inputs", 1.1, "% of forward work");
 pub(super) const ENCODE: Constant = constant("encoding inputs, on the primary", 1.1, "µs a KiB of log");
@@ -43,10 +46,13 @@ pub(super) const TABLES: Constant =
 pub(super) const ENTRIES: Constant = constant("building a mirror's indexes", 8.8, "M entries a second and processor");
 
 /// All of them.
-pub(super) const ALL: [Constant; 22] = [
+pub(super) const ALL: [Constant; 25] = [
     SHIP_TCP,
     SHIP_ONE_SIDED,
     FOLLOW,
+    SHIP_BATCH_TCP,
+    SHIP_BATCH,
+    FOLLOW_BATCH,
     INPUTS,
     RECORD,
     ENCODE,

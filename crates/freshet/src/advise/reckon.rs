@@ -20,8 +20,9 @@ use freshet_engine::{MirrorSettings, mirror_format, scheme::inputs::weigh};
 use serde::{Deserialize, Serialize};
 
 use super::constants::{
-    ANSWER_TCP, CHANGED, ENCODE, ENTRIES, EXECUTE, FOLLOW, INPUTS, LAY_OUT, LIST, LIST_TCP, LISTED_TCP, OPERATION,
-    PACKET, PROMOTE, READ_BACK, READ_TCP, RECORD, SHIP_ONE_SIDED, SHIP_TCP, TABLES, TAKE_IN, WRITE,
+    ANSWER_TCP, CHANGED, ENCODE, ENTRIES, EXECUTE, FOLLOW, FOLLOW_BATCH, INPUTS, LAY_OUT, LIST, LIST_TCP, LISTED_TCP,
+    OPERATION, PACKET, PROMOTE, READ_BACK, READ_TCP, RECORD, SHIP_BATCH, SHIP_BATCH_TCP, SHIP_ONE_SIDED, SHIP_TCP,
+    TABLES, TAKE_IN, WRITE,
 };
 
 /// Bytes of a mirror's slot before its row, and of an undo entry's change before the old ones.
@@ -359,8 +360,10 @@ impl<'c> Case<'c> {
         self.now.is_some_and(|now| now.one_sided)
     }
 
+    /// What shipping as many bytes takes. Threads are woken for each batch, however short it is.
     fn ship_us(&self, bytes: f64) -> f64 {
-        kib(bytes) * if self.is_one_sided() { SHIP_ONE_SIDED.value } else { SHIP_TCP.value }
+        let (batch, each) = if self.is_one_sided() { (SHIP_BATCH, SHIP_ONE_SIDED) } else { (SHIP_BATCH_TCP, SHIP_TCP) };
+        self.load.changes.batches * batch.value + kib(bytes) * each.value
     }
 
     /// Processors that following can have: those that do nothing, and what it has.
@@ -397,7 +400,8 @@ impl<'c> Case<'c> {
         let log = self.load.log_bytes;
         let wire = measured(self.is_fed(Form::Bytes).map_or(log, |now| now.wire_bytes));
         let primary = self.shipping_us(Form::Bytes).map_or_else(|| constant(self.ship_us(log)), measured);
-        let standby = self.following_us(Form::Bytes).unwrap_or_else(|| constant(kib(log) * FOLLOW.value));
+        let follow = self.load.changes.batches * FOLLOW_BATCH.value + kib(log) * FOLLOW.value;
+        let standby = self.following_us(Form::Bytes).unwrap_or_else(|| constant(follow));
         self.costs(Form::Bytes, wire, primary, standby)
     }
 

@@ -91,7 +91,7 @@ fn what_is_measured_is_taken_and_the_rest_is_marked() {
     let inputs = of(&advice, Form::Inputs);
     let share = INPUTS.value / 100.0;
     assert_is(inputs.wire_bytes, 1024.0 * share, Origin::Constant);
-    let ship = ENCODE.value + share * SHIP_TCP.value;
+    let ship = ENCODE.value + share * SHIP_TCP.value + 0.01 * SHIP_BATCH_TCP.value;
     assert_is(inputs.primary_us, ship + 30.0 * 0.011, Origin::Constant);
     assert_is(inputs.standby_us, 63.0, Origin::Constant);
     assert!((inputs.link_busy.unwrap() - 0.2 * 1024.0 * share / 1100.0).abs() < 1e-9);
@@ -102,7 +102,7 @@ fn a_standby_that_is_not_there_is_like_its_primary() {
     let advice = alone(&load());
     let bytes = of(&advice, Form::Bytes);
     assert_is(bytes.wire_bytes, 1024.0, Origin::Measured);
-    assert_is(bytes.standby_us, FOLLOW.value, Origin::Constant);
+    assert_is(bytes.standby_us, FOLLOW.value + 0.01 * FOLLOW_BATCH.value, Origin::Constant);
     assert_is(bytes.take_over_s, PROMOTE.value, Origin::Constant);
     assert_eq!((bytes.link_busy, advice.fits), (None, Form::Bytes));
     assert!(advice.why.contains("the link is not known"), "{}", advice.why);
@@ -110,7 +110,17 @@ fn a_standby_that_is_not_there_is_like_its_primary() {
     // Without one that is fed, shipping is not measured either.
     let one = Load { ship_us: None, shipped_as: None, ..load() };
     let bytes = of(&alone(&one), Form::Bytes).clone();
-    assert_is(bytes.primary_us, SHIP_TCP.value, Origin::Constant);
+    assert_is(bytes.primary_us, SHIP_TCP.value + 0.01 * SHIP_BATCH_TCP.value, Origin::Constant);
+}
+
+#[test]
+fn short_transactions_cost_what_their_batches_do() {
+    let load = Load { changes: Changes { batches: 0.5, ..CHANGES }, ship_us: None, shipped_as: None, ..load() };
+    let bytes = |now| of(&advised(&load, now), Form::Bytes).clone();
+    let shm = Now { fabric: "shm".into(), one_sided: true, processors: None, ..now() };
+    assert_is(bytes(Some(shm)).primary_us, SHIP_ONE_SIDED.value + 0.5 * SHIP_BATCH.value, Origin::Constant);
+    assert_is(bytes(None).primary_us, SHIP_TCP.value + 0.5 * SHIP_BATCH_TCP.value, Origin::Constant);
+    assert_is(bytes(None).standby_us, FOLLOW.value + 0.5 * FOLLOW_BATCH.value, Origin::Constant);
 }
 
 #[test]
