@@ -75,8 +75,8 @@ fn with_mirrors() {
 }
 
 /// Table 1 of Active-Memory, and what is between its lines: at every write that lands, the primary
-/// dies, a mirror, both, or the node that is written to. That is also one that is being filled, and
-/// one that takes over while the primary lives.
+/// dies, one of the mirrors, two of these, or the node that is written to. That is also one that is
+/// being filled, and one that takes over while the primary lives.
 #[test]
 fn they_die_at_every_write() {
     for scenario in Group::Mirrors.shapes().into_iter().filter(|scenario| scenario.synchronous == 2) {

@@ -73,8 +73,12 @@ const CALM: u64 = 2_000_000;
 pub enum Dying {
     /// The primary.
     Primary,
-    /// A mirror, and it comes back with its memory.
+    /// A mirror, the first that has a voice, and it comes back with its memory.
     Mirror,
+    /// The last one of these.
+    OtherMirror,
+    /// Two of these.
+    TwoMirrors,
     /// Both, and the mirror comes back with its memory.
     Both,
     /// Both, and the mirror's memory is lost.
@@ -575,18 +579,20 @@ impl World {
 
     /// These die; `written` is where the last write has landed.
     fn die(&mut self, who: Dying, written: usize) -> Result<(), Violation> {
-        let (primary, mirror) = (self.reigning(), self.intact().next());
-        let others = self.intact().count() > 1;
-        if let Some(node) = primary.filter(|_| !matches!(who, Dying::Mirror | Dying::Written) && mirror.is_some()) {
+        let (primary, mirrors) = (self.reigning(), self.intact().collect::<Vec<_>>());
+        let stays = matches!(who, Dying::Mirror | Dying::OtherMirror | Dying::TwoMirrors | Dying::Written);
+        if let Some(node) = primary.filter(|_| !stays && !mirrors.is_empty()) {
             self.crash(node, false)?;
         }
-        match who {
-            Dying::Primary => Ok(()),
-            Dying::Written | Dying::WrittenAndPrimary => self.crash(written, false),
-            Dying::Mirror | Dying::Both | Dying::BothForGood => {
-                mirror.map_or(Ok(()), |node| self.crash(node, who == Dying::BothForGood && others))
-            }
-        }
+        let dying = match who {
+            Dying::Primary => Vec::new(),
+            Dying::Mirror | Dying::Both | Dying::BothForGood => mirrors.iter().copied().take(1).collect(),
+            Dying::OtherMirror => mirrors.last().copied().into_iter().collect(),
+            Dying::TwoMirrors => mirrors.iter().copied().take(2).collect(),
+            Dying::Written | Dying::WrittenAndPrimary => vec![written],
+        };
+        let for_good = who == Dying::BothForGood && mirrors.len() > 1;
+        dying.into_iter().try_for_each(|node| self.crash(node, for_good))
     }
 
     fn fault(&mut self) -> Result<(), Violation> {
@@ -598,7 +604,7 @@ impl World {
         let node = self.dice.below(self.nodes.len() as u64) as usize;
         let primary = self.reigning();
         let is_safe = self.intact().next().is_some();
-        match self.dice.below(12) {
+        match self.dice.below(13) {
             0 | 1 if is_safe => self.die(Dying::Primary, node)?,
             2 if is_safe => self.die(Dying::Both, node)?,
             3 if is_safe => self.die(Dying::BothForGood, node)?,
@@ -628,6 +634,7 @@ impl World {
                     self.give_up(id);
                 }
             }
+            11 => self.die(Dying::TwoMirrors, node)?,
             // A mirror dies while it recovers, is filled, or takes over.
             _ => {
                 let at_work: Vec<usize> = (0..self.nodes.len())
