@@ -259,6 +259,8 @@ pub struct Life {
     pub number: u64,
     /// Nothing was acknowledged yet under that number: the memory may still have this one.
     pub before: Option<u64>,
+    /// The memory had everything below, when that was noted last. One that has less is older.
+    pub reached: Stamp,
 }
 
 impl Life {

@@ -537,21 +537,27 @@ fn commit(mirror: &Node, primary: &Node, table: &Table) {
 }
 
 /// It lacks what was acknowledged since. One is put into the same files, as a snapshot of their
-/// device does; one is made of a copy of the files that was made in the same life.
+/// device does, from an earlier life or from the same one; one is made of a copy of the files that
+/// was made in the same life.
 #[test]
 fn an_older_copy_of_a_mirrors_memory_has_no_voice() {
     let (directories, kept) = (directories(), tempfile::tempdir().unwrap());
     let cluster = cluster(&directories, FabricKind::Tcp, Safety::Quorum(2));
     let (primary, table) = kept_memory(&cluster, kept.path());
     let keeps = || keeping(cluster(2), kept.path());
-    for same_files in [true, false] {
-        let mirror = joining(keeps(), &primary);
+    for (same_files, same_life) in [(true, false), (true, true), (false, true)] {
+        let mut mirror = joining(keeps(), &primary);
         commit(&mirror, &primary, &table);
         if same_files {
-            mirror.stop().unwrap();
-            drop(mirror);
+            if !same_life {
+                mirror.stop().unwrap();
+            }
             let (_, older) = kept_files(kept.path());
-            acknowledges(joining(keeps(), &primary), &primary, &table);
+            if !same_life {
+                drop(mirror);
+                mirror = joining(keeps(), &primary);
+            }
+            acknowledges(mirror, &primary, &table);
             let (place, files) = kept_files(kept.path());
             assert!(older.iter().map(|(name, _)| name).eq(files.iter().map(|(name, _)| name)));
             older.iter().for_each(|(name, bytes)| fs::write(place.join(name), bytes).unwrap());
@@ -562,7 +568,7 @@ fn an_older_copy_of_a_mirrors_memory_has_no_voice() {
             fs::create_dir(&place).unwrap();
             older.iter().for_each(|(name, bytes)| fs::write(place.join(name), bytes).unwrap());
         }
-        assert!(!has_voice(keeps()), "in the same files: {same_files}");
+        assert!(!has_voice(keeps()), "in the same files: {same_files}, of the same life: {same_life}");
         acknowledges(joining(keeps(), &primary), &primary, &table);
         assert!(has_voice(keeps()), "it has been filled again");
     }

@@ -16,7 +16,7 @@
 //! reigned 1
 //! log here
 //! journal 12
-//! life 0123456789abcdef
+//! life 0123456789abcdef 81300
 //! crc 89abcdef
 //! ```
 //!
@@ -27,9 +27,10 @@
 //! that the node has begun its log, and whether it is `here`, in this directory, or `elsewhere`: a
 //! log that is not there is missing from then on, and no new one. `journal`, where there is such a
 //! line, is the number of the newest file of the journal of what has arrived. `life`, on a mirror
-//! that keeps its memory, is the number that this memory has to have, and after it, while that is
-//! being changed, the one of before. The last line is the CRC-32C of all bytes before it. The file
-//! is never changed in place: a new one is written, synced and renamed over it.
+//! that keeps its memory, is the number that this memory has to have, the stamp that it has to
+//! reach, and then, while the number is being changed, the one of before. The last line is the
+//! CRC-32C of all bytes before it. The file is never changed in place: a new one is written, synced
+//! and renamed over it.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -91,8 +92,9 @@ pub struct Control {
     pub log: Option<LogPlace>,
     /// The newest file of the journal of what has arrived, if there is one.
     pub journal: Option<u64>,
-    /// The number of the memory that a mirror keeps, and the one that it may have as well.
-    pub life: Option<(u64, Option<u64>)>,
+    /// The number of the memory that a mirror keeps, the stamp that this reaches, and the number
+    /// that it may have as well.
+    pub life: Option<(u64, Stamp, Option<u64>)>,
 }
 
 /// Why a log directory could not be used.
@@ -215,9 +217,9 @@ impl Control {
         if let Some(journal) = self.journal {
             text.push_str(&format!("journal {journal}\n"));
         }
-        if let Some((number, before)) = self.life {
+        if let Some((number, reached, before)) = self.life {
             let before = before.map_or_else(String::new, |before| format!(" {before:016x}"));
-            text.push_str(&format!("life {number:016x}{before}\n"));
+            text.push_str(&format!("life {number:016x} {}{before}\n", reached.0));
         }
         seal(text)
     }
@@ -275,7 +277,7 @@ impl Control {
                 continue;
             }
             if let Some(numbers) = line.strip_prefix("life ") {
-                life = Some(numbers_of_life(numbers).ok_or_else(|| bad("number of the kept memory"))?);
+                life = Some(life_of(numbers).ok_or_else(|| bad("number of the kept memory"))?);
                 continue;
             }
             let term = line.strip_prefix("term ").and_then(reign).ok_or_else(|| bad("term history"))?;
@@ -307,13 +309,12 @@ fn reign(line: &str) -> Option<(Term, Stamp, NodeId)> {
     words.next().is_none().then_some((Term(term.parse().ok()?), Stamp(start.parse().ok()?), node))
 }
 
-/// One number or two.
-fn numbers_of_life(line: &str) -> Option<(u64, Option<u64>)> {
-    let number = |hex| u64::from_str_radix(hex, 16).ok();
-    match line.split_once(' ') {
-        Some((next, before)) => Some((number(next)?, Some(number(before)?))),
-        None => Some((number(line)?, None)),
-    }
+/// A number, a stamp, and perhaps another number.
+fn life_of(line: &str) -> Option<(u64, Stamp, Option<u64>)> {
+    let (mut words, number) = (line.split(' '), |hex| u64::from_str_radix(hex, 16).ok());
+    let (next, reached) = (number(words.next()?)?, words.next()?.parse().ok()?);
+    let before = words.next().map(|before| number(before).ok_or(())).transpose().ok()?;
+    words.next().is_none().then_some((next, Stamp(reached), before))
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
@@ -639,7 +640,7 @@ mod tests {
             reigned: Some(Term(3)),
             log: Some(LogPlace::Elsewhere),
             journal: Some(12),
-            life: Some((7, Some(u64::MAX))),
+            life: Some((7, Stamp(81_300), Some(u64::MAX))),
         }
     }
 

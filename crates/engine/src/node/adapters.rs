@@ -94,7 +94,7 @@ impl TermStore for ControlTerms {
                 control.terms = reigns.map(|reign| (reign.term, reign.start, reign.node)).collect();
                 control.in_sync = state.set.as_ref().map(wire::encode);
                 control.reigned = state.reigned;
-                control.life = state.life.map(|life| (life.number, life.before));
+                control.life = state.life.map(|life| (life.number, life.reached, life.before));
                 control.heard = (state.fence.highest(), state.fence.holder());
             })
             .map_err(|cause| TermStoreError { why: cause.to_string() })
@@ -133,6 +133,6 @@ pub(super) fn term_state(control: &Control) -> Result<TermState, String> {
     let set = control.in_sync.as_deref().map(|bytes| wire::decode("in-sync set", bytes)).transpose();
     let set = set.map_err(|cause| cause.to_string())?;
     let fence = Fence::new(highest, control.heard.1);
-    let life = control.life.map(|(number, before)| Life { number, before });
+    let life = control.life.map(|(number, reached, before)| Life { number, before, reached });
     Ok(TermState { cluster: Some(control.cluster), history, fence, set, reigned: control.reigned, life })
 }

@@ -71,6 +71,7 @@ fn cut(shared: &Shared, at: Stamp) -> Result<(), SessionError> {
         return Err(local(&"the checkpoint that this mirror began from holds what the other log does not"));
     }
     let end = shared.memory().cut(at).map_err(|cause| damaged(&cause))?;
+    shared.memory().note_reached(end).map_err(|cause| local(&cause))?;
     match shared.state().holding.cut(at, end) {
         Cut::Done => Ok(()),
         Cut::Above(end) => Err(local(&format_args!("what this mirror has up to {end} cannot be undone"))),

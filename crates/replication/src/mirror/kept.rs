@@ -29,12 +29,18 @@
 //! - which files these are: their inodes, and when they were made. A copy of them does not count,
 //!   since it may be older than the last acknowledgement of the same life.
 //!
+//! The same files may have an older content: from a snapshot of their device, or because a backup
+//! was copied over them. So the control file says how far the memory reached, some seconds ago at
+//! most while it is fed ([`Kept::reaches`]). What is recovered and ends below is older. A rollback
+//! of less than these seconds, or of both directories, cannot be seen.
+//!
 //! A new number is noted in three steps: the control file has it beside the one of before; then the
 //! state has it; then the control file has it alone, and something may be acknowledged. After a
 //! crash between them the state has one of the two.
 //!
 //! What does not count is begun again, without a voice, which loses nothing that others have. So
-//! does a damaged state: a loss of power may leave one where the files are not to be durable.
+//! does a damaged state: a loss of power may leave one where the files are not to be durable. Where
+//! they are to be, and none is there, the start is refused: their device is not mounted, perhaps.
 
 use std::{
     fs,
@@ -108,6 +114,8 @@ pub(super) struct Kept {
     /// Where the number of the memory is noted as well.
     terms: Terms,
     life: u64,
+    /// See [`Life::reached`].
+    reached: Stamp,
 }
 
 /// What was left: a memory that counts, nothing, or why it does not count.
@@ -196,7 +204,8 @@ impl Kept {
     fn look(directory: &Path, method: Option<Method>, node: NodeId, terms: Terms) -> io::Result<(Self, Left)> {
         private::create_directories(directory)?;
         let (boot, directory) = (boot()?, directory.to_owned());
-        let mut kept = Self { directory, boot, generation: 0, method, node, terms, life: 0 };
+        let reached = terms.get().life.map_or(Stamp::ZERO, |life| life.reached);
+        let mut kept = Self { directory, boot, generation: 0, method, node, terms, life: 0, reached };
         let left = kept.left()?;
         if let Ok(Some(state)) = &left {
             kept.generation = state.generation;
@@ -215,7 +224,8 @@ impl Kept {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause),
             // A mirror with a history has had something here.
             Err(_) if terms.life.is_none() || terms.history == TermHistory::default() => return Ok(Ok(None)),
-            Err(_) => return Ok(Err("it is gone; if a device is not mounted there, mount it".to_owned())),
+            Err(_) if self.method.is_some() => return Err(self.missing()),
+            Err(_) => return Ok(Err("it is gone".to_owned())),
         };
         let state = match state {
             Ok(state) => state,
@@ -232,6 +242,14 @@ impl Kept {
             return Ok(Err("the machine was started again since, and it was not in persistent memory".to_owned()));
         }
         Ok(Ok(Some(state)))
+    }
+
+    /// It was persistent, and is not there.
+    fn missing(&self) -> io::Error {
+        io::Error::other(
+            "the memory of this mirror, which was persistent, is not here: mount its device, or set mirror.keep-dir to \
+             where it is; if it is gone for good, empty this node's directory; nothing was changed",
+        )
     }
 
     /// It belongs to another node.
@@ -296,6 +314,7 @@ impl Kept {
     pub fn forget(&mut self) -> io::Result<()> {
         remove(&self.state())?;
         self.sync()?;
+        self.reached = Stamp::ZERO;
         self.begin_life(None)?;
         self.live()?;
         self.generation += 1;
@@ -318,7 +337,23 @@ impl Kept {
     }
 
     fn note_life(&self, before: Option<u64>) -> io::Result<()> {
-        self.terms.note_life(Some(Life { number: self.life, before })).map_err(io::Error::other)
+        let life = Life { number: self.life, before, reached: self.reached };
+        self.terms.note_life(Some(life)).map_err(io::Error::other)
+    }
+
+    /// The memory was noted to have everything below.
+    pub fn reached(&self) -> Stamp {
+        self.reached
+    }
+
+    /// The memory has everything below `to`, also when it is found again. Blocks until that is
+    /// noted.
+    pub fn reaches(&mut self, to: Stamp) -> io::Result<()> {
+        if to == self.reached {
+            return Ok(());
+        }
+        self.reached = to;
+        self.live()
     }
 
     /// What the directory has stays so, if its files are to be durable.

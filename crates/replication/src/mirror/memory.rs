@@ -330,6 +330,20 @@ impl Memory {
         recover(&self.regions(), Keep::Marked(at)).map(|found| found.end)
     }
 
+    /// Where what was found ended before, at least, if it is what this node had last.
+    pub fn reached(&self) -> Stamp {
+        self.kept.as_ref().map_or(Stamp::ZERO, Kept::reached)
+    }
+
+    /// Notes for the process that finds the memory again that it has everything below `to`. Blocks
+    /// until that is noted.
+    pub fn note_reached(&mut self, to: Stamp) -> io::Result<()> {
+        match &mut self.kept {
+            Some(kept) if self.begun => kept.reaches(to),
+            _ => Ok(()),
+        }
+    }
+
     /// All that is not head and undo ring. Files stay.
     pub fn take_arenas(&mut self) -> Vec<Region> {
         self.session += 1;

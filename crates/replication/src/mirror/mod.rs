@@ -313,6 +313,15 @@ fn found(memory: &mut Memory, terms: &Terms) -> io::Result<State> {
     let TermState { cluster, history, .. } = terms.get();
     if memory.has_begun() {
         match memory.recover() {
+            Ok(Some(found)) if found.end < memory.reached() => {
+                let (end, had) = (found.end.0, memory.reached().0);
+                tracing::warn!(
+                    end,
+                    had,
+                    "the memory that this mirror kept does not count, since it is older than what this node had: it \
+                     begins again, without a voice at first"
+                );
+            }
             Ok(Some(found)) => {
                 let (floor, whole) = memory.noted();
                 let (end, under_way, undone) = (found.end.0, found.under_way, found.undone);
@@ -611,7 +620,10 @@ impl Shared {
             state.holding.recovered(found.end);
             state.undone += found.undone as u64;
             let (end, under_way, undone) = (found.end.0, found.under_way, found.undone);
+            drop(state);
             tracing::info!(end, under_way, undone, "the mirror is recovered");
+            let noted = self.memory().note_reached(found.end);
+            noted.map_err(|cause| SessionError::Local(format!("a mirror's memory cannot be kept: {cause}")))?;
         }
         receive::note_whole(self)
     }

@@ -1,6 +1,9 @@
 //! Receive: offers the memory to a primary, and takes it back.
 
-use std::{convert::Infallible, time::Duration};
+use std::{
+    convert::Infallible,
+    time::{Duration, Instant},
+};
 
 use freshet_base::{Stamp, sync::Arc};
 use freshet_cluster::{
@@ -27,6 +30,8 @@ use crate::{
 
 /// The primary has this long to read why a connection ends.
 const FAREWELL: Duration = Duration::from_millis(200);
+/// How often it is noted how far a memory reaches that is kept.
+const NOTE_EVERY: Duration = Duration::from_secs(2);
 
 impl From<RecoverError> for SessionError {
     fn from(error: RecoverError) -> Self {
@@ -109,8 +114,17 @@ pub(super) fn offered(
         note_whole(shared)?;
     }
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
-    let mut session =
-        Session { shared, sender, receiver, welcome: &welcome, member, patience, told: 0, load: LoadMeter::default() };
+    let mut session = Session {
+        shared,
+        sender,
+        receiver,
+        welcome: &welcome,
+        member,
+        patience,
+        told: 0,
+        load: LoadMeter::default(),
+        noted: Instant::now(),
+    };
     let mut stint = shared.cpu.begin();
     let error = match session.run(arenas, &description, &mut stint) {
         Ok(never) => match never {},
@@ -139,6 +153,8 @@ fn enter(shared: &Shared, welcome: &Welcome, end: Stamp) -> Result<(), SessionEr
             Ok(end) => end,
             Err(damaged) => return Err(begin_again(shared, &damaged)),
         };
+        // It reaches less far from now on, and is to be found again all the same.
+        shared.memory().note_reached(end).map_err(|cause| local(&cause))?;
         let cut = shared.state().holding.cut(welcome.cut_at, end);
         match cut {
             Cut::Done => {}
@@ -173,6 +189,8 @@ struct Session<'a> {
     /// How much of the mailbox the primary knows to have been taken.
     told: u64,
     load: LoadMeter,
+    /// When it was noted last how far the memory reaches.
+    noted: Instant,
 }
 
 impl Session<'_> {
@@ -265,7 +283,7 @@ impl Session<'_> {
     }
 
     /// The primary lives, and says that everything up to `to` is in this memory.
-    fn heard(&self, note: &BatchNote, to: Stamp) -> Result<(), SessionError> {
+    fn heard(&mut self, note: &BatchNote, to: Stamp) -> Result<(), SessionError> {
         let mut state = self.shared.state();
         let State { holding, heard, committed, .. } = &mut *state;
         holding.heard(to, note.end);
@@ -273,7 +291,14 @@ impl Session<'_> {
         let said = Heard { term: self.welcome.term, end: note.end, in_sync: note.in_sync };
         *heard = Some((said, self.shared.clock.now()));
         drop(state);
-        note_whole(self.shared)
+        note_whole(self.shared)?;
+        if self.noted.elapsed() >= NOTE_EVERY {
+            self.noted = Instant::now();
+            let mut memory = self.shared.memory();
+            let noted = memory.stays_to().map_or(Ok(()), |to| memory.note_reached(to));
+            noted.map_err(|cause| local(&cause))?;
+        }
+        Ok(())
     }
 
     /// Says what this node holds: what the primary knows to have arrived, and every in-sync set in
