@@ -312,7 +312,8 @@ impl Progress {
             pid: std::process::id(),
             phase,
             per_second: rate as u64,
-            seconds_left: (done > 0).then(|| of.saturating_sub(done) as f64 / rate.max(1.0)),
+            // Other nodes come when they come.
+            seconds_left: (done > 0 && phase.unit != "nodes").then(|| of.saturating_sub(done) as f64 / rate.max(1.0)),
         };
         serde_json::to_string(&self.now).unwrap_or_default()
     }

@@ -41,6 +41,8 @@ pub enum Phase {
         /// Chunks that have rows.
         of: u64,
     },
+    /// Writing the checkpoint that could not be written with the rows.
+    FirstCheckpoint,
     /// Replaying the log.
     Log {
         /// Bytes replayed.
@@ -86,6 +88,7 @@ impl Phase {
             Self::Tail => ("looking for the end of the log", "bytes", 0, 0),
             Self::Checkpoint { done, of } => ("reading the checkpoint", "bytes", done, of),
             Self::Memory { done, of } => ("making tables and a checkpoint of the rows", "chunks", done, of),
+            Self::FirstCheckpoint => ("writing the first checkpoint", "bytes", 0, 0),
             Self::Log { done, of } => ("replaying the log", "bytes", done, of),
             Self::Indexes { done, of } => ("building the indexes", "entries", done, of),
             Self::Peers { heard, needed } => {

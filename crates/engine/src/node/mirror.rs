@@ -22,7 +22,7 @@ use std::{
 use freshet_base::{Stamp, Watermark};
 use freshet_log::{Log, ReceiveConfig};
 use freshet_mirror::Contents;
-use freshet_recovery::{CheckpointError, Manifest, RestoreError};
+use freshet_recovery::{CheckpointError, Manifest, Phase, RestoreError};
 use freshet_replication::{
     mirror::{FetchedLog, Mirror, MirrorConfig, Mirroring},
     takeover::Promoted,
@@ -55,9 +55,9 @@ pub(super) struct Mirrored {
 }
 
 /// How often a node tries to write its first checkpoint.
-const TRY_EVERY: Duration = Duration::from_secs(1);
+const TRY_EVERY: Duration = Duration::from_secs(5);
 
-/// How often a rehearsal looks whether the memory is there, and whole.
+/// How often a rehearsal looks whether the memory is there, and whole, and a node whether it stops.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Whether a node that is configured so is a mirror: one that has a database of its own, because it
@@ -71,7 +71,7 @@ pub(super) fn is_one(config: &NodeConfig, ground: &Ground) -> Result<bool, Start
     let has_checkpoint = !Manifest::installed(path).map_err(RestoreError::from)?.is_empty();
     if TAKING_OVER.read(path)?.is_some() {
         if !has_checkpoint {
-            tracing::warn!("this mirror ended while it took over: it begins again");
+            tracing::warn!("this mirror ended while it took over: its log and its checkpoint, which are not whole, go");
             store.clear()?;
             Manifest::remove_others(path, &config.checkpoint_devices(), &[]).map_err(RestoreError::from)?;
         }
@@ -166,6 +166,7 @@ impl Mirrored {
         if let Some(checkpointing) = begun.map_err(|cause| cause.to_string())? {
             let checkpointing = node.checkpointing.get_or_init(|| checkpointing);
             if newest.is_none() {
+                tell(Phase::FirstCheckpoint);
                 insist(checkpointing)?;
             }
         }
@@ -191,12 +192,19 @@ fn install(directory: &Path, writing: &Writing, written: Result<Manifest, Checkp
 /// Writers wait for it.
 fn insist(checkpointing: &Checkpointing) -> Result<(), String> {
     checkpointing.hurry(true);
+    let mut told = String::new();
     while let Err(cause) = checkpointing.now(CheckpointKind::Fuzzy) {
         if checkpointing.stops() {
             return Err(cause);
         }
-        tracing::warn!(cause, "a mirror that takes over cannot write its checkpoint, and tries again");
-        thread::sleep(TRY_EVERY);
+        if told != cause {
+            tracing::warn!(cause, "a mirror that takes over cannot write its checkpoint, and tries again");
+            told = cause;
+        }
+        let again = Instant::now() + TRY_EVERY;
+        while Instant::now() < again && !checkpointing.stops() {
+            thread::sleep(LOOK_EVERY);
+        }
     }
     checkpointing.hurry(false);
     Ok(())
