@@ -552,8 +552,8 @@ impl CommitRule {
         let is_missed = || self.members.iter().any(|(node, member)| self.is_missed(*node, member));
         let what = match self.config.needed() {
             Some(_) => {
-                "start the standbys again that are missing, or see in their logs why they cannot follow; or, for one that \
-                 is gone for good, start a node at its address"
+                "start the standbys again that are missing, or see in their logs why they cannot follow; or, for \
+                 one that is gone for good, start a node at its address"
             }
             None if is_missed() => {
                 "start the nodes again for which commits wait; if they are gone for good, and no other node is the \

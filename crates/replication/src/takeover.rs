@@ -148,7 +148,8 @@ pub enum PromoteError {
     /// Another node has more, and cannot pass it on.
     #[error(
         "node {node} at {at} has more than this one and cannot pass it on, since it is a mirror, or this one is a \
-         mirror that cannot undo what the other does not have: promote that node; to force the take-over of this one loses what the other has more"
+         mirror that cannot undo what the other does not have: promote that node; to force the take-over of this one \
+         loses what the other has more"
     )]
     Better {
         /// Which.

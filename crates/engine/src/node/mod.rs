@@ -392,8 +392,8 @@ impl Node {
         let (reign, remedy) = match std::mem::replace(&mut *composition, Composition::Failed) {
             Composition::Standby(following) => (following.into_reign(self, &promoted), "restart it without `join`"),
             Composition::Mirror(mirrored) => {
-                let remedy = "promote another node, or bring the old primary back; or restart this one and promote it again, if it \
-                     has mirror.keep-dir, and nothing there is damaged";
+                let remedy = "promote another node, or bring the old primary back; or restart this one and promote it \
+                              again, if it has mirror.keep-dir, and nothing there is damaged";
                 (mirrored.into_reign(self, &promoted), remedy)
             }
             _ => unreachable!("it was one of them a moment ago, under the same lock"),

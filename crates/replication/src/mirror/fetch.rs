@@ -20,7 +20,7 @@ use freshet_cluster::{
 use freshet_fabric::tcp::{Receiver, Sender};
 use freshet_mirror::{Damaged, NoRoom, NotTaken, Taking};
 
-use super::Shared;
+use super::{Shared, memory::RecoverError};
 use crate::{
     standby::{SessionError, connect, introduce, next_fetched},
     wire::{self, Ack, Continue, Kind, Purpose, Refusal},
@@ -70,8 +70,11 @@ fn cut(shared: &Shared, at: Stamp) -> Result<(), SessionError> {
     if at < shared.state().holding.floor() {
         return Err(local(&"the checkpoint that this mirror began from holds what the other log does not"));
     }
-    let end = shared.memory().cut(at).map_err(|cause| damaged(&cause))?;
-    shared.memory().note_reached(end).map_err(|cause| local(&cause))?;
+    let end = shared.memory().cut(at);
+    let end = end.map_err(|cause| match cause {
+        RecoverError::Damaged(cause) => damaged(&cause),
+        RecoverError::System(cause) => local(&cause),
+    })?;
     match shared.state().holding.cut(at, end) {
         Cut::Done => Ok(()),
         Cut::Above(end) => Err(local(&format_args!("what this mirror has up to {end} cannot be undone"))),

@@ -322,12 +322,15 @@ impl Memory {
 
     /// Undoes what lies beyond `at`, as far as the undo ring reaches; says where the memory ends
     /// then.
-    pub fn cut(&mut self, at: Stamp) -> Result<Stamp, Damaged> {
+    pub fn cut(&mut self, at: Stamp) -> Result<Stamp, RecoverError> {
         if !self.begun {
             return Ok(at);
         }
         self.session += 1;
-        recover(&self.regions(), Keep::Marked(at)).map(|found| found.end)
+        let end = recover(&self.regions(), Keep::Marked(at))?.end;
+        // It reaches less far from now on, and is to be found again all the same.
+        self.note_reached(end)?;
+        Ok(end)
     }
 
     /// Where what was found ended before, at least, if it is what this node had last.
@@ -362,7 +365,7 @@ pub(super) enum RecoverError {
     #[error(transparent)]
     Damaged(#[from] Damaged),
     #[error(
-        "a mirror's memory cannot be moved to other memory, and a primary of before may still write there: {0}; \
+        "a mirror's memory cannot be kept, or moved away from a primary of before that may still write there: {0}; \
          see that there is room for another region, and restart this node"
     )]
     System(#[from] io::Error),

@@ -114,17 +114,8 @@ pub(super) fn offered(
         note_whole(shared)?;
     }
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
-    let mut session = Session {
-        shared,
-        sender,
-        receiver,
-        welcome: &welcome,
-        member,
-        patience,
-        told: 0,
-        load: LoadMeter::default(),
-        noted: Instant::now(),
-    };
+    let (told, load, noted) = (0, LoadMeter::default(), Instant::now());
+    let mut session = Session { shared, sender, receiver, welcome: &welcome, member, patience, told, load, noted };
     let mut stint = shared.cpu.begin();
     let error = match session.run(arenas, &description, &mut stint) {
         Ok(never) => match never {},
@@ -151,10 +142,9 @@ fn enter(shared: &Shared, welcome: &Welcome, end: Stamp) -> Result<(), SessionEr
         let end = shared.memory().cut(welcome.cut_at);
         let end = match end {
             Ok(end) => end,
-            Err(damaged) => return Err(begin_again(shared, &damaged)),
+            Err(RecoverError::Damaged(damaged)) => return Err(begin_again(shared, &damaged)),
+            Err(RecoverError::System(cause)) => return Err(local(&cause)),
         };
-        // It reaches less far from now on, and is to be found again all the same.
-        shared.memory().note_reached(end).map_err(|cause| local(&cause))?;
         let cut = shared.state().holding.cut(welcome.cut_at, end);
         match cut {
             Cut::Done => {}
