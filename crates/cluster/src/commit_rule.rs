@@ -33,10 +33,15 @@
 //! stall that begins with the loss: within `standby_timeout` the standby may return as if nothing
 //! had happened.
 //!
-//! Under 2-safe the set is written into the log before it takes effect ([`crate::in_sync`]), if the
-//! rule is told to ([`CommitRule::recorded`]). Then a standby that stalls is at first
-//! [`Place::Leaving`], and one that is level stays Joining: both are waited for until the new set
-//! is in effect. A set that is written and not in effect binds as well as the one in effect.
+//! At every level but 1-safe the set is written into the log before it takes effect
+//! ([`crate::in_sync`]), if the rule is told to ([`CommitRule::recorded`]). Under 2-safe a standby
+//! that stalls is then at first [`Place::Leaving`], and one that is level stays Joining: both are
+//! waited for until the new set is in effect. A set that is written and not in effect binds as well
+//! as the one in effect.
+//!
+//! Under very safe and quorum a commit counts the members of the recorded set, the primary included:
+//! K of them hold it, of each set that may be in effect. A standby becomes a member when it is level,
+//! and remains one while it is away. It is replaced when its log is known to be gone.
 //!
 //! An *asynchronous* standby is Behind for ever: no commit waits for it, and it counts in no
 //! quorum.
@@ -57,7 +62,11 @@ mod config;
 mod sets;
 mod standing;
 
-use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use freshet_base::{NodeId, Safety, Stamp, Term, check};
 use serde::{Deserialize, Serialize};
@@ -69,7 +78,7 @@ pub use self::{
 };
 use crate::{
     Moment,
-    in_sync::{InSyncSet, Succession},
+    in_sync::{Holder, InSyncSet, Succession},
 };
 
 /// What happened.
@@ -82,6 +91,8 @@ pub enum Event {
     Joined {
         /// Who.
         standby: NodeId,
+        /// Which log it has: [`Holder::incarnation`].
+        incarnation: u64,
         /// What is persistent there.
         persisted: Stamp,
         /// Whether commits may count on it.
@@ -146,6 +157,10 @@ pub enum Place {
 pub struct Member {
     /// Persistent there, as far as it told us.
     pub acked: Stamp,
+    /// Which log that is: [`Holder::incarnation`].
+    incarnation: u64,
+    /// It has answered the candidate that became this primary, or joined during this reign.
+    heard: bool,
     /// Whether there is a connection.
     pub connected: bool,
     /// Whether commits may count on it.
@@ -168,6 +183,8 @@ impl Member {
     fn unknown(now: Moment) -> Self {
         Self {
             acked: Stamp::ZERO,
+            incarnation: 0,
+            heard: false,
             connected: false,
             synchronous: true,
             place: Place::Behind,
@@ -177,6 +194,10 @@ impl Member {
             stalls: false,
             forgotten: false,
         }
+    }
+
+    fn holder(&self, node: NodeId) -> Holder {
+        Holder::new(node, self.incarnation)
     }
 
     fn waited_for(&self) -> bool {
@@ -270,21 +291,41 @@ impl CommitRule {
 
     /// From its beginning on, the reign of `me` in `term` writes down its in-sync sets, which
     /// follow what the take-over or the restart has found. All of those count as waited for, though
-    /// they have yet to join. Without effect unless under 2-safe.
+    /// they have yet to join; those who have `answered` are put out last. Without effect under
+    /// 1-safe.
     #[must_use]
-    pub fn recorded(mut self, me: NodeId, term: Term, succession: Succession, now: Moment) -> Self {
-        if self.config.safety != Safety::TwoSafe {
-            return self;
-        }
-        let sets = Sets::new(me, term, self.config.floor, succession);
-        for standby in sets.members() {
-            let member = self.members.entry(standby).or_insert_with(|| Member::unknown(now));
-            member.place = Place::InSync;
-            member.outstanding = Some((Stamp::MAX, now));
+    pub fn recorded(
+        mut self,
+        me: Holder,
+        term: Term,
+        succession: Succession,
+        answered: &BTreeSet<NodeId>,
+        now: Moment,
+    ) -> Self {
+        let Some(counting) = self.config.counting() else { return self };
+        let sets = Sets::new(me, term, counting, succession);
+        for Holder { node, incarnation } in sets.members() {
+            let member = self.members.entry(node).or_insert_with(|| Member::unknown(now));
+            member.incarnation = incarnation;
+            member.heard = answered.contains(&node);
+            if !sets.counts() {
+                member.place = Place::InSync;
+                member.outstanding = Some((Stamp::MAX, now));
+            }
         }
         self.sets = Some(sets);
         self.assess(now);
         self
+    }
+
+    /// The sets, where a commit waits for all members.
+    fn awaited(&self) -> Option<&Sets> {
+        self.sets.as_ref().filter(|sets| !sets.counts())
+    }
+
+    /// The sets, where a commit counts members.
+    fn counted(&self) -> Option<&Sets> {
+        self.sets.as_ref().filter(|sets| sets.counts())
     }
 
     /// Takes an event in and says what may be told now.
@@ -297,8 +338,8 @@ impl CommitRule {
                     member.mark(self.durable, now);
                 }
             }
-            Event::Joined { standby, persisted, synchronous } => {
-                self.joined(standby, persisted, synchronous, now);
+            Event::Joined { standby, incarnation, persisted, synchronous } => {
+                self.joined(Holder::new(standby, incarnation), persisted, synchronous, now);
                 changed = true;
             }
             Event::Acked { standby, persisted } => {
@@ -344,18 +385,19 @@ impl CommitRule {
         Decision { committed: self.committed, changed, write: self.to_write().is_some() }
     }
 
-    fn joined(&mut self, standby: NodeId, persisted: Stamp, synchronous: bool, now: Moment) {
-        let durable = self.durable;
-        let member = self.members.entry(standby).or_insert_with(|| Member { acked: persisted, ..Member::unknown(now) });
+    fn joined(&mut self, standby: Holder, persisted: Stamp, synchronous: bool, now: Moment) {
+        let (durable, Holder { node, incarnation }) = (self.durable, standby);
+        let bound = self.awaited().is_some_and(|sets| sets.binds(node));
+        let unknown = || Member { acked: persisted, incarnation, ..Member::unknown(now) };
+        let member = self.members.entry(node).or_insert_with(unknown);
         member.forgotten = false;
         member.synchronous = synchronous;
-        if persisted < member.acked {
+        if persisted < member.acked || incarnation != member.incarnation {
             // It lost something that it once had: it starts over.
             member.must_reach = durable;
-            let bound = self.sets.as_ref().is_some_and(|sets| sets.binds(standby));
             member.move_to(if bound { Place::Leaving } else { Place::Behind }, now);
         }
-        member.acked = persisted;
+        (member.acked, member.incarnation, member.heard) = (persisted, incarnation, true);
         member.connected = true;
         // A standby that kept its place keeps its patience too: reconnecting is no progress.
         member.outstanding = match member.outstanding {
@@ -363,18 +405,23 @@ impl CommitRule {
             _ => None,
         };
         member.mark(durable, now);
+        if let Some(sets) = &mut self.sets {
+            sets.lost(node, Some(standby));
+        }
     }
 
     /// Carries out what the sets that are in effect now say.
     fn take_effect(&mut self, now: Moment) -> bool {
         let Some(sets) = &mut self.sets else { return false };
-        let members = &self.members;
-        let acked = |node| members.get(&node).map_or(Stamp::ZERO, |member| member.acked);
-        if !sets.take_effect(self.durable, acked) {
+        let me = sets.me();
+        if !sets.take_effect(held(&self.members, me, self.durable)) {
             return false;
         }
         for (node, member) in &mut self.members {
-            if sets.in_effect().members.contains(node) {
+            if sets.counts() {
+                continue;
+            }
+            if sets.in_effect().members.contains(&member.holder(*node)) {
                 if member.place == Place::Joining {
                     member.move_to(Place::InSync, now);
                 }
@@ -395,7 +442,7 @@ impl CommitRule {
             let before = (member.place, member.stalls);
             member.stalls = member.stalled(self.config.standby_timeout, now);
             // Who is on record leaves by another record: see `change_set`.
-            let bound = self.sets.as_ref().is_some_and(|sets| sets.binds(*node));
+            let bound = self.sets.as_ref().is_some_and(|sets| !sets.counts() && sets.binds(*node));
             if member.waited_for() && !bound && (member.stalls || !member.synchronous) {
                 member.must_reach = durable;
                 member.move_to(Place::Behind, now);
@@ -418,35 +465,84 @@ impl CommitRule {
     /// Where members that are on record have to leave, or others have become level, there is
     /// another set to write.
     fn change_set(&mut self) {
+        if self.counted().is_some() {
+            return self.change_counted();
+        }
         let Some(sets) = &mut self.sets else { return };
         let members = &mut self.members;
-        let unfit = |node: NodeId| {
+        let is_unfit = |node: NodeId| {
             members
                 .get(&node)
                 .is_none_or(|member| member.stalls || !member.synchronous || member.place == Place::Leaving)
         };
-        for node in sets.remove(self.config.floor, unfit) {
+        let mut unfit: Vec<_> = sets.members().map(|member| member.node).filter(|node| is_unfit(*node)).collect();
+        // As long as the floor keeps some, those who were never heard go first.
+        unfit.sort_by_key(|node| members.get(node).is_some_and(|member| member.heard));
+        // Who is level comes in. Who leaves may come back before it is out, lest everybody wait for
+        // another who is worse.
+        let committed = self.committed;
+        let level = |members: &BTreeMap<NodeId, Member>, place: Place| {
+            let fit = |member: &Member| {
+                let returns = member.place == Place::Leaving && !member.stalls && member.acked >= member.must_reach;
+                let joins = member.place == Place::Joining && member.acked >= committed;
+                member.connected && member.synchronous && member.place == place && (joins || returns)
+            };
+            let fit = members.iter().filter(|(_, member)| fit(member));
+            fit.map(|(node, member)| member.holder(*node)).collect::<Vec<_>>()
+        };
+        // One that was a member a moment ago helps a lost one out, even if it has to go afterwards.
+        let helps = |(node, member): &(&NodeId, &Member)| {
+            member.connected && member.acked >= committed && sets.has_had(&member.holder(**node))
+        };
+        let helpers = members.iter().filter(helps).map(|(node, member)| member.holder(*node));
+        let helpers: Vec<_> = level(members, Place::Joining).into_iter().chain(helpers).collect();
+        for node in sets.remove(unfit, &helpers) {
             if let Some(member) = members.get_mut(&node) {
                 member.place = Place::Leaving;
                 member.must_reach = self.durable;
             }
         }
-        // Who is level comes in. Who leaves may come back before it is out, lest everybody wait for
-        // another who is worse.
-        let committed = self.committed;
-        let fit = |member: &Member| {
-            let returns = member.place == Place::Leaving && !member.stalls && member.acked >= member.must_reach;
-            let joins = member.place == Place::Joining && member.acked >= committed;
-            member.connected && member.synchronous && (joins || returns)
-        };
-        let (leaving, joining): (Vec<_>, Vec<_>) =
-            members.iter().filter(|(_, member)| fit(member)).partition(|(_, member)| member.place == Place::Leaving);
-        let [leaving, joining] = [leaving, joining].map(|of| of.into_iter().map(|(node, _)| *node).collect::<Vec<_>>());
-        for node in sets.add(self.config.floor, &leaving, &joining) {
+        for member in sets.members() {
+            match members.get_mut(&member.node) {
+                Some(known) if known.place == Place::Behind => known.place = Place::Joining,
+                _ => {}
+            }
+        }
+        let [leaving, joining] = [Place::Leaving, Place::Joining].map(|place| level(members, place));
+        for node in sets.add(&leaving, &joining) {
             if let Some(member) = members.get_mut(&node) {
                 member.place = Place::Joining;
             }
         }
+    }
+
+    /// The same where commits count members: a member goes when its log is gone, or when it never
+    /// took part; a standby that is level becomes one, as long as there is a place.
+    fn change_counted(&mut self) {
+        let Some(sets) = &mut self.sets else { return };
+        let members = &self.members;
+        let (effective, lost) = (sets.in_effect().members.clone(), sets.lost_members());
+        let goes = |member: &Holder| {
+            let known = members.get(&member.node);
+            let never_came = |known: &Member| known.stalls || !known.connected;
+            lost.contains(&member.node)
+                || known.is_none_or(|known| known.forgotten || !known.synchronous)
+                || !effective.contains(member) && known.is_some_and(never_came)
+        };
+        let going: Vec<_> = sets.members().filter(goes).map(|member| member.node).collect();
+        let is_level = |member: &&(NodeId, &Member)| {
+            let (node, member) = **member;
+            let keeps_up = member.place == Place::InSync && member.connected && !member.stalls;
+            keeps_up && member.synchronous && !sets.names(&member.holder(node))
+        };
+        let known: Vec<_> = members.iter().map(|(node, member)| (*node, member)).collect();
+        let mut level: Vec<_> = known.iter().filter(is_level).map(|(node, it)| it.holder(*node)).collect();
+        let room = |sets: &Sets| (self.config.standbys as usize).saturating_sub(sets.members().count());
+        level.truncate(room(sets) + going.len());
+        sets.remove(going, &level);
+        level.retain(|member| !sets.names(member));
+        level.truncate(room(sets));
+        sets.add(&[], &level);
     }
 
     /// Moves `committed` as far as the table at the head of this module allows.
@@ -464,6 +560,9 @@ impl CommitRule {
         if self.sets.as_ref().is_some_and(|sets| !sets.begun()) || self.below_floor() {
             return None;
         }
+        if let Some(sets) = self.counted() {
+            return Some(sets.commits(held(&self.members, sets.me(), self.durable)).min(self.durable));
+        }
         let Some(needed) = self.config.needed() else {
             let waited_for = self.members.values().filter(|member| member.waited_for());
             return self.settled.then(|| waited_for.map(|member| member.acked).fold(self.durable, Stamp::min));
@@ -477,7 +576,7 @@ impl CommitRule {
 
     /// Whether the set is smaller than the configured floor, so that nothing commits.
     fn below_floor(&self) -> bool {
-        let Some(sets) = &self.sets else { return false };
+        let Some(sets) = self.awaited() else { return false };
         sets.in_effect().members.len() <= self.config.floor as usize
     }
 
@@ -486,7 +585,8 @@ impl CommitRule {
     fn admit_joiners(&mut self, now: Moment) -> bool {
         let mut changed = false;
         for member in self.members.values_mut() {
-            if self.sets.is_none() && member.place == Place::Joining && member.acked >= self.committed {
+            let waits = self.sets.as_ref().is_some_and(|sets| !sets.counts());
+            if !waits && member.place == Place::Joining && member.acked >= self.committed {
                 member.move_to(Place::InSync, now);
                 changed = true;
             }
@@ -503,8 +603,11 @@ impl CommitRule {
 
     fn in_sync(&self) -> u32 {
         // A member that is disconnected but still waited for does not keep up at this moment.
-        let keeps_up = |member: &&Member| member.place == Place::InSync && member.connected && !member.stalls;
-        u32::try_from(self.members.values().filter(keeps_up).count()).unwrap_or(u32::MAX)
+        let counts = |node, member: &Member| self.counted().is_none_or(|sets| sets.names(&member.holder(node)));
+        let keeps_up = |(node, member): &(&NodeId, &Member)| {
+            member.place == Place::InSync && member.connected && !member.stalls && counts(**node, member)
+        };
+        u32::try_from(self.members.iter().filter(keeps_up).count()).unwrap_or(u32::MAX)
     }
 
     fn needed_now(&self) -> u32 {
@@ -534,13 +637,13 @@ impl CommitRule {
     /// Whether commits wait for this member, which does not keep up and is on record: without it
     /// the next set could be taken for another.
     fn is_missed(&self, node: NodeId, member: &Member) -> bool {
-        let bound = self.sets.as_ref().is_some_and(|sets| sets.binds(node));
+        let bound = self.awaited().is_some_and(|sets| sets.binds(node));
         bound && member.stalls && member.place != Place::Leaving
     }
 
     /// For whom commits wait at present.
     fn waits_for(&self) -> Vec<NodeId> {
-        let missed = |(node, member): &(&NodeId, &Member)| match self.sets {
+        let missed = |(node, member): &(&NodeId, &Member)| match self.awaited() {
             Some(_) => self.is_missed(**node, member) || member.place != Place::InSync && member.synchronous,
             None => member.synchronous && (!member.connected || member.stalls || member.place != Place::InSync),
         };
@@ -607,6 +710,11 @@ impl CommitRule {
         self.sets.as_ref().map(Sets::in_effect)
     }
 
+    /// The members' logs that are known to be gone.
+    pub fn gone(&self) -> BTreeSet<Holder> {
+        self.sets.as_ref().map(|sets| sets.gone().clone()).unwrap_or_default()
+    }
+
     /// Whether an in-sync set of this reign has taken effect. A primary that notes so durably can
     /// restart by itself under 2-safe ([`crate::term::Candidacy::reigned`]).
     pub fn set_took_effect(&self) -> bool {
@@ -632,6 +740,9 @@ impl CommitRule {
     /// quorum its acknowledgements stop counting, for what is not committed yet.
     pub fn forget(&mut self, standby: NodeId, now: Moment) -> Decision {
         let bound = self.sets.as_ref().is_some_and(|sets| sets.binds(standby));
+        if let Some(sets) = self.sets.as_mut().filter(|sets| sets.counts()) {
+            sets.lost(standby, None);
+        }
         let known = match self.members.get_mut(&standby) {
             Some(member) if bound => {
                 (member.forgotten, member.synchronous, member.connected) = (true, false, false);
@@ -694,6 +805,15 @@ impl CommitRule {
                     .collect(),
             },
         }
+    }
+}
+
+/// What each log holds, as far as it is known: the primary's own, `me`, is `durable`.
+fn held(members: &BTreeMap<NodeId, Member>, me: Holder, durable: Stamp) -> impl Fn(&Holder) -> Stamp {
+    move |holder| match members.get(&holder.node) {
+        _ if *holder == me => durable,
+        Some(member) if member.incarnation == holder.incarnation => member.acked,
+        _ => Stamp::ZERO,
     }
 }
 

@@ -199,6 +199,13 @@ pub enum NotEntered {
     /// The sender is a relay, and commits may count on this node, or it has come upon that relay by
     /// itself: it has to follow this primary.
     Counted(NodeId),
+    /// This log has what was acknowledged to clients, and the sender's does not.
+    Acknowledged {
+        /// Where the two logs part.
+        at: Stamp,
+        /// Everything of this log below was acknowledged.
+        committed: Stamp,
+    },
     /// The checkpoint with which this node began holds something of another log.
     Checkpoint {
         /// From here on that log is another.
@@ -307,7 +314,11 @@ impl Follower {
         {
             return Err(NotEntered::Checkpoint { at, floor: self.floor });
         }
-        let cut = Some(welcome.cut_at).filter(|cut_at| *cut_at < self.received);
+        let (at, committed) = (welcome.cut_at, self.global.max(state.committed).min(self.received));
+        if at < committed {
+            return Err(NotEntered::Acknowledged { at, committed });
+        }
+        let cut = Some(at).filter(|cut_at| *cut_at < self.received);
         Ok(Entry { primary, cut })
     }
 

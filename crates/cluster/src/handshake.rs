@@ -414,7 +414,7 @@ mod tests {
 
     fn history(reigns: &[(u32, u64)]) -> TermHistory {
         let reigns: Vec<_> =
-            reigns.iter().map(|(t, s)| Reign { term: Term(*t), start: Stamp(*s), node: NodeId(1) }).collect();
+            reigns.iter().map(|(t, s)| Reign { term: Term(*t), start: Stamp(*s), node: NodeId(1), nonce: 1 }).collect();
         reigns.try_into().unwrap()
     }
 

@@ -63,6 +63,8 @@ impl Asking<'_> {
 pub struct Guest {
     /// Itself.
     pub node: NodeId,
+    /// Which log it has ([`crate::in_sync::Holder`]).
+    pub incarnation: u64,
     /// Whether the commit rule hears of it.
     pub member: bool,
     /// Whether commits may wait for it, if it is a member.
@@ -222,7 +224,7 @@ impl Host {
         if self.closed {
             return None;
         }
-        let Guest { node, member, synchronous, appliance, from, persisted, replayed } = guest;
+        let Guest { node, incarnation, member, synchronous, appliance, from, persisted, replayed } = guest;
         let replaced = self.feeds.iter().find(|(_, feed)| feed.node == node).map(|(id, _)| *id);
         let left = replaced.and_then(|old| self.leave(old));
         // There is no room before the standby has said so: it may have to cut its log first, and
@@ -241,7 +243,7 @@ impl Host {
             peers: 0,
         };
         self.feeds.insert(id, feed);
-        let joined = member.then_some(Event::Joined { standby: node, persisted, synchronous });
+        let joined = member.then_some(Event::Joined { standby: node, incarnation, persisted, synchronous });
         Some(Joined { replaced, events: [left, joined] })
     }
 

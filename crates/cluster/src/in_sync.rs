@@ -1,12 +1,17 @@
-//! Records of the in-sync set: who holds everything that was committed, and who can know that.
+//! Records of the in-sync set: who holds what was committed, and who can know that.
 //!
-//! Under 2-safe a commit waits for the in-sync set, which changes: a standby that stalls is put
-//! out, and commits go on without it. A take-over by that standby would lose them. So every change
-//! is written down, where a candidate will look, before a commit relies on it.
+//! At every level but 1-safe, what a commit promises is a promise about a set of logs. The set
+//! changes: a standby stalls, loses its disk, or comes new. So every change is written down, where
+//! a candidate will look, before a commit relies on it. An answer to a candidate counts only if it
+//! comes from a log that the newest record names.
 //!
-//! A set names the primary and the standbys whose acknowledgement a commit waits for. It is
-//! *written* when the primary has put it into the log as a block of its own, with which it travels
-//! to everybody. It is *in effect* when
+//! A set names *holders*: a node, and the incarnation of its log ([`Holder`]). A directory gets an
+//! incarnation when a log begins in it, and loses it with that log. So a node whose directory was
+//! emptied is not the holder that it was, whatever its name and address, and a newcomer is none.
+//!
+//! A set is *written* when the primary has put it into the log as a block of its own, with which it
+//! travels to everybody. Of a set in which every member holds every commit (2-safe), it is *in
+//! effect* when
 //!
 //! - the block is persistent on the primary, and
 //! - every other member of the new set has acknowledged the log up to the block's end, and with it
@@ -15,6 +20,18 @@
 //! A standby that is put out need not hold it; that is the point. From when a set is written until
 //! a later one is in effect, a commit waits for all of its members; so whichever set a candidate
 //! finds to be the newest, all its members hold everything that is committed.
+//!
+//! Under quorum:K and very safe, any K members hold every commit ([`InSyncSet::quorum`]; very safe
+//! is a quorum of the primary and all its standbys). Members stay while they are away. Such a set is
+//! in effect when its block is persistent on the primary, on every member that is new, and on as many
+//! members of each set before it as a candidate may miss of that set, and one more. Until it is in
+//! effect, a commit waits for K members of each of the sets that may be. The `floor` of such a set
+//! is K - 1, and the rest of this page holds for both kinds.
+//!
+//! A member whose log is known to be *gone* answers no candidate any more: its node came with
+//! another incarnation, or another node came to its address. It may have promised itself to a
+//! candidate before. So the next set needs as many of the others as it would without that, or all of
+//! the others.
 //!
 //! # What a candidate can know
 //!
@@ -50,8 +67,25 @@
 
 use std::collections::BTreeSet;
 
-use freshet_base::{NodeId, Term};
+use freshet_base::{NodeId, Stamp, Term};
 use serde::{Deserialize, Serialize};
+
+/// The log of a node, as long as the node has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Holder {
+    /// Whose log.
+    pub node: NodeId,
+    /// Which of the logs that this node has had: a random number that the node's directory keeps
+    /// with the log. Zero: no log was begun there.
+    pub incarnation: u64,
+}
+
+impl Holder {
+    /// The log of `node` that has this incarnation.
+    pub fn new(node: NodeId, incarnation: u64) -> Self {
+        Self { node, incarnation }
+    }
+}
 
 /// An in-sync set, as it is written into the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,12 +94,23 @@ pub struct InSyncSet {
     pub term: Term,
     /// Counts the sets of the cluster.
     pub number: u64,
-    /// The primary, and every standby without whose acknowledgement nothing commits.
-    pub members: BTreeSet<NodeId>,
+    /// The primary, and the standbys on which commits count.
+    pub members: BTreeSet<Holder>,
+    /// How many members hold every commit; none: all of them do.
+    pub quorum: Option<u32>,
     /// No later set has fewer standbys than this, unless this one has.
     pub floor: u32,
     /// Sets, one of them possibly in effect as long as this one is not.
-    pub before: Vec<BTreeSet<NodeId>>,
+    pub before: Vec<BTreeSet<Holder>>,
+}
+
+/// What commits count on: how the sets of a reign are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counting {
+    /// [`InSyncSet::quorum`].
+    pub quorum: Option<u32>,
+    /// [`InSyncSet::floor`].
+    pub floor: u32,
 }
 
 impl InSyncSet {
@@ -75,43 +120,57 @@ impl InSyncSet {
     }
 
     /// All sets that may be in effect, this one first.
-    pub fn possible(&self) -> impl Iterator<Item = &BTreeSet<NodeId>> {
+    pub fn possible(&self) -> impl Iterator<Item = &BTreeSet<Holder>> {
         [&self.members].into_iter().chain(&self.before)
     }
 
-    /// Whether commits may wait for `node`, by any of the sets that may be in effect.
+    /// Whether commits may count on `node`, by any of the sets that may be in effect.
     pub fn may_have(&self, node: NodeId) -> bool {
-        self.possible().any(|members| members.contains(&node))
+        self.possible().any(|members| members.iter().any(|member| member.node == node))
+    }
+
+    /// The nodes of its members.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.members.iter().map(|member| member.node)
     }
 
     /// Of the possible set that lacks most members: how many were heard, and how many it
-    /// takes to know that this record is the newest.
-    pub fn heard(&self, heard: impl Fn(NodeId) -> bool) -> (usize, usize) {
-        let of = |set: &BTreeSet<NodeId>| {
+    /// takes to know that this record is the newest, and that what was heard includes every commit.
+    pub fn heard(&self, heard: impl Fn(&Holder) -> bool) -> (usize, usize) {
+        let of = |set: &BTreeSet<Holder>| {
             let needed = set.len().saturating_sub(self.floor as usize).max(1);
-            (set.iter().filter(|node| heard(**node)).count(), needed)
+            (set.iter().filter(|member| heard(member)).count(), needed)
         };
         let lacks = |(heard, needed): &(usize, usize)| needed.saturating_sub(*heard);
         self.possible().map(of).max_by_key(lacks).expect("there is at least one")
     }
 
+    /// Up to where this set lets commits come, with what each member holds.
+    pub fn commits(&self, acked: impl Fn(&Holder) -> Stamp) -> Stamp {
+        let mut acked: Vec<Stamp> = self.members.iter().map(acked).collect();
+        acked.sort_unstable_by(|a, b| b.cmp(a));
+        let needed = self.quorum.map_or(acked.len(), |quorum| quorum as usize);
+        needed.checked_sub(1).and_then(|last| acked.get(last)).copied().unwrap_or(Stamp::ZERO)
+    }
+
     /// Whether a set of these members may take effect when this one was written and nothing later
-    /// is in effect.
-    pub fn may_be_followed_by(&self, next: &BTreeSet<NodeId>) -> bool {
-        self.possible().all(|set| self.meets(set, next))
+    /// is in effect, while the logs that are `gone` answer nobody.
+    pub fn may_be_followed_by(&self, next: &BTreeSet<Holder>, gone: &BTreeSet<Holder>) -> bool {
+        self.possible().all(|set| self.meets(set, next, gone))
     }
 
     /// Whether `next` has enough members of `set`, which is this one or one before: those who know
     /// of this record, and of no later one, cannot take over without one of these.
-    pub(crate) fn meets(&self, set: &BTreeSet<NodeId>, next: &BTreeSet<NodeId>) -> bool {
-        set.intersection(next).count() >= set.len().min(self.floor as usize + 1)
+    pub(crate) fn meets(&self, set: &BTreeSet<Holder>, next: &BTreeSet<Holder>, gone: &BTreeSet<Holder>) -> bool {
+        let left = set.iter().filter(|member| !gone.contains(member));
+        left.clone().filter(|member| next.contains(member)).count() >= left.count().min(self.floor as usize + 1)
     }
 
     /// Of `sets` those with other members than `members`, each once.
     pub(crate) fn others(
-        sets: impl IntoIterator<Item = BTreeSet<NodeId>>,
-        members: &BTreeSet<NodeId>,
-    ) -> Vec<BTreeSet<NodeId>> {
+        sets: impl IntoIterator<Item = BTreeSet<Holder>>,
+        members: &BTreeSet<Holder>,
+    ) -> Vec<BTreeSet<Holder>> {
         let others: BTreeSet<_> = sets.into_iter().filter(|set| set != members).collect();
         others.into_iter().collect()
     }
@@ -136,13 +195,16 @@ pub enum Succession {
 
 impl Succession {
     /// The first set of a reign: everybody of the set before, and the new primary.
-    pub fn first(&self, term: Term, primary: NodeId, floor: u32) -> InSyncSet {
+    pub fn first(&self, term: Term, primary: Holder, counting: Counting) -> InSyncSet {
         let (number, mut members, possible) = match self {
             Self::Of(set) => (set.number + 1, set.members.clone(), set.possible().cloned().collect()),
             Self::New(number) => (*number, BTreeSet::new(), Vec::new()),
         };
+        // Of this node there is this log, and no other.
+        members.retain(|member| member.node != primary.node);
         members.insert(primary);
-        InSyncSet { term, number, before: InSyncSet::others(possible, &members), members, floor }
+        let Counting { quorum, floor } = counting;
+        InSyncSet { term, number, before: InSyncSet::others(possible, &members), members, quorum, floor }
     }
 }
 
@@ -151,8 +213,8 @@ mod tests {
     use super::*;
 
     fn set(members: &[u64], floor: u32) -> InSyncSet {
-        let members = members.iter().map(|node| NodeId(*node)).collect();
-        InSyncSet { term: Term(1), number: 1, members, floor, before: Vec::new() }
+        let members = members.iter().map(|node| Holder::new(NodeId(*node), 1)).collect();
+        InSyncSet { term: Term(1), number: 1, members, quorum: None, floor, before: Vec::new() }
     }
 
     /// Exhaustively, among four nodes: a candidate that hears enough members of a set hears of the
@@ -163,12 +225,15 @@ mod tests {
         for floor in 0..3_u32 {
             for (m, next) in (1..16_u64).flat_map(|m| (1..16_u64).map(move |next| (m, next))) {
                 let newest = set(&subset(m), floor);
-                if !newest.may_be_followed_by(&set(&subset(next), floor).members) {
-                    continue;
-                }
-                for heard in 1..16_u64 {
-                    let (voices, needed) = newest.heard(|node| heard >> node.0 & 1 == 1);
-                    assert!(voices < needed || heard & next != 0, "{newest:?}, then {next:b}, heard {heard:b}");
+                for gone in 0..16_u64 {
+                    let logs = |mask| set(&subset(mask), floor).members;
+                    if !newest.may_be_followed_by(&logs(next), &logs(gone)) {
+                        continue;
+                    }
+                    for heard in (1..16_u64).filter(|heard| heard & gone == 0) {
+                        let (answers, needed) = newest.heard(|log| heard >> log.node.0 & 1 == 1);
+                        assert!(answers < needed || heard & next != 0, "{newest:?}, then {next:b}, heard {heard:b}");
+                    }
                 }
             }
         }
@@ -176,11 +241,14 @@ mod tests {
 
     #[test]
     fn numbers_go_on_and_later_terms_come_later() {
-        let first = Succession::New(1).first(Term(1), NodeId(1), 0);
-        let second = Succession::Of(first.clone()).first(Term(2), NodeId(2), 0);
+        let [all, floored] = [0, 1].map(|floor| Counting { quorum: None, floor });
+        let first = Succession::New(1).first(Term(1), Holder::new(NodeId(1), 5), all);
+        let second = Succession::Of(first.clone()).first(Term(2), Holder::new(NodeId(2), 6), all);
         assert_eq!((second.number, second.members.len(), &*second.before), (2, 2, &[first.members.clone()][..]));
-        let forced = Succession::New(3).first(Term(3), NodeId(2), 1);
+        let forced = Succession::New(3).first(Term(3), Holder::new(NodeId(2), 6), floored);
         assert_eq!((forced.number, forced.members.len(), forced.before.len()), (3, 1, 0));
-        assert_eq!(InSyncSet::newer(Some(first), Some(forced.clone())), Some(forced));
+        assert_eq!(InSyncSet::newer(Some(first.clone()), Some(forced.clone())), Some(forced));
+        let emptied = Succession::Of(first).first(Term(4), Holder::new(NodeId(1), 7), all);
+        assert_eq!(emptied.nodes().collect::<Vec<_>>(), [NodeId(1)], "a node has one log");
     }
 }

@@ -151,7 +151,10 @@ mod tests {
         for ack in [RelayAck::Own, RelayAck::Downstream] {
             let own_only = ack == RelayAck::Own;
             let mut relay = Relay::new(ack, 1, TIMEOUT, Stamp(0), ms(0));
-            let _ = relay.downstream(Event::Joined { standby: C, persisted: Stamp(0), synchronous: true }, ms(0));
+            let _ = relay.downstream(
+                Event::Joined { standby: C, incarnation: 1, persisted: Stamp(0), synchronous: true },
+                ms(0),
+            );
             let _ = relay.persisted(Stamp(100), ms(1));
             assert_eq!(relay.upward(), Stamp(if own_only { 100 } else { 0 }));
             let _ = relay.downstream(acked(70), ms(2));

@@ -16,12 +16,14 @@
 
 mod candidacy;
 
+use std::collections::BTreeSet;
+
 use freshet_base::{NodeId, Safety, Stamp, Term};
 
 pub use self::candidacy::{Candidacy, LogState, Plan};
 use crate::{
     handshake::{Refusal, Welcome},
-    in_sync::{InSyncSet, Succession},
+    in_sync::{Holder, InSyncSet, Succession},
     term::{Fence, LastTerm, Living, TermState},
 };
 
@@ -60,9 +62,17 @@ pub struct Rules {
     pub level: Level,
     /// It continues although acknowledged commits may be lost.
     pub force: bool,
-    /// A former primary comes back without having been told to ([`Candidacy::comes_back`]). True
-    /// where another node has to answer first, whatever the level.
-    pub comes_back: Option<bool>,
+    /// A former primary comes back without having been told to ([`Candidacy::comes_back`]).
+    pub comes_back: Option<ComesBack>,
+}
+
+/// Whom a former primary waits for before it reigns again, whatever the level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ComesBack {
+    /// Another node has to answer.
+    pub asks: bool,
+    /// All nodes that it knows have to answer: they have not had the time to yet.
+    pub hears_all: bool,
 }
 
 /// What the other nodes are asked.
@@ -86,8 +96,13 @@ pub enum Answer {
     /// It has heard of a later term.
     Higher(Term),
     /// It lives under no other reign that it knows of, and knows of this in-sync set. What it holds
-    /// counts for nothing.
-    NoVoice(Option<InSyncSet>),
+    /// must not be compared.
+    NoVoice {
+        /// Which log it has: [`Holder::incarnation`].
+        incarnation: u64,
+        /// The newest set that it knows of.
+        set: Option<InSyncSet>,
+    },
 }
 
 /// What to do next.
@@ -164,6 +179,11 @@ pub enum Stopped {
     },
     /// It is an asynchronous standby, and the level rests on the others.
     Asynchronous,
+    /// The newest record does not name this node's log, and the level rests on those that it names.
+    Newcomer {
+        /// That record.
+        newest: InSyncSet,
+    },
     /// This node has more, and cannot pass it on: it should take over itself.
     Better(NodeId),
     /// Two nodes reigned in one term.
@@ -195,13 +215,15 @@ pub struct Inheritance {
     pub succession: Succession,
     /// What of the log is known to be committed.
     pub committed: Stamp,
+    /// The nodes that have answered.
+    pub answered: BTreeSet<NodeId>,
 }
 
 impl TakeOver {
     /// The node `me`, whose log is `mine`, wants to reign. `state` is what it remembers of terms.
     pub fn new(me: NodeId, mine: LogState, state: &TermState, rules: Rules) -> Self {
         let mut candidacy = Candidacy::new(me, mine, &state.fence).reigned(state.reigned);
-        if let Some(asks) = rules.comes_back {
+        if let Some(ComesBack { asks, .. }) = rules.comes_back {
             candidacy = candidacy.comes_back(asks);
         }
         let heard_before = rules.comes_back.map(|_| state.fence.highest());
@@ -240,23 +262,26 @@ impl TakeOver {
             Answer::Log(log) => self.candidacy.promised(node, log),
             Answer::Reigned(reign) => self.candidacy.told(reign),
             Answer::Higher(highest) => self.candidacy.refused(highest),
-            Answer::NoVoice(set) => self.candidacy.met(node, set),
+            Answer::NoVoice { incarnation, set } => self.candidacy.met(Holder::new(node, incarnation), set),
         }
     }
 
-    /// Ends a round: all others have answered, or are not waited for any more. The candidate knows
-    /// of `known` nodes, which counts where the size of the cluster is not known.
-    pub fn decide(&mut self, known: u32) -> Step {
-        match self.next(known) {
+    /// Ends a round: all others have answered, or are not waited for any more; `silent` nodes that
+    /// are known have not.
+    pub fn decide(&mut self, silent: u32) -> Step {
+        match self.next(silent) {
             Step::Ask | Step::Fetch(_) if self.rounds >= ROUNDS => Step::Stop(Stopped::Contested(self.term())),
             step => step,
         }
     }
 
-    fn next(&mut self, known: u32) -> Step {
-        let Level { safety, standbys } = self.rules.level;
-        let nodes = standbys.map_or(known.max(1), |standbys| standbys + 1);
-        let stopped = match self.candidacy.plan(safety, nodes, self.rules.force) {
+    fn next(&mut self, silent: u32) -> Step {
+        let hears_all = self.rules.comes_back.is_some_and(|back| back.hears_all);
+        let stopped = match self.candidacy.plan(self.rules.level.safety, self.rules.force) {
+            Plan::Fetch { .. } | Plan::Reign { .. } if hears_all && silent > 0 => {
+                let heard = self.candidacy.answered().count() as u32 + 1;
+                Stopped::TooFew { heard, needed: heard + silent }
+            }
             Plan::HigherTerm { at_least } => {
                 self.candidacy.again(at_least);
                 return Step::Ask;
@@ -273,6 +298,7 @@ impl TakeOver {
             Plan::SetUncertain { newest, heard, needed } => Stopped::SetUncertain { newest, heard, needed },
             Plan::Follow { reign, lives } => Stopped::Superseded { reign, lives },
             Plan::Asynchronous => Stopped::Asynchronous,
+            Plan::Newcomer { newest } => Stopped::Newcomer { newest },
             Plan::Better { node } => Stopped::Better(node),
             Plan::SameTermTwice { with, term } => Stopped::SameTermTwice { with, term },
         };
@@ -293,6 +319,7 @@ impl TakeOver {
         Inheritance {
             succession: self.candidacy.succession(self.rules.force),
             committed: self.candidacy.known_committed().min(start),
+            answered: self.candidacy.answered().collect(),
         }
     }
 }
@@ -305,12 +332,19 @@ mod tests {
     use crate::term::TermHistory;
 
     fn log(end: u64) -> LogState {
-        let history = TermHistory::first(Term(1), NodeId(1));
-        LogState { history, end: Stamp(end), set: None, synchronous: true, committed: Stamp::ZERO, log: true }
+        let history = TermHistory::first(Term(1), NodeId(1), 1);
+        let (end, set) = (Stamp(end), Some(set()));
+        LogState { history, end, set, synchronous: true, committed: Stamp::ZERO, log: true, incarnation: 1 }
+    }
+
+    /// Any two of three hold every commit.
+    fn set() -> InSyncSet {
+        let members = [1, 2, 3].map(|node| Holder::new(NodeId(node), 1)).into();
+        InSyncSet { term: Term(1), number: 1, members, quorum: Some(2), floor: 1, before: Vec::new() }
     }
 
     fn state() -> TermState {
-        TermState { history: TermHistory::first(Term(1), NodeId(1)), ..TermState::empty() }
+        TermState { history: TermHistory::first(Term(1), NodeId(1), 1), ..TermState::empty() }
     }
 
     fn rules(safety: Safety) -> Rules {
@@ -325,20 +359,20 @@ mod tests {
         assert_eq!(state.fence.highest(), Term(0), "a hopeless attempt disturbs no node");
         assert!(!it.question(log(50)).binding);
         it.heard(NodeId(3), Answer::Log(log(80)));
-        assert_eq!(it.decide(3), Step::Ask);
+        assert_eq!(it.decide(0), Step::Ask);
         it.raise(&mut state.fence).unwrap();
         assert_eq!((state.fence.highest(), state.fence.holder()), (Term(2), Some(NodeId(2))));
         let question = it.question(log(50));
         assert_eq!(question, Question { term: Term(2), binding: true, comes_back: None });
         it.heard(NodeId(3), Answer::Log(log(80)));
         let fetch = Fetch { from: NodeId(3), cut_at: Stamp(50), upto: Stamp(80) };
-        assert_eq!(it.decide(3), Step::Fetch(fetch));
+        assert_eq!(it.decide(0), Step::Fetch(fetch));
         let welcome = |cut_at, end| Welcome {
             cluster: ClusterId(7),
             node: NodeId(3),
             above: Vec::new(),
             term: Term(2),
-            history: TermHistory::first(Term(1), NodeId(1)),
+            history: TermHistory::first(Term(1), NodeId(1), 1),
             cut_at: Stamp(cut_at),
             end: Stamp(end),
             keep_alive_ms: 10,
@@ -347,8 +381,9 @@ mod tests {
         assert!(fetch.check(&welcome(0, 80)).is_err() && fetch.check(&welcome(50, 79)).is_err());
         assert!(it.fetch_failed() && it.fetch_failed() && !it.fetch_failed());
         it.question(log(80));
-        assert_eq!(it.decide(3), Step::Finish { term: Term(2) });
-        assert_eq!(it.inheritance(Stamp(80)).succession, Succession::New(1));
+        assert_eq!(it.decide(0), Step::Finish { term: Term(2) });
+        let inheritance = it.inheritance(Stamp(80));
+        assert_eq!((inheritance.succession, inheritance.answered), (Succession::Of(set()), [NodeId(3)].into()));
     }
 
     #[test]
@@ -356,9 +391,21 @@ mod tests {
         let mut it = TakeOver::new(NodeId(2), log(50), &state(), rules(Safety::Quorum(2)));
         it.question(log(50));
         it.heard(NodeId(3), Answer::Log(log(50)));
-        assert_eq!(it.decide(3), Step::Ask);
+        assert_eq!(it.decide(0), Step::Ask);
         it.question(log(50));
-        assert_eq!(it.decide(3), Step::Stop(Stopped::TooFew { heard: 1, needed: 2 }));
+        assert_eq!(it.decide(0), Step::Stop(Stopped::TooFew { heard: 1, needed: 2 }));
+    }
+
+    #[test]
+    fn who_comes_back_hears_all_while_there_is_time() {
+        let hears_all = |hears_all| Some(ComesBack { asks: false, hears_all });
+        for (all, silent) in [(true, 1), (true, 0), (false, 1)] {
+            let rules = Rules { comes_back: hears_all(all), ..rules(Safety::OneSafe) };
+            let mut it = TakeOver::new(NodeId(1), log(50), &state(), rules);
+            it.question(log(50));
+            let waits = Step::Stop(Stopped::TooFew { heard: 1, needed: 2 });
+            assert_eq!(it.decide(silent), if all && silent > 0 { waits } else { Step::Ask });
+        }
     }
 
     #[test]
@@ -369,7 +416,7 @@ mod tests {
             let term = it.question(log(50)).term;
             it.heard(NodeId(3), Answer::Higher(term));
             rounds += 1;
-            match it.decide(3) {
+            match it.decide(0) {
                 Step::Ask => {}
                 step => break assert!(matches!(step, Step::Stop(Stopped::Contested(_))), "{step:?}"),
             }

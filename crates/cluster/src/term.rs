@@ -6,9 +6,11 @@
 //! 1. A node begins to reign in a term that is new to everyone it has heard, also the node
 //!    that reigned last and only restarted: what it lost in the crash may live on in a standby, and
 //!    must not share a name with what it writes now. Two nodes that do not hear one another may
-//!    choose the same term. At most one of them can commit anything, and a term together with the
-//!    node that reigns in it is unique: so a [`Reign`] names its node, and a block's name is its
-//!    stamp, its term, and whose that was in the history of its log.
+//!    choose the same term. At most one of them can commit anything, so a [`Reign`] names its node.
+//!    A node whose disk was set back may begin a term that it has begun before: so a reign has a
+//!    random number besides, which everybody records with it. A block's name is its stamp, its
+//!    term, and whose that was in the history of its log. Logs of two reigns that one node has begun
+//!    in one term are told apart, and never joined ([`Agreement::SameTermTwice`]).
 //! 2. A node enters a term only after it has cut its log where its copy and the primary's part
 //!    ([`TermHistory::agreement`]).
 //! 3. A node that has heard of a term accepts nothing of an earlier one ([`Fence`]). The fence is
@@ -18,7 +20,7 @@
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use serde::{Deserialize, Serialize};
 
-use crate::in_sync::InSyncSet;
+use crate::in_sync::{Holder, InSyncSet, Succession};
 
 /// The beginning of one reign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +31,21 @@ pub struct Reign {
     pub start: Stamp,
     /// Who reigns.
     pub node: NodeId,
+    /// A random number: two reigns of one node in one term are two. A node whose directory was set
+    /// back to an earlier state does not know that it has begun the term before.
+    pub nonce: u64,
+}
+
+impl Reign {
+    /// Whether this is the same reign as `other`, whatever either says of where it begins.
+    pub fn is(&self, other: &Self) -> bool {
+        (self.term, self.node, self.nonce) == (other.term, other.node, other.nonce)
+    }
+
+    /// Whether one node began one term twice.
+    pub fn is_begun_twice(&self, other: &Self) -> bool {
+        (self.term, self.node) == (other.term, other.node) && self.nonce != other.nonce
+    }
 }
 
 /// Which part of a log was written in which term: ascending in both.
@@ -70,8 +87,8 @@ impl From<TermHistory> for Vec<Reign> {
 pub enum Agreement {
     /// Up to here, and no further unless both end here.
     Upto(Stamp),
-    /// Both have a reign of the same node in the same term with different beginnings:
-    /// nothing that either says can be trusted by the other.
+    /// Both have a reign of the same node in the same term, which it has begun twice: nothing that
+    /// either says can be trusted by the other.
     SameTermTwice {
         /// That term.
         term: Term,
@@ -84,8 +101,8 @@ pub enum Agreement {
 
 impl TermHistory {
     /// The history of a log that has only known one term, from its first byte.
-    pub fn first(term: Term, node: NodeId) -> Self {
-        Self(vec![Reign { term, start: Stamp::ZERO, node }])
+    pub fn first(term: Term, node: NodeId, nonce: u64) -> Self {
+        Self(vec![Reign { term, start: Stamp::ZERO, node, nonce }])
     }
 
     /// The reigns, oldest first.
@@ -98,12 +115,12 @@ impl TermHistory {
         self.0.last().map_or(Term(0), |reign| reign.term)
     }
 
-    /// `node` begins to reign at `start`, the end of the log.
+    /// A reign begins at its start, the end of the log.
     ///
     /// # Errors
     /// [`BadHistory`] when the term or the start does not ascend.
-    pub fn begin(&mut self, term: Term, start: Stamp, node: NodeId) -> Result<(), BadHistory> {
-        let second = Reign { term, start, node };
+    pub fn begin(&mut self, second: Reign) -> Result<(), BadHistory> {
+        let Reign { term, start, .. } = second;
         match self.0.last() {
             Some(first) if first.term >= term || first.start > start => Err(BadHistory { first: *first, second }),
             _ => {
@@ -133,7 +150,7 @@ impl TermHistory {
             let same = |reign: &Reign| (reign.term, reign.node) == (mine.term, mine.node);
             let Some(place) = there.0.iter().position(same) else { continue };
             let theirs = there.0[place];
-            if mine.start != theirs.start {
+            if mine.start != theirs.start || mine.is_begun_twice(&theirs) {
                 return Agreement::SameTermTwice { term: mine.term, here: mine.start, there: theirs.start };
             }
             upto = here.end_of(index, end).min(there.end_of(place, other_end));
@@ -285,6 +302,11 @@ pub struct TermState {
     pub reigned: Option<Term>,
     /// Of a mirror: the memory that it keeps, if it does.
     pub life: Option<Life>,
+    /// Which log this is ([`crate::in_sync::Holder`]); none before one was begun.
+    pub incarnation: Option<u64>,
+    /// Everything below was acknowledged to clients, as far as was noted: the log is not given up
+    /// below ([`crate::follower::NotEntered::Acknowledged`]). Noted now and then.
+    pub committed: Stamp,
 }
 
 /// Why a reign cannot begin.
@@ -313,6 +335,8 @@ impl TermState {
             set: None,
             reigned: None,
             life: None,
+            incarnation: None,
+            committed: Stamp::ZERO,
         }
     }
 
@@ -328,22 +352,36 @@ impl TermState {
         self.history = history;
     }
 
-    /// `node` begins to reign in `term` from `start` on; the log ends at `end`. Reigns that the log
-    /// never reached are none of its history.
+    /// `reign` begins, and its in-sync sets follow those of before; the log ends at `end`. Reigns that
+    /// the log never reached are none of its history.
     ///
     /// # Errors
     /// [`NotBegun`]; the state is then of no use.
-    pub fn begin(&mut self, term: Term, node: NodeId, start: Stamp, end: Stamp) -> Result<(), NotBegun> {
-        if let Verdict::Refused { highest, .. } = self.fence.hear(term, node) {
-            return Err(NotBegun::Fenced { asked: term, highest });
+    pub fn begin(&mut self, reign: Reign, end: Stamp, succession: &Succession) -> Result<(), NotBegun> {
+        if let Verdict::Refused { highest, .. } = self.fence.hear(reign.term, reign.node) {
+            return Err(NotBegun::Fenced { asked: reign.term, highest });
         }
         self.history = self.history.cut(end);
-        Ok(self.history.begin(term, start, node)?)
+        // It may have been heard from others alone.
+        if let Succession::Of(set) = succession {
+            self.note_set(set.clone());
+        }
+        Ok(self.history.begin(reign)?)
     }
 
     /// A primary has recorded an in-sync set; an older one than is known changes nothing.
     pub fn note_set(&mut self, set: InSyncSet) {
         self.set = InSyncSet::newer(self.set.take(), Some(set));
+    }
+
+    /// Everything below `to` was acknowledged to clients.
+    pub fn note_committed(&mut self, to: Stamp) {
+        self.committed = self.committed.max(to);
+    }
+
+    /// The log of this node, as a member of in-sync sets.
+    pub fn holder(&self, node: NodeId) -> Holder {
+        Holder::new(node, self.incarnation.unwrap_or_default())
     }
 
     /// In the reign of this node in `term` an in-sync set took effect.
@@ -362,7 +400,8 @@ mod tests {
     use super::*;
 
     fn history(reigns: &[(u32, u64)]) -> TermHistory {
-        let reign = |(term, start): &(u32, u64)| Reign { term: Term(*term), start: Stamp(*start), node: NodeId(9) };
+        let reign =
+            |(term, start): &(u32, u64)| Reign { term: Term(*term), start: Stamp(*start), node: NodeId(9), nonce: 1 };
         let reigns: Vec<_> = reigns.iter().map(reign).collect();
         reigns.try_into().unwrap()
     }
@@ -398,11 +437,14 @@ mod tests {
 
     #[test]
     fn histories_that_do_not_ascend_are_refused() {
-        let bad: Result<TermHistory, _> =
-            [0, 9].map(|start| Reign { term: Term(2), start: Stamp(start), node: NodeId(1) }).to_vec().try_into();
+        let bad: Result<TermHistory, _> = [0, 9]
+            .map(|start| Reign { term: Term(2), start: Stamp(start), node: NodeId(1), nonce: 1 })
+            .to_vec()
+            .try_into();
         assert!(bad.unwrap_err().to_string().contains("must ascend"));
-        assert!(history(&[(3, 10)]).begin(Term(3), Stamp(20), NodeId(1)).is_err());
-        assert!(history(&[(3, 10)]).begin(Term(4), Stamp(9), NodeId(1)).is_err());
+        let reign = |term, start| Reign { term: Term(term), start: Stamp(start), node: NodeId(1), nonce: 1 };
+        assert!(history(&[(3, 10)]).begin(reign(3, 20)).is_err());
+        assert!(history(&[(3, 10)]).begin(reign(4, 9)).is_err());
     }
 
     #[test]
@@ -425,13 +467,15 @@ mod tests {
     }
 
     #[test]
-    fn two_nodes_in_one_term_have_nothing_of_it_in_common() {
-        let of = |node| {
-            let mut history = TermHistory::first(Term(1), NodeId(1));
-            history.begin(Term(2), Stamp(50), NodeId(node)).unwrap();
+    fn two_reigns_in_one_term_have_nothing_of_it_in_common() {
+        let of = |node, nonce| {
+            let mut history = TermHistory::first(Term(1), NodeId(1), 1);
+            history.begin(Reign { term: Term(2), start: Stamp(50), node: NodeId(node), nonce }).unwrap();
             history
         };
-        assert_eq!(of(1).agreement(Stamp(90), &of(2), Stamp(80)), Agreement::Upto(Stamp(50)));
-        assert_eq!(of(2).agreement(Stamp(90), &of(2), Stamp(80)), Agreement::Upto(Stamp(80)));
+        assert_eq!(of(1, 1).agreement(Stamp(90), &of(2, 2), Stamp(80)), Agreement::Upto(Stamp(50)));
+        assert_eq!(of(2, 2).agreement(Stamp(90), &of(2, 2), Stamp(80)), Agreement::Upto(Stamp(80)));
+        let twice = Agreement::SameTermTwice { term: Term(2), here: Stamp(50), there: Stamp(50) };
+        assert_eq!(of(2, 2).agreement(Stamp(90), &of(2, 3), Stamp(80)), twice);
     }
 }

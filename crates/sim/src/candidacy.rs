@@ -7,7 +7,7 @@ use freshet_cluster::{
     commit_rule::Event,
     handshake::{Agreed, Continue, Welcome, consider},
     in_sync::Succession,
-    take_over::{Answer, Inheritance, Level, Question, Rules, Step, Stopped, TakeOver},
+    take_over::{Answer, ComesBack, Inheritance, Level, Question, Rules, Step, Stopped, TakeOver},
     term::{Living, Verdict},
 };
 
@@ -44,7 +44,8 @@ impl World {
             let term = Term(state.disk.terms.fence.highest().0 + 1);
             let succession = state.disk.terms.set.clone().map_or(Succession::New(1), Succession::Of);
             let committed = state.follower.global();
-            return self.begin_reign(node, term, Inheritance { succession, committed });
+            let answered = Default::default();
+            return self.begin_reign(node, term, Inheritance { succession, committed, answered });
         }
         self.unfollow(node)?;
         self.end_feeds(node);
@@ -59,7 +60,7 @@ impl World {
         let level = Level::known((None, None), state.follower.level(), configured);
         let comes_back = restart.then(|| state.disk.terms.fence.highest());
         let gives_way = restart && self.scenario.broken != Broken::ReignPassedOver;
-        let rules = Rules { level, force, comes_back: gives_way.then_some(false) };
+        let rules = Rules { level, force, comes_back: gives_way.then(ComesBack::default) };
         let take_over = TakeOver::new(state.id, self.told_by(state), &state.disk.terms, rules);
         let candidate = Candidate {
             take_over,
@@ -223,10 +224,9 @@ impl World {
     }
 
     fn decide(&mut self, node: usize) -> Result<(), Violation> {
-        let known = self.nodes.len() as u32;
         let state = &mut self.nodes[node];
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
-        match candidate.take_over.decide(known) {
+        match candidate.take_over.decide(0) {
             Step::Ask => self.consult(node),
             Step::Fetch(wanted) => {
                 let term = candidate.take_over.term();

@@ -1,11 +1,17 @@
-//! Disks that are lost, and bits that rot: the node begins again with an empty disk, which the
-//! operator gives it, or with a checkpoint of the primary's.
+//! Disks that are lost, bits that rot, and disks that are set back: the node begins again with an
+//! empty disk, which the operator gives it, with a checkpoint of the primary's, or with an older copy
+//! of its own disk.
 //!
-//! Only nodes on which no commit may count lose their disks. Another one would begin again under
-//! another name, and for the safety levels it is one of the failures that they allow or do not.
+//! No more of this happens than the safety level allows: of each set that may be the newest, as many
+//! members lose their disks as commits do without. A node with another disk has another incarnation.
+//! One that is set back does not know it: so that happens only while enough others hold what was
+//! promised.
 
-use freshet_base::Stamp;
-use freshet_cluster::term::TermState;
+use freshet_base::{Safety, Stamp};
+use freshet_cluster::{
+    in_sync::InSyncSet,
+    term::{Fence, TermState},
+};
 
 use crate::{
     node::{Disk, Node},
@@ -26,9 +32,40 @@ impl World {
         !state.synchronous && state.reign().is_none() && !self.nodes.iter().any(counts)
     }
 
+    /// The newest set that any node but `without` knows of, on disk or in its log.
+    fn newest_set(&self, without: Option<usize>) -> Option<InSyncSet> {
+        let nodes = self.nodes.iter().enumerate().filter(|(node, _)| Some(*node) != without);
+        let known = nodes.flat_map(|(_, node)| {
+            let in_log = node.disk.log.blocks().iter().rev().find_map(|block| block.set.as_deref());
+            [node.disk.terms.set.as_ref(), in_log]
+        });
+        known.flatten().fold(None, |newest, set| InSyncSet::newer(newest, Some(set.clone())))
+    }
+
+    /// Whether the level allows that `node` loses its disk now, and the others continue without an
+    /// operator who forces anything.
+    fn may_lose(&self, node: usize) -> bool {
+        let holder = self.nodes[node].disk.terms.holder(self.nodes[node].id);
+        let lasts = |newest: InSyncSet| {
+            newest.possible().all(|set| {
+                let lost = set.iter().filter(|member| **member == holder || self.lost_disks.contains(member));
+                let lost = lost.count();
+                lost <= newest.floor as usize && lost < set.len()
+            })
+        };
+        // What the others know has to do for them.
+        let last = [None, Some(node)].map(|without| self.newest_set(without).is_some_and(lasts));
+        let others = (0..self.nodes.len()).filter(|other| *other != node);
+        let promised = self.checks.promised.end();
+        self.scenario.strong()
+            && self.nodes[node].synchronous
+            && last == [true, true]
+            && others.into_iter().any(|other| self.holds_promised(other, promised))
+    }
+
     /// The disk of `node` fails, at once or when it is next read.
     pub(crate) fn lose_disk(&mut self, node: usize) {
-        self.nodes[node].disk.rotten = self.is_spare(node);
+        self.nodes[node].disk.rotten = self.is_spare(node) || self.may_lose(node);
         if self.nodes[node].disk.rotten && self.dice.one_in(2) {
             self.crash(node);
         }
@@ -37,15 +74,21 @@ impl World {
     /// A node whose disk is of no use starts with another one: from a checkpoint of the primary's,
     /// if there is a primary that has one.
     pub(crate) fn replace_disk(&mut self, node: usize) {
-        if !std::mem::take(&mut self.nodes[node].disk.rotten) || !self.is_spare(node) {
+        if !std::mem::take(&mut self.nodes[node].disk.rotten) {
+            return;
+        }
+        let spare = self.is_spare(node);
+        if !spare && !self.may_lose(node) {
             return;
         }
         self.report.disks += 1;
         self.note(|| format!("node {node} begins with another disk"));
         let state = &self.nodes[node];
+        self.lost_disks.insert(state.disk.terms.holder(state.id));
         let fresh = Node::new(node, state.synchronous, state.upstream, state.follows);
-        let fence = state.disk.terms.fence;
-        let mut disk = Disk { terms: TermState { fence, ..TermState::empty() }, ..fresh.disk };
+        let fence = if spare { state.disk.terms.fence } else { Fence::new(freshet_base::Term(0), None) };
+        let incarnation = Some(self.unique());
+        let mut disk = Disk { terms: TermState { fence, incarnation, ..TermState::empty() }, ..fresh.disk };
         let primary = (0..self.nodes.len()).find(|other| self.nodes[*other].reigns() && self.dice.one_in(2));
         if let Some(primary) = primary {
             let theirs = &self.nodes[primary];
@@ -60,6 +103,65 @@ impl World {
             (disk.synced, disk.sure, disk.floor) = (start, start, end);
             disk.terms.adopt(crate::world::CLUSTER, theirs.disk.terms.history.cut(Stamp(end)));
         }
-        self.nodes[node].disk = disk;
+        (self.nodes[node].disk, self.nodes[node].copy) = (disk, None);
+    }
+
+    /// Somebody copies the disk of `node`.
+    pub(crate) fn keep_copy(&mut self, node: usize) {
+        let disk = &self.nodes[node].disk;
+        let mut copy = Box::new(disk.clone());
+        copy.log.cut(disk.synced);
+        (copy.failing, copy.full, copy.rotten, copy.set_back) = (false, false, false, false);
+        self.nodes[node].copy = Some(copy);
+    }
+
+    /// At its next start `node` finds an older copy of its disk.
+    pub(crate) fn set_back(&mut self, node: usize) {
+        if self.nodes[node].copy.is_some() && self.scenario.strong() {
+            self.nodes[node].disk.set_back = true;
+            self.crash(node);
+        }
+    }
+
+    /// Whether whoever is heard without `node` has what was promised, and nobody relies on it alone.
+    fn may_be_set_back(&self, node: usize) -> bool {
+        let (Some(newest), promised) = (self.newest_set(None), self.checks.promised.end()) else { return false };
+        let name = self.nodes[node].id;
+        let safe = |set: &std::collections::BTreeSet<freshet_cluster::in_sync::Holder>| {
+            let others = set.iter().filter(|member| member.node != name);
+            let holding = others.filter(|member| {
+                let other = member.node.0 as usize;
+                self.nodes[other].disk.terms.holder(member.node) == **member && self.holds_promised(other, promised)
+            });
+            let needed = set.len().saturating_sub(newest.floor as usize).max(1);
+            // Of those who answer a candidate, this node and any others, one has all of it.
+            holding.count() + needed > set.len()
+        };
+        let alone = self.scenario.safety == Safety::TwoSafe && newest.floor == 0;
+        // What it has acknowledged and no client was told of, a primary may still tell.
+        let told = self.nodes[node].disk.log.end() <= promised;
+        // It knew the same set, and cannot reign without hearing another member.
+        // Nor does it forget a promise.
+        let terms = &self.nodes[node].disk.terms;
+        let asks = self.nodes[node].copy.as_ref().is_some_and(|copy| {
+            let asks = copy.terms.set.as_ref().is_some_and(|set| {
+                let (heard, needed) = set.heard(|member| member.node == name);
+                heard < needed && set.possible().eq(newest.possible())
+            });
+            asks && copy.terms.fence == terms.fence
+        });
+        !alone && told && asks && newest.possible().all(safe)
+    }
+
+    /// The node starts with an older copy of its disk.
+    pub(crate) fn bring_copy(&mut self, node: usize) {
+        if !std::mem::take(&mut self.nodes[node].disk.set_back) || !self.may_be_set_back(node) {
+            return;
+        }
+        if let Some(copy) = self.nodes[node].copy.clone() {
+            self.note(|| format!("node {node} begins with an older copy of its disk"));
+            self.report.set_back += 1;
+            self.nodes[node].disk = *copy;
+        }
     }
 }

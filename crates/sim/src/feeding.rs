@@ -8,7 +8,7 @@ use freshet_cluster::{
     handshake::{Continue, Refusal, Sender},
     host::{Acked, Asking, Guest, Host, Note},
     take_over::Inheritance,
-    term::Verdict,
+    term::{self, NotBegun},
 };
 
 use crate::{
@@ -23,18 +23,20 @@ use crate::{
 impl World {
     /// `node` reigns from the end of its log on.
     pub(crate) fn begin_reign(&mut self, node: usize, term: Term, inheritance: Inheritance) -> Result<(), Violation> {
-        let Inheritance { succession, committed } = inheritance;
-        let (rule, now) = (self.rule(), self.clock(node));
+        let Inheritance { succession, committed, answered } = inheritance;
+        let (rule, now, nonce) = (self.rule(), self.clock(node), self.unique());
         let broken = self.scenario.broken;
         let state = &mut self.nodes[node];
         let end = Stamp(state.disk.log.end());
-        if let Verdict::Refused { .. } = state.disk.terms.fence.hear(term, state.id) {
-            return Ok(());
+        let reign = term::Reign { term, start: end, node: state.id, nonce };
+        match state.disk.terms.begin(reign, end, &succession) {
+            Err(NotBegun::Fenced { .. }) => return Ok(()),
+            begun => begun.expect("a term above all that were heard"),
         }
-        state.disk.terms.history = state.disk.terms.history.cut(end);
-        state.disk.terms.history.begin(term, end, state.id).expect("a term above all that were heard");
         let known = if broken == Broken::TailTakenForCommitted { end } else { committed.min(end) };
-        let rule = CommitRule::new(rule, end, now).known_committed(known).recorded(state.id, term, succession, now);
+        let me = state.disk.terms.holder(state.id);
+        let rule = CommitRule::new(rule, end, now).known_committed(known);
+        let rule = rule.recorded(me, term, succession, &answered, now);
         let acknowledged = state.disk.log.transaction_end(known.0);
         state.role = Role::Primary(Box::new(Reign { term, rule, acknowledged }));
         state.follower.passes_nothing();
@@ -157,6 +159,7 @@ impl World {
         synchronous: bool,
     ) -> Result<(), Violation> {
         let (now, name, appliance) = (self.clock(node), self.nodes[from].id, self.scenario.appliance);
+        let incarnation = self.nodes[from].disk.terms.holder(name).incarnation;
         let reigns = self.nodes[node].reigns();
         let terms = self.known_terms(node);
         let counted = synchronous && self.scenario.broken != Broken::RelayNotLeft;
@@ -179,6 +182,7 @@ impl World {
         };
         let guest = Guest {
             node: name,
+            incarnation,
             member: true,
             // Who follows a relay is that relay's standby, as good as any.
             synchronous: synchronous || !reigns,

@@ -113,8 +113,10 @@ impl World {
         let state = &mut self.nodes[node];
         let entry = match state.follower.welcomed(welcome, &terms, false) {
             Ok(entry) => entry,
-            Err(NotEntered::Checkpoint { .. }) if !self.scenario.strong() => return self.wipe(node),
-            Err(why @ NotEntered::Checkpoint { .. }) => {
+            Err(NotEntered::Checkpoint { .. } | NotEntered::Acknowledged { .. }) if !self.scenario.strong() => {
+                return self.wipe(node);
+            }
+            Err(why @ (NotEntered::Checkpoint { .. } | NotEntered::Acknowledged { .. })) => {
                 return crate::Property::Logs.violated(format!("node {node}: {why:?}"));
             }
             Err(_) => return self.unlink(node),
@@ -198,6 +200,8 @@ impl World {
         let fresh = Node::new(node, true, None, state.follows);
         let fence = state.disk.terms.fence;
         state.disk = Disk { terms: TermState { fence, ..TermState::empty() }, ..fresh.disk };
+        let incarnation = Some(self.unique());
+        self.nodes[node].disk.terms.incarnation = incarnation;
         Ok(())
     }
 

@@ -74,6 +74,8 @@ pub struct Report {
     pub failed_syncs: u64,
     /// Disks that were lost, and replaced.
     pub disks: u64,
+    /// Disks that were set back.
+    pub set_back: u64,
     /// Batches that mirrors have kept of a primary that was given up, and that they have undone.
     pub kept: u64,
     /// See there.

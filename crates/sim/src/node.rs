@@ -28,6 +28,8 @@ pub(crate) struct Node {
     /// Counts starts: what was meant for an earlier life is not delivered.
     pub life: u32,
     pub disk: Disk,
+    /// What its disk was at some time.
+    pub copy: Option<Box<Disk>>,
     pub role: Role,
     /// Written to disk right now.
     pub flushing: bool,
@@ -55,6 +57,7 @@ pub(crate) struct Node {
 }
 
 /// What survives a crash; of the log, what was synced, and what else the crash leaves.
+#[derive(Clone)]
 pub(crate) struct Disk {
     pub log: Log,
     /// The node takes everything below for durable.
@@ -72,6 +75,8 @@ pub(crate) struct Disk {
     pub floor: u64,
     /// A block of the log is damaged, which the next start finds.
     pub rotten: bool,
+    /// A copy of this disk, taken earlier, is put in its place at the next start.
+    pub set_back: bool,
     pub full: bool,
     /// A flush takes so many times longer.
     pub slowness: u64,
@@ -133,9 +138,11 @@ impl Node {
                 terms: TermState::empty(),
                 floor: 0,
                 rotten: false,
+                set_back: false,
                 full: false,
                 slowness: 1,
             },
+            copy: None,
             role: Role::Standby,
             flushing: false,
             cuts: 0,
@@ -164,6 +171,7 @@ impl Node {
             synchronous: self.synchronous,
             committed: self.reign().map_or(self.follower.global(), |reign| Stamp(reign.acknowledged)),
             log: true,
+            incarnation: self.disk.terms.holder(self.id).incarnation,
         }
     }
 

@@ -1,6 +1,9 @@
 //! The clock, what goes wrong, who writes, and who puts things right.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use freshet_base::{ClusterId, Safety, Stamp, Term};
 use freshet_cluster::{
@@ -8,7 +11,7 @@ use freshet_cluster::{
     commit_rule::{Event, RuleConfig},
     flow::FlowConfig,
     follower::{self, FollowerConfig, RelayRules, ReplayMode},
-    in_sync::{InSyncSet, Succession},
+    in_sync::{Holder, InSyncSet, Succession},
     take_over::Inheritance,
     term::{Fence, Reign, may_come_back},
 };
@@ -114,7 +117,10 @@ pub(crate) struct World {
     /// The faults are over.
     pub calm: bool,
     writing: bool,
+    /// Logs whose disks were lost.
+    pub lost_disks: BTreeSet<Holder>,
     contents: u64,
+    drawn: u64,
     idle: u32,
     /// What happened, if that is to be kept.
     pub trace: Option<Vec<String>>,
@@ -153,7 +159,9 @@ impl World {
             report: Report::default(),
             calm: false,
             writing: true,
+            lost_disks: BTreeSet::new(),
             contents: 0,
+            drawn: 0,
             idle: 0,
             trace: None,
         }
@@ -201,9 +209,10 @@ impl World {
         self.later(node, 1, Own::Pump);
     }
 
-    /// How many nodes have a voice: the primary and its synchronous standbys.
-    pub fn voters(&self) -> u32 {
-        self.scenario.synchronous as u32 + 1
+    /// A number that no node has drawn before.
+    pub fn unique(&mut self) -> u64 {
+        self.drawn += 1;
+        self.drawn
     }
 
     pub fn rule(&self) -> RuleConfig {
@@ -233,11 +242,15 @@ impl World {
     pub fn run(&mut self) -> Result<Report, Violation> {
         self.nodes[0].disk.terms.fence = Fence::new(Term(0), None);
         for node in 0..self.nodes.len() {
+            self.nodes[node].disk.terms.incarnation = Some(self.unique());
+        }
+        for node in 0..self.nodes.len() {
             // No two clocks have the same origin.
             self.nodes[node].ahead = self.dice.below(1_000_000);
         }
         self.nodes[0].up = true;
-        let inheritance = Inheritance { succession: Succession::New(1), committed: Stamp::ZERO };
+        let inheritance =
+            Inheritance { succession: Succession::New(1), committed: Stamp::ZERO, answered: Default::default() };
         self.begin_reign(0, Term(1), inheritance)?;
         for node in 1..self.nodes.len() {
             // Some join late, and have to catch up.
@@ -385,7 +398,9 @@ impl World {
         self.after(pause, What::Fault);
         let count = self.nodes.len() as u64;
         let node = self.dice.below(count) as usize;
-        match self.dice.below(17) {
+        match self.dice.below(19) {
+            18 => self.keep_copy(node),
+            17 => self.set_back(node),
             16 => self.lose_disk(node),
             15 => self.jump(node),
             14 => {
@@ -542,6 +557,7 @@ impl World {
             return Ok(());
         }
         self.replace_disk(node);
+        self.bring_copy(node);
         self.settle(node);
         let state = &mut self.nodes[node];
         let undisturbed = |last: &Reign| (last.node, last.term) == (state.id, state.disk.terms.fence.highest());
@@ -601,8 +617,9 @@ impl World {
         self.idle = if reigning.is_empty() { self.idle + 1 } else { 0 };
         let coup = !self.calm && self.dice.one_in(25);
         // In the end they do not have to be told which node reigns, unless what was forced has to
-        // be mended.
-        let helps = self.idle > 2 && (!self.calm || self.scenario.force);
+        // be mended, or the one that would come back by itself has lost its disk.
+        let lost = self.report.disks > 0 && self.idle > 20;
+        let helps = self.idle > 2 && (!self.calm || self.scenario.force || lost);
         if helps || coup {
             let candidates: Vec<usize> = (0..count)
                 .filter(|node| self.nodes[*node].up && self.nodes[*node].reign().is_none())

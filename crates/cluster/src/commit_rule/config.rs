@@ -3,6 +3,8 @@ use std::time::Duration;
 use freshet_base::Safety;
 use serde::{Deserialize, Serialize};
 
+use crate::in_sync::Counting;
+
 /// What a primary does when it lacks the standbys without which nothing commits
 /// (very safe and quorum; 2-safe continues degraded instead).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -57,6 +59,18 @@ impl RuleConfig {
             Safety::TwoSafe => None,
             Safety::VerySafe => Some(self.standbys as usize),
             Safety::Quorum(k) => Some(k.saturating_sub(1) as usize),
+        }
+    }
+
+    /// How in-sync sets are made; none are recorded under 1-safe.
+    pub(super) fn counting(&self) -> Option<Counting> {
+        let members = self.needed().map(|standbys| u32::try_from(standbys).unwrap_or(u32::MAX).saturating_add(1));
+        match self.safety {
+            Safety::OneSafe => None,
+            Safety::TwoSafe => Some(Counting { quorum: None, floor: self.floor }),
+            Safety::VerySafe | Safety::Quorum(_) => {
+                members.map(|members| Counting { quorum: Some(members), floor: members - 1 })
+            }
         }
     }
 

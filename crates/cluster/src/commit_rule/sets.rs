@@ -2,14 +2,17 @@ use std::collections::{BTreeSet, VecDeque};
 
 use freshet_base::{NodeId, Stamp, Term};
 
-use crate::in_sync::{InSyncSet, Succession};
+use crate::in_sync::{Counting, Holder, InSyncSet, Succession};
 
 /// The in-sync sets of a reign that matter: the one in effect, and those after it.
 #[derive(Clone, Debug)]
 pub(super) struct Sets {
-    me: NodeId,
+    me: Holder,
+    counting: Counting,
     /// Consecutive; only the last may not be in the log yet. The first is in effect.
     chain: VecDeque<Link>,
+    /// Logs that answer no candidate any more.
+    gone: BTreeSet<Holder>,
     /// Whether a set of this reign is in effect.
     begun: bool,
 }
@@ -22,22 +25,29 @@ struct Link {
 }
 
 impl Sets {
-    pub fn new(me: NodeId, term: Term, floor: u32, succession: Succession) -> Self {
-        let first = succession.first(term, me, floor);
+    pub fn new(me: Holder, term: Term, counting: Counting, succession: Succession) -> Self {
+        let first = succession.first(term, me, counting);
         let before = match succession {
             Succession::Of(set) => {
                 set.possible().map(|members| InSyncSet { members: members.clone(), ..set.clone() }).collect()
             }
             Succession::New(_) => Vec::new(),
         };
-        let chain = before.into_iter().chain([first]).map(|set| Link { set, end: None }).collect();
-        Self { me, chain, begun: false }
+        let chain: VecDeque<_> = before.into_iter().chain([first]).map(|set| Link { set, end: None }).collect();
+        // This node's own earlier logs.
+        let earlier = |member: &&Holder| member.node == me.node && **member != me;
+        let gone = chain.iter().flat_map(|link| &link.set.members).filter(earlier).copied().collect();
+        Self { me, counting, chain, gone, begun: false }
     }
 
-    /// The first set of this reign, as long as it is the newest; and everybody who has to be heard
-    /// of.
-    pub fn members(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.newest().set.members.iter().copied().filter(|node| *node != self.me)
+    /// The primary.
+    pub fn me(&self) -> Holder {
+        self.me
+    }
+
+    /// The members of the newest set, beside the primary.
+    pub fn members(&self) -> impl Iterator<Item = Holder> + '_ {
+        self.newest().set.members.iter().copied().filter(|member| *member != self.me)
     }
 
     fn newest(&self) -> &Link {
@@ -58,9 +68,29 @@ impl Sets {
         self.begun
     }
 
-    /// Whether a commit has to wait for this node.
+    /// Whether any K members hold every commit, not all of them.
+    pub fn counts(&self) -> bool {
+        self.counting.quorum.is_some()
+    }
+
+    /// Whether a commit has to wait for this node, or counts on it.
     pub fn binds(&self, node: NodeId) -> bool {
-        self.chain.iter().any(|link| link.set.members.contains(&node))
+        self.chain.iter().any(|link| link.set.nodes().any(|member| member == node))
+    }
+
+    /// Whether this log is a member of the newest set.
+    pub fn names(&self, member: &Holder) -> bool {
+        self.newest().set.members.contains(member)
+    }
+
+    /// Whether this log is a member of a set that may be in effect, and not of the newest.
+    pub fn has_had(&self, member: &Holder) -> bool {
+        !self.names(member) && self.chain.iter().any(|link| link.set.members.contains(member))
+    }
+
+    /// Up to where all sets that may be in effect let commits come.
+    pub fn commits(&self, acked: impl Fn(&Holder) -> Stamp) -> Stamp {
+        self.chain.iter().map(|link| link.set.commits(&acked)).min().unwrap_or_default()
     }
 
     pub fn written(&mut self, number: u64, end: Stamp) {
@@ -69,16 +99,32 @@ impl Sets {
         }
     }
 
-    /// Whether a set that was not in effect is so now.
-    pub fn take_effect(&mut self, durable: Stamp, acked: impl Fn(NodeId) -> Stamp) -> bool {
-        let me = self.me;
-        let held = |link: &Link| {
-            link.end.is_some_and(|end| {
-                let holds = |node: &NodeId| *node == me || acked(*node) >= end;
-                durable >= end && link.set.members.iter().all(holds)
-            })
+    /// Other logs of `node` than `present` exist no more; all of them, if there is none.
+    pub fn lost(&mut self, node: NodeId, present: Option<Holder>) {
+        let members = self.chain.iter().flat_map(|link| &link.set.members);
+        let others = members.filter(|member| member.node == node && Some(**member) != present);
+        let others: Vec<_> = others.copied().collect();
+        self.gone.extend(others);
+    }
+
+    /// Whether a set that was not in effect is so now; `acked` says what each log holds, the
+    /// primary's too.
+    pub fn take_effect(&mut self, acked: impl Fn(&Holder) -> Stamp) -> bool {
+        let held = |at: usize| {
+            let Link { set, end: Some(end) } = &self.chain[at] else { return false };
+            let holds = |member: &Holder| acked(member) >= *end;
+            if set.quorum.is_none() {
+                return holds(&self.me) && set.members.iter().all(holds);
+            }
+            let before = || self.chain.iter().take(at).map(|link| &link.set);
+            let is_new = |member: &&Holder| before().any(|earlier| !earlier.members.contains(member));
+            let is_met = |earlier: &InSyncSet| {
+                let holders: BTreeSet<_> = set.members.iter().filter(|member| holds(member)).copied().collect();
+                earlier.meets(&earlier.members, &holders, &self.gone)
+            };
+            holds(&self.me) && set.members.iter().filter(is_new).all(holds) && before().all(is_met)
         };
-        match self.chain.iter().rposition(held) {
+        match (0..self.chain.len()).rev().find(|at| held(*at)) {
             None => false,
             Some(0) if self.begun => false,
             Some(newest) => {
@@ -90,33 +136,52 @@ impl Sets {
     }
 
     /// Begins a set without those members who are unfit, as far as the floor and the sets before
-    /// allow; says who goes.
-    pub fn remove(&mut self, floor: u32, unfit: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
+    /// allow, in the order in which they are given; says who goes. Where a member can go only if
+    /// others come, those who are `level` come.
+    pub fn remove(&mut self, unfit: impl IntoIterator<Item = NodeId>, level: &[Holder]) -> Vec<NodeId> {
         if self.to_write().is_some() {
             return Vec::new();
         }
         let mut next = self.newest().set.members.clone();
-        let mut gone = Vec::new();
-        for node in self.members().filter(|node| unfit(*node)) {
-            next.remove(&node);
-            // A reign that begins with another floor has told nobody yet.
-            let met = self.chain.iter().all(|link| link.set.meets(&link.set.members, &next));
-            if met && self.newest().set.may_be_followed_by(&next) {
-                gone.push(node);
-            } else {
-                next.insert(node);
+        let mut left = Vec::new();
+        for node in unfit {
+            let without: BTreeSet<_> = next.iter().filter(|member| member.node != node).copied().collect();
+            let comes = |member: &&Holder| without.iter().all(|other| other.node != member.node);
+            let with: BTreeSet<_> = without.iter().chain(level.iter().filter(comes)).copied().collect();
+            if without.len() < next.len()
+                && let Some(members) = [without, with].into_iter().find(|members| self.may_follow(members))
+            {
+                left.push(node);
+                next = members;
             }
         }
-        if !gone.is_empty() {
-            self.push(next, floor);
+        if !left.is_empty() {
+            self.push(next);
         }
-        gone
+        left
+    }
+
+    /// Whether a set of these members may be the next.
+    fn may_follow(&self, next: &BTreeSet<Holder>) -> bool {
+        // A reign that begins with another floor has told nobody yet.
+        let met = self.chain.iter().all(|link| link.set.meets(&link.set.members, next, &self.gone));
+        met && self.newest().set.may_be_followed_by(next, &self.gone)
+    }
+
+    /// Logs that answer no candidate any more.
+    pub fn gone(&self) -> &BTreeSet<Holder> {
+        &self.gone
+    }
+
+    /// Members of the newest set that answer no candidate any more.
+    pub fn lost_members(&self) -> Vec<NodeId> {
+        self.members().filter(|member| self.gone.contains(member)).map(|member| member.node).collect()
     }
 
     /// Begins a set with those who return from leaving, as long as that is not in effect, and with
     /// those who join, unless another change is on its way. Says who comes. Without any, says on
     /// record that the last change is over.
-    pub fn add(&mut self, floor: u32, returning: &[NodeId], joining: &[NodeId]) -> Vec<NodeId> {
+    pub fn add(&mut self, returning: &[Holder], joining: &[Holder]) -> Vec<NodeId> {
         if self.to_write().is_some() || !self.begun && returning.is_empty() {
             return Vec::new();
         }
@@ -125,18 +190,19 @@ impl Sets {
         let settled = self.chain.len() == 1;
         let newest = &self.newest().set;
         let come = returning.iter().chain(joining.iter().filter(|_| settled));
-        let come: Vec<NodeId> = come.copied().filter(|node| !newest.members.contains(node)).collect();
+        let come: Vec<Holder> = come.copied().filter(|member| newest.nodes().all(|node| node != member.node)).collect();
         if !come.is_empty() || settled && !newest.before.is_empty() {
-            let next = newest.members.iter().copied().chain(come.iter().copied()).collect();
-            self.push(next, floor);
+            let next = newest.members.iter().chain(&come).copied().collect();
+            self.push(next);
         }
-        come
+        come.into_iter().map(|member| member.node).collect()
     }
 
-    fn push(&mut self, members: BTreeSet<NodeId>, floor: u32) {
+    fn push(&mut self, members: BTreeSet<Holder>) {
         let last = &self.newest().set;
         let before = InSyncSet::others(self.chain.iter().map(|link| link.set.members.clone()), &members);
-        let set = InSyncSet { number: last.number + 1, term: last.term, floor, before, members };
+        let Counting { quorum, floor } = self.counting;
+        let set = InSyncSet { number: last.number + 1, term: last.term, quorum, floor, before, members };
         self.chain.push_back(Link { set, end: None });
     }
 }

@@ -3,6 +3,16 @@ use super::*;
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);
 
+/// The primary's log.
+fn me() -> Holder {
+    Holder::new(NodeId(9), 1)
+}
+
+fn set(members: &[NodeId], floor: u32) -> InSyncSet {
+    let members = members.iter().map(|node| Holder::new(*node, 1)).collect();
+    InSyncSet { term: Term(1), number: 4, members, quorum: None, floor, before: Vec::new() }
+}
+
 fn ms(ms: u64) -> Moment {
     Moment(ms * 1000)
 }
@@ -17,7 +27,7 @@ fn rule(safety: Safety, standbys: u32) -> CommitRule {
 }
 
 fn joined(standby: NodeId, at: u64) -> Event {
-    Event::Joined { standby, persisted: Stamp(at), synchronous: true }
+    Event::Joined { standby, incarnation: 1, persisted: Stamp(at), synchronous: true }
 }
 
 fn acked(standby: NodeId, at: u64) -> Event {
@@ -161,7 +171,7 @@ fn a_late_word_of_a_lost_connection_is_ignored() {
 fn recorded(floor: u32) -> CommitRule {
     let mut rule = rule(Safety::TwoSafe, 1);
     rule.config.floor = floor;
-    let mut rule = rule.recorded(NodeId(9), Term(1), Succession::New(1), ms(0));
+    let mut rule = rule.recorded(me(), Term(1), Succession::New(1), &BTreeSet::new(), ms(0));
     write(&mut rule, 1, 10, ms(0));
     expect(&mut rule, Event::Durable(Stamp(10)), ms(0), 0);
     assert!(rule.set_took_effect());
@@ -213,7 +223,8 @@ fn nobody_waits_for_an_asynchronous_standby() {
     for safety in [Safety::TwoSafe, Safety::Quorum(2), Safety::VerySafe] {
         let mut rule = rule(safety, 1);
         expect(&mut rule, joined(A, 0), ms(0), 0);
-        let _ = rule.apply(Event::Joined { standby: B, persisted: Stamp(0), synchronous: false }, ms(0));
+        let _ =
+            rule.apply(Event::Joined { standby: B, incarnation: 1, persisted: Stamp(0), synchronous: false }, ms(0));
         expect(&mut rule, Event::Durable(Stamp(100)), ms(1), 0);
         expect(&mut rule, acked(B, 100), ms(2), 0);
         expect(&mut rule, acked(A, 60), ms(3), 60);
@@ -266,10 +277,9 @@ fn who_may_not_be_left_out_blocks_and_is_named() {
         floor: 1,
         ..RuleConfig::new(Safety::TwoSafe, 2)
     };
-    let members = [A, B].into_iter().collect();
-    let newest = InSyncSet { term: Term(1), number: 4, members, floor: 1, before: Vec::new() };
+    let newest = set(&[A, B], 1);
     let rule = CommitRule::new(config, Stamp(0), ms(0));
-    let mut rule = rule.recorded(NodeId(9), Term(2), Succession::Of(newest), ms(0));
+    let mut rule = rule.recorded(me(), Term(2), Succession::Of(newest), &BTreeSet::new(), ms(0));
     expect(&mut rule, joined(B, 0), ms(1), 0);
     expect(&mut rule, Event::Written { number: 5, end: Stamp(10) }, ms(2), 0);
     expect(&mut rule, Event::Durable(Stamp(10)), ms(3), 0);
@@ -291,15 +301,9 @@ fn who_may_not_be_left_out_blocks_and_is_named() {
 fn another_floor_counts_when_all_members_know_it() {
     let config = RuleConfig { standby_timeout: Duration::from_millis(100), ..RuleConfig::new(Safety::TwoSafe, 1) };
     for knows in [false, true] {
-        let newest = InSyncSet {
-            term: Term(1),
-            number: 4,
-            members: [NodeId(9), A].into_iter().collect(),
-            floor: 1,
-            before: Vec::new(),
-        };
+        let newest = set(&[NodeId(9), A], 1);
         let rule = CommitRule::new(config, Stamp(0), ms(0));
-        let mut rule = rule.recorded(NodeId(9), Term(2), Succession::Of(newest), ms(0));
+        let mut rule = rule.recorded(me(), Term(2), Succession::Of(newest), &BTreeSet::new(), ms(0));
         expect(&mut rule, joined(A, 0), ms(1), 0);
         expect(&mut rule, Event::Written { number: 5, end: Stamp(10) }, ms(2), 0);
         expect(&mut rule, Event::Durable(Stamp(10)), ms(3), 0);
@@ -334,7 +338,7 @@ fn the_inherited_log_commits_with_the_reigns_own() {
 
 #[test]
 fn nothing_commits_before_a_set_of_the_reign_is_in_effect() {
-    let rule = rule(Safety::TwoSafe, 0).recorded(NodeId(9), Term(1), Succession::New(1), ms(0));
+    let rule = rule(Safety::TwoSafe, 0).recorded(me(), Term(1), Succession::New(1), &BTreeSet::new(), ms(0));
     let with_floor = |floor| {
         let mut rule = rule.clone();
         rule.config.floor = floor;
@@ -435,7 +439,7 @@ fn who_returns_waits_for_the_set_that_is_being_written() {
 #[test]
 fn who_comes_onto_the_record_is_level_and_connected() {
     let first = || {
-        let rule = rule(Safety::TwoSafe, 1).recorded(NodeId(9), Term(1), Succession::New(1), ms(0));
+        let rule = rule(Safety::TwoSafe, 1).recorded(me(), Term(1), Succession::New(1), &BTreeSet::new(), ms(0));
         let mut rule = rule;
         write(&mut rule, 1, 10, ms(0));
         rule
@@ -457,7 +461,7 @@ fn who_comes_onto_the_record_is_level_and_connected() {
 
 #[test]
 fn a_set_is_in_effect_when_all_of_it_hold_its_record() {
-    let rule = rule(Safety::TwoSafe, 1).recorded(NodeId(9), Term(1), Succession::New(1), ms(0));
+    let rule = rule(Safety::TwoSafe, 1).recorded(me(), Term(1), Succession::New(1), &BTreeSet::new(), ms(0));
     let mut rule = rule;
     write(&mut rule, 1, 10, ms(0));
     let _ = rule.apply(Event::Durable(Stamp(10)), ms(0));
@@ -472,7 +476,7 @@ fn a_set_is_in_effect_when_all_of_it_hold_its_record() {
 
 #[test]
 fn who_joins_waits_until_the_last_change_is_over() {
-    let rule = rule(Safety::TwoSafe, 2).recorded(NodeId(9), Term(1), Succession::New(1), ms(0));
+    let rule = rule(Safety::TwoSafe, 2).recorded(me(), Term(1), Succession::New(1), &BTreeSet::new(), ms(0));
     let mut rule = rule;
     write(&mut rule, 1, 10, ms(0));
     expect(&mut rule, Event::Durable(Stamp(10)), ms(0), 0);
@@ -490,10 +494,9 @@ fn who_joins_waits_until_the_last_change_is_over() {
 #[test]
 fn sets_are_written_one_after_the_other() {
     let config = RuleConfig { standby_timeout: Duration::from_millis(100), ..RuleConfig::new(Safety::TwoSafe, 2) };
-    let newest =
-        InSyncSet { term: Term(1), number: 4, members: [A, B].into_iter().collect(), floor: 0, before: Vec::new() };
+    let newest = set(&[A, B], 0);
     let rule = CommitRule::new(config, Stamp(0), ms(0));
-    let mut rule = rule.recorded(NodeId(9), Term(2), Succession::Of(newest), ms(0));
+    let mut rule = rule.recorded(me(), Term(2), Succession::Of(newest), &BTreeSet::new(), ms(0));
     write(&mut rule, 5, 10, ms(1));
     for standby in [A, B] {
         let _ = rule.apply(joined(standby, 10), ms(2));
@@ -512,14 +515,14 @@ fn sets_are_written_one_after_the_other() {
     let _ = rule.apply(Event::Durable(Stamp(200)), ms(60));
     let _ = rule.apply(Event::Tick, ms(104));
     let first = rule.to_write().unwrap().clone();
-    assert_eq!(first.members, [NodeId(9), B].into_iter().collect());
+    assert_eq!(first.members, set(&[NodeId(9), B], 0).members);
     let _ = rule.apply(Event::Tick, ms(160));
     assert_eq!(rule.to_write(), Some(&first));
 }
 
 #[test]
 fn a_reign_that_is_over_writes_no_set() {
-    let mut rule = rule(Safety::TwoSafe, 1).recorded(NodeId(9), Term(1), Succession::New(1), ms(0));
+    let mut rule = rule(Safety::TwoSafe, 1).recorded(me(), Term(1), Succession::New(1), &BTreeSet::new(), ms(0));
     assert!(rule.to_write().is_some());
     let _ = rule.apply(Event::Fenced { by: Term(2) }, ms(1));
     assert_eq!(rule.to_write(), None);

@@ -1,7 +1,11 @@
 use freshet_base::ClusterId;
 
 use super::*;
-use crate::{commit_rule, term::TermHistory};
+use crate::{
+    commit_rule,
+    in_sync::Holder,
+    term::{Reign, TermHistory},
+};
 
 const ME: NodeId = NodeId(2);
 const NOW: Moment = Moment(0);
@@ -16,9 +20,9 @@ fn relay() -> FollowerConfig {
 }
 
 fn welcome(term: u32, cut_at: u64, end: u64) -> Welcome {
-    let mut history = TermHistory::first(Term(1), NodeId(1));
+    let mut history = TermHistory::first(Term(1), NodeId(1), 1);
     if term > 1 {
-        history.begin(Term(term), Stamp(cut_at), NodeId(1)).unwrap();
+        history.begin(Reign { term: Term(term), start: Stamp(cut_at), node: NodeId(1), nonce: 1 }).unwrap();
     }
     Welcome {
         cluster: ClusterId(7),
@@ -89,7 +93,7 @@ fn what_was_told_of_another_log_is_not_shown_of_this_one() {
     let _ = it.tell(Event::Told(Stamp(470)));
     assert_eq!((it.0.visible(), it.0.global()), (Stamp(200), Stamp(470)));
     it.0.closed();
-    let state = TermState::of(ClusterId(7), TermHistory::first(Term(1), NodeId(1)));
+    let state = TermState::of(ClusterId(7), TermHistory::first(Term(1), NodeId(1), 1));
     let next = welcome(2, 250, 250);
     let entry = it.0.welcomed(&next, &state, false).unwrap();
     assert_eq!(entry, Entry { primary: NodeId(1), cut: None });
@@ -151,7 +155,7 @@ fn nothing_is_acknowledged_behind_a_set_that_was_not_noted_or_to_a_term_that_is_
 fn a_relay_acknowledges_for_those_below_and_tells_them_what_it_was_told() {
     let mut it = Bench::new(relay());
     let standby = NodeId(4);
-    let joined = commit_rule::Event::Joined { standby, persisted: Stamp(0), synchronous: true };
+    let joined = commit_rule::Event::Joined { standby, incarnation: 1, persisted: Stamp(0), synchronous: true };
     assert!(it.tell(Event::Below(joined)).places);
     let _ = (it.accept(&[100]), it.tell(Event::Persisted(Stamp(100))));
     assert_eq!(it.0.to_acknowledge(), Stamp(0));
@@ -191,7 +195,7 @@ fn one_that_is_counted_on_leaves_a_relay_and_follows_none() {
     assert_eq!(it.welcomed(&through(&[9]), &state, true), Err(NotEntered::Counted(NodeId(9))));
     assert!(matches!(it.welcomed(&through(&[9, 2]), &state, false), Err(NotEntered::Refused(Refusal::Circle { .. }))));
     it.linked(&through(&[9]));
-    let set = InSyncSet { term: Term(1), number: 1, members: [ME].into(), floor: 0, before: Vec::new() };
+    let set = set_of(ME);
     assert!(it.noted(&set));
     state.note_set(set);
     assert_eq!(it.welcomed(&through(&[9]), &state, false), Err(NotEntered::Counted(NodeId(9))));
@@ -222,12 +226,12 @@ fn a_checkpoint_of_another_log_is_not_continued() {
     // The log of term 1 up to 100, and what a checkpoint has seen of it up to 300.
     let begun = Begun { received: Stamp(100), persisted: Stamp(100), floor: Stamp(300), ..Begun::default() };
     let it = Follower::new(ME, config(ReplayMode::Pipelined), begun);
-    let state = TermState::of(ClusterId(7), TermHistory::first(Term(1), NodeId(1)));
+    let state = TermState::of(ClusterId(7), TermHistory::first(Term(1), NodeId(1), 1));
     assert!(it.welcomed(&welcome(1, 100, 500), &state, false).is_ok());
     assert!(it.welcomed(&welcome(1, 100, 200), &state, false).is_ok(), "the checkpoint is ahead of a relay");
     let entered = |start: u64, end: u64| {
-        let mut history = TermHistory::first(Term(1), NodeId(1));
-        history.begin(Term(2), Stamp(start), NodeId(1)).unwrap();
+        let mut history = TermHistory::first(Term(1), NodeId(1), 1);
+        history.begin(Reign { term: Term(2), start: Stamp(start), node: NodeId(1), nonce: 1 }).unwrap();
         it.welcomed(&Welcome { history, ..welcome(2, 100, end) }, &state, false)
     };
     let checkpoint = |at| Err(NotEntered::Checkpoint { at: Stamp(at), floor: Stamp(300) });
@@ -258,7 +262,7 @@ fn nothing_is_shown_below_the_floor() {
 fn only_a_set_with_this_node_ends_its_relay() {
     let mut it = Follower::new(ME, config(ReplayMode::Pipelined), Begun::default());
     it.linked(&Welcome { above: vec![NodeId(9)], ..welcome(1, 0, 0) });
-    let of = |node| InSyncSet { term: Term(1), number: 1, members: [node].into(), floor: 0, before: Vec::new() };
+    let of = set_of;
     assert!(!it.noted(&of(NodeId(7))) && it.noted(&of(ME)));
 }
 
@@ -307,4 +311,9 @@ fn what_has_arrived_counts_and_is_replayed_when_it_is_part_of_the_log() {
     assert_eq!((bench.0.received(), bench.0.persisted(), bench.replay(1000)), (Stamp(400), Stamp(400), None));
     let _ = bench.accept(&[400]);
     assert_eq!(bench.replay(1000), Some((300, 400)));
+}
+
+fn set_of(node: NodeId) -> InSyncSet {
+    let members = [Holder::new(node, 1)].into();
+    InSyncSet { term: Term(1), number: 1, members, quorum: None, floor: 0, before: Vec::new() }
 }

@@ -3,7 +3,12 @@ use std::time::Duration;
 use freshet_base::{ClusterId, Safety};
 
 use super::*;
-use crate::{commit_rule::CommitRule, commit_rule::RuleConfig, in_sync::InSyncSet, term::TermHistory};
+use crate::{
+    commit_rule::CommitRule,
+    commit_rule::RuleConfig,
+    in_sync::{Holder, InSyncSet},
+    term::TermHistory,
+};
 
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);
@@ -19,7 +24,7 @@ fn sender(above: &[NodeId]) -> Sender {
         node: A,
         above: above.to_vec(),
         term: Term(3),
-        history: TermHistory::first(Term(3), above.first().copied().unwrap_or(A)),
+        history: TermHistory::first(Term(3), above.first().copied().unwrap_or(A), 1),
         end: Stamp(100),
         needed_capacity: 10,
         keep_alive_ms: 50,
@@ -34,7 +39,7 @@ fn host_of(above: &[NodeId]) -> Host {
 
 fn guest(node: NodeId) -> Guest {
     let (from, persisted, replayed) = (Stamp(100), Stamp(90), Stamp(500));
-    Guest { node, member: true, synchronous: true, appliance: false, from, persisted, replayed }
+    Guest { node, incarnation: 1, member: true, synchronous: true, appliance: false, from, persisted, replayed }
 }
 
 fn ack(persisted: u64, may_send_until: u64) -> Ack {
@@ -63,7 +68,7 @@ fn shipped(appliance: bool) -> Host {
 fn a_feed_has_no_room_before_the_standby_says_so() {
     let mut host = host_of(&[]);
     let joined = host.join(1, guest(B), ms(0)).unwrap();
-    let event = Event::Joined { standby: B, persisted: Stamp(90), synchronous: true };
+    let event = Event::Joined { standby: B, incarnation: 1, persisted: Stamp(90), synchronous: true };
     assert_eq!(joined, Joined { replaced: None, events: [None, Some(event)] });
     assert_eq!(host.feeds().next().unwrap().1.replayed, Stamp(100), "not beyond where the logs part");
     host.filled(Stamp(100), Stamp(130), &[], ms(0));
@@ -162,10 +167,10 @@ fn nothing_is_sent_to_a_feed_that_is_given_up_or_by_a_host_that_is_closed() {
 fn those_in_sync_are_told_so() {
     let mut rule = CommitRule::new(RuleConfig::new(Safety::VerySafe, 1), Stamp(100), ms(0));
     let mut host = shipped(false);
-    let _ = rule.apply(Event::Joined { standby: B, persisted: Stamp(100), synchronous: true }, ms(0));
+    let _ = rule.apply(Event::Joined { standby: B, incarnation: 1, persisted: Stamp(100), synchronous: true }, ms(0));
     host.placed(rule.members());
     assert!(host.shipped(1, None, ms(6)).unwrap().in_sync);
-    let _ = rule.apply(Event::Joined { standby: B, persisted: Stamp(0), synchronous: false }, ms(0));
+    let _ = rule.apply(Event::Joined { standby: B, incarnation: 1, persisted: Stamp(0), synchronous: false }, ms(0));
     host.placed(rule.members());
     assert!(!host.shipped(1, None, ms(6)).unwrap().in_sync);
 }
@@ -204,8 +209,9 @@ fn a_relay_feeds_no_node_that_has_to_follow_the_primary() {
     };
     let asking = Asking { cluster: None, node: B, fence: Term(3), log: &log, counted: false };
     let counted = Asking { counted: true, ..asking };
-    let state = TermState::of(ClusterId(7), TermHistory::first(Term(3), C));
-    let set = InSyncSet { term: Term(3), number: 1, members: [C, B].into(), floor: 0, before: Vec::new() };
+    let state = TermState::of(ClusterId(7), TermHistory::first(Term(3), C, 1));
+    let members = [C, B].map(|node| Holder::new(node, 1)).into();
+    let set = InSyncSet { term: Term(3), number: 1, members, quorum: None, floor: 0, before: Vec::new() };
     let on_record = TermState { set: Some(set), ..state.clone() };
     let relay = host_of(&[C]);
     let not_primary = Err(Refusal::NotPrimary { node: A, primary: None });

@@ -6,7 +6,7 @@ use freshet_base::{NodeId, Safety, Stamp, Term};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    in_sync::{InSyncSet, Succession},
+    in_sync::{Holder, InSyncSet, Succession},
     term::{Agreement, Fence, LastTerm, Living, Reign, TermHistory, Verdict},
 };
 
@@ -26,6 +26,8 @@ pub struct LogState {
     /// Whether it has the log itself, from which others can continue theirs. A mirror has what the
     /// log made of the database.
     pub log: bool,
+    /// Which log of that node this is: [`Holder::incarnation`].
+    pub incarnation: u64,
 }
 
 impl LogState {
@@ -60,6 +62,12 @@ pub enum Plan {
     /// The candidate is an asynchronous standby, and the level rests on a fixed number of
     /// synchronous nodes, and it is not one of them.
     Asynchronous,
+    /// The level rests on recorded logs, and the newest record that is known does not name the
+    /// candidate's: it is new, or it was emptied since.
+    Newcomer {
+        /// That record.
+        newest: InSyncSet,
+    },
     /// Under 2-safe: too few members of the newest known in-sync set answered, so there may be a
     /// later one.
     SetUncertain {
@@ -111,26 +119,30 @@ pub enum Plan {
 
 /// A take-over in preparation, or a restart: collects what the peers say.
 ///
-/// Under quorum(k) of n nodes, whatever was committed is on k of them; n - k + 1 nodes therefore
-/// include one that has it, and the most advanced of those has all of it. Under very safe every
-/// standby has it. Under 2-safe every member of the in-sync set has it, so the newest set must be
-/// known ([`crate::in_sync`]), and the most advanced of its members is followed. Under 1-safe any
-/// standby will do; the most advanced of those that can be reached loses least. Asynchronous
-/// standbys, and those that follow a standby, are heard, but count for nothing; one of them may be
-/// the candidate under 1-safe and 2-safe. Very safe and quorum rest on a number of synchronous
-/// nodes, which would change if it became the primary.
+/// An answer counts by what it proves. Commits count on recorded sets of logs ([`crate::in_sync`])
+/// at every level but 1-safe, so the newest set must be known, and only the logs that it names
+/// count, each with the incarnation that it had then. Under quorum(k) of n members whatever was
+/// committed is on k of them; n - k + 1 members therefore include one that has it, and the most
+/// advanced of those has all of it. Under very safe and 2-safe every member has it, and the most
+/// advanced of the members that are heard is followed. Under 1-safe any standby will do; the most
+/// advanced of those that can be reached loses least. Asynchronous standbys, newcomers, and those
+/// that follow a standby, are heard, but count for nothing; one of them may be the candidate under
+/// 1-safe and 2-safe. Very safe and quorum rest on a number of members, which would change if it
+/// became the primary.
 ///
 /// A primary that restarts is a candidate like any other, but for one thing: while it was away,
 /// another may have begun to reign. It gives way to that one ([`Candidacy::comes_back`]), while a
-/// candidate that was told to take over does not.
+/// candidate that was told to take over does not. What others hold of its own last reign outranks
+/// its own disk, which may have been set back: it fetches that first.
 #[derive(Clone, Debug)]
 pub struct Candidacy {
     term: Term,
     me: NodeId,
     mine: LogState,
     heard: BTreeMap<NodeId, LogState>,
-    /// Those that have answered, whose logs count for nothing, and the in-sync sets they know of.
-    met: BTreeMap<NodeId, Option<InSyncSet>>,
+    /// Those that have answered, whose logs must not be compared: their incarnations, and the in-sync
+    /// sets that they know of.
+    met: BTreeMap<NodeId, (u64, Option<InSyncSet>)>,
     higher: Option<Term>,
     /// The candidate's own fence when it began, or when it was last raised for this candidacy.
     fence: Fence,
@@ -215,8 +227,13 @@ impl Candidacy {
 
     /// `peer` has raised its fence to the candidate's term, knows of no other reign, and of this
     /// in-sync set; what it holds must not be compared.
-    pub fn met(&mut self, peer: NodeId, set: Option<InSyncSet>) {
-        self.met.insert(peer, set);
+    pub fn met(&mut self, peer: Holder, set: Option<InSyncSet>) {
+        self.met.insert(peer.node, (peer.incarnation, set));
+    }
+
+    /// The nodes that have answered.
+    pub fn answered(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.heard.keys().chain(self.met.keys()).copied()
     }
 
     /// A peer refused: it has heard of `highest`.
@@ -272,24 +289,13 @@ impl Candidacy {
         let known = self.mine.history.cut(self.mine.end);
         let ahead = self.heard.values().filter(|log| log.rank() > self.mine.rank());
         let last = ahead.filter_map(|log| log.history.cut(log.end).reigns().last().copied());
-        let unknown = |reign: &Reign| {
-            reign.node != self.me
-                && !known.reigns().iter().any(|mine| (mine.term, mine.node) == (reign.term, reign.node))
-        };
+        let unknown = |reign: &Reign| reign.node != self.me && !known.reigns().iter().any(|mine| mine.is(reign));
         last.filter(unknown).max_by_key(|reign| reign.term)
     }
 
-    /// How many nodes must answer under `safety` in a cluster of `nodes`, the candidate included.
-    pub fn needed(safety: Safety, nodes: u32) -> u32 {
-        match safety {
-            Safety::OneSafe | Safety::TwoSafe | Safety::VerySafe => 1,
-            Safety::Quorum(k) => nodes.saturating_sub(k).saturating_add(1).max(1),
-        }
-    }
-
-    /// What to do, given the level under which the old primary committed in a cluster of `nodes`.
-    /// `force` continues although acknowledged commits may be lost.
-    pub fn plan(&self, safety: Safety, nodes: u32, force: bool) -> Plan {
+    /// What to do, given the level under which the old primary committed. `force` continues although
+    /// acknowledged commits may be lost.
+    pub fn plan(&self, safety: Safety, force: bool) -> Plan {
         if let (Some(_), Some(reign)) = (self.comes_back, self.living) {
             return Plan::Follow { reign, lives: true };
         }
@@ -315,35 +321,26 @@ impl Candidacy {
                 return Plan::TooFew { heard, needed: heard + 1 };
             }
         }
-        let newest = self.newest_set();
-        if !force {
-            let (heard, needed) = match safety {
-                Safety::TwoSafe => self.members_heard(newest.as_ref()),
-                _ => (self.voices(), Self::needed(safety, nodes)),
-            };
-            match safety {
-                Safety::OneSafe => {}
-                Safety::VerySafe | Safety::Quorum(_) if !self.mine.synchronous => return Plan::Asynchronous,
-                Safety::TwoSafe if heard < needed => return Plan::SetUncertain { newest, heard, needed },
-                _ if heard < needed => return Plan::TooFew { heard, needed },
-                _ => {}
-            }
+        let newest = self.newest_set().filter(|_| safety != Safety::OneSafe);
+        if let Some(stopped) = self.lacks(safety, newest.as_ref()).filter(|_| !force) {
+            return stopped;
         }
-        // Under 2-safe the logs of others may have been written by a primary that restarted and
-        // committed nothing.
-        let counts = |node: NodeId| {
-            let members = newest.as_ref().map(|set| &set.members).filter(|_| safety == Safety::TwoSafe && !force);
-            members.is_none_or(|members| members.contains(&node))
+        // The logs of others may have been written by a primary that restarted and committed
+        // nothing, or hold less than was committed.
+        let counts = |node: NodeId, log: &LogState| {
+            let named = |set: &&InSyncSet| set.members.contains(&Holder::new(node, log.incarnation));
+            newest.as_ref().filter(|_| !force).is_none_or(|set| named(&set))
         };
-        let others = self.heard.iter().filter(|(peer, log)| counts(**peer) && !self.has_enough(log));
+        let (counts, mine) = (|node, log| counts(node, log), counts(self.me, &self.mine));
+        let others = self.heard.iter().filter(|(peer, log)| counts(**peer, log) && !self.has_enough(log));
         let best = others.max_by_key(|(_, log)| (log.rank(), log.log));
         match best {
             // Of the members only such were heard that have lost what they held.
-            None if !counts(self.me) => {
+            None if !mine => {
                 let (heard, needed) = (self.voices(), self.voices() + 1);
                 Plan::SetUncertain { newest, heard, needed }
             }
-            Some((peer, log)) if log.rank() > self.mine.rank() || !counts(self.me) => {
+            Some((peer, log)) if log.rank() > self.mine.rank() || !mine => {
                 match self.mine.history.agreement(self.mine.end, &log.history, log.end) {
                     Agreement::Upto(at) if (at, at) == (log.end, self.mine.end) => Plan::Reign { term: self.term },
                     Agreement::Upto(cut_at) if log.log && (self.mine.log || cut_at >= self.mine.committed) => {
@@ -358,16 +355,39 @@ impl Candidacy {
         }
     }
 
+    /// What is missing for a take-over under `safety` that loses nothing.
+    fn lacks(&self, safety: Safety, newest: Option<&InSyncSet>) -> Option<Plan> {
+        if safety == Safety::OneSafe {
+            return None;
+        }
+        let counts_members = safety != Safety::TwoSafe;
+        if counts_members && !self.mine.synchronous {
+            return Some(Plan::Asynchronous);
+        }
+        let (heard, needed) = self.members_heard(newest);
+        let me = Holder::new(self.me, self.mine.incarnation);
+        match newest {
+            Some(newest) if counts_members && !newest.members.contains(&me) => {
+                Some(Plan::Newcomer { newest: newest.clone() })
+            }
+            _ if heard >= needed => None,
+            Some(_) if counts_members => Some(Plan::TooFew { heard, needed }),
+            _ => Some(Plan::SetUncertain { newest: newest.cloned(), heard, needed }),
+        }
+    }
+
     /// Whether the candidate can do without what a node has more that has no log: the candidate
-    /// wrote it, and nothing of it was committed, since that is durable where it was written.
+    /// wrote it, and nothing of it was committed, as far as that node knows. (What is committed is
+    /// durable where it was written, unless that disk was set back.)
     fn has_enough(&self, log: &LogState) -> bool {
         let mine = self.mine.written_in();
-        !log.log && mine.is_some_and(|mine| mine.node == self.me) && mine == log.written_in()
+        let wrote = mine.is_some_and(|mine| mine.node == self.me) && mine == log.written_in();
+        !log.log && wrote && log.committed <= self.mine.end
     }
 
     /// The newest in-sync set that anybody who was heard knows of.
     pub fn newest_set(&self) -> Option<InSyncSet> {
-        let sets = self.heard.values().map(|log| &log.set).chain(self.met.values());
+        let sets = self.heard.values().map(|log| &log.set).chain(self.met.values().map(|(_, set)| set));
         sets.fold(self.mine.set.clone(), |known, set| InSyncSet::newer(known, set.clone()))
     }
 
@@ -402,12 +422,19 @@ impl Candidacy {
             // tell.
             return (u32::from(self.undisturbed), 1);
         };
-        let own = self.mine.set.as_ref() == Some(newest);
-        if newest.floor == 0 && self.undisturbed && self.effective && own && newest.members.contains(&self.me) {
+        let me = Holder::new(self.me, self.mine.incarnation);
+        let (own, all) = (self.mine.set.as_ref() == Some(newest), newest.quorum.is_none());
+        let alone = all && newest.floor == 0 && self.undisturbed && self.effective;
+        if alone && own && newest.members.contains(&me) {
             return (1, 1);
         }
-        // One that has lost what it held still knows of the sets that it was in.
-        let answered = |node| node == self.me || self.heard.contains_key(&node) || self.met.contains_key(&node);
+        // One that has lost what it held still knows of the sets that it was in; but only where all
+        // members hold everything, it may be done without.
+        let answered = |holder: &Holder| {
+            let heard = self.heard.get(&holder.node).map(|log| log.incarnation);
+            let met = self.met.get(&holder.node).map(|(incarnation, _)| *incarnation).filter(|_| all);
+            *holder == me || [heard, met].contains(&Some(holder.incarnation))
+        };
         let (heard, needed) = newest.heard(answered);
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         (count(heard), count(needed))

@@ -16,6 +16,13 @@ impl World {
             return Property::Acknowledged
                 .violated(format!("node {node} acknowledges {upto} before it is durable there"));
         }
+        let reign = self.nodes[node].reign().expect("who acknowledges reigns");
+        let set = reign.rule.in_sync_set().map(|set| set.members.clone()).unwrap_or_default();
+        // One that has acknowledged, and has lost its disk since, is one of those that may.
+        let lost = |other: &crate::node::Node| {
+            set.iter().any(|member| member.node == other.id && self.lost_disks.contains(member))
+        };
+        let holds = |other: &crate::node::Node| holds(other) || lost(other);
         let synchronous = self.nodes.iter().filter(|other| other.synchronous);
         let missing: Vec<_> = synchronous.clone().filter(|other| !holds(other)).map(|other| other.id.0).collect();
         let holders = synchronous.filter(|other| holds(other)).count();
@@ -23,11 +30,7 @@ impl World {
             Safety::OneSafe => true,
             Safety::VerySafe => missing.is_empty(),
             Safety::Quorum(k) => holders >= k as usize,
-            Safety::TwoSafe => {
-                let reign = self.nodes[node].reign().expect("who acknowledges reigns");
-                let set = reign.rule.in_sync_set().map(|set| set.members.clone()).unwrap_or_default();
-                set.iter().all(|member| holds(&self.nodes[member.0 as usize]))
-            }
+            Safety::TwoSafe => set.iter().all(|member| holds(&self.nodes[member.node.0 as usize])),
         };
         // A take-over that was forced may have cut off what an acknowledgement on its way tells of.
         if !enough && !self.scenario.force {
@@ -80,7 +83,7 @@ impl World {
         ))
     }
 
-    fn holds_promised(&self, node: usize, end: u64) -> bool {
+    pub(crate) fn holds_promised(&self, node: usize, end: u64) -> bool {
         let held = self.holds(node, end);
         held.is_some() && held == self.checks.promised.digest(end)
     }
@@ -106,7 +109,7 @@ impl World {
                     candidacy.promised(self.nodes[peer].id, logs[peer].clone());
                 }
                 self.report.judged += 1;
-                let from = match candidacy.plan(self.scenario.safety, self.voters(), false) {
+                let from = match candidacy.plan(self.scenario.safety, false) {
                     Plan::Reign { .. } => candidate,
                     Plan::Fetch { from, .. } => from.0 as usize,
                     _ => continue,

@@ -62,7 +62,7 @@ impl Property {
 #[derive(Default)]
 pub(crate) struct Checks {
     /// The log as far as anybody was told of it: by an acknowledgement, or in a view of a standby.
-    promised: Log,
+    pub(crate) promised: Log,
     /// In which reigns that was so, up to where, which ascends.
     promised_in: Vec<(Term, u64)>,
     /// What each name of a block stands for: the digest of the log up to its end.

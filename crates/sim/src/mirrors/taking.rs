@@ -6,7 +6,7 @@ use freshet_cluster::{
     handshake::{Continue, Welcome, check_welcome, consider},
     mirror::Keep,
     take_over::Fetch,
-    term::TermHistory,
+    term::{self, TermHistory},
 };
 use freshet_fabric::Place;
 use freshet_mirror::{Contents, FetchedLog, NoRoom, NotTaken, Superblock, Taking, beginning};
@@ -206,7 +206,7 @@ impl World {
 /// The history of a log that ends at `end`, in which a new reign begins.
 pub(super) fn begun(history: &TermHistory, term: freshet_base::Term, node: usize, end: Stamp) -> TermHistory {
     let mut history = history.cut(end);
-    if let Err(why) = history.begin(term, end, id_of(node)) {
+    if let Err(why) = history.begin(term::Reign { term, start: end, node: id_of(node), nonce: 1 }) {
         panic!("a reign that cannot begin: {why}");
     }
     history

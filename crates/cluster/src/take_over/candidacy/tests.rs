@@ -1,53 +1,128 @@
+use std::collections::BTreeSet;
+
 use super::*;
-use crate::term::may_come_back;
+use crate::{in_sync::Counting, term::may_come_back};
 
 fn history(reigns: &[(u32, u64)]) -> TermHistory {
-    let reign = |(term, start): &(u32, u64)| Reign { term: Term(*term), start: Stamp(*start), node: NodeId(9) };
+    let reign =
+        |(term, start): &(u32, u64)| Reign { term: Term(*term), start: Stamp(*start), node: NodeId(9), nonce: 1 };
     let reigns: Vec<_> = reigns.iter().map(reign).collect();
     reigns.try_into().unwrap()
 }
 
 fn log(reigns: &[(u32, u64)], end: u64, set: Option<InSyncSet>) -> LogState {
-    LogState { history: history(reigns), end: Stamp(end), set, synchronous: true, committed: Stamp::ZERO, log: true }
+    LogState {
+        history: history(reigns),
+        end: Stamp(end),
+        set,
+        synchronous: true,
+        committed: Stamp::ZERO,
+        log: true,
+        incarnation: 1,
+    }
 }
 
 fn set(number: u64, members: &[u64], floor: u32) -> Option<InSyncSet> {
-    let members = members.iter().map(|node| NodeId(*node)).collect();
-    Some(InSyncSet { term: Term(1), number, members, floor, before: Vec::new() })
+    Some(InSyncSet { term: Term(1), number, members: logs(members), quorum: None, floor, before: Vec::new() })
+}
+
+fn logs(nodes: &[u64]) -> BTreeSet<Holder> {
+    nodes.iter().map(|node| Holder::new(NodeId(*node), 1)).collect()
+}
+
+/// Of these members any `k` hold every commit.
+fn quorum(members: &[u64], k: u32) -> Option<InSyncSet> {
+    set(2, members, k - 1).map(|set| InSyncSet { quorum: Some(k), ..set })
 }
 
 #[test]
 fn a_quorum_take_over_needs_enough_voices() {
     let fence = Fence::new(Term(1), None);
-    let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
+    let set = || quorum(&[1, 2, 9], 2);
+    let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set()), &fence);
     assert_eq!(candidate.term(), Term(2));
-    assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), Plan::TooFew { heard: 1, needed: 2 });
-    assert_eq!(candidate.plan(Safety::Quorum(2), 3, true), Plan::Reign { term: Term(2) });
-    candidate.promised(NodeId(2), log(&[(1, 0)], 80, None));
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { heard: 1, needed: 2 });
+    assert_eq!(candidate.plan(Safety::Quorum(2), true), Plan::Reign { term: Term(2) });
+    candidate.promised(NodeId(2), log(&[(1, 0)], 80, set()));
     let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(80) };
-    assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), fetch);
-    candidate.fetched(log(&[(1, 0)], 80, None));
-    assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), Plan::Reign { term: Term(2) });
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
+    candidate.fetched(log(&[(1, 0)], 80, set()));
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::Reign { term: Term(2) });
+}
+
+/// Who answers counts only with the log that the newest record names: not a newcomer, not a node
+/// that was emptied since, and not a node that knows of no record.
+#[test]
+fn an_answer_counts_by_what_it_proves() {
+    let set = || quorum(&[1, 2, 9], 2);
+    let fence = Fence::new(Term(1), None);
+    for safety in [Safety::Quorum(2), Safety::TwoSafe] {
+        let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set()), &fence);
+        candidate.promised(NodeId(3), log(&[], 0, None));
+        candidate.promised(NodeId(4), log(&[(1, 0)], 50, set()));
+        candidate.promised(NodeId(2), LogState { incarnation: 2, ..log(&[(1, 0)], 60, set()) });
+        candidate.met(Holder::new(NodeId(9), 2), set());
+        let plan = candidate.plan(safety, false);
+        assert!(
+            matches!(plan, Plan::TooFew { heard: 1, needed: 2 } | Plan::SetUncertain { heard: 1, needed: 2, .. }),
+            "{plan:?}"
+        );
+        candidate.promised(NodeId(2), log(&[(1, 0)], 50, set()));
+        assert_eq!(candidate.plan(safety, false), Plan::Reign { term: Term(2) });
+    }
+    // As the candidate.
+    let newcomer = LogState { incarnation: 2, ..log(&[(1, 0)], 50, set()) };
+    let mut candidate = Candidacy::new(NodeId(1), newcomer, &fence);
+    candidate.promised(NodeId(2), log(&[(1, 0)], 50, set()));
+    candidate.promised(NodeId(9), log(&[(1, 0)], 50, set()));
+    assert!(matches!(candidate.plan(Safety::Quorum(2), false), Plan::Newcomer { .. }));
+    let unknown = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
+    assert!(matches!(unknown.plan(Safety::Quorum(2), false), Plan::SetUncertain { heard: 0, needed: 1, .. }));
+}
+
+/// It was set back, or its disk was slower than others: what they hold of its own reign is fetched,
+/// at every level.
+#[test]
+fn what_others_hold_of_the_own_last_reign_outranks_the_own_disk() {
+    let history = TermHistory::first(Term(1), NodeId(1), 1);
+    let set = set(4, &[1, 2], 0);
+    let log = |end| LogState { history: history.clone(), ..log(&[], end, set.clone()) };
+    for safety in [Safety::OneSafe, Safety::TwoSafe, Safety::VerySafe, Safety::Quorum(2)] {
+        let back = Candidacy::new(NodeId(1), log(50), &Fence::new(Term(1), Some(NodeId(1)))).comes_back(false);
+        let mut back = back.reigned(Some(Term(1)));
+        back.promised(NodeId(2), log(80));
+        let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(80) };
+        assert_eq!(back.plan(safety, false), fetch);
+        // It began the next term before, and does not know.
+        let mut twice = history.clone();
+        twice.begin(Reign { term: Term(2), start: Stamp(60), node: NodeId(1), nonce: 7 }).unwrap();
+        let mut again = history.clone();
+        again.begin(Reign { term: Term(2), start: Stamp(50), node: NodeId(1), nonce: 8 }).unwrap();
+        let mine = LogState { history: again, ..log(55) };
+        let mut back = Candidacy::new(NodeId(1), mine, &Fence::new(Term(2), Some(NodeId(1))));
+        back.promised(NodeId(2), LogState { history: twice, ..log(80) });
+        assert_eq!(back.plan(safety, false), Plan::SameTermTwice { with: NodeId(2), term: Term(2) });
+    }
 }
 
 #[test]
 fn a_promise_that_was_given_while_others_were_sounded_out_counts() {
-    let reign = Reign { term: Term(1), start: Stamp::ZERO, node: NodeId(1) };
+    let reign = Reign { term: Term(1), start: Stamp::ZERO, node: NodeId(1), nonce: 1 };
     let history: TermHistory = vec![reign].try_into().unwrap();
     let mine = LogState { history, ..log(&[], 50, set(2, &[1, 2], 0)) };
     let mut fence = Fence::new(Term(1), Some(NodeId(1)));
     let mut candidate = Candidacy::new(NodeId(1), mine, &fence).reigned(Some(Term(1)));
-    assert_eq!(candidate.plan(Safety::TwoSafe, 2, false), Plan::Reign { term: Term(2) });
+    assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Reign { term: Term(2) });
     let mut undisturbed = (candidate.clone(), fence);
     undisturbed.0.raise(&mut undisturbed.1).unwrap();
     undisturbed.0.raise(&mut undisturbed.1).unwrap();
-    assert_eq!(undisturbed.0.plan(Safety::TwoSafe, 2, false), Plan::Reign { term: Term(2) });
+    assert_eq!(undisturbed.0.plan(Safety::TwoSafe, false), Plan::Reign { term: Term(2) });
 
     // The other member asks first, and may reign by now.
     assert_eq!(fence.hear(Term(2), NodeId(2)), Verdict::Raised);
     candidate.raise(&mut fence).unwrap();
     assert_eq!((candidate.term(), fence), (Term(3), Fence::new(Term(3), Some(NodeId(1)))));
-    let plan = candidate.plan(Safety::TwoSafe, 2, false);
+    let plan = candidate.plan(Safety::TwoSafe, false);
     assert!(matches!(plan, Plan::SetUncertain { heard: 1, needed: 2, .. }), "{plan:?}");
 }
 
@@ -58,6 +133,7 @@ fn a_restart_notices_that_another_has_gone_on() {
             term: Term(*term),
             start: Stamp(*start),
             node: NodeId(*node),
+            nonce: 1,
         };
         let reigns: Vec<_> = reigns.iter().map(reign).collect();
         LogState {
@@ -67,6 +143,7 @@ fn a_restart_notices_that_another_has_gone_on() {
             synchronous: true,
             committed: Stamp::ZERO,
             log: true,
+            incarnation: 1,
         }
     };
     let mut candidate = Candidacy::new(NodeId(1), of(&[(1, 0, 1)], 50), &Fence::new(Term(1), Some(NodeId(1))));
@@ -101,45 +178,47 @@ fn a_living_reign_outranks_who_comes_back_and_nobody_who_was_told_to_take_over()
     let reign = Living { term: Term(2), node: NodeId(2) };
     assert!(reign.outranks(NodeId(1), Term(1)) && reign.outranks(NodeId(1), Term(2)));
     assert!(!reign.outranks(NodeId(2), Term(1)) && !reign.outranks(NodeId(1), Term(3)));
-    assert_eq!(back.plan(Safety::OneSafe, 3, false), Plan::Reign { term: Term(2) });
+    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Reign { term: Term(2) });
     back.told(reign);
-    assert_eq!(back.plan(Safety::OneSafe, 3, false), Plan::Follow { reign, lives: true });
+    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Follow { reign, lives: true });
     // One that has gone on and is not heard itself; one that is heard, and does not reign.
     let gone_on = log(&[(1, 0), (2, 40)], 60, None);
     let reign = Living { term: Term(2), node: NodeId(9) };
     let mut back = told_to.comes_back(false);
     back.again(Term(3));
     back.promised(NodeId(3), gone_on);
-    assert_eq!(back.plan(Safety::OneSafe, 3, false), Plan::Follow { reign, lives: false });
+    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Follow { reign, lives: false });
     back.promised(NodeId(9), log(&[(1, 0)], 40, None));
-    assert!(matches!(back.plan(Safety::OneSafe, 3, false), Plan::Fetch { .. }));
+    assert!(matches!(back.plan(Safety::OneSafe, false), Plan::Fetch { .. }));
 }
 
 #[test]
 fn who_comes_back_asks() {
     // Promised to another: that one has to answer where no number of others would do.
     let fence = Fence::new(Term(2), Some(NodeId(2)));
-    let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence).comes_back(false);
-    assert_eq!(back.plan(Safety::VerySafe, 2, false), Plan::TooFew { heard: 1, needed: 2 });
+    let all = || quorum(&[1, 2], 2);
+    let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, all()), &fence).comes_back(false);
+    assert_eq!(back.plan(Safety::VerySafe, false), Plan::TooFew { heard: 1, needed: 2 });
     back.promised(NodeId(3), log(&[(1, 0)], 50, None));
-    assert_eq!(back.plan(Safety::VerySafe, 2, false), Plan::TooFew { heard: 2, needed: 3 });
+    assert_eq!(back.plan(Safety::VerySafe, false), Plan::TooFew { heard: 2, needed: 3 });
     back.promised(NodeId(2), log(&[(1, 0)], 50, None));
-    assert_eq!(back.plan(Safety::VerySafe, 2, false), Plan::Reign { term: Term(3) });
+    assert_eq!(back.plan(Safety::VerySafe, false), Plan::Reign { term: Term(3) });
     // At least one other node, if it was told to join.
     let fence = Fence::new(Term(1), Some(NodeId(1)));
-    let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence).comes_back(true);
-    assert_eq!(back.plan(Safety::OneSafe, 2, false), Plan::TooFew { heard: 1, needed: 2 });
+    let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, all()), &fence).comes_back(true);
+    assert_eq!(back.plan(Safety::OneSafe, false), Plan::TooFew { heard: 1, needed: 2 });
     let mut met = back.clone();
     back.promised(NodeId(2), log(&[(1, 0)], 50, None));
-    assert_eq!(back.plan(Safety::OneSafe, 2, false), Plan::Reign { term: Term(2) });
+    assert_eq!(back.plan(Safety::OneSafe, false), Plan::Reign { term: Term(2) });
     // A mirror that has lost its memory knows whether another reigns, and has no voice.
-    met.met(NodeId(2), None);
-    assert_eq!(met.plan(Safety::VerySafe, 2, false), Plan::Reign { term: Term(2) });
-    assert_eq!(met.plan(Safety::Quorum(2), 3, false), Plan::TooFew { heard: 1, needed: 2 });
+    met.met(Holder::new(NodeId(2), 1), None);
+    assert_eq!(met.plan(Safety::VerySafe, false), Plan::Reign { term: Term(2) });
+    met.fetched(log(&[(1, 0)], 50, quorum(&[1, 2, 3], 2)));
+    assert_eq!(met.plan(Safety::Quorum(2), false), Plan::TooFew { heard: 1, needed: 2 });
     met.ask_for_promises();
-    assert_eq!(met.plan(Safety::VerySafe, 2, false), Plan::TooFew { heard: 1, needed: 2 });
+    assert_eq!(met.plan(Safety::VerySafe, false), Plan::TooFew { heard: 1, needed: 2 });
     // Who may: whose reign was the last, or who was promised one.
-    let history = |node| TermHistory::first(Term(1), NodeId(node));
+    let history = |node| TermHistory::first(Term(1), NodeId(node), 1);
     assert!(may_come_back(NodeId(1), &history(1), &Fence::new(Term(2), Some(NodeId(2)))));
     assert!(may_come_back(NodeId(1), &history(2), &Fence::new(Term(2), Some(NodeId(1)))));
     assert!(!may_come_back(NodeId(1), &history(2), &Fence::new(Term(2), Some(NodeId(2)))));
@@ -152,18 +231,19 @@ fn a_later_term_outranks_a_longer_log() {
     candidate.promised(NodeId(2), log(&[(1, 0), (3, 60)], 70, None));
     candidate.promised(NodeId(3), log(&[(1, 0)], 900, None));
     let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(60), upto: Stamp(70) };
-    assert_eq!(candidate.plan(Safety::OneSafe, 3, false), fetch);
+    assert_eq!(candidate.plan(Safety::OneSafe, false), fetch);
 }
 
 #[test]
 fn a_refusal_asks_for_a_larger_term_and_new_promises() {
-    let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &Fence::new(Term(1), None));
+    let set = quorum(&[1, 2, 9], 2);
+    let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set), &Fence::new(Term(1), None));
     candidate.promised(NodeId(2), log(&[(1, 0)], 50, None));
     candidate.refused(Term(7));
-    assert_eq!(candidate.plan(Safety::OneSafe, 3, true), Plan::HigherTerm { at_least: Term(8) });
+    assert_eq!(candidate.plan(Safety::OneSafe, true), Plan::HigherTerm { at_least: Term(8) });
     candidate.again(Term(8));
-    assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), Plan::TooFew { heard: 1, needed: 2 });
-    assert_eq!(candidate.plan(Safety::Quorum(2), 3, true), Plan::Reign { term: Term(8) });
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { heard: 1, needed: 2 });
+    assert_eq!(candidate.plan(Safety::Quorum(2), true), Plan::Reign { term: Term(8) });
 }
 
 #[test]
@@ -171,15 +251,16 @@ fn asynchronous_standbys_have_no_voice() {
     let fence = Fence::new(Term(1), None);
     let silent = |end| LogState { synchronous: false, ..log(&[(1, 0)], end, None) };
     let candidate = Candidacy::new(NodeId(1), silent(50), &fence);
-    assert_eq!(candidate.plan(Safety::VerySafe, 3, false), Plan::Asynchronous);
-    assert_eq!(candidate.plan(Safety::OneSafe, 3, false), Plan::Reign { term: Term(2) });
-    let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
+    assert_eq!(candidate.plan(Safety::VerySafe, false), Plan::Asynchronous);
+    assert_eq!(candidate.plan(Safety::OneSafe, false), Plan::Reign { term: Term(2) });
+    let set = quorum(&[1, 3, 9], 2);
+    let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, set), &fence);
     candidate.promised(NodeId(2), silent(90));
-    assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), Plan::TooFew { heard: 1, needed: 2 });
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), Plan::TooFew { heard: 1, needed: 2 });
     candidate.promised(NodeId(3), log(&[(1, 0)], 70, None));
-    // Heard they are, and the longest log loses least.
-    let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(90) };
-    assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), fetch);
+    // Heard they are, and what they hold does not count.
+    let fetch = Plan::Fetch { from: NodeId(3), cut_at: Stamp(50), upto: Stamp(70) };
+    assert_eq!(candidate.plan(Safety::Quorum(2), false), fetch);
 }
 
 #[test]
@@ -190,7 +271,7 @@ fn under_two_safe_a_standby_that_was_put_out_may_not_reign() {
         for (node, end, set) in others {
             candidate.promised(NodeId(*node), log(&[(1, 0)], *end, set.clone()));
         }
-        candidate.plan(Safety::TwoSafe, 3, false)
+        candidate.plan(Safety::TwoSafe, false)
     };
     let uncertain = |plan| match plan {
         Plan::SetUncertain { heard, needed, .. } => (heard, needed),
@@ -219,11 +300,15 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
     let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, newest), &Fence::new(Term(1), None));
     let vain = || log(&[(1, 0), (4, 30)], 40, set(3, &[9, 1, 2], 1));
     candidate.promised(NodeId(2), vain());
-    assert_eq!(candidate.plan(Safety::TwoSafe, 3, false), Plan::HigherTerm { at_least: Term(5) });
+    assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::HigherTerm { at_least: Term(5) });
     candidate.again(Term(5));
     candidate.promised(NodeId(2), vain());
-    assert_eq!(candidate.plan(Safety::TwoSafe, 3, false), Plan::Reign { term: Term(5) });
-    let first = candidate.succession(false).first(candidate.term(), NodeId(1), 1);
+    assert_eq!(candidate.plan(Safety::TwoSafe, false), Plan::Reign { term: Term(5) });
+    let first = candidate.succession(false).first(
+        candidate.term(),
+        Holder::new(NodeId(1), 1),
+        Counting { quorum: None, floor: 1 },
+    );
     assert_eq!((first.number, first.term, first.members.len()), (6, Term(5), 2));
     // As the candidate it has to give up its own tail.
     let mut other = Candidacy::new(
@@ -233,14 +318,14 @@ fn under_two_safe_logs_of_non_members_do_not_count() {
     );
     other.promised(NodeId(1), log(&[(1, 0)], 50, set(5, &[9, 1], 1)));
     let fetch = Plan::Fetch { from: NodeId(1), cut_at: Stamp(30), upto: Stamp(50) };
-    assert_eq!(other.plan(Safety::TwoSafe, 3, false), fetch);
+    assert_eq!(other.plan(Safety::TwoSafe, false), fetch);
 }
 
 #[test]
 fn a_primary_that_restarts_knows_unless_somebody_told_it_otherwise() {
-    let mine = || LogState { history: TermHistory::first(Term(1), NodeId(1)), ..log(&[], 50, set(4, &[1, 2], 0)) };
+    let mine = || LogState { history: TermHistory::first(Term(1), NodeId(1), 1), ..log(&[], 50, set(4, &[1, 2], 0)) };
     let plan =
-        |mine, fence| Candidacy::new(NodeId(1), mine, &fence).reigned(Some(Term(1))).plan(Safety::TwoSafe, 2, false);
+        |mine, fence| Candidacy::new(NodeId(1), mine, &fence).reigned(Some(Term(1))).plan(Safety::TwoSafe, false);
     assert_eq!(plan(mine(), Fence::new(Term(1), Some(NodeId(1)))), Plan::Reign { term: Term(2) });
     let uncertain = |plan| matches!(plan, Plan::SetUncertain { heard: 1, .. });
     assert!(uncertain(plan(mine(), Fence::new(Term(2), Some(NodeId(2))))));
@@ -249,7 +334,7 @@ fn a_primary_that_restarts_knows_unless_somebody_told_it_otherwise() {
     assert!(uncertain(plan(floored, Fence::new(Term(1), Some(NodeId(1))))));
     // Its reign may have committed nothing: then another may reign without having heard of it.
     let vain = Candidacy::new(NodeId(1), mine(), &Fence::new(Term(1), Some(NodeId(1))));
-    assert!(uncertain(vain.plan(Safety::TwoSafe, 2, false)));
+    assert!(uncertain(vain.plan(Safety::TwoSafe, false)));
 }
 
 #[test]
@@ -266,7 +351,8 @@ fn one_that_has_lost_what_it_held_is_a_witness_of_sets_and_of_nothing_else() {
     let set = |number, members: &[u64]| InSyncSet {
         term: Term(1),
         number,
-        members: members.iter().copied().map(NodeId).collect(),
+        members: logs(members),
+        quorum: None,
         floor: 1,
         before: Vec::new(),
     };
@@ -274,15 +360,15 @@ fn one_that_has_lost_what_it_held_is_a_witness_of_sets_and_of_nothing_else() {
     let candidate = |me: u64, own: &InSyncSet| {
         Candidacy::new(NodeId(me), log(&history, 50, Some(own.clone())), &Fence::new(Term(1), Some(NodeId(1))))
     };
-    let plan = |candidate: &Candidacy| candidate.plan(Safety::TwoSafe, 3, false);
+    let plan = |candidate: &Candidacy| candidate.plan(Safety::TwoSafe, false);
     let all = set(4, &[1, 2, 3]);
     let mut back = candidate(1, &all);
     assert!(matches!(plan(&back), Plan::SetUncertain { heard: 1, needed: 2, .. }));
-    back.met(NodeId(3), Some(all.clone()));
+    back.met(Holder::new(NodeId(3), 1), Some(all.clone()));
     assert_eq!(plan(&back), Plan::Reign { term: Term(2) });
     // The others have continued without this one, and none that holds anything was heard.
     let mut out = candidate(2, &all);
-    out.met(NodeId(3), Some(set(5, &[1, 3])));
+    out.met(Holder::new(NodeId(3), 1), Some(set(5, &[1, 3])));
     assert!(matches!(plan(&out), Plan::SetUncertain { .. }), "{:?}", plan(&out));
     out.promised(NodeId(1), log(&history, 80, Some(set(5, &[1, 3]))));
     assert_eq!(plan(&out), Plan::Fetch { from: NodeId(1), cut_at: Stamp(50), upto: Stamp(80) });
@@ -296,19 +382,20 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
         others.iter().for_each(|(node, log)| candidate.promised(NodeId(*node), log.clone()));
         candidate
     };
-    let (short, long) = (log(&[(1, 0)], 50, None), log(&[(1, 0)], 80, None));
+    let set = || quorum(&[2, 3, 4, 9], 4);
+    let (short, long) = (log(&[(1, 0)], 50, set()), log(&[(1, 0)], 80, set()));
     let reigns = Plan::Reign { term: Term(3) };
-    let plan = |candidate: &Candidacy| candidate.plan(Safety::Quorum(2), 3, false);
+    let plan = |candidate: &Candidacy| candidate.plan(Safety::VerySafe, false);
     let behind = at(2, short.clone(), &[(3, mirror(long.clone()))]);
     assert_eq!(plan(&behind), Plan::Better { node: NodeId(3) });
-    assert_eq!(behind.plan(Safety::Quorum(2), 3, true), reigns, "with force");
+    assert_eq!(behind.plan(Safety::VerySafe, true), reigns, "with force");
     // One with a log that has as much can pass it on.
     let both = at(2, short.clone(), &[(3, mirror(long.clone())), (4, long.clone())]);
     assert_eq!(plan(&both), Plan::Fetch { from: NodeId(4), cut_at: Stamp(50), upto: Stamp(80) });
     // A mirror takes a log in as well, unless it would have to undo for that what is committed.
     let takes = at(3, mirror(short.clone()), &[(2, long.clone())]);
     assert_eq!(plan(&takes), Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(80) });
-    let other = log(&[(1, 0), (2, 40)], 80, None);
+    let other = log(&[(1, 0), (2, 40)], 80, set());
     let undoes = at(3, mirror(LogState { committed: Stamp(40), ..short.clone() }), &[(2, other.clone())]);
     assert_eq!(plan(&undoes), Plan::Fetch { from: NodeId(2), cut_at: Stamp(40), upto: Stamp(80) });
     let keeps = at(3, mirror(LogState { committed: Stamp(48), ..short.clone() }), &[(2, other)]);
@@ -316,10 +403,13 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
     // Of two mirrors neither has a log for the other.
     assert_eq!(plan(&at(3, mirror(short.clone()), &[(2, mirror(long.clone()))])), Plan::Better { node: NodeId(2) });
     assert_eq!(plan(&at(3, mirror(long.clone()), &[(2, short.clone())])), reigns);
-    // The log that wrote what the mirror has more, and does not have it, has committed none of it.
+    // The log that wrote what the mirror has more, and does not have it, has committed none of it;
+    // unless the mirror knows that it has: then that disk was set back.
     assert_eq!(plan(&at(9, short.clone(), &[(3, mirror(long.clone()))])), reigns);
+    let acknowledged = LogState { committed: Stamp(51), ..mirror(long) };
+    assert_eq!(plan(&at(9, short.clone(), &[(3, acknowledged)])), Plan::Better { node: NodeId(3) });
     assert_eq!(
-        plan(&at(9, short, &[(3, mirror(log(&[(1, 0), (2, 60)], 80, None)))])),
+        plan(&at(9, short, &[(3, mirror(log(&[(1, 0), (2, 60)], 80, set())))])),
         Plan::Better { node: NodeId(3) }
     );
 }
