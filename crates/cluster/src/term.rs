@@ -285,6 +285,9 @@ pub struct TermState {
     pub reigned: Option<Term>,
     /// Of a mirror: the memory that it keeps, if it does.
     pub life: Option<Life>,
+    /// Which log this is, or which memory of a mirror: a random number that the node gets when that
+    /// begins, and loses with it. None while there is nothing yet.
+    pub incarnation: Option<u64>,
 }
 
 /// Why a reign cannot begin.
@@ -313,6 +316,7 @@ impl TermState {
             set: None,
             reigned: None,
             life: None,
+            incarnation: None,
         }
     }
 
