@@ -121,8 +121,8 @@ pub enum Refusal {
     },
     /// The log that a standby or a mirror lacks is not there any more.
     #[error(
-        "the log from {from} on is no longer kept there: {why}; empty this node's directories and start it again, to \
-         begin from a checkpoint (a mirror does so by itself, as soon as there is one)"
+        "the log from {from} on is no longer kept there: {why}; keep this node's directories aside and start it with \
+         new ones, to begin from a checkpoint (a mirror does so by itself, as soon as there is one)"
     )]
     LogGone {
         /// What is lacking.

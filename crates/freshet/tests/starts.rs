@@ -2,7 +2,14 @@
 
 mod common;
 
-use std::{fs, io::Read, net::TcpListener, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Read,
+    net::TcpListener,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use common::{SOON, flags, program, refused, start};
 use freshet::children::Process;
@@ -68,4 +75,117 @@ fn a_node_without_its_certificate_founds_no_authority() {
     assert!(!own.join("membership").exists());
     let node = start(&own, &[&QUORUM[..], &["--force-reign"]].concat());
     assert_eq!(node.ready().role, "primary");
+}
+
+/// What is in a directory, but not below it, by name.
+fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let named = entries.filter(|path| path.is_file()).map(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        (name, fs::read(&path).unwrap())
+    });
+    named.collect()
+}
+
+fn is_log(name: &str) -> bool {
+    name.ends_with(".segment") || name == "watermark"
+}
+
+/// Puts these files into the directory, in place of all others of the same kind.
+fn put<'f>(directory: &Path, there: impl Fn(&str) -> bool, files: impl IntoIterator<Item = (&'f String, &'f Vec<u8>)>) {
+    for name in self::files(directory).keys().filter(|name| there(name)) {
+        fs::remove_file(directory.join(name)).unwrap();
+    }
+    for (name, bytes) in files.into_iter().filter(|(name, _)| there(name)) {
+        freshet_base::private::write(&directory.join(name), bytes).unwrap();
+    }
+}
+
+/// The node says which part is missing or old, does not start, and has changed nothing.
+fn does_not_fit(directory: &Path, more: &[&str], says: &str) {
+    let before = files(directory);
+    let said = refused(directory, more);
+    assert!(said.contains("do not belong together") && said.contains(says), "{said}");
+    assert!(said.contains("freshet status ADDRESS") && !said.contains("empty"), "{said}");
+    assert!(files(directory) == before, "{said}");
+}
+
+/// A standby whose segments are gone, but not its control file, would vote with an empty log, and
+/// the cluster would be cut to nothing.
+#[test]
+fn a_node_whose_segments_are_gone_does_not_vote() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let two = ["--safety", "2-safe", "--standbys", "2", "--least-in-sync", "1", "--standby-timeout-ms", "500"];
+    let primary = start(&path("p"), &two);
+    let listen = primary.ready().listen.clone();
+    let join = |to: &str| [&two[..], &["--join", to]].concat().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let joined = |name: &str, to: &str| {
+        let flags = join(to);
+        start(&path(name), &flags.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let (first, second) = (joined("s1", &listen), joined("s2", &listen));
+    common::wait_until(&primary, "two standbys in sync", |status| common::in_sync(status) == 2);
+    common::create_journal(&common::connect(&primary));
+    drop(second);
+    common::wait_until(&primary, "one standby in sync", |status| common::in_sync(status) == 1);
+    let load = common::Writer::start(common::connect(&primary), 1);
+    load.wait_for(50);
+    drop((primary, first));
+    let written = load.join();
+    assert!(written.acknowledged.len() >= 50);
+    let second = joined("s2", &listen);
+    let to_second = join(&second.ready().listen);
+    let to_second: Vec<_> = to_second.iter().map(String::as_str).collect();
+    let whole = files(&path("s1"));
+    put(&path("s1"), |name| name.ends_with(".segment"), []);
+    does_not_fit(&path("s1"), &to_second, "holds no segment of the log");
+    put(&path("s1"), |name| name.ends_with(".segment"), &whole);
+    // Whole, it is what the primary needs to come back.
+    let first = joined("s1", &listen);
+    let primary = start(&path("p"), &[&two[..], &["--listen", &listen]].concat());
+    common::wait_until(&primary, "a standby in sync", |status| common::in_sync(status) >= 1);
+    assert_eq!(common::missing(&common::connect(&primary), &written.acknowledged), []);
+    drop(first);
+}
+
+/// Each part of a directory at another time than the rest, on a node that was stopped or killed.
+#[test]
+fn parts_of_different_times_do_not_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("node");
+    let safety = ["--safety", "1-safe"];
+    let mut node = start(&path, &safety);
+    common::create_journal(&common::connect(&node));
+    assert!(node.stop(SOON).unwrap().success());
+    let old = files(&path);
+    let node = start(&path, &safety);
+    let load = common::Writer::start(common::connect(&node), 1);
+    load.wait_for(20);
+    let begun = Instant::now();
+    // It is not stopped, so it is to be noted while it runs.
+    let reached = || {
+        let control = fs::read_to_string(path.join("control")).unwrap();
+        control.lines().find_map(|line| line.strip_prefix("reached ")?.parse::<u64>().ok()).unwrap()
+    };
+    let noted = reached();
+    while reached() == noted {
+        assert!(begun.elapsed() < SOON);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(node);
+    let written = load.join();
+    let new = files(&path);
+    put(&path, is_log, &old);
+    does_not_fit(&path, &safety, "is older than the control file");
+    put(&path, is_log, &new);
+    put(&path, |name| name == "control", &old);
+    does_not_fit(&path, &safety, "the control file is older than the log");
+    put(&path, |name| name == "control", &new);
+    put(&path, |name| name == "watermark", []);
+    let said = refused(&path, &safety);
+    assert!(said.contains("watermark is missing") && !said.contains("empty"), "{said}");
+    put(&path, |name| name == "watermark", &new);
+    let node = start(&path, &safety);
+    assert_eq!(common::missing(&common::connect(&node), &written.acknowledged), []);
 }

@@ -17,6 +17,9 @@
 //! log here
 //! journal 12
 //! life 0123456789abcdef 81300
+//! incarnation 89abcdef01234567
+//! reached 81300
+//! writes 17
 //! crc 89abcdef
 //! ```
 //!
@@ -28,15 +31,16 @@
 //! log that is not there is missing from then on, and no new one. `journal`, where there is such a
 //! line, is the number of the newest file of the journal of what has arrived. `life`, on a mirror
 //! that keeps its memory, is the number that this memory has to have, the stamp that it has to
-//! reach, and then, while the number is being changed, the one of before. The last line is the
-//! CRC-32C of all bytes before it. The file is never changed in place: a new one is written, synced
-//! and renamed over it.
+//! reach, and then, while the number is being changed, the one of before. `incarnation` says which
+//! log it is, `reached` how far each stream of it was durable at least, and `writes` how often this
+//! file was written (module `parts`). The last line is the CRC-32C of all bytes before it. The file
+//! is never changed in place: a new one is written, synced and renamed over it.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use freshet_base::{
@@ -48,6 +52,7 @@ use crate::{
     block::MAX_STREAMS,
     identity::{Claim, first_foreign},
     medium::{make_directory, with_descriptors},
+    parts::{self, ControlFile, KEEP_ASIDE, Noting},
     sealed::{self, seal},
     segments::{MIN_SEGMENT, StoreConfig, StoreError},
     store::LogStore,
@@ -95,6 +100,14 @@ pub struct Control {
     /// The number of the memory that a mirror keeps, the stamp that this reaches, and the number
     /// that it may have as well.
     pub life: Option<(u64, Stamp, Option<u64>)>,
+    /// Which log this is: a random number that a directory gets before its log begins, and loses
+    /// with it. For a mirror, of the memory that it began with nothing in it.
+    pub incarnation: Option<u64>,
+    /// How far each stream of the log was durable, at least: a log that has less is another one, or
+    /// an older state of it. Positions; with one stream, they are stamps.
+    pub reached: Option<Vec<Stamp>>,
+    /// How often the file was written.
+    pub writes: u64,
 }
 
 /// Why a log directory could not be used.
@@ -107,7 +120,7 @@ pub enum ControlError {
     #[error("{} holds no Freshet log (no control file): check the path, or initialise a node there", .0.display())]
     NoLog(PathBuf),
     /// There is a log in the directory already.
-    #[error("{} holds a Freshet log already: use another directory, or empty this one", .0.display())]
+    #[error("{} holds a Freshet log already: use another directory", .0.display())]
     Exists(PathBuf),
     /// The directory belongs to something else, or is what is left of a node without its control
     /// file.
@@ -127,8 +140,7 @@ pub enum ControlError {
     /// The log was begun, and is not there.
     #[error(
         "the log of this node is not in {missing}, where it was begun: if a device is not mounted there, mount it; if log-dir names \
-         other directories than before, name those again; if the log is lost, empty {directory} and let the node join its cluster \
-         again; nothing was changed",
+         other directories than before, name those again; if the log is lost, {KEEP_ASIDE} ({directory}); nothing was changed",
         missing = .missing.display(), directory = .directory.display()
     )]
     LogGone {
@@ -136,6 +148,18 @@ pub enum ControlError {
         missing: PathBuf,
         /// The node's directory.
         directory: PathBuf,
+    },
+    /// The control file and the log are not of one node at one time.
+    #[error(
+        "the parts of the node in {directory} do not belong together: {what}; this node does not start, and does not vote; \
+         nothing was changed: bring back the files that belong together, all of the same moment; if they are lost, {KEEP_ASIDE}",
+        directory = .directory.display()
+    )]
+    Apart {
+        /// The node's directory.
+        directory: PathBuf,
+        /// Which file does not fit, and to what.
+        what: String,
     },
     /// The log is not where it is looked for.
     #[error("{what}: the log of the node in {directory} was begun {place}; nothing was changed", directory = .directory.display())]
@@ -156,7 +180,7 @@ pub enum ControlError {
         found: String,
     },
     /// The file is not what was written.
-    #[error("{file} is damaged ({what}): restore it from a backup, or empty the directory and let the node join its cluster again", file = .file.display())]
+    #[error("{file} is damaged ({what}): bring it back as it was last; if it is lost, {KEEP_ASIDE}", file = .file.display())]
     Damaged {
         /// The control file.
         file: PathBuf,
@@ -184,8 +208,8 @@ impl ControlError {
         let guess = match found.to_str() {
             Some("PG_VERSION" | "postgresql.conf" | "pg_wal") => ", as in a data directory of PostgreSQL",
             Some(name) if name.ends_with(".segment") || name.starts_with("stream") => {
-                ", as of a node whose control file is gone: bring that back from a backup, or empty the directory and let the \
-                 node join its cluster again"
+                ", as of a node whose control file is gone: bring that back as it was last; if it is lost, see first what the \
+                 other nodes hold (freshet status ADDRESS), and keep this directory aside, whole"
             }
             _ => "",
         };
@@ -221,6 +245,14 @@ impl Control {
             let before = before.map_or_else(String::new, |before| format!(" {before:016x}"));
             text.push_str(&format!("life {number:016x} {}{before}\n", reached.0));
         }
+        if let Some(incarnation) = self.incarnation {
+            text.push_str(&format!("incarnation {incarnation:016x}\n"));
+        }
+        if let Some(reached) = &self.reached {
+            let positions: String = reached.iter().map(|position| format!(" {}", position.0)).collect();
+            text.push_str(&format!("reached{positions}\n"));
+        }
+        text.push_str(&format!("writes {}\n", self.writes));
         seal(text)
     }
 
@@ -255,6 +287,7 @@ impl Control {
         let heard = (Term(heard.0.parse().map_err(|_| bad("latest term"))?), holder);
         let mut terms: Vec<(Term, Stamp, NodeId)> = Vec::new();
         let (mut in_sync, mut reigned, mut log, mut journal, mut life) = (None, None, None, None, None);
+        let (mut incarnation, mut reached, mut writes) = (None, None, 0);
         for line in lines {
             if let Some(place) = line.strip_prefix("log ") {
                 log = Some(match place {
@@ -280,6 +313,19 @@ impl Control {
                 life = Some(life_of(numbers).ok_or_else(|| bad("number of the kept memory"))?);
                 continue;
             }
+            if let Some(number) = line.strip_prefix("incarnation ") {
+                incarnation = Some(u64::from_str_radix(number, 16).map_err(|_| bad("incarnation"))?);
+                continue;
+            }
+            if let Some(positions) = line.strip_prefix("reached ") {
+                let positions: Result<Vec<_>, _> = positions.split(' ').map(|at| at.parse().map(Stamp)).collect();
+                reached = Some(positions.map_err(|_| bad("note of how far the log had come"))?);
+                continue;
+            }
+            if let Some(number) = line.strip_prefix("writes ") {
+                writes = number.parse().map_err(|_| bad("count of its writes"))?;
+                continue;
+            }
             let term = line.strip_prefix("term ").and_then(reign).ok_or_else(|| bad("term history"))?;
             if terms.last().is_some_and(|last| last.0 >= term.0 || last.1 > term.1) {
                 return Err(bad("term history"));
@@ -287,7 +333,22 @@ impl Control {
             terms.push(term);
         }
         let (cluster, node) = (ClusterId(cluster), NodeId(node));
-        Ok(Self { cluster, node, segment_size, streams, terms, heard, in_sync, reigned, log, journal, life })
+        Ok(Self {
+            cluster,
+            node,
+            segment_size,
+            streams,
+            terms,
+            heard,
+            in_sync,
+            reigned,
+            log,
+            journal,
+            life,
+            incarnation,
+            reached,
+            writes,
+        })
     }
 
     /// The newest term; zero before the first.
@@ -326,8 +387,9 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 /// A log directory that this process owns until it is dropped.
 #[derive(Debug)]
 pub struct LogDirectory {
-    path: PathBuf,
-    control: Mutex<Control>,
+    /// Ends before another process may have the directory.
+    noting: Mutex<Option<Noting>>,
+    file: Arc<ControlFile>,
     /// Locked for as long as it is open.
     _lock: File,
 }
@@ -348,7 +410,11 @@ impl LogDirectory {
             return Err(ControlError::Exists(path.to_owned()));
         }
         replace(path, &control)?;
-        Ok(Self { path: path.to_owned(), control: Mutex::new(control), _lock: lock })
+        Ok(Self::of(path, control, lock))
+    }
+
+    fn of(path: &Path, control: Control, lock: File) -> Self {
+        Self { noting: Mutex::default(), file: Arc::new(ControlFile::new(path, control)), _lock: lock }
     }
 
     /// Whether nothing else uses the directory: it is not there, or there is nothing in it but what
@@ -395,17 +461,17 @@ impl LogDirectory {
         // before that was durable, too.
         let synced = File::open(path).and_then(|directory| directory.sync_all());
         synced.map_err(|source| io_error("sync", path, source))?;
-        Ok(Self { path: path.to_owned(), control: Mutex::new(control), _lock: lock })
+        Ok(Self::of(path, control, lock))
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.directory()
     }
 
     /// What its control file says.
     pub fn control(&self) -> Control {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.file.control()
     }
 
     /// Changes the control file, durably.
@@ -414,12 +480,7 @@ impl LogDirectory {
     /// [`ControlError::Io`]; the old one stays then for as long as this process has the directory.
     /// A restart may find either, so the change must not have been told to anyone.
     pub fn update(&self, change: impl FnOnce(&mut Control)) -> Result<(), ControlError> {
-        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut changed = control.clone();
-        change(&mut changed);
-        replace(&self.path, &changed)?;
-        *control = changed;
-        Ok(())
+        self.file.update(change)
     }
 
     /// Opens the streams of the log: in `directories`, one for each, in their order; or, when none
@@ -429,26 +490,28 @@ impl LogDirectory {
     ///
     /// # Errors
     /// As [`SegmentStore::open`](crate::SegmentStore::open); [`StoreError::Stream`] when a
-    /// directory is another stream's, [`StoreError::Directory`] when it is not this node's, or the
-    /// log that has begun is not there.
+    /// directory is another stream's, [`StoreError::Directory`] when it is not this node's, the log
+    /// that has begun is not there, or what is there does not belong together (module `parts`).
     pub fn open_store(&self, directories: &[PathBuf]) -> Result<LogStore, StoreError> {
         let control = self.control();
-        let streams = stream_directories(&self.path, &control, directories)?;
+        let path = self.path();
+        let streams = stream_directories(path, &control, directories)?;
         let store = if streams.is_empty() {
-            LogStore::open_directory(&self.path, control.store_config())?
+            LogStore::open_directory(path, control.store_config())?
         } else {
-            for claim in check_streams(&self.path, &control, &streams)? {
+            for claim in check_streams(path, &control, &streams)? {
                 claim.make()?;
             }
             LogStore::open_directories(&streams, control.store_config())?
         };
-        // The note of how far it is durable is the first that is made of a log, and stays.
-        if control.log.is_some()
-            && let Some(stream) = (0..store.streams()).find(|stream| !store.stream(*stream).is_begun())
-        {
-            let missing = streams.get(stream).unwrap_or(&self.path).clone();
-            return Err(ControlError::LogGone { missing, directory: self.path.clone() }.into());
+        parts::check(path, &control, &streams, &store)?;
+        if control.incarnation.is_none() {
+            // Before any file says so.
+            let number =
+                getrandom::u64().map_err(|cause| io_error("ask for a random number for", path, cause.into()))?;
+            self.update(|control| control.incarnation = Some(number.max(1)))?;
         }
+        self.file.attach(&store);
         Ok(store)
     }
 
@@ -459,11 +522,23 @@ impl LogDirectory {
     /// # Errors
     /// [`ControlError::Io`].
     pub fn log_has_begun(&self, directories: &[PathBuf]) -> Result<(), ControlError> {
-        if self.control().log.is_some() {
-            return Ok(());
+        if self.control().log.is_none() {
+            let place = if directories.is_empty() { LogPlace::Here } else { LogPlace::Elsewhere };
+            self.update(|control| control.log = Some(place))?;
         }
-        let place = if directories.is_empty() { LogPlace::Here } else { LogPlace::Elsewhere };
-        self.update(|control| control.log = Some(place))
+        let mut noting = self.noting.lock().unwrap_or_else(PoisonError::into_inner);
+        noting.get_or_insert_with(|| Noting::start(&self.file));
+        Ok(())
+    }
+
+    /// Removes the log: nothing of it counts, and another one may begin anywhere.
+    ///
+    /// # Errors
+    /// [`StoreError`]; to be done again then.
+    pub fn clear_log(&self, store: &LogStore) -> Result<(), StoreError> {
+        // First what says that it must be there.
+        self.update(|control| (control.log, control.reached) = (None, None))?;
+        store.clear()
     }
 
     /// Takes directories for the rows of checkpoints. `known` are names of what is this node's in
@@ -612,7 +687,7 @@ pub(crate) fn is_owned(directory: &Path) -> bool {
 }
 
 /// Writes, syncs, renames, syncs the directory: at every moment one of the two is there, whole.
-fn replace(directory: &Path, control: &Control) -> Result<(), ControlError> {
+pub(crate) fn replace(directory: &Path, control: &Control) -> Result<(), ControlError> {
     let (file, unfinished) = (directory.join(CONTROL), directory.join(UNFINISHED));
     let write = || {
         let mut new = private::create(&unfinished)?;
@@ -641,6 +716,9 @@ mod tests {
             log: Some(LogPlace::Elsewhere),
             journal: Some(12),
             life: Some((7, Stamp(81_300), Some(u64::MAX))),
+            incarnation: Some(u64::MAX - 1),
+            reached: Some(vec![Stamp(81_300), Stamp(7)]),
+            writes: 17,
         }
     }
 
@@ -698,7 +776,7 @@ mod tests {
     fn the_making_of_streams_can_be_interrupted_anywhere() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        let made = LogDirectory::create(&path, Control { streams: 3, log: None, ..control() }).unwrap();
+        let made = LogDirectory::create(&path, Control { streams: 3, log: None, reached: None, ..control() }).unwrap();
         let names = ["stream-0", "stream-1", "stream-2"].map(|name| path.join(name));
         for (number, name) in names.iter().enumerate() {
             fs::create_dir(name).unwrap();
@@ -725,7 +803,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for (streams, named) in [(1, false), (1, true), (2, false), (2, true)] {
             let path = directory.path().join(format!("{streams}-{named}"));
-            let own = Control { streams, log: None, ..control() };
+            let own = Control { streams, log: None, reached: None, ..control() };
             let node = LogDirectory::create(&path, own).unwrap();
             let places: Vec<_> = (0..streams).map(|n| path.join(format!("given-{n}"))).collect();
             let given = if named { &places[..] } else { &[] };

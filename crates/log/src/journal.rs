@@ -14,7 +14,7 @@
 //! | 16..24 | its length in bytes |
 //! | 24..32 | where the file before it ended, durably, when this one was begun; 0 if not known |
 //! | 32..40 | number of the first file that was kept then |
-//! | 40..44 | zero |
+//! | 40..44 | the half of the log's incarnation (module `parts`); 0 if not known |
 //! | 44..48 | CRC-32C over the bytes before |
 //!
 //! | entry, 48 bytes and its body, padded with zeros to a multiple of 8 | |
@@ -88,6 +88,11 @@ pub trait NewestFile: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError`]; a restart may find either.
     fn note_newest_file(&self, number: Option<u64>) -> Result<(), StoreError>;
+
+    /// Half of the incarnation of the log whose journal this is; 0 if not known.
+    fn life(&self) -> u32 {
+        0
+    }
 }
 
 impl NewestFile for LogDirectory {
@@ -100,6 +105,10 @@ impl NewestFile for LogDirectory {
             self.update(|control| control.journal = number)?;
         }
         Ok(())
+    }
+
+    fn life(&self) -> u32 {
+        self.control().incarnation.map_or(0, |incarnation| incarnation as u32)
     }
 }
 
@@ -299,7 +308,8 @@ impl Journal {
         let (number, size) = (self.next, self.size.max(FILE_HEADER as u64 + length + NOTES));
         let first = self.first;
         let before = self.open.as_ref().map_or(0, |open| open.at);
-        let created = self.medium.create(&name_of(number), size, &file_header(number, size, before, first));
+        let header = file_header(number, size, before, first, self.newest.life());
+        let created = self.medium.create(&name_of(number), size, &header);
         let created = created.map_err(|source| self.error("create", number, 0, source));
         let file = self.check(created)?;
         let noted = self.newest.note_newest_file(Some(number));
@@ -430,12 +440,13 @@ fn number_of(name: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-fn file_header(number: u64, size: u64, before: u64, first: u64) -> [u8; FILE_HEADER] {
+fn file_header(number: u64, size: u64, before: u64, first: u64, life: u32) -> [u8; FILE_HEADER] {
     let mut header = [0; FILE_HEADER];
     header[..8].copy_from_slice(MAGIC);
     for (place, word) in [(8, number), (16, size), (24, before), (32, first)] {
         header[place..place + 8].copy_from_slice(&word.to_le_bytes());
     }
+    header[40..44].copy_from_slice(&life.to_le_bytes());
     let crc = crc32c::crc32c(&header[..44]);
     header[44..].copy_from_slice(&crc.to_le_bytes());
     header
@@ -474,11 +485,11 @@ fn contents(medium: &dyn Medium, newest: &dyn NewestFile, end: Stamp) -> Result<
     numbers.sort_unstable();
     let mut found = Vec::new();
     // Files of a journal that has ended are on their way to be removed.
-    if let Some(newest) = newest.newest_file() {
-        check_files(medium, &numbers, newest, &mut found)?;
+    if let Some(number) = newest.newest_file() {
+        check_files(medium, &numbers, (number, newest.life()), &mut found)?;
     } else {
         for number in &numbers {
-            header(medium, *number)?;
+            header(medium, *number, newest.life())?;
         }
     }
     let mut at = end;
@@ -490,8 +501,13 @@ fn contents(medium: &dyn Medium, newest: &dyn NewestFile, end: Stamp) -> Result<
     Ok(Contents { numbers, found })
 }
 
-/// Reads all files; the newest one that was begun is `newest`.
-fn check_files(medium: &dyn Medium, numbers: &[u64], newest: u64, found: &mut Vec<Found>) -> Result<(), StoreError> {
+/// Reads all files, of this life; the newest one that was begun is `newest`.
+fn check_files(
+    medium: &dyn Medium,
+    numbers: &[u64],
+    (newest, life): (u64, u32),
+    found: &mut Vec<Found>,
+) -> Result<(), StoreError> {
     let gone = |number, why: &str| Err(damage(medium, number, 0, format!("this file is missing: {why}")));
     if let Some(pair) = numbers.windows(2).find(|pair| pair[0] + 1 != pair[1]) {
         return gone(pair[0] + 1, "there are files before and behind it");
@@ -502,7 +518,7 @@ fn check_files(medium: &dyn Medium, numbers: &[u64], newest: u64, found: &mut Ve
     let mut first = 0;
     let mut before: Option<(u64, u64)> = None;
     for number in numbers {
-        let said = read(medium, *number, found)?;
+        let said = read(medium, *number, life, found)?;
         if let Some((number, end)) = before.filter(|(_, end)| *end < said.before) {
             let what = format!("there is no whole entry; the next file says that it was durable up to {}", said.before);
             return Err(damage(medium, number, end, what));
@@ -517,7 +533,7 @@ fn check_files(medium: &dyn Medium, numbers: &[u64], newest: u64, found: &mut Ve
 }
 
 /// The whole file, if its header holds, or what a file of another version has.
-fn header(medium: &dyn Medium, number: u64) -> Result<Vec<u8>, StoreError> {
+fn header(medium: &dyn Medium, number: u64, life: u32) -> Result<Vec<u8>, StoreError> {
     let name = name_of(number);
     let failed = |source| StoreError::io("read", medium.path(&name), 0, 0, source);
     let file = medium.open(&name).map_err(failed)?;
@@ -535,12 +551,16 @@ fn header(medium: &dyn Medium, number: u64) -> Result<Vec<u8>, StoreError> {
         let what = format!("the file was made with {} bytes and has {}", word(header, 16), bytes.len());
         return Err(damage(medium, number, bytes.len() as u64, what));
     }
+    if half(header, 40) != life && half(header, 40) != 0 && life != 0 {
+        let what = "it is of another log than this node's: of one that was here before, or came later".to_owned();
+        return Err(damage(medium, number, 0, what));
+    }
     Ok(bytes)
 }
 
 /// Adds what the file holds.
-fn read(medium: &dyn Medium, number: u64, found: &mut Vec<Found>) -> Result<Said, StoreError> {
-    let bytes = header(medium, number)?;
+fn read(medium: &dyn Medium, number: u64, life: u32, found: &mut Vec<Found>) -> Result<Said, StoreError> {
+    let bytes = header(medium, number, life)?;
     let header: &[u8; FILE_HEADER] = bytes.first_chunk().expect("it was looked at");
     let (before, mut first) = (word(header, 24), word(header, 32));
     let mut at = FILE_HEADER;

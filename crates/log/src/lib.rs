@@ -8,7 +8,8 @@
 //! - [`stream`]: the log itself: who fills it, what persists it and when, and its sinks
 //! - [`segments`] on a [`medium`]: where the bytes persist; [`store`]: one row of them for each
 //!   stream
-//! - [`control`]: the directory, its owner and its term history; [`sealed`]: texts with a checksum
+//! - [`control`]: the directory, its owner and its term history; [`sealed`]: texts with a checksum;
+//!   `parts`: whether what is in the directory belongs together
 //! - [`scan`] and [`tail`]: reading it again after a restart, and judging where it ends
 //! - [`inspect`]: looking at it from outside
 //!
@@ -32,6 +33,8 @@ pub mod journal;
 pub mod medium;
 #[cfg(all(test, loom))]
 mod model;
+#[cfg(not(loom))]
+mod parts;
 #[cfg(not(loom))]
 pub mod persist;
 #[cfg(not(loom))]
@@ -70,6 +73,7 @@ pub use crate::{
     buffer::RingMemory,
     control::{Control, ControlError, LogDirectory, LogPlace, check_devices},
     core::{LogFailure, LogReader, LogStatistics, ReadError},
+    parts::KEEP_ASIDE,
     scan::{BlockScanner, Chunk, LogSource},
     segments::{Lack, SegmentStore, StoreConfig, StoreError},
     store::{LogStore, Piece},

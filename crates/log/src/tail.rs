@@ -24,6 +24,7 @@ use freshet_base::{Stamp, Term};
 
 use crate::{
     block::{Block, BlockError, BlockHeader},
+    parts::KEEP_ASIDE,
     scan::{BlockScanner, Chunk, LogSource, look_behind},
     segments::{Note, SegmentStore, StoreError},
     stream::persist::MAX_UNSYNCED,
@@ -124,8 +125,8 @@ pub struct Torn {
 pub enum TailError {
     /// A part of the log that was durable is not what was written.
     #[error(
-        "the log is damaged: {file} at offset {offset} (stamp {at}): {what}; do not delete anything: restore the file \
-         from a backup, or empty this log directory and let the node join its cluster again",
+        "the log is damaged: {file} at offset {offset} (stamp {at}): {what}; do not delete anything: bring the file \
+         back as it was; if it is lost, {KEEP_ASIDE}",
         file = .file.display()
     )]
     Damage {

@@ -32,6 +32,9 @@ fn control(streams: usize) -> Control {
         log: None,
         journal: None,
         life: None,
+        incarnation: None,
+        reached: None,
+        writes: 0,
         heard: (Term(3), Some(NODE)),
     }
 }

@@ -68,6 +68,9 @@ fn what_a_killed_process_acknowledged_is_there() {
         log: None,
         journal: None,
         life: None,
+        incarnation: None,
+        reached: None,
+        writes: 0,
         heard: (Term(1), Some(NodeId(1))),
     };
     drop(LogDirectory::create(&path, control).unwrap());

@@ -204,10 +204,15 @@ impl PointInTime {
             log: None,
             journal: None,
             life: None,
+            incarnation: None,
+            reached: None,
+            writes: 0,
         };
         let directory = LogDirectory::create(&self.directory, control)?;
         self.copy_log(&directory, source.as_ref(), start, &goal)?;
-        let rows = manifest.as_ref().map(|manifest| self.copy_rows(manifest)).transpose()?.unwrap_or_default();
+        let incarnation = directory.control().incarnation;
+        let rows = manifest.as_ref().map(|manifest| self.copy_rows(manifest, incarnation));
+        let rows = rows.transpose()?.unwrap_or_default();
         let checkpoint = manifest.map(|manifest| manifest.start());
         Ok(RestoredTo { checkpoint, rows, end, log_bytes: end.since(start), time: goal.time })
     }
@@ -305,7 +310,7 @@ impl PointInTime {
     }
 
     /// Returns how many rows there are.
-    fn copy_rows(&self, manifest: &Manifest) -> Result<u64, PointInTimeError> {
+    fn copy_rows(&self, manifest: &Manifest, incarnation: Option<u64>) -> Result<u64, PointInTimeError> {
         let devices = [self.directory.join("checkpoints")];
         let mut tables = Vec::new();
         for table in &manifest.tables {
@@ -339,7 +344,7 @@ impl PointInTime {
             tables.push(CheckpointTable { fid: table.fid, rows, files });
         }
         let copy = Manifest::new(self.names.0, manifest.start(), manifest.end(), manifest.time, 1, tables);
-        copy.install(&self.directory)?;
+        copy.install(&self.directory, incarnation)?;
         Ok(copy.rows())
     }
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use freshet_base::{Fid, Rid, Stamp};
-use freshet_log::{LogStore, Piece, StoreError, Tail, TailError, tail::damage};
+use freshet_log::{KEEP_ASIDE, LogStore, Piece, StoreError, Tail, TailError, tail::damage};
 use freshet_replay::{Collector, Deleted, Finished, ReplayError, Restoration, Target};
 use freshet_storage::{Catalog, Known, Participants};
 use serde::Serialize;
@@ -117,8 +117,8 @@ pub enum RestoreError {
     Checkpoint(#[from] CheckpointError),
     /// A checkpoint needs a part of the log that is not there.
     #[error(
-        "the checkpoint {file} needs the log from {start} to {end}, there is {have}: restore the log's files, or empty this \
-         directory and let the node join its cluster again",
+        "the checkpoint {file} needs the log from {start} to {end}, there is {have}: bring the log's files back; if they are \
+         lost, {KEEP_ASIDE}",
         file = .file.display()
     )]
     LogMissing {
@@ -242,7 +242,11 @@ impl Restart<'_> {
                 }
                 // A foreign file is a mistake of the operator, and no reason to look for something
                 // older.
-                Err(error @ RestoreError::Checkpoint(CheckpointError::ForeignCluster { .. })) => return Err(error),
+                Err(
+                    error @ RestoreError::Checkpoint(
+                        CheckpointError::ForeignCluster { .. } | CheckpointError::OtherLog { .. },
+                    ),
+                ) => return Err(error),
                 // All log below the end of an installed checkpoint was durable: what is older is
                 // not the database either, and the next checkpoint would remove this one.
                 Err(error @ RestoreError::LogMissing { .. }) => return Err(error),
@@ -271,6 +275,10 @@ impl Restart<'_> {
         let expected = self.store.config().cluster;
         if manifest.cluster() != expected {
             return Err(CheckpointError::ForeignCluster { file, found: manifest.cluster(), expected }.into());
+        }
+        let (its, ours) = (manifest.incarnation(), self.store.incarnation());
+        if its.is_some_and(|its| ours.is_some_and(|ours| ours != its)) {
+            return Err(CheckpointError::OtherLog { file }.into());
         }
         if manifest.devices as usize > self.devices.len() {
             let what = format!("its rows are on {} devices, {} are configured", manifest.devices, self.devices.len());

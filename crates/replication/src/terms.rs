@@ -210,6 +210,17 @@ impl Terms {
         })
     }
 
+    /// What this node has is another log, or another memory of a mirror, from now on.
+    ///
+    /// # Errors
+    /// [`TermStoreError`]: then a restart may find either.
+    pub fn note_incarnation(&self, incarnation: u64) -> Result<(), TermStoreError> {
+        self.change(|state| {
+            state.incarnation = Some(incarnation);
+            Ok(())
+        })
+    }
+
     fn change<T, E: From<TermStoreError>>(&self, change: impl FnOnce(&mut TermState) -> Result<T, E>) -> Result<T, E> {
         let state = &mut self.lock().state;
         let mut next = state.clone();

@@ -96,6 +96,8 @@ impl TermStore for ControlTerms {
                 control.reigned = state.reigned;
                 control.life = state.life.map(|life| (life.number, life.reached, life.before));
                 control.heard = (state.fence.highest(), state.fence.holder());
+                // Before anything has begun, the directory has one that nobody is told of.
+                control.incarnation = state.incarnation.or(control.incarnation);
             })
             .map_err(|cause| TermStoreError { why: cause.to_string() })
     }
@@ -134,5 +136,7 @@ pub(super) fn term_state(control: &Control) -> Result<TermState, String> {
     let set = set.map_err(|cause| cause.to_string())?;
     let fence = Fence::new(highest, control.heard.1);
     let life = control.life.map(|(number, reached, before)| Life { number, before, reached });
-    Ok(TermState { cluster: Some(control.cluster), history, fence, set, reigned: control.reigned, life })
+    let has_begun = control.log.is_some() || life.is_some();
+    let incarnation = control.incarnation.filter(|_| has_begun);
+    Ok(TermState { cluster: Some(control.cluster), history, fence, set, reigned: control.reigned, life, incarnation })
 }

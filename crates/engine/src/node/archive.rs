@@ -10,7 +10,7 @@ use std::{
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::term::{Fence, TermState};
-use freshet_log::LogDirectory;
+use freshet_log::{LogDirectory, LogStore};
 pub use freshet_recovery::point_in_time::{Moment, PointInTimeError, RestoredTo};
 use freshet_recovery::{Manifest, RestoreError, point_in_time::PointInTime};
 use freshet_replication::{status::OwnStatus, terms::TermStore};
@@ -87,7 +87,8 @@ fn backup_onto(ground: &Ground, settings: &NodeConfig, config: &ArchiveConfig) -
     let (devices, kind) = (settings.checkpoint_devices(), CheckpointKind::Consistent);
     let fetched = fetch_checkpoint(&config.node, &ground.credentials, ground.cluster, kind, &devices, begun)?;
     let manifest = fetched.ok_or_else(|| StartError::System(format!("{} keeps nothing on disk", config.node)))?;
-    manifest.install(&config.directory).map_err(RestoreError::from)?;
+    let incarnation = ground.store.as_ref().and_then(LogStore::incarnation);
+    manifest.install(&config.directory, incarnation).map_err(RestoreError::from)?;
     Ok(BackedUp { at: manifest.start(), rows: manifest.rows(), bytes: manifest.bytes() })
 }
 

@@ -450,7 +450,7 @@ impl Checkpointing {
         }
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64);
         let manifest = Manifest::new(ground.cluster, start, end, time, ground.devices.len() as u32, tables);
-        manifest.install(&ground.directory)?;
+        manifest.install(&ground.directory, ground.log.store().incarnation())?;
         Ok(manifest)
     }
 

@@ -116,6 +116,9 @@ impl Ground {
                     log: None,
                     journal: None,
                     life: None,
+                    incarnation: None,
+                    reached: None,
+                    writes: 0,
                 };
                 // Nothing is made for a node whose devices are another's.
                 check_devices(path, &control, &config.log.dir, &config.named_checkpoint_devices(), &|_| false)?;
@@ -153,7 +156,9 @@ impl Ground {
         let store_config = StoreConfig { cluster, segment_size: config.log.segment_bytes };
         // A standby's log is its database; a primary's is only on its way.
         let store = config.join.as_ref().map(|_| LogStore::in_memory(store_config));
-        let state = TermState { cluster: Some(cluster), ..TermState::empty() };
+        // A log in memory is another one each time.
+        let incarnation = store.as_ref().map(|_| random()).transpose()?.map(|number| number as u64);
+        let state = TermState { cluster: Some(cluster), incarnation, ..TermState::empty() };
         let terms = Terms::new(state, Arc::new(VolatileTerms));
         Ok(Self { directory: None, store, id, cluster, credentials, terms })
     }
@@ -161,8 +166,11 @@ impl Ground {
     /// To be called when the log is open, before anything is written to it: from now on it is
     /// missed when it is not there.
     pub fn log_has_begun(&self, config: &NodeConfig) -> Result<(), StartError> {
-        let begun = self.directory.as_ref().map_or(Ok(()), |directory| directory.log_has_begun(&config.log.dir));
-        begun.map_err(StartError::from)
+        let Some(directory) = &self.directory else { return Ok(()) };
+        directory.log_has_begun(&config.log.dir)?;
+        let incarnation = directory.control().incarnation;
+        let noted = incarnation.map_or(Ok(()), |incarnation| self.terms.note_incarnation(incarnation));
+        noted.map_err(|cause| StartError::System(cause.to_string()))
     }
 
     /// Finds the end of the log and cuts off what a crash tore. What a buffer in persistent memory

@@ -17,6 +17,7 @@ use std::{
 use freshet_base::{ClusterId, Stamp, private};
 use freshet_cluster::term::TermHistory;
 use freshet_fabric::tcp::Connection;
+use freshet_log::{KEEP_ASIDE, LogStore};
 use freshet_membership::Credentials;
 use freshet_recovery::{Manifest, RestoreError, checkpoint::folder};
 use freshet_replication::{
@@ -264,7 +265,7 @@ pub(super) fn join_from_checkpoint(
         let from = match earlier {
             Some((begin, _)) if manifest.start() < begin => {
                 return Err(format!(
-                    "the checkpoint begins at {}, and the log here, of an attempt before, at {begin}: empty {}",
+                    "the checkpoint begins at {}, and the log here, of an attempt before, at {begin}: {KEEP_ASIDE} ({})",
                     manifest.start(),
                     directory.display()
                 ));
@@ -288,7 +289,7 @@ pub(super) fn join_from_checkpoint(
             // The whole log is there.
             None => Ok(Stamp::ZERO),
             Some(_) => Err(StartError::System(format!(
-                "joining was not finished, and {from} has no checkpoint any more: empty {}",
+                "joining was not finished, and {from} has no checkpoint any more: {KEEP_ASIDE} ({})",
                 directory.display()
             ))),
         };
@@ -303,7 +304,8 @@ pub(super) fn join_from_checkpoint(
     let observer = observer.expect("it began with the manifest");
     observer.wait_persisted(manifest.start()).map_err(StartError::System)?;
     let end = observer.stop().map_err(StartError::System)?;
-    manifest.install(directory).map_err(RestoreError::from)?;
+    let incarnation = ground.store.as_ref().and_then(LogStore::incarnation);
+    manifest.install(directory, incarnation).map_err(RestoreError::from)?;
     JOINING.remove(directory)?;
     Ok(end)
 }

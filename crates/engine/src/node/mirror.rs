@@ -20,7 +20,7 @@ use std::{
 };
 
 use freshet_base::{Stamp, Watermark};
-use freshet_log::{Log, ReceiveConfig};
+use freshet_log::{Log, LogStore, ReceiveConfig};
 use freshet_mirror::Contents;
 use freshet_recovery::{CheckpointError, Manifest, Phase, RestoreError};
 use freshet_replication::{
@@ -72,7 +72,7 @@ pub(super) fn is_one(config: &NodeConfig, ground: &Ground) -> Result<bool, Start
     if TAKING_OVER.read(path)?.is_some() {
         if !has_checkpoint {
             tracing::warn!("this mirror ended while it took over: its log and its checkpoint, which are not whole, go");
-            store.clear()?;
+            directory.clear_log(store)?;
             Manifest::remove_others(path, &config.checkpoint_devices(), &[]).map_err(RestoreError::from)?;
         }
         TAKING_OVER.remove(path)?;
@@ -160,8 +160,9 @@ impl Mirrored {
         let log = Arc::new(log);
         node.source.open(log.reader());
         visible.advance(promoted.start);
+        let incarnation = ground.store.as_ref().and_then(LogStore::incarnation);
         let newest = path.zip(writing).zip(checkpoint);
-        let newest = newest.and_then(|((path, writing), written)| install(path, &writing, written));
+        let newest = newest.and_then(|((path, writing), written)| install(path, incarnation, &writing, written));
         let begun = begin_checkpoints(&node.config, &ground, &node.endpoint, (core, &log), newest.as_ref());
         if let Some(checkpointing) = begun.map_err(|cause| cause.to_string())? {
             let checkpointing = node.checkpointing.get_or_init(|| checkpointing);
@@ -177,8 +178,13 @@ impl Mirrored {
 }
 
 /// The checkpoint that was written in passing counts from now on. None if that fails.
-fn install(directory: &Path, writing: &Writing, written: Result<Manifest, CheckpointError>) -> Option<Manifest> {
-    let installed = written.and_then(|manifest| manifest.install(directory).map(|()| manifest));
+fn install(
+    directory: &Path,
+    incarnation: Option<u64>,
+    writing: &Writing,
+    written: Result<Manifest, CheckpointError>,
+) -> Option<Manifest> {
+    let installed = written.and_then(|manifest| manifest.install(directory, incarnation).map(|()| manifest));
     if let Err(cause) = &installed {
         tracing::warn!(%cause, "a mirror that takes over has no checkpoint yet");
         if let Err(cause) = Manifest::remove_others(directory, &writing.devices, &[]) {

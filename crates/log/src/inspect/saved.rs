@@ -34,7 +34,8 @@ pub fn save_tail(
     let unfinished = path.with_extension("new");
     let failed = |doing, error| StoreError::io(doing, path.to_owned(), 0, to.since(from), error);
     let header =
-        FileHeader { kind: FileKind::SavedTail, cluster, size: to.since(from), start: from, begin: from }.encode();
+        FileHeader { kind: FileKind::SavedTail, cluster, size: to.since(from), start: from, begin: from, life: 0 }
+            .encode();
     let mut file = private::create(&unfinished).map_err(|error| failed("make", error))?;
     let mut write = |bytes: &[u8]| file.write_all(bytes).map_err(|error| failed("write", error));
     write(&header)?;

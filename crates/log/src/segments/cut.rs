@@ -61,7 +61,8 @@ impl SegmentStore {
         }
         self.finish();
         let path = self.shared.medium.path(CUT_NAME);
-        let noted = self.shared.medium.create(CUT_NAME, super::mark::MARK_FILE, &Mark::first(&cut_note(at, stamp)));
+        let first = Mark::first(&cut_note(at, stamp), self.shared.tie());
+        let noted = self.shared.medium.create(CUT_NAME, super::mark::MARK_FILE, &first);
         noted.map_err(|e| self.fail(StoreError::io("make", path, 0, super::mark::MARK_FILE, e)))?;
         self.carry_out_cut(at, stamp).map_err(|error| self.fail(error))
     }

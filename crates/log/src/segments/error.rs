@@ -6,7 +6,7 @@ use std::{io, path::PathBuf};
 use freshet_base::{ClusterId, Stamp};
 
 use super::header::FORMAT;
-use crate::control::ControlError;
+use crate::{control::ControlError, parts::KEEP_ASIDE};
 
 /// Why a store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -99,8 +99,7 @@ pub enum StoreError {
     },
     /// The file's header is not one, or contradicts its name.
     #[error(
-        "{file} is damaged at offset 0: {what}; restore the file from a backup, or empty this log directory and let the \
-         node join its cluster again",
+        "{file} is damaged at offset 0: {what}; bring the file back as it was; if it is lost, {KEEP_ASIDE}",
         file = .file.display()
     )]
     Header {
@@ -111,8 +110,7 @@ pub enum StoreError {
     },
     /// The file is shorter or longer than it was made.
     #[error(
-        "{file} is {found} bytes long, but was made with {expected}: restore the file from a backup, or empty this log \
-         directory and let the node join its cluster again",
+        "{file} is {found} bytes long, but was made with {expected}: bring the file back as it was; if it is lost, {KEEP_ASIDE}",
         file = .file.display()
     )]
     Length {
@@ -125,8 +123,8 @@ pub enum StoreError {
     },
     /// A part of the log is missing, with parts on both sides of it.
     #[error(
-        "{file} is missing: it held the log from {from} to {to}, and later parts exist; restore the file from a \
-         backup, or empty this log directory and let the node join its cluster again",
+        "{file} is missing: it held the log from {from} to {to}, and later parts exist; bring the file back; if \
+         it is lost, {KEEP_ASIDE}",
         file = .file.display()
     )]
     Missing {
@@ -141,7 +139,7 @@ pub enum StoreError {
     #[error(
         "the journal of what has arrived is damaged: {file} at offset {offset}: {what}; transactions in it were \
          acknowledged and need not be in the log yet, so the node does not start, and nothing was changed: bring the \
-         file back, promote another node, or empty this node's directory and let it join its cluster again",
+         file back; if it is lost, {KEEP_ASIDE}",
         file = .file.display()
     )]
     Journal {
@@ -154,8 +152,7 @@ pub enum StoreError {
     },
     /// The file that says how far the log is durable is gone or damaged.
     #[error(
-        "{file} is missing or damaged, so the end of the log cannot be judged: restore the file, or empty this log \
-         directory and let the node join its cluster again",
+        "{file} is missing or damaged, so the end of the log cannot be judged: bring the file back; if it is lost, {KEEP_ASIDE}",
         file = .file.display()
     )]
     Watermark {

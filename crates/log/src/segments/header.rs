@@ -11,6 +11,8 @@
 //! | 48..52 | CRC-32C of bytes 0..48 |
 //! | 52..60 | stamp where the log begins, if that is within this segment and not its first byte |
 //! | 60..64 | CRC-32C of bytes 48..60, then |
+//! | 64..72 | incarnation of the log that the segment is of; 0 if that has none |
+//! | 72..76 | CRC-32C of bytes 64..72, if that is not 0 |
 //!
 //! The rest is zero. Virtual byte `x` lies at offset `4096 + (x - start)`.
 
@@ -24,7 +26,8 @@ const MAGIC: [u8; 8] = *b"FRESHLOG";
 const COVERED: usize = 48;
 const BEGIN: usize = COVERED + 4;
 /// How many bytes of the header carry something.
-pub(crate) const USED: usize = 64;
+pub(crate) const USED: usize = 76;
+const LIFE: usize = 64;
 
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +44,8 @@ pub(crate) struct FileHeader {
     pub(crate) start: Stamp,
     /// Where the log begins in it: bytes below were never written.
     pub(crate) begin: Stamp,
+    /// The log's incarnation; 0 if it has none.
+    pub(crate) life: u64,
 }
 
 /// Why a header is refused.
@@ -68,7 +73,12 @@ impl FileHeader {
         if self.begin > self.start {
             bytes[BEGIN..60].copy_from_slice(&self.begin.0.to_le_bytes());
             let crc = crc32c::crc32c(&bytes[COVERED..60]);
-            bytes[60..].copy_from_slice(&crc.to_le_bytes());
+            bytes[60..LIFE].copy_from_slice(&crc.to_le_bytes());
+        }
+        if self.life != 0 {
+            bytes[LIFE..72].copy_from_slice(&self.life.to_le_bytes());
+            let crc = crc32c::crc32c(&bytes[LIFE..72]);
+            bytes[72..].copy_from_slice(&crc.to_le_bytes());
         }
         bytes
     }
@@ -87,13 +97,17 @@ impl FileHeader {
             return Err(HeaderError::Other("its header's checksum does not hold"));
         }
         let (start, size) = (Stamp(u64::from_le_bytes(part(40))), u64::from_le_bytes(part(32)));
-        let begin = match bytes[BEGIN..].iter().all(|byte| *byte == 0) {
+        let begin = match bytes[BEGIN..LIFE].iter().all(|byte| *byte == 0) {
             true => start,
             false => Stamp(u64::from_le_bytes(part(BEGIN))),
         };
         let is_within = begin >= start && begin.since(start) < size;
         if begin != start && (!is_within || word(60) != crc32c::crc32c(&bytes[COVERED..60])) {
             return Err(HeaderError::Other("its header says something impossible of where the log begins"));
+        }
+        let life = u64::from_le_bytes(part(LIFE));
+        if bytes[LIFE..].iter().any(|byte| *byte != 0) && word(72) != crc32c::crc32c(&bytes[LIFE..72]) {
+            return Err(HeaderError::Other("its header says something impossible of whose life it is"));
         }
         let kind = match word(12) {
             1 => FileKind::Segment,
@@ -106,6 +120,7 @@ impl FileHeader {
             size,
             start,
             begin,
+            life,
         })
     }
 }

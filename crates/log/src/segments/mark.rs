@@ -18,6 +18,10 @@
 //! | 1 | bound: all blocks of this stream with smaller stamps lie below that position |
 //! | 2 | anchor's stamp: below it every stream of the log was durable |
 //! | 3 | anchor's position: where this stream's blocks from the anchor's stamp on begin |
+//! | 4 | incarnation of the log; 0 if it has none (module `parts`) |
+//! | 5 | how often the node's control file was written, at least |
+//!
+//! A version before this one wrote the first four.
 //!
 //! In a log of one stream, positions are stamps, and all four are the same.
 
@@ -54,29 +58,52 @@ impl Note {
     }
 }
 
+/// What ties the note to the control file of the node ([`crate::parts`]). Zero where nothing does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tie {
+    /// The log's incarnation.
+    pub(crate) life: u64,
+    /// How often the control file was written when the note was made, at least.
+    pub(crate) writes: u64,
+}
+
 /// The open file and what its newest slot says.
 #[derive(Debug)]
-pub(super) struct Mark(Slots<4>);
+pub(super) struct Mark(Slots<6>);
+
+fn words(note: &Note, tie: Tie) -> [u64; 6] {
+    let [a, b, c, d] = note.words();
+    [a, b, c, d, tie.life, tie.writes]
+}
 
 impl Mark {
     /// What a new file begins with.
-    pub(super) fn first(note: &Note) -> Vec<u8> {
-        Slots::first(&note.words())
+    pub(super) fn first(note: &Note, tie: Tie) -> Vec<u8> {
+        Slots::first(&words(note, tie))
     }
 
     /// Reads the newest slot; none when neither holds.
     pub(super) fn open(file: Arc<dyn MediumFile>) -> io::Result<Option<Self>> {
-        Ok(Slots::open(file)?.map(Self))
+        let slots = match Slots::open(Arc::clone(&file))? {
+            None => Slots::<4>::open(file)?.map(Slots::widened),
+            slots => slots,
+        };
+        Ok(slots.map(Self))
     }
 
     pub(super) fn note(&self) -> Note {
-        let [position, bound, anchor, anchor_position] = self.0.words().map(Stamp);
+        let [position, bound, anchor, anchor_position, ..] = self.0.words().map(Stamp);
         Note { position, bound, anchor, anchor_position }
     }
 
+    pub(super) fn tie(&self) -> Tie {
+        let [.., life, writes] = *self.0.words();
+        Tie { life, writes }
+    }
+
     /// Writes the other slot.
-    pub(super) fn write(&mut self, note: Note) -> io::Result<()> {
-        self.0.write(note.words())
+    pub(super) fn write(&mut self, note: Note, tie: Tie) -> io::Result<()> {
+        self.0.write(words(&note, tie))
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {

@@ -20,8 +20,8 @@ use std::{
     collections::VecDeque,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::Duration,
@@ -34,6 +34,7 @@ pub use error::StoreError;
 use header::{FileHeader, FileKind, HeaderError, SEGMENT_HEADER, USED};
 use mark::Mark;
 pub use mark::Note;
+pub(crate) use mark::Tie;
 pub(crate) use persistent_epoch::{PersistentEpoch, PersistentEpochFile, look_at_epoch};
 pub(crate) use room::Need;
 pub(crate) use room::is_out_of_descriptors;
@@ -69,6 +70,8 @@ fn segment_start(name: &str) -> Option<u64> {
 #[derive(Debug)]
 struct Segment {
     start: u64,
+    /// Of which incarnation of the log it is; 0 if that has none.
+    life: u64,
     file: Arc<dyn MediumFile>,
 }
 
@@ -121,6 +124,19 @@ struct Shared {
     failed: AtomicBool,
     room: Room,
     preparer: prepare::Preparer,
+    /// What a note is tied to from now on ([`Tie`]).
+    life: AtomicU64,
+    writes: AtomicU64,
+}
+
+/// A log on its medium that need not be there any more.
+#[derive(Debug)]
+pub(crate) struct WeakStore(Weak<Shared>);
+
+impl WeakStore {
+    pub(crate) fn upgrade(&self) -> Option<SegmentStore> {
+        self.0.upgrade().map(|shared| SegmentStore { shared })
+    }
 }
 
 /// A panic elsewhere leaves these locks' contents whole: each is changed in one step at the end.
@@ -204,7 +220,7 @@ impl SegmentStore {
             if segments.all.is_empty() {
                 segments.begin = header.begin.0;
             }
-            segments.all.push_back(Arc::new(Segment { start, file }));
+            segments.all.push_back(Arc::new(Segment { start, life: header.life, file }));
         }
         if mark.is_none() && !segments.all.is_empty() {
             return Err(StoreError::Watermark { file: medium.path(MARK_NAME) });
@@ -219,6 +235,8 @@ impl SegmentStore {
                 failed: AtomicBool::new(false),
                 room: Room::default(),
                 preparer: prepare::Preparer::default(),
+                life: AtomicU64::new(0),
+                writes: AtomicU64::new(0),
             }),
         })
     }
@@ -246,6 +264,39 @@ impl SegmentStore {
     pub fn extent(&self) -> Option<(Stamp, Stamp)> {
         let segments = self.segments();
         (!segments.all.is_empty()).then(|| (Stamp(segments.first()), Stamp(segments.end(self.size()))))
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakStore {
+        WeakStore(Arc::downgrade(&self.shared))
+    }
+
+    /// What the last note is tied to.
+    pub(crate) fn noted_tie(&self) -> Tie {
+        lock(&self.shared.mark).as_ref().map(Mark::tie).unwrap_or_default()
+    }
+
+    /// Ties all notes and segments to come.
+    pub(crate) fn set_tie(&self, tie: Tie) {
+        // Relaxed: what is tied is written by the caller, or later.
+        self.shared.life.store(tie.life, Ordering::Relaxed);
+        self.shared.writes.store(tie.writes, Ordering::Relaxed);
+    }
+
+    /// Writes the last note again, without a sync, if it is not tied to what is to be now.
+    pub(crate) fn note_tie(&self) -> Result<(), StoreError> {
+        if self.noted_tie() == self.shared.tie() { Ok(()) } else { self.change_mark(|noted| noted, false) }
+    }
+
+    /// The file of a segment that is of another incarnation than `life`, if there is one.
+    pub(crate) fn segment_of_another(&self, life: Option<u64>) -> Option<PathBuf> {
+        let segments = self.segments();
+        let other = segments.all.iter().find(|segment| segment.life != 0 && Some(segment.life) != life);
+        other.map(|segment| self.shared.medium.path(&segment_name(segment.start)))
+    }
+
+    /// The file that says how far the log is durable.
+    pub(crate) fn note_file(&self) -> PathBuf {
+        self.shared.medium.path(MARK_NAME)
     }
 
     /// Whether the log was ever [resumed](Self::resume): from then on there is a note of how far it
@@ -311,7 +362,8 @@ impl SegmentStore {
             let mut mark = lock(&self.shared.mark);
             if mark.is_none() {
                 let path = || self.shared.medium.path(MARK_NAME);
-                let made = self.shared.medium.create(MARK_NAME, mark::MARK_FILE, &Mark::first(&Note::alone(end)));
+                let first = Mark::first(&Note::alone(end), self.shared.tie());
+                let made = self.shared.medium.create(MARK_NAME, mark::MARK_FILE, &first);
                 let file = made.map_err(|e| StoreError::io("make", path(), 0, mark::MARK_FILE, e))?;
                 *mark = Mark::open(file).map_err(|e| StoreError::io("read", path(), 0, 0, e))?;
             }
@@ -496,7 +548,7 @@ impl SegmentStore {
         let Some(mark) = mark.as_mut() else { return Ok(()) };
         let path = || self.shared.medium.path(MARK_NAME);
         let note = change(mark.note());
-        mark.write(note).map_err(|e| StoreError::io("write", path(), 0, mark::MARK_FILE, e))?;
+        mark.write(note, self.shared.tie()).map_err(|e| StoreError::io("write", path(), 0, mark::MARK_FILE, e))?;
         if sync { mark.sync().map_err(|e| StoreError::io("sync", path(), 0, 0, e)) } else { Ok(()) }
     }
 
@@ -579,6 +631,11 @@ impl SegmentStore {
 }
 
 impl Shared {
+    fn tie(&self) -> Tie {
+        // Relaxed: as in `set_tie`.
+        Tie { life: self.life.load(Ordering::Relaxed), writes: self.writes.load(Ordering::Relaxed) }
+    }
+
     /// Ends the making of a segment ahead of need, waiting for it unless it waits for room. Then
     /// the caller makes the segment, or says that it is not wanted any more.
     fn finish_preparing(&self) {
@@ -602,13 +659,14 @@ impl Shared {
         let size = self.config.segment_size;
         let (kind, cluster) = (FileKind::Segment, self.config.cluster);
         let begin = self.segments.read().unwrap_or_else(PoisonError::into_inner).begin.max(start);
-        let header = FileHeader { kind, cluster, size, start: Stamp(start), begin: Stamp(begin) }.encode();
+        let life = self.tie().life;
+        let header = FileHeader { kind, cluster, size, start: Stamp(start), begin: Stamp(begin), life }.encode();
         let name = segment_name(start);
         let made = self.medium.create(&name, SEGMENT_HEADER + size, &header);
         let file = made.map_err(|e| StoreError::io("make", self.medium.path(&name), 0, SEGMENT_HEADER + size, e))?;
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
         assert!(segments.all.is_empty() || segments.end(size) == start, "segments are contiguous");
-        segments.all.push_back(Arc::new(Segment { start, file }));
+        segments.all.push_back(Arc::new(Segment { start, life, file }));
         Ok(())
     }
 }

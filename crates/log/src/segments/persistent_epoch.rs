@@ -62,6 +62,16 @@ impl SegmentStore {
         Ok(Some(said_by(&open(&*self.shared.medium)?)))
     }
 
+    /// The same, durably.
+    pub(crate) fn durable_epoch(&self) -> Result<Option<PersistentEpoch>, StoreError> {
+        if !is_there(&*self.shared.medium)? {
+            return Ok(None);
+        }
+        let slots = open(&*self.shared.medium)?;
+        let synced = slots.sync().map_err(|e| StoreError::io("sync", self.shared.medium.path(NAME), 0, 0, e));
+        synced.map(|()| Some(said_by(&slots)))
+    }
+
     /// Writes the file once more, as it is, durably: the process that wrote it last may have ended
     /// before it could sync it.
     pub(crate) fn renew_persistent_epoch(&self) -> Result<(), StoreError> {

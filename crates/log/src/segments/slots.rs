@@ -67,6 +67,12 @@ impl<const WORDS: usize> Slots<WORDS> {
         Ok(newest.map(|(sequence, words)| Self { file, sequence, words }))
     }
 
+    /// The same with more words, which are zero.
+    pub(super) fn widened<const MORE: usize>(self) -> Slots<MORE> {
+        let words = std::array::from_fn(|index| self.words.get(index).copied().unwrap_or(0));
+        Slots { file: self.file, sequence: self.sequence, words }
+    }
+
     pub(super) fn words(&self) -> &[u64; WORDS] {
         &self.words
     }

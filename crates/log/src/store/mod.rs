@@ -23,7 +23,7 @@ mod settle;
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -32,6 +32,7 @@ use freshet_base::Stamp;
 
 use crate::{
     block::BlockError,
+    parts::ControlFile,
     scan::LogSource,
     segments::{Lack, SegmentStore, StoreConfig, StoreError},
     tail::{Tail, TailError, Torn, find_tail},
@@ -52,6 +53,8 @@ struct Shared {
     begin: AtomicU64,
     /// With several streams: everything below is written.
     written: AtomicU64,
+    /// The control file of the node that has the log, if one has.
+    control: OnceLock<Arc<ControlFile>>,
 }
 
 /// One stream's store and what is known of it.
@@ -79,7 +82,8 @@ impl LogStore {
             "the configuration was checked before"
         );
         let streams = stores.into_iter().map(|store| Stream { store, landmarks: Landmarks::default() }).collect();
-        Self { shared: Arc::new(Shared { streams, begin: AtomicU64::new(0), written: AtomicU64::new(0) }) }
+        let (begin, written, control) = (AtomicU64::new(0), AtomicU64::new(0), OnceLock::new());
+        Self { shared: Arc::new(Shared { streams, begin, written, control }) }
     }
 
     /// Opens or makes the log in `directories`, which exist, one for each stream.
@@ -254,20 +258,41 @@ impl LogStore {
         self.shared.written.fetch_max(to.0, Ordering::AcqRel);
     }
 
+    /// From now on the control file says how far the log is durable.
+    pub(crate) fn attach(&self, control: &Arc<ControlFile>) {
+        // It is done once: every opening makes another store.
+        let _ = self.shared.control.set(Arc::clone(control));
+    }
+
+    /// The incarnation of the log, where a node's directory has it.
+    pub fn incarnation(&self) -> Option<u64> {
+        self.shared.control.get()?.control().incarnation
+    }
+
     /// Takes back everything at or above `at`, in every stream. Durable when this returns. Nobody
     /// appends in the meantime.
     ///
     /// # Errors
     /// [`StoreError`]; after opening the log again it must be cut once more.
     pub fn cut(&self, at: Stamp) -> Result<(), StoreError> {
+        // All places first: they cannot be found any more once something is cut.
+        let position = |stream| if self.streams() == 1 { Ok(at) } else { self.position(stream, at) };
+        let positions = (0..self.streams()).map(position).collect::<Result<Vec<_>, StoreError>>()?;
+        let control = self.shared.control.get();
+        control.map_or(Ok(()), |control| control.begin_cut(&positions))?;
+        self.cut_to(at, positions)?;
+        if let Some(control) = control {
+            control.end_cut();
+        }
+        Ok(())
+    }
+
+    fn cut_to(&self, at: Stamp, positions: Vec<Stamp>) -> Result<(), StoreError> {
         // What an earlier reign had promised is what is being taken back.
         self.stream(0).end_epochs()?;
         if let Some(store) = self.alone() {
             return store.cut(at);
         }
-        // All places first: they cannot be found any more once something is cut.
-        let positions =
-            (0..self.streams()).map(|stream| self.position(stream, at)).collect::<Result<Vec<_>, StoreError>>()?;
         self.shared.written.fetch_min(at.0, Ordering::AcqRel);
         for (stream, position) in self.shared.streams.iter().zip(&positions) {
             stream.store.lower_bounds(*position, at)?;
@@ -335,7 +360,12 @@ impl LogStore {
     /// # Errors
     /// [`StoreError`] when one cannot be synced.
     pub fn sync_watermark(&self) -> Result<(), StoreError> {
-        self.shared.streams.iter().try_for_each(|stream| stream.store.sync_watermark())
+        self.shared.streams.iter().try_for_each(|stream| stream.store.sync_watermark())?;
+        if let Some(control) = self.shared.control.get() {
+            // The older note holds as well.
+            let _ = control.note(None);
+        }
+        Ok(())
     }
 
     /// What the log waits for, if a segment of any stream cannot be made for want of room.

@@ -59,6 +59,9 @@ pub struct Manifest {
     pub devices: u32,
     /// Its tables, the catalog first.
     pub tables: Vec<CheckpointTable>,
+    /// The incarnation of the log that it lies on, where it is installed; not sent.
+    #[serde(skip)]
+    incarnation: Option<u64>,
 }
 
 impl Manifest {
@@ -71,7 +74,7 @@ impl Manifest {
         devices: u32,
         tables: Vec<CheckpointTable>,
     ) -> Self {
-        Self { cluster: cluster.0, start: start.0, end: end.0, time, devices, tables }
+        Self { cluster: cluster.0, start: start.0, end: end.0, time, devices, tables, incarnation: None }
     }
 
     /// Whose it is.
@@ -87,6 +90,11 @@ impl Manifest {
     /// The log must be there up to here.
     pub fn end(&self) -> Stamp {
         Stamp(self.end)
+    }
+
+    /// Of which incarnation the log is that it lies on, if that was noted when it was installed.
+    pub fn incarnation(&self) -> Option<u64> {
+        self.incarnation
     }
 
     /// Whether its end and the lengths of its files are not known yet, where it is sent while it is
@@ -112,7 +120,9 @@ impl Manifest {
 
     /// Its bytes, as they lie in its file.
     pub fn encode(&self) -> Vec<u8> {
-        let body = postcard::to_stdvec(self).expect("a manifest has an encoding");
+        let mut body = postcard::to_stdvec(self).expect("a manifest has an encoding");
+        // A version that does not know of it passes over what comes last.
+        body.extend(self.incarnation.map(u64::to_le_bytes).into_iter().flatten());
         let mut bytes = MAGIC.to_vec();
         bytes.extend(FORMAT.to_le_bytes());
         bytes.extend(crc32c::crc32c(&body).to_le_bytes());
@@ -120,14 +130,14 @@ impl Manifest {
         bytes
     }
 
-    /// Installs the checkpoint, whose files are durable.
+    /// Installs the checkpoint, whose files are durable, for the log of this incarnation.
     ///
     /// # Errors
     /// [`CheckpointError::Io`]; then it does not count.
-    pub fn install(&self, directory: &Path) -> Result<(), CheckpointError> {
+    pub fn install(&self, directory: &Path, incarnation: Option<u64>) -> Result<(), CheckpointError> {
         let file = Self::path(directory, self.start());
         let unfinished = file.with_extension("unfinished");
-        let bytes = self.encode();
+        let bytes = Self { incarnation, ..self.clone() }.encode();
         let write = || {
             let mut new = private::create(&unfinished)?;
             new.write_all(&bytes)?;
@@ -166,7 +176,9 @@ impl Manifest {
         if word(12) != crc32c::crc32c(body) {
             return Err(damaged("its checksum does not hold"));
         }
-        postcard::from_bytes(body).map_err(|cause| damaged(&cause.to_string()))
+        let taken = postcard::take_from_bytes::<Self>(body);
+        let (manifest, rest) = taken.map_err(|cause| damaged(&cause.to_string()))?;
+        Ok(Self { incarnation: rest.first_chunk().map(|number| u64::from_le_bytes(*number)), ..manifest })
     }
 
     /// The stamps of all installed checkpoints in `directory`, the newest first.

@@ -20,6 +20,7 @@ pub mod rows;
 use std::{io, path::PathBuf};
 
 use freshet_base::{ClusterId, Stamp};
+use freshet_log::KEEP_ASIDE;
 
 pub use manifest::{CheckpointFile, CheckpointTable, Manifest};
 pub use rows::{RowsDecoder, RowsEncoder, RowsReader, TableWriter};
@@ -39,8 +40,7 @@ pub enum CheckpointError {
     },
     /// A file is not what was written.
     #[error(
-        "{file} is damaged at offset {offset}: {what}; restore it from a backup, or empty the directory and let the node \
-         join its cluster again",
+        "{file} is damaged at offset {offset}: {what}; bring the file back as it was; if it is lost, {KEEP_ASIDE}",
         file = .file.display()
     )]
     Damaged {
@@ -50,6 +50,16 @@ pub enum CheckpointError {
         offset: u64,
         /// What does not hold.
         what: String,
+    },
+    /// It belongs to another log of this directory.
+    #[error(
+        "{file} is a checkpoint on another log than the one in this directory: of one that was here before, or came later; \
+         nothing was changed: bring back the files that belong together, all of the same moment; if they are lost, {KEEP_ASIDE}",
+        file = .file.display()
+    )]
+    OtherLog {
+        /// The checkpoint's manifest.
+        file: PathBuf,
     },
     /// It belongs to another cluster.
     #[error(

@@ -248,7 +248,8 @@ impl Kept {
     fn missing(&self) -> io::Error {
         io::Error::other(
             "the memory of this mirror, which was persistent, is not here: mount its device, or set mirror.keep-dir to \
-             where it is; if it is gone for good, empty this node's directory; nothing was changed",
+             where it is; if it is gone for good, keep this node's directory aside and start it with a new one; \
+             nothing was changed",
         )
     }
 

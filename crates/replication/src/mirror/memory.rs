@@ -28,6 +28,7 @@ pub(super) struct Memory {
     regions: Vec<Arc<SharedMemory>>,
     /// Where they lie, if they are to outlive the process.
     kept: Option<Kept>,
+    terms: Terms,
     /// Whose database it holds, if anything has begun here.
     cluster: ClusterId,
     floor: Stamp,
@@ -65,8 +66,21 @@ impl Memory {
         let (regions, base) = (Vec::new(), Stamp::ZERO);
         let (floor, whole, begun, exposed, session) = (Stamp::ZERO, false, false, false, 0);
         let cluster = ClusterId(0);
-        let mut memory =
-            Self { regions, kept, cluster, floor, whole, arena, most, huge, begun, exposed, base, session };
+        let mut memory = Self {
+            regions,
+            kept,
+            terms: terms.clone(),
+            cluster,
+            floor,
+            whole,
+            arena,
+            most,
+            huge,
+            begun,
+            exposed,
+            base,
+            session,
+        };
         let firsts = [config.head, config.undo];
         let found = left.and_then(|left| left.map(|left| memory.find(&left, &firsts)).transpose());
         match found {
@@ -116,6 +130,8 @@ impl Memory {
 
     /// Begins with regions of these lengths, and nothing in them.
     fn begin(&mut self, lengths: &[u64]) -> io::Result<()> {
+        let incarnation = getrandom::u64().map_err(io::Error::other)?;
+        self.terms.note_incarnation(incarnation.max(1)).map_err(io::Error::other)?;
         if let Some(kept) = &mut self.kept {
             kept.forget()?;
         }

@@ -611,7 +611,8 @@ impl Shared {
         if at < floor.min(self.log.received().get()) {
             return Err(format!(
                 "the cluster's log is another from {at} on, and this node's checkpoint holds what was before up to \
-                 {floor}: empty its directory and let it join again"
+                 {floor}: {}",
+                freshet_log::KEEP_ASIDE
             ));
         }
         let directory = self.config.saved_tails.as_ref().filter(|_| save);

@@ -228,7 +228,8 @@ fn may_enter(shared: &Shared, welcome: &Welcome, terms: &TermState) -> Result<En
         }
         NotEntered::Checkpoint { at, floor } => SessionError::Local(format!(
             "the cluster's log is another from {at} on, and this node's checkpoint holds what was before up to {floor}: \
-             empty its directory and let it join again"
+             {}",
+            freshet_log::KEEP_ASIDE
         )),
     })
 }
