@@ -215,10 +215,27 @@ pub enum Refusal {
     NoVoice {
         /// Who refuses.
         node: NodeId,
+        /// Which log it has ([`crate::in_sync::Holder`]).
+        incarnation: u64,
         /// The newest in-sync set that it knows of all the same.
         set: Option<Box<InSyncSet>>,
         /// Why.
         why: String,
+    },
+    /// By a node that would have to give up what was acknowledged to clients.
+    #[error(
+        "node {node} has what was acknowledged to clients up to {committed}, and the log that it is to follow parts from \
+         its own at {at}: it keeps what it has, and follows only a primary that has that too. See what each node holds \
+         (freshet status), and decide: freshet promote --force makes this node the primary with what it holds; or keep \
+         its directory aside, and start it with a new one"
+    )]
+    HoldsMore {
+        /// Which node.
+        node: NodeId,
+        /// Where the logs part.
+        at: Stamp,
+        /// Everything below was acknowledged.
+        committed: Stamp,
     },
 }
 

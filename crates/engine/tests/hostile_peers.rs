@@ -83,8 +83,8 @@ fn continues(random: &mut Random, victim: &Victim) -> Continue {
     let stamps = [0, 8, victim.end.0, victim.end.0 + 4096, u64::MAX - 7, u64::MAX];
     let history = match random.below(3) {
         0 => TermHistory::default(),
-        1 => TermHistory::first(Term(1), victim.nodes[0]),
-        _ => TermHistory::first(Term(u32::MAX), NodeId(random.next())),
+        1 => TermHistory::first(Term(1), victim.nodes[0], 1),
+        _ => TermHistory::first(Term(u32::MAX), NodeId(random.next()), 1),
     };
     Continue {
         history,
@@ -139,6 +139,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
             passage: None,
             bare: random.below(2) == 0,
             encoding: random.of(&[Encoding::Bytes, Encoding::Inputs]),
+            incarnation: random.next(),
         }),
     };
     Hello { cluster, node, address: random.of(&["", "127.0.0.1:1", "nowhere"]).to_owned(), purpose }

@@ -10,8 +10,8 @@
 //! segment-size 67108864
 //! streams 1
 //! heard 2 0011223344556677
-//! term 1 0 0011223344556677
-//! term 2 81234 8899aabbccddeeff
+//! term 1 0 0011223344556677 13579bdf02468ace
+//! term 2 81234 8899aabbccddeeff 02468ace13579bdf
 //! in-sync 0102030405
 //! reigned 1
 //! log here
@@ -20,11 +20,12 @@
 //! incarnation 89abcdef01234567
 //! reached 81300
 //! writes 17
+//! joins
 //! crc 89abcdef
 //! ```
 //!
 //! `heard` is the latest term the node knows of, and who reigns in it (`-` if unknown). Each `term`
-//! line says at which stamp a term began, and who reigned. `in-sync`, where there is such a line,
+//! line says at which stamp a term began, who reigned, and a random number of that reign. `in-sync`, where there is such a line,
 //! is the newest in-sync set that the node knows of, in the words of replication, and `reigned` the
 //! latest reign of its own in which such a set took effect. `log`, where there is such a line, says
 //! that the node has begun its log, and whether it is `here`, in this directory, or `elsewhere`: a
@@ -33,7 +34,8 @@
 //! that keeps its memory, is the number that this memory has to have, the stamp that it has to
 //! reach, and then, while the number is being changed, the one of before. `incarnation` says which
 //! log it is, `reached` how far each stream of it was durable at least, and `writes` how often this
-//! file was written (module `parts`). The last line is the CRC-32C of all bytes before it. The file
+//! file was written (module `parts`). `joins`, where it stands, says that the node was made to join
+//! a cluster. The last line is the CRC-32C of all bytes before it. The file
 //! is never changed in place: a new one is written, synced and renamed over it.
 
 use std::{
@@ -85,8 +87,9 @@ pub struct Control {
     pub segment_size: u64,
     /// How many streams the log has; fixed when it is made.
     pub streams: usize,
-    /// Which term began where, ascending in both, and who reigned in it.
-    pub terms: Vec<(Term, Stamp, NodeId)>,
+    /// Which term began where, ascending in both, who reigned in it, and the random number of that
+    /// reign.
+    pub terms: Vec<(Term, Stamp, NodeId, u64)>,
     /// The latest term that this node has heard of, and whose it is: everything earlier is refused.
     pub heard: (Term, Option<NodeId>),
     /// The newest in-sync set that this node knows of, as replication writes it.
@@ -108,6 +111,8 @@ pub struct Control {
     pub reached: Option<Vec<Stamp>>,
     /// How often the file was written.
     pub writes: u64,
+    /// The node was made to join a cluster.
+    pub joins: bool,
 }
 
 /// Why a log directory could not be used.
@@ -223,8 +228,8 @@ impl Control {
         text.push_str(&format!("segment-size {}\nstreams {}\n", self.segment_size, self.streams));
         let holder = self.heard.1.map_or_else(|| "-".to_owned(), |node| node.to_string());
         text.push_str(&format!("heard {} {holder}\n", self.heard.0));
-        for (term, start, node) in &self.terms {
-            text.push_str(&format!("term {term} {start} {node}\n"));
+        for (term, start, node, nonce) in &self.terms {
+            text.push_str(&format!("term {term} {start} {node} {nonce:016x}\n"));
         }
         if let Some(in_sync) = &self.in_sync {
             let hex: String = in_sync.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -253,6 +258,9 @@ impl Control {
             text.push_str(&format!("reached{positions}\n"));
         }
         text.push_str(&format!("writes {}\n", self.writes));
+        if self.joins {
+            text.push_str("joins\n");
+        }
         seal(text)
     }
 
@@ -285,9 +293,10 @@ impl Control {
             node => Some(NodeId(u64::from_str_radix(node, 16).map_err(|_| bad("latest term"))?)),
         };
         let heard = (Term(heard.0.parse().map_err(|_| bad("latest term"))?), holder);
-        let mut terms: Vec<(Term, Stamp, NodeId)> = Vec::new();
+        let mut terms: Vec<(Term, Stamp, NodeId, u64)> = Vec::new();
         let (mut in_sync, mut reigned, mut log, mut journal, mut life) = (None, None, None, None, None);
         let (mut incarnation, mut reached, mut writes) = (None, None, 0);
+        let mut joins = false;
         for line in lines {
             if let Some(place) = line.strip_prefix("log ") {
                 log = Some(match place {
@@ -326,6 +335,10 @@ impl Control {
                 writes = number.parse().map_err(|_| bad("count of its writes"))?;
                 continue;
             }
+            if line == "joins" {
+                joins = true;
+                continue;
+            }
             let term = line.strip_prefix("term ").and_then(reign).ok_or_else(|| bad("term history"))?;
             if terms.last().is_some_and(|last| last.0 >= term.0 || last.1 > term.1) {
                 return Err(bad("term history"));
@@ -348,6 +361,7 @@ impl Control {
             incarnation,
             reached,
             writes,
+            joins,
         })
     }
 
@@ -363,11 +377,12 @@ impl Control {
 }
 
 /// A line of the term history.
-fn reign(line: &str) -> Option<(Term, Stamp, NodeId)> {
+fn reign(line: &str) -> Option<(Term, Stamp, NodeId, u64)> {
     let mut words = line.split(' ');
-    let (term, start, node) = (words.next()?, words.next()?, words.next()?);
-    let node = NodeId(u64::from_str_radix(node, 16).ok()?);
-    words.next().is_none().then_some((Term(term.parse().ok()?), Stamp(start.parse().ok()?), node))
+    let (term, start, node, nonce) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let hex = |word| u64::from_str_radix(word, 16).ok();
+    let reign = (Term(term.parse().ok()?), Stamp(start.parse().ok()?), NodeId(hex(node)?), hex(nonce)?);
+    words.next().is_none().then_some(reign)
 }
 
 /// A number, a stamp, and perhaps another number.
@@ -709,7 +724,7 @@ mod tests {
             node: NodeId(9),
             segment_size: 64 << 20,
             streams: 1,
-            terms: vec![(Term(1), Stamp(0), NodeId(9)), (Term(3), Stamp(4096), NodeId(8))],
+            terms: vec![(Term(1), Stamp(0), NodeId(9), 1), (Term(3), Stamp(4096), NodeId(8), 2)],
             heard: (Term(4), Some(NodeId(9))),
             in_sync: Some(vec![1, 0xAB, 0]),
             reigned: Some(Term(3)),
@@ -719,6 +734,7 @@ mod tests {
             incarnation: Some(u64::MAX - 1),
             reached: Some(vec![Stamp(81_300), Stamp(7)]),
             writes: 17,
+            joins: true,
         }
     }
 
@@ -729,7 +745,7 @@ mod tests {
         assert!(matches!(LogDirectory::open(&path), Err(ControlError::NoLog(_))));
         let made = LogDirectory::create(&path, control()).unwrap();
         assert!(matches!(LogDirectory::open(&path), Err(ControlError::Locked(_))));
-        made.update(|control| control.terms.push((Term(4), Stamp(8192), NodeId(9)))).unwrap();
+        made.update(|control| control.terms.push((Term(4), Stamp(8192), NodeId(9), 3))).unwrap();
         drop(made);
         assert!(matches!(LogDirectory::create(&path, control()), Err(ControlError::Exists(_))));
         let opened = LogDirectory::open(&path).unwrap().control();

@@ -35,6 +35,7 @@ fn control(streams: usize) -> Control {
         incarnation: None,
         reached: None,
         writes: 0,
+        joins: false,
         heard: (Term(3), Some(NODE)),
     }
 }

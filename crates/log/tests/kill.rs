@@ -71,6 +71,7 @@ fn what_a_killed_process_acknowledged_is_there() {
         incarnation: None,
         reached: None,
         writes: 0,
+        joins: false,
         heard: (Term(1), Some(NodeId(1))),
     };
     drop(LogDirectory::create(&path, control).unwrap());

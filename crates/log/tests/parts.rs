@@ -30,6 +30,7 @@ fn control(streams: usize) -> Control {
         incarnation: None,
         reached: None,
         writes: 0,
+        joins: false,
         heard: (Term(3), Some(NODE)),
     }
 }

@@ -189,7 +189,7 @@ impl PointInTime {
         let end = goal.end;
         let start = manifest.as_ref().map_or(Stamp::ZERO, Manifest::start);
         let history = source.as_ref().map_or(&*ours.terms, RecordedLog::terms);
-        let terms: Vec<_> = history.iter().copied().filter(|(_, begin, _)| *begin < end).collect();
+        let terms: Vec<_> = history.iter().copied().filter(|(_, begin, ..)| *begin < end).collect();
         let (cluster, node) = self.names;
         let heard = (terms.last().map_or(Term(0), |last| last.0), None);
         let control = Control {
@@ -207,6 +207,7 @@ impl PointInTime {
             incarnation: None,
             reached: None,
             writes: 0,
+            joins: false,
         };
         let directory = LogDirectory::create(&self.directory, control)?;
         self.copy_log(&directory, source.as_ref(), start, &goal)?;

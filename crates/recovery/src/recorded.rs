@@ -42,7 +42,7 @@ pub struct RecordedLog {
     begin: Stamp,
     end: Stamp,
     cluster: ClusterId,
-    terms: Vec<(Term, Stamp, NodeId)>,
+    terms: Vec<(Term, Stamp, NodeId, u64)>,
     /// Keeps others out while it is read, if nobody had it.
     _directory: Option<LogDirectory>,
 }
@@ -109,7 +109,7 @@ impl RecordedLog {
     }
 
     /// The terms in which it was written.
-    pub fn terms(&self) -> &[(Term, Stamp, NodeId)] {
+    pub fn terms(&self) -> &[(Term, Stamp, NodeId, u64)] {
         &self.terms
     }
 

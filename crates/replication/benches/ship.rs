@@ -89,7 +89,7 @@ fn main() {
         Endpoint::open(NodeId(node), credentials.clone(), "127.0.0.1:0").expect("the loopback is there")
     };
     let (at_primary, at_standby) = (open(1, &founder), open(2, &second));
-    let terms = Terms::new(TermState::of(cluster, TermHistory::first(Term(1), NodeId(1))), Arc::new(VolatileTerms));
+    let terms = Terms::new(TermState::of(cluster, TermHistory::first(Term(1), NodeId(1), 1)), Arc::new(VolatileTerms));
     let who = Reigning {
         cluster,
         node: NodeId(1),
@@ -98,6 +98,8 @@ fn main() {
         term: Term(1),
         start: Stamp(0),
         committed: Stamp::ZERO,
+        holder: terms.get().holder(NodeId(1)),
+        answered: Default::default(),
         succession: None,
     };
     let spin = Duration::from_micros(number("SPIN", 0));

@@ -8,7 +8,7 @@
 //! makes the new reign known to everybody, and gives its service to the endpoint.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     thread,
     time::{Duration, Instant},
 };
@@ -17,8 +17,8 @@ use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{
     Moment,
     handshake::{Sender, check_comes_back, consider},
-    in_sync::Succession,
-    take_over::{Answer, Fetch, Inheritance, Level, LogState, Question, Rules, Step, Stopped, TakeOver},
+    in_sync::{InSyncSet, Succession},
+    take_over::{Answer, ComesBack, Fetch, Inheritance, Level, LogState, Question, Rules, Step, Stopped, TakeOver},
     term::{Living, TermHistory},
 };
 use freshet_fabric::tcp::Connection;
@@ -48,8 +48,8 @@ pub struct PromoteOptions {
     /// A former primary comes back without having been told to: it gives way to another that
     /// reigns, or has continued since ([`freshet_cluster::take_over::Candidacy::comes_back`]).
     pub comes_back: bool,
-    /// Of such a primary: it does not reign before another node has answered.
-    pub asks: bool,
+    /// Of such a primary: whom it waits for.
+    pub waits_for: ComesBack,
     /// Nodes to ask, beside those that the standby knows.
     pub known: Vec<Peer>,
     /// How long a peer may take to answer.
@@ -66,7 +66,7 @@ impl Default for PromoteOptions {
             configured: None,
             force: false,
             comes_back: false,
-            asks: false,
+            waits_for: ComesBack::default(),
             known: Vec::new(),
             patience: Duration::from_secs(2),
             deadline: Duration::from_secs(600),
@@ -90,6 +90,8 @@ pub struct Promoted {
     pub peers: Vec<Peer>,
     /// What the in-sync sets of the new reign follow.
     pub succession: Succession,
+    /// The nodes that have answered.
+    pub answered: BTreeSet<NodeId>,
     /// Who answered, the others being those to whom the take-over has yet to be announced.
     pub heard: Vec<String>,
 }
@@ -145,6 +147,17 @@ pub enum PromoteError {
          those, or force the take-over"
     )]
     Asynchronous(Safety),
+    /// The newest record does not name this node's log.
+    #[error(
+        "this node's log is none of those that safety level {safety} counts on, as far as is known (nodes {members}): it \
+         is new, or was emptied since; promote one of those, or force the take-over, which may lose acknowledged commits"
+    )]
+    Newcomer {
+        /// The level.
+        safety: Safety,
+        /// The nodes on which it counts.
+        members: String,
+    },
     /// Another node has more, and cannot pass it on.
     #[error(
         "node {node} at {at} has more than this one and cannot pass it on, since it is a mirror, or this one is a \
@@ -198,6 +211,8 @@ struct Round {
     primaries: BTreeMap<NodeId, Option<String>>,
     /// Those that have not answered, and why.
     unreachable: String,
+    /// How many these are.
+    silent: u32,
 }
 
 impl Round {
@@ -210,10 +225,7 @@ impl Round {
         match why {
             Stopped::TooFew { heard, needed } => PromoteError::TooFew { heard, needed, unreachable },
             Stopped::SetUncertain { newest, heard, needed } => {
-                let members = newest.map_or_else(String::new, |set| {
-                    let members: Vec<_> = set.members.iter().map(|node| node.to_string()).collect();
-                    format!(" (nodes {})", members.join(", "))
-                });
+                let members = newest.map_or_else(String::new, |set| format!(" (nodes {})", names(&set)));
                 PromoteError::SetUncertain { heard, needed, members, unreachable }
             }
             Stopped::Superseded { reign: Living { term, node }, lives } => {
@@ -221,6 +233,7 @@ impl Round {
                 PromoteError::Superseded { node, term, lives, primary }
             }
             Stopped::Asynchronous => PromoteError::Asynchronous(safety),
+            Stopped::Newcomer { newest } => PromoteError::Newcomer { safety, members: names(&newest) },
             Stopped::Better(node) => PromoteError::Better { node, at: self.address(node).unwrap_or_default() },
             Stopped::SameTermTwice { with, term } => {
                 PromoteError::SameTermTwice { with: self.address(with).unwrap_or_default(), term }
@@ -228,6 +241,11 @@ impl Round {
             Stopped::Contested(term) => PromoteError::Contested(term),
         }
     }
+}
+
+/// The nodes of its members.
+fn names(set: &InSyncSet) -> String {
+    set.nodes().map(|node| node.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// A node that can take over. What is asked of it here is asked while it rests.
@@ -281,7 +299,12 @@ pub(crate) fn consulted(
     let log = shared.log_state();
     match shared.has_no_voice() {
         None => Ok(log),
-        Some(why) => Err(Refusal::NoVoice { node: shared.node(), set: log.set.map(Box::new), why: why.to_owned() }),
+        Some(why) => Err(Refusal::NoVoice {
+            node: shared.node(),
+            incarnation: log.incarnation,
+            set: log.set.map(Box::new),
+            why: why.to_owned(),
+        }),
     }
 }
 
@@ -384,11 +407,11 @@ fn take_over<C: Candidate>(
         peers.retain(|other| other.address != peer.address || other.node.is_some_and(|node| Some(node) != peer.node));
         peers.push(peer.clone());
     }
-    let rules = Rules { level, force: options.force, comes_back: options.comes_back.then_some(options.asks) };
+    let rules = Rules { level, force: options.force, comes_back: options.comes_back.then_some(options.waits_for) };
     let mut take_over = TakeOver::new(shared.node(), shared.log_state(), &shared.terms().get(), rules);
     loop {
         let round = consult(&**shared, &mut take_over, &peers, options.patience)?;
-        match take_over.decide(peers.len() as u32) {
+        match take_over.decide(round.silent) {
             Step::Ask => {}
             Step::Fetch(wanted) => {
                 // One that was heard before may be silent now.
@@ -408,12 +431,12 @@ fn take_over<C: Candidate>(
                 tracing::info!(term = term.0, heard, "enough nodes have promised the term: finishing replay");
                 let end = shared.finish(options.deadline)?;
                 let start = shared.cut_half(end)?;
-                let history = shared.terms().begin(term, shared.node(), start, start)?;
+                let Inheritance { succession, committed, answered } = take_over.inheritance(start);
+                let history = shared.terms().begin(term, shared.node(), start, &succession)?;
                 shared.follow().lead(None);
                 drop(rest);
                 let heard = round.heard.into_iter().map(|peer| peer.address).collect();
-                let Inheritance { succession, committed } = take_over.inheritance(start);
-                return Ok(Promoted { term, start, committed, history, peers, succession, heard });
+                return Ok(Promoted { term, start, committed, history, peers, succession, answered, heard });
             }
             Step::Stop(why) => return Err(round.explain(why, level.safety)),
         }
@@ -478,8 +501,11 @@ fn consult(
             }
             Ok(_) => format!("{} gave an answer that does not fit", peer.address),
             Err(error) => {
-                if let CallError::Refused { refusal: Refusal::NoVoice { node, set, .. }, .. } = &error {
-                    take_over.heard(*node, Answer::NoVoice(set.as_deref().cloned()));
+                if let CallError::Refused { refusal: Refusal::NoVoice { node, incarnation, set, .. }, .. } = &error {
+                    let (incarnation, set) = (*incarnation, set.as_deref().cloned());
+                    take_over.heard(*node, Answer::NoVoice { incarnation, set });
+                } else {
+                    round.silent += 1;
                 }
                 error.to_string()
             }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::{
-    in_sync::InSyncSet,
+    in_sync::{InSyncSet, Succession},
     take_over::TakeOver,
-    term::{LastTerm, Life, NotBegun, TermHistory, TermState, Verdict},
+    term::{LastTerm, Life, NotBegun, Reign, TermHistory, TermState, Verdict},
 };
 
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
@@ -28,6 +28,9 @@ pub trait TermStore: Send + Sync {
     /// # Errors
     /// [`TermStoreError`] when that fails; the earlier state is then still there.
     fn save(&self, state: &TermState) -> Result<(), TermStoreError>;
+
+    /// Notes what was acknowledged to clients, for a restart. A hint, too.
+    fn note_committed(&self, _to: Stamp) {}
 
     /// Notes where other nodes were reached last, for a restart. Only a hint: it need not be
     /// durable, and may be lost.
@@ -96,7 +99,7 @@ fn tell(old: &TermState, new: &TermState) {
         tracing::info!(term = term.0, before = old.history.last_term().0, "the log is in another term");
     }
     if let Some(set) = new.set.as_ref().filter(|set| old.set.as_ref() != Some(*set)) {
-        let members: Vec<_> = set.members.iter().map(ToString::to_string).collect();
+        let members: Vec<_> = set.nodes().map(|node| node.to_string()).collect();
         tracing::info!(term = term.0, number = set.number, members = members.join(" "), "the in-sync set is recorded");
     }
 }
@@ -166,15 +169,37 @@ impl Terms {
         })
     }
 
-    /// The node begins to reign in `term` at the end of its log.
+    /// The node begins to reign in `term` at `start`, the end of its log, and its in-sync sets follow
+    /// those of before.
     ///
     /// # Errors
     /// [`BeginError`]: then nothing has changed.
-    pub fn begin(&self, term: Term, node: NodeId, start: Stamp, end: Stamp) -> Result<TermHistory, BeginError> {
+    pub fn begin(
+        &self,
+        term: Term,
+        node: NodeId,
+        start: Stamp,
+        succession: &Succession,
+    ) -> Result<TermHistory, BeginError> {
+        let nonce = getrandom::u64().map_err(|cause| TermStoreError { why: format!("no random number: {cause}") })?;
         self.change(|state| {
-            state.begin(term, node, start, end)?;
+            state.begin(Reign { term, start, node, nonce }, start, succession)?;
             Ok(state.history.clone())
         })
+    }
+
+    /// Everything below `to` was acknowledged to clients: noted for a restart, if it is more than
+    /// before. Not synced, and blocks nobody who asks for terms.
+    pub fn note_committed(&self, to: Stamp) {
+        let is_more = {
+            let state = &mut self.lock().state;
+            let before = state.committed;
+            state.note_committed(to);
+            state.committed > before
+        };
+        if is_more {
+            self.store.note_committed(to);
+        }
     }
 
     /// The primary has recorded an in-sync set; an older one than is known changes nothing.

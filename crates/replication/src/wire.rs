@@ -17,7 +17,7 @@ pub use crate::forms::Encoding;
 use crate::status::Load;
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 15;
+pub const PROTOCOL: u16 = 16;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +135,8 @@ pub struct Join {
     pub bare: bool,
     /// In which form it wants to have the log, where the sender can.
     pub encoding: Encoding,
+    /// Which log it has, or which memory ([`freshet_cluster::in_sync::Holder`]).
+    pub incarnation: u64,
 }
 
 impl Join {

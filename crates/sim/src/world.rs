@@ -626,6 +626,9 @@ impl World {
                 .filter(|node| self.nodes[*node].candidate.is_none() && runs(&self.nodes[*node]))
                 // Who belongs to no cluster yet cannot be asked to take over.
                 .filter(|node| !self.nodes[*node].disk.terms.history.reigns().is_empty())
+                // In production a node with another disk has another name, so that it begins no term that it has
+                // begun before.
+                .filter(|node| !self.has_begun_before(*node))
                 .collect();
             if !candidates.is_empty() {
                 let node = candidates[self.dice.below(candidates.len() as u64) as usize];
@@ -634,6 +637,15 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Whether a reign of `node`, on a disk that it has lost, may be known to others as the latest.
+    fn has_begun_before(&self, node: usize) -> bool {
+        let name = self.nodes[node].id;
+        let fence = self.nodes[node].disk.terms.fence;
+        let later = |other: &Node| other.disk.terms.fence.highest() > fence.highest();
+        self.lost_disks.iter().any(|lost| lost.node == name)
+            && self.nodes.iter().any(|other| other.disk.terms.fence.holder() == Some(name) && later(other))
     }
 
     /// Whether somebody takes the primary's term for another node's.

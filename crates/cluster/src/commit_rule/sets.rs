@@ -136,8 +136,8 @@ impl Sets {
     }
 
     /// Begins a set without those members who are unfit, as far as the floor and the sets before
-    /// allow, in the order in which they are given; says who goes. Where a member can go only if
-    /// others come, those who are `level` come.
+    /// allow, in the order in which they are given; says who goes. Where a member whose log is gone
+    /// can go only if others come, those who are `level` come.
     pub fn remove(&mut self, unfit: impl IntoIterator<Item = NodeId>, level: &[Holder]) -> Vec<NodeId> {
         if self.to_write().is_some() {
             return Vec::new();
@@ -148,8 +148,12 @@ impl Sets {
             let without: BTreeSet<_> = next.iter().filter(|member| member.node != node).copied().collect();
             let comes = |member: &&Holder| without.iter().all(|other| other.node != member.node);
             let with: BTreeSet<_> = without.iter().chain(level.iter().filter(comes)).copied().collect();
-            if without.len() < next.len()
-                && let Some(members) = [without, with].into_iter().find(|members| self.may_follow(members))
+            let is_gone = next.iter().any(|member| member.node == node && self.gone.contains(member));
+            let choices = [Some(without), Some(with).filter(|_| is_gone)];
+            let stays = |member: &Holder| member.node == node && next.contains(member);
+            let follows = |members: &BTreeSet<Holder>| !members.iter().any(stays) && self.may_follow(members);
+            if let Some(members) = choices.into_iter().flatten().find(follows)
+                && members != next
             {
                 left.push(node);
                 next = members;

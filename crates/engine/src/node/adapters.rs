@@ -91,7 +91,7 @@ impl TermStore for ControlTerms {
         self.0
             .update(|control| {
                 let reigns = state.history.reigns().iter();
-                control.terms = reigns.map(|reign| (reign.term, reign.start, reign.node)).collect();
+                control.terms = reigns.map(|reign| (reign.term, reign.start, reign.node, reign.nonce)).collect();
                 control.in_sync = state.set.as_ref().map(wire::encode);
                 control.reigned = state.reigned;
                 control.life = state.life.map(|life| (life.number, life.reached, life.before));
@@ -100,6 +100,11 @@ impl TermStore for ControlTerms {
                 control.incarnation = state.incarnation.or(control.incarnation);
             })
             .map_err(|cause| TermStoreError { why: cause.to_string() })
+    }
+
+    fn note_committed(&self, to: Stamp) {
+        let (directory, text) = (self.0.path(), format!("{to}\n"));
+        replace(directory, ACKNOWLEDGED, &text);
     }
 
     fn remember(&self, addresses: &BTreeSet<String>) {
@@ -115,9 +120,24 @@ const OTHER_NODES: &str = "other-nodes";
 /// synced.
 fn remember_nodes(directory: &Path, addresses: &BTreeSet<String>) {
     let text: String = addresses.iter().map(|address| format!("{address}\n")).collect();
-    let unfinished = directory.join("other-nodes.new");
+    replace(directory, OTHER_NODES, &text);
+}
+
+/// Puts `text` into a file of hints. Nothing is synced, and errors are passed over.
+fn replace(directory: &Path, name: &str, text: &str) {
+    let unfinished = directory.join(format!("{name}.new"));
     let written = freshet_base::private::write(&unfinished, text.as_bytes());
-    let _ = written.and_then(|()| std::fs::rename(&unfinished, directory.join(OTHER_NODES)));
+    let _ = written.and_then(|()| std::fs::rename(&unfinished, directory.join(name)));
+}
+
+/// Everything below this stamp of the log was acknowledged to clients, as far as was noted. A node
+/// without it may give up what was acknowledged, and keeps that aside.
+const ACKNOWLEDGED: &str = "acknowledged";
+
+/// What was noted there.
+fn acknowledged(directory: &Path) -> Stamp {
+    let text = std::fs::read_to_string(directory.join(ACKNOWLEDGED)).unwrap_or_default();
+    text.trim().parse().map_or(Stamp::ZERO, Stamp)
 }
 
 /// Where other nodes were reached last, as far as that was noted.
@@ -127,8 +147,13 @@ pub(super) fn remembered_nodes(directory: &Path) -> Vec<String> {
 }
 
 /// What the control file says of terms. A history that holds nothing is that of an empty standby.
-pub(super) fn term_state(control: &Control) -> Result<TermState, String> {
-    let reign = |(term, start, node): &(Term, Stamp, NodeId)| Reign { term: *term, start: *start, node: *node };
+pub(super) fn term_state(control: &Control, directory: &Path) -> Result<TermState, String> {
+    let reign = |(term, start, node, nonce): &(Term, Stamp, NodeId, u64)| Reign {
+        term: *term,
+        start: *start,
+        node: *node,
+        nonce: *nonce,
+    };
     let reigns: Vec<Reign> = control.terms.iter().map(reign).collect();
     let history = TermHistory::try_from(reigns).map_err(|cause| cause.to_string())?;
     let highest = control.heard.0.max(history.last_term());
@@ -138,5 +163,14 @@ pub(super) fn term_state(control: &Control) -> Result<TermState, String> {
     let life = control.life.map(|(number, reached, before)| Life { number, before, reached });
     let has_begun = control.log.is_some() || life.is_some();
     let incarnation = control.incarnation.filter(|_| has_begun);
-    Ok(TermState { cluster: Some(control.cluster), history, fence, set, reigned: control.reigned, life, incarnation })
+    Ok(TermState {
+        cluster: Some(control.cluster),
+        history,
+        fence,
+        set,
+        reigned: control.reigned,
+        life,
+        incarnation,
+        committed: acknowledged(directory),
+    })
 }

@@ -199,7 +199,7 @@ pub struct ResetTerms {
 /// When the directory is not a node's, a node runs on it, or it cannot be written.
 pub fn reset_terms(directory: &Path) -> Result<ResetTerms, StartError> {
     let directory = Arc::new(LogDirectory::open(directory)?);
-    let state = term_state(&directory.control()).map_err(StartError::Config)?;
+    let state = term_state(&directory.control(), directory.path()).map_err(StartError::Config)?;
     let before = state.fence.highest();
     let last = state.history.reigns().last();
     let after = last.map_or(Term(0), |last| last.term);

@@ -119,6 +119,7 @@ impl Ground {
                     incarnation: None,
                     reached: None,
                     writes: 0,
+                    joins: config.join.is_some(),
                 };
                 // Nothing is made for a node whose devices are another's.
                 check_devices(path, &control, &config.log.dir, &config.named_checkpoint_devices(), &|_| false)?;
@@ -134,7 +135,7 @@ impl Ground {
 
     fn existing(directory: LogDirectory, config: &NodeConfig) -> Result<Self, StartError> {
         let control = directory.control();
-        let state = term_state(&control).map_err(StartError::Config)?;
+        let state = term_state(&control, directory.path()).map_err(StartError::Config)?;
         // Rows that were moved to another device are this node's there, too.
         let installed = Manifest::installed(directory.path()).map_err(RestoreError::from)?;
         let folders: Vec<_> = installed.into_iter().map(|start| folder(Path::new(""), start)).collect();
@@ -185,7 +186,7 @@ impl Ground {
         };
         let file = in_use.clone().unwrap_or_else(|| config.buffer_file());
         let tail = freshet_recovery::settle_tail_before_buffer(store)?;
-        let terms: Vec<_> = directory.control().terms.iter().map(|(term, start, _)| (*term, *start)).collect();
+        let terms: Vec<_> = directory.control().terms.iter().map(|(term, start, ..)| (*term, *start)).collect();
         let end = recover_buffer(&file, self.id, store, &tail, &terms, in_use.is_some())?;
         // Everything is in the segments now.
         BufferInUse::remove(directory.path())?;

@@ -1,6 +1,7 @@
 //! The composition of a primary: execute, certify, log, persist, ship, ack, commit.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -10,11 +11,7 @@ use freshet_base::{ClusterId, NodeId, Stamp, Term, WaitError};
 use freshet_cluster::in_sync::Succession;
 use freshet_log::{Log, Writer};
 use freshet_membership::Credentials;
-use freshet_replication::{
-    endpoint::Endpoint,
-    primary::{CommitStage, Primary as Shipping},
-    terms::Terms,
-};
+use freshet_replication::{endpoint::Endpoint, primary::Primary as Shipping, terms::Terms};
 use freshet_txn::{Core, Primary};
 
 use super::{config::NodeConfig, janitor::JanitorThread};
@@ -50,6 +47,8 @@ pub(crate) struct ThisNode<'n> {
     pub committed: Stamp,
     /// What the in-sync sets of the reign follow.
     pub succession: Succession,
+    /// The nodes that have answered when it took over, or came back.
+    pub answered: BTreeSet<NodeId>,
 }
 
 impl Reign {
@@ -74,9 +73,9 @@ impl Reign {
             Ok(end)
         });
         this.source.unlimited();
-        let (commit, noted) = (Arc::clone(shipping.commit()), Arc::clone(&log));
+        let (ships, noted) = (Arc::clone(&shipping), Arc::clone(&log));
         let writer = log.writer().map_err(|cause| cause.to_string())?;
-        let watch = move || watch(&noted, writer, &commit);
+        let watch = move || watch(&noted, writer, &ships);
         let watch = std::thread::Builder::new().name("log-watch".into()).spawn(watch);
         let watch = watch.map_err(|cause| format!("cannot start a thread: {cause}"))?;
         this.core.snapshots.reign(Primary { log: Arc::clone(&log), term, gate });
@@ -108,17 +107,25 @@ impl Reign {
 /// Restores to a point in time are as exact as this.
 const NOTE_TIME_EVERY: Duration = Duration::from_millis(100);
 
-/// Notes now and then in a log that grows what time it is. Returns when the log has ended, and with
+/// What was acknowledged to clients is noted so often for a restart.
+const NOTE_ACKNOWLEDGED_EVERY: Duration = Duration::from_secs(1);
+
+/// Notes now and then in a log that grows what time it is, and beside the log what was
+/// acknowledged. Returns when the log has ended, and with
 /// it the waits for commits.
-fn watch(log: &Log, mut writer: Writer, commit: &CommitStage) {
-    let mut noted = log.reserved();
+fn watch(log: &Log, mut writer: Writer, shipping: &Shipping) {
+    let (mut noted, mut acknowledged) = (log.reserved(), Instant::now());
     // No log reaches this stamp: the wait ends when the watermark is closed.
     while let Err(WaitError::Deadline) = log.durable_mark().wait(Stamp::MAX, Some(Instant::now() + NOTE_TIME_EVERY)) {
+        if acknowledged.elapsed() >= NOTE_ACKNOWLEDGED_EVERY {
+            shipping.note_committed();
+            acknowledged = Instant::now();
+        }
         if log.reserved() > noted {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as u64);
             // If the log takes no more, it ends.
             noted = writer.note_time(now).unwrap_or(noted);
         }
     }
-    commit.end();
+    shipping.commit().end();
 }

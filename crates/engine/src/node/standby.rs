@@ -30,6 +30,7 @@ impl Node {
             peers: peers.chain(self.config.peers.iter().cloned()).filter(|peer| peer != own).collect(),
             committed: promoted.committed,
             succession: promoted.succession.clone(),
+            answered: promoted.answered.clone(),
         }
     }
 }

@@ -13,14 +13,16 @@
 //! more synchronous standbys in than are configured.
 
 use std::{
+    collections::BTreeSet,
     path::PathBuf,
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, Term, Watermark};
+use freshet_base::{NodeId, Stamp, Term, Watermark};
 use freshet_cluster::{
-    take_over::{Candidacy, LogState, Plan},
+    in_sync::Holder,
+    take_over::{Answer, Candidacy, ComesBack, LogState, Plan},
     term::{TermHistory, TermState, may_come_back},
 };
 use freshet_fabric::tcp::{ListenError, Listener};
@@ -31,7 +33,7 @@ use freshet_replay::{Announce, Deleted, Replay, Restore};
 use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint, call},
-    restart::{Threshold, who_reigns},
+    restart::{Others, Threshold, ask_others},
     takeover::{PromoteError as TakeOverError, PromoteOptions},
     terms::BeginError,
     wire::{Hello, Peer, Purpose, Refusal},
@@ -112,6 +114,16 @@ pub enum StartError {
          if they do not know each other, name them in `peers`; `force-reign` makes it the primary all the same, and may lose acknowledged commits"
     )]
     Unheard(Box<super::PromoteError>),
+    /// It has no log, and nobody has told it to begin a cluster.
+    #[error(
+        "this node has no log, and does not begin a new cluster by itself, since {why}: let it join a node of that \
+         cluster (--join HOST:PORT); if it had a log, see first what the other nodes hold (freshet status ADDRESS), and \
+         promote one of them; --new-cluster begins a new and empty one"
+    )]
+    NotFounded {
+        /// What speaks for another cluster.
+        why: String,
+    },
     /// The node has a log and no certificate.
     #[error(
         "this node's certificate is missing from {}: restore it, or let a member certify the node again with --join \
@@ -171,7 +183,7 @@ impl Node {
                 devices: &config.checkpoint_devices(),
                 threads: config.replay_threads,
                 participants: &participants,
-                target: if course == Course::Reign { &Restore } else { &Announce },
+                target: if matches!(course, Course::Reign(_)) { &Restore } else { &Announce },
             };
             restored = Some(restart.run(&tell)?);
         }
@@ -198,7 +210,7 @@ impl Node {
             }
             Course::Mirror(upstream) => (parts.mirror(upstream)?, None),
             Course::ComeBack => parts.come_back(deleted, &tell)?,
-            Course::Reign => (parts.reign()?, None),
+            Course::Reign(answered) => (parts.reign(answered)?, None),
         };
         (node.restart, node.passed_over) = (Mutex::new(restart), passed_over);
         tell(Phase::Ready);
@@ -227,12 +239,12 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    fn reign(self) -> Result<Node, StartError> {
+    fn reign(self, answered: BTreeSet<NodeId>) -> Result<Node, StartError> {
         let Self { config, ground, catalog, participants, source, end, .. } = &self;
         let state = ground.terms.get();
         let term = state.fence.highest().max(state.history.last_term()).next();
         let succession = alone(ground, *end).succession(config.force_reign);
-        ground.terms.begin(term, ground.id, *end, *end)?;
+        ground.terms.begin(term, ground.id, *end, &succession)?;
         let open = |persistence| Log::open(config.log_config(), persistence, *end, term);
         let log = Arc::new(open_log(config, ground, open)?);
         source.open(log.reader());
@@ -256,6 +268,7 @@ impl Parts {
             // How far the others are is not noted anywhere.
             committed: Stamp::ZERO,
             succession,
+            answered,
         };
         let janitor = JanitorThread::start(Arc::default(), &core, None).map_err(StartError::System)?;
         let reign = Reign::begin(&this, log, term, *end, janitor).map_err(StartError::System)?;
@@ -310,16 +323,14 @@ impl Parts {
             safety: Some(self.config.safety),
             standbys: Some(self.config.standbys),
             comes_back: true,
-            // A node that was told to join does not take itself for the primary before another node
-            // has said who it is.
-            asks: join.is_some(),
             ..PromoteOptions::default()
         };
+        let hears_all_until = Instant::now() + Duration::from_millis(self.config.standby_timeout_ms);
         let node = self.follow(None, deleted)?;
         let Some(threshold) = node.stand_on_threshold() else {
             return Err(StartError::System("a node that has just started does not follow".into()));
         };
-        let mut returning = Returning { options, known, join, threshold };
+        let mut returning = Returning { options, known, join, threshold, hears_all_until };
         loop {
             let why = match returning.attempt(&node) {
                 Ok(()) => return Ok((node, None)),
@@ -474,12 +485,18 @@ struct Returning {
     known: Vec<Peer>,
     join: Option<String>,
     threshold: Arc<Threshold>,
+    /// Until then all nodes that it knows have to answer.
+    hears_all_until: Instant,
 }
 
 impl Returning {
     /// Reigns, or follows the node that does, if another node says that one does.
     fn attempt(&mut self, node: &Node) -> Result<(), PromoteError> {
         self.options.known = self.known.iter().cloned().chain(self.threshold.knocked()).collect();
+        // A node that was told to join does not take itself for the primary before another node has
+        // said who it is.
+        let hears_all = Instant::now() < self.hears_all_until;
+        self.options.waits_for = ComesBack { asks: self.join.is_some(), hears_all };
         let outcome = node.take_over(&self.options).map(drop);
         if let Err(PromoteError::TakeOver(cause)) = &outcome
             && let TakeOverError::Superseded { primary, .. } = &**cause
@@ -540,16 +557,18 @@ impl Returning {
 /// A primary that starts, before it has asked anybody.
 fn alone(ground: &Ground, end: Stamp) -> Candidacy {
     let state = ground.terms.get();
-    let TermState { history, set, .. } = state.clone();
-    let log = LogState { history, end, set, synchronous: true, committed: Stamp::ZERO, log: true };
+    let incarnation = state.holder(ground.id).incarnation;
+    let TermState { history, set, committed, .. } = state.clone();
+    let log = LogState { history, end, set, synchronous: true, committed, log: true, incarnation };
     Candidacy::new(ground.id, log, &state.fence).reigned(state.reigned)
 }
 
 /// As what a node starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Course {
-    /// As the primary, without asking anybody.
-    Reign,
+    /// As the primary: it was told to, or a cluster begins with it, or it need not hear others, and
+    /// these have answered.
+    Reign(BTreeSet<NodeId>),
     /// It was the primary, and asks whether it is to be that again.
     ComeBack,
     /// As a standby of the node there; if that is not known, of the first that makes itself known,
@@ -567,33 +586,74 @@ impl Course {
         if mirror::is_one(config, ground)? {
             return Ok((Self::Mirror(config.join.clone()), Stamp::ZERO));
         }
-        Ok((Self::of(config, ground, end), ground.begin_from_checkpoint(config, end)?))
+        Ok((Self::of(config, ground, end)?, ground.begin_from_checkpoint(config, end)?))
     }
 
     /// What follows from the configuration and from what the node remembers. `join` decides only
     /// where that says nothing else: a node that was promoted comes back as the primary, and one
     /// that was succeeded follows, however they were started at first.
-    fn of(config: &NodeConfig, ground: &Ground, end: Stamp) -> Self {
+    fn of(config: &NodeConfig, ground: &Ground, end: Stamp) -> Result<Self, StartError> {
         let state = ground.terms.get();
         let told = || config.join.clone();
         if ground.store.is_none() || config.join.is_none() && config.force_reign {
-            return Self::Reign;
+            return Ok(Self::Reign(BTreeSet::new()));
         }
         if state.fence.holder().is_none() {
-            // It is new, or restored from a backup, with which a cluster begins.
-            return if config.join.is_some() { Self::Follow(told()) } else { Self::Reign };
+            return Self::of_new(config, ground);
         }
-        let reigns = || who_reigns(ground.id, &ground.credentials, &ground.terms, &ground.known(config), PATIENCE);
+        let ask = || ask_others(ground.id, &ground.credentials, &ground.terms, &ground.known(config), PATIENCE);
+        let reigns = || ask().reigns.and_then(|(_, address)| address);
         if config.join.is_some() && config.asynchronous || !may_come_back(ground.id, &state.history, &state.fence) {
-            return Self::Follow(told().or_else(|| reigns().and_then(|(_, address)| address)));
+            return Ok(Self::Follow(told().or_else(reigns)));
         }
-        let plan = alone(ground, end).comes_back(config.join.is_some()).plan(config.safety, config.standbys + 1, false);
-        if !matches!(plan, Plan::Reign { .. }) {
-            return Self::ComeBack;
+        // What others hold of this node's own reign outranks its disk, which may have been set back:
+        // so all are asked, and waited for as long as commits would wait for them.
+        let deadline = Instant::now() + Duration::from_millis(config.standby_timeout_ms);
+        loop {
+            let plan = |candidacy: &Candidacy| candidacy.plan(config.safety, false);
+            let mut candidacy = alone(ground, end).comes_back(config.join.is_some());
+            if !matches!(plan(&candidacy), Plan::Reign { .. }) {
+                return Ok(Self::ComeBack);
+            }
+            let Others { reigns, answers, silent } = ask();
+            if let Some((_, address)) = reigns {
+                return Ok(Self::Follow(address));
+            }
+            for (node, answer) in answers {
+                match answer {
+                    Answer::Log(log) => candidacy.promised(node, log),
+                    Answer::NoVoice { incarnation, set } => candidacy.met(Holder::new(node, incarnation), set),
+                    Answer::Higher(highest) => candidacy.refused(highest),
+                    Answer::Reigned(reign) => candidacy.told(reign),
+                }
+            }
+            match plan(&candidacy) {
+                Plan::Reign { .. } if silent == 0 || Instant::now() >= deadline => {
+                    return Ok(Self::Reign(candidacy.answered().collect()));
+                }
+                Plan::Reign { .. } => std::thread::sleep(ASK_EVERY),
+                _ => return Ok(Self::ComeBack),
+            }
         }
-        match reigns() {
-            Some((_, address)) => Self::Follow(address),
-            None => Self::Reign,
+    }
+
+    /// A node that has no log of any term, or was restored from a backup, with which a cluster
+    /// begins. It founds a cluster only where nothing speaks for another one: it was not made to
+    /// join one, and names no other nodes.
+    fn of_new(config: &NodeConfig, ground: &Ground) -> Result<Self, StartError> {
+        let founds = || Ok(Self::Reign(BTreeSet::new()));
+        if config.join.is_some() {
+            return Ok(Self::Follow(config.join.clone()));
+        }
+        let is_restored = ground.terms.get().history != TermHistory::default();
+        if is_restored || config.new_cluster {
+            return founds();
+        }
+        let joins = ground.directory.as_ref().is_some_and(|directory| directory.control().joins);
+        match (joins, config.peers.is_empty()) {
+            (false, true) => founds(),
+            (true, _) => Err(StartError::NotFounded { why: format!("it was made to join cluster {}", ground.cluster) }),
+            (false, false) => Err(StartError::NotFounded { why: "`peers` names other nodes".into() }),
         }
     }
 }

@@ -80,6 +80,8 @@ impl<R: Replaying> Scheme for LogShipping<R> {
         let who = Reigning {
             cluster: this.cluster,
             node: this.node,
+            holder: this.terms.get().holder(this.node),
+            answered: this.answered.clone(),
             credentials: this.credentials.clone(),
             address: this.address.to_owned(),
             term,

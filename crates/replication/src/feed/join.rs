@@ -30,7 +30,7 @@ fn keeps(feeder: &impl Feeder, welcome: &handshake::Welcome) -> Result<(), Refus
 
 /// Counts the standby, welcomes it, and starts its two threads.
 pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agreed: Agreed, mut connection: Connection) {
-    let Join { member, synchronous, mirror, ref offer, .. } = *join;
+    let Join { member, synchronous, mirror, incarnation, ref offer, .. } = *join;
     // What has completed is in a mirror's memory, which is all that it promises.
     let appliance = join.appliance || mirror;
     let feeds = feeder.feeds();
@@ -58,7 +58,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
     shipper.ask_for(join.encoding);
     // It has room up to there, which tells how far it has replayed.
     let replayed = join.log.may_send_until;
-    let guest = Guest { node, member, synchronous, appliance, from, persisted, replayed };
+    let guest = Guest { node, incarnation, member, synchronous, appliance, from, persisted, replayed };
     if let Err(refusal) = feeder.came(&shipper, guest, &hello.address) {
         tell_refused(hello, &refusal);
         return refuse(connection, refusal);

@@ -437,14 +437,16 @@ impl Shared {
 
     /// What this memory holds, for a candidate. To be read after the fence has risen.
     fn log_state(&self) -> LogState {
-        let TermState { history, set, .. } = self.terms.get();
+        let terms = self.terms.get();
+        let incarnation = terms.holder(self.who.node).incarnation;
+        let TermState { history, set, .. } = terms;
         let mark = self.memory().mark();
         let (held, end) = {
             let holding = &self.state().holding;
             (holding.end(), holding.reaches())
         };
         let (synchronous, committed) = (self.config.synchronous, mark.min(held));
-        LogState { history, end, set, synchronous, committed, log: false }
+        LogState { history, end, set, synchronous, committed, log: false, incarnation }
     }
 
     /// Whether a database can be made of the memory, or why not.

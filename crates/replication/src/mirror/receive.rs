@@ -88,6 +88,7 @@ pub(super) fn offered(
         passage: passage.as_ref().map(|(number, _)| *number),
         bare: fabric.config.bare,
         encoding: Encoding::Bytes,
+        incarnation: terms.holder(shared.who.node).incarnation,
     });
     let (answer, connection) = introduce(&**shared, upstream, connection, purpose, terms.fence.highest())?;
     let wire::Welcome { log: welcome, offer, bare } = answer;

@@ -131,9 +131,10 @@ fn consult(
     if binding {
         hear(shared, hello, term)?;
     }
-    let set = shared.terms.get().set;
+    let terms = shared.terms.get();
+    let (incarnation, set) = (terms.holder(shared.who.node).incarnation, terms.set);
     let (history, committed) = (shared.feeds.state().host.sender().history.clone(), shared.commit.committed());
-    Ok(LogState { history, end: log_end(shared), set, synchronous: true, committed, log: true })
+    Ok(LogState { history, end: log_end(shared), set, synchronous: true, committed, log: true, incarnation })
 }
 
 /// Whether the standby may join, and from where.

@@ -63,7 +63,7 @@ impl CommitStage {
         let known = if config.counts_on_nobody() { start } else { who.committed.min(start) };
         let mut rule = CommitRule::new(config, start, now).known_committed(known);
         if let Some(succession) = &who.succession {
-            rule = rule.recorded(who.node, who.term, succession.clone(), now);
+            rule = rule.recorded(who.holder, who.term, succession.clone(), &who.answered, now);
         }
         Self {
             log,

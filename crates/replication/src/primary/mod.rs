@@ -10,6 +10,7 @@ mod commit;
 mod tell;
 
 use std::{
+    collections::BTreeSet,
     io,
     time::{Duration, Instant},
 };
@@ -22,7 +23,7 @@ use freshet_cluster::{
     commit_rule::{self, Event, RuleConfig},
     handshake::Sender,
     host::Guest,
-    in_sync::Succession,
+    in_sync::{Holder, Succession},
 };
 use freshet_log::{Batch, Log, Noting, ReadError, Sink, SinkHandle};
 use freshet_membership::Credentials;
@@ -66,6 +67,10 @@ pub struct Reigning {
     pub cluster: ClusterId,
     /// This node.
     pub node: NodeId,
+    /// Its log, as a member of in-sync sets.
+    pub holder: Holder,
+    /// The nodes that have answered it when it took over, or came back.
+    pub answered: BTreeSet<NodeId>,
     /// The certificate that it shows to others.
     pub credentials: Credentials,
     /// Where other nodes reach it.
@@ -231,6 +236,14 @@ impl Primary {
     /// Ends this reign because another has begun: nothing is acknowledged any more.
     pub fn fence(&self, by: Term) {
         self.shared.fence(by);
+    }
+
+    /// Notes for a restart what was acknowledged to clients, where that was more than a promise of
+    /// this node alone. Cheap enough for once a second.
+    pub fn note_committed(&self) {
+        if !self.shared.config.rule.counts_on_nobody() {
+            self.shared.terms.note_committed(self.shared.commit.committed());
+        }
     }
 
     /// Everyone whom this primary knows, itself included.

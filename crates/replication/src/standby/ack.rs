@@ -23,6 +23,9 @@ use crate::{
 /// How long the end of the ack thread may take when nothing is persisted.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// What was acknowledged to clients is noted so often for a restart.
+pub(crate) const NOTED_EVERY: Duration = Duration::from_secs(1);
+
 /// The primary has this long to read why a connection ends.
 const FAREWELL: Duration = Duration::from_millis(200);
 
@@ -84,9 +87,14 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let mut stint = shared.ack_cpu.begin();
     let mut seen = shared.log.durable();
     let mut load = LoadMeter::default();
+    let mut noted = Instant::now();
     while !shared.stopping() {
         if load.look(|| shared.done()) {
             *shared.load.lock().expect("no code panics under this mutex") = load.load();
+        }
+        if noted.elapsed() >= NOTED_EVERY {
+            shared.note_committed();
+            noted = Instant::now();
         }
         match shared.log.wait_persisted(seen.plus(1), Some(Instant::now() + PATIENCE)) {
             // Also when the wait has ended without more: if the log was cut, what is persistent

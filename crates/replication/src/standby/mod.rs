@@ -420,6 +420,15 @@ impl Shared {
         self.acks.disconnect(why);
     }
 
+    /// Notes for a restart what was acknowledged to clients, as far as it is persistent here.
+    fn note_committed(&self) {
+        let (global, persisted) = {
+            let state = self.state();
+            (state.follower.global(), state.follower.persisted())
+        };
+        self.terms.note_committed(global.min(persisted));
+    }
+
     /// How busy this node was, if that is known.
     fn load(&self) -> Option<Load> {
         *self.load.lock().expect("no code panics under this mutex")
@@ -586,8 +595,11 @@ impl Shared {
             (state.follower.persisted(), state.follower.global(), decision)
         };
         self.carry_out(decision);
-        let TermState { history, set, .. } = self.terms.get();
-        LogState { history, end, set, synchronous: self.is_counted(), committed, log: true }
+        let terms = self.terms.get();
+        let incarnation = terms.holder(self.node).incarnation;
+        let TermState { history, set, committed: noted, .. } = terms;
+        let committed = committed.max(noted).min(end);
+        LogState { history, end, set, synchronous: self.is_counted(), committed, log: true, incarnation }
     }
 
     /// Cuts the log at `at`: saves what lies beyond, if that is to be kept, and has tables, log and

@@ -165,6 +165,7 @@ pub(super) fn offered(
         passage: passage.as_ref().map(|(number, _)| *number),
         bare: fabric.config.bare,
         encoding: shared.encoding(),
+        incarnation: terms.holder(shared.node).incarnation,
     });
     let (answer, connection) = introduce(&**shared, upstream, connection, purpose, terms.fence.highest())?;
     let wire::Welcome { log: welcome, offer, bare } = answer;
@@ -226,6 +227,11 @@ fn may_enter(shared: &Shared, welcome: &Welcome, terms: &TermState) -> Result<En
             let at_primary = state.peers.iter().find(|peer| peer.node == Some(primary));
             SessionError::Counted { primary: at_primary.map(|peer| peer.address.clone()) }
         }
+        NotEntered::Acknowledged { at, committed } => SessionError::Refused(Refusal::HoldsMore {
+            node: shared.node,
+            at,
+            committed,
+        }),
         NotEntered::Checkpoint { at, floor } => SessionError::Local(format!(
             "the cluster's log is another from {at} on, and this node's checkpoint holds what was before up to {floor}: \
              {}",

@@ -290,6 +290,14 @@ pub fn small_feed_over(kind: FabricKind) -> FeedConfig {
     FeedConfig { partition: 512, largest_block: 1024, fabric, ..FeedConfig::default() }
 }
 
+/// These nodes know of a set in which any `quorum` of them hold every commit.
+pub fn are_named(nodes: &[(u64, &Terms)], quorum: u32) {
+    let members = nodes.iter().map(|(node, terms)| terms.get().holder(NodeId(*node))).collect();
+    let set =
+        InSyncSet { term: Term(1), number: 1, members, quorum: Some(quorum), floor: quorum - 1, before: Vec::new() };
+    nodes.iter().for_each(|(_, terms)| terms.note_set(set.clone()).unwrap());
+}
+
 impl PrimaryNode {
     /// A primary in its first term.
     pub fn first(config: PrimaryConfig) -> Self {
@@ -298,7 +306,8 @@ impl PrimaryNode {
 
     pub fn first_on(log: Arc<TestLog>, config: PrimaryConfig) -> Self {
         let endpoint = open(1);
-        let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1))), Arc::new(VolatileTerms));
+        let terms =
+            Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1), 1)), Arc::new(VolatileTerms));
         Self::reign(endpoint, NodeId(1), config, log, terms)
     }
 
@@ -330,6 +339,8 @@ impl PrimaryNode {
         let who = Reigning {
             cluster: CLUSTER,
             node,
+            holder: terms.get().holder(node),
+            answered: Default::default(),
             credentials: credentials(node),
             address: endpoint.address().to_string(),
             term: terms.get().history.last_term(),

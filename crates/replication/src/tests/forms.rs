@@ -207,6 +207,7 @@ fn a_take_over_finds_what_was_acknowledged() {
     let (config, _) = encoding(Safety::VerySafe, 0);
     let (primary, standby, toy, end) = held(config);
     let bytes = primary.log.bytes();
+    are_named(&[(1, &primary.terms), (2, &standby.terms)], 2);
     drop(primary);
     let promoted = std::thread::scope(|scope| {
         let promoted = scope.spawn(|| promote(&standby.standby, &PromoteOptions::default()));
@@ -221,13 +222,15 @@ fn a_take_over_finds_what_was_acknowledged() {
 
 #[test]
 fn what_another_reign_lacks_is_taken_back_before_it_is_regenerated() {
-    let (first, _) = encoding(Safety::OneSafe, 0);
+    let (mut first, _) = encoding(Safety::VerySafe, 0);
+    // Without the other standby nothing is acknowledged.
+    first.rule.standbys = 2;
     let primary = PrimaryNode::first(first);
     let (standby, toy) = below(&primary);
-    let common = primary.write(&[64; 5]);
-    standby.shows(common);
     let other = StandbyNode::empty(3, &primary.address());
     other.joined();
+    let common = primary.write(&[64; 5]);
+    standby.shows(common);
     other.shows(common);
     // The other one gets no more of it.
     let (log, terms) = (Arc::clone(&other.log), other.terms.clone());
@@ -262,9 +265,14 @@ fn what_another_reign_lacks_is_taken_back_before_it_is_regenerated() {
 fn with_log(node: u64, bytes: &[u8]) -> StandbyNode {
     let log = TestLog::received(CAPACITY);
     log.append(bytes);
-    let state = TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1)));
+    let state = TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1), 1));
     let terms = Terms::new(state, Arc::new(VolatileTerms));
     NewStandby::new(node).log(log).terms(terms).start()
+}
+
+/// Of a node that is gone.
+fn no_terms() -> Terms {
+    Terms::new(TermState::empty(), Arc::new(VolatileTerms))
 }
 
 /// Transactions of one block each, from the beginning on.
@@ -393,6 +401,7 @@ fn a_candidate_that_lacks_blocks_does_not_win_unless_it_is_forced() {
     // Nor does another, as long as this one cannot say what it holds.
     let known = vec![Peer { node: None, address: standby.address(), serves: true }];
     let options = PromoteOptions { safety: Some(Safety::Quorum(2)), standbys: Some(2), known, ..Default::default() };
+    are_named(&[(1, &no_terms()), (2, &standby.terms), (3, &behind.terms)], 2);
     let refused = promote(&behind.standby, &options).unwrap_err().to_string();
     assert!(refused.contains("only 1 of 2"), "{refused}");
     let options = PromoteOptions { force: true, ..PromoteOptions::default() };
@@ -408,6 +417,7 @@ fn a_node_that_is_consulted_gets_what_it_lacks_from_the_candidate() {
     standby.tape.toy.gate(None);
     let known = vec![Peer { node: None, address: standby.address(), serves: true }];
     let options = PromoteOptions { safety: Some(Safety::Quorum(2)), standbys: Some(2), known, ..Default::default() };
+    are_named(&[(1, &no_terms()), (2, &standby.terms), (3, &candidate.terms)], 2);
     let promoted = promote(&candidate.standby, &options).unwrap();
     assert_eq!((promoted.start, standby.log.bytes()), (end, bytes));
 }

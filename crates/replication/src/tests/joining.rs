@@ -25,8 +25,8 @@ pub fn joining(log: Continue) -> (Purpose, Side) {
     let side = Side::new(FabricKind::Tcp, FabricConfig::default(), vec![ring]).unwrap();
     let offer = side.offer().clone();
     let (member, synchronous, appliance, bare, passage) = (true, true, false, false, None);
-    let (fence, mirror, encoding) = (Term(0), false, Encoding::Bytes);
-    let join = Join { fence, log, member, synchronous, offer, appliance, mirror, passage, bare, encoding };
+    let (fence, mirror, encoding, incarnation) = (Term(0), false, Encoding::Bytes, 0);
+    let join = Join { fence, log, member, synchronous, offer, appliance, mirror, passage, bare, encoding, incarnation };
     (Purpose::Join(join), side)
 }
 
@@ -284,7 +284,7 @@ fn a_standby_whose_log_is_gone_is_refused_with_a_reason() {
         let standby = NewStandby::new(2).following(primary.address()).config(config).start();
         until("it is told why", || cannot_follow(standby.standby.status().link).is_some());
         let why = cannot_follow(standby.standby.status().link).unwrap();
-        assert!(why.contains("refuses") && why.contains("start it again, to begin from a checkpoint"), "{why}");
+        assert!(why.contains("refuses") && why.contains("keep this node's directories aside"), "{why}");
         primary.commits(primary.log.end());
         let status = primary.primary.status();
         assert!(status.standbys.is_empty() && status.observers.is_empty(), "{status:?}");

@@ -30,6 +30,7 @@ use crate::{
 pub struct MirrorNode {
     pub mirror: Mirror,
     pub endpoint: Endpoint,
+    terms: Terms,
 }
 
 /// Small, so that it has to grow.
@@ -59,9 +60,13 @@ impl MirrorNode {
         let (endpoint, node) = (open(node), NodeId(node));
         let address = endpoint.address().to_string();
         let who = Mirroring { node, credentials: credentials(node), address, upstream: Some(upstream) };
-        let mirror = Mirror::start(who, config, terms, Arc::new(Toys))?;
+        let mirror = Mirror::start(who, config, terms.clone(), Arc::new(Toys))?;
         endpoint.set_service(Some(mirror.service()));
-        Ok(Self { mirror, endpoint })
+        Ok(Self { mirror, endpoint, terms })
+    }
+
+    pub fn terms(&self) -> &Terms {
+        &self.terms
     }
 
     #[track_caller]

@@ -3,7 +3,12 @@
 use std::time::Duration;
 
 use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
-use freshet_cluster::{commit_rule::Place, in_sync::InSyncSet, relay::RelayAck, term::TermHistory};
+use freshet_cluster::{
+    commit_rule::Place,
+    in_sync::{Holder, InSyncSet},
+    relay::RelayAck,
+    term::TermHistory,
+};
 use freshet_fabric::FabricKind;
 
 use super::{
@@ -262,7 +267,8 @@ fn a_leaf_that_commits_may_wait_for_answers_to_the_primary_itself() {
         let set = |number, members: &[u64]| InSyncSet {
             term: Term(1),
             number,
-            members: members.iter().copied().map(NodeId).collect(),
+            members: members.iter().map(|node| Holder::new(NodeId(*node), 0)).collect(),
+            quorum: None,
             floor: 0,
             before: Vec::new(),
         };
@@ -345,7 +351,7 @@ fn a_relay_says_whom_it_does_not_feed() {
     assert_eq!(asks(4, true, empty()), Refusal::NotPrimary { node: NodeId(2), primary: upstream.clone() });
     assert_eq!(asks(1, false, empty()), Refusal::Circle { node: NodeId(2), above: NodeId(1) });
     assert!(matches!(asks(4, false, empty_log(100)), Refusal::BufferTooSmall { needed: 2048, .. }));
-    let (history, received) = (TermHistory::first(Term(1), NodeId(1)), end.plus(64));
+    let (history, received) = (TermHistory::first(Term(1), NodeId(1), 1), end.plus(64));
     let ahead = Continue { history, received, persisted: end, may_send_until: received, ..empty() };
     assert_eq!(asks(4, false, ahead), Refusal::Later { node: NodeId(2), why: Wait::Behind { end, received } });
     // A synchronous standby that was sent there finds the primary.

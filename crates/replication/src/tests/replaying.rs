@@ -103,6 +103,7 @@ fn without_replay_the_log_flows_and_a_take_over_replays_all_of_it() {
     let status = standby.standby.status();
     assert_eq!((status.persisted, status.replayed, status.visible), (end, Stamp(0), Stamp(0)));
     assert_eq!((standby.tape.replayed(), status.replay), (Stamp(0), ReplayMode::None));
+    are_named(&[(1, &primary.terms), (2, &standby.terms)], 2);
     drop(primary);
     let promoted = promote(&standby.standby, &PromoteOptions::default()).unwrap();
     assert_eq!((promoted.start, standby.tape.replayed()), (end, end));

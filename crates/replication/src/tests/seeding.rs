@@ -5,7 +5,7 @@ use std::{io::Write, sync::mpsc, time::Instant};
 use freshet_base::{Fid, NodeId, Rid, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{
     relay::RelayAck,
-    term::{TermHistory, TermState},
+    term::{Reign, TermHistory, TermState},
 };
 use freshet_fabric::{FabricKind, tcp::Connection};
 use freshet_mirror::Record;
@@ -146,13 +146,13 @@ impl Service for HalfDoor {
 }
 
 fn history() -> TermHistory {
-    TermHistory::first(Term(1), NodeId(1))
+    TermHistory::first(Term(1), NodeId(1), 1)
 }
 
 /// Another node reigned from there on.
 fn parted(at: Stamp) -> TermHistory {
     let mut history = history();
-    history.begin(Term(2), at, NodeId(3)).unwrap();
+    history.begin(Reign { term: Term(2), start: at, node: NodeId(3), nonce: 1 }).unwrap();
     history
 }
 

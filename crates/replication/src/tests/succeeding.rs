@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
-use freshet_cluster::term::{TermHistory, TermState};
+use freshet_cluster::term::{Reign, TermHistory, TermState};
 use freshet_fabric::{FabricKind, tcp::Connection};
 
 use super::{fixture::*, mirroring::*};
@@ -65,6 +65,7 @@ fn a_mirror_takes_over_while_its_primary_writes() {
         mirror.joined();
         primary.commits(primary.write(&[64, 96]));
         until("it has a voice", || mirror.mirror.status().whole);
+        are_named(&[(1, &primary.terms), (2, mirror.terms())], 2);
         let (promoted, told) = std::thread::scope(|scope| {
             let writing = scope.spawn(|| {
                 let mut told = Stamp::ZERO;
@@ -127,6 +128,7 @@ fn a_mirror_gets_from_a_standby_what_the_primary_has_left_there() {
     let end = (0..20).map(|_| primary.write(&[64, 200])).last().unwrap();
     primary.commits(end);
     until("the standby has all", || standby.log.persisted() == end);
+    are_named(&[(1, &primary.terms), (2, mirror.terms()), (3, &standby.terms)], 2);
     drop(primary);
     let promoted = promote_mirror(&mirror.mirror, &knowing(standby.address(), 3)).unwrap();
     assert_eq!((promoted.start, promoted.committed), (end, standby.standby.status().visible));
@@ -169,8 +171,8 @@ fn a_mirror_that_has_more_of_an_older_reign_continues_the_later_one() {
         to
     });
     let tail = tails.last().unwrap();
-    let mut history = TermHistory::first(Term(1), NodeId(1));
-    history.begin(Term(2), common, NodeId(3)).unwrap();
+    let mut history = TermHistory::first(Term(1), NodeId(1), 1);
+    history.begin(Reign { term: Term(2), start: common, node: NodeId(3), nonce: 1 }).unwrap();
     let log = TestLog::received(CAPACITY);
     log.append(&old.log.bytes()[..common.0 as usize]);
     log.promote(Term(2));
@@ -179,6 +181,7 @@ fn a_mirror_that_has_more_of_an_older_reign_continues_the_later_one() {
     let terms = Terms::new(TermState::of(CLUSTER, history), Arc::new(VolatileTerms));
     let next = PrimaryNode::reign(open(3), NodeId(3), config(rule(Safety::Quorum(2), 2)), log, terms);
     let end = next.write(&[64, 200]);
+    are_named(&[(2, mirror.terms()), (3, &next.terms)], 2);
     let promoted = promote_mirror(&mirror.mirror, &knowing(next.address(), 3)).unwrap();
     assert_eq!((promoted.start, promoted.term, mirror.mirror.status().undone_batches > 0), (end, Term(3), false));
     has(&mirror, &promoted, &next.log);

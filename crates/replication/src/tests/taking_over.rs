@@ -44,6 +44,12 @@ fn trio(safety: Safety) -> (PrimaryNode, StandbyNode, StandbyNode) {
     b.joined();
     let knows_all = |node: &StandbyNode| node.standby.peers().iter().filter(|peer| peer.node.is_some()).count() == 3;
     until("everyone knows everyone", || knows_all(&a) && knows_all(&b));
+    let nodes = [(1, &primary.terms), (2, &a.terms), (3, &b.terms)];
+    match safety {
+        Safety::VerySafe => are_named(&nodes, 3),
+        Safety::Quorum(k) => are_named(&nodes, k),
+        Safety::OneSafe | Safety::TwoSafe => {}
+    }
     (primary, a, b)
 }
 
@@ -116,8 +122,8 @@ fn the_end_of_an_inherited_log_is_not_taken_for_committed() {
 
 /// A primary in term 2, which knows of another address.
 fn of_term_two(node: u64, peer: &str, timeout: Duration) -> PrimaryNode {
-    let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1))), Arc::new(VolatileTerms));
-    terms.begin(Term(2), NodeId(node), Stamp(0), Stamp(1)).unwrap();
+    let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1), 1)), Arc::new(VolatileTerms));
+    terms.begin(Term(2), NodeId(node), Stamp(0), &Succession::New(1)).unwrap();
     let rule = RuleConfig { standby_timeout: timeout, ..rule(Safety::Quorum(2), 2) };
     let config = PrimaryConfig { peers: vec![peer.to_owned()], ..config(rule) };
     let endpoint = open(node);
@@ -284,7 +290,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
         cluster: CLUSTER,
         node: NodeId(1),
         term: Term(3),
-        history: TermHistory::first(Term(3), NodeId(1)),
+        history: TermHistory::first(Term(3), NodeId(1), 1),
         cut_at: Stamp(0),
         end: Stamp(0),
         keep_alive_ms: 60_000,
@@ -382,7 +388,7 @@ fn what_a_primary_cannot_know_it_does_not_acknowledge() {
     }
     // A record of an in-sync set counts when the standby has noted it, and so does what follows.
     let endpoint = open(1);
-    let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1))), Arc::new(VolatileTerms));
+    let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1), 1)), Arc::new(VolatileTerms));
     let (rule, sets) = (config(rule(Safety::TwoSafe, 1)), (Stamp(0), Some(Succession::New(1))));
     let primary = PrimaryNode::start(endpoint, NodeId(1), rule, TestLog::filled(Term(1)), terms, sets);
     let log = TestLog::received(CAPACITY);

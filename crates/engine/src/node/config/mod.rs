@@ -228,6 +228,12 @@ pub struct NodeConfig {
     /// Give it once, on the command line; never leave it in a file.
     #[arg(long, help_heading = "Safety")]
     pub force_reign: bool,
+    /// This node, which has no log yet, begins a new cluster, although it was made to join one, or
+    /// `peers` names other nodes.
+    ///
+    /// Set it once, for the first node of a new cluster whose `peers` are named.
+    #[arg(long)]
+    pub new_cluster: bool,
     /// On a standby: it is a relay, meant to feed this many asynchronous standbys of its own. 0: it
     /// sends those that join it to the primary.
     ///
@@ -360,6 +366,7 @@ impl Default for NodeConfig {
             asynchronous: false,
             restart_timeout_s: 600,
             force_reign: false,
+            new_cluster: false,
             relay_standbys: 0,
             relay_ack: RelayAck::Own,
             standby_timeout_ms: 2_000,
