@@ -196,6 +196,11 @@ impl Member {
         }
     }
 
+    /// Whether it has answered the candidate that became this primary, or joined during this reign.
+    pub fn was_heard(&self) -> bool {
+        self.heard
+    }
+
     fn holder(&self, node: NodeId) -> Holder {
         Holder::new(node, self.incarnation)
     }
@@ -308,9 +313,9 @@ impl CommitRule {
             let member = self.members.entry(node).or_insert_with(|| Member::unknown(now));
             member.incarnation = incarnation;
             member.heard = answered.contains(&node);
+            member.outstanding = Some((Stamp::MAX, now));
             if !sets.counts() {
                 member.place = Place::InSync;
-                member.outstanding = Some((Stamp::MAX, now));
             }
         }
         self.sets = Some(sets);
@@ -516,8 +521,9 @@ impl CommitRule {
         }
     }
 
-    /// The same where commits count members: a member goes when its log is gone, or when it never
-    /// took part; a standby that is level becomes one, as long as there is a place.
+    /// The same where commits count members: a member goes when its log is gone, when it never took
+    /// part, or when it is away and a standby is level that has no place; a standby that is level
+    /// becomes one, as long as there is a place.
     fn change_counted(&mut self) {
         let Some(sets) = &mut self.sets else { return };
         let members = &self.members;
@@ -529,7 +535,7 @@ impl CommitRule {
                 || known.is_none_or(|known| known.forgotten || !known.synchronous)
                 || !effective.contains(member) && known.is_some_and(never_came)
         };
-        let going: Vec<_> = sets.members().filter(goes).map(|member| member.node).collect();
+        let mut going: Vec<_> = sets.members().filter(goes).map(|member| member.node).collect();
         let is_level = |member: &&(NodeId, &Member)| {
             let (node, member) = **member;
             let keeps_up = member.place == Place::InSync && member.connected && !member.stalls;
@@ -538,6 +544,11 @@ impl CommitRule {
         let known: Vec<_> = members.iter().map(|(node, member)| (*node, member)).collect();
         let mut level: Vec<_> = known.iter().filter(is_level).map(|(node, it)| it.holder(*node)).collect();
         let room = |sets: &Sets| (self.config.standbys as usize).saturating_sub(sets.members().count());
+        let is_away = |node: NodeId| members.get(&node).is_some_and(|member| !member.connected && member.stalls);
+        let away = sets.members().map(|member| member.node).filter(|node| is_away(*node) && !going.contains(node));
+        let lacks = level.len().saturating_sub(room(sets) + going.len());
+        let away: Vec<_> = away.take(lacks).collect();
+        going.extend(away);
         level.truncate(room(sets) + going.len());
         sets.remove(going, &level);
         level.retain(|member| !sets.names(member));

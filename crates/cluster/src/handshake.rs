@@ -196,7 +196,7 @@ pub enum Refusal {
     #[error(
         "the primary already has its {configured} synchronous standby(s) ({}), and safety level {safety} \
          counts them: raise `standbys` on every node, start this one with `asynchronous`, or give it the \
-         address of one of these that is gone; a restarted primary forgets those that do not come back",
+         address of one of these that is gone; a primary that restarts counts only those that come back",
         names(.members)
     )]
     TooManyStandbys {

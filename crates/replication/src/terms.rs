@@ -1,6 +1,6 @@
 //! What a node must remember of terms across a restart.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::{
@@ -34,7 +34,12 @@ pub trait TermStore: Send + Sync {
 
     /// Notes where other nodes were reached last, for a restart. Only a hint: it need not be
     /// durable, and may be lost.
-    fn remember(&self, _addresses: &BTreeSet<String>) {}
+    fn remember(&self, _addresses: &BTreeMap<String, Option<NodeId>>) {}
+
+    /// Where `node` was reached last, as far as that was noted.
+    fn recall(&self, _node: NodeId) -> Option<String> {
+        None
+    }
 }
 
 /// Does not outlive its process; for tests and for domain `none`.
@@ -57,7 +62,7 @@ pub struct Terms {
 struct Kept {
     state: TermState,
     /// Where other nodes were reached last.
-    remembered: BTreeSet<String>,
+    remembered: BTreeMap<String, Option<NodeId>>,
 }
 
 impl std::fmt::Debug for Terms {
@@ -107,7 +112,7 @@ fn tell(old: &TermState, new: &TermState) {
 impl Terms {
     /// Wraps what was read from `store` when the node started.
     pub fn new(state: TermState, store: Arc<dyn TermStore>) -> Self {
-        Self { kept: Arc::new(Mutex::new(Kept { state, remembered: BTreeSet::new() })), store }
+        Self { kept: Arc::new(Mutex::new(Kept { state, remembered: BTreeMap::new() })), store }
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -116,13 +121,19 @@ impl Terms {
 
     /// Others were reached there; `own` is the address of this node.
     pub(crate) fn remember(&self, peers: &[Peer], own: &str) {
-        let addresses: BTreeSet<_> = peers.iter().map(|peer| peer.address.clone()).filter(|at| at != own).collect();
+        let others = peers.iter().filter(|peer| peer.address != own);
+        let addresses: BTreeMap<_, _> = others.map(|peer| (peer.address.clone(), peer.node)).collect();
         let remembered = &mut self.lock().remembered;
         // A node that knows no other has not been told yet.
         if !addresses.is_empty() && *remembered != addresses {
             self.store.remember(&addresses);
             *remembered = addresses;
         }
+    }
+
+    /// Where `node` was reached last, before this start too.
+    pub(crate) fn recall(&self, node: NodeId) -> Option<String> {
+        self.store.recall(node)
     }
 
     /// As things stand.

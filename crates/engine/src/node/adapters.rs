@@ -1,7 +1,7 @@
 //! What binds replication to replay and to the control file.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     path::Path,
     sync::{
         Arc,
@@ -107,20 +107,29 @@ impl TermStore for ControlTerms {
         replace(directory, ACKNOWLEDGED, &text);
     }
 
-    fn remember(&self, addresses: &BTreeSet<String>) {
+    fn remember(&self, addresses: &BTreeMap<String, Option<NodeId>>) {
         remember_nodes(self.0.path(), addresses);
+    }
+
+    fn recall(&self, node: NodeId) -> Option<String> {
+        remembered(self.0.path()).into_iter().find(|(_, known)| *known == Some(node)).map(|(address, _)| address)
     }
 }
 
-/// Where other nodes were reached last: a line for each address. Without it, or with part of it, a
-/// node that starts may not find the others by itself.
+/// Where other nodes were reached last: a line for each address, with the node's id if it is known.
+/// Without it, or with part of it, a node that starts may not find the others by itself.
 const OTHER_NODES: &str = "other-nodes";
 
 /// Notes where other nodes are. Nothing depends on it, so an error is passed over, and nothing is
 /// synced.
-fn remember_nodes(directory: &Path, addresses: &BTreeSet<String>) {
-    let text: String = addresses.iter().map(|address| format!("{address}\n")).collect();
-    replace(directory, OTHER_NODES, &text);
+fn remember_nodes(directory: &Path, addresses: &BTreeMap<String, Option<NodeId>>) {
+    // Who was there before is not forgotten before another node is.
+    let before = remembered(directory);
+    let line = |(address, node): (&String, &Option<NodeId>)| match node.or(before.get(address).copied().flatten()) {
+        Some(node) => format!("{address} {node}\n"),
+        None => format!("{address}\n"),
+    };
+    replace(directory, OTHER_NODES, &addresses.iter().map(line).collect::<String>());
 }
 
 /// Puts `text` into a file of hints. Nothing is synced, and errors are passed over.
@@ -142,8 +151,16 @@ fn acknowledged(directory: &Path) -> Stamp {
 
 /// Where other nodes were reached last, as far as that was noted.
 pub(super) fn remembered_nodes(directory: &Path) -> Vec<String> {
+    remembered(directory).into_keys().collect()
+}
+
+fn remembered(directory: &Path) -> BTreeMap<String, Option<NodeId>> {
     let text = std::fs::read_to_string(directory.join(OTHER_NODES)).unwrap_or_default();
-    text.lines().filter(|line| line.contains(':')).map(str::to_owned).collect()
+    let line = |line: &str| {
+        let (address, node) = line.split_once(' ').unwrap_or((line, ""));
+        (address.to_owned(), u64::from_str_radix(node, 16).ok().map(NodeId))
+    };
+    text.lines().filter(|line| line.contains(':')).map(line).collect()
 }
 
 /// What the control file says of terms. A history that holds nothing is that of an empty standby.

@@ -150,9 +150,9 @@ fn agree(shared: &Shared, hello: &Hello, join: &Join) -> Result<Agreed, Refusal>
     agreed
 }
 
-/// Quorum and very safe count on a number of nodes: were there more, those whom a take-over hears
-/// could all lack what the others have acknowledged. Whoever is away counts as well, since it may
-/// come back; but a node at the address of one that is away is in its place.
+/// Quorum and very safe count on a number of nodes, which the in-sync sets record. Whoever has been
+/// here and is away counts as well, since it may come back; but a node at the address of one that is
+/// away is in its place, and that one's log is gone.
 pub(super) fn make_place(shared: &Shared, address: &str, guest: &Guest) -> Result<(), Refusal> {
     let rule = &shared.config.rule;
     if !guest.synchronous || !rule.counts_standbys() || rule.counts_on_nobody() {
@@ -160,18 +160,19 @@ pub(super) fn make_place(shared: &Shared, address: &str, guest: &Guest) -> Resul
     }
     let mut others = shared.commit.places();
     others.retain(|node, member| *node != guest.node && member.synchronous);
-    if others.len() < rule.standbys as usize {
+    let was_here = |node| {
+        let known = shared.feeds.address_of(node).or_else(|| shared.terms.recall(node));
+        !address.is_empty() && known.as_deref() == Some(address)
+    };
+    if let Some((node, _)) = others.iter().find(|(node, member)| !member.connected && was_here(**node)) {
+        shared.commit.forget(*node);
         return Ok(());
     }
-    let gone = others.iter().find(|(node, member)| {
-        !member.connected && !address.is_empty() && shared.feeds.address_of(**node).as_deref() == Some(address)
-    });
-    match gone {
-        Some((node, _)) => {
-            shared.commit.forget(*node);
-            Ok(())
-        }
-        None => Err(Refusal::TooManyStandbys {
+    // A member that was never heard in this reign may be replaced by one that is level.
+    others.retain(|_, member| member.was_heard());
+    match others.len() < rule.standbys as usize {
+        true => Ok(()),
+        false => Err(Refusal::TooManyStandbys {
             configured: rule.standbys,
             safety: rule.safety,
             members: others.into_keys().collect(),
