@@ -1,0 +1,238 @@
+//! Nodes that have lost what they had: a directory that was set back or emptied, newcomers. An answer
+//! counts by what it proves.
+
+mod common;
+
+use std::{fs, path::Path, sync::Arc};
+
+use common::{churn, config, definition, hash, soon, start, wait_for};
+use freshet_engine::{Node, NodeConfig, Role, Safety, node::RoleStatus};
+
+const LEVELS: [(Safety, u32); 5] = [
+    (Safety::OneSafe, 0),
+    (Safety::TwoSafe, 0),
+    (Safety::TwoSafe, 1),
+    (Safety::VerySafe, 0),
+    (Safety::Quorum(2), 0),
+];
+
+fn of(directory: &Path, safety: Safety, least_in_sync: u32) -> NodeConfig {
+    NodeConfig { safety, standbys: 2, least_in_sync, standby_timeout_ms: 500, ..config(Some(directory)) }
+}
+
+fn joining(primary: &str, own: NodeConfig) -> NodeConfig {
+    NodeConfig { join: Some(primary.to_owned()), ..own }
+}
+
+fn directories() -> [tempfile::TempDir; 4] {
+    [(); 4].map(|()| tempfile::tempdir().unwrap())
+}
+
+fn stop(nodes: impl IntoIterator<Item = Arc<Node>>) {
+    nodes.into_iter().for_each(|node| node.stop().unwrap());
+}
+
+/// Everything in a directory, as it is now.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to.join(entry.file_name())),
+            false => drop(fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
+}
+
+fn empty(directory: &Path) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+    }
+}
+
+fn in_sync(primary: &Node) -> usize {
+    let RoleStatus::Primary { shipping, .. } = primary.status().role else { panic!("it is the primary") };
+    shipping.standbys.iter().filter(|standby| standby.in_sync).count()
+}
+
+/// How many nodes the newest set names, and whether it is known to be in effect.
+fn is_named_by(primary: &Node, members: usize) -> bool {
+    primary.status().in_sync_set.is_some_and(|set| set.members.len() == members && set.before.is_empty())
+}
+
+/// R1: an empty newcomer is no answer, whatever it is told to join, and no candidate either.
+#[test]
+fn a_newcomer_gives_no_voice_to_one_that_lags() {
+    let directories = directories();
+    let of = |n: usize| of(directories[n].path(), Safety::Quorum(2), 0);
+    let primary = start(of(0));
+    let address = primary.address().to_owned();
+    let [lags, stays] = [1, 2].map(|n| start(joining(&address, of(n))));
+    let table = primary.database().create_table(&definition()).unwrap();
+    wait_for("all are named", || is_named_by(&primary, 3));
+    let end = churn(primary.database(), &table, 0, 100);
+    lags.wait_visible(end, soon()).unwrap();
+    let lag_address = lags.address().to_owned();
+    lags.stop().unwrap();
+    drop(lags);
+    churn(primary.database(), &table, 1000, 1200);
+    let acknowledged = hash(&primary);
+    drop(table);
+    stop([stays, primary]);
+    let lags = start(NodeConfig { listen: lag_address.parse().unwrap(), ..joining(&address, of(1)) });
+    let refused = lags.promote(false).unwrap_err().to_string();
+    assert!(refused.contains("only 1 of 2"), "{refused}");
+    let newcomer = start(joining(&lag_address, of(3)));
+    let known = NodeConfig { peers: vec![newcomer.address().to_owned()], ..joining(&address, of(1)) };
+    stop([lags]);
+    let lags = start(NodeConfig { listen: lag_address.parse().unwrap(), ..known });
+    let refused = lags.promote(false).unwrap_err().to_string();
+    assert!(refused.contains("only 1 of 2"), "{refused}");
+    assert!(newcomer.promote(false).is_err());
+    stop([newcomer]);
+    // With one that has what was acknowledged.
+    let stays = start(joining(&lag_address, of(2)));
+    let known = NodeConfig { peers: vec![stays.address().to_owned()], ..joining(&address, of(1)) };
+    stop([lags]);
+    let lags = start(NodeConfig { listen: lag_address.parse().unwrap(), ..known });
+    lags.promote(false).unwrap();
+    assert_eq!(hash(&lags), acknowledged);
+    stop([lags, stays]);
+}
+
+/// R2, R3: a primary whose directory was set back asks the others, at every level, and gets from them
+/// what they hold of its own reign.
+#[test]
+fn a_primary_that_was_set_back_gets_back_what_others_hold() {
+    for (safety, least_in_sync) in LEVELS {
+        let directories = directories();
+        let of = |n: usize| of(directories[n].path(), safety, least_in_sync);
+        let primary = start(of(0));
+        let address = primary.address().to_owned();
+        let standbys = [1, 2].map(|n| start(joining(&address, of(n))));
+        wait_for("both are in sync", || in_sync(&primary) == 2);
+        let table = primary.database().create_table(&definition()).unwrap();
+        churn(primary.database(), &table, 0, 100);
+        let older = tempfile::tempdir().unwrap();
+        copy(directories[0].path(), older.path());
+        let end = churn(primary.database(), &table, 1000, 1300);
+        standbys.iter().for_each(|standby| standby.wait_visible(end, soon()).unwrap());
+        let acknowledged = hash(&primary);
+        drop(table);
+        stop([primary]);
+        empty(directories[0].path());
+        copy(older.path(), directories[0].path());
+        let back = start(NodeConfig { listen: address.parse().unwrap(), ..of(0) });
+        assert_eq!((back.role(), hash(&back)), (Role::Primary, acknowledged), "{safety} {least_in_sync}");
+        let table = back.database().table("things").unwrap();
+        let end = churn(back.database(), &table, 5000, 5100);
+        drop(table);
+        for standby in &standbys {
+            standby.wait_visible(end, soon()).unwrap();
+            assert_eq!(hash(standby), hash(&back), "{safety}");
+        }
+        stop(standbys.into_iter().chain([back]));
+    }
+}
+
+/// The others were down when it came back, so it reigns with what it has. They do not follow it, and
+/// keep what was acknowledged.
+#[test]
+fn what_was_acknowledged_is_not_given_up_for_a_primary_that_was_set_back() {
+    let directories = directories();
+    let of = |n: usize| NodeConfig { standbys: 1, ..of(directories[n].path(), Safety::TwoSafe, 0) };
+    let primary = start(of(0));
+    let address = primary.address().to_owned();
+    let standby = start(joining(&address, of(1)));
+    wait_for("it is in sync", || in_sync(&primary) == 1);
+    let table = primary.database().create_table(&definition()).unwrap();
+    churn(primary.database(), &table, 0, 100);
+    let older = tempfile::tempdir().unwrap();
+    copy(directories[0].path(), older.path());
+    let end = churn(primary.database(), &table, 1000, 1300);
+    standby.wait_visible(end, soon()).unwrap();
+    let acknowledged = hash(&primary);
+    let noted = || fs::read_to_string(directories[1].path().join("acknowledged")).unwrap_or_default();
+    wait_for("it notes that", || noted().trim().parse::<u64>().is_ok_and(|noted| noted >= end.0));
+    drop(table);
+    stop([standby, primary]);
+    empty(directories[0].path());
+    copy(older.path(), directories[0].path());
+    let back = start(NodeConfig { listen: address.parse().unwrap(), ..of(0) });
+    assert_eq!(back.role(), Role::Primary, "nobody could be asked, and 2-safe needs nobody");
+    let table = back.database().table("things").unwrap();
+    churn(back.database(), &table, 5000, 5100);
+    drop(table);
+    let standby = start(joining(&address, of(1)));
+    let says = || match standby.status().role {
+        RoleStatus::Standby { following, .. } => format!("{:?}", following.link),
+        role => panic!("{role:?}"),
+    };
+    wait_for("it says that it holds more", || says().contains("acknowledged to clients"));
+    assert_eq!(hash(&standby), acknowledged);
+    stop([back]);
+    standby.promote(true).unwrap();
+    assert_eq!(hash(&standby), acknowledged);
+    stop([standby]);
+}
+
+/// R4: a node that was emptied, and one that was made to join (D3), begin no cluster by themselves.
+#[test]
+fn a_node_without_a_log_begins_no_cluster_unasked() {
+    let directories = directories();
+    let of = |n: usize| NodeConfig { standbys: 1, ..of(directories[n].path(), Safety::Quorum(2), 0) };
+    let refused = |config: NodeConfig| match Node::start(config, |_| {}) {
+        Ok(node) => panic!("{node:?} must not begin"),
+        Err(error) => error.to_string(),
+    };
+    let why = refused(NodeConfig { peers: vec!["127.0.0.1:1".into()], ..of(0) });
+    assert!(why.contains("`peers` names other nodes"), "{why}");
+    let primary = start(NodeConfig { peers: vec!["127.0.0.1:1".into()], new_cluster: true, ..of(0) });
+    let address = primary.address().to_owned();
+    let standby = start(joining(&address, of(1)));
+    wait_for("it is named", || is_named_by(&primary, 2));
+    let peers = vec![standby.address().to_owned()];
+    // There is no place for it, so it gets no log.
+    let third = start(joining(&address, of(2)));
+    stop([third]);
+    let why = refused(of(2));
+    assert!(why.contains("made to join cluster") && why.contains("--new-cluster"), "{why}");
+    stop([primary]);
+    empty(directories[0].path());
+    let why = refused(NodeConfig { listen: address.parse().unwrap(), peers, ..of(0) });
+    assert!(why.contains("--new-cluster") && why.contains("--join"), "{why}");
+    stop([standby]);
+}
+
+/// A node that was emptied comes again as another one: it counts when it is level and on record, in
+/// the place of the one that it was.
+#[test]
+fn a_node_that_was_emptied_takes_its_place_again() {
+    for safety in [Safety::VerySafe, Safety::Quorum(2), Safety::Quorum(3)] {
+        let directories = directories();
+        let of = |n: usize| of(directories[n].path(), safety, 0);
+        let primary = start(of(0));
+        let address = primary.address().to_owned();
+        let [second, third] = [1, 2].map(|n| start(joining(&address, of(n))));
+        wait_for("all are named", || is_named_by(&primary, 3));
+        let table = primary.database().create_table(&definition()).unwrap();
+        churn(primary.database(), &table, 0, 100);
+        let third_address = third.address().to_owned();
+        let before = primary.status().in_sync_set.unwrap();
+        stop([third]);
+        empty(directories[2].path());
+        let third = start(NodeConfig { listen: third_address.parse().unwrap(), ..joining(&address, of(2)) });
+        wait_for("the new one is named", || {
+            is_named_by(&primary, 3) && primary.status().in_sync_set.unwrap().members != before.members
+        });
+        let end = churn(primary.database(), &table, 1000, 1100);
+        third.wait_visible(end, soon()).unwrap();
+        let acknowledged = hash(&primary);
+        drop(table);
+        stop([primary]);
+        third.promote(false).unwrap();
+        assert_eq!(hash(&third), acknowledged, "{safety}");
+        stop([second, third]);
+    }
+}
