@@ -35,7 +35,7 @@ pub(super) struct Sight {
 
 #[derive(Default)]
 pub(super) struct Book {
-    last: Id,
+    pub(super) last: Id,
     pub(super) acks: BTreeMap<Id, Ack>,
     /// Acknowledgements after the losses.
     pub(super) sights: Vec<Sight>,
@@ -45,7 +45,7 @@ pub(super) struct Book {
     pub(super) up: Vec<Vec<(Duration, Option<Duration>)>>,
     /// What is wrong, seen on the spot.
     pub(super) finds: Vec<String>,
-    story: Vec<String>,
+    pub(super) story: Vec<String>,
 }
 
 /// The book of a round.
@@ -56,7 +56,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// For so many nodes; with `aloud` the story is printed while it happens.
+    /// For this number of nodes; with `aloud` the story is printed while it happens.
     pub(super) fn new(nodes: usize, aloud: bool) -> Self {
         let book = Book { holds: vec![BTreeSet::new(); nodes], up: vec![Vec::new(); nodes], ..Book::default() };
         Self { began: Instant::now(), book: Mutex::new(book), aloud }
@@ -119,14 +119,6 @@ impl Book {
     /// What was acknowledged by then.
     pub(super) fn before(&self, time: Duration) -> impl Iterator<Item = Id> {
         self.acks.iter().filter(move |(_, ack)| ack.ended < time).map(|(id, _)| *id)
-    }
-
-    /// Whether a node has answered for `least` when it was `time`, and ever since.
-    pub(super) fn is_reachable(&self, node: usize, time: Duration, least: Duration) -> bool {
-        let within = |(from, until): &(Duration, Option<Duration>)| {
-            *from + least <= time && until.is_none_or(|until| until >= time)
-        };
-        self.up[node].iter().any(within)
     }
 
     /// Which of a node's processes answered then.

@@ -23,8 +23,8 @@ use std::{
     path::PathBuf,
     process::ExitCode,
     sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -46,8 +46,11 @@ pub(crate) struct LossesOptions {
     /// How many rounds to run.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
+    /// The rounds of these seeds.
+    #[arg(long, value_name = "SEED", value_delimiter = ',', conflicts_with_all = ["seed", "rounds"])]
+    seeds: Vec<u64>,
     /// How many rounds run at a time.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     jobs: u8,
     /// Only rounds of this family. [default: by seed]
     #[arg(long, value_name = "KIND", value_enum)]
@@ -85,54 +88,68 @@ struct Summary {
 /// Runs rounds.
 pub(crate) fn run(options: &LossesOptions) -> Result<ExitCode, Failure> {
     let seed = options.seed.unwrap_or_else(|| freshet::units::now_micros() % 1_000_000);
+    let seeds = match &options.seeds[..] {
+        [] => (seed..seed.saturating_add(options.rounds)).collect(),
+        seeds => seeds.to_vec(),
+    };
     if options.list {
-        for seed in seed..seed + options.rounds {
+        for seed in seeds {
             println!("seed {seed}: {}", Plan::draw(seed, options.kind));
         }
         return Ok(ExitCode::SUCCESS);
     }
     let interruption = Interruption::listen()?;
-    let (next, summary) = (AtomicU64::new(seed), Mutex::new(Summary::default()));
+    let (next, summary) = (AtomicUsize::new(0), Mutex::new(Summary::default()));
     let began = Instant::now();
     thread::scope(|scope| {
         for job in 0..options.jobs {
-            let (next, summary, interruption) = (&next, &summary, &interruption);
+            let (next, seeds, summary, interruption) = (&next, &seeds, &summary, &interruption);
             scope.spawn(move || {
                 loop {
                     // Relaxed: each seed is taken once.
-                    let mine = next.fetch_add(1, Ordering::Relaxed);
-                    let found = {
-                        let summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
-                        !summary.finds.is_empty() || !summary.broken.is_empty()
-                    };
-                    if mine >= seed + options.rounds || interruption.check().is_err() || (options.first && found) {
-                        return;
-                    }
-                    one(mine, job, options, interruption, summary);
+                    let mine = seeds.get(next.fetch_add(1, Ordering::Relaxed));
+                    let over = options.first && !lock(summary).is_good();
+                    let Some(seed) = mine.filter(|_| !over && interruption.check().is_ok()) else { return };
+                    one(*seed, job, options, interruption, summary);
                 }
             });
         }
     });
     interruption.check()?;
     let summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
-    println!(
-        "{} rounds from seed {seed} in {:.0} s, {:.1} s each: {} acknowledged commits; {} rounds end with a primary that serves",
-        summary.rounds,
-        began.elapsed().as_secs_f64(),
-        summary.took.as_secs_f64() / summary.rounds.max(1) as f64,
-        summary.acknowledged,
-        summary.serve
-    );
-    for (kind, count) in &summary.kinds {
-        println!("{count} x {kind}");
+    summary.print(seeds[0], began.elapsed());
+    Ok(if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn lock(summary: &Mutex<Summary>) -> MutexGuard<'_, Summary> {
+    summary.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Summary {
+    fn is_good(&self) -> bool {
+        self.finds.is_empty() && self.broken.is_empty()
     }
-    for (seed, what) in &summary.finds {
-        println!("seed {seed}: {what}");
+
+    fn print(&self, seed: u64, took: Duration) {
+        let each = self.took.as_secs_f64() / self.rounds.max(1) as f64;
+        println!(
+            "{} rounds from seed {seed} in {:.0} s, {each:.1} s each: {} acknowledged commits; {} rounds end with a \
+             primary that serves",
+            self.rounds,
+            took.as_secs_f64(),
+            self.acknowledged,
+            self.serve
+        );
+        for (kind, count) in &self.kinds {
+            println!("{count} x {kind}");
+        }
+        for (seed, what) in &self.finds {
+            println!("seed {seed}: {what}");
+        }
+        for (seed, what) in &self.broken {
+            println!("seed {seed} did not come to its end: {}", what.lines().next().unwrap_or_default());
+        }
     }
-    for (seed, what) in &summary.broken {
-        println!("seed {seed} did not come to its end: {}", what.lines().next().unwrap_or_default());
-    }
-    Ok(if summary.finds.is_empty() && summary.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// An address of the loopback network that this process and this job have alone.
@@ -156,7 +173,7 @@ fn one(seed: u64, job: u8, options: &LossesOptions, interruption: &Interruption,
     if interruption.check().is_err() {
         return;
     }
-    let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut summary = lock(summary);
     summary.rounds += 1;
     match result {
         Ok(Outcome { finds, story, acknowledged, took, serves }) => {

@@ -1,5 +1,5 @@
-//! The nodes of a round: real processes at addresses of their own, their directories, and what those
-//! lose.
+//! The nodes of a round: real processes at addresses of their own, their directories, and what
+//! those lose.
 
 use std::{
     collections::BTreeSet,
@@ -141,7 +141,7 @@ impl<'a> Nodes<'a> {
     }
 
     /// Whom a node joins at its first start.
-    fn joins_first(&self, node: usize) -> Option<usize> {
+    pub(super) fn joins_first(&self, node: usize) -> Option<usize> {
         match self.plan.members[node].form {
             Form::BelowRelay => Some(1),
             _ if node == 0 => None,
@@ -331,6 +331,28 @@ impl<'a> Nodes<'a> {
         }
         let client = Client::connect(&self.control(node), STATUS).ok()?;
         serde_json::from_str(&client.status(STATUS).ok()?).ok()
+    }
+
+    /// The same in a few words.
+    pub(super) fn brief(&self, node: usize) -> String {
+        let Some(status) = self.status(node) else { return "does not answer".to_owned() };
+        let mut brief = format!("is {} in term {}", status["role"], status["term"]);
+        for (part, key) in [
+            ("standing", "standing"),
+            ("standing", "remedy"),
+            ("link", "link"),
+            ("link", "address"),
+            ("link", "last_failure"),
+            ("link", "why"),
+        ] {
+            if let Some(text) = status[part][key].as_str() {
+                let _ = write!(brief, ", {text}");
+            }
+        }
+        for saved in status["saved_tails"].as_array().into_iter().flatten() {
+            let _ = write!(brief, ", saved {saved}");
+        }
+        brief
     }
 
     /// Makes a node the primary, never by force.

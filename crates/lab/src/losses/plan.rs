@@ -126,8 +126,8 @@ pub(super) enum Join {
 /// Families of rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
-    /// All combinations of what three nodes lose, levels, orders, with and without --join, one after
-    /// another; what else can differ is drawn.
+    /// All combinations of what three nodes lose, levels, orders, with and without --join, one
+    /// after another; what else can differ is drawn.
     Walk,
     /// A node that lags and nodes that lost their log vote, while those with the log are down.
     Lagging,
@@ -157,17 +157,19 @@ pub(super) struct Plan {
     pub(super) checkpoints: bool,
     /// Copies are taken of nodes that are down.
     pub(super) cold: bool,
+    /// Nodes end while clients write.
+    pub(super) under_load: bool,
     /// A node that ends before the last load.
     pub(super) lags: Option<usize>,
     pub(super) middle: Middle,
     /// Who is started again, in which order.
     pub(super) order: Vec<usize>,
-    /// Of these, so many from the end come only when all else is done.
+    /// How many of these, from the end, come only when all else is done.
     pub(super) late: usize,
     pub(super) join: Join,
     /// Before a node is started the one before it is up.
     pub(super) waits: bool,
-    /// After so many starts this node is promoted.
+    /// After a number of starts this node is promoted.
     pub(super) promote: Option<(usize, usize)>,
     /// A node that ends before that, and comes back at the end.
     pub(super) dies: Option<usize>,
@@ -211,6 +213,7 @@ impl Plan {
             peers: random.below(2) == 0,
             checkpoints: random.below(3) == 0,
             cold: random.below(3) == 0,
+            under_load: random.below(3) == 0,
             lags: None,
             middle: Middle::Nothing,
             late: 0,
@@ -232,26 +235,7 @@ impl Plan {
         let fates = [FATES[digit(4)], FATES[digit(4)], FATES[digit(4)]];
         let (order, level, joins) = (digit(6), LEVELS[digit(6)], digit(2) == 1);
         let mut members: Vec<Member> = fates.iter().map(|fate| Member::new(Form::Bytes, *fate)).collect();
-        let mut level = level;
-        match random.below(12) {
-            0 if level != Level::Quorum(3) => drop(members.pop()),
-            1 => members.push(Member::new(Form::Asynchronous, FATES[random.below(4) as usize])),
-            2 => {
-                members[1].form = Form::Relay;
-                members.push(Member::new(Form::BelowRelay, FATES[random.below(4) as usize]));
-            }
-            3 => members.push(Member::new(Form::Bytes, FATES[random.below(4) as usize])),
-            4 | 5 => members[random.within(1, 2) as usize].form = Form::Inputs,
-            6 | 7 => members[random.within(1, 2) as usize].form = Form::Mirror,
-            8 => {
-                let which = random.below(3) as usize;
-                members[which].fate = [Fate::NoSegments, Fate::OlderLog][random.below(2) as usize];
-            }
-            _ => {}
-        }
-        if members.len() == 2 && level == Level::Quorum(3) {
-            level = Level::Quorum(2);
-        }
+        Self::vary(level, &mut members, random);
         let living = random.below(4);
         for (number, member) in members.iter_mut().enumerate() {
             let stays = match living {
@@ -279,7 +263,7 @@ impl Plan {
         }
         plan.middle = match random.below(6) {
             0 => Middle::Restart,
-            1 if plan.members[1].form == Form::Bytes && plan.lags.is_none() => Middle::Promote(1),
+            1 if plan.may_be_succeeded() => Middle::Promote(1),
             _ => Middle::Nothing,
         };
         if random.below(3) == 0 && !plan.order.is_empty() {
@@ -293,11 +277,36 @@ impl Plan {
         plan
     }
 
+    /// A cluster of three as it is, or of two or four, or with other nodes than standbys by bytes.
+    fn vary(level: Level, members: &mut Vec<Member>, random: &mut Random) {
+        match random.below(12) {
+            0 if level != Level::Quorum(3) => drop(members.pop()),
+            1 => members.push(Member::new(Form::Asynchronous, FATES[random.below(4) as usize])),
+            2 => {
+                members[1].form = Form::Relay;
+                members.push(Member::new(Form::BelowRelay, FATES[random.below(4) as usize]));
+            }
+            3 => members.push(Member::new(Form::Bytes, FATES[random.below(4) as usize])),
+            4 | 5 => members[random.within(1, 2) as usize].form = Form::Inputs,
+            6 | 7 => members[random.within(1, 2) as usize].form = Form::Mirror,
+            8 => {
+                let which = random.below(3) as usize;
+                members[which].fate = [Fate::NoSegments, Fate::OlderLog][random.below(2) as usize];
+            }
+            _ => {}
+        }
+    }
+
     /// Whom an operator would name to those that are to join: a living node with its data, or the
     /// first that is started.
     fn leads(&self) -> Option<usize> {
         let lives = self.members.iter().position(|member| member.lives);
         lives.or(self.order.first().copied())
+    }
+
+    /// Whether node 1 can take over while the primary is down.
+    fn may_be_succeeded(&self) -> bool {
+        self.members[1].form == Form::Bytes && self.lags.is_none() && self.level != Level::TwoSafe(0)
     }
 
     /// Whether something is acknowledged without one of the standbys.
@@ -311,7 +320,7 @@ impl Plan {
         }
     }
 
-    /// Who is there after so many starts.
+    /// Who is there after this number of starts.
     fn there_after(&self, starts: usize) -> Vec<usize> {
         let lives = (0..self.members.len()).filter(|member| self.members[*member].lives);
         lives.chain(self.order[..starts].iter().copied()).collect()
@@ -319,8 +328,10 @@ impl Plan {
 
     fn lagging(seed: u64, random: &mut Random) -> Self {
         let level = [Level::Quorum(2), Level::Quorum(2), Level::TwoSafe(1)][random.below(3) as usize];
-        let mut fate = [Fate::Kept, Fate::Emptied, Fate::New, Fate::NoSegments, Fate::SetBack, Fate::OlderLog]
-            [random.below(6) as usize];
+        let mut fate = match random.below(8) {
+            0..3 => Fate::Kept,
+            other => [Fate::Emptied, Fate::New, Fate::NoSegments, Fate::SetBack, Fate::OlderLog][other as usize - 3],
+        };
         if level != Level::Quorum(2) && fate == Fate::Kept {
             fate = Fate::NoSegments;
         }
@@ -359,6 +370,7 @@ impl Plan {
         plan.waits = true;
         plan.promote = Some((2, 3));
         plan.dies = (random.below(4) > 0).then_some(2);
+        plan.peers = random.below(4) > 0;
         plan
     }
 
@@ -381,7 +393,14 @@ impl Plan {
         let lives = random.below(2) == 0;
         members[1..].iter_mut().for_each(|member| member.lives = lives);
         let mut plan = Self::plain(seed, Kind::Twice, level, members, random);
-        plan.middle = if random.below(2) == 0 { Middle::Restart } else { Middle::Promote(1) };
+        match random.below(4) {
+            0 => plan.middle = Middle::Restart,
+            1 if level != Level::TwoSafe(0) => plan.middle = Middle::Promote(1),
+            // The start after the copy begins a term where the copy ends, and so does the next one.
+            _ => plan.cold = true,
+        }
+        // What it writes before others come may lie where others have something else of that term.
+        plan.late = plan.order.len() - 1;
         plan.join = [Join::None, Join::AsEver][random.below(2) as usize];
         plan
     }
@@ -390,9 +409,15 @@ impl Plan {
         let levels = [Level::TwoSafe(1), Level::TwoSafe(1), Level::Quorum(2), Level::OneSafe];
         let level = levels[random.below(4) as usize];
         let lives = Member { lives: true, ..Member::new(Form::Bytes, Fate::Kept) };
-        let mut plan = Self::plain(seed, Kind::Silent, level, vec![lives; 3], random);
-        plan.order = Vec::new();
-        plan.promote = Some((0, random.within(1, 2) as usize));
+        let mut members = vec![lives; 3];
+        let mut promoted = random.within(1, 2) as usize;
+        if random.below(3) == 0 {
+            members[2] = Member::new(Form::Bytes, FATES[random.within(1, 3) as usize]);
+            promoted = 1;
+        }
+        let mut plan = Self::plain(seed, Kind::Silent, level, members, random);
+        plan.join = Join::To(1);
+        plan.promote = Some((plan.order.len(), promoted));
         plan
     }
 
@@ -406,9 +431,24 @@ impl Plan {
         plan
     }
 
-    /// Whether something must be acknowledged in the end, whoever has to be promoted for it.
+    /// Whether something must be acknowledged in the end, by any node: when all are there, those
+    /// with all that they had are enough to take over, and to commit.
     pub(super) fn must_serve(&self) -> bool {
-        self.members.iter().all(|member| member.fate == Fate::Kept)
+        let counts = |member: &&Member| member.form.is_synchronous() && !member.comes_late;
+        let all = self.members.iter().filter(counts).count() as u32;
+        let kept = |lagging: bool| {
+            let members = (0..).zip(&self.members).filter(|(number, _)| lagging || self.lags != Some(*number));
+            members.filter(|(_, member)| counts(member) && member.fate == Fate::Kept).count() as u32
+        };
+        match self.level {
+            Level::OneSafe => kept(true) == all || self.members[0].fate == Fate::Kept,
+            Level::TwoSafe(0) | Level::VerySafe => kept(true) == all,
+            Level::TwoSafe(least) => {
+                let set = all - u32::from(self.lags.is_some());
+                kept(false) >= (set - least).max(1 + least)
+            }
+            Level::Quorum(count) => kept(true) >= count.max(all + 1 - count),
+        }
     }
 }
 
@@ -436,6 +476,7 @@ impl fmt::Display for Plan {
             (self.peers, "--peers"),
             (self.checkpoints, "checkpoints"),
             (self.cold, "cold copies"),
+            (self.under_load, "ends under load"),
             (self.waits, "one after another"),
         ] {
             if is {

@@ -44,26 +44,42 @@ pub(super) struct Reign {
     pub(super) empty: bool,
 }
 
+impl Reign {
+    /// Whether a node could be asked when it began: it was there when the others lost something, or
+    /// has been for a while.
+    fn could_ask(self, book: &Book, losses: Duration, node: usize) -> bool {
+        let reached = |(from, until): &(Duration, Option<Duration>)| {
+            (*from <= losses || *from + REACHABLE <= self.since) && until.is_none_or(|until| until >= self.since)
+        };
+        node != self.by && book.up[node].iter().any(reached)
+    }
+
+    /// Whether it is the first of another cluster, of a node that had nothing and nobody to ask.
+    fn is_apart(self, plan: &Plan, book: &Book, losses: Duration) -> bool {
+        let member = plan.members[self.by];
+        let nothing = member.comes_late || matches!(member.fate, Fate::Emptied | Fate::New | Fate::NoSegments);
+        let alone = (0..plan.members.len()).all(|node| !self.could_ask(book, losses, node));
+        nothing && self.empty && alone
+    }
+}
+
 /// Whether a disk was lost for a commit.
 fn is_lost(plan: &Plan, book: &Book, node: usize, id: Id) -> bool {
     plan.members[node].fate != Fate::Kept && !book.holds[node].contains(&id)
 }
 
 /// Whether `id` may be missing on a primary.
-pub(super) fn may_be_missing(plan: &Plan, book: &Book, reign: Reign, id: Id, ack: &Ack) -> Verdict {
-    let reachable = |node: &usize| *node != reign.by && book.is_reachable(*node, reign.since, REACHABLE);
+pub(super) fn may_be_missing(plan: &Plan, book: &Book, losses: Duration, reign: Reign, id: Id, ack: &Ack) -> Verdict {
     let holds = |node: &usize| book.holds[*node].contains(&id);
     let all = 0..plan.members.len();
-    let asked: Vec<usize> = all.clone().filter(reachable).collect();
+    let asked: Vec<usize> = all.clone().filter(|node| reign.could_ask(book, losses, *node)).collect();
     if let Some(holder) = asked.iter().find(|node| holds(node) && plan.members[**node].form.is_synchronous()) {
         return Verdict::MustNot(format!("node {} has it, and could be asked", name(*holder)));
     }
     if holds(&reign.by) && reign.first {
         return Verdict::MustNot("its own disk had it".to_owned());
     }
-    let nothing = matches!(plan.members[reign.by].fate, Fate::Emptied | Fate::New | Fate::NoSegments)
-        || plan.members[reign.by].comes_late;
-    if nothing && reign.empty && asked.is_empty() {
+    if reign.is_apart(plan, book, losses) {
         return Verdict::May("a new cluster, with nobody there to ask");
     }
     let synchronous = all.filter(|node| {
@@ -122,7 +138,7 @@ pub(super) fn lost(plan: &Plan, book: &Book, losses: Duration) -> Vec<String> {
         }
         // What was acknowledged after the losses is judged by those who show it in the end.
         let missing = sight.missing.iter().filter_map(|id| Some((*id, book.acks.get(id).filter(old)?)));
-        let lost = missing.filter_map(|(id, ack)| match may_be_missing(plan, book, reign, id, ack) {
+        let lost = missing.filter_map(|(id, ack)| match may_be_missing(plan, book, losses, reign, id, ack) {
             Verdict::May(_) => None,
             Verdict::MustNot(why) => Some((id, why)),
         });
@@ -142,15 +158,15 @@ pub(super) fn lost(plan: &Plan, book: &Book, losses: Duration) -> Vec<String> {
 
 /// Two that acknowledge at once: one still does so when the other has for a while. What founded
 /// another cluster is none of them.
-pub(super) fn two_primaries(book: &Book, losses: Duration) -> Option<String> {
-    let sights: Vec<&Sight> =
-        reigns(book, losses).into_iter().filter(|(_, reign)| !reign.empty).map(|(sight, _)| sight).collect();
+pub(super) fn two_primaries(plan: &Plan, book: &Book, losses: Duration) -> Option<String> {
+    let reigns = reigns(book, losses).into_iter().filter(|(_, reign)| !reign.is_apart(plan, book, losses));
+    let sights: Vec<&Sight> = reigns.map(|(sight, _)| sight).collect();
     for (number, sight) in sights.iter().enumerate() {
         let (before, after) = sights.split_at(number);
         let Some(other) = before.iter().rev().find(|other| other.by != sight.by) else { continue };
         let late = |again: &&&Sight| again.by == other.by && again.begun > sight.ended + REACHABLE;
-        let goes_on = |time| after.iter().any(|later| later.by == sight.by && later.ended > time);
-        if let Some(again) = after.iter().find(late).filter(|again| goes_on(again.begun)) {
+        let continues = |time| after.iter().any(|later| later.by == sight.by && later.ended > time);
+        if let Some(again) = after.iter().find(late).filter(|again| continues(again.begun)) {
             return Some(format!(
                 "TWO PRIMARIES: node {} acknowledges at {:.3} s, and node {} still at {:.3} s",
                 name(sight.by),
@@ -161,4 +177,97 @@ pub(super) fn two_primaries(book: &Book, losses: Duration) -> Option<String> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::losses::plan::{Kind, Member};
+
+    const LOSSES: Duration = Duration::from_secs(10);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Three nodes with these fates. Commit 1 was acknowledged by node 0 when all were in sync.
+    fn world(level: Level, fates: [Fate; 3]) -> (Plan, Book) {
+        let mut plan = Plan::draw(100, Some(Kind::Silent));
+        plan.level = level;
+        plan.members = fates.iter().map(|fate| Member { fate: *fate, lives: false, ..plan.members[0] }).collect();
+        let mut book = Book { up: vec![Vec::new(); 3], ..Book::default() };
+        book.acks.insert(1, Ack { by: 0, begun: at(1), ended: at(2), set: 0b111 });
+        for fate in fates {
+            let kept = fate == Fate::Kept;
+            book.holds.push(if kept { BTreeSet::from([1]) } else { BTreeSet::new() });
+        }
+        (plan, book)
+    }
+
+    /// Node `by` acknowledges something at this time, and shows nothing.
+    fn acknowledges(book: &mut Book, by: usize, time: u64, table: bool) {
+        book.up[by].push((at(time - 1), None));
+        let missing = book.before(at(time)).collect();
+        book.sights.push(Sight { by, begun: at(time), ended: at(time), missing, table });
+    }
+
+    fn finds(level: Level, fates: [Fate; 3], by: usize) -> usize {
+        let (plan, mut book) = world(level, fates);
+        acknowledges(&mut book, by, 12, true);
+        lost(&plan, &book, LOSSES).len()
+    }
+
+    #[test]
+    fn each_level_has_its_promise() {
+        use Fate::{Emptied, Kept, NoSegments, SetBack};
+        assert_eq!(finds(Level::OneSafe, [Kept, Kept, SetBack], 2), 0, "its primary could not be asked");
+        assert_eq!(finds(Level::OneSafe, [SetBack, Kept, Kept], 0), 0);
+        assert_eq!(finds(Level::TwoSafe(0), [SetBack, Kept, Kept], 0), 0, "nobody can know");
+        assert_eq!(finds(Level::TwoSafe(1), [SetBack, Kept, Kept], 0), 1);
+        assert_eq!(finds(Level::TwoSafe(0), [Kept, Emptied, Kept], 1), 1);
+        assert_eq!(finds(Level::TwoSafe(1), [SetBack, Emptied, NoSegments], 0), 0);
+        assert_eq!(finds(Level::VerySafe, [Emptied, Emptied, Kept], 1), 1);
+        assert_eq!(finds(Level::VerySafe, [Emptied, Emptied, SetBack], 1), 0);
+        assert_eq!(finds(Level::Quorum(2), [Kept, Emptied, Kept], 1), 1);
+        assert_eq!(finds(Level::Quorum(2), [SetBack, Emptied, Kept], 1), 0);
+        assert_eq!(finds(Level::Quorum(3), [SetBack, Emptied, Kept], 1), 1);
+    }
+
+    #[test]
+    fn what_could_be_asked_for_must_be_there() {
+        for (from, until, found) in [(5, None, 1), (12, None, 0), (9, Some(11), 0), (11, None, 1)] {
+            let (plan, mut book) = world(Level::OneSafe, [Fate::SetBack, Fate::Kept, Fate::Kept]);
+            book.up[1].push((at(from), until.map(at)));
+            acknowledges(&mut book, 0, 13, true);
+            assert_eq!(lost(&plan, &book, LOSSES).len(), found, "up from {from} to {until:?}");
+        }
+    }
+
+    #[test]
+    fn the_own_disk_counts() {
+        assert_eq!(finds(Level::Quorum(2), [Fate::SetBack, Fate::Emptied, Fate::Kept], 2), 1);
+    }
+
+    #[test]
+    fn a_new_cluster_is_founded_only_where_nobody_could_be_asked() {
+        for (other, found) in [(None, 0), (Some((at(1), None)), 1)] {
+            let (plan, mut book) = world(Level::Quorum(3), [Fate::Emptied, Fate::Kept, Fate::Kept]);
+            book.up[1].extend(other);
+            acknowledges(&mut book, 0, 12, false);
+            assert_eq!(lost(&plan, &book, LOSSES).len(), found);
+        }
+    }
+
+    #[test]
+    fn two_primaries_are_found_and_successors_are_not() {
+        for (order, found) in [(&[0, 1, 0, 1][..], true), (&[0, 0, 1, 1], false), (&[0, 1, 0], false)] {
+            let (plan, mut book) = world(Level::Quorum(2), [Fate::Kept; 3]);
+            for (by, time) in order.iter().zip((20..).step_by(3)) {
+                acknowledges(&mut book, *by, time, true);
+            }
+            assert_eq!(two_primaries(&plan, &book, LOSSES).is_some(), found, "{order:?}");
+        }
+    }
 }

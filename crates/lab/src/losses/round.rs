@@ -27,6 +27,8 @@ const FOUNDING: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a load may take.
 const LOAD: Duration = Duration::from_secs(20);
+/// How long nodes are under load when they end.
+const UNDER_LOAD: Duration = Duration::from_secs(1);
 /// How long the next start waits for the one before.
 const UP: Duration = Duration::from_secs(3);
 /// How long a refused promotion is tried again.
@@ -103,7 +105,8 @@ fn mark(id: Id) -> String {
 fn write(session: &mut Session, id: Id, client: i64) -> Result<(), SqlFailure> {
     let padding = "x".repeat(id as usize % 5 * 100);
     let reply = session.run(&format!(
-        "BEGIN; INSERT INTO journal VALUES ({id}, '{}{padding}'); UPDATE counter SET n = n + 1 WHERE id = {client}; COMMIT",
+        "BEGIN; INSERT INTO journal VALUES ({id}, '{}{padding}'); \
+         UPDATE counter SET n = n + 1 WHERE id = {client}; COMMIT",
         mark(id)
     ))?;
     if reply.tags.last().map(String::as_str) == Some("COMMIT") {
@@ -143,17 +146,18 @@ impl Round<'_> {
         self.load(COMMITS / 2)?;
         self.whole(&there)?;
         self.copies()?;
+        self.whole(&there)?;
         let mut working = there;
         match self.plan.middle {
             Middle::Nothing => {}
             Middle::Restart => {
                 self.nodes.kill(0);
-                self.nodes.start(0, self.nodes_join_again_unharmed(0), &[])?;
+                self.nodes.start(0, None, &[])?;
                 self.whole(&working)?;
             }
             Middle::Promote(node) => {
                 self.nodes.kill(0);
-                self.promote(node);
+                self.promote(node, FOUNDING);
                 self.nodes.start(0, None, &[])?;
                 self.whole(&working)?;
             }
@@ -167,10 +171,6 @@ impl Round<'_> {
         Ok(self.crash())
     }
 
-    fn nodes_join_again_unharmed(&self, node: usize) -> Option<usize> {
-        (node != 0).then_some(0)
-    }
-
     /// Copies the directories that are put back later.
     fn copies(&mut self) -> Result<(), Failure> {
         for node in self.all() {
@@ -182,11 +182,11 @@ impl Round<'_> {
             if self.plan.cold {
                 self.nodes.kill(node);
                 self.nodes.take_copy(node)?;
-                self.nodes.start(node, self.nodes_join_again_unharmed(node), &[])?;
+                self.nodes.start(node, self.nodes.joins_first(node), &[])?;
                 let there: Vec<usize> = self.all().filter(|node| self.nodes.is_at_work(*node)).collect();
                 self.whole(&there)?;
             } else {
-                // It is being written to meanwhile.
+                // It is being written to.
                 thread::scope(|scope| {
                     let load = scope.spawn(|| self.load(COMMITS / 4));
                     let copied = self.nodes.take_copy(node);
@@ -198,50 +198,67 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Nodes end, or stand still, and lose what they are to lose. Returns the time.
+    /// Nodes end, the primary first, or it stands still. Returns the time.
     fn crash(&self) -> Duration {
-        if self.plan.kind == Kind::Silent {
-            self.nodes.stop(0);
-            return self.ledger.now();
-        }
-        for node in self.all() {
-            if !self.plan.members[node].lives && self.nodes.is_at_work(node) {
-                self.nodes.kill(node);
+        let (count, goal) = (|| self.ledger.book().acks.len(), self.ledger.book().acks.len() + COMMITS / 4);
+        thread::scope(|scope| {
+            if self.plan.under_load {
+                scope.spawn(|| self.try_load(COMMITS, UNDER_LOAD));
+                self.wait(UNDER_LOAD, || count() >= goal);
             }
-        }
+            if self.plan.kind == Kind::Silent {
+                self.nodes.stop(0);
+            }
+            for node in self.all() {
+                if !self.plan.members[node].lives && self.nodes.is_at_work(node) {
+                    self.nodes.kill(node);
+                }
+            }
+        });
+        // The set is still the same. Who has what else was acknowledged is not known.
+        let mut book = self.ledger.book();
+        let set = book.acks.values().map(|ack| ack.set).rfind(|set| *set != 0).unwrap_or(0);
+        book.acks.values_mut().filter(|ack| ack.set == 0).for_each(|ack| ack.set = set);
+        drop(book);
         self.ledger.now()
     }
 
-    /// Some clients write until so many commits are acknowledged, or for so long.
+    /// Some clients write until this number of commits is acknowledged.
     fn load(&self, commits: usize) -> Result<(), Failure> {
+        if self.try_load(commits, LOAD) {
+            return Ok(());
+        }
+        self.interruption.check()?;
+        Err(Failure::new(format!("nothing commits under load: {}", self.nodes.tell_all())))
+    }
+
+    /// The same for a while. Says whether they were acknowledged.
+    fn try_load(&self, commits: usize, patience: Duration) -> bool {
         let count = || self.ledger.book().acks.len();
-        let (goal, end) = (count() + commits, Instant::now() + LOAD);
+        let (goal, end) = (count() + commits, Instant::now() + patience);
+        let continues = &|| count() < goal && Instant::now() < end && self.interruption.check().is_ok();
         thread::scope(|scope| {
             for client in 0..CLIENTS {
                 scope.spawn(move || {
-                    while count() < goal && Instant::now() < end && self.interruption.check().is_ok() {
+                    while continues() {
                         for node in self.all() {
-                            self.write_on(node, client, &|| count() < goal && Instant::now() < end);
+                            self.write_on(node, client, continues);
                         }
                         thread::sleep(Duration::from_millis(10));
                     }
                 });
             }
         });
-        self.interruption.check()?;
-        if count() < goal {
-            return Err(Failure::new(format!("nothing commits under load: {}", self.nodes.tell_all())));
-        }
-        Ok(())
+        count() >= goal
     }
 
     /// Writes on a node as long as that goes, if it takes writers.
-    fn write_on(&self, node: usize, client: i64, goes_on: &dyn Fn() -> bool) {
+    fn write_on(&self, node: usize, client: i64, continues: &dyn Fn() -> bool) {
         if !self.nodes.is_at_work(node) {
             return;
         }
         let Ok(mut session) = Session::open(&self.nodes.sql(node), USER, PATIENCE) else { return };
-        while session.takes_writers() && goes_on() {
+        while session.takes_writers() && continues() {
             let (id, begun) = (self.ledger.next(), self.ledger.now());
             match write(&mut session, id, client) {
                 Ok(()) => self.ledger.acknowledged(id, node, begun),
@@ -322,26 +339,28 @@ impl Round<'_> {
     }
 
     /// Tries to make a node the primary, for a while; says whether it is.
-    fn promote(&self, node: usize) -> bool {
-        let end = Instant::now() + PROMOTE;
-        let mut last = String::new();
-        loop {
-            match self.nodes.promote(node, PROMOTED) {
-                Ok(term) => {
-                    self.ledger.say(&format!("promote {}: it is the primary of term {term}", name(node)));
-                    return true;
-                }
-                Err(why) if why.to_string() != last => {
-                    last = why.to_string();
-                    self.ledger.say(&format!("promote {}: refused: {last}", name(node)));
-                }
-                Err(_) => {}
-            }
+    fn promote(&self, node: usize, patience: Duration) -> bool {
+        let mut said = BTreeSet::new();
+        let end = Instant::now() + patience;
+        while !self.promote_once(node, &mut said) {
             if Instant::now() > end || self.interruption.check().is_err() {
                 return false;
             }
             thread::sleep(Duration::from_millis(100));
         }
+        true
+    }
+
+    /// Tries to make a node the primary. Says what it has not said before.
+    fn promote_once(&self, node: usize, said: &mut BTreeSet<String>) -> bool {
+        let (done, say) = match self.nodes.promote(node, PROMOTED) {
+            Ok(term) => (true, format!("promote {}: it is the primary of term {term}", name(node))),
+            Err(why) => (false, format!("promote {}: refused: {why}", name(node))),
+        };
+        if said.insert(say.clone()) {
+            self.ledger.say(&say);
+        }
+        done
     }
 
     /// Losses, starts, and what comes of them.
@@ -355,10 +374,10 @@ impl Round<'_> {
         thread::scope(|scope| {
             let _over = Over(&self.over);
             for node in self.all() {
-                scope.spawn(move || self.watch(node, losses));
+                scope.spawn(move || self.watch(node));
             }
             self.restarts()?;
-            self.settle(losses)
+            self.settle()
         })?;
         self.interruption.check()?;
         self.judge(losses);
@@ -393,20 +412,31 @@ impl Round<'_> {
 
     /// What happens before the last nodes are started.
     fn before_the_late(&self) -> Result<(), Failure> {
-        let Some((_, node)) = self.plan.promote else { return Ok(()) };
+        let Some((_, node)) = self.plan.promote else {
+            if self.plan.late > 0 {
+                self.try_load(2 * COMMITS, WATCH);
+            }
+            return Ok(());
+        };
         if let Some(dying) = self.plan.dies {
             // It has let them in.
             self.wait(UP, || false);
             self.nodes.kill(dying);
         }
-        let promoted = self.promote(node);
-        if self.plan.kind == Kind::Silent {
-            if promoted {
-                self.must_acknowledge("a standby was promoted beside a silent primary");
-            }
-            self.nodes.go_on(0);
+        let silent = self.plan.kind == Kind::Silent;
+        // One of them stands still, all others are there with all that they had.
+        let must = silent && self.plan.order.is_empty();
+        let promoted = self.promote(node, if must { HANGS } else { PROMOTE });
+        if must && !promoted {
+            self.ledger
+                .found(format!("HANGS: no promotion succeeds within {} s beside a silent primary", HANGS.as_secs()));
+        } else if must {
+            self.must_acknowledge("a standby was promoted beside a silent primary");
         } else if promoted {
             self.wait(WATCH, || self.ledger.book().sights.iter().any(|sight| sight.by == node));
+        }
+        if silent {
+            self.nodes.go_on(0);
         }
         Ok(())
     }
@@ -443,26 +473,28 @@ impl Round<'_> {
         }
     }
 
-    /// All are started: somebody serves, or an operator promotes whoever lets himself be promoted.
-    fn settle(&self, _losses: Duration) -> Result<(), Failure> {
+    /// All are started: somebody serves, or an operator promotes the first node that lets them.
+    fn settle(&self) -> Result<(), Failure> {
         let now = self.ledger.now();
-        let serves = || self.ledger.book().sights.iter().any(|sight| sight.begun > now);
+        let serves = || self.ledger.book().sights.iter().any(|sight| sight.table && sight.begun > now);
         if !self.wait(WATCH, serves) {
             self.ledger.say("nobody acknowledges anything: each node is promoted in turn");
-            let promoted = self.all().any(|node| match self.nodes.promote(node, PROMOTED) {
-                Ok(term) => {
-                    self.ledger.say(&format!("promote {}: it is the primary of term {term}", name(node)));
-                    true
+            let mut said = BTreeSet::new();
+            let end = Instant::now() + HANGS;
+            loop {
+                let promoted = self.all().any(|node| self.promote_once(node, &mut said));
+                let patience = if promoted { WATCH } else { Duration::from_millis(300) };
+                if self.wait(patience, serves) || !self.plan.must_serve() {
+                    break;
                 }
-                Err(why) => {
-                    self.ledger.say(&format!("promote {}: refused: {why}", name(node)));
-                    false
+                if Instant::now() > end {
+                    let within = (WATCH + HANGS).as_secs();
+                    self.ledger.found(format!(
+                        "HANGS: nothing is acknowledged within {within} s, though enough nodes have all that they had"
+                    ));
+                    break;
                 }
-            });
-            if self.plan.must_serve() {
-                self.must_acknowledge("all nodes were started with all that they had");
-            } else if promoted {
-                self.wait(WATCH, serves);
+                self.interruption.check()?;
             }
         }
         // Those that were started last have had their time.
@@ -472,7 +504,7 @@ impl Round<'_> {
     }
 
     /// Looks after a node until the end, and writes on it whenever it takes writers.
-    fn watch(&self, node: usize, losses: Duration) {
+    fn watch(&self, node: usize) {
         let mut serves: Option<Session> = None;
         // Relaxed: it ends some time soon.
         while !self.over.load(Ordering::Relaxed) && self.interruption.check().is_ok() {
@@ -491,14 +523,14 @@ impl Round<'_> {
             }
             let session = serves.take().or_else(|| Session::open(&self.nodes.sql(node), USER, PATIENCE).ok());
             let Some(mut session) = session.filter(Session::takes_writers) else { continue };
-            if self.probe(node, &mut session, losses).is_ok() {
+            if self.probe(node, &mut session).is_ok() {
                 serves = Some(session);
             }
         }
     }
 
     /// Writes on a node, and if that is acknowledged looks at what it shows.
-    fn probe(&self, node: usize, session: &mut Session, _losses: Duration) -> Result<(), SqlFailure> {
+    fn probe(&self, node: usize, session: &mut Session) -> Result<(), SqlFailure> {
         let (id, begun) = (self.ledger.next(), self.ledger.now());
         let mut shown = BTreeMap::new();
         let mut table = true;
@@ -533,12 +565,16 @@ impl Round<'_> {
         let finds = {
             let book = self.ledger.book();
             let mut finds = promise::lost(self.plan, &book, losses);
-            finds.extend(promise::two_primaries(&book, losses));
+            finds.extend(promise::two_primaries(self.plan, &book, losses));
             finds
         };
         finds.into_iter().for_each(|find| self.ledger.found(find));
         self.same_rows();
         self.destroyed(losses);
+        for node in self.all() {
+            let rows = self.shown(node).map_or_else(|| "no".to_owned(), |shown| shown.len().to_string());
+            self.ledger.say(&format!("in the end {} {}, and shows {rows} rows", name(node), self.nodes.brief(node)));
+        }
     }
 
     /// Nodes that follow one another without complaint show the same rows.
@@ -573,8 +609,7 @@ impl Round<'_> {
             let (more, less) = (only(&theirs, &ours), only(&ours, &theirs));
             if !more.is_empty() || !less.is_empty() {
                 return Some(format!(
-                    "TWO STATES: {} follows {} in the same term, shows {} rows that this one has not, as {:?}, and lacks \
-                     {}, as {:?}",
+                    "TWO STATES: {} follows {} in the same term, shows {} rows more, as {:?}, and {} less, as {:?}",
                     name(node),
                     name(primary),
                     more.len(),
@@ -607,7 +642,8 @@ impl Round<'_> {
             let is_shown = |id: &Id| shown.as_ref().is_some_and(|shown| shown.contains_key(id));
             let gone: Vec<Id> = holds[node].intersection(&acknowledged).filter(|id| !is_shown(id)).copied().collect();
             let Some(last) = gone.last() else { continue };
-            let settled = status["role"] == "primary" || status["link"]["link"] == "following";
+            let follows = status["link"]["link"] == "following" && status["visible_lag"]["bytes"] == 0;
+            let settled = status["role"] == "primary" || follows;
             // What shows nothing, or does not follow, may have it in its log as ever.
             let aside = settled && shown.is_some();
             let files = self.nodes.files_with(node, mark(*last).as_bytes(), aside);
@@ -616,8 +652,8 @@ impl Round<'_> {
                 files.iter().any(|file| told.contains(&*file.file_name().unwrap_or_default().to_string_lossy()));
             if files.is_empty() || (aside && !named) {
                 self.ledger.found(format!(
-                    "DESTROYED: {} had {} acknowledged commits that it does not show any more, as {last}; files that have it \
-                     aside: {files:?}; its status {} them",
+                    "DESTROYED: {} had {} acknowledged commits that it does not show, as {last}; its status {} the \
+                     files that have it: {files:?}",
                     name(node),
                     gone.len(),
                     if named { "names" } else { "does not name" }
