@@ -4,16 +4,20 @@
 //! |---|---|
 //! | [`bench`] | measures the engine within this process, standbys beside it |
 //! | [`experiment`] | what papers measured, measured here: sweeps of benchmarks, plots, reports |
+//! | [`losses`] | clusters of real processes whose nodes lose what they had |
 //! | [`readers`] | the procedures of its nodes |
 //! | [`simulate`] | simulated clusters, many seeds |
+//! | [`sql`] | a client |
 //! | [`torture`] | clusters of real processes under load whose nodes are killed, stopped and promoted |
 #![forbid(unsafe_code)]
 
 mod bench;
 mod experiment;
+mod losses;
 mod pin;
 mod readers;
 mod simulate;
+mod sql;
 mod torture;
 
 use std::{process::ExitCode, sync::Arc};
@@ -25,7 +29,10 @@ use freshet::{
     serve::{self, NodeOptions},
 };
 
-use self::{experiment::ExperimentOptions, readers::Benchmark, simulate::SimulateOptions, torture::TortureOptions};
+use self::{
+    experiment::ExperimentOptions, losses::LossesOptions, readers::Benchmark, simulate::SimulateOptions,
+    torture::TortureOptions,
+};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -56,6 +63,9 @@ enum Command {
     ///
     /// Checks the history: nothing acknowledged is lost, and much more (docs/testing.md).
     Torture(Box<TortureOptions>),
+    /// Set back, empty and replace the directories of real nodes, start and promote them in all
+    /// orders, and see whether an acknowledged commit is lost.
+    Losses(Box<LossesOptions>),
     /// Simulate clusters with seeded clocks, network, disks and faults, and check their properties.
     ///
     /// The same seed gives the same run on every machine.
@@ -71,7 +81,7 @@ impl Command {
         if !matches!(self, Self::Experiment(_)) {
             freshet_base::private::umask();
         }
-        if matches!(self, Self::Bench(_) | Self::Torture(_)) {
+        if matches!(self, Self::Bench(_) | Self::Torture(_) | Self::Losses(_)) {
             // Nodes are stopped and killed on purpose here: their messages are not wanted.
             let levels = "error,log=warn,engine=warn".parse().map_err(|cause: String| Failure::new(cause))?;
             messages::begin(Format::Text, &levels)?;
@@ -80,6 +90,7 @@ impl Command {
             Self::Bench(options) => bench::run(*options),
             Self::Experiment(options) => experiment::run(&options),
             Self::Torture(options) => torture::run(&options),
+            Self::Losses(options) => losses::run(&options),
             Self::Simulate(options) => simulate::run(&options),
             Self::Node(options) => serve::node(&options, |isolation| Arc::new(Benchmark::new(isolation))),
         }

@@ -9,10 +9,10 @@ use std::{
 
 use freshet_workloads::random::Random;
 
-use super::{
-    history::{ACCOUNTS, BALANCE, Effect, Final, History, Id, KEYS, Outcome, PER_CLIENT, PIECES, PLACES, Read, Write},
-    sql::{Reply, Session, SqlFailure},
+use super::history::{
+    ACCOUNTS, BALANCE, Effect, Final, History, Id, KEYS, Outcome, PER_CLIENT, PIECES, PLACES, Read, Write,
 };
+use crate::sql::{Reply, Session, SqlFailure};
 
 /// The superuser of a new database.
 pub(super) const USER: &str = "freshet";

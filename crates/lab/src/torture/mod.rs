@@ -6,7 +6,7 @@
 //! | [`shape`] | what clusters there are |
 //! | [`cluster`] | their processes, and the supervisor that starts them again |
 //! | [`nemesis`] | what is done to them |
-//! | [`load`], [`sql`] | clients |
+//! | [`load`] | clients |
 //! | [`history`] | what those did, heard and saw |
 //! | [`checks`] | what a history must satisfy |
 
@@ -16,7 +16,6 @@ mod history;
 mod load;
 mod nemesis;
 mod shape;
-mod sql;
 
 use std::{
     collections::BTreeMap,
@@ -40,8 +39,8 @@ use self::{
     load::Load,
     nemesis::{Done, Nemesis},
     shape::{Fabric, Shape},
-    sql::Session,
 };
+use crate::sql::Session;
 use freshet::{Failure, interruption::Interruption, units::grouped};
 
 /// How long nodes may take to be in sync after the load has ended, and to answer when all is quiet.

@@ -16,7 +16,7 @@ const LONGEST: usize = 256 << 20;
 
 /// Why there is no answer, or not the one that was hoped for.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(super) enum SqlFailure {
+pub(crate) enum SqlFailure {
     /// The server said so.
     #[error("{code}: {message}")]
     Said {
@@ -44,16 +44,16 @@ impl From<io::Error> for SqlFailure {
 
 /// What a string of statements came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reply {
+pub(crate) struct Reply {
     /// The rows of all statements, one after another; an empty text for null.
-    pub(super) rows: Vec<Vec<String>>,
+    pub(crate) rows: Vec<Vec<String>>,
     /// What each statement did.
-    pub(super) tags: Vec<String>,
+    pub(crate) tags: Vec<String>,
 }
 
 /// A session. A wait for an answer lasts as long as its patience at most; the connection is of no
 /// use after a failure that is not [`SqlFailure::Said`], or is fatal.
-pub(super) struct Session {
+pub(crate) struct Session {
     stream: BufReader<UnixStream>,
     parameters: HashMap<String, String>,
 }
@@ -75,7 +75,7 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
 
 impl Session {
     /// Connects and begins a session, without a password.
-    pub(super) fn open(socket: &Path, user: &str, patience: Duration) -> Result<Self, SqlFailure> {
+    pub(crate) fn open(socket: &Path, user: &str, patience: Duration) -> Result<Self, SqlFailure> {
         let stream = connect(socket)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
@@ -87,23 +87,23 @@ impl Session {
     }
 
     /// From now on waits so long at most for an answer.
-    pub(super) fn wait_for(&mut self, patience: Duration) -> Result<(), SqlFailure> {
+    pub(crate) fn wait_for(&mut self, patience: Duration) -> Result<(), SqlFailure> {
         Ok(self.stream.get_ref().set_read_timeout(Some(patience))?)
     }
 
     /// Runs statements.
-    pub(super) fn run(&mut self, sql: &str) -> Result<Reply, SqlFailure> {
+    pub(crate) fn run(&mut self, sql: &str) -> Result<Reply, SqlFailure> {
         self.send(Some(b'Q'), format!("{sql}\0").as_bytes())?;
         self.answer()
     }
 
     /// What the server has last reported a setting to be.
-    pub(super) fn parameter(&self, name: &str) -> Option<&str> {
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.get(name).map(String::as_str)
     }
 
     /// Whether the server takes writers, as far as it has said.
-    pub(super) fn takes_writers(&self) -> bool {
+    pub(crate) fn takes_writers(&self) -> bool {
         self.parameter("in_hot_standby") == Some("off")
     }
 

@@ -1,0 +1,273 @@
+//! What may be lost, and what may not: pure, from what was acknowledged and what disks have.
+//!
+//! | level | an acknowledged commit may be missing on a primary, without `--force`, if |
+//! |---|---|
+//! | 1-safe | the disk of the node that acknowledged it is lost, or that node could not be asked |
+//! | 2-safe, least-in-sync 0 | all disks of the in-sync set that it was acknowledged by are lost; or the primary itself was set back, and no node could be asked: that cannot be known |
+//! | 2-safe, least-in-sync N | all disks of that set are lost |
+//! | very-safe | all disks are lost |
+//! | quorum:K | K disks or more are lost, of nodes that commits wait for |
+//! | each | an empty directory is started without `--join`, and no other node could be asked: that is a new cluster |
+//!
+//! A disk is lost when it is emptied or replaced, when its segments are gone, and when a copy from
+//! before that commit was put back. Whatever was lost: what a node could be asked for must not be
+//! missing, and nor what the primary's own disk had.
+
+use std::time::Duration;
+
+use super::{
+    ledger::{Ack, Book, Id, Sight},
+    plan::{Fate, Level, Plan, name},
+};
+
+/// A node that has answered for so long could have been asked.
+pub(super) const REACHABLE: Duration = Duration::from_secs(2);
+
+/// Whether a commit may be missing on a primary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    May(&'static str),
+    MustNot(String),
+}
+
+/// What is known about a primary that has acknowledged something after the losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reign {
+    pub(super) by: usize,
+    /// Which of its processes.
+    pub(super) process: usize,
+    /// When it began to acknowledge.
+    pub(super) since: Duration,
+    /// Nobody else had acknowledged anything after the losses.
+    pub(super) first: bool,
+    /// It has not even the table.
+    pub(super) empty: bool,
+}
+
+impl Reign {
+    /// Whether a node could be asked when it began: it was there when the others lost something, or
+    /// has been for a while.
+    fn could_ask(self, book: &Book, losses: Duration, node: usize) -> bool {
+        let reached = |(from, until): &(Duration, Option<Duration>)| {
+            (*from <= losses || *from + REACHABLE <= self.since) && until.is_none_or(|until| until >= self.since)
+        };
+        node != self.by && book.up[node].iter().any(reached)
+    }
+
+    /// Whether it is the first of another cluster, of a node that had nothing and nobody to ask.
+    fn is_apart(self, plan: &Plan, book: &Book, losses: Duration) -> bool {
+        let member = plan.members[self.by];
+        let nothing = member.comes_late || matches!(member.fate, Fate::Emptied | Fate::New | Fate::NoSegments);
+        let alone = (0..plan.members.len()).all(|node| !self.could_ask(book, losses, node));
+        nothing && self.empty && alone
+    }
+}
+
+/// Whether a disk was lost for a commit.
+fn is_lost(plan: &Plan, book: &Book, node: usize, id: Id) -> bool {
+    plan.members[node].fate != Fate::Kept && !book.holds[node].contains(&id)
+}
+
+/// Whether `id` may be missing on a primary.
+pub(super) fn may_be_missing(plan: &Plan, book: &Book, losses: Duration, reign: Reign, id: Id, ack: &Ack) -> Verdict {
+    let holds = |node: &usize| book.holds[*node].contains(&id);
+    let all = 0..plan.members.len();
+    let asked: Vec<usize> = all.clone().filter(|node| reign.could_ask(book, losses, *node)).collect();
+    if let Some(holder) = asked.iter().find(|node| holds(node) && plan.members[**node].form.is_synchronous()) {
+        return Verdict::MustNot(format!("node {} has it, and could be asked", name(*holder)));
+    }
+    if holds(&reign.by) && reign.first {
+        return Verdict::MustNot("its own disk had it".to_owned());
+    }
+    if reign.is_apart(plan, book, losses) {
+        return Verdict::May("a new cluster, with nobody there to ask");
+    }
+    let synchronous = all.filter(|node| {
+        let member = plan.members[*node];
+        member.form.is_synchronous() && !member.comes_late
+    });
+    let lost = synchronous.clone().filter(|node| is_lost(plan, book, *node, id)).count();
+    let set_lost =
+        synchronous.clone().filter(|node| ack.set >> node & 1 == 1).all(|node| is_lost(plan, book, node, id));
+    let set_back = matches!(plan.members[reign.by].fate, Fate::SetBack | Fate::OlderLog);
+    let kept = |promise: &str| Verdict::MustNot(format!("{promise}; {lost} disk(s) are lost"));
+    match plan.level {
+        Level::OneSafe if !holds(&ack.by) => Verdict::May("the disk of its primary is lost"),
+        Level::OneSafe => Verdict::May("its primary could not be asked"),
+        Level::TwoSafe(_) if set_lost => Verdict::May("all disks of its in-sync set are lost"),
+        Level::TwoSafe(0) if set_back && asked.is_empty() => {
+            Verdict::May("a primary that was set back, with nobody there to ask")
+        }
+        Level::TwoSafe(_) => kept("a member of its in-sync set has it"),
+        Level::VerySafe if lost == synchronous.count() => Verdict::May("all disks are lost"),
+        Level::VerySafe => kept("very-safe is on all disks"),
+        Level::Quorum(count) if lost >= count as usize => Verdict::May("as many disks are lost as it was on"),
+        Level::Quorum(count) => kept(&format!("it was on {count} disks")),
+    }
+}
+
+/// The reign of each acknowledgement after the losses: a node's process begins one when it
+/// acknowledges something.
+fn reigns(book: &Book, losses: Duration) -> Vec<(&Sight, Reign)> {
+    let mut reigns: Vec<(&Sight, Reign)> = Vec::new();
+    for sight in book.sights.iter().filter(|sight| sight.begun >= losses) {
+        let process = book.process(sight.by, sight.begun);
+        let same = |(_, reign): &&(&Sight, Reign)| (reign.by, reign.process) == (sight.by, process);
+        let reign = reigns.iter().find(same).map_or_else(
+            || Reign {
+                by: sight.by,
+                process,
+                since: sight.begun,
+                first: reigns.iter().all(|(_, reign)| reign.by == sight.by),
+                empty: !sight.table,
+            },
+            |(_, reign)| *reign,
+        );
+        reigns.push((sight, reign));
+    }
+    reigns
+}
+
+/// Judges each acknowledgement after the losses: at most one find for each reign.
+pub(super) fn lost(plan: &Plan, book: &Book, losses: Duration) -> Vec<String> {
+    let mut finds: Vec<(Reign, String)> = Vec::new();
+    let old = |ack: &&Ack| ack.ended < losses;
+    for (sight, reign) in reigns(book, losses) {
+        if finds.iter().any(|(found, _)| *found == reign) {
+            continue;
+        }
+        // What was acknowledged after the losses is judged by those who show it in the end.
+        let missing = sight.missing.iter().filter_map(|id| Some((*id, book.acks.get(id).filter(old)?)));
+        let lost = missing.filter_map(|(id, ack)| match may_be_missing(plan, book, losses, reign, id, ack) {
+            Verdict::May(_) => None,
+            Verdict::MustNot(why) => Some((id, why)),
+        });
+        let lost: Vec<(Id, String)> = lost.collect();
+        let Some((id, why)) = lost.first() else { continue };
+        let find = format!(
+            "LOST UNFORCED: node {} acknowledges at {:.3} s without {} of {} acknowledged commits, as {id}: {why}",
+            name(sight.by),
+            sight.ended.as_secs_f64(),
+            lost.len(),
+            book.acks.values().filter(old).count(),
+        );
+        finds.push((reign, find));
+    }
+    finds.into_iter().map(|(_, find)| find).collect()
+}
+
+/// Two that acknowledge at once: one still does so when the other has for a while. What founded
+/// another cluster is none of them.
+pub(super) fn two_primaries(plan: &Plan, book: &Book, losses: Duration) -> Option<String> {
+    let reigns = reigns(book, losses).into_iter().filter(|(_, reign)| !reign.is_apart(plan, book, losses));
+    let sights: Vec<&Sight> = reigns.map(|(sight, _)| sight).collect();
+    for (number, sight) in sights.iter().enumerate() {
+        let (before, after) = sights.split_at(number);
+        let Some(other) = before.iter().rev().find(|other| other.by != sight.by) else { continue };
+        let late = |again: &&&Sight| again.by == other.by && again.begun > sight.ended + REACHABLE;
+        let continues = |time| after.iter().any(|later| later.by == sight.by && later.ended > time);
+        if let Some(again) = after.iter().find(late).filter(|again| continues(again.begun)) {
+            return Some(format!(
+                "TWO PRIMARIES: node {} acknowledges at {:.3} s, and node {} still at {:.3} s",
+                name(sight.by),
+                sight.ended.as_secs_f64(),
+                name(again.by),
+                again.ended.as_secs_f64()
+            ));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::losses::plan::{Kind, Member};
+
+    const LOSSES: Duration = Duration::from_secs(10);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Three nodes with these fates. Commit 1 was acknowledged by node 0 when all were in sync.
+    fn world(level: Level, fates: [Fate; 3]) -> (Plan, Book) {
+        let mut plan = Plan::draw(100, Some(Kind::Silent));
+        plan.level = level;
+        plan.members = fates.iter().map(|fate| Member { fate: *fate, lives: false, ..plan.members[0] }).collect();
+        let mut book = Book { up: vec![Vec::new(); 3], ..Book::default() };
+        book.acks.insert(1, Ack { by: 0, begun: at(1), ended: at(2), set: 0b111 });
+        for fate in fates {
+            let kept = fate == Fate::Kept;
+            book.holds.push(if kept { BTreeSet::from([1]) } else { BTreeSet::new() });
+        }
+        (plan, book)
+    }
+
+    /// Node `by` acknowledges something at this time, and shows nothing.
+    fn acknowledges(book: &mut Book, by: usize, time: u64, table: bool) {
+        book.up[by].push((at(time - 1), None));
+        let missing = book.before(at(time)).collect();
+        book.sights.push(Sight { by, begun: at(time), ended: at(time), missing, table });
+    }
+
+    fn finds(level: Level, fates: [Fate; 3], by: usize) -> usize {
+        let (plan, mut book) = world(level, fates);
+        acknowledges(&mut book, by, 12, true);
+        lost(&plan, &book, LOSSES).len()
+    }
+
+    #[test]
+    fn each_level_has_its_promise() {
+        use Fate::{Emptied, Kept, NoSegments, SetBack};
+        assert_eq!(finds(Level::OneSafe, [Kept, Kept, SetBack], 2), 0, "its primary could not be asked");
+        assert_eq!(finds(Level::OneSafe, [SetBack, Kept, Kept], 0), 0);
+        assert_eq!(finds(Level::TwoSafe(0), [SetBack, Kept, Kept], 0), 0, "nobody can know");
+        assert_eq!(finds(Level::TwoSafe(1), [SetBack, Kept, Kept], 0), 1);
+        assert_eq!(finds(Level::TwoSafe(0), [Kept, Emptied, Kept], 1), 1);
+        assert_eq!(finds(Level::TwoSafe(1), [SetBack, Emptied, NoSegments], 0), 0);
+        assert_eq!(finds(Level::VerySafe, [Emptied, Emptied, Kept], 1), 1);
+        assert_eq!(finds(Level::VerySafe, [Emptied, Emptied, SetBack], 1), 0);
+        assert_eq!(finds(Level::Quorum(2), [Kept, Emptied, Kept], 1), 1);
+        assert_eq!(finds(Level::Quorum(2), [SetBack, Emptied, Kept], 1), 0);
+        assert_eq!(finds(Level::Quorum(3), [SetBack, Emptied, Kept], 1), 1);
+    }
+
+    #[test]
+    fn what_could_be_asked_for_must_be_there() {
+        for (from, until, found) in [(5, None, 1), (12, None, 0), (9, Some(11), 0), (11, None, 1)] {
+            let (plan, mut book) = world(Level::OneSafe, [Fate::SetBack, Fate::Kept, Fate::Kept]);
+            book.up[1].push((at(from), until.map(at)));
+            acknowledges(&mut book, 0, 13, true);
+            assert_eq!(lost(&plan, &book, LOSSES).len(), found, "up from {from} to {until:?}");
+        }
+    }
+
+    #[test]
+    fn the_own_disk_counts() {
+        assert_eq!(finds(Level::Quorum(2), [Fate::SetBack, Fate::Emptied, Fate::Kept], 2), 1);
+    }
+
+    #[test]
+    fn a_new_cluster_is_founded_only_where_nobody_could_be_asked() {
+        for (other, found) in [(None, 0), (Some((at(1), None)), 1)] {
+            let (plan, mut book) = world(Level::Quorum(3), [Fate::Emptied, Fate::Kept, Fate::Kept]);
+            book.up[1].extend(other);
+            acknowledges(&mut book, 0, 12, false);
+            assert_eq!(lost(&plan, &book, LOSSES).len(), found);
+        }
+    }
+
+    #[test]
+    fn two_primaries_are_found_and_successors_are_not() {
+        for (order, found) in [(&[0, 1, 0, 1][..], true), (&[0, 0, 1, 1], false), (&[0, 1, 0], false)] {
+            let (plan, mut book) = world(Level::Quorum(2), [Fate::Kept; 3]);
+            for (by, time) in order.iter().zip((20..).step_by(3)) {
+                acknowledges(&mut book, *by, time, true);
+            }
+            assert_eq!(two_primaries(&plan, &book, LOSSES).is_some(), found, "{order:?}");
+        }
+    }
+}
