@@ -2,12 +2,13 @@
 //! succeeded starts again, in the same process.
 
 use std::{
+    collections::BTreeSet,
     env,
     io::{self, Write},
     net::SocketAddr,
     os::unix::process::CommandExt,
     process::{Command, ExitCode},
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -17,8 +18,8 @@ use freshet_base::{
     cpu::{Ticks, process_time, ticks},
 };
 use freshet_engine::{
-    Database, Encoding, Mix, Node, NodeConfig, StateHash,
-    node::{PhaseStatus, StartPhase},
+    Database, Encoding, Mix, MixError, Node, NodeConfig, StateHash,
+    node::{PhaseStatus, RoleStatus, StartPhase},
 };
 use freshet_membership::Grant;
 use serde::Serialize;
@@ -151,7 +152,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
             ),
         }
     }
-    let host: Arc<dyn Host> = Arc::new(NodeHost { node: Arc::clone(&node), begun: Instant::now() });
+    let host: Arc<dyn Host> = Arc::new(NodeHost::new(Arc::clone(&node), Instant::now()));
     let server = Server::start(host, Some(node.credentials().clone()), reception.close()?, &purpose)?;
     let sql = prepared.map(|prepared| sql::start(&settings.server.sql, prepared, &node)).transpose()?;
     let ready = Ready {
@@ -341,8 +342,27 @@ impl Progress {
 
 /// A node as its clients see it.
 pub(crate) struct NodeHost {
-    pub(crate) node: Arc<Node>,
-    pub(crate) begun: Instant,
+    node: Arc<Node>,
+    begun: Instant,
+    /// Where its log was filled to in the newest statuses: blocks begin there.
+    told: Mutex<BTreeSet<Stamp>>,
+}
+
+/// Why it does not say what is written.
+const NO_MIX: &str =
+    "the log there is no longer kept, or no status of this node has said that it was filled up to there";
+/// How many positions of its log that it has told of a node remembers.
+const TOLD: usize = 4096;
+
+impl NodeHost {
+    /// A node that was started then.
+    pub(crate) fn new(node: Arc<Node>, begun: Instant) -> Self {
+        Self { node, begun, told: Mutex::default() }
+    }
+
+    fn told(&self) -> MutexGuard<'_, BTreeSet<Stamp>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// How long the phases of a start took, and how many bytes, or entries of indexes, each went
@@ -409,11 +429,19 @@ impl Host for NodeHost {
 
     fn status(&self) -> String {
         let [checkpoint, log, indexes] = self.node.restart_phases();
+        let node = self.node.status();
+        if let RoleStatus::Primary { filled, .. } = &node.role {
+            let mut told = self.told();
+            told.insert(*filled);
+            while told.len() > TOLD {
+                told.pop_first();
+            }
+        }
         let status = FullStatus {
             start: StartPhases { checkpoint, log, indexes },
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
-            node: self.node.status(),
+            node,
             log_failure: self.node.log().and_then(|log| log.failure()).map(|failure| failure.to_string()),
             log_waits: self.node.log_lack().map(|lack| lack.to_string()),
             descriptors: Descriptors::now(),
@@ -426,7 +454,13 @@ impl Host for NodeHost {
     }
 
     fn mix(&self, from: Stamp, batch_bytes: u64) -> Result<Mix, String> {
-        self.node.mix(from, batch_bytes).map_err(|cause| crate::Failure::from(cause).to_string())
+        // Anywhere else a piece of a row could pass for a block, or the refusal tell of it.
+        let told = self.told().contains(&from);
+        match told.then(|| self.node.mix(from, batch_bytes)) {
+            Some(Ok(mix)) => Ok(mix),
+            Some(Err(MixError::NotPrimary)) => Err(MixError::NotPrimary.to_string()),
+            Some(Err(_)) | None => Err(NO_MIX.to_owned()),
+        }
     }
 
     fn promote(&self, force: bool) -> Result<(u32, Stamp), String> {

@@ -4,6 +4,9 @@
 mod common;
 
 use std::{
+    collections::BTreeSet,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
     process::Command,
     sync::{
         Arc,
@@ -12,7 +15,9 @@ use std::{
     time::Instant,
 };
 
-use common::{Sql, Writer, connect, create_journal, in_sync, open_sql, program, start, status, wait_until};
+use common::{SOON, Sql, Writer, connect, create_journal, in_sync, open_sql, program, start, status, wait_until};
+use freshet::client::Client;
+use freshet_base::Stamp;
 use serde_json::Value;
 
 fn advise(arguments: &[&str]) -> (bool, String) {
@@ -209,4 +214,40 @@ fn a_mirror_is_measured_and_another_reckoned_by_what_changes() {
 /// Where a figure of another mirror comes from, if one is measured.
 fn origin(key: &str) -> Value {
     if key == "standby_us" { "elsewhere".into() } else { "reckoned".into() }
+}
+
+/// A piece of the log is looked at where a status says that the log ends, and nowhere else, and no
+/// answer tells of what is elsewhere.
+#[test]
+fn figures_of_the_log_tell_nothing_of_its_contents() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let node = start(&path("a"), &[]);
+    let address = node.ready().address.as_str();
+    create_journal(&connect(&node));
+    common::write(&connect(&node), 1, 1, SOON).unwrap();
+    let filled = Stamp(status(&node)["filled"].as_u64().unwrap());
+    common::write(&connect(&node), 1, 2, SOON).unwrap();
+    // As a node, by its own certificate.
+    let client = Client::connect_with(address, Some(&path("a")), SOON).unwrap();
+    let said: BTreeSet<String> = (0..filled.0)
+        .chain([filled.0 + 1, filled.0 + 8, 1 << 40, u64::MAX])
+        .map(|from| client.mix(Stamp(from), 1 << 16, SOON).map(drop))
+        .filter_map(|answer| answer.err().map(|refused| refused.to_string()))
+        .collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(client.mix(filled, 1 << 16, SOON).unwrap().transactions, 1);
+    // A monitor sees the status, and no figures of what is written.
+    let token = path("token");
+    let made = Command::new(program()).args(["token", "--role", "monitor", "--address", address]).output().unwrap();
+    fs::write(&token, &made.stdout).unwrap();
+    fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
+    let (listen, monitor) = (node.ready().listen.as_str(), path("monitor"));
+    let mut enrolled = Command::new(program());
+    enrolled.args(["enrol", "--node", listen, "--token-file"]).args([&token, &monitor]);
+    assert!(enrolled.status().unwrap().success());
+    let client = Client::connect_with(address, Some(&monitor), SOON).unwrap();
+    assert!(client.status(SOON).is_ok());
+    let refused = client.mix(filled, 1 << 16, SOON).unwrap_err().to_string();
+    assert!(refused.contains("status alone"), "{refused}");
 }

@@ -27,10 +27,13 @@ use freshet_fabric::{
 };
 use freshet_membership::{Credentials, Enrolled, Enrolment, Identity, NewKey, Token};
 
-use crate::wire::{self, DecodeError, Hello, Join, Kind, Purpose, Refusal, Reply};
+use crate::{
+    rights::{Caller, may},
+    wire::{self, DecodeError, Hello, Join, Kind, Purpose, Refusal, Reply},
+};
 
 /// The purpose of the socket for processes of this user.
-const LOCAL: &str = "node";
+pub(crate) const LOCAL: &str = "node";
 /// The most passages that wait for the node that joins.
 const PASSAGES: usize = 64;
 
@@ -288,36 +291,24 @@ fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connecti
     let connection = connection.secured(|stream| stream.secure_server(credentials.server(), deadline));
     let connection = connection.inspect_err(|cause| tracing::warn!(%peer, %cause, "a caller is not let in")).ok()?;
     let identity = connection.stream().certificate().map(|certificate| Identity::of(&certificate));
-    let (mut hello, connection) = greeting(connection, deadline)?;
-    match (identity, &mut hello.purpose) {
-        (None, Purpose::Enrol(newcomer)) => {
+    let (hello, connection) = greeting(connection, deadline)?;
+    let caller = Caller::of(identity, &hello);
+    if !may(caller, &hello.purpose) {
+        let why = caller.refusal();
+        tracing::warn!(%peer, cause = why, "a caller is not let in");
+        refuse(connection, Refusal::NotMember(why));
+        return None;
+    }
+    match &hello.purpose {
+        Purpose::Enrol(newcomer) => {
             answer(connection, Term(0), &certify(credentials, newcomer, false, peer));
             None
         }
-        // Certified callers are not certified again, and descriptors come by the other door.
-        (Some(Some(Identity::Node(node))), purpose)
-            if node == hello.node && !matches!(purpose, Purpose::Enrol(_) | Purpose::Passage { .. }) =>
-        {
-            match purpose {
-                Purpose::Join(Join { passage: Some(number), .. }) => {
-                    let passage = shared.take_passage(*number);
-                    Some((hello, passage.into_iter().fold(connection, Connection::beside)))
-                }
-                _ => Some((hello, connection)),
-            }
+        Purpose::Join(Join { passage: Some(number), .. }) => {
+            let passage = shared.take_passage(*number);
+            Some((hello, passage.into_iter().fold(connection, Connection::beside)))
         }
-        // A backup changes nothing.
-        (Some(Some(Identity::Operator)), Purpose::Checkpoint { .. }) => Some((hello, connection)),
-        (identity, _) => {
-            let why = match identity {
-                None => "no certificate was shown; `freshet token` on a member makes what a newcomer needs".to_owned(),
-                Some(None) => "the certificate names no node".to_owned(),
-                Some(Some(identity)) => format!("the certificate is that of {identity}, who may not ask this"),
-            };
-            tracing::warn!(%peer, cause = why, "a caller is not let in");
-            refuse(connection, Refusal::NotMember(why));
-            None
-        }
+        _ => Some((hello, connection)),
     }
 }
 
@@ -326,12 +317,13 @@ fn introduce_locally(connection: Connection, socket: UnixStream, shared: &Shared
     let Some((hello, connection)) = greeting(connection, Instant::now() + PATIENCE) else { return };
     let peer = connection.peer();
     match hello.purpose {
+        purpose if !may(Caller::Owner, &purpose) => refuse(connection, Refusal::Violation(Caller::Owner.refusal())),
         Purpose::Enrol(newcomer) => answer(connection, Term(0), &certify(&shared.credentials, &newcomer, true, peer)),
         Purpose::Passage { number } => {
             shared.keep_passage(number, socket);
             answer(connection, Term(0), &Reply::Heard);
         }
-        _ => refuse(connection, Refusal::Violation("this is asked over TCP".into())),
+        _ => refuse(connection, Refusal::Violation("this is not answered here".into())),
     }
 }
 

@@ -39,6 +39,7 @@ mod load;
 pub mod mirror;
 pub mod primary;
 pub mod restart;
+mod rights;
 pub mod standby;
 pub mod status;
 pub mod takeover;

@@ -9,6 +9,7 @@ mod joining;
 mod mirroring;
 mod relaying;
 mod replaying;
+mod rights;
 mod seeding;
 mod storm;
 mod strangers;

@@ -9,6 +9,7 @@
 //! - [`general`]: the door between tables and whatever runs general queries over them.
 //! - [`locking`]: clauses that lock rows.
 //! - [`names`]: names as statements write them, and those of result columns.
+//! - `portable`: functions of floating-point numbers, the same on every machine.
 //! - [`row`]: how a row lies in memory, with its columns read in place, and index keys that sort as
 //!   values do.
 //! - [`error`]: SQLSTATE codes and the error that everything here returns.
@@ -25,6 +26,7 @@ pub mod listed;
 pub mod locking;
 pub mod memory;
 pub mod names;
+mod portable;
 pub mod row;
 pub mod types;
 

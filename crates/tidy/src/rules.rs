@@ -50,6 +50,7 @@ pub fn check(root: &Path, sources: &[Source]) -> Vec<Offence> {
         long_files(source, &mut found);
         functions(source, &mut found);
         allows(source, &mut found);
+        system_math(source, &mut found);
         forbidden.iter().for_each(|forbidden| forbidden.find(source, &mut found));
     }
     unused(sources, &mut found);
@@ -189,6 +190,32 @@ impl Forbidden {
             text = rest;
         }
         text.chars().next().is_none_or(|after| !after.is_alphabetic())
+    }
+}
+
+/// `system-math`: functions of the standard library that are the system's, where what comes out must
+/// be the same on every machine.
+fn system_math(source: &Source, found: &mut Vec<Offence>) {
+    const PLACES: [&str; 3] = ["sql", "query", "general"];
+    const OF_TWO: [&str; 4] = ["atan2", "hypot", "powf", "powi"];
+    /// Other types have a `log`, which takes a base.
+    const OF_ONE: [&str; 22] = [
+        "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "exp", "exp2", "exp_m1", "ln",
+        "ln_1p", "log", "log10", "log2", "sin", "sin_cos", "sinh", "tan", "tanh",
+    ];
+    if !source.is_rust() || !PLACES.contains(&source.place()) {
+        return;
+    }
+    let calls = OF_ONE.iter().map(|name| format!(".{name}()")).chain(OF_TWO.iter().map(|name| format!(".{name}(")));
+    let names = OF_ONE.iter().chain(&OF_TWO).flat_map(|name| ["f64", "f32"].map(|kind| format!("{kind}::{name}")));
+    for what in calls.chain(names) {
+        for (at, _) in source.code.match_indices(&what) {
+            let after = source.code[at + what.len()..].chars().next();
+            let longer = !what.contains('(') && after.is_some_and(|after| after.is_alphanumeric() || after == '_');
+            if !longer && !source.is_test(at) {
+                found.push(offence("system-math", source, at, what.clone()));
+            }
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use freshet_engine::CheckpointKind;
 use freshet_fabric::stream::Stream;
 use freshet_membership::Identity;
 
-use super::{Right, Shared, completion::Pending, work::Work};
+use super::{Shared, completion::Pending, rights::Caller, work::Work};
 use crate::protocol::{self, Answer, Ask, FrameError, Frames, Request, Response, VERSION};
 
 /// Requests of one connection that may be under way.
@@ -37,12 +37,12 @@ const GREETING: Duration = Duration::from_secs(5);
 /// A client who has nothing under way and asks for nothing for so long is sent away.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 /// The answer to a client over TCP without a certificate.
-const NOBODY: &str = "no certificate was shown that this node knows: use --credentials, which `freshet enrol` makes, or ask on the \
+pub(super) const NOBODY: &str = "no certificate was shown that this node knows: use --credentials, which `freshet enrol` makes, or ask on the \
                       node's own machine as its own user";
 /// The answer when all places are taken.
 const FULL: &str = "this node has as many clients as it can take, and all are busy: try again later";
-/// The answer to a client that may only ask for the status.
-const LOOKS_ONLY: &str = "this certificate is good for the status alone: an operator's is needed";
+/// The answer to a client that may not ask this ([`super::rights`]).
+pub(super) const LOOKS_ONLY: &str = "this certificate is good for the status alone: an operator's is needed";
 /// The longest wait that a client may ask for.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
@@ -244,36 +244,35 @@ pub(super) fn open(shared: &Arc<Shared>, number: u64, stream: Stream, is_near: b
     });
 }
 
-/// Has a client over TCP show who it is. Returns what it may ask, if anything.
-fn secure(shared: &Shared, stream: Stream) -> io::Result<(Stream, Option<Right>, String)> {
+/// Has a client over TCP show who it is.
+fn secure(shared: &Shared, stream: Stream) -> io::Result<(Stream, Caller, String)> {
     let credentials = shared.credentials.as_ref().ok_or(ErrorKind::ConnectionRefused)?;
     let stream = stream.secure_server(credentials.server(), Instant::now() + GREETING)?;
     let identity = stream.certificate().and_then(|certificate| Identity::of(&certificate));
-    let right = Right::of(identity, shared.open_status);
     let who = identity.map_or_else(|| "without a certificate".to_owned(), |identity| identity.to_string());
-    Ok((stream, right, who))
+    Ok((stream, Caller::of(identity), who))
 }
 
 fn serve(shared: &Arc<Shared>, number: u64, stream: Stream, is_near: bool, place: Place<Stream>) -> io::Result<()> {
-    let near = |stream| (stream, Some(Right::All), "a process of this user".to_owned());
-    let (stream, right, who) = if is_near { near(stream) } else { secure(shared, stream)? };
+    let near = |stream| (stream, Caller::Owner, "a process of this user".to_owned());
+    let (stream, caller, who) = if is_near { near(stream) } else { secure(shared, stream)? };
     let stream = &stream;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let connection = Arc::new(Connection::new());
     let mut frames = Frames::new(Ear { stream, connection: &connection, set: None });
     let (response, greeted) = greet(&mut frames)?;
     let mut bytes = Vec::new();
-    let refusal = match right {
+    let refused = |reason: &str| Some(Answer::Refused { reason: reason.to_owned() });
+    let refusal = match caller.is_served(shared.open_status) {
         _ if !greeted => Some(response.answer.clone()),
-        None => Some(Answer::Refused { reason: NOBODY.to_owned() }),
-        Some(_) if !shared.enter(number, stream, &connection) => Some(Answer::Refused { reason: FULL.to_owned() }),
-        Some(_) => None,
+        false => refused(NOBODY),
+        true if !shared.enter(number, stream, &connection) => refused(FULL),
+        true => None,
     };
     if let Some(answer) = refusal {
         protocol::encode(&Response { answer, ..response }, &mut bytes).map_err(io::Error::other)?;
         return stream.write_all(&mut [IoSlice::new(&bytes)], false);
     }
-    let right = right.unwrap_or(Right::Look);
     drop(place);
     {
         let mut state = connection.lock();
@@ -288,7 +287,7 @@ fn serve(shared: &Arc<Shared>, number: u64, stream: Stream, is_near: bool, place
             writing.shut_down(Shutdown::Both);
         })?
     };
-    read(shared, right, &connection, &mut frames, &who);
+    read(shared, caller, &connection, &mut frames, &who);
     connection.lock().ended = true;
     connection.flush();
     let _ = writer.join();
@@ -318,7 +317,7 @@ fn hello(version: u32) -> Result<Answer, String> {
 }
 
 /// Reads requests until there are no more.
-fn read(shared: &Arc<Shared>, right: Right, connection: &Arc<Connection>, frames: &mut Frames<Ear<'_>>, who: &str) {
+fn read(shared: &Arc<Shared>, caller: Caller, connection: &Arc<Connection>, frames: &mut Frames<Ear<'_>>, who: &str) {
     while connection.admit() {
         let reply = |id| Reply::new(connection, id);
         match frames.next_frame::<Request>() {
@@ -326,7 +325,7 @@ fn read(shared: &Arc<Shared>, right: Right, connection: &Arc<Connection>, frames
                 Ok(answer) => reply(id).send(answer),
                 Err(reason) => return reply(id).send(Answer::Refused { reason }),
             },
-            Ok(Request { id, ask }) if right == Right::All || is_a_look(&ask) => {
+            Ok(Request { id, ask }) if caller.may(&ask) => {
                 tell_asked(who, &ask);
                 dispatch(shared, reply(id), ask);
             }
@@ -338,11 +337,6 @@ fn read(shared: &Arc<Shared>, right: Right, connection: &Arc<Connection>, frames
             Err(cause) => return reply(Response::NOBODY).send(Answer::Refused { reason: cause.to_string() }),
         }
     }
-}
-
-/// Whether a client that may only ask for the status may ask this.
-fn is_a_look(ask: &Ask) -> bool {
-    matches!(ask, Ask::Status | Ask::Watermarks | Ask::Mix { .. })
 }
 
 /// Logs a request that changes the node before it is done, and which client has made it.

@@ -1,11 +1,8 @@
 //! The control port: the server's end of connections from operators and monitors, and, on a node
 //! that has procedures, from the clients that call them.
 //!
-//! | client | may ask |
-//! |---|---|
-//! | a process of the same user on the same machine, by a socket ([`local`]) | everything |
-//! | over TCP, with a certificate of the cluster's authority as operator | everything |
-//! | over TCP, with a certificate as monitor or node; without any, if the status is open | for the status |
+//! Clients are processes of the same user on the same machine, by a socket ([`local`]), and others
+//! over TCP, by their certificates. The table of [`rights`] says what each of them may ask.
 //!
 //! | thread | does | ends when |
 //! |---|---|---|
@@ -21,6 +18,7 @@
 mod completion;
 mod connection;
 pub mod procedures;
+mod rights;
 pub(crate) mod starting;
 #[cfg(test)]
 mod tests;
@@ -44,7 +42,7 @@ use freshet_fabric::{
     local::{self, LocalListener},
     stream::Stream,
 };
-use freshet_membership::{Credentials, Grant, Identity};
+use freshet_membership::{Credentials, Grant};
 
 use self::{completion::Completions, procedures::Procedures, work::Lane};
 use crate::{Failure, protocol::Watermarks};
@@ -68,10 +66,11 @@ pub trait Host: Send + Sync {
     fn watermarks(&self) -> Watermarks;
     /// Its status, as JSON.
     fn status(&self) -> String;
-    /// What transactions write, from its log at `from` on.
+    /// What transactions write, from its log at `from` on, where the log was filled to in a status
+    /// that it has given.
     ///
     /// # Errors
-    /// When that cannot be said.
+    /// When that cannot be said. That quotes nothing of the log.
     fn mix(&self, from: Stamp, batch_bytes: u64) -> Result<Mix, String>;
     /// Makes it the primary; returns its term and where that begins. May take a while.
     ///
@@ -150,26 +149,6 @@ impl Purpose {
     /// Threads that run procedures.
     fn workers(&self) -> usize {
         self.procedures.as_ref().map_or(0, |(_, workers)| *workers)
-    }
-}
-
-/// What a client may ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Right {
-    /// Everything.
-    All,
-    /// The status.
-    Look,
-}
-
-impl Right {
-    /// The right of a client over TCP that has shown this identity, or none.
-    fn of(identity: Option<Identity>, open_status: bool) -> Option<Self> {
-        match identity {
-            Some(Identity::Operator) => Some(Self::All),
-            Some(Identity::Monitor | Identity::Node(_)) => Some(Self::Look),
-            None => open_status.then_some(Self::Look),
-        }
     }
 }
 

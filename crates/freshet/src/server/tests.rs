@@ -17,7 +17,7 @@ use freshet_workloads::{
 };
 
 use freshet_base::{ClusterId, Isolation, NodeId};
-use freshet_membership::{Enrolment, NewKey};
+use freshet_membership::{Enrolment, Identity, NewKey};
 
 use super::*;
 use crate::{
@@ -61,13 +61,13 @@ impl Host for Volatile {
     }
 }
 
-const SOON: Duration = Duration::from_secs(20);
+pub(super) const SOON: Duration = Duration::from_secs(20);
 
 fn serve() -> Server {
     start(false).0
 }
 
-fn start(open_status: bool) -> (Server, Credentials) {
+pub(super) fn start(open_status: bool) -> (Server, Credentials) {
     let procedures: Arc<dyn Procedures> = Arc::new(Tpcc::new(Isolation::Serializable));
     let purpose = Purpose { open_status, procedures: Some((procedures, 2)) };
     let database = Database::volatile(Server::places(&purpose));
@@ -177,7 +177,7 @@ fn converse(server: &Server, bytes: &[u8]) -> Vec<Answer> {
     answers
 }
 
-fn request(ask: Ask) -> Vec<u8> {
+pub(super) fn request(ask: Ask) -> Vec<u8> {
     let mut bytes = Vec::new();
     protocol::encode(&protocol::Request { id: 1, ask }, &mut bytes).unwrap();
     bytes
@@ -207,6 +207,16 @@ fn those_that_break_the_rules_are_told_and_dismissed() {
     assert!(connect(&server).status(SOON).is_ok());
 }
 
+/// Credentials that this member has signed, for a client or a node.
+pub(super) fn credentials_of(member: &Credentials, grant: Grant) -> Credentials {
+    let token = member.give_token(grant, SOON).unwrap();
+    let key = NewKey::generate().unwrap();
+    let newcomer = Enrolment { public_key: key.public(), node: None, secret: Some(token.secret()) };
+    let enrolled = member.enrol(&newcomer, false).unwrap();
+    assert!(member.enrol(&newcomer, false).is_err(), "a token is good for once");
+    Credentials::enrolled(enrolled, &key).unwrap()
+}
+
 /// Over TCP a client may ask what its certificate allows, and without one nothing.
 #[test]
 fn who_comes_from_afar_shows_a_certificate() {
@@ -214,12 +224,7 @@ fn who_comes_from_afar_shows_a_certificate() {
     let address = server.address().to_string();
     let enrolled = |grant| {
         let directory = tempfile::tempdir().unwrap();
-        let token = credentials.give_token(grant, SOON).unwrap();
-        let key = NewKey::generate().unwrap();
-        let newcomer = Enrolment { public_key: key.public(), node: None, secret: Some(token.secret()) };
-        let enrolled = credentials.enrol(&newcomer, false).unwrap();
-        assert!(credentials.enrol(&newcomer, false).is_err(), "a token is good for once");
-        Credentials::enrolled(enrolled, &key).unwrap().write(directory.path()).unwrap();
+        credentials_of(&credentials, grant).write(directory.path()).unwrap();
         directory
     };
     let as_one = |directory: &tempfile::TempDir| Client::connect_with(&address, Some(directory.path()), SOON);
@@ -229,8 +234,9 @@ fn who_comes_from_afar_shows_a_certificate() {
     for grant in [Grant::Client(Identity::Monitor), Grant::Node(None)] {
         let looks = as_one(&enrolled(grant)).unwrap();
         assert!(looks.status(SOON).is_ok() && looks.watermarks(SOON).is_ok());
-        let mix = looks.mix(Stamp(64), 7, SOON).unwrap();
-        assert_eq!((mix.log_bytes, mix.transactions), (64, 7));
+        let mix = looks.mix(Stamp(64), 7, SOON).map(|mix| (mix.log_bytes, mix.transactions));
+        assert_eq!(mix.is_ok(), grant == Grant::Node(None));
+        assert!(mix.is_err() || mix == Ok((64, 7)));
         let refused = |outcome: Result<(), ClientError>| match outcome {
             Err(ClientError::Refused { reason, .. }) => assert!(reason.contains("status alone"), "{reason}"),
             other => panic!("{other:?}"),

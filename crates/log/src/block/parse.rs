@@ -22,19 +22,19 @@ pub enum BlockError {
         have: u64,
     },
     /// No block has this length.
-    #[error("invalid block length {0}")]
+    #[error("no block has this length")]
     Length(u32),
     /// Written by another version of Freshet.
-    #[error("block format {found}, this version reads {FORMAT}: use the version that wrote it")]
+    #[error("not a block of format {FORMAT}, which this version reads: use the version that wrote it")]
     Format {
         /// The format version in the header.
         found: u8,
     },
     /// No kind has this code.
-    #[error("unknown block kind {0}")]
+    #[error("no block is of this kind")]
     Kind(u8),
     /// A block, but of another place: left over from an earlier use of the memory or file.
-    #[error("the block carries stamp {found}, its place is {at}")]
+    #[error("the block is one of another place than {at}")]
     Stamp {
         /// The stamp in the header.
         found: Stamp,
@@ -42,7 +42,7 @@ pub enum BlockError {
         at: Stamp,
     },
     /// The bytes are not those that were written.
-    #[error("checksum mismatch: computed {computed:08x}, stored {stored:08x}")]
+    #[error("the checksum does not match")]
     Checksum {
         /// CRC-32C of the bytes.
         computed: u32,

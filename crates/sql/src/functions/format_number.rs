@@ -2,7 +2,7 @@
 
 use super::{Function, mismatch};
 use crate::{
-    SqlError, SqlState,
+    SqlError, SqlState, portable,
     types::{EvalContext, Kind, Numeric, Value},
 };
 
@@ -250,7 +250,7 @@ fn digits_of(value: &Value, behind: usize, shift: usize) -> Result<Digits, SqlEr
                 Value::Float8(number) => (*number, 15),
                 _ => (0.0, 15),
             };
-            let number = number * 10f64.powi(shift as i32);
+            let number = number * portable::pow(10.0, shift as f64);
             // No more digits than such a number has.
             let whole = format!("{:.0}", number.abs()).len();
             Digits::of(&format!("{number:.*}", behind.min(precise - whole.min(precise))))

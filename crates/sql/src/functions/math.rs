@@ -8,7 +8,7 @@ use super::{
     take,
 };
 use crate::{
-    SqlError, SqlState,
+    SqlError, SqlState, portable,
     types::{
         EvalContext, Kind, Numeric, Value, cast_out_of_range,
         numeric::{Check, Special},
@@ -122,7 +122,7 @@ plain_floats!(
     float8_round f64::round_ties_even,
     float8_trunc f64::trunc,
     float8_sign |number| if number > 0.0 { 1.0 } else if number < 0.0 { -1.0 } else { 0.0 },
-    float8_cbrt f64::cbrt
+    float8_cbrt portable::cbrt
 );
 
 fn float8_sqrt(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -138,11 +138,11 @@ fn float8_sqrt(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErr
 
 fn float8_exp(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Float8(number));
-    let result = number.exp();
+    let result = portable::exp(*number);
     if result == 0.0 && number.is_finite() {
         return Err(float_underflow());
     }
-    float(arguments, f64::exp)
+    float(arguments, portable::exp)
 }
 
 fn logarithm(arguments: &[Value], function: fn(f64) -> f64) -> Result<Value, SqlError> {
@@ -158,11 +158,11 @@ fn logarithm(arguments: &[Value], function: fn(f64) -> f64) -> Result<Value, Sql
 }
 
 fn float8_ln(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    logarithm(arguments, f64::ln)
+    logarithm(arguments, portable::ln)
 }
 
 fn float8_log10(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    logarithm(arguments, f64::log10)
+    logarithm(arguments, portable::log10)
 }
 
 pub(super) fn float8_power(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -175,7 +175,7 @@ pub(super) fn float8_power(arguments: &[Value], _: &EvalContext<'_>) -> Result<V
     if base < 0.0 && exponent.is_finite() && exponent.fract() != 0.0 {
         return undefined("a negative number raised to a non-integer power yields a complex result");
     }
-    let result = base.powf(exponent);
+    let result = portable::pow(base, exponent);
     if base.is_finite() && exponent.is_finite() {
         if result.is_infinite() {
             return Err(float_overflow());

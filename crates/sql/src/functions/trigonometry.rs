@@ -5,6 +5,7 @@
 use super::{Function, math::float, take};
 use crate::{
     SqlError, SqlState,
+    portable::{self, acos, asin, atan, atan2, cos, ln, ln_1p, sin},
     types::{EvalContext, Kind, Value},
 };
 
@@ -17,17 +18,17 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("pi", &[], F, |_, _| Ok(Value::Float8(std::f64::consts::PI))),
     Function::new("degrees", &[F], F, |arguments, _| float(arguments, |radians| radians / RADIANS_PER_DEGREE)),
     Function::new("radians", &[F], F, |arguments, _| float(arguments, |degrees| degrees * RADIANS_PER_DEGREE)),
-    Function::new("sin", &[F], F, |arguments, _| finite(arguments, f64::sin)),
-    Function::new("cos", &[F], F, |arguments, _| finite(arguments, f64::cos)),
-    Function::new("tan", &[F], F, |arguments, _| finite(arguments, f64::tan)),
-    Function::new("cot", &[F], F, |arguments, _| finite(arguments, |x| 1.0 / x.tan())),
-    Function::new("asin", &[F], F, |arguments, _| within_one(arguments, f64::asin)),
-    Function::new("acos", &[F], F, |arguments, _| within_one(arguments, f64::acos)),
-    Function::new("atan", &[F], F, |arguments, _| float(arguments, f64::atan)),
+    Function::new("sin", &[F], F, |arguments, _| finite(arguments, portable::sin)),
+    Function::new("cos", &[F], F, |arguments, _| finite(arguments, portable::cos)),
+    Function::new("tan", &[F], F, |arguments, _| finite(arguments, portable::tan)),
+    Function::new("cot", &[F], F, |arguments, _| finite(arguments, |x| 1.0 / portable::tan(x))),
+    Function::new("asin", &[F], F, |arguments, _| within_one(arguments, portable::asin)),
+    Function::new("acos", &[F], F, |arguments, _| within_one(arguments, portable::acos)),
+    Function::new("atan", &[F], F, |arguments, _| float(arguments, portable::atan)),
     Function::new("atan2", &[F, F], F, float8_atan2),
-    Function::new("sinh", &[F], F, |arguments, _| any(arguments, f64::sinh)),
-    Function::new("cosh", &[F], F, |arguments, _| any(arguments, f64::cosh)),
-    Function::new("tanh", &[F], F, |arguments, _| any(arguments, f64::tanh)),
+    Function::new("sinh", &[F], F, |arguments, _| any(arguments, portable::sinh)),
+    Function::new("cosh", &[F], F, |arguments, _| any(arguments, portable::cosh)),
+    Function::new("tanh", &[F], F, |arguments, _| any(arguments, portable::tanh)),
     Function::new("asinh", &[F], F, |arguments, _| any(arguments, area_sine)),
     Function::new("acosh", &[F], F, |arguments, _| within(arguments, |number| number >= 1.0, area_cosine)),
     Function::new("atanh", &[F], F, |arguments, _| within(arguments, |number| number.abs() <= 1.0, area_tangent)),
@@ -37,7 +38,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("cotd", &[F], F, |arguments, _| finite(arguments, cotangent_of_degrees)),
     Function::new("asind", &[F], F, |arguments, _| within_one(arguments, arc_sine_in_degrees)),
     Function::new("acosd", &[F], F, |arguments, _| within_one(arguments, arc_cosine_in_degrees)),
-    Function::new("atand", &[F], F, |arguments, _| any(arguments, |number| number.atan() / 1f64.atan() * 45.0)),
+    Function::new("atand", &[F], F, |arguments, _| any(arguments, |number| atan(number) / atan(1.0) * 45.0)),
     Function::new("atan2d", &[F, F], F, float8_atan2d),
 ];
 
@@ -78,22 +79,22 @@ fn any(arguments: &[Value], function: fn(f64) -> f64) -> Result<Value, SqlError>
 
 fn float8_atan2(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Float8(y), Float8(x));
-    Ok(Value::Float8(y.atan2(*x)))
+    Ok(Value::Float8(atan2(*y, *x)))
 }
 
 fn float8_atan2d(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Float8(y), Float8(x));
-    Ok(Value::Float8(y.atan2(*x) / 1f64.atan() * 45.0))
+    Ok(Value::Float8(atan2(*y, *x) / atan(1.0) * 45.0))
 }
 
 /// The sine of up to 30 degrees, scaled so that it is exact at its end.
 fn small_sine(degrees: f64) -> f64 {
-    (degrees * RADIANS_PER_DEGREE).sin() / (30.0 * RADIANS_PER_DEGREE).sin() / 2.0
+    sin(degrees * RADIANS_PER_DEGREE) / sin(30.0 * RADIANS_PER_DEGREE) / 2.0
 }
 
 /// The cosine of up to 60 degrees, scaled so that it is exact at its end.
 fn small_cosine(degrees: f64) -> f64 {
-    let versine = |degrees: f64| 1.0 - (degrees * RADIANS_PER_DEGREE).cos();
+    let versine = |degrees: f64| 1.0 - cos(degrees * RADIANS_PER_DEGREE);
     1.0 - versine(degrees) / versine(60.0) / 2.0
 }
 
@@ -152,7 +153,7 @@ fn cotangent_of_degrees(degrees: f64) -> f64 {
 
 /// The arc sine of a number from 0 to 1, exact at 0.5.
 fn first_arc_sine(number: f64) -> f64 {
-    if number <= 0.5 { number.asin() / 0.5f64.asin() * 30.0 } else { 90.0 - number.acos() / 0.5f64.acos() * 60.0 }
+    if number <= 0.5 { asin(number) / asin(0.5) * 30.0 } else { 90.0 - acos(number) / acos(0.5) * 60.0 }
 }
 
 fn arc_sine_in_degrees(number: f64) -> f64 {
@@ -163,23 +164,23 @@ fn arc_cosine_in_degrees(number: f64) -> f64 {
     if number < 0.0 {
         90.0 + first_arc_sine(-number)
     } else if number <= 0.5 {
-        90.0 - number.asin() / 0.5f64.asin() * 30.0
+        90.0 - asin(number) / asin(0.5) * 30.0
     } else {
-        number.acos() / 0.5f64.acos() * 60.0
+        acos(number) / acos(0.5) * 60.0
     }
 }
 
-/// The inverse of the hyperbolic sine. The standard library's loses digits of large numbers.
+/// The inverse of the hyperbolic sine.
 fn area_sine(number: f64) -> f64 {
     let (size, square) = (number.abs(), number * number);
     let area = if size < 1.0 / LARGE {
         return number;
     } else if size > LARGE {
-        size.ln() + std::f64::consts::LN_2
+        ln(size) + std::f64::consts::LN_2
     } else if size > 2.0 {
-        (2.0 * size + 1.0 / ((square + 1.0).sqrt() + size)).ln()
+        ln(2.0 * size + 1.0 / ((square + 1.0).sqrt() + size))
     } else {
-        (size + square / (1.0 + (1.0 + square).sqrt())).ln_1p()
+        ln_1p(size + square / (1.0 + (1.0 + square).sqrt()))
     };
     area.copysign(number)
 }
@@ -187,12 +188,12 @@ fn area_sine(number: f64) -> f64 {
 /// The inverse of the hyperbolic cosine.
 fn area_cosine(number: f64) -> f64 {
     if number > LARGE {
-        number.ln() + std::f64::consts::LN_2
+        ln(number) + std::f64::consts::LN_2
     } else if number > 2.0 {
-        (2.0 * number - 1.0 / (number + (number * number - 1.0).sqrt())).ln()
+        ln(2.0 * number - 1.0 / (number + (number * number - 1.0).sqrt()))
     } else {
         let above = number - 1.0;
-        (above + (2.0 * above + above * above).sqrt()).ln_1p()
+        ln_1p(above + (2.0 * above + above * above).sqrt())
     }
 }
 
@@ -203,9 +204,9 @@ fn area_tangent(number: f64) -> f64 {
     let area = if size < 1.0 / LARGE {
         return number;
     } else if size < 0.5 {
-        0.5 * (double + double * size / (1.0 - size)).ln_1p()
+        0.5 * ln_1p(double + double * size / (1.0 - size))
     } else {
-        0.5 * (double / (1.0 - size)).ln_1p()
+        0.5 * ln_1p(double / (1.0 - size))
     };
     area.copysign(number)
 }

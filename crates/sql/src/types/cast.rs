@@ -365,7 +365,7 @@ fn from_float(number: f64, kind: Kind) -> Result<Value, SqlError> {
         // The upper bound is a power of two, which is too large itself.
         if rounded >= low && rounded < high { Ok(rounded as i64) } else { Err(out_of_range(kind)) }
     };
-    let power = |bits: i32| f64::from(2u8).powi(bits);
+    let power = |bits: u32| (1u64 << bits) as f64;
     match kind {
         Kind::Int2 => from_integer(whole(-power(15), power(15))?, kind),
         Kind::Int4 => from_integer(whole(-power(31), power(31))?, kind),

@@ -8,7 +8,7 @@ use super::{
     arithmetic::{Check, SIGNIFICANT_DIGITS, clamp_scale, division_by_zero},
     digits_of, divide_big, overflow,
 };
-use crate::{SqlError, SqlState};
+use crate::{SqlError, SqlState, portable};
 
 /// Places beyond those of the result.
 const GUARD: u32 = 16;
@@ -125,8 +125,8 @@ fn logarithm_exponent(number: &Numeric) -> i64 {
     }
     let leading = number.leading();
     let digits = f64::from(leading.digit) * 10_000.0 + f64::from(leading.next);
-    let logarithm = digits.ln() + (leading.weight - 1) as f64 * 4.0 * std::f64::consts::LN_10;
-    logarithm.abs().log10() as i64
+    let logarithm = portable::ln(digits) + (leading.weight - 1) as f64 * 4.0 * std::f64::consts::LN_10;
+    portable::log10(logarithm.abs()) as i64
 }
 
 fn logarithm_argument(number: &Numeric) -> Result<(), SqlError> {
@@ -322,7 +322,7 @@ impl Numeric {
             return Self::from_big(coefficient, scale);
         }
         let leading = self.leading();
-        let first = (f64::from(leading.digit) * 10_000.0 + f64::from(leading.next)).log10();
+        let first = portable::log10(f64::from(leading.digit) * 10_000.0 + f64::from(leading.next));
         let estimate = f64::from(power) * (first + (leading.weight as f64 - 1.0) * 4.0);
         if estimate > MAX_WHOLE as f64 + 10.0 {
             return Err(overflow());

@@ -1,0 +1,97 @@
+//! Who may ask what on the control port, and what the answer tells.
+//!
+//! [`rule`] is the table; nothing else decides. A request that is added needs its row there, or
+//! this does not compile, and one in docs/operations.md, or the test of this module fails.
+
+use freshet_membership::Identity;
+
+use crate::protocol::Ask;
+
+#[cfg(test)]
+mod tests;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// A process of the node's user, on the node's machine.
+    Owner,
+    /// Over TCP, with a certificate of the cluster's authority as operator.
+    Operator,
+    /// As a node.
+    Node,
+    /// As monitor.
+    Monitor,
+    /// Without a certificate, or with one that names nobody whom this node knows.
+    Anyone,
+}
+
+impl Caller {
+    /// The client over TCP that has shown this identity, or none.
+    pub fn of(identity: Option<Identity>) -> Self {
+        match identity {
+            Some(Identity::Operator) => Self::Operator,
+            Some(Identity::Node(_)) => Self::Node,
+            Some(Identity::Monitor) => Self::Monitor,
+            None => Self::Anyone,
+        }
+    }
+
+    /// Whether it is served at all.
+    pub fn is_served(self, open_status: bool) -> bool {
+        self != Self::Anyone || open_status
+    }
+
+    /// Whether it may ask this, if it is served.
+    pub fn may(self, ask: &Ask) -> bool {
+        let Rule { name, who, tells } = rule(ask);
+        let may = match who {
+            Who::Everyone => true,
+            Who::Members => matches!(self, Self::Owner | Self::Operator | Self::Node),
+            Who::Operators => matches!(self, Self::Owner | Self::Operator),
+        };
+        if !may {
+            tracing::debug!(who = ?self, request = name, tells, "a request is refused");
+        }
+        may
+    }
+}
+
+/// To whom a request is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    /// Every caller that is served.
+    Everyone,
+    /// Those who may have the data: nodes have them, operators can take a backup.
+    Members,
+    /// The node's user, and operators.
+    Operators,
+}
+
+/// What holds for a request.
+struct Rule {
+    /// Its name in the documents.
+    name: &'static str,
+    who: Who,
+    /// What the answer tells, a refusal included.
+    tells: &'static str,
+}
+
+/// What holds for a request. Without a row for all others, on purpose.
+const fn rule(ask: &Ask) -> Rule {
+    use Who::{Everyone, Members, Operators};
+    let (name, who, tells) = match ask {
+        Ask::Hello { .. } => ("hello", Everyone, "the version of the protocol"),
+        Ask::Status => ("status", Everyone, "names, addresses, states, sizes and positions; nothing of what is stored"),
+        Ask::Watermarks => ("watermarks", Everyone, "positions in the log"),
+        Ask::Mix { .. } => {
+            ("mix (`advise`)", Members, "how many records of which sizes were written since a status; no content")
+        }
+        Ask::Promote { .. } => ("promote", Operators, "the new term, or which nodes stand against it"),
+        Ask::Checkpoint { .. } => ("checkpoint", Operators, "its size and positions, or what failed on the disk"),
+        Ask::Hash { .. } => ("hash", Operators, "a hash of all rows, and how many there are"),
+        Ask::Token { .. } => ("token", Operators, "a secret that makes its holder a member or client"),
+        Ask::Call(_) => ("call (benchmarks)", Operators, "what the procedure reads"),
+        Ask::WaitVisible { .. } => ("wait", Operators, "whether a position is visible"),
+    };
+    Rule { name, who, tells }
+}
