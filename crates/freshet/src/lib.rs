@@ -14,6 +14,7 @@
 
 mod advise;
 mod backup;
+mod certificates;
 mod checkpoint;
 pub mod children;
 mod cli;

@@ -1,16 +1,76 @@
 //! `freshet promote`: makes a standby the primary.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
 
-use crate::{Failure, cli::PromoteOptions};
+use freshet_base::Stamp;
+use serde_json::Value;
+
+use crate::{Failure, cli::PromoteOptions, client::Client};
 
 /// How long a node may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long another node that was promoted at the same time may take to depose this one, and how
+/// often it is looked.
+const RIVALS: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Promotes a node.
 pub(crate) fn run(options: &PromoteOptions) -> Result<ExitCode, Failure> {
     let client = options.shows.connect(&options.address, CONNECT)?;
     let (term, at) = client.promote(options.force, Duration::from_secs(options.patience))?;
+    if !stays(&client, term) {
+        return Err(Failure::new(deposed(client.address(), term, at)));
+    }
     println!("{} is the primary of term {term}, which begins at {at}", client.address());
     Ok(ExitCode::SUCCESS)
+}
+
+fn deposed(address: &str, term: u32, at: Stamp) -> String {
+    format!(
+        "{address} was the primary of term {term}, which began at {at}, and is not any more: another node has \
+         taken over at the same time; freshet status of the nodes says which reigns"
+    )
+}
+
+/// Whether the node is still the primary a moment later. Of two that are promoted at the same time,
+/// one is deposed by the other.
+fn stays(client: &Client, term: u32) -> bool {
+    let until = Instant::now() + RIVALS;
+    while Instant::now() < until {
+        // A node that is deposed starts again, and its connections end.
+        let Ok(status) = client.status(CONNECT) else { return false };
+        if !reigns(&status, term) {
+            return false;
+        }
+        thread::sleep(LOOK);
+    }
+    true
+}
+
+fn reigns(status: &str, term: u32) -> bool {
+    let status: Value = serde_json::from_str(status).unwrap_or_default();
+    let fenced = status["standing"]["standing"] == "fenced";
+    status["role"] == "primary" && status["term"] == term && !fenced
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_was_deposed_does_not_reign() {
+        let status = |role: &str, term: u32, standing: &str| {
+            serde_json::json!({"role": role, "term": term, "standing": {"standing": standing}}).to_string()
+        };
+        assert!(reigns(&status("primary", 3, "safe"), 3));
+        assert!(reigns(&status("primary", 3, "blocked"), 3));
+        assert!(!reigns(&status("primary", 3, "fenced"), 3));
+        assert!(!reigns(&status("primary", 4, "safe"), 3), "a later term is in force");
+        assert!(!reigns(&status("standby", 3, "safe"), 3));
+        assert!(!reigns("", 3));
+    }
 }

@@ -64,6 +64,7 @@ pub(crate) fn things(
         },
     ];
     things.extend(encoding(&its_node, settings.node.encoding));
+    things.extend(certificates(&its_node));
     things.extend(mirror(&its_node, settings.node.mirror.is_wanted()));
     if let Some(serving) = serving.cloned() {
         let sessions = serving.sessions.clone();
@@ -98,6 +99,21 @@ pub(crate) fn things(
         });
     }
     things
+}
+
+/// The certificate that a node shows to others. Where Freshet made it, there is nothing to read.
+fn certificates(node: &Arc<Node>) -> Option<Thing> {
+    let (read, credentials) = (node.reads_certificates()?, node.credentials().clone());
+    let prepare = move |new: &Settings| {
+        let (newer, credentials) = (read(&new.node.member)?, credentials.clone());
+        credentials.fits(&newer)?;
+        Ok(Box::new(move || {
+            credentials.take(&newer);
+            tracing::info!(ends = newer.expire(), "the certificate of this node was read again");
+        }) as Change)
+    };
+    let keys = &["member.certificate", "member.key", "member.authority"];
+    Some(Thing { keys, prepare: Box::new(prepare) })
 }
 
 /// In which form the log comes. A node that was started to take bytes alone executes nothing.

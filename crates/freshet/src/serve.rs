@@ -27,6 +27,7 @@ use signal_hook::consts::SIGXFSZ;
 
 use crate::{
     Failure,
+    certificates::CertificateWatch,
     cli::Serve,
     config::Settings,
     descriptors::{self, Descriptors},
@@ -180,6 +181,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     notify::ready("ready");
     let things = reload::things(&messages, &node, sql.as_ref(), &settings);
     let mut reload = Reload::new(&options.flags, &settings, things);
+    let mut certificate = CertificateWatch::new(node.credentials().clone());
     let watch = DiskWatch::start(settings.places(), settings.node.log.segment_bytes)?;
 
     let deposed = loop {
@@ -192,6 +194,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
             }
             Heard::Nothing => {}
         }
+        certificate.look();
         if node.is_deposed() {
             break true;
         }
@@ -387,6 +390,10 @@ struct FullStatus {
     log_failure: Option<String>,
     /// What the log waits for, if it lacks room.
     log_waits: Option<String>,
+    /// The write or sync of the log that does not return, if there is one.
+    log_hangs: Option<String>,
+    /// When the certificate ends that it shows to other nodes, in seconds since 1970.
+    certificate_expires: Option<u64>,
     descriptors: Descriptors,
     resident_bytes: u64,
     peak_resident_bytes: u64,
@@ -444,6 +451,8 @@ impl Host for NodeHost {
             node,
             log_failure: self.node.log().and_then(|log| log.failure()).map(|failure| failure.to_string()),
             log_waits: self.node.log_lack().map(|lack| lack.to_string()),
+            log_hangs: self.node.log_hangs().map(|hang| hang.to_string()),
+            certificate_expires: self.node.credentials().expire(),
             descriptors: Descriptors::now(),
             resident_bytes: process::resident_bytes(),
             peak_resident_bytes: process::peak_resident_bytes(),

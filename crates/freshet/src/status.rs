@@ -4,18 +4,97 @@ use std::{fmt::Write, process::ExitCode, time::Duration};
 
 use serde_json::{Map, Value};
 
-use crate::{Failure, cli::StatusOptions, units};
+use crate::{
+    Failure,
+    certificates::{SOON, now},
+    cli::StatusOptions,
+    units,
+};
 
 /// Shows a node's status.
 pub(crate) fn run(options: &StatusOptions) -> Result<ExitCode, Failure> {
     let patience = Duration::from_secs(options.patience);
     let json = options.shows.connect(&options.address, patience)?.status(patience)?;
+    let status: Value = serde_json::from_str(&json)?;
     if options.json {
         println!("{json}");
     } else {
-        print!("{}", table(&serde_json::from_str(&json)?));
+        print!("{}", table(&status));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(health(&status).into())
+}
+
+/// How well a node does its work, as the command's exit code says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    /// As configured.
+    Well,
+    /// It works, with less than is configured, or is about to.
+    Lacking,
+    /// It does not do what it is for: nothing commits, or it follows nobody.
+    Failing,
+}
+
+impl From<Health> for ExitCode {
+    fn from(health: Health) -> Self {
+        match health {
+            Health::Well => Self::SUCCESS,
+            // 1 and 2 say that the status is not known.
+            Health::Lacking => Self::from(3),
+            Health::Failing => Self::from(4),
+        }
+    }
+}
+
+fn health(status: &Value) -> Health {
+    let (role, standing) = (status["role"].as_str(), status["standing"]["standing"].as_str());
+    let (link, in_sync) = (status["link"]["link"].as_str(), status["in_sync"].as_bool());
+    let expires = status["certificate_expires"].as_u64();
+    match (role, standing, link) {
+        _ if status["log_failure"].is_string() => Health::Failing,
+        (Some("primary"), Some("safe"), _) | (Some("standby" | "mirror"), _, Some("following"))
+            if expires.is_some_and(|expires| expires < now() + SOON) =>
+        {
+            Health::Lacking
+        }
+        (Some("primary"), Some("safe"), _) if status["log_waits"].is_string() => Health::Lacking,
+        (Some("primary"), Some("safe"), _) => Health::Well,
+        (Some("primary"), Some("degraded"), _) => Health::Lacking,
+        (Some("standby" | "mirror"), _, Some("following")) => {
+            let stalls = status["commits_nothing"].is_object() && time(status, "commits_nothing") >= STALLS;
+            let lacks = status["missing"].is_string() || status["lacks"].is_string() || status["log_waits"].is_string();
+            // An archive's or an asynchronous standby's primary never counts on it.
+            if in_sync.is_none() || stalls || lacks { Health::Lacking } else { Health::Well }
+        }
+        (Some("standby" | "mirror"), _, Some("connecting" | "resting")) => Health::Lacking,
+        (Some("starting" | "taking-over"), _, _) => Health::Lacking,
+        _ => Health::Failing,
+    }
+}
+
+/// After so long, a primary that commits nothing although it could is told of.
+const STALLS: Duration = Duration::from_secs(5);
+
+/// How far something is behind, as a standby's status says it.
+fn behind(lag: &Value) -> String {
+    if !lag.is_object() {
+        return "behind by: unknown".to_owned();
+    }
+    let bytes = units::bytes(number(lag, "bytes"));
+    match lag["time"].is_object() {
+        true => format!("behind by {bytes} and {:.1?}", time(lag, "time")),
+        false => format!("behind by {bytes}, since when is unknown"),
+    }
+}
+
+/// A number of bytes that may be unknown.
+fn bytes(value: &Value) -> String {
+    value.as_u64().map_or_else(|| "unknown".to_owned(), units::bytes)
+}
+
+/// Whether a node's primary counts on it.
+fn in_sync(value: &Value) -> String {
+    if value.is_null() { "unknown".to_owned() } else { text(value) }
 }
 
 /// A number within `value`; 0 when none exists.
@@ -95,9 +174,9 @@ fn fed(status: &Value, line: &mut impl FnMut(&str, String)) {
             "",
             format!(
                 "behind by: ship {}, ack {}, visible {}",
-                units::bytes(number(standby, "ship_lag_bytes")),
+                bytes(&standby["ship_lag_bytes"]),
                 units::bytes(number(standby, "ack_lag_bytes")),
-                units::bytes(number(standby, "visible_lag_bytes"))
+                bytes(&standby["visible_lag_bytes"])
             ),
         );
         if let Some(loss) = standby["last_loss"].as_str() {
@@ -166,6 +245,31 @@ fn pending(again: &Value, line: &mut impl FnMut(&str, String)) {
     }
 }
 
+/// What is wrong with the log, or will be with the certificate.
+fn troubles(status: &Value, line: &mut impl FnMut(&str, String)) {
+    if let Some(failure) = status["log_failure"].as_str() {
+        line("LOG FAILED", format!("{failure}; nothing is committed any more: restart the node, or promote a standby"));
+    }
+    if let Some(lack) = status["log_waits"].as_str() {
+        line(
+            "LOG WAITS",
+            format!("{lack}; new transactions that write are refused until there is room, reads are answered"),
+        );
+    }
+    if let Some(expires) = status["certificate_expires"].as_u64()
+        && expires < now() + SOON
+    {
+        let shown = match expires.checked_sub(now()) {
+            Some(left) => format!("ends in {} days: replace its files, and send SIGHUP", left / (24 * 3600)),
+            None => "HAS ENDED: no other node can connect; replace its files, and send SIGHUP".to_owned(),
+        };
+        line("certificate", shown);
+    }
+    if let Some(hang) = status["log_hangs"].as_str() {
+        line("LOG HANGS", format!("{hang}; what needs it does not commit: promote a standby if it does not come back"));
+    }
+}
+
 /// A status for people. Keys that it does not know are left out: a newer node may have more.
 fn table(status: &Value) -> String {
     if status["role"] == "starting" {
@@ -213,15 +317,7 @@ fn table(status: &Value) -> String {
         }
         line("checkpoint", shown);
     }
-    if let Some(failure) = status["log_failure"].as_str() {
-        line("LOG FAILED", format!("{failure}; nothing is committed any more: restart the node, or promote a standby"));
-    }
-    if let Some(lack) = status["log_waits"].as_str() {
-        line(
-            "LOG WAITS",
-            format!("{lack}; new transactions that write are refused until there is room, reads are answered"),
-        );
-    }
+    troubles(status, &mut line);
     let descriptors = &status["descriptors"];
     if let (Some(limit), Some(used)) = (descriptors["limit"].as_u64(), descriptors["used"].as_u64()) {
         line("descriptors", format!("{used} of {limit} in use"));
@@ -238,6 +334,9 @@ fn table(status: &Value) -> String {
             let missed: Vec<_> = standing["waits_for"].as_array().into_iter().flatten().map(node).collect();
             if !missed.is_empty() {
                 let _ = write!(stands, "; commits wait for {}", missed.join(", "));
+            }
+            if let Some(why) = standing["why"].as_str() {
+                let _ = write!(stands, ", nothing commits here: {why}");
             }
             line("safety", format!("{}: {stands}", text(&status["safety"])));
             if let Some(remedy) = standing["remedy"].as_str() {
@@ -261,7 +360,7 @@ fn table(status: &Value) -> String {
                 let (done, of, _) = progress("bytes", bytes("done_bytes"), bytes("of_bytes"), 0);
                 line("seeding", format!("{done} of a checkpoint of {of}"));
             }
-            let behind = units::bytes(number(status, "lag_bytes"));
+            let behind = bytes(&status["lag_bytes"]);
             line("end", format!("{}, behind by {behind}{whole}", text(&status["end"])));
             line("mark", text(&status["mark"]));
             let (granted, most) = (number(status, "granted_bytes"), number(status, "most_bytes"));
@@ -291,9 +390,7 @@ fn table(status: &Value) -> String {
                 ("replayed", "replay_lag"),
                 ("visible", "visible_lag"),
             ] {
-                let lag = &status[lag];
-                let behind = units::bytes(number(lag, "bytes"));
-                line(step, format!("{}, behind by {behind} and {:.1?}", text(&status[step]), time(lag, "time")));
+                line(step, format!("{}, {}", text(&status[step]), behind(&status[lag])));
             }
             for tail in status["saved_tails"].as_array().map_or(&[][..], Vec::as_slice) {
                 line("saved tail", text(tail));
@@ -322,14 +419,26 @@ fn table(status: &Value) -> String {
 /// The connection to the node that this one follows.
 fn follows(status: &Value, line: &mut impl FnMut(&str, String)) {
     let link = &status["link"];
-    let mut follows = format!("{} {}", text(&link["link"]), link["address"].as_str().unwrap_or(""));
+    let address = link["address"].as_str().unwrap_or("");
+    let mut follows = match link["link"].as_str() {
+        // The node at that address need not be one.
+        Some("connecting") => format!("none at present, connecting to {address}"),
+        _ => format!("{} {address}", text(&link["link"])),
+    };
     for key in ["last_failure", "why"] {
         if let Some(why) = link[key].as_str() {
             let _ = write!(follows, ": {why}");
         }
     }
     line("primary", follows);
-    line("in sync", text(&status["in_sync"]));
+    line("in sync", in_sync(&status["in_sync"]));
+    if time(status, "commits_nothing") >= STALLS {
+        let lasts = time(status, "commits_nothing");
+        line(
+            "COMMITS NOTHING",
+            format!("the primary, for {lasts:.0?}, although there is something to commit: see its status"),
+        );
+    }
 }
 
 /// A node's name, as everywhere else.
@@ -340,6 +449,59 @@ fn node(id: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Unknown is not nothing.
+    #[test]
+    fn what_is_not_known_is_said_to_be_unknown() {
+        let status = |lag: Value| {
+            let link = serde_json::json!({"link": "following", "address": "a:1"});
+            table(&serde_json::json!({"role": "standby", "link": link, "in_sync": null, "visible_lag": lag}))
+        };
+        let shown = status(Value::Null);
+        assert!(shown.contains("in sync          unknown") && shown.contains("behind by: unknown"), "{shown}");
+        assert!(!shown.contains("0 B"), "{shown}");
+        let shown = status(serde_json::json!({"bytes": 2048, "time": null}));
+        assert!(shown.contains("behind by 2.0 KiB, since when is unknown"), "{shown}");
+        let gone = serde_json::json!({"connected": false, "ack_lag_bytes": 0, "ship_lag_bytes": null});
+        let shown = table(&serde_json::json!({"role": "primary", "standbys": [gone]}));
+        assert!(shown.contains("ship unknown") && shown.contains("visible unknown"), "{shown}");
+        let shown = table(&serde_json::json!({"role": "mirror", "lag_bytes": null}));
+        assert!(shown.contains("behind by unknown"), "{shown}");
+    }
+
+    #[test]
+    fn the_exit_code_says_how_well_a_node_works() {
+        let primary = |standing: &str| serde_json::json!({"role": "primary", "standing": {"standing": standing}});
+        let standby = |link: &str, in_sync: Value| {
+            let link = serde_json::json!({"link": link});
+            serde_json::json!({"role": "standby", "link": link, "in_sync": in_sync})
+        };
+        let with = |mut status: Value, key: &str, value: Value| {
+            status[key] = value;
+            status
+        };
+        let long = serde_json::json!({"secs": 9, "nanos": 0});
+        for (status, expected) in [
+            (primary("safe"), Health::Well),
+            (primary("degraded"), Health::Lacking),
+            (with(primary("safe"), "log_waits", "room".into()), Health::Lacking),
+            (primary("blocked"), Health::Failing),
+            (primary("refusing"), Health::Failing),
+            (primary("stalled"), Health::Failing),
+            (primary("fenced"), Health::Failing),
+            (with(primary("safe"), "log_failure", "it broke".into()), Health::Failing),
+            (standby("following", true.into()), Health::Well),
+            (standby("following", false.into()), Health::Well),
+            (standby("following", Value::Null), Health::Lacking),
+            (with(standby("following", true.into()), "commits_nothing", long), Health::Lacking),
+            (standby("connecting", Value::Null), Health::Lacking),
+            (standby("failed", Value::Null), Health::Failing),
+            (serde_json::json!({"role": "failed"}), Health::Failing),
+            (serde_json::json!({"role": "starting"}), Health::Lacking),
+        ] {
+            assert_eq!(health(&status), expected, "{status}");
+        }
+    }
 
     #[test]
     fn a_status_is_readable_even_when_it_is_strange() {

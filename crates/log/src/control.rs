@@ -38,6 +38,8 @@
 //! a cluster. The last line is the CRC-32C of all bytes before it. The file
 //! is never changed in place: a new one is written, synced and renamed over it.
 
+mod error;
+
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write},
@@ -45,16 +47,16 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use freshet_base::{
-    ClusterId, NodeId, Stamp, Term,
-    private::{self, NotPrivate},
-};
+use freshet_base::{ClusterId, NodeId, Stamp, Term, private};
+
+pub use error::ControlError;
 
 use crate::{
     block::MAX_STREAMS,
     identity::{Claim, first_foreign},
     medium::{make_directory, with_descriptors},
-    parts::{self, ControlFile, KEEP_ASIDE, Noting},
+    parts::{self, ControlFile},
+    regularly::Regularly,
     sealed::{self, seal},
     segments::{MIN_SEGMENT, StoreConfig, StoreError},
     store::LogStore,
@@ -113,113 +115,6 @@ pub struct Control {
     pub writes: u64,
     /// The node was made to join a cluster.
     pub joins: bool,
-}
-
-/// Why a log directory could not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ControlError {
-    /// Another process has the directory.
-    #[error("{} is in use by another process: stop that one first, or use another directory", .0.display())]
-    Locked(PathBuf),
-    /// There is no log in the directory.
-    #[error("{} holds no Freshet log (no control file): check the path, or initialise a node there", .0.display())]
-    NoLog(PathBuf),
-    /// There is a log in the directory already.
-    #[error("{} holds a Freshet log already: use another directory", .0.display())]
-    Exists(PathBuf),
-    /// The directory belongs to something else, or is what is left of a node without its control
-    /// file.
-    #[error(
-        "{directory} is not empty, and not this node's: there is {found} in it{guess}; name a new or an empty directory, or this node's \
-         own; nothing was changed",
-        directory = .directory.display(), found = .found.display()
-    )]
-    Foreign {
-        /// The directory.
-        directory: PathBuf,
-        /// The name of something in it.
-        found: PathBuf,
-        /// What it seems to belong to; empty when that cannot be told.
-        guess: &'static str,
-    },
-    /// The log was begun, and is not there.
-    #[error(
-        "the log of this node is not in {missing}, where it was begun: if a device is not mounted there, mount it; if log-dir names \
-         other directories than before, name those again; if the log is lost, {KEEP_ASIDE} ({directory}); nothing was changed",
-        missing = .missing.display(), directory = .directory.display()
-    )]
-    LogGone {
-        /// Where it should be.
-        missing: PathBuf,
-        /// The node's directory.
-        directory: PathBuf,
-    },
-    /// The control file and the log are not of one node at one time.
-    #[error(
-        "the parts of the node in {directory} do not belong together: {what}; this node does not start, and does not vote; \
-         nothing was changed: bring back the files that belong together, all of the same moment; if they are lost, {KEEP_ASIDE}",
-        directory = .directory.display()
-    )]
-    Apart {
-        /// The node's directory.
-        directory: PathBuf,
-        /// Which file does not fit, and to what.
-        what: String,
-    },
-    /// The log is not where it is looked for.
-    #[error("{what}: the log of the node in {directory} was begun {place}; nothing was changed", directory = .directory.display())]
-    Place {
-        /// The node's directory.
-        directory: PathBuf,
-        /// What is wrong with log-dir.
-        what: &'static str,
-        /// Where the log is.
-        place: &'static str,
-    },
-    /// Written by another version.
-    #[error("{file} has format {found}, this version reads {FORMAT}: start the version that wrote it", file = .file.display())]
-    Format {
-        /// The control file.
-        file: PathBuf,
-        /// The format it names.
-        found: String,
-    },
-    /// The file is not what was written.
-    #[error("{file} is damaged ({what}): bring it back as it was last; if it is lost, {KEEP_ASIDE}", file = .file.display())]
-    Damaged {
-        /// The control file.
-        file: PathBuf,
-        /// What does not hold.
-        what: String,
-    },
-    /// Others than this user can read it.
-    #[error(transparent)]
-    OpenToOthers(#[from] NotPrivate),
-    /// The operating system refused something.
-    #[error("cannot {doing} {file}: {source}; check the disk and the permissions", file = .file.display())]
-    Io {
-        /// What was being done.
-        doing: &'static str,
-        /// With which file or directory.
-        file: PathBuf,
-        /// What the operating system said.
-        source: io::Error,
-    },
-}
-
-impl ControlError {
-    /// There is `found` in a directory that is to be this node's.
-    pub(crate) fn foreign(directory: &Path, found: PathBuf) -> Self {
-        let guess = match found.to_str() {
-            Some("PG_VERSION" | "postgresql.conf" | "pg_wal") => ", as in a data directory of PostgreSQL",
-            Some(name) if name.ends_with(".segment") || name.starts_with("stream") => {
-                ", as of a node whose control file is gone: bring that back as it was last; if it is lost, see first what the \
-                 other nodes hold (freshet status ADDRESS), and keep this directory aside, whole"
-            }
-            _ => "",
-        };
-        Self::Foreign { directory: directory.to_owned(), found, guess }
-    }
 }
 
 impl Control {
@@ -293,76 +188,64 @@ impl Control {
             node => Some(NodeId(u64::from_str_radix(node, 16).map_err(|_| bad("latest term"))?)),
         };
         let heard = (Term(heard.0.parse().map_err(|_| bad("latest term"))?), holder);
-        let mut terms: Vec<(Term, Stamp, NodeId, u64)> = Vec::new();
-        let (mut in_sync, mut reigned, mut log, mut journal, mut life) = (None, None, None, None, None);
-        let (mut incarnation, mut reached, mut writes) = (None, None, 0);
-        let mut joins = false;
-        for line in lines {
-            if let Some(place) = line.strip_prefix("log ") {
-                log = Some(match place {
-                    "here" => LogPlace::Here,
-                    "elsewhere" => LogPlace::Elsewhere,
-                    _ => return Err(bad("log's place")),
-                });
-                continue;
-            }
-            if let Some(hex) = line.strip_prefix("in-sync ") {
-                in_sync = Some(from_hex(hex).ok_or_else(|| bad("in-sync set"))?);
-                continue;
-            }
-            if let Some(term) = line.strip_prefix("reigned ") {
-                reigned = Some(Term(term.parse().map_err(|_| bad("own latest reign"))?));
-                continue;
-            }
-            if let Some(number) = line.strip_prefix("journal ") {
-                journal = Some(number.parse().map_err(|_| bad("newest file of the journal"))?);
-                continue;
-            }
-            if let Some(numbers) = line.strip_prefix("life ") {
-                life = Some(life_of(numbers).ok_or_else(|| bad("number of the kept memory"))?);
-                continue;
-            }
-            if let Some(number) = line.strip_prefix("incarnation ") {
-                incarnation = Some(u64::from_str_radix(number, 16).map_err(|_| bad("incarnation"))?);
-                continue;
-            }
-            if let Some(positions) = line.strip_prefix("reached ") {
-                let positions: Result<Vec<_>, _> = positions.split(' ').map(|at| at.parse().map(Stamp)).collect();
-                reached = Some(positions.map_err(|_| bad("note of how far the log had come"))?);
-                continue;
-            }
-            if let Some(number) = line.strip_prefix("writes ") {
-                writes = number.parse().map_err(|_| bad("count of its writes"))?;
-                continue;
-            }
-            if line == "joins" {
-                joins = true;
-                continue;
-            }
-            let term = line.strip_prefix("term ").and_then(reign).ok_or_else(|| bad("term history"))?;
-            if terms.last().is_some_and(|last| last.0 >= term.0 || last.1 > term.1) {
-                return Err(bad("term history"));
-            }
-            terms.push(term);
-        }
         let (cluster, node) = (ClusterId(cluster), NodeId(node));
-        Ok(Self {
+        let mut control = Self {
             cluster,
             node,
             segment_size,
             streams,
-            terms,
+            terms: Vec::new(),
             heard,
-            in_sync,
-            reigned,
-            log,
-            journal,
-            life,
-            incarnation,
-            reached,
-            writes,
-            joins,
-        })
+            in_sync: None,
+            reigned: None,
+            log: None,
+            journal: None,
+            life: None,
+            incarnation: None,
+            reached: None,
+            writes: 0,
+            joins: false,
+        };
+        for line in lines {
+            control.take(line).map_err(bad)?;
+        }
+        Ok(control)
+    }
+
+    /// Takes in a line that need not be there; says which one is none.
+    fn take(&mut self, line: &str) -> Result<(), &'static str> {
+        let (name, said) = line.split_once(' ').unwrap_or((line, ""));
+        match name {
+            "joins" => self.joins = true,
+            "log" => {
+                self.log = Some(match said {
+                    "here" => LogPlace::Here,
+                    "elsewhere" => LogPlace::Elsewhere,
+                    _ => return Err("log's place"),
+                });
+            }
+            "in-sync" => self.in_sync = Some(from_hex(said).ok_or("in-sync set")?),
+            "reigned" => self.reigned = Some(Term(said.parse().map_err(|_| "own latest reign")?)),
+            "journal" => self.journal = Some(said.parse().map_err(|_| "newest file of the journal")?),
+            "life" => self.life = Some(life_of(said).ok_or("number of the kept memory")?),
+            "incarnation" => {
+                self.incarnation = Some(u64::from_str_radix(said, 16).map_err(|_| "incarnation")?);
+            }
+            "reached" => {
+                let positions: Result<_, _> = said.split(' ').map(|at| at.parse().map(Stamp)).collect();
+                self.reached = Some(positions.map_err(|_| "note of how far the log had come")?);
+            }
+            "writes" => self.writes = said.parse().map_err(|_| "count of its writes")?,
+            "term" => {
+                let term = reign(said).ok_or("term history")?;
+                if self.terms.last().is_some_and(|last| last.0 >= term.0 || last.1 > term.1) {
+                    return Err("term history");
+                }
+                self.terms.push(term);
+            }
+            _ => return Err("term history"),
+        }
+        Ok(())
     }
 
     /// The newest term; zero before the first.
@@ -403,7 +286,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 #[derive(Debug)]
 pub struct LogDirectory {
     /// Ends before another process may have the directory.
-    noting: Mutex<Option<Noting>>,
+    noting: Mutex<Option<Regularly>>,
     file: Arc<ControlFile>,
     /// Locked for as long as it is open.
     _lock: File,
@@ -542,7 +425,7 @@ impl LogDirectory {
             self.update(|control| control.log = Some(place))?;
         }
         let mut noting = self.noting.lock().unwrap_or_else(PoisonError::into_inner);
-        noting.get_or_insert_with(|| Noting::start(&self.file));
+        noting.get_or_insert_with(|| parts::noting(&self.file));
         Ok(())
     }
 

@@ -11,7 +11,7 @@
 //! - [`control`]: the directory, its owner and its term history; [`sealed`]: texts with a checksum;
 //!   `parts`: whether what is in the directory belongs together
 //! - [`scan`] and [`tail`]: reading it again after a restart, and judging where it ends
-//! - [`inspect`]: looking at it from outside
+//! - [`inspect`]: looking at it from outside; [`hang`]: devices that do not answer
 //!
 //! The log never learns of replicas: it offers a [`stream::Sink`].
 
@@ -23,6 +23,8 @@ pub mod buffer;
 pub mod control;
 #[cfg(not(loom))]
 mod core;
+#[cfg(not(loom))]
+pub mod hang;
 #[cfg(not(loom))]
 mod identity;
 #[cfg(not(loom))]
@@ -39,6 +41,8 @@ mod parts;
 pub mod persist;
 #[cfg(not(loom))]
 pub mod reading;
+#[cfg(not(loom))]
+mod regularly;
 #[cfg(not(loom))]
 mod runs;
 #[cfg(not(loom))]
@@ -73,6 +77,7 @@ pub use crate::{
     buffer::RingMemory,
     control::{Control, ControlError, LogDirectory, LogPlace, check_devices},
     core::{LogFailure, LogReader, LogStatistics, ReadError},
+    hang::Hang,
     parts::KEEP_ASIDE,
     scan::{BlockScanner, Chunk, LogSource},
     segments::{Lack, SegmentStore, StoreConfig, StoreError},

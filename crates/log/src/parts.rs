@@ -5,28 +5,25 @@
 //! vote with a log that is not its own, or forget what it has promised. So each of them says
 //! something of the others, which stays true however old it becomes:
 //!
-//! | what | says | noted |
-//! |---|---|---|
-//! | control file | the *incarnation* of the log: a random number, made with the first file of it | once |
-//! | | how far each stream was durable, at least (`reached`) | by [`Noting`], and at a clean close |
-//! | | how often it was written itself (`writes`) | each time |
-//! | `watermark` of each stream | the incarnation; how often the control file was written, at least | with each note, and by [`Noting`] |
-//! | header of each segment | the incarnation | once |
-//! | checkpoints, the journal | the incarnation | once |
+//! - the control file: the *incarnation* of the log, a random number, made before its first file;
+//!   how far each stream was durable, at least (`reached`), noted by [`noting`] and at a clean
+//!   close; and how often it was written itself (`writes`)
+//! - the `watermark` of each stream: the incarnation, and how often the control file was written,
+//!   at least, noted with each watermark and by [`noting`]
+//! - segments, checkpoints and the journal: the incarnation
 //!
 //! The order makes each true. A watermark is synced before `reached` speaks of it, and the control
 //! file is in its place before a watermark counts it. A cut makes the log shorter than it was:
-//! `reached` goes down to the cut first, durably, and does not rise again before the cut is done.
-//! What a restart cuts off lies above the watermarks, or above the persistent epoch, which `reached`
-//! never passes.
+//! `reached` is lowered to the cut first, durably, and does not rise again before the cut is done.
+//! What a restart cuts off lies above the watermarks, or above the persistent epoch, and `reached`
+//! never passes these.
 //!
 //! What nobody can tell so is that the whole directory is older: only other nodes know that. Nor is
 //! a log noticed that is older by less than the time between two notes.
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
-    thread::JoinHandle,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -34,6 +31,7 @@ use freshet_base::Stamp;
 
 use crate::{
     control::{Control, ControlError, replace},
+    regularly::Regularly,
     segments::{SegmentStore, StoreError, Tie, WeakStore},
     store::LogStore,
 };
@@ -44,8 +42,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// What to do with a directory that is of no use any more, for messages: it may be the last copy.
-pub const KEEP_ASIDE: &str = "first see what the other nodes hold (freshet status ADDRESS, for each of them): this may be the last copy \
-     of something; if they hold everything, keep this directory aside, whole, and let the node join its cluster with a new one";
+pub const KEEP_ASIDE: &str = "first see what the other nodes hold (freshet status ADDRESS, for each of them): \
+     this may be the last copy of something; if they hold everything, keep this directory aside, whole, and let the node \
+     join its cluster with a new one";
 
 /// The control file of a directory that is in use, and the log that it is tied to.
 #[derive(Debug)]
@@ -159,11 +158,13 @@ impl ControlFile {
         let epoch = streams[0].durable_epoch()?.filter(|_| streams.len() == 1);
         let reached = now.iter().map(|place| epoch.map_or(*place, |epoch| epoch.end.min(*place))).collect();
         let mut state = self.state();
-        if state.cutting || state.cuts != cuts || Some(&reached) == state.control.reached.as_ref() {
+        if state.cutting || state.cuts != cuts {
             return Ok(());
         }
-        self.write(&mut state, |control| control.reached = Some(reached))?;
         state.noted = Some(Instant::now());
+        if Some(&reached) != state.control.reached.as_ref() {
+            self.write(&mut state, |control| control.reached = Some(reached))?;
+        }
         Ok(())
     }
 }
@@ -212,7 +213,8 @@ pub(crate) fn check(
         }
         if end < stream.noted().position {
             return apart(format!(
-                "{} holds segments of the log (*.segment) up to {end} only, and {note} says that it was durable up to {}",
+                "{} holds segments of the log (*.segment) up to {end} only, and {note} says that it was durable \
+                 up to {}",
                 place.display(),
                 stream.noted().position,
             ));
@@ -227,16 +229,16 @@ pub(crate) fn check(
         }
         if tie.writes > control.writes {
             return apart(format!(
-                "the control file is older than the log: it was written {} times, and {note} knows of {}, so terms that \
-                 this node has promised may be missing from it",
+                "the control file is older than the log: it was written {} times, and {note} knows of {}, so terms \
+                 that this node has promised may be missing from it",
                 control.writes, tie.writes,
             ));
         }
         let reached = control.reached.as_ref().and_then(|reached| reached.get(number));
         if let Some(reached) = reached.filter(|reached| places[number] < **reached) {
             return apart(format!(
-                "the log in {} is older than the control file: {note} says that it was durable up to {}, and it was up to \
-                 {reached} before",
+                "the log in {} is older than the control file: {note} says that it was durable up to {}, and it was \
+                 up to {reached} before",
                 place.display(),
                 places[number],
             ));
@@ -252,52 +254,21 @@ impl Control {
 }
 
 /// A thread that has the parts of a directory say of each other how far they are, every few seconds
-/// while that changes. Ends when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Noting {
-    stops: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Noting {
-    /// If there can be no thread, what it would note is noted at a clean close only.
-    pub(crate) fn start(file: &Arc<ControlFile>) -> Self {
-        let stops = Arc::new((Mutex::new(false), Condvar::new()));
-        let (file, stopped) = (Arc::downgrade(file), Arc::clone(&stops));
-        let run = move || Self::run(&file, &stopped);
-        Self { stops, thread: std::thread::Builder::new().name("log-parts".to_owned()).spawn(run).ok() }
-    }
-
-    fn run(file: &Weak<ControlFile>, (stops, changed): &(Mutex<bool>, Condvar)) {
-        let mut told = false;
-        loop {
-            let Some(file) = file.upgrade() else { return };
-            match file.note(Some(PAUSE)) {
-                // A log that has failed says so itself.
-                Ok(()) | Err(StoreError::Failed) => told = false,
-                Err(cause) if !told => {
-                    told = true;
-                    tracing::warn!(%cause, "how far the log has come cannot be noted in the control file; it is tried again");
-                }
-                Err(_) => {}
+/// while that changes.
+pub(crate) fn noting(file: &Arc<ControlFile>) -> Regularly {
+    let file = Arc::downgrade(file);
+    let mut told = false;
+    Regularly::start("log-parts", LOOK, move || {
+        let Some(file) = file.upgrade() else { return false };
+        match file.note(Some(PAUSE)) {
+            // A log that has failed says so itself.
+            Ok(()) | Err(StoreError::Failed) => told = false,
+            Err(cause) if !told => {
+                told = true;
+                tracing::warn!(%cause, "how far the log is cannot be noted in the control file; it is tried again");
             }
-            drop(file);
-            let stops = stops.lock().unwrap_or_else(PoisonError::into_inner);
-            let wait = changed.wait_timeout_while(stops, LOOK, |stops| !*stops);
-            if *wait.unwrap_or_else(PoisonError::into_inner).0 {
-                return;
-            }
+            Err(_) => {}
         }
-    }
-}
-
-impl Drop for Noting {
-    fn drop(&mut self) {
-        *self.stops.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stops.1.notify_all();
-        if let Some(thread) = self.thread.take() {
-            // It does not panic.
-            let _ = thread.join();
-        }
-    }
+        true
+    })
 }

@@ -199,7 +199,7 @@ fn a_cut_lowers_the_note_first() {
         assert!(lowered != noted && lowered.iter().zip(&noted).all(|(now, then)| now <= then), "{lowered:?} {noted:?}");
         drop(store);
         let after = files(&path);
-        // It goes on from there, and that is noted too.
+        // It continues from there, and that is noted too.
         let end = write(&directory, GroupCommitKind::Pipelined, 10);
         let risen = directory.control().reached.unwrap();
         assert!(risen != lowered && risen.iter().zip(&lowered).all(|(now, then)| now >= then), "{lowered:?} {risen:?}");

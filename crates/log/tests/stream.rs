@@ -169,8 +169,19 @@ fn sinks_hear_of_a_batch_that_a_slow_device_still_syncs() {
         };
         assert_eq!(batches.recv_timeout(soon), Ok(end), "received: {received}");
         assert_eq!(log.durable(), Stamp(0), "the device has not synced it");
+        // It can be seen that it does not answer.
+        let deadline = Instant::now() + soon;
+        while log.store().hangs(Duration::from_millis(1)).is_none() {
+            assert!(Instant::now() < deadline);
+            thread::yield_now();
+        }
+        assert_eq!(log.stall(), None, "it may still come back");
         gate.set(gate::State::Open);
         assert_eq!(log.durable_mark().wait(end, Some(Instant::now() + soon)), Ok(end));
+        while log.store().hangs(Duration::ZERO).is_some() {
+            assert!(Instant::now() < deadline);
+            thread::yield_now();
+        }
         log.close().unwrap();
     }
 }

@@ -5,6 +5,7 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
+    sync::{PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
@@ -37,6 +38,7 @@ use crate::{
     authority::{Authority, NewKey},
     identity::{Identity, NODE},
     token::{Enrolled, Enrolment, EnrolmentError, Grant, Token, Tokens, fingerprint},
+    validity,
 };
 
 /// Why there are no credentials.
@@ -140,6 +142,16 @@ pub struct Credentials(Arc<Inner>);
 struct Inner {
     cluster: ClusterId,
     identity: Identity,
+    shown: RwLock<Arc<Shown>>,
+    tokens: Tokens,
+}
+
+/// What can be replaced by something newer.
+struct Shown {
+    /// The certificate, and those between it and the authority's.
+    chain: Vec<CertificateDer<'static>>,
+    /// Whether the chain ends in the authority, now, as one who is connected to sees it.
+    verifier: Arc<WebPkiServerVerifier>,
     authority_certificate: CertificateDer<'static>,
     authority: Option<Authority>,
     certificate: String,
@@ -147,7 +159,6 @@ struct Inner {
     authority_pem: String,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
-    tokens: Tokens,
 }
 
 impl fmt::Debug for Credentials {
@@ -235,13 +246,15 @@ impl Credentials {
         authority_pem: String,
         authority_key: Option<String>,
     ) -> Result<Self, CredentialsError> {
-        let mut chain = certificates(&certificate, path)?;
+        let own = certificates(&certificate, path)?;
+        let mut chain = own.clone();
         let identity = Identity::of(&chain[0]).ok_or(CredentialsError::Nameless)?;
         let authority_certificate = certificates(&authority_pem, path)?.swap_remove(0);
         let authority = authority_key.map(|key| Authority::from_pem(&authority_pem, &key)).transpose()?;
         let mut roots = RootCertStore::empty();
         roots.add(authority_certificate.clone())?;
         let roots = Arc::new(roots);
+        let checks = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), provider()).build()?;
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider());
         // A caller without a certificate can ask for one, and for nothing else.
         let verifier = verifier.allow_unauthenticated().build()?;
@@ -258,9 +271,9 @@ impl Credentials {
         // Connections last long and are never resumed.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
-        Ok(Self(Arc::new(Inner {
-            cluster,
-            identity,
+        let shown = Shown {
+            chain: own,
+            verifier: checks,
             authority_certificate,
             authority,
             certificate,
@@ -268,8 +281,46 @@ impl Credentials {
             authority_pem,
             server: Arc::new(server),
             client: Arc::new(client),
-            tokens: Tokens::default(),
-        })))
+        };
+        let (shown, tokens) = (RwLock::new(Arc::new(shown)), Tokens::default());
+        Ok(Self(Arc::new(Inner { cluster, identity, shown, tokens })))
+    }
+
+    fn shown(&self) -> Arc<Shown> {
+        Arc::clone(&self.0.shown.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether `newer` can come in place of these.
+    ///
+    /// # Errors
+    /// [`CredentialsError`] when they are another holder's, or others would not accept them now.
+    pub fn fits(&self, newer: &Self) -> Result<(), CredentialsError> {
+        if newer.identity() != self.identity() {
+            let (Ok(found), Ok(expected)) = (newer.node(), self.node()) else { return Err(CredentialsError::Nameless) };
+            return Err(CredentialsError::OtherNode { found, expected });
+        }
+        let shown = newer.shown();
+        let Some((own, between)) = shown.chain.split_first() else { return Err(CredentialsError::Nameless) };
+        shown.verifier.verify_server_cert(own, between, &Self::expected(), &[], UnixTime::now())?;
+        Ok(())
+    }
+
+    /// Shows what `newer` shows from now on, and trusts whom it trusts, on every connection that
+    /// is made, with all clones of these. Connections that there are go on. To be
+    /// [checked](Self::fits) before.
+    pub fn take(&self, newer: &Self) {
+        *self.0.shown.write().unwrap_or_else(PoisonError::into_inner) = newer.shown();
+    }
+
+    /// Whether the certificate is no longer valid, by this machine's clock.
+    pub fn have_ended(&self) -> bool {
+        self.expire().is_some_and(|expire| expire <= UnixTime::now().as_secs())
+    }
+
+    /// When the certificate, or one between it and the authority's, is no longer valid, in seconds
+    /// since 1970; none when none says so.
+    pub fn expire(&self) -> Option<u64> {
+        self.shown().chain.iter().filter_map(validity::expires).min()
     }
 
     /// Writes them to a node's directory, durably, and all or none. Blocks on the disk.
@@ -289,11 +340,12 @@ impl Credentials {
             _ => {}
         }
         private::create_directory(&unfinished).map_err(io("make", &unfinished))?;
-        let key = self.0.authority.as_ref().map(Authority::key);
+        let shown = self.shown();
+        let key = shown.authority.as_ref().map(Authority::key);
         let contents = [
-            ("node.crt", Some(&self.0.certificate)),
-            ("node.key", Some(&self.0.key)),
-            ("authority.crt", Some(&self.0.authority_pem)),
+            ("node.crt", Some(&shown.certificate)),
+            ("node.key", Some(&shown.key)),
+            ("authority.crt", Some(&shown.authority_pem)),
             ("authority.key", key.as_ref()),
         ];
         for (name, content) in contents {
@@ -338,12 +390,12 @@ impl Credentials {
 
     /// For the side that is connected to.
     pub fn server(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.0.server)
+        Arc::clone(&self.shown().server)
     }
 
     /// For the side that connects.
     pub fn client(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.0.client)
+        Arc::clone(&self.shown().client)
     }
 
     /// The name that a client expects in a server's certificate.
@@ -371,10 +423,11 @@ impl Credentials {
     /// # Errors
     /// [`EnrolmentError`] when this node signs nothing.
     pub fn give_token(&self, grant: Grant, valid: Duration) -> Result<Token, EnrolmentError> {
-        if self.0.authority.is_none() {
+        let shown = self.shown();
+        if shown.authority.is_none() {
             return Err(EnrolmentError::NotAuthorised);
         }
-        Ok(self.0.tokens.give(&self.0.authority_certificate, grant, Instant::now(), valid)?)
+        Ok(self.0.tokens.give(&shown.authority_certificate, grant, Instant::now(), valid)?)
     }
 
     /// Lets a newcomer in. `same_user`: it is on this machine, and of this user.
@@ -382,7 +435,8 @@ impl Credentials {
     /// # Errors
     /// [`EnrolmentError`].
     pub fn enrol(&self, newcomer: &Enrolment, same_user: bool) -> Result<Enrolled, EnrolmentError> {
-        let Some(authority) = &self.0.authority else { return Err(EnrolmentError::NotAuthorised) };
+        let shown = self.shown();
+        let Some(authority) = &shown.authority else { return Err(EnrolmentError::NotAuthorised) };
         let grant = match newcomer.secret {
             Some(secret) => self.0.tokens.take(&secret, Instant::now())?,
             // A process of this user could read the authority's key and sign for itself.
@@ -403,7 +457,7 @@ impl Credentials {
         };
         let certificate = authority.issue(identity, &newcomer.public_key)?;
         let authority_key = matches!(identity, Identity::Node(_)).then(|| authority.key());
-        let authority = self.0.authority_pem.clone();
+        let authority = shown.authority_pem.clone();
         Ok(Enrolled { cluster: self.0.cluster, identity, certificate, authority, authority_key })
     }
 }

@@ -15,13 +15,15 @@
 //! others in. So members trust one another about membership. The id in a certificate keeps a node
 //! from speaking for another by mistake or because of a defect.
 //!
-//! Certificates do not expire: a node that returns after years must not be kept out by a clock.
+//! Certificates that Freshet makes do not expire: a node that returns after years must not be kept
+//! out by a clock. Those that the operator brings may, and can be replaced while a node runs.
 #![forbid(unsafe_code)]
 
 mod authority;
 mod credentials;
 mod identity;
 mod token;
+mod validity;
 
 pub use self::{
     authority::{Authority, NewKey},

@@ -117,8 +117,8 @@ pub enum RestoreError {
     Checkpoint(#[from] CheckpointError),
     /// A checkpoint needs a part of the log that is not there.
     #[error(
-        "the checkpoint {file} needs the log from {start} to {end}, there is {have}: bring the log's files back; if they are \
-         lost, {KEEP_ASIDE}",
+        "the checkpoint {file} needs the log from {start} to {end}, there is {have}: bring the log's files back; if \
+         they are lost, {KEEP_ASIDE}",
         file = .file.display()
     )]
     LogMissing {

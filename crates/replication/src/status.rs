@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{forms::Encoding, standby::ReplayMode};
 
+/// After so long a silence nobody knows how far the primary's log reaches, and whom it counts on.
+/// Many times as long as a primary may be silent that has nothing to say.
+pub(crate) const STALE: Duration = Duration::from_secs(2);
+
 /// A primary and its standbys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PrimaryStatus {
@@ -131,12 +135,12 @@ pub struct StandbyStatus {
     pub replayed: Stamp,
     /// Visible to readers there.
     pub visible: Stamp,
-    /// Bytes handed over here and not yet sent.
-    pub ship_lag_bytes: u64,
-    /// Bytes handed over here and not yet persistent there.
+    /// Bytes filled here and not yet sent; `None` while it is not connected.
+    pub ship_lag_bytes: Option<u64>,
+    /// Bytes filled here and not yet acknowledged as persistent there.
     pub ack_lag_bytes: u64,
-    /// Bytes committed here and not yet visible there.
-    pub visible_lag_bytes: u64,
+    /// Bytes committed here and not yet visible there; `None` while it is not connected.
+    pub visible_lag_bytes: Option<u64>,
     /// Bytes sent over the present connection, headers included.
     pub sent_bytes: u64,
     /// Why the last connection ended.
@@ -171,13 +175,20 @@ pub enum LinkStatus {
 }
 
 /// How far one step lies behind the primary's log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Lag {
     /// In bytes of log.
     pub bytes: u64,
     /// In time: how long ago the primary's log went beyond this point; zero when nothing is
-    /// missing.
-    pub time: Duration,
+    /// missing. None where that is not known: it did before this standby came.
+    pub time: Option<Duration>,
+}
+
+impl Default for Lag {
+    /// Nothing is missing.
+    fn default() -> Self {
+        Self { bytes: 0, time: Some(Duration::ZERO) }
+    }
 }
 
 /// How long batches took from the primary's group commit to readers on the standby.
@@ -206,10 +217,16 @@ pub struct OwnStatus {
     pub term: Term,
     /// Its connection.
     pub link: LinkStatus,
-    /// Whether the primary counts on it, as far as it said; `None` before the first word.
+    /// Whether the primary counts on it; `None` where that is not known: before its first word,
+    /// without a connection, and when it has been silent for two seconds.
     pub in_sync: Option<bool>,
     /// How long ago the primary said anything; `None` before the first word.
     pub silence: Option<Duration>,
+    /// How old what readers see may be; `None` where that is not known. Grows with the silence.
+    pub age: Option<Duration>,
+    /// For how long the primary has committed nothing although there was something to commit;
+    /// `None` while it does, and where that is not known.
+    pub commits_nothing: Option<Duration>,
     /// In the log buffer.
     pub received: Stamp,
     /// What has arrived; beyond what was received, in another form.
@@ -222,14 +239,15 @@ pub struct OwnStatus {
     pub global: Stamp,
     /// Visible to readers.
     pub visible: Stamp,
-    /// How far each of these is behind the primary's log.
-    pub receive_lag: Lag,
+    /// How far each of these is behind the primary's log; `None` where that is not known, as with
+    /// `in_sync`.
+    pub receive_lag: Option<Lag>,
     /// As above.
-    pub persist_lag: Lag,
+    pub persist_lag: Option<Lag>,
     /// As above.
-    pub replay_lag: Lag,
+    pub replay_lag: Option<Lag>,
     /// As above.
-    pub visible_lag: Lag,
+    pub visible_lag: Option<Lag>,
     /// From hand-over on the primary to visible here; only where both are on one machine (fabric
     /// shm) and so have one clock.
     pub passage: Option<Passage>,
@@ -271,7 +289,8 @@ pub struct MirrorStatus {
     pub fabric: FabricKind,
     /// Whether its processor has no part in that: with fabric tcp, a thread here does it.
     pub one_sided: bool,
-    /// Whether the primary counts on it, as far as it said; `None` before the first word.
+    /// Whether the primary counts on it; `None` where that is not known: before its first word,
+    /// without a connection, and when it has been silent for two seconds.
     pub in_sync: Option<bool>,
     /// How long ago the primary said anything; `None` before the first word.
     pub silence: Option<Duration>,
@@ -286,8 +305,9 @@ pub struct MirrorStatus {
     pub floor: Stamp,
     /// Persistent wherever the safety level demands, by the mark in its memory.
     pub mark: Stamp,
-    /// Bytes of the primary's log, at its last word, beyond the end.
-    pub lag_bytes: u64,
+    /// Bytes of the primary's log beyond the end; `None` where that is not known, as with
+    /// `in_sync`.
+    pub lag_bytes: Option<u64>,
     /// Bytes of its memory.
     pub granted_bytes: u64,
     /// How many these may become.

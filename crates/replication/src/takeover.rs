@@ -102,13 +102,15 @@ pub enum PromoteError {
     /// Too few nodes answered.
     #[error(
         "only {heard} of {needed} required nodes answered, so acknowledged commits might be lost; bring \
-         more nodes back, or force the take-over{unreachable}"
+         more nodes back{way}{unreachable}"
     )]
     TooFew {
         /// How many answered, this one included.
         heard: u32,
         /// How many it takes.
         needed: u32,
+        /// What else can be done.
+        way: &'static str,
         /// Who did not, and why.
         unreachable: String,
     },
@@ -116,7 +118,7 @@ pub enum PromoteError {
     #[error(
         "only {heard} of {needed} required members of the in-sync set answered: the primary may have continued \
          without this node, so acknowledged commits might be lost; bring \
-         more of the in-sync set back{members}, or force the take-over{unreachable}"
+         more of the in-sync set back{members}{way}{unreachable}"
     )]
     SetUncertain {
         /// How many members of the newest known in-sync set answered, this node included if it is
@@ -126,6 +128,8 @@ pub enum PromoteError {
         needed: u32,
         /// Who they are.
         members: String,
+        /// What else can be done.
+        way: &'static str,
         /// Who did not answer, and why.
         unreachable: String,
     },
@@ -213,7 +217,15 @@ struct Round {
     unreachable: String,
     /// How many these are.
     silent: u32,
+    /// One of them lives, and its certificate, or this node's, is not accepted.
+    uncertified: bool,
 }
+
+/// What an operator can do who cannot bring other nodes back.
+const FORCE: &str = ", or force the take-over";
+/// Who force a take-over then may lose commits, although all nodes live.
+const CERTIFY: &str = "; do not force the take-over: a node is there, and its certificate, or this node's, is not \
+                       accepted: replace what has ended (member.certificate, and SIGHUP), and promote again";
 
 impl Round {
     fn address(&self, node: NodeId) -> Option<String> {
@@ -222,11 +234,12 @@ impl Round {
 
     fn explain(mut self, why: Stopped, safety: Safety) -> PromoteError {
         let unreachable = std::mem::take(&mut self.unreachable);
+        let way = if self.uncertified { CERTIFY } else { FORCE };
         match why {
-            Stopped::TooFew { heard, needed } => PromoteError::TooFew { heard, needed, unreachable },
+            Stopped::TooFew { heard, needed } => PromoteError::TooFew { heard, needed, way, unreachable },
             Stopped::SetUncertain { newest, heard, needed } => {
                 let members = newest.map_or_else(String::new, |set| format!(" (nodes {})", names(&set)));
-                PromoteError::SetUncertain { heard, needed, members, unreachable }
+                PromoteError::SetUncertain { heard, needed, members, way, unreachable }
             }
             Stopped::Superseded { reign: Living { term, node }, lives } => {
                 let primary = self.primaries.remove(&node).flatten().or_else(|| self.address(node));
@@ -507,6 +520,7 @@ fn consult(
                 } else {
                     round.silent += 1;
                 }
+                round.uncertified |= matches!(error, CallError::Foreign { .. }) || shared.credentials().have_ended();
                 error.to_string()
             }
         };

@@ -53,6 +53,12 @@ pub enum Standing {
         /// In this term.
         by: Term,
     },
+    /// Nothing becomes durable on the primary itself. The commit rule does not know of that; what
+    /// shows a standing does.
+    Stalled {
+        /// What its log waits for, or why it takes no more.
+        why: String,
+    },
 }
 
 /// Why a writer is turned away before it starts, or stops waiting for its commit.

@@ -265,7 +265,8 @@ pub(super) fn join_from_checkpoint(
         let from = match earlier {
             Some((begin, _)) if manifest.start() < begin => {
                 return Err(format!(
-                    "the checkpoint begins at {}, and the log here, of an attempt before, at {begin}: {KEEP_ASIDE} ({})",
+                    "the checkpoint begins at {}, and the log here, of an attempt before, at {begin}: {KEEP_ASIDE} \
+                     ({})",
                     manifest.start(),
                     directory.display()
                 ));

@@ -15,6 +15,7 @@ use freshet_replication::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    Node,
     config::{NodeConfig, SettingError},
     ground::random,
     start::{PATIENCE, StartError},
@@ -83,6 +84,21 @@ impl MembershipSettings {
     /// Whether the certificates are the operator's.
     pub(super) fn is_brought(&self) -> bool {
         self.certificate.is_some()
+    }
+}
+
+impl Node {
+    /// What reads the operator's certificates again, if this node was started with some: it is
+    /// called with the settings that name their files. None where Freshet makes them.
+    pub fn reads_certificates(
+        &self,
+    ) -> Option<impl Fn(&MembershipSettings) -> Result<Credentials, StartError> + use<>> {
+        let cluster = self.cluster;
+        let read = move |settings: &MembershipSettings| match settings.files()? {
+            Some(files) => Ok(Credentials::read(&files, cluster)?),
+            None => Err(StartError::Config("a node that was started with certificates needs some".into())),
+        };
+        self.config.member.is_brought().then_some(read)
     }
 }
 

@@ -294,6 +294,14 @@ impl Node {
         }
     }
 
+    /// The write or sync of this node's log that does not return, if there is one.
+    pub fn log_hangs(&self) -> Option<freshet_log::Hang> {
+        match &*self.unless_taking_over()? {
+            Composition::Standby(following) => following.log.hangs(),
+            _ => self.log().and_then(|log| log.hangs()),
+        }
+    }
+
     /// What lies under a log buffer in persistent memory, and how it becomes durable; none for one
     /// in plain memory.
     pub fn persistent_medium(&self) -> Option<(PersistMedium, PersistMethod)> {

@@ -116,10 +116,7 @@ impl Node {
     pub fn staleness(&self) -> Option<Duration> {
         match self.unless_taking_over().as_deref() {
             Some(Composition::Primary(_)) => Some(Duration::ZERO),
-            Some(Composition::Standby(following)) => {
-                let status = following.standby.status();
-                Some(status.silence? + status.visible_lag.time)
-            }
+            Some(Composition::Standby(following)) => following.standby.status().age,
             None | Some(Composition::Mirror(_) | Composition::Failed | Composition::Stopped) => None,
         }
     }

@@ -87,7 +87,7 @@ struct Fed {
     visible: Stamp,
     sent_bytes: u64,
     ack_lag_bytes: u64,
-    visible_lag_bytes: u64,
+    visible_lag_bytes: Option<u64>,
 }
 
 impl Fed {
@@ -104,7 +104,7 @@ impl Fed {
 
     /// Bytes of log beyond that.
     fn lag_bytes(&self) -> u64 {
-        if self.mirror { self.ack_lag_bytes } else { self.visible_lag_bytes }
+        if self.mirror { self.ack_lag_bytes } else { self.visible_lag_bytes.unwrap_or(self.ack_lag_bytes) }
     }
 }
 

@@ -83,7 +83,7 @@ impl Table {
                 let _ = write!(
                     row,
                     " |{:>10} {:>6.1} ms {:>8.3} % {:>5.0}",
-                    units::bytes(status::number(lag, "bytes")),
+                    if lag.is_object() { units::bytes(status::number(lag, "bytes")) } else { "unknown".to_owned() },
                     status::time(lag, "time").as_secs_f64() * 1e3,
                     column.freshness / f64::from(column.looks.max(1)) * 100.0,
                     (reads - column.reads) as f64 / seconds

@@ -110,7 +110,8 @@ pub enum StoreError {
     },
     /// The file is shorter or longer than it was made.
     #[error(
-        "{file} is {found} bytes long, but was made with {expected}: bring the file back as it was; if it is lost, {KEEP_ASIDE}",
+        "{file} is {found} bytes long, but was made with {expected}: bring the file back as it was; if it is lost, \
+         {KEEP_ASIDE}",
         file = .file.display()
     )]
     Length {
@@ -152,7 +153,8 @@ pub enum StoreError {
     },
     /// The file that says how far the log is durable is gone or damaged.
     #[error(
-        "{file} is missing or damaged, so the end of the log cannot be judged: bring the file back; if it is lost, {KEEP_ASIDE}",
+        "{file} is missing or damaged, so the end of the log cannot be judged: bring the file back; if it is \
+         lost, {KEEP_ASIDE}",
         file = .file.display()
     )]
     Watermark {

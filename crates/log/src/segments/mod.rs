@@ -24,11 +24,12 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use freshet_base::{ClusterId, Stamp};
 
+use crate::hang::Hang;
 use crate::medium::{FileMedium, Medium, MediumFile, MemoryMedium};
 pub use error::StoreError;
 use header::{FileHeader, FileKind, HeaderError, SEGMENT_HEADER, USED};
@@ -70,7 +71,7 @@ fn segment_start(name: &str) -> Option<u64> {
 #[derive(Debug)]
 struct Segment {
     start: u64,
-    /// Of which incarnation of the log it is; 0 if that has none.
+    /// The incarnation of the log that it was made for; 0 if that has none.
     life: u64,
     file: Arc<dyn MediumFile>,
 }
@@ -127,6 +128,8 @@ struct Shared {
     /// What a note is tied to from now on ([`Tie`]).
     life: AtomicU64,
     writes: AtomicU64,
+    /// Since when the medium has been at work for the one who appends.
+    at_work: Mutex<Option<Instant>>,
 }
 
 /// A log on its medium that need not be there any more.
@@ -237,6 +240,7 @@ impl SegmentStore {
                 preparer: prepare::Preparer::default(),
                 life: AtomicU64::new(0),
                 writes: AtomicU64::new(0),
+                at_work: Mutex::default(),
             }),
         })
     }
@@ -268,6 +272,12 @@ impl SegmentStore {
 
     pub(crate) fn downgrade(&self) -> WeakStore {
         WeakStore(Arc::downgrade(&self.shared))
+    }
+
+    /// The write or sync that is under way for the one who appends.
+    pub(crate) fn hangs(&self) -> Option<Hang> {
+        let lasts = lock(&self.shared.at_work).map(|since| since.elapsed())?;
+        Some(Hang { directory: self.shared.medium.path(""), lasts })
     }
 
     /// What the last note is tied to.
@@ -424,7 +434,7 @@ impl SegmentStore {
             let (now, later) = rest.split_at(rest.len().min((self.size() - offset) as usize));
             let segment = self.segment_for(at).map_err(|error| self.fail(error))?;
             let write = || {
-                segment.file.write(SEGMENT_HEADER + offset, now).map_err(|source| {
+                self.shared.timed(|| segment.file.write(SEGMENT_HEADER + offset, now)).map_err(|source| {
                     let path = self.shared.medium.path(&segment_name(segment.start));
                     StoreError::io("write", path, SEGMENT_HEADER + offset, now.len() as u64, source)
                 })
@@ -451,7 +461,7 @@ impl SegmentStore {
         let dirty = std::mem::take(&mut lock(&self.shared.append).dirty);
         for start in dirty {
             let segment = self.segment_for(start).map_err(|error| self.fail(error))?;
-            segment.file.sync().map_err(|source| {
+            self.shared.timed(|| segment.file.sync()).map_err(|source| {
                 let path = self.shared.medium.path(&segment_name(start));
                 self.fail(StoreError::io("sync", path, SEGMENT_HEADER, 0, source))
             })?;
@@ -472,7 +482,7 @@ impl SegmentStore {
             let (anchor, anchor_position) = anchors[0].max(anchors[1]);
             Note { anchor, anchor_position, ..note }
         };
-        match self.change_mark(change, false) {
+        match self.shared.timed(|| self.change_mark(change, false)) {
             // The older note holds as well; after the next one it is time again to sync.
             Err(error) if error.lacks_room() => lock(&self.shared.append).rotated |= sync,
             noted => {
@@ -617,7 +627,8 @@ impl SegmentStore {
         }
         self.shared.finish_preparing();
         if self.segments().holding(at, self.size()).is_none() {
-            self.shared.with_room(Need::Now, || true, || self.make_segment(at - at % self.size()))?;
+            let make = || self.shared.timed(|| self.make_segment(at - at % self.size()));
+            self.shared.with_room(Need::Now, || true, make)?;
         }
         match self.segments().holding(at, self.size()) {
             Some(segment) => Ok(Arc::clone(segment)),
@@ -631,6 +642,14 @@ impl SegmentStore {
 }
 
 impl Shared {
+    /// Does something on the medium that may take long, for the one who appends.
+    fn timed<T>(&self, work: impl FnOnce() -> T) -> T {
+        *lock(&self.at_work) = Some(Instant::now());
+        let done = work();
+        *lock(&self.at_work) = None;
+        done
+    }
+
     fn tie(&self) -> Tie {
         // Relaxed: as in `set_tie`.
         Tie { life: self.life.load(Ordering::Relaxed), writes: self.writes.load(Ordering::Relaxed) }

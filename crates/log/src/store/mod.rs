@@ -23,15 +23,17 @@ mod settle;
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use freshet_base::Stamp;
 
 use crate::{
     block::BlockError,
+    hang::Hang,
     parts::ControlFile,
     scan::LogSource,
     segments::{Lack, SegmentStore, StoreConfig, StoreError},
@@ -62,6 +64,16 @@ struct Shared {
 pub(crate) struct Stream {
     pub(crate) store: SegmentStore,
     pub(crate) landmarks: Landmarks,
+}
+
+/// A log that need not be there any more.
+#[derive(Debug)]
+pub(crate) struct WeakLogStore(Weak<Shared>);
+
+impl WeakLogStore {
+    pub(crate) fn upgrade(&self) -> Option<LogStore> {
+        self.0.upgrade().map(|shared| LogStore { shared })
+    }
 }
 
 impl From<SegmentStore> for LogStore {
@@ -262,6 +274,17 @@ impl LogStore {
     pub(crate) fn attach(&self, control: &Arc<ControlFile>) {
         // It is done once: every opening makes another store.
         let _ = self.shared.control.set(Arc::clone(control));
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakLogStore {
+        WeakLogStore(Arc::downgrade(&self.shared))
+    }
+
+    /// The write or sync that has been under way the longest, if that is longer than `patience`.
+    /// What waits for room is none. Never blocks on a device.
+    pub fn hangs(&self, patience: Duration) -> Option<Hang> {
+        let hangs = self.shared.streams.iter().filter_map(|stream| stream.store.hangs());
+        hangs.filter(|hang| hang.lasts >= patience).max_by_key(|hang| hang.lasts)
     }
 
     /// The incarnation of the log, where a node's directory has it.

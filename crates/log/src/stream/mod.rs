@@ -53,8 +53,9 @@ use crate::{
     block::{MARK_BLOCK, term_block},
     buffer::{Flusher, RingMemory},
     core::{Core, LogFailure, LogReader, LogStatistics, ReadError},
+    hang,
     persist::{Medium, Method},
-    segments::Lack,
+    regularly::Regularly,
     store::LogStore,
 };
 use doorbell::Doorbell;
@@ -200,6 +201,8 @@ impl Shared {
 struct Running {
     threads: Vec<JoinHandle<()>>,
     fill: Option<Arc<dyn Fill>>,
+    /// Looks whether the media answer.
+    watch: Option<Regularly>,
 }
 
 /// A node's log; see the module.
@@ -317,6 +320,8 @@ impl Log {
     fn start_threads(&self, fill: Arc<dyn Fill>, lines: bool) -> Result<(), LogOpenError> {
         // First: to end its threads needs it.
         self.running().fill = Some(Arc::clone(&fill));
+        let watch = self.shared.core.store.as_ref().map(hang::watch);
+        self.running().watch = watch;
         let streams = self.shared.streams.len();
         for number in 0..streams + usize::from(lines) {
             let (shared, fill) = (Arc::clone(&self.shared), Arc::clone(&fill));
@@ -425,24 +430,6 @@ impl Log {
         self.shared.core.failure().cloned()
     }
 
-    /// What the log waits for, if a segment cannot be made for want of room.
-    pub fn lack(&self) -> Option<Lack> {
-        self.shared.core.store.as_ref()?.lack()
-    }
-
-    /// Whether there is enough room on the medium for what is to come. Cheap.
-    #[inline]
-    pub fn has_room(&self) -> bool {
-        self.shared.core.store.as_ref().is_none_or(LogStore::has_room)
-    }
-
-    /// Whether nothing becomes durable at the moment, or ever again: the log waits for room, or has
-    /// failed. Cheap.
-    #[inline]
-    pub fn is_stalled(&self) -> bool {
-        self.shared.core.failure().is_some() || self.shared.core.store.as_ref().is_some_and(LogStore::is_stalled)
-    }
-
     /// Fills `into` with the log from `at` on, from the ring or the store.
     ///
     /// # Errors
@@ -514,7 +501,7 @@ impl Log {
         if let Some(store) = store {
             store.set_patient(false);
         }
-        let Running { threads, fill } = std::mem::take(&mut *self.running());
+        let Running { threads, fill, watch } = std::mem::take(&mut *self.running());
         if let Some(fill) = &fill {
             fill.kind().stop();
         }
@@ -523,6 +510,7 @@ impl Log {
                 self.shared.fail(LogFailure::bug());
             }
         }
+        drop(watch);
         if let Some(fill) = fill
             && self.failure().is_none()
         {

@@ -92,7 +92,7 @@ impl Manifest {
         Stamp(self.end)
     }
 
-    /// Of which incarnation the log is that it lies on, if that was noted when it was installed.
+    /// The incarnation of the log that it lies on, if that was noted when it was installed.
     pub fn incarnation(&self) -> Option<u64> {
         self.incarnation
     }

@@ -53,8 +53,9 @@ pub enum CheckpointError {
     },
     /// It belongs to another log of this directory.
     #[error(
-        "{file} is a checkpoint on another log than the one in this directory: of one that was here before, or came later; \
-         nothing was changed: bring back the files that belong together, all of the same moment; if they are lost, {KEEP_ASIDE}",
+        "{file} is a checkpoint on another log than the one in this directory: of one that was here before, or came \
+         later; nothing was changed: bring back the files that belong together, all of the same moment; if they are lost, \
+         {KEEP_ASIDE}",
         file = .file.display()
     )]
     OtherLog {

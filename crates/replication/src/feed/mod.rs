@@ -344,10 +344,10 @@ impl Feeds {
                 acked: member.acked,
                 replayed: feed.map_or(Stamp::ZERO, |feed| feed.replayed),
                 visible,
-                ship_lag_bytes: filled.since(shipped),
+                ship_lag_bytes: feed.map(|_| filled.since(shipped)),
                 ack_lag_bytes: filled.since(member.acked),
                 // A mirror shows nothing.
-                visible_lag_bytes: if is_mirror { 0 } else { global.since(visible) },
+                visible_lag_bytes: feed.map(|_| if is_mirror { 0 } else { global.since(visible) }),
                 sent_bytes: shipper.map_or(0, |shipper| shipper.sent_bytes()),
                 last_loss: state.losses.get(&node).cloned(),
             }

@@ -62,7 +62,7 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     standby::{Follow, Follows, JoinError, SessionError, StandbyFabric, keep_following},
-    status::{MirrorStatus, Seeding},
+    status::{MirrorStatus, STALE, Seeding},
     takeover::{Candidate, PromoteError, PromoteOptions},
     terms::Terms,
     wire::{Peer, Peers, Refusal},
@@ -466,21 +466,23 @@ impl Shared {
         };
         let state = self.state();
         let (heard, end) = (state.heard, state.holding.end());
+        // What was heard before the connection ended, or long ago, says nothing any more.
+        let is_new = |at: Moment| self.follow.following().is_some() && now.since(at) < STALE;
+        let known = heard.filter(|(_, at)| is_new(*at));
         MirrorStatus {
             node: self.who.node,
             term: self.terms.get().fence.highest(),
             link: self.follow.status(),
             fabric: self.config.fabric.kind,
             one_sided: self.config.fabric.kind.is_one_sided(),
-            // What was heard before the connection ended says nothing any more.
-            in_sync: heard.filter(|_| self.follow.following().is_some()).map(|(heard, _)| heard.in_sync),
+            in_sync: known.map(|(heard, _)| heard.in_sync),
             silence: heard.map(|(_, at)| now.since(at)),
             end,
             whole: state.holding.is_whole(),
             seeding: state.seeding,
             floor: state.holding.floor(),
             mark,
-            lag_bytes: heard.map_or(0, |(heard, _)| heard.end.since(end.min(heard.end))),
+            lag_bytes: known.map(|(heard, _)| heard.end.since(end.min(heard.end))),
             granted_bytes: granted,
             most_bytes: most,
             kept: self.config.directory.is_some(),

@@ -17,7 +17,9 @@ impl Service for MirrorService {
     fn serve(&self, hello: Hello, connection: Connection) {
         let shared = &self.0;
         let cluster = shared.terms.get().cluster;
-        let not_primary = || Refusal::NotPrimary { node: shared.node(), primary: shared.follow().upstream() };
+        // Whom this node only tries to reach need not be one.
+        let known = || shared.follow().upstream().filter(|_| shared.follow().following().is_some());
+        let not_primary = || Refusal::NotPrimary { node: shared.node(), primary: known() };
         if shared.stopping() {
             return refuse(connection, not_primary());
         }

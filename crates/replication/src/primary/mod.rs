@@ -20,7 +20,7 @@ use freshet_base::{
     sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
-    commit_rule::{self, Event, RuleConfig},
+    commit_rule::{self, Event, RuleConfig, Standing},
     handshake::Sender,
     host::Guest,
     in_sync::{Holder, Succession},
@@ -420,6 +420,10 @@ impl Shared {
         let committed = self.commit.committed();
         let feeds = &self.feeds;
         let available = feeds.state().host.filled_to();
+        let standing = match standing {
+            fenced @ Standing::Fenced { .. } => fenced,
+            others => self.log.stall().map_or(others, |why| Standing::Stalled { why }),
+        };
         PrimaryStatus {
             node: self.who.node,
             term: self.who.term,

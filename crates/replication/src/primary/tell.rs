@@ -27,6 +27,7 @@ enum Kind {
     },
     Refusing,
     Fenced,
+    Stalled,
 }
 
 impl Kind {
@@ -37,6 +38,7 @@ impl Kind {
             Standing::Blocked { remedy, .. } => Self::Blocked { lasts: remedy.is_some() },
             Standing::Refusing { .. } => Self::Refusing,
             Standing::Fenced { .. } => Self::Fenced,
+            Standing::Stalled { .. } => Self::Stalled,
         }
     }
 }
@@ -97,6 +99,8 @@ impl Shared {
                 standing = "refusing", term, %safety, in_sync, needed, remedy = remedy.as_deref(),
                 "commits are refused: too few standbys have kept up for too long"
             ),
+            // The log tells that itself.
+            Standing::Stalled { .. } => {}
             Standing::Fenced { by } => tracing::warn!(
                 standing = "fenced",
                 term,

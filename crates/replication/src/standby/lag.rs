@@ -9,7 +9,7 @@ use std::{collections::VecDeque, time::Duration};
 use freshet_base::Stamp;
 use freshet_cluster::Moment;
 
-use crate::status::Lag;
+use crate::status::{Lag, STALE};
 
 /// Words of the primary that are kept. When a standby is so far behind that they do not suffice,
 /// its lag in time is told a little too large.
@@ -23,6 +23,12 @@ pub(super) struct LagMeter {
     /// The primary's clock at its last word, and ours.
     last: Option<(Moment, Moment)>,
     end: Stamp,
+    /// How far the log reached at the primary's first word: when it reached less, it has not said.
+    first: Stamp,
+    /// Everything below is committed there, by its last word.
+    global: Stamp,
+    /// Since when there is something that is not, by our clock.
+    commits_nothing: Option<Moment>,
     in_sync: Option<bool>,
 }
 
@@ -30,6 +36,9 @@ impl LagMeter {
     /// The primary said at `time`, by its clock, that its log reaches `end`; it is `now` here.
     /// `visible` is where readers are.
     pub fn heard(&mut self, end: Stamp, time: Moment, in_sync: bool, visible: Stamp, now: Moment) {
+        if self.last.is_none() {
+            self.first = end;
+        }
         self.last = Some((time, now));
         self.in_sync = Some(in_sync);
         while self.words.front().is_some_and(|word| word.0 <= visible) {
@@ -46,9 +55,26 @@ impl LagMeter {
         }
     }
 
-    /// Another primary, another clock.
+    /// Another primary, another clock; or the same one after a while that nothing is known of.
     pub fn forget(&mut self) {
         *self = Self { in_sync: self.in_sync, ..Self::default() };
+    }
+
+    /// The primary said that everything below `global` is committed; its log reaches `end`.
+    pub fn committed(&mut self, global: Stamp, end: Stamp, now: Moment) {
+        if global >= end {
+            self.commits_nothing = None;
+        } else if global > self.global || self.commits_nothing.is_none() {
+            self.commits_nothing = Some(now);
+        }
+        self.global = self.global.max(global);
+    }
+
+    /// How long the primary has committed nothing, although there was something to commit, by its
+    /// last word.
+    pub fn commits_nothing(&self, now: Moment) -> Option<Duration> {
+        let since = self.commits_nothing.filter(|_| self.is_known(now))?;
+        Some(now.since(since))
     }
 
     /// How far the primary's log reached at its last word.
@@ -56,8 +82,14 @@ impl LagMeter {
         self.end
     }
 
-    pub fn in_sync(&self) -> Option<bool> {
-        self.in_sync
+    /// Whether the primary counts on this node, if it has said so a moment ago.
+    pub fn in_sync(&self, now: Moment) -> Option<bool> {
+        self.in_sync.filter(|_| self.is_known(now))
+    }
+
+    /// Whether the primary has said something a moment ago.
+    fn is_known(&self, now: Moment) -> bool {
+        self.silence(now).is_some_and(|silence| silence < STALE)
     }
 
     /// How long ago the primary said anything.
@@ -65,16 +97,37 @@ impl LagMeter {
         self.last.map(|(_, heard)| now.since(heard))
     }
 
-    /// How far a step is behind that has reached `stamp`.
-    pub fn at(&self, stamp: Stamp, now: Moment) -> Lag {
-        let Some((time, heard)) = self.last else { return Lag::default() };
+    /// How far a step is behind that has reached `stamp`; none where nobody knows.
+    pub fn at(&self, stamp: Stamp, now: Moment) -> Option<Lag> {
+        if !self.is_known(now) {
+            return None;
+        }
         let bytes = self.end.since(stamp);
         if bytes == 0 {
-            return Lag::default();
+            return Some(Lag::default());
+        }
+        let (_, heard) = self.last?;
+        Some(Lag { bytes, time: self.before_last(stamp).map(|time| time + now.since(heard)) })
+    }
+
+    /// How old what readers see may be who are at `stamp`; none where nobody knows. It grows
+    /// while the primary is silent.
+    pub fn age(&self, stamp: Stamp, now: Moment) -> Option<Duration> {
+        Some(self.silence(now)? + self.before_last(stamp)?)
+    }
+
+    /// How long before its last word the primary's log went beyond `stamp`, if it has said so.
+    fn before_last(&self, stamp: Stamp) -> Option<Duration> {
+        let (time, _) = self.last?;
+        if self.end <= stamp {
+            return Some(Duration::ZERO);
+        }
+        if stamp < self.first {
+            return None;
         }
         let first_missing = self.words.partition_point(|word| word.0 <= stamp);
         let since = self.words.get(first_missing).map_or(time, |word| word.1);
-        Lag { bytes, time: time.since(since) + now.since(heard) }
+        Some(time.since(since))
     }
 }
 
@@ -87,18 +140,48 @@ mod tests {
     #[test]
     fn lag_is_what_is_missing_and_since_when() {
         let mut lag = LagMeter::default();
-        assert_eq!(lag.at(Stamp(0), MS(5)), Lag::default(), "nobody has said anything");
+        assert_eq!(lag.at(Stamp(0), MS(5)), None, "nobody has said anything");
+        assert_eq!((lag.age(Stamp(0), MS(5)), lag.in_sync(MS(5))), (None, None));
         // The primary's clock is 1 s ahead of ours; that plays no part.
         lag.heard(Stamp(100), MS(1000), true, Stamp(0), MS(10));
         lag.heard(Stamp(200), MS(1020), true, Stamp(0), MS(30));
         lag.heard(Stamp(300), MS(1050), true, Stamp(0), MS(60));
-        assert_eq!(lag.at(Stamp(300), MS(70)), Lag::default());
-        assert_eq!(lag.at(Stamp(150), MS(65)), Lag { bytes: 150, time: Duration::from_millis(35) });
-        assert_eq!(lag.at(Stamp(0), MS(65)), Lag { bytes: 300, time: Duration::from_millis(55) });
+        let behind = |bytes, ms: Option<u64>| Some(Lag { bytes, time: ms.map(Duration::from_millis) });
+        assert_eq!(lag.at(Stamp(300), MS(70)), Some(Lag::default()));
+        assert_eq!(lag.at(Stamp(150), MS(65)), behind(150, Some(35)));
+        assert_eq!(lag.age(Stamp(150), MS(65)), Some(Duration::from_millis(35)));
+        // The log was there already when this standby came: since when, nobody has said.
+        assert_eq!(lag.at(Stamp(0), MS(65)), behind(300, None));
+        assert_eq!(lag.age(Stamp(0), MS(65)), None);
         // Idle: keep-alives with the same end; whoever has it all has no lag.
         lag.heard(Stamp(300), MS(1500), true, Stamp(300), MS(510));
-        assert_eq!(lag.at(Stamp(300), MS(900)), Lag::default());
+        assert_eq!(lag.at(Stamp(300), MS(900)), Some(Lag::default()));
         assert_eq!(lag.silence(MS(520)), Some(Duration::from_millis(10)));
+        assert_eq!(lag.in_sync(MS(900)), Some(true));
+        // A primary that is frozen, or cut off: nobody knows what it has by now.
+        assert_eq!((lag.at(Stamp(300), MS(3000)), lag.in_sync(MS(3000))), (None, None));
+        assert_eq!(lag.age(Stamp(300), MS(3000)), Some(Duration::from_millis(2490)));
+        lag.heard(Stamp(300), MS(4000), true, Stamp(300), MS(3010));
+        assert_eq!(lag.at(Stamp(300), MS(3020)), Some(Lag::default()));
+    }
+
+    #[test]
+    fn a_primary_that_commits_nothing_is_noticed() {
+        let mut lag = LagMeter::default();
+        let hear = |lag: &mut LagMeter, end, global, at| {
+            lag.heard(Stamp(end), MS(at), true, Stamp(global), MS(at));
+            lag.committed(Stamp(global), Stamp(end), MS(at));
+        };
+        hear(&mut lag, 100, 100, 10);
+        assert_eq!(lag.commits_nothing(MS(1000)), None, "there is nothing to commit");
+        hear(&mut lag, 200, 100, 1000);
+        hear(&mut lag, 300, 150, 1100);
+        hear(&mut lag, 400, 150, 2000);
+        assert_eq!(lag.commits_nothing(MS(2100)), Some(Duration::from_millis(1000)));
+        hear(&mut lag, 400, 400, 2200);
+        assert_eq!(lag.commits_nothing(MS(2300)), None);
+        hear(&mut lag, 500, 400, 2400);
+        assert_eq!(lag.commits_nothing(MS(9000)), None, "nobody knows");
     }
 
     #[test]
@@ -108,6 +191,6 @@ mod tests {
             lag.heard(Stamp(k), MS(k), true, Stamp(0), MS(k));
         }
         assert_eq!(lag.words.len(), LIMIT);
-        assert_eq!(lag.at(Stamp(0), MS(3 * LIMIT as u64)).bytes, 3 * LIMIT as u64);
+        assert_eq!(lag.at(Stamp(0), MS(3 * LIMIT as u64)).unwrap().bytes, 3 * LIMIT as u64);
     }
 }

@@ -676,24 +676,29 @@ impl Shared {
         let state = self.state();
         let (follower, lag) = (&state.follower, &state.lag);
         let (replayed, visible) = (follower.replayed(), follower.visible());
+        // What was heard before the connection ended says nothing of now.
+        let follows = self.follow.following().is_some();
+        let behind = |stamp| lag.at(stamp, now).filter(|_| follows);
         OwnStatus {
             node: self.node,
             replay: self.config.replay,
             encoding: self.encoding(),
             term: self.terms.get().fence.highest(),
             link: self.follow.status(),
-            in_sync: lag.in_sync(),
+            in_sync: lag.in_sync(now).filter(|_| follows),
             silence: lag.silence(now),
+            age: lag.age(visible, now),
+            commits_nothing: lag.commits_nothing(now).filter(|_| follows),
             received,
             arrived: follower.received(),
             persisted,
             replayed,
             global: follower.global(),
             visible,
-            receive_lag: lag.at(received, now),
-            persist_lag: lag.at(persisted, now),
-            replay_lag: lag.at(replayed, now),
-            visible_lag: lag.at(visible, now),
+            receive_lag: behind(received),
+            persist_lag: behind(persisted),
+            replay_lag: behind(replayed),
+            visible_lag: behind(visible),
             passage: state.passage.reading(),
             receive_cpu: self.receive_cpu.total(),
             ack_cpu: self.ack_cpu.total(),

@@ -392,6 +392,7 @@ impl Session<'_> {
             let visible = state.follower.visible();
             let now = shared.clock.now();
             state.lag.heard(note.end, note.time, note.in_sync, visible, now);
+            state.lag.committed(note.global, note.end, now);
             state.link.heard(note.begun, now);
             decision
         };

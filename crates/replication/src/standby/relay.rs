@@ -282,7 +282,10 @@ pub(super) fn serve(shared: &Arc<Shared>, hello: &Hello, joins: Join, connection
 }
 
 fn agree(shared: &Arc<Shared>, hello: &Hello, joins: &Join) -> Result<(Arc<Session>, Agreed), Refusal> {
-    let elsewhere = || Refusal::NotPrimary { node: shared.node, primary: shared.primary_address() };
+    // Whom this node only tries to reach need not be one: nodes without a primary would send others
+    // round in a circle.
+    let known = || shared.primary_address().filter(|_| shared.follow.following().is_some());
+    let elsewhere = || Refusal::NotPrimary { node: shared.node, primary: known() };
     let lost = || Refusal::Later { node: shared.node, why: Wait::Lost };
     let Some(stage) = &shared.relay else { return Err(elsewhere()) };
     let (asking, state) = (joins.asking(hello), shared.terms.get());

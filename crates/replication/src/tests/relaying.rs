@@ -89,7 +89,7 @@ fn a_leaf_gets_everything_and_shows_what_is_globally_persistent() {
         leaf.shows(next);
         assert!(leaf.log.bytes() == primary.log.bytes());
         assert_eq!(leaf.terms.get(), relay.terms.get(), "terms pass through");
-        until("an idle leaf has no lag", || leaf.standby.status().visible_lag == Lag::default());
+        until("an idle leaf has no lag", || leaf.standby.status().visible_lag == Some(Lag::default()));
         until("the relay hears what the leaf shows", || passes_on(&relay).standbys[0].visible == next);
         let status = passes_on(&relay);
         assert_eq!((status.through, status.upward, status.downward), (vec![NodeId(1)], next, next));

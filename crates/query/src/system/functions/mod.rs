@@ -379,9 +379,8 @@ fn place_in_log(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Resul
             Some(RoleStatus::Standby { own, .. }) => match function {
                 F::ReceiveLsn => place(own.persisted),
                 F::ReplayLsn => place(own.visible),
-                _ => Ok(Some(own.silence.map_or(Value::Null, |silence| {
-                    let age = (silence + own.visible_lag.time).as_micros();
-                    let age = i64::try_from(age).unwrap_or(i64::MAX);
+                _ => Ok(Some(own.age.map_or(Value::Null, |age| {
+                    let age = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
                     Value::Timestamptz(Timestamp(Timestamp::now().0.saturating_sub(age)))
                 }))),
             },

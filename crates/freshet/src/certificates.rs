@@ -1,0 +1,95 @@
+//! Looks when the certificate ends that this node shows to others, and says so in time: open
+//! connections go on, and so it would be noticed by the next failover.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use freshet_membership::Credentials;
+
+/// How often.
+const EVERY: Duration = Duration::from_secs(60);
+/// So long before it ends, it is told of, once a day.
+pub(crate) const SOON: u64 = 30 * DAY;
+/// So long before, it is an error not to have replaced it.
+const VERY_SOON: u64 = 3 * DAY;
+const DAY: u64 = 24 * 3600;
+
+/// What was told last.
+pub(crate) struct CertificateWatch {
+    credentials: Credentials,
+    due: Instant,
+    told: Option<(Option<u64>, Level)>,
+}
+
+/// How it is with a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Valid,
+    /// In so many days.
+    Soon {
+        days: u64,
+    },
+    Over,
+}
+
+fn level(expires: Option<u64>, now: u64) -> Level {
+    match expires.map(|expires| expires.checked_sub(now)) {
+        Some(None | Some(0)) => Level::Over,
+        Some(Some(left)) if left < SOON => Level::Soon { days: left / DAY },
+        Some(Some(_)) | None => Level::Valid,
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
+}
+
+impl CertificateWatch {
+    pub(crate) fn new(credentials: Credentials) -> Self {
+        Self { credentials, due: Instant::now(), told: None }
+    }
+
+    /// Says it when something has changed. Costs nothing between two looks; a certificate that was
+    /// replaced is seen with the next.
+    pub(crate) fn look(&mut self) {
+        if Instant::now() < self.due {
+            return;
+        }
+        self.due = Instant::now() + EVERY;
+        let expires = self.credentials.expire();
+        let level = level(expires, now());
+        if self.told.replace((expires, level)) == Some((expires, level)) {
+            return;
+        }
+        let remedy = "replace the files that member.certificate, member.key and member.authority name, and send SIGHUP";
+        match level {
+            Level::Valid => {}
+            Level::Soon { days } if days * DAY < VERY_SOON => tracing::error!(
+                days,
+                remedy,
+                "the certificate of this node ends very soon: then no other node can connect, and no failover succeeds"
+            ),
+            Level::Soon { days } => tracing::warn!(days, remedy, "the certificate of this node ends soon"),
+            Level::Over => tracing::error!(
+                remedy,
+                "the certificate of this node has ended: connections that are there continue, no other node can \
+                 connect, and no failover succeeds"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_told_of_in_time() {
+        let now = 1_800_000_000;
+        assert_eq!(level(None, now), Level::Valid);
+        assert_eq!(level(Some(now + SOON), now), Level::Valid);
+        assert_eq!(level(Some(now + SOON - 1), now), Level::Soon { days: 29 });
+        assert_eq!(level(Some(now + 1), now), Level::Soon { days: 0 });
+        assert_eq!((level(Some(now), now), level(Some(1), now)), (Level::Over, Level::Over));
+    }
+}

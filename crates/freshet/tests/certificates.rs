@@ -1,0 +1,117 @@
+//! Certificates that an operator provides: their end is told of in time, new ones are taken up
+//! while the node runs, and a failover that fails for one says so.
+
+mod common;
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use common::{SOON, connect, start, status, wait_until};
+use freshet::children::NodeProcess;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustix::process::{Pid, Signal, kill_process};
+
+const DAY: u64 = 24 * 3600;
+
+/// Signs certificates.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { pem, issuer: Issuer::new(params, key) }
+    }
+
+    /// Writes the files of a node, whose certificate is valid until then, in seconds from now.
+    fn write(&self, files: &Files, node: u64, seconds: i64) {
+        let names = vec![format!("{node:016x}.node.freshet"), "node.freshet".to_owned()];
+        let mut params = CertificateParams::new(names).unwrap();
+        let end = now() as i64 + seconds;
+        params.not_before = (SystemTime::UNIX_EPOCH + Duration::from_secs(now() - 400 * DAY)).into();
+        params.not_after = (UNIX_EPOCH + Duration::from_secs(end as u64)).into();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let contents = [certificate.pem(), key.serialize_pem(), self.pem.clone()];
+        for (path, text) in files.0.iter().zip(contents) {
+            freshet_base::private::write(path, text.as_bytes()).unwrap();
+        }
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// Of one node: its certificate, its key, the authority's certificate.
+struct Files([PathBuf; 3]);
+
+impl Files {
+    fn of(directory: &Path, name: &str) -> Self {
+        Self(["crt", "key", "authority"].map(|kind| directory.join(format!("{name}.{kind}"))))
+    }
+
+    fn start(&self, directory: &Path, more: &[&str]) -> NodeProcess {
+        let [certificate, key, authority] = self.0.each_ref().map(|path| path.to_str().unwrap());
+        let own = ["--member-certificate", certificate, "--member-key", key, "--member-authority", authority];
+        start(directory, &[&own[..], more].concat())
+    }
+}
+
+/// Has the node read its files again, and blocks until it has said so.
+fn reload(node: &NodeProcess, says: &str) {
+    let times = |messages: &str| messages.lines().filter(|line| line.contains(says)).count();
+    let before = times(&node.messages());
+    kill_process(Pid::from_raw(node.pid() as i32).unwrap(), Signal::HUP).unwrap();
+    let deadline = Instant::now() + SOON;
+    while times(&node.messages()) == before {
+        assert!(Instant::now() < deadline, "it does not say {says:?}: {}", node.messages());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn the_end_of_a_certificate_is_no_surprise() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let (authority, another) = (Authority::new(), Authority::new());
+    let (first, second) = (Files::of(path, "first"), Files::of(path, "second"));
+    authority.write(&first, 1, 10 * DAY as i64);
+    authority.write(&second, 2, 100 * DAY as i64);
+    let quorum = ["--safety", "quorum:2", "--standbys", "2"];
+    let primary = first.start(&path.join("a"), &quorum);
+    common::wait_for_message(&primary, "the certificate of this node ends soon");
+    let expires = |node: &NodeProcess| status(node)["certificate_expires"].as_u64().unwrap();
+    assert!(expires(&primary) < now() + 11 * DAY);
+    let listen = primary.ready().listen.clone();
+    let standby = second.start(&path.join("b"), &[&quorum[..], &["--join", &listen]].concat());
+    wait_until(&primary, "a standby in sync", |status| common::in_sync(status) == 1);
+    assert!(!standby.messages().contains("ends soon"), "{}", standby.messages());
+
+    authority.write(&first, 1, 200 * DAY as i64);
+    reload(&primary, "the certificate of this node was read again");
+    assert!(expires(&primary) > now() + 190 * DAY);
+    // What nobody would accept is not taken up.
+    authority.write(&second, 2, -(DAY as i64));
+    reload(&standby, "the configuration is not reloaded");
+    authority.write(&second, 3, 100 * DAY as i64);
+    reload(&standby, "the configuration is not reloaded");
+    assert!(expires(&standby) > now() + 90 * DAY);
+
+    // The connection that is there goes on. A failover needs a new one.
+    another.write(&second, 2, 100 * DAY as i64);
+    reload(&standby, "the certificate of this node was read again");
+    let said = connect(&standby).promote(false, SOON).unwrap_err().to_string();
+    assert!(said.contains("do not force the take-over") && said.contains("certificate"), "{said}");
+    assert!(!said.contains("or force"), "{said}");
+    authority.write(&second, 2, 100 * DAY as i64);
+    reload(&standby, "the certificate of this node was read again");
+    connect(&standby).promote(false, SOON).unwrap();
+}
