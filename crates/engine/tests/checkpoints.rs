@@ -9,7 +9,12 @@ use std::{
 };
 
 use common::{SHAPES, Shape, churn, config, definition, hash, row, soon, start};
+use freshet_base::{Fid, Rid};
 use freshet_engine::{CheckpointKind, Direction, Isolation, Node, NodeConfig, Safety, node::StartError};
+use freshet_recovery::{
+    Manifest,
+    checkpoint::{CheckpointTable, RowsReader, TableWriter},
+};
 
 /// A node that writes checkpoints only when asked, and keeps no log for others.
 fn quiet(directory: &Path, shape: Shape) -> NodeConfig {
@@ -254,6 +259,75 @@ fn a_checkpoint_whose_log_is_missing_is_not_passed_over() {
     let node = start(settings);
     assert_eq!(hash(&node), before);
     node.stop().unwrap();
+}
+
+/// Writes the checkpoint in `directory` anew, without this row.
+fn leave_out(directory: &Path, row: (Fid, Rid)) {
+    let device = directory.join("checkpoints");
+    let old = Manifest::read(&manifest(directory)).unwrap();
+    let mut tables = Vec::new();
+    for table in &old.tables {
+        let (fid, place) = (Fid(table.fid), (0, device.as_path()));
+        // Behind the names that are there.
+        let mut writer = TableWriter::create(place, old.cluster(), old.start(), fid, 70..71, 1 << 20).unwrap();
+        for file in &table.files {
+            let mut reader = RowsReader::open(&device, old.cluster(), old.start(), fid, file).unwrap();
+            while let Some(block) = reader.next_block().unwrap() {
+                for (rid, stamp, bytes) in block.filter(|(rid, ..)| (fid, *rid) != row) {
+                    writer.push(rid, stamp, bytes);
+                }
+                writer.write_block().unwrap();
+            }
+        }
+        let (rows, files) = writer.finish().unwrap();
+        tables.push(CheckpointTable { fid: table.fid, rows, files });
+    }
+    Manifest::new(old.cluster(), old.start(), old.end(), old.time, 1, tables).install(directory).unwrap();
+}
+
+/// The log changes a record that the checkpoint should have: a primary and a standby notice.
+#[test]
+fn a_checkpoint_that_lacks_what_the_log_changes_is_refused() {
+    for deletes in [false, true] {
+        let directories: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
+        let of = |n: usize| NodeConfig { standbys: 1, ..quiet(directories[n].path(), Shape::OneStream) };
+        let primary = start(of(0));
+        let join = Some(primary.address().to_owned());
+        let standby = start(NodeConfig { join: join.clone(), ..of(1) });
+        let table = primary.database().create_table(&definition()).unwrap().clone();
+        let end = churn(primary.database(), &table, 0, 500);
+        standby.wait_visible(end, soon()).unwrap();
+        for node in [&primary, &standby] {
+            node.checkpoint(CheckpointKind::Fuzzy).unwrap();
+        }
+        let worker = primary.database().worker().unwrap();
+        let change = |id: u64, deletes: bool| {
+            let changed = worker.execute(Isolation::Snapshot, |txn| {
+                let found = txn.get(&table, 0, &id.to_be_bytes())?.expect("it was inserted").rid;
+                match deletes {
+                    true => txn.delete(&table, found)?,
+                    false => drop(txn.update(&table, found, &row(id, id % 7, 77))?),
+                }
+                Ok(found)
+            });
+            let (rid, ticket) = changed.unwrap();
+            primary.database().wait(ticket).unwrap();
+            (rid, ticket.until)
+        };
+        let ((changed, _), (_, end)) = (change(499, deletes), change(498, false));
+        standby.wait_visible(end, soon()).unwrap();
+        let place = (table.fid(), changed);
+        drop((worker, table));
+        standby.stop().unwrap();
+        primary.stop().unwrap();
+        drop((primary, standby));
+        for (n, join) in [(0, None), (1, join)] {
+            leave_out(directories[n].path(), place);
+            let why = refused(NodeConfig { join, ..of(n) });
+            let said = format!("changes record {} of table {}", place.1.0, place.0.0);
+            assert!(why.contains(&said) && why.contains("not the one that the log continues"), "{why}");
+        }
+    }
 }
 
 #[test]

@@ -43,6 +43,14 @@ pub enum Phase {
     },
     /// Writing the checkpoint that could not be written with the rows.
     FirstCheckpoint,
+    /// Waiting, with another node's checkpoint, for the log up to its end: before that it is no
+    /// state of the database.
+    CheckpointLog {
+        /// Bytes that have come, of the log from the checkpoint's beginning.
+        done: u64,
+        /// Bytes to come.
+        of: u64,
+    },
     /// Replaying the log.
     Log {
         /// Bytes replayed.
@@ -89,6 +97,7 @@ impl Phase {
             Self::Checkpoint { done, of } => ("reading the checkpoint", "bytes", done, of),
             Self::Memory { done, of } => ("making tables and a checkpoint of the rows", "chunks", done, of),
             Self::FirstCheckpoint => ("writing the first checkpoint", "bytes", 0, 0),
+            Self::CheckpointLog { done, of } => ("waiting for the log up to the checkpoint's end", "bytes", done, of),
             Self::Log { done, of } => ("replaying the log", "bytes", done, of),
             Self::Indexes { done, of } => ("building the indexes", "entries", done, of),
             Self::Peers { heard, needed } => {
@@ -182,6 +191,9 @@ pub struct Restart<'r> {
     pub participants: &'r Arc<Participants>,
     /// Where to put what the log says.
     pub target: &'r dyn Target,
+    /// The log ends where the checkpoint begins, and what follows comes by another way. Else it has
+    /// to be there up to the checkpoint's end: without it there is no state of the database.
+    pub checkpoint_alone: bool,
 }
 
 /// What a restart has brought back.
@@ -284,7 +296,8 @@ impl Restart<'_> {
             let what = format!("its rows are on {} devices, {} are configured", manifest.devices, self.devices.len());
             return Err(CheckpointError::Damaged { file, offset: 0, what }.into());
         }
-        if manifest.start() < begin || self.target.needs_log(manifest.start(), manifest.end()) > self.end {
+        let needed = if self.checkpoint_alone { manifest.start() } else { manifest.end() };
+        if manifest.start() < begin || needed > self.end {
             let have = format!("the log from {begin} to {}", self.end);
             return Err(RestoreError::LogMissing { file, start: manifest.start(), end: manifest.end(), have });
         }
@@ -297,7 +310,8 @@ impl Restart<'_> {
         progress: &(dyn Fn(Phase) + Sync),
     ) -> Result<Restored, RestoreError> {
         let catalog = Arc::new(Catalog::new());
-        let restoration = Restoration::new(&catalog, self.target);
+        let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
+        let restoration = Restoration::new(&catalog, self.target, floor);
         let mut collectors: Vec<Collector> = (0..self.threads.max(1)).map(|_| Collector::default()).collect();
         let mut phases = [(Duration::ZERO, 0); 3];
         let mut begun = Instant::now();
@@ -308,6 +322,7 @@ impl Restart<'_> {
         }
         let from = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::start);
         self.replay(from, &restoration, &mut collectors, &|done, of| progress(Phase::Log { done, of }))?;
+        restoration.check(&self.participants.join().expect("a place for a restart").pin_without_snapshot())?;
         phases[1] = (begun.elapsed(), self.end.since(from));
         begun = Instant::now();
         let built = |done, of| progress(Phase::Indexes { done, of });

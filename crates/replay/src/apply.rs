@@ -14,6 +14,7 @@ use freshet_storage::{Catalog, Content, Guard, KeyBuffer, Known};
 
 use crate::{
     Redo, ReplayError,
+    doubt::Doubts,
     entries::{Entries, Spare},
 };
 
@@ -49,11 +50,17 @@ pub(crate) struct Found {
     pub(crate) deleted: Vec<Deleted>,
     /// What transactions carry, and where.
     pub(crate) messages: Vec<(Stamp, Box<[u8]>)>,
+    pub(crate) doubts: Doubts,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
 }
 
 impl Found {
+    /// Nothing yet, of a range that begins at `from`.
+    pub(crate) fn of(from: Stamp) -> Self {
+        Self { doubts: Doubts::of(from), ..Self::default() }
+    }
+
     /// A record may be a deletion.
     #[inline]
     fn note_deleted(&mut self, record: &PlacedRecord<'_>) {
@@ -67,6 +74,7 @@ impl Found {
         self.deferred.extend(other.deferred);
         self.deleted.extend(other.deleted);
         self.messages.extend(other.messages);
+        self.doubts.merge(other.doubts);
         self.records += other.records;
         self.bytes += other.bytes;
     }
@@ -221,9 +229,9 @@ impl Applier {
         // What a record does to no index is not looked at.
         let fits = if enters { indexes.may_have(row) } else { indexes.may_have_length(length as usize) };
         // The word before the index entries: whoever finds the entry finds the record.
-        if !(fits && self.redo.record(guard, content, record)?) {
-            return Err(ReplayError::Foreign { at: address, fid, rid });
-        }
+        let there = if fits { self.redo.record(guard, content, record)? } else { None };
+        let Some(there) = there else { return Err(ReplayError::Foreign { at: address, fid, rid }) };
+        found.doubts.note(&record.header, address, there, address >= self.checkpoint_end);
         if enters {
             for (_, index) in indexes.iter() {
                 if let Some(key) = index.key_of(row, &mut self.key) {
@@ -255,7 +263,7 @@ impl Applier {
             }
         }
         self.spare = entries.enter(guard);
-        Ok(())
+        found.doubts.check(guard, &self.catalog)
     }
 }
 

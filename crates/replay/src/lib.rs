@@ -11,6 +11,7 @@
 
 mod apply;
 mod cut;
+mod doubt;
 mod entries;
 mod fill;
 pub mod form;
@@ -69,6 +70,25 @@ pub enum ReplayError {
         /// Where.
         at: Stamp,
     },
+    /// A change of a record that is not there, or not as it was when it was changed: this node's
+    /// state is not the one that the log continues.
+    #[error(
+        "the log at {at} changes record {} of table {} as it was at {prev}, {}: this node's state is not the one that the \
+         log continues; stop, keep the directory, and let the node begin again from another one, with an empty directory",
+        rid.0, fid.0, found(*there)
+    )]
+    Missing {
+        /// Where the log says so.
+        at: Stamp,
+        /// The table.
+        fid: Fid,
+        /// The record's id.
+        rid: Rid,
+        /// Where the version lies that it replaces; zero where that is not known.
+        prev: Stamp,
+        /// Where the newest lies that is there; zero for none.
+        there: Stamp,
+    },
     /// A record of a table that no catalog record describes, or with an impossible id or row.
     #[error("the record at {at} fits no table: table {}, record {}", fid.0, rid.0)]
     Foreign {
@@ -79,4 +99,9 @@ pub enum ReplayError {
         /// Its id.
         rid: Rid,
     },
+}
+
+/// What is there in the place of what was changed, for people.
+fn found(there: Stamp) -> String {
+    if there == Stamp::ZERO { "and it is not there".into() } else { format!("and it is there as of {there}") }
 }

@@ -107,7 +107,7 @@ fn share(
     cpu: &Meter,
 ) -> Outcome {
     let mut stint = cpu.begin();
-    let mut found = Found::default();
+    let mut found = Found::of(job.cuts[0]);
     let mut parts = job.cuts.windows(2).skip(first).step_by(step);
     if let Some(persist) = &job.persist {
         parts.for_each(|part| persist(part[0], part[1]));

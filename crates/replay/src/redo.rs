@@ -1,10 +1,10 @@
 //! What replay does to a record: where replication schemes differ.
 
-use freshet_base::{Rid, Stamp};
-use freshet_log::{Block, PlacedRecord};
+use freshet_base::{RecordKind, Rid, Stamp};
+use freshet_log::{Block, PlacedRecord, RecordHeader};
 use freshet_storage::{Catalog, Content, Guard};
 
-use crate::{ReplayError, Target};
+use crate::ReplayError;
 
 /// What one replay thread does with what the log says. All of it is idempotent, and in no order but
 /// that of [`Redo::cut`].
@@ -20,11 +20,18 @@ pub trait Redo: Send {
     /// A record of this id is coming soon.
     fn expect(&self, _content: &Content, _rid: Rid) {}
 
-    /// Puts a record where readers find it. Returns `false` when its record id is impossible.
+    /// Puts a record where readers find it. Returns the stamp of the version that it lies over,
+    /// its own if it was there already, zero for none: of a change, as far as replay has come. None
+    /// when its record id is impossible.
     ///
     /// # Errors
     /// See [`ReplayError`].
-    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: &PlacedRecord<'_>) -> Result<bool, ReplayError>;
+    fn record(
+        &mut self,
+        guard: &Guard<'_>,
+        content: &Content,
+        record: &PlacedRecord<'_>,
+    ) -> Result<Option<Stamp>, ReplayError>;
 
     /// A transaction comes whose inputs alone are in the log.
     ///
@@ -56,8 +63,17 @@ impl Redo for Announce {
     }
 
     #[inline]
-    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: &PlacedRecord<'_>) -> Result<bool, ReplayError> {
-        Ok(self.store(guard, content, &record.header, record.address))
+    fn record(
+        &mut self,
+        guard: &Guard<'_>,
+        content: &Content,
+        record: &PlacedRecord<'_>,
+    ) -> Result<Option<Stamp>, ReplayError> {
+        let RecordHeader { kind, rid, .. } = record.header;
+        let before = content.replay_store(rid, record.address, record.header.is_first());
+        // Once for each record: what a restart has found lies in the other array.
+        let restored = || content.restored(guard, rid).unwrap_or_default();
+        Ok(before.map(|before| if before == Stamp::ZERO && kind != RecordKind::Insert { restored() } else { before }))
     }
 
     fn cut(&mut self, _: &Guard<'_>, content: &Content, rid: Rid, address: Stamp, prev: Option<Stamp>) {

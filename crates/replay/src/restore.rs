@@ -5,6 +5,10 @@
 //! but collected ([`crate::runs`]): from every insertion, and, because a checkpoint leaves out what
 //! was changed after its start, from a change too when its record has not given any yet. At the end
 //! the indexes are built from them.
+//!
+//! A change has the whole row, so what it changes need not be there. But above the checkpoint's end
+//! it is, or the checkpoint is no part of the database that the log continues
+//! ([`Restoration::check`]).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -36,10 +40,6 @@ pub trait Target: Sync {
     /// The log says that a record was deleted at `tombstone`. Returns whether that is the last word
     /// on its id: nothing can take the deletion back, and the record needs no index entries.
     fn ends(&self, guard: &Guard<'_>, content: &Content, rid: Rid, tombstone: Stamp) -> bool;
-
-    /// How far the log must reach, at least, for a checkpoint that was begun at `start`, and is a
-    /// state of the database with the log up to `end`.
-    fn needs_log(&self, start: Stamp, end: Stamp) -> Stamp;
 }
 
 /// Log addresses into the data arrays: nothing cuts the log any more.
@@ -58,25 +58,17 @@ impl Target for Restore {
         }
         is_newest
     }
-
-    fn needs_log(&self, _: Stamp, end: Stamp) -> Stamp {
-        end
-    }
 }
 
-/// Log addresses into the replay arrays: the log may yet be cut, and the rest of it comes from
-/// another node. Readers see nothing before.
+/// Log addresses into the replay arrays: the log may yet be cut, and more of it comes from another
+/// node.
 impl Target for Announce {
     fn store(&self, _: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) -> bool {
-        content.replay_store(header.rid, address, header.is_first())
+        content.replay_store(header.rid, address, header.is_first()).is_some()
     }
 
     fn ends(&self, _: &Guard<'_>, _: &Content, _: Rid, _: Stamp) -> bool {
         false
-    }
-
-    fn needs_log(&self, start: Stamp, _: Stamp) -> Stamp {
-        start
     }
 }
 
@@ -88,14 +80,25 @@ const STRETCHES: u64 = 4;
 /// About how many entries a stretch has at least.
 const LEAST_STRETCH: u64 = 16 << 10;
 
+/// What has come of a record, in bits: it has given its index entries;
+const INDEXED: u64 = 1;
+/// it is in the checkpoint, or was inserted, or changed below the checkpoint's end;
+const BEGUN: u64 = 2;
+/// it was changed or deleted above that.
+const CHANGED: u64 = 4;
+/// How many bits a record takes.
+const BITS: u64 = 4;
+
 /// A restart under way, shared by its threads.
 pub struct Restoration<'t> {
     catalog: Arc<Catalog>,
     target: &'t dyn Target,
+    /// Where the checkpoint ends.
+    floor: Stamp,
     /// Whether everything comes a second time, for indexes that were added since the checkpoint.
     again: bool,
-    /// By table: a bit for each record that has given its index entries.
-    indexed: RwLock<HashMap<Fid, Arc<IndirectionArray>>>,
+    /// By table: what has come of each record.
+    came: RwLock<HashMap<Fid, Arc<IndirectionArray>>>,
 }
 
 /// What one thread of a restart has collected.
@@ -104,8 +107,8 @@ pub struct Collector {
     runs: HashMap<Fid, Vec<Run>>,
     deleted: Vec<Deleted>,
     key: KeyBuffer,
-    /// Of the table that was dealt with last: which records have given their index entries.
-    indexed: Option<(Fid, Arc<IndirectionArray>)>,
+    /// Of the table that was dealt with last: what has come of its records.
+    came: Option<(Fid, Arc<IndirectionArray>)>,
     /// Records seen.
     pub records: u64,
 }
@@ -121,9 +124,10 @@ pub struct Finished {
 }
 
 impl<'t> Restoration<'t> {
-    /// A restart into `catalog`, which nobody else uses yet.
-    pub fn new(catalog: &Arc<Catalog>, target: &'t dyn Target) -> Self {
-        Self { catalog: Arc::clone(catalog), target, again: false, indexed: RwLock::default() }
+    /// A restart into `catalog`, which nobody else uses yet, from a checkpoint that ends at
+    /// `floor`, if there is one, and the log.
+    pub fn new(catalog: &Arc<Catalog>, target: &'t dyn Target, floor: Stamp) -> Self {
+        Self { catalog: Arc::clone(catalog), target, floor, again: false, came: RwLock::default() }
     }
 
     /// The same restart, when everything is restored, if indexes were added to tables since the
@@ -131,7 +135,7 @@ impl<'t> Restoration<'t> {
     /// their entries are all that is taken from them.
     pub fn again(catalog: &Arc<Catalog>, target: &'t dyn Target) -> Option<Self> {
         let needed = catalog.take_unfilled();
-        needed.then(|| Self { again: true, ..Self::new(catalog, target) })
+        needed.then(|| Self { again: true, ..Self::new(catalog, target, Stamp::ZERO) })
     }
 
     /// The tables so far.
@@ -139,24 +143,60 @@ impl<'t> Restoration<'t> {
         &self.catalog
     }
 
-    /// Notes that a record gives its index entries; returns whether it has not before.
-    fn first_entry(&self, collector: &mut Collector, fid: Fid, rid: Rid) -> bool {
-        let bits = match &collector.indexed {
-            Some((last, bits)) if *last == fid => bits,
-            _ => &collector.indexed.insert((fid, self.indexed(fid))).1,
+    /// Notes what has come of a record; returns whether it gives its index entries by that, and has
+    /// not before.
+    fn note(&self, collector: &mut Collector, fid: Fid, rid: Rid, came: u64) -> bool {
+        let all = match &collector.came {
+            Some((last, all)) if *last == fid => all,
+            _ => &collector.came.insert((fid, self.came(fid))).1,
         };
-        let Some(word) = bits.get_or_grow(Rid(rid.0 / 64)) else { return false };
-        let bit = 1 << (rid.0 % 64);
+        let (place, shift) = (Rid(rid.0 / (64 / BITS)), rid.0 % (64 / BITS) * BITS);
+        let Some(word) = all.get_or_grow(place) else { return false };
+        let came = came << shift;
         // Relaxed: who is first does not matter, only that one is; nothing else is published.
-        word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0
+        let mut before = word.load(Ordering::Relaxed);
+        if before & came != came {
+            before = word.fetch_or(came, Ordering::Relaxed);
+        }
+        came & !before & INDEXED << shift != 0
     }
 
-    fn indexed(&self, fid: Fid) -> Arc<IndirectionArray> {
-        if let Some(bits) = self.indexed.read().unwrap_or_else(PoisonError::into_inner).get(&fid) {
-            return Arc::clone(bits);
+    fn came(&self, fid: Fid) -> Arc<IndirectionArray> {
+        if let Some(all) = self.came.read().unwrap_or_else(PoisonError::into_inner).get(&fid) {
+            return Arc::clone(all);
         }
-        let mut indexed = self.indexed.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(indexed.entry(fid).or_default())
+        let mut came = self.came.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(came.entry(fid).or_default())
+    }
+
+    /// Everything has come, once: whether each record that was changed above the checkpoint's end
+    /// is there from before.
+    ///
+    /// # Errors
+    /// [`ReplayError::Missing`] for one that is not.
+    pub fn check(&self, guard: &Guard<'_>) -> Result<(), ReplayError> {
+        for (fid, all) in self.came.read().unwrap_or_else(PoisonError::into_inner).iter() {
+            // What has become of a table that was dropped does not matter.
+            let table = self.catalog.get(guard, *fid).filter(|table| table.dropped_at().is_none());
+            let Some(content) = table.and_then(|table| table.content(guard)) else { continue };
+            let mut missing = None;
+            all.for_each(|place, word| {
+                // Relaxed: those who have noted something have ended.
+                let word = word.load(Ordering::Relaxed);
+                let mut nibbles = (0..64 / BITS).map(|number| word >> (number * BITS));
+                if word != 0
+                    && let Some(number) = nibbles.position(|came| came & (BEGUN | CHANGED) == CHANGED)
+                {
+                    missing.get_or_insert(Rid(place.0 * (64 / BITS) + number as u64));
+                }
+            });
+            if let Some(rid) = missing {
+                let at = content.replayed(rid).max(content.restored(guard, rid)).unwrap_or_default();
+                let (prev, there) = (Stamp::ZERO, Stamp::ZERO);
+                return Err(ReplayError::Missing { at, fid: *fid, rid, prev, there });
+            }
+        }
+        Ok(())
     }
 
     /// Whether a version, which comes a second time, is entered into the indexes that were added
@@ -215,17 +255,18 @@ impl<'t> Restoration<'t> {
                 return Err(ReplayError::Foreign { at: address, fid, rid });
             }
             collector.records += 1;
+            let was = if address < self.floor { BEGUN } else { CHANGED };
             let gives = match header.kind {
                 // A record id may be used again: each record that had it has an insertion of its
                 // own.
                 RecordKind::Insert => {
-                    self.first_entry(collector, fid, rid);
+                    self.note(collector, fid, rid, INDEXED | BEGUN);
                     true
                 }
-                RecordKind::Update => self.first_entry(collector, fid, rid),
+                RecordKind::Update => self.note(collector, fid, rid, INDEXED | was),
                 RecordKind::Delete => {
                     collector.deleted.push(Deleted { fid, rid, tombstone: address });
-                    false
+                    self.note(collector, fid, rid, was)
                 }
             };
             if gives {
@@ -277,7 +318,7 @@ impl<'t> Restoration<'t> {
             return Err(foreign);
         }
         collector.records += 1;
-        if self.first_entry(collector, fid, rid) {
+        if self.note(collector, fid, rid, INDEXED | BEGUN) {
             self.collect(guard, content, collector, rid, row);
         }
         Ok(())

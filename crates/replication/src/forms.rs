@@ -29,6 +29,15 @@
 //! that asks for bytes. A cut takes back what has arrived, in the journal too, before the node
 //! enters a term.
 //!
+//! # What a restart regenerates by itself
+//!
+//! A restart has old versions only as far back as its checkpoint ends, the *floor*. What arrives and
+//! reads below that is not written into the journal: it counts when the log has it, as what arrives
+//! as bytes does. Before a checkpoint counts, the floor is raised to its end, and what has arrived
+//! until then becomes part of the log ([`ArrivedLog`](crate::standby::ArrivedLog)). So whatever was
+//! acknowledged and is not part of the log, this node regenerates without any other, also after
+//! checkpoints, changes of tables and restarts, in any order.
+//!
 //! # Blocks that cannot be regenerated
 //!
 //! Any node whose log is complete there has their bytes: the one that is followed, and, when that
@@ -118,9 +127,13 @@ pub trait Regenerate: Send + Sync {
     /// what each block of members records ([`freshet_log::Block::members`]). Called by one thread
     /// at a time.
     ///
+    /// Returns the oldest snapshot that regenerating these blocks reads at: a restart regenerates
+    /// them by itself if its checkpoint ends at or below that. The largest stamp if nothing is read;
+    /// zero if a restart cannot do it.
+    ///
     /// # Errors
     /// What is wrong with the form; then nothing of it was taken in.
-    fn enter(&self, from: Stamp, to: Stamp, form: &[u8], members: &mut dyn FnMut(&[u8])) -> Result<(), String>;
+    fn enter(&self, from: Stamp, to: Stamp, form: &[u8], members: &mut dyn FnMut(&[u8])) -> Result<Stamp, String>;
 
     /// Appends to `into` the form that `blocks` have as they are; they were not checked.
     ///

@@ -104,6 +104,8 @@ pub struct Catalog {
     dropped: AtomicUsize,
     /// Whether indexes may have come that this node has yet to fill.
     unfilled: AtomicBool,
+    /// The stamp of the newest record that was replayed or restored.
+    changed_at: AtomicU64,
     /// How many transactions that change tables have begun to commit, and how many of them are
     /// through with that.
     changes: [AtomicU64; 2],
@@ -131,6 +133,7 @@ impl Catalog {
             state: RwLock::new(State::default()),
             dropped: AtomicUsize::new(0),
             unfilled: AtomicBool::new(false),
+            changed_at: AtomicU64::new(0),
             changes: [AtomicU64::new(0), AtomicU64::new(0)],
             builds: Mutex::default(),
         };
@@ -328,7 +331,14 @@ impl Catalog {
     /// See [`CatalogError`].
     pub fn enter_row(&self, guard: &Guard<'_>, rid: Rid, row: &[u8], made_at: Stamp) -> Result<(), CatalogError> {
         let (fid, definition) = Self::definition_of(rid, row)?;
+        self.changed_at.fetch_max(made_at.0, Ordering::AcqRel);
         self.enter(guard, fid, definition, made_at)
+    }
+
+    /// Where the newest record of the catalog lies that was replayed or restored here, whatever was
+    /// cut since. A snapshot below may see tables and indexes that a restart does not bring back.
+    pub fn changed_at(&self) -> Stamp {
+        Stamp(self.changed_at.load(Ordering::Acquire))
     }
 
     /// Indexes of a table that nobody has seen yet are not all ready.
@@ -344,7 +354,8 @@ impl Catalog {
             }),
             IndexState::Dropped => None,
         });
-        content.set_indexes(guard, IndexList::of(made.collect()));
+        // When those were dropped that are gone is not known, but they were when the row was written.
+        content.set_indexes(guard, IndexList::of(made.collect(), at));
     }
 
     /// Does what a record of the catalog says, which was committed at `at`: the table that its row
@@ -360,6 +371,7 @@ impl Catalog {
         row: &[u8],
         at: Stamp,
     ) -> Result<(), CatalogError> {
+        self.changed_at.fetch_max(at.0, Ordering::AcqRel);
         match kind {
             RecordKind::Insert => self.enter_row(guard, rid, row, at),
             RecordKind::Update => self.alter_row(guard, rid, row, at),
@@ -425,7 +437,7 @@ impl Catalog {
                 self.dropped.fetch_add(1, Ordering::Release);
             }
         }
-        content.set_indexes(guard, IndexList::of(indexes));
+        content.set_indexes(guard, IndexList::of(indexes, there.given_up()));
         table.note_index_names(definition);
         Ok(())
     }
@@ -487,10 +499,13 @@ impl Catalog {
         let over = |index: &Index| index.dropped_at().is_some_and(|at| at < horizon);
         for content in state.entries.values().filter_map(|entry| entry.table.as_ref()?.content(guard)) {
             let indexes = content.indexes(guard);
-            let count = indexes.iter().filter(|(_, index)| over(index)).count();
-            if count > 0 {
+            let gone = || indexes.iter().filter(|(_, index)| over(index));
+            if let Some(dropped_at) = gone().filter_map(|(_, index)| index.dropped_at()).max() {
                 let left = indexes.to_vec().into_iter().map(|index| index.filter(|index| !over(index)));
-                content.set_indexes(guard, IndexList::of(left.collect()));
+                // What is written at the drop itself, or behind it, is in none of them.
+                let given_up = indexes.given_up().max(dropped_at);
+                let count = gone().count();
+                content.set_indexes(guard, IndexList::of(left.collect(), given_up));
                 self.dropped.fetch_sub(count, Ordering::Release);
             }
         }
@@ -526,7 +541,7 @@ impl Catalog {
             let count = indexes.iter().rposition(left).map_or(0, |last| last + 1);
             if count < indexes.len() {
                 indexes.truncate(count);
-                content.set_indexes(guard, IndexList::of(indexes));
+                content.set_indexes(guard, IndexList::of(indexes, content.indexes(guard).given_up()));
                 table.forget_index_names(count);
             }
         }

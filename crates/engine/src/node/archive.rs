@@ -137,7 +137,7 @@ impl Archive {
     /// # Errors
     /// Why it never will be.
     pub fn wait(&self, to: Stamp) -> Result<(), String> {
-        self.observer.wait_persisted(to)
+        self.observer.wait_persisted(to, &|_| {})
     }
 
     /// Ends it; returns up to where the log is archived.

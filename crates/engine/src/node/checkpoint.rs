@@ -11,7 +11,7 @@
 //! | start | `start` is the end of the log: what is changed from here on need not be in the checkpoint |
 //! | walk | rows and deletions, but for those with a stamp at or above `start`; words that are log addresses become versions; then the ids of records that are gone |
 //! | end | `end` is the end of the log: nothing that was seen is younger |
-//! | wait | until everything below `end` is committed: no take-over can cut the log below it any more |
+//! | wait | until everything below `end` is committed: no take-over can cut the log below it any more; on a standby, until what it has acknowledged, and would have to execute on older versions after a restart, is part of its log |
 //! | install | the manifest makes it count |
 //! | clean up | older checkpoints go, and log segments below `start` that no standby needs |
 //!
@@ -36,7 +36,7 @@ use freshet_recovery::{
     CheckpointError, Manifest,
     checkpoint::{CheckpointFile, CheckpointTable, TableWriter, folder},
 };
-use freshet_replication::checkpoints::OpenCheckpoint;
+use freshet_replication::{checkpoints::OpenCheckpoint, standby::ArrivedLog};
 use freshet_storage::{
     Participant, ReadContext, ReadError, Table,
     index::{Direction, ScanBuffer},
@@ -84,6 +84,10 @@ pub enum CheckpointFailure {
     /// What it saw may not survive.
     #[error("cannot tell whether its contents are committed: {0}")]
     Open(#[from] OutcomeOpen),
+    /// What this node has acknowledged cannot be executed yet, and could not be after a restart from
+    /// the checkpoint.
+    #[error("what has arrived is not part of the log yet: {0}")]
+    Arrived(String),
     /// The node has no directory, or stops.
     #[error("{0}")]
     Impossible(&'static str),
@@ -121,6 +125,8 @@ pub(super) struct Ground {
     pub cluster: ClusterId,
     pub core: Arc<Core>,
     pub log: Arc<Log>,
+    /// Of a standby.
+    pub arrived: Option<ArrivedLog>,
 }
 
 #[derive(Default)]
@@ -447,6 +453,8 @@ impl Checkpointing {
         if let Some(primary) = ground.core.snapshots.primary() {
             primary.log.nudge(end);
             primary.gate.wait(end, None)?;
+        } else if let Some(arrived) = &ground.arrived {
+            arrived.raise_floor(end, &|| self.stops()).map_err(CheckpointFailure::Arrived)?;
         }
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64);
         let manifest = Manifest::new(ground.cluster, start, end, time, ground.devices.len() as u32, tables);

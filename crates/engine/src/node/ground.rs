@@ -14,7 +14,7 @@ use freshet_log::{
     Control, ControlError, LogDirectory, LogStore, StoreConfig, Torn, check_devices, persist::recover_buffer,
 };
 use freshet_membership::Credentials;
-use freshet_recovery::{Manifest, RestoreError, checkpoint::folder};
+use freshet_recovery::{Manifest, Phase, RestoreError, checkpoint::folder};
 use freshet_replication::terms::{Terms, VolatileTerms};
 
 use super::{
@@ -205,8 +205,13 @@ impl Ground {
 
     /// Of a node that joins without any log: fetches its primary's checkpoint, if there is one,
     /// while the log since then arrives too, and returns where that ends; else `end`, where the log
-    /// ends now.
-    pub fn begin_from_checkpoint(&self, config: &NodeConfig, end: Stamp) -> Result<Stamp, StartError> {
+    /// ends now. `tell` hears how far that is.
+    pub fn begin_from_checkpoint(
+        &self,
+        config: &NodeConfig,
+        end: Stamp,
+        tell: &impl Fn(Phase),
+    ) -> Result<Stamp, StartError> {
         let (Some(primary), Some(directory), Some(store)) = (&config.join, &self.directory, &self.store) else {
             return Ok(end);
         };
@@ -216,7 +221,7 @@ impl Ground {
         }
         // With nothing in the store, that attempt did not come far.
         let earlier = begun.filter(|_| store.extent().is_some()).map(|begin| (begin, end.max(begin)));
-        join::join_from_checkpoint(self, config, primary, earlier)
+        join::join_from_checkpoint(self, config, primary, earlier, tell)
     }
 
     /// Where other nodes may be: as configured, and as it was when this node ran last.

@@ -2,9 +2,14 @@
 //! blocks arrive (Query Fresh, section 3.4.4). And the other side of it.
 //!
 //! As soon as the manifest says where the checkpoint begins, an [`Observer`] follows the primary
-//! from there: it persists the log and replays nothing. When all files have come, the observer
-//! ends, and the node restarts from its own checkpoint and log like any other. Until then a file in
-//! its directory says that it is unfinished, and where its log begins.
+//! from there: it persists the log and replays nothing. When all files have come, and the log up to
+//! the checkpoint's end, the observer ends, and the node restarts from its own checkpoint and log
+//! like any other. Until then a file in its directory says that it is unfinished, and where its log
+//! begins.
+//!
+//! A fuzzy checkpoint without the log up to its end is no state of the database. So nothing that
+//! makes versions of it, shows it, takes it over or hands it on begins before that is there: no
+//! node is composed without it, and none restarts.
 
 use std::{
     fs::{self, File},
@@ -15,11 +20,11 @@ use std::{
 };
 
 use freshet_base::{ClusterId, Stamp, private};
-use freshet_cluster::term::TermHistory;
+use freshet_cluster::term::{Agreement, TermHistory};
 use freshet_fabric::tcp::Connection;
 use freshet_log::{KEEP_ASIDE, LogStore};
 use freshet_membership::Credentials;
-use freshet_recovery::{Manifest, RestoreError, checkpoint::folder};
+use freshet_recovery::{Manifest, Phase, RestoreError, checkpoint::folder};
 use freshet_replication::{
     checkpoints::{FetchError, Keeper, fetch, serve},
     endpoint::{Service, answer},
@@ -246,13 +251,15 @@ impl Unfinished {
     }
 }
 
-/// Brings a checkpoint and the log since then into an empty directory; returns where the log ends
-/// then. `earlier` tells where the log begins and ends that an attempt before this one has left.
+/// Brings a checkpoint and the log since then, at least up to its end, into an empty directory;
+/// returns where the log ends then. `earlier` tells where the log begins and ends that an attempt
+/// before this one has left. `tell` hears how far that is.
 pub(super) fn join_from_checkpoint(
     ground: &Ground,
     config: &NodeConfig,
     primary: &str,
     earlier: Option<(Stamp, Stamp)>,
+    tell: &impl Fn(Phase),
 ) -> Result<Stamp, StartError> {
     let directory = ground.directory.as_ref().expect("only a node with a directory fetches a checkpoint").path();
     if earlier.is_none()
@@ -260,8 +267,9 @@ pub(super) fn join_from_checkpoint(
     {
         return Ok(*start);
     }
-    let mut observer = None;
+    let (mut observer, mut theirs) = (None, TermHistory::default());
     let begun = |manifest: &Manifest, history: TermHistory| {
+        theirs = history.clone();
         let from = match earlier {
             Some((begin, _)) if manifest.start() < begin => {
                 return Err(format!(
@@ -302,11 +310,31 @@ pub(super) fn join_from_checkpoint(
         bytes = manifest.bytes(),
         "another node's checkpoint has arrived, to start from"
     );
-    let observer = observer.expect("it began with the manifest");
-    observer.wait_persisted(manifest.start()).map_err(StartError::System)?;
+    let observer: Observer = observer.expect("it began with the manifest");
+    let of = manifest.end().since(manifest.start());
+    let came = |to: Stamp| {
+        let done = to.clamp(manifest.start(), manifest.end()).since(manifest.start());
+        tell(Phase::CheckpointLog { done, of });
+    };
+    observer.wait_persisted(manifest.end(), &came).map_err(StartError::System)?;
     let end = observer.stop().map_err(StartError::System)?;
+    is_of_this_log(&manifest, &theirs, &ground.terms.get().history).map_err(StartError::System)?;
     let incarnation = ground.store.as_ref().and_then(LogStore::incarnation);
     manifest.install(directory, incarnation).map_err(RestoreError::from)?;
     JOINING.remove(directory)?;
     Ok(end)
+}
+
+/// Whether what the checkpoint holds, whose sender has lived in the terms of `theirs`, is of the
+/// log that has come, which has the terms of `ours`. A take-over that was forced may lie between.
+fn is_of_this_log(manifest: &Manifest, theirs: &TermHistory, ours: &TermHistory) -> Result<(), String> {
+    let end = manifest.end();
+    match theirs.agreement(end, ours, end) {
+        Agreement::Upto(at) if at >= end => Ok(()),
+        agreement => Err(format!(
+            "the checkpoint from {} to {end} that has come is of another log than the cluster's now ({agreement:?}): \
+             start this node again, to fetch another",
+            manifest.start()
+        )),
+    }
 }

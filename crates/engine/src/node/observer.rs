@@ -73,12 +73,13 @@ impl Observer {
         self.standby.status()
     }
 
-    /// Blocks until the log is persistent here up to `to`.
+    /// Blocks until the log is persistent here up to `to`. `came` hears now and then how far it is.
     ///
     /// # Errors
     /// Why it never will be.
-    pub fn wait_persisted(&self, to: Stamp) -> Result<(), String> {
+    pub fn wait_persisted(&self, to: Stamp, came: &impl Fn(Stamp)) -> Result<(), String> {
         loop {
+            came(self.log.durable());
             let soon = Instant::now() + Duration::from_millis(100);
             if self.log.wait_persisted(to, Some(soon)).map_err(|cause| cause.to_string())? {
                 return Ok(());

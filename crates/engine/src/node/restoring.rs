@@ -154,7 +154,7 @@ pub(super) fn restore(
     tell: &(impl Fn(Phase) + Sync),
 ) -> Result<Restored, String> {
     let (catalog, mut restored) = (&core.catalog, Restored::default());
-    let mut restoration = Some(Restoration::new(catalog, &Restore));
+    let mut restoration = Some(Restoration::new(catalog, &Restore, Stamp::ZERO));
     let mut writing = writing;
     // A second time, if tables have indexes that were added later.
     while let Some(pass) = restoration {

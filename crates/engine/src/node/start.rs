@@ -34,6 +34,7 @@ use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint, call},
     restart::{Others, Threshold, ask_others},
+    standby::ArrivedLog,
     takeover::{PromoteError as TakeOverError, PromoteOptions},
     terms::BeginError,
     wire::{Hello, Peer, Purpose, Refusal},
@@ -173,7 +174,7 @@ impl Node {
             None => (Stamp::ZERO, None),
         };
         let participants = Participants::new(config.participants());
-        let (course, end) = Course::taken(&config, &ground, end)?;
+        let (course, end) = Course::taken(&config, &ground, end, &tell)?;
         let mut restored = None;
         if let Some(store) = &ground.store {
             let restart = Restart {
@@ -184,6 +185,7 @@ impl Node {
                 threads: config.replay_threads,
                 participants: &participants,
                 target: if matches!(course, Course::Reign(_)) { &Restore } else { &Announce },
+                checkpoint_alone: false,
             };
             restored = Some(restart.run(&tell)?);
         }
@@ -275,8 +277,8 @@ impl Parts {
         self.node(core, None, Composition::Primary(reign))
     }
 
-    /// Readers of a standby see nothing below this: without the log up to there, the checkpoint is
-    /// no state of the database.
+    /// Where the checkpoint ends with which the node begins. Its log reaches at least to there, and
+    /// is replayed: without that the checkpoint is no state of the database. No cut comes below.
     pub(crate) fn floor(&self) -> Stamp {
         self.checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end)
     }
@@ -392,12 +394,13 @@ impl Parts {
         let Self { config, ground, source, scheme, endpoint, address, torn, checkpoint, .. } = self;
         let mut checkpointing = None;
         let log = match &composition {
-            Composition::Primary(reign) => Some(&reign.log),
-            Composition::Standby(following) => Some(&following.log),
+            Composition::Primary(reign) => Some((&reign.log, None)),
+            Composition::Standby(following) => Some((&following.log, Some(following.standby.arrived()))),
             Composition::Mirror(_) | Composition::Failed | Composition::Stopped => None,
         };
-        if let Some(log) = log {
-            checkpointing = begin_checkpoints(&config, &ground, &endpoint, (&core, log), checkpoint.as_ref())?;
+        if let Some((log, arrived)) = log {
+            let of = (&core, log, arrived);
+            checkpointing = begin_checkpoints(&config, &ground, &endpoint, of, checkpoint.as_ref())?;
         }
         Ok(Node {
             id: ground.id,
@@ -426,12 +429,13 @@ impl Parts {
 }
 
 /// Of a node with a directory: begins to write checkpoints, and to give them to those who ask.
-/// `newest` is the one that it came back from.
+/// `newest` is the one that it came back from; of a standby, `arrived` is what is no part of its log
+/// yet.
 pub(super) fn begin_checkpoints(
     config: &NodeConfig,
     ground: &Ground,
     endpoint: &Endpoint,
-    (core, log): (&Arc<Core>, &Arc<Log>),
+    (core, log, arrived): (&Arc<Core>, &Arc<Log>, Option<ArrivedLog>),
     newest: Option<&Manifest>,
 ) -> Result<Option<Arc<Checkpointing>>, StartError> {
     let Some(directory) = &ground.directory else { return Ok(None) };
@@ -443,6 +447,7 @@ pub(super) fn begin_checkpoints(
         cluster,
         core: Arc::clone(core),
         log: Arc::clone(log),
+        arrived,
     };
     let checkpointing = Checkpointing::start(ground, newest).map_err(StartError::System)?;
     let door = CheckpointDoor { checkpointing: Arc::clone(&checkpointing), cluster, terms };
@@ -582,11 +587,16 @@ impl Course {
     /// The same, and where the log ends then: one that follows without a log fetches a checkpoint,
     /// unless it is a mirror. That has nothing, whatever it was promised before, and does not come
     /// back as a primary.
-    fn taken(config: &NodeConfig, ground: &Ground, end: Stamp) -> Result<(Self, Stamp), StartError> {
+    fn taken(
+        config: &NodeConfig,
+        ground: &Ground,
+        end: Stamp,
+        tell: &impl Fn(Phase),
+    ) -> Result<(Self, Stamp), StartError> {
         if mirror::is_one(config, ground)? {
             return Ok((Self::Mirror(config.join.clone()), Stamp::ZERO));
         }
-        Ok((Self::of(config, ground, end)?, ground.begin_from_checkpoint(config, end)?))
+        Ok((Self::of(config, ground, end)?, ground.begin_from_checkpoint(config, end, tell)?))
     }
 
     /// What follows from the configuration and from what the node remembers. `join` decides only

@@ -160,7 +160,12 @@ struct Collect {
 }
 
 impl Redo for Collect {
-    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: &PlacedRecord<'_>) -> Result<bool, RedoError> {
+    fn record(
+        &mut self,
+        guard: &Guard<'_>,
+        content: &Content,
+        record: &PlacedRecord<'_>,
+    ) -> Result<Option<Stamp>, RedoError> {
         // Relaxed: it is looked at when all threads are through.
         if self.found.last_record.load(Relaxed) < record.address.0 {
             self.found.last_record.fetch_max(record.address.0, Relaxed);

@@ -6,6 +6,13 @@
 //! passes on. So what is inserted goes as bytes until replay has passed the last definition before
 //! it: at first, all that the log held when the standby came. A primary's catalog is never behind
 //! its log.
+//!
+//! Ahead of what is encoded both may be, for a standby that lags. The keys are of the indexes that
+//! there were at the block's own stamp: the catalog keeps what was dropped until no snapshot sees
+//! it, and behind that knows that something was. Then the block goes as bytes.
+//!
+//! So does what reads below the place where the standby has joined, or below the last definition
+//! that was sent: a node that began there may not have what it sees.
 
 use std::sync::{
     Arc,
@@ -89,8 +96,8 @@ struct KnownKeys<'g, 'p> {
 }
 
 impl KeysOf for KnownKeys<'_, '_> {
-    fn keys_of(&mut self, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool {
-        self.knows && self.keys.keys_of(fid, row, each)
+    fn keys_of(&mut self, at: Stamp, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool {
+        self.knows && self.keys.keys_of(at, fid, row, each)
     }
 }
 
@@ -109,6 +116,7 @@ impl Encode for InputsEncoder {
         let mut keys = KnownKeys { keys, knows: defined <= replayed };
         let (mut at, mut any) = (from, false);
         self.encoder.batch();
+        self.encoder.reads_from(defined.min(from));
         let mut rest = blocks;
         while rest.len() >= BLOCK_HEADER {
             // The node that receives damaged bytes says so.
@@ -116,6 +124,7 @@ impl Encode for InputsEncoder {
             if block.header().kind == BlockKind::Schema {
                 defined = block.header().end();
                 keys.knows = defined <= replayed;
+                self.encoder.reads_from(defined);
             }
             any |= self.encoder.block(&block, &mut keys, into) == Encoded::Inputs;
             rest = &rest[block.bytes().len()..];
@@ -214,5 +223,90 @@ mod tests {
         assert_eq!(encoded(&mut *encoder, ends[1]), [false]);
         // A primary's catalog is ahead of its log.
         assert_eq!(encoded(&mut *InputsFeed::of_primary(core).encoder(), 0), [true, false, true]);
+    }
+
+    /// The numbers of the indexes of the insertion in the block at `at`, whose table is `fid`; none
+    /// when its bytes come.
+    fn indexes_of(encoder: &mut dyn Encode, at: Stamp, fid: Fid) -> Option<Vec<usize>> {
+        let (mut builder, mut inputs, mut form) = (BlockBuilder::new(), Vec::new(), Vec::new());
+        freshet_txn::Inputs { serial: false, snapshots: vec![at], body: b"told" }.encode(&mut inputs);
+        builder.begin();
+        builder.push(None, fid, Rid(at.0), RecordKind::Insert, &[7; 16]).unwrap();
+        builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, &inputs).unwrap();
+        builder.seal_records();
+        assert!(encoder.encode(at, builder.finish(at, Term(1), BlockKind::Redo), &mut form));
+        match Decoder::new(&form, at).next_form().unwrap().unwrap() {
+            Form::Inputs(block) => Some(block.keys().map(|key| key.index).collect()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn keys_are_of_the_indexes_that_there_were_whatever_came_or_went_since() {
+        let database = Database::volatile(8);
+        let core = database.core();
+        let index = |name: &str| IndexDefinition::new(name, name == "first", &[KeyPart::unsigned(0, 8)]);
+        let definition = TableDefinition::new("things", vec![index("first"), index("second")]);
+        let table = database.create_table(&definition).unwrap();
+        let participant = core.participants.join().unwrap();
+        let rid = Catalog::rid_of(table.fid()).unwrap();
+        // As replay says it, or the primary's own commit.
+        let alters = |states: &[freshet_storage::IndexState], at: u64| {
+            let names = ["first", "second", "third"];
+            let with =
+                |(name, state): (&&str, &freshet_storage::IndexState)| IndexDefinition { state: *state, ..index(name) };
+            let indexes = names.iter().zip(states).map(with).collect();
+            let row = Catalog::row_of(&TableDefinition::new("things", indexes)).unwrap();
+            let guard = participant.pin_without_snapshot();
+            core.catalog.replay(&guard, RecordKind::Update, rid, &row, Stamp(at)).unwrap();
+        };
+        use freshet_storage::IndexState::{Building, Dropped, Ready};
+        alters(&[Ready, Ready, Building], 1 << 30);
+        alters(&[Ready, Dropped, Ready], 2 << 30);
+        let feed = InputsFeed::of_primary(core);
+        let indexes = |at: u64| indexes_of(&mut *feed.encoder(), Stamp(at), table.fid());
+        let (before, between, behind) = ((1 << 30) - 4096, (2 << 30) - 4096, 2 << 30 | 4096);
+        assert_eq!(indexes(before), Some(vec![0, 1]));
+        assert_eq!(indexes(between), Some(vec![0, 1, 2]));
+        assert_eq!(indexes(behind), Some(vec![0, 2]));
+        // It is forgotten, and that it was there is not.
+        core.catalog.clear_dropped(&participant.pin_without_snapshot(), Stamp::MAX);
+        assert_eq!([before, between].map(indexes), [None, None], "their bytes come");
+        assert_eq!(indexes(behind), Some(vec![0, 2]));
+        // Nor is it after a restart, of which a checkpoint says that some was dropped.
+        let restarted = Database::volatile(8);
+        let core = restarted.core();
+        let indexes = [("first", Ready), ("second", Dropped), ("third", Building)];
+        let indexes = indexes.map(|(name, state)| IndexDefinition { state, ..index(name) });
+        let row = Catalog::row_of(&TableDefinition::new("things", indexes.into())).unwrap();
+        let participant = core.participants.join().unwrap();
+        core.catalog.enter_row(&participant.pin_without_snapshot(), rid, &row, Stamp(2 << 30)).unwrap();
+        let feed = InputsFeed::of_primary(core);
+        let indexes = |at: u64| indexes_of(&mut *feed.encoder(), Stamp(at), table.fid());
+        assert_eq!([before, between].map(indexes), [None, None], "their bytes come");
+        assert_eq!(indexes(behind), Some(vec![0, 2]));
+    }
+
+    #[test]
+    fn what_reads_below_where_a_standby_has_joined_goes_as_bytes() {
+        let database = Database::volatile(8);
+        let index = IndexDefinition::new("things_id", true, &[KeyPart::unsigned(0, 8)]);
+        let table = database.create_table(&TableDefinition::new("things", vec![index])).unwrap();
+        let feed = InputsFeed::of_primary(database.core());
+        let mut encoder = feed.encoder();
+        let forms = |encoder: &mut dyn Encode, at: Stamp, snapshot: Stamp| {
+            let (mut builder, mut inputs, mut form) = (BlockBuilder::new(), Vec::new(), Vec::new());
+            freshet_txn::Inputs { serial: false, snapshots: vec![snapshot], body: b"told" }.encode(&mut inputs);
+            builder.begin();
+            builder.push(None, table.fid(), Rid(at.0), RecordKind::Insert, &[7; 16]).unwrap();
+            builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, &inputs).unwrap();
+            builder.seal_records();
+            assert!(encoder.encode(at, builder.finish(at, Term(1), BlockKind::Redo), &mut form));
+            matches!(Decoder::new(&form, at).next_form().unwrap(), Some(Form::Inputs(_)))
+        };
+        let joined = Stamp(4096);
+        assert!(!forms(&mut *encoder, joined, Stamp(4088)));
+        assert!(forms(&mut *encoder, joined.plus(1024), joined));
+        assert!(!forms(&mut *encoder, joined.plus(2048), Stamp(4088)));
     }
 }

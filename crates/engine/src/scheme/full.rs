@@ -83,7 +83,12 @@ impl Redo for Instantiate {
         }
     }
 
-    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: &PlacedRecord<'_>) -> Result<bool, ReplayError> {
+    fn record(
+        &mut self,
+        guard: &Guard<'_>,
+        content: &Content,
+        record: &PlacedRecord<'_>,
+    ) -> Result<Option<Stamp>, ReplayError> {
         let PlacedRecord { address, header, .. } = *record;
         let context = ReadContext {
             // What lies below the floor, the log may not hold any more.
@@ -95,11 +100,14 @@ impl Redo for Instantiate {
         };
         let made = content.instantiate(guard, header.kind, header.rid, address, record.row(&mut self.row), &context);
         match made.map_err(|cause| ReplayError::Read { at: address, cause: cause.to_string() })? {
-            Instantiated::First | Instantiated::Known => {}
-            Instantiated::Beside(stamp) => self.superseded.push_back((stamp, content.fid(), header.rid)),
-            Instantiated::Foreign => return Ok(false),
+            Instantiated::First => Ok(Some(Stamp::ZERO)),
+            Instantiated::Known => Ok(Some(address)),
+            Instantiated::Beside { newest, below } => {
+                self.superseded.push_back((newest, content.fid(), header.rid));
+                Ok(Some(below))
+            }
+            Instantiated::Foreign => Ok(None),
         }
-        Ok(true)
     }
 
     fn cut(&mut self, guard: &Guard<'_>, content: &Content, rid: Rid, address: Stamp, prev: Option<Stamp>) {

@@ -39,6 +39,9 @@ pub(super) fn definitions() -> Vec<String> {
         "CREATE TABLE account (id bigint PRIMARY KEY, balance bigint NOT NULL)",
         "CREATE TABLE piece (place bigint PRIMARY KEY, piece bigint NOT NULL, hops bigint NOT NULL)",
         "CREATE UNIQUE INDEX piece_piece ON piece (piece)",
+        "CREATE TABLE shelf (id bigint PRIMARY KEY, tag bigint NOT NULL)",
+        "CREATE INDEX shelf_tag ON shelf (tag)",
+        "CREATE TABLE litter (id bigint PRIMARY KEY)",
     ]
     .map(str::to_owned)
     .to_vec();
@@ -184,6 +187,8 @@ impl Load<'_> {
         let registers_seen = session.run("SELECT key, version, writer FROM register")?;
         let accounts = session.run("SELECT id, balance FROM account")?;
         let pieces = session.run("SELECT piece, place FROM piece")?;
+        let by_index = session.run("SELECT count(*) FROM shelf WHERE tag = 1")?.rows;
+        let by_row = session.run("SELECT count(*) FROM shelf WHERE tag + 0 = 1")?.rows;
         let client = random.below(clients.unsigned_abs()).cast_signed();
         let from = {
             let book = self.history.book();
@@ -202,6 +207,10 @@ impl Load<'_> {
         let sum: i64 = numbers(&accounts.rows).map(|row| row[1]).sum();
         if sum != ACCOUNTS * BALANCE || accounts.rows.len() as i64 != ACCOUNTS {
             self.history.violated(format!("half a transaction was seen {}: accounts {:?}", whence(), accounts.rows));
+        }
+        if by_index != by_row {
+            let what = format!("an index lacks rows, seen {}: {by_index:?} of {by_row:?}", whence());
+            self.history.violated(what);
         }
         let mut found: Vec<i64> = numbers(&pieces.rows).map(|row| row[0]).collect();
         found.sort_unstable();
@@ -320,6 +329,10 @@ impl Client<'_> {
             Plan::Register => self.register(session, id, level > 0, effect).map_err(before)?,
             Plan::Move => self.move_piece(session, effect).map_err(before)?,
             Plan::Bump => self.bump(session, levels[level], effect).map_err(before)?,
+        }
+        if self.random.below(40) == 0 {
+            // Standbys write checkpoints in the meantime, and what it has seen is older than these.
+            thread::sleep(Duration::from_millis(self.random.within(100, 1_500)));
         }
         let register = effect.register.map_or("NULL, NULL".to_owned(), |(key, version)| format!("{key}, {version}"));
         let note = match self.random.below(10) {

@@ -8,7 +8,7 @@ use std::{
 
 use freshet_workloads::random::Random;
 
-use super::{Fault, cluster::Cluster, history::History};
+use super::{Fault, cluster::Cluster, history::History, load, sql::Session};
 use freshet::{Failure, client::ClientError, interruption::Interruption};
 
 /// How long a take-over may take.
@@ -19,6 +19,10 @@ const MENDING: Duration = Duration::from_secs(30);
 const CALM: u32 = 4;
 /// A node that has lacked log for so long does not find it any more.
 const LACKING: Duration = Duration::from_secs(1);
+/// How long a statement may take that changes tables while nodes are away.
+const DEFINING: Duration = Duration::from_secs(5);
+/// A primary has given up after this time what no transaction sees any more.
+const FORGETTING: Duration = Duration::from_millis(400);
 /// How long there may be no transaction before a fault comes all the same.
 const LULL: Duration = Duration::from_secs(3);
 
@@ -302,8 +306,66 @@ impl Nemesis<'_> {
                 killed.iter().for_each(|node| self.want(*node));
             }
             Fault::BeginAgain => self.empty_one(deal, primary, &standbys)?,
+            Fault::LosePrimary => self.lose_primary(deal, primary, &standbys)?,
+            Fault::Define => {
+                self.kill(standby);
+                self.define(deal, primary);
+                self.sleep(deal.first / 4)?;
+                self.want(standby);
+            }
         }
         self.mend()
+    }
+
+    /// Nothing is left of the primary, and its standbys restart.
+    fn lose_primary(&mut self, deal: &Deal, primary: usize, standbys: &[usize]) -> Result<(), Failure> {
+        if self.cluster.mirror_count() > 0 || self.cluster.is_whole().is_err() {
+            self.history.say(&format!("{deal} is left out: there are mirrors, or not all are in sync"));
+            return Ok(());
+        }
+        let all = standbys.iter().copied().chain([primary]);
+        all.for_each(|node| self.kill(node));
+        for node in standbys {
+            self.sleep(deal.first / 8)?;
+            self.want(*node);
+        }
+        let deadline = Instant::now() + TAKE_OVER;
+        let takes_over = loop {
+            if standbys.iter().any(|node| self.promote(*node).is_none()) {
+                break true;
+            }
+            if Instant::now() > deadline {
+                break false;
+            }
+            self.sleep(Duration::from_millis(100))?;
+        };
+        let new = self.cluster.primary();
+        let Some(new) = new.filter(|_| takes_over) else {
+            let name = self.name(primary);
+            self.history.violated(format!("all nodes were in sync, and without {name} none of them takes over"));
+            return Ok(());
+        };
+        self.history.say(&format!("{} begins again with nothing", self.name(primary)));
+        self.cluster.begin_again(primary, new, false, None)
+    }
+
+    /// Inserts rows, and changes which indexes there are. Nothing depends on how far that comes.
+    fn define(&self, deal: &Deal, primary: usize) {
+        let number = deal.dice[1] % 1_000_000;
+        let mut statements: Vec<String> =
+            (0..60).map(|row| format!("INSERT INTO shelf VALUES ({}, 1)", number * 100 + row)).collect();
+        statements.push("INSERT INTO litter SELECT * FROM generate_series(1, 50)".to_owned());
+        statements.extend(["DROP INDEX IF EXISTS shelf_tag", "TRUNCATE litter"].map(str::to_owned));
+        statements.extend((60..70).map(|row| format!("INSERT INTO shelf VALUES ({}, 1)", number * 100 + row)));
+        // Not before the first one is forgotten.
+        let last = "CREATE INDEX IF NOT EXISTS shelf_tag ON shelf (tag)";
+        let ran = Session::open(&self.cluster.sql()[primary], load::USER, DEFINING).and_then(|mut session| {
+            statements.iter().try_for_each(|statement| session.run(statement).map(drop))?;
+            thread::sleep(FORGETTING);
+            session.run(last).map(drop)
+        });
+        let how = ran.map_or_else(|failure| format!("as far as that: {failure}"), |()| "and all is done".to_owned());
+        self.history.say(&format!("rows and definitions on {}, {how}", self.name(primary)));
     }
 
     /// The first standby begins again with what a mirror has, or, as a mirror, from a checkpoint of

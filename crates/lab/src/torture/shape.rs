@@ -41,6 +41,10 @@ pub(super) struct Shape {
     pub(super) in_files: bool,
     /// For how many bytes of log nodes are waited for; others begin from a checkpoint.
     kept: u64,
+    /// How fast a link is, in Gbit/s; 0 for as fast as it can.
+    bandwidth: f64,
+    /// How much of a processor a checkpoint takes, in percent: the less, the more changes beside it.
+    checkpoint_cpu: u32,
     /// Nodes that restart are told by --join who reigns.
     pub(super) told: bool,
 }
@@ -91,6 +95,9 @@ impl Shape {
         }
         let replay = options.replay.unwrap_or(replay);
         let told = options.told;
+        let mut random = Random::stream(seed, 6);
+        let bandwidth = [0.0, 0.0, 0.05][random.below(3) as usize];
+        let checkpoint_cpu = [20, 2][random.below(2) as usize];
         Ok(Self {
             seed,
             nodes,
@@ -104,6 +111,8 @@ impl Shape {
             undo,
             in_files,
             kept,
+            bandwidth,
+            checkpoint_cpu,
             told,
         })
     }
@@ -134,6 +143,8 @@ impl Shape {
             ("--checkpoint-interval-s", "2".to_owned()),
             ("--checkpoint-log-bytes", (1 << 20).to_string()),
             ("--checkpoint-keep-log-bytes", self.kept.to_string()),
+            ("--checkpoint-cpu-percent", self.checkpoint_cpu.to_string()),
+            ("--fabric-bandwidth-gbit", self.bandwidth.to_string()),
             ("--standby-timeout-ms", "1000".to_owned()),
             ("--workers", "2".to_owned()),
             ("--sql-connections", "60".to_owned()),
@@ -167,7 +178,11 @@ impl Shape {
         };
         let forms: Vec<String> = self.encodings.iter().zip(&self.mirrors).map(form).collect();
         let (forms, kept) = (forms.join(", "), self.kept >> 10);
-        format!("nodes ask for {forms}; {} stream(s), {kept} KiB of log are kept", self.streams)
+        let (bandwidth, cpu) = (self.bandwidth, self.checkpoint_cpu);
+        format!(
+            "nodes ask for {forms}; {} stream(s), {kept} KiB of log are kept; {bandwidth} Gbit/s, {cpu} % for checkpoints",
+            self.streams
+        )
     }
 
     /// The options of this command that make the same cluster again.

@@ -38,6 +38,8 @@ pub struct Encoder {
     keys: Keys,
     /// Whether the last block belongs to a transaction that continues behind it.
     midst: bool,
+    /// What reads below this goes as its bytes.
+    floor: Stamp,
 }
 
 impl Encoder {
@@ -51,13 +53,19 @@ impl Encoder {
         self.model.clear();
     }
 
+    /// What reads below `floor` goes as its bytes from now on: it may see what a node that executes
+    /// it again does not have.
+    pub fn reads_from(&mut self, floor: Stamp) {
+        self.floor = floor;
+    }
+
     /// Appends the form of `block`, the next one of the log.
     pub fn block(&mut self, block: &Block<'_>, keys: &mut impl KeysOf, into: &mut Vec<u8>) -> Encoded {
         let midst = std::mem::replace(&mut self.midst, block.header().continued);
         if skip(block, into) {
             return Encoded::Skip;
         }
-        let inputs = block.inputs().filter(|row| is_within_reach(block.stamp(), row));
+        let inputs = block.inputs().filter(|row| is_within_reach(block.stamp(), row, self.floor));
         match inputs.filter(|_| !midst && self.gather(block, keys)) {
             Some(inputs) => {
                 self.put(block.header(), inputs, into);
@@ -94,7 +102,7 @@ impl Encoder {
             self.written.push(written);
             if enters(&written) {
                 let enter = |index, key: &[u8]| self.keys.push(number, index, key);
-                if !keys.keys_of(fid, record.row, &mut { enter }) {
+                if !keys.keys_of(header.stamp, fid, record.row, &mut { enter }) {
                     return false;
                 }
             }
@@ -256,12 +264,16 @@ impl Encoder {
     }
 }
 
+/// The oldest snapshot in the row of inputs of a block, if the row can be understood.
+pub fn oldest_snapshot(mut row: &[u8]) -> Option<Stamp> {
+    let count = varint::take(&mut row).unwrap_or(0);
+    if count > 0 { varint::take(&mut row).map(Stamp) } else { None }
+}
+
 /// Whether the oldest snapshot in the row of inputs of a block at `stamp` is young enough, as far
 /// as the row can be understood.
-fn is_within_reach(stamp: Stamp, mut row: &[u8]) -> bool {
-    let count = varint::take(&mut row).unwrap_or(0);
-    let oldest = if count > 0 { varint::take(&mut row) } else { None };
-    oldest.is_none_or(|oldest| stamp.since(Stamp(oldest)) < REACH)
+fn is_within_reach(stamp: Stamp, row: &[u8], floor: Stamp) -> bool {
+    oldest_snapshot(row).is_none_or(|oldest| oldest >= floor && stamp.since(oldest) < REACH)
 }
 
 /// Whether `block` is a skip block, which then is written.

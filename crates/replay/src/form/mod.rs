@@ -51,7 +51,7 @@ use freshet_storage::{Catalog, Guard, KeyBuffer};
 
 pub use self::{
     decode::Decoder,
-    encode::{Encoded, Encoder, plain},
+    encode::{Encoded, Encoder, oldest_snapshot, plain},
 };
 #[cfg(doc)]
 use freshet_base::varint;
@@ -194,9 +194,9 @@ pub enum FormError {
 
 /// Tells the keys of rows.
 pub trait KeysOf {
-    /// Calls `each` with the number of every index of table `fid` that has a key of `row`, and that
-    /// key. False when the table is not known.
-    fn keys_of(&mut self, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool;
+    /// Calls `each` with the number of every index that table `fid` had at `at`, where `row` was
+    /// written, and that has a key of it, and with that key. False when these indexes are not known.
+    fn keys_of(&mut self, at: Stamp, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool;
 }
 
 /// Those of the catalog's tables.
@@ -207,9 +207,9 @@ pub struct CatalogKeys<'g, 'p> {
 }
 
 impl<'g, 'p> CatalogKeys<'g, 'p> {
-    /// As the catalog has them now. A table or an index that comes or goes in the meantime makes
-    /// keys that the other side does not know, or lacks: then the block cannot be executed again,
-    /// which its checksum says.
+    /// Of what is written below what the catalog holds now: a node that executes it again has the
+    /// tables and indexes of that time, whatever has come or gone since. Where a table or an index
+    /// was dropped behind it, and is forgotten, nothing is known.
     pub fn new(catalog: &'g Catalog, guard: &'g Guard<'p>) -> Self {
         Self { catalog, guard, key: KeyBuffer::new() }
     }
@@ -222,11 +222,15 @@ impl std::fmt::Debug for CatalogKeys<'_, '_> {
 }
 
 impl KeysOf for CatalogKeys<'_, '_> {
-    fn keys_of(&mut self, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool {
+    fn keys_of(&mut self, at: Stamp, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool {
         let Some(content) = self.catalog.get(self.guard, fid).and_then(|table| table.content(self.guard)) else {
             return false;
         };
-        for (number, index) in content.indexes(self.guard).iter() {
+        let indexes = content.indexes(self.guard);
+        if !indexes.has_all_of(at) {
+            return false;
+        }
+        for (number, index) in indexes.iter().filter(|(_, index)| index.is_kept_at(at)) {
             if let Some(key) = index.key_of(row, &mut self.key) {
                 each(number as u16, key);
             }

@@ -10,7 +10,7 @@ use super::*;
 struct Tables;
 
 impl KeysOf for Tables {
-    fn keys_of(&mut self, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool {
+    fn keys_of(&mut self, _: Stamp, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool {
         if fid.0 > 4 {
             return false;
         }
@@ -164,7 +164,7 @@ fn compare(form: &Form<'_>, made: &Made, block: &Block<'_>, midst: bool) {
                 let (length, deletion) = (row.len() as u32, prev.filter(|_| *kind == RecordKind::Insert));
                 assert_eq!(*written, Written { fid: *fid, rid: *rid, kind: *kind, length, deletion });
                 if *kind == RecordKind::Insert {
-                    Tables.keys_of(*fid, row, &mut |index, key| {
+                    Tables.keys_of(Stamp::ZERO, *fid, row, &mut |index, key| {
                         assert_eq!(keys.next(), Some(Key { record: number, index: index.into(), key }));
                     });
                 }

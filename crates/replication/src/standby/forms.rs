@@ -72,6 +72,10 @@ struct JournalState {
     /// What was written last, without gaps, begins and ends here; it is durable.
     run: Stamp,
     end: Stamp,
+    /// What was given to the journal last ends here.
+    given: Stamp,
+    /// A restart regenerates nothing that reads below this.
+    floor: Stamp,
     stopped: bool,
 }
 
@@ -101,7 +105,7 @@ impl Backlog {
 
 impl FormsStage {
     /// A stage whose journal is in `directory`, which is made if it is missing. Returns what the
-    /// journal holds beyond `end`, where the log ends.
+    /// journal holds beyond `end`, where the log ends. `floor` is where the checkpoint ends.
     ///
     /// # Errors
     /// Why there can be none.
@@ -109,6 +113,7 @@ impl FormsStage {
         regenerate: Option<Arc<dyn Regenerate>>,
         place: Option<&JournalPlace>,
         end: Stamp,
+        floor: Stamp,
     ) -> Result<(Option<Self>, Vec<Found>), OpenError> {
         let is_there = |place: &JournalPlace| place.directory.exists() || place.newest.newest_file().is_some();
         let Some(JournalPlace { directory, newest }) = place.filter(|place| regenerate.is_some() || is_there(place))
@@ -129,7 +134,7 @@ impl FormsStage {
             return if found.is_empty() { Ok((None, found)) } else { Err(OpenError::Lost { end }) };
         };
         let held = found.last().map_or(end, |last| last.to);
-        let state = JournalState { run: end, end: held, ..JournalState::default() };
+        let state = JournalState { run: end, end: held, given: held, floor, ..JournalState::default() };
         let (journal, room) = (Mutex::new(journal), journal::Room::default());
         let journal = JournalStage { journal, room, state: Mutex::new(state), changed: Condvar::new() };
         Ok((Some(Self { regenerate, journal: Some(journal) }), found))
@@ -143,12 +148,26 @@ impl FormsStage {
         })
     }
 
-    /// A batch has arrived.
-    fn keep(&self, from: Stamp, to: Stamp, form: &[u8]) {
-        if let Some(journal) = &self.journal {
-            journal.state().waiting.push(Found { from, to, bytes: form.to_vec() });
+    /// A batch has arrived, which reads at `oldest` and above.
+    fn keep(&self, from: Stamp, to: Stamp, form: &[u8], oldest: Stamp) {
+        let Some(journal) = &self.journal else { return };
+        let mut state = journal.state();
+        // Else it counts when the log has it, and so does what follows, up to there.
+        if oldest >= state.floor {
+            state.given = to;
+            state.waiting.push(Found { from, to, bytes: form.to_vec() });
             journal.changed.notify_all();
         }
+    }
+
+    /// A restart regenerates nothing any more that reads below `floor`: that is not kept from now
+    /// on. Returns up to where it may be.
+    fn raise_floor(&self, floor: Stamp) -> Stamp {
+        self.journal.as_ref().map_or(Stamp::ZERO, |journal| {
+            let mut state = journal.state();
+            state.floor = state.floor.max(floor);
+            state.given
+        })
     }
 
     /// The log is cut at `at`, durably here when this returns.
@@ -160,7 +179,7 @@ impl FormsStage {
             let mut state = stage.state();
             state.waiting.retain(|batch| batch.from < at);
             state.waiting.iter_mut().for_each(|batch| batch.to = batch.to.min(at));
-            (state.run, state.end) = (state.run.min(at), state.end.min(at));
+            (state.run, state.end, state.given) = (state.run.min(at), state.end.min(at), state.given.min(at));
         }
         let cut = journal.in_room(&stage.room, || Stamp::ZERO, |journal| journal.cut(at));
         cut.map_err(|error| error.to_string())
@@ -292,6 +311,43 @@ impl Complete for Completing {
     }
 }
 
+/// What a standby has acknowledged and not regenerated yet, for those who write its checkpoints.
+/// Outlives the standby.
+pub struct ArrivedLog(pub(super) Weak<Shared>);
+
+impl std::fmt::Debug for ArrivedLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ArrivedLog")
+    }
+}
+
+impl ArrivedLog {
+    /// A checkpoint that ends at `floor` is about to count, so a restart will have no versions that
+    /// only older snapshots see. From now on nothing that reads below is acknowledged before the log
+    /// has it. Blocks until what has arrived before is part of the log, durably.
+    ///
+    /// # Errors
+    /// Why it is not: the standby ends, or `stops`.
+    pub fn raise_floor(&self, floor: Stamp, stops: &dyn Fn() -> bool) -> Result<(), String> {
+        let Some(shared) = self.0.upgrade() else { return Ok(()) };
+        let Some(forms) = &shared.forms else { return Ok(()) };
+        let mut to = Stamp::MAX;
+        loop {
+            // What is given from now on reads nothing below, and what is cut does not come. What is
+            // shown may be durable in the journal alone, and a restart needs the log up to there.
+            to = to.min(forms.raise_floor(floor)).max(floor);
+            if stops() || shared.stopping() {
+                return Err("the node stops".into());
+            }
+            let soon = Instant::now() + LOOK;
+            let wait = shared.log.wait_persisted(to, Some(soon));
+            if to <= shared.log.durable() || wait.map_err(|error| error.to_string())? {
+                return Ok(());
+            }
+        }
+    }
+}
+
 /// Regenerated blocks are replayed in parts of about this many bytes.
 const PARTITION: u64 = 64 << 10;
 /// While such a thread waits it is told this often how much is left.
@@ -307,9 +363,10 @@ impl Shared {
         let Arriving { from, to, carried, keeps } = batch;
         let Some(forms) = &self.forms else { return Err("this standby did not ask for forms".into()) };
         // A set is noted before what is behind its record is acknowledged.
-        forms.regenerate.enter(from, to, form, &mut |members| self.noted(super::note_set(&self.terms, members)))?;
+        let mut note = |members: &[u8]| self.noted(super::note_set(&self.terms, members));
+        let oldest = forms.regenerate.enter(from, to, form, &mut note)?;
         if keeps {
-            forms.keep(from, to, form);
+            forms.keep(from, to, form, oldest);
         }
         let decision = {
             let mut state = self.state();

@@ -53,6 +53,7 @@ use self::{
 pub use self::{
     config::{JournalPlace, StandbyConfig, StandbyFabric},
     follow::JoinError,
+    forms::ArrivedLog,
     receive::SessionError,
     relay::RelayConfig,
     replay::{ReplayError, ReplayTarget},
@@ -183,7 +184,7 @@ impl Standby {
         log.note_replayed(config.replay.releases(starting.replayed));
         let follower = config.follower(&starting, &log);
         let regenerate = target.regenerates().filter(|_| config.may_regenerate());
-        let opened = FormsStage::open(regenerate, config.journal.as_ref(), log.received().get());
+        let opened = FormsStage::open(regenerate, config.journal.as_ref(), log.received().get(), starting.floor);
         let (forms, found) = opened.map_err(io::Error::other)?;
         let shared = Arc::new(Shared {
             node: starting.node,
@@ -251,6 +252,11 @@ impl Standby {
     /// Up to here readers see everything, and beyond it nothing.
     pub fn visible(&self) -> &Arc<Watermark> {
         &self.shared.visible
+    }
+
+    /// What it has acknowledged and not regenerated yet, for those who write its checkpoints.
+    pub fn arrived(&self) -> ArrivedLog {
+        ArrivedLog(Arc::downgrade(&self.shared))
     }
 
     /// Answers those who connect to this node's endpoint.
@@ -550,8 +556,9 @@ impl Shared {
     /// # Errors
     /// Why it is not by `deadline`.
     pub(crate) fn settle(&self, deadline: Instant) -> Result<(), String> {
-        // What counts as persistent, is so in the log itself from now on.
-        let counts = if self.config.fabric.appliance { Stamp::MAX } else { self.held() };
+        // What counts as persistent, or has counted, is so in the log itself from now on.
+        let counted = || self.state().follower.persisted();
+        let counts = if self.config.fabric.appliance { Stamp::MAX } else { self.held().max(counted()) };
         self.drain(Some(deadline))?;
         let received = self.log.received().get().min(counts);
         if received <= self.log.durable() {

@@ -421,3 +421,61 @@ fn a_node_that_is_consulted_gets_what_it_lacks_from_the_candidate() {
     let promoted = promote(&candidate.standby, &options).unwrap();
     assert_eq!((promoted.start, standby.log.bytes()), (end, bytes));
 }
+
+/// After a checkpoint a restart has no versions that only older snapshots see.
+#[test]
+fn what_reads_below_the_floor_counts_when_the_log_has_it_and_so_does_what_follows() {
+    let (config, _) = encoding(Safety::OneSafe, 0);
+    let primary = PrimaryNode::first(config);
+    let (standby, toy) = below(&primary);
+    let first = primary.write(&[64; 5]);
+    standby.shows(first);
+    standby.standby.arrived().raise_floor(first, &|| false).unwrap();
+    toy.gate(Some(first.0));
+    // It reads at the floor.
+    toy.reads(first.0);
+    let kept = primary.write(&[64; 2]);
+    until("it counts", || standby.standby.status().persisted == kept);
+    toy.reads(first.0 - 64);
+    let old = primary.write(&[64; 2]);
+    until("it has arrived", || standby.standby.status().arrived == old);
+    toy.reads(kept.0);
+    let end = primary.write(&[64; 3]);
+    until("it has arrived", || standby.standby.status().arrived == end);
+    assert_eq!(standby.standby.status().persisted, kept);
+    // A restart has what has counted.
+    let (log, terms) = (Arc::clone(&standby.log), standby.terms.clone());
+    toy.freeze();
+    drop(standby);
+    let standby = NewStandby::new(2).following(primary.address()).config(asking()).log(log).terms(terms).start();
+    until("all of it comes", || standby.log.end() == end && standby.standby.status().persisted == end);
+    assert_eq!(standby.log.bytes(), primary.log.bytes());
+}
+
+#[test]
+fn the_floor_is_raised_when_what_has_arrived_before_is_part_of_the_log() {
+    let (config, _) = encoding(Safety::VerySafe, 0);
+    let (primary, standby, toy, end) = held(config);
+    let arrived = standby.standby.arrived();
+    assert!(arrived.raise_floor(Stamp(64), &|| true).is_err(), "it is not part of it yet");
+    std::thread::scope(|scope| {
+        let raised = scope.spawn(|| arrived.raise_floor(Stamp(64), &|| false));
+        toy.gate(Some(64 * 7));
+        until("some of it is regenerated", || standby.log.end() == Stamp(64 * 7));
+        assert!(!raised.is_finished());
+        toy.gate(None);
+        raised.join().unwrap().unwrap();
+    });
+    assert_eq!(standby.log.end(), end);
+    // What is cut is not waited for, nor anything once the standby has gone.
+    toy.gate(Some(end.0));
+    let lost = primary.write(&[64; 3]);
+    until("it has arrived", || standby.standby.status().arrived == lost);
+    std::thread::scope(|scope| {
+        let raised = scope.spawn(|| arrived.raise_floor(end, &|| false));
+        standby.standby.shared.cut(end, false).unwrap();
+        raised.join().unwrap().unwrap();
+    });
+    drop(standby);
+    arrived.raise_floor(lost, &|| false).unwrap();
+}

@@ -97,6 +97,12 @@ impl Index {
         (ready < snapshot.0 || ready == 0) && self.dropped_at.load(Ordering::Acquire) >= snapshot.0
     }
 
+    /// Whether those who wrote at `at` had to keep it.
+    #[inline]
+    pub fn is_kept_at(&self, at: Stamp) -> bool {
+        self.added_at.load(Ordering::Acquire) <= at.0 && self.dropped_at.load(Ordering::Acquire) >= at.0
+    }
+
     /// Whether writers need not keep it any more.
     #[inline]
     pub fn is_dropped(&self) -> bool {
@@ -172,7 +178,11 @@ impl Index {
 /// The indexes of a table, by number. Those that were dropped are here as long as a snapshot sees
 /// them.
 #[derive(Clone, Debug)]
-pub struct IndexList(Box<[Option<Arc<Index>>]>);
+pub struct IndexList {
+    indexes: Box<[Option<Arc<Index>>]>,
+    /// Those that are not here any more were dropped below this.
+    given_up: Stamp,
+}
 
 impl IndexList {
     /// Empty indexes, all of them made with their table.
@@ -183,17 +193,28 @@ impl IndexList {
             index.set_filled();
             Some(Arc::new(index))
         };
-        Self(definition.indexes.iter().map(original).collect())
+        Self::of(definition.indexes.iter().map(original).collect(), Stamp::ZERO)
     }
 
-    /// These indexes, by number.
-    pub(crate) fn of(indexes: Vec<Option<Arc<Index>>>) -> Self {
-        Self(indexes.into())
+    /// These indexes, by number. Those that are missing were dropped below `given_up`.
+    pub(crate) fn of(indexes: Vec<Option<Arc<Index>>>, given_up: Stamp) -> Self {
+        Self { indexes: indexes.into(), given_up }
     }
 
     /// For changing it.
     pub(crate) fn to_vec(&self) -> Vec<Option<Arc<Index>>> {
-        self.0.to_vec()
+        self.indexes.to_vec()
+    }
+
+    /// Whether all indexes are here that there were at `at`. Those that were dropped before are not
+    /// missed.
+    pub fn has_all_of(&self, at: Stamp) -> bool {
+        at >= self.given_up
+    }
+
+    /// Indexes are missing that were dropped below this; zero if none was.
+    pub(crate) fn given_up(&self) -> Stamp {
+        self.given_up
     }
 
     pub(super) fn publish(self) -> AtomicPtr<Self> {
@@ -203,25 +224,25 @@ impl IndexList {
     /// How many indexes the table has had.
     #[inline]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.indexes.len()
     }
 
     /// Whether it has had none. No table is so.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.indexes.is_empty()
     }
 
     /// Index number `number`, if there is or was one that a snapshot may see.
     #[inline]
     pub fn get(&self, number: usize) -> Option<&Index> {
-        self.0.get(number)?.as_deref()
+        self.indexes.get(number)?.as_deref()
     }
 
     /// All that hold entries, with their numbers, the primary one first; among them those that were
     /// dropped and are still seen.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Index)> {
-        self.0.iter().enumerate().filter_map(|(number, index)| Some((number, index.as_deref()?)))
+        self.indexes.iter().enumerate().filter_map(|(number, index)| Some((number, index.as_deref()?)))
     }
 
     /// Those that writers keep.
@@ -287,7 +308,7 @@ impl Content {
 unsafe fn free_list(list: *mut u8) {
     // SAFETY: by this function's contract.
     let list = unsafe { Box::from_raw(list.cast::<IndexList>()) };
-    if list.0.iter().flatten().all(|index| Arc::strong_count(index) > 1) {
+    if list.indexes.iter().flatten().all(|index| Arc::strong_count(index) > 1) {
         return drop(list);
     }
     // An index goes with it, which may take a while; a thread that comes to free it may have

@@ -29,9 +29,14 @@ use crate::{
 pub enum Instantiated {
     /// It is the only one of its record.
     First,
-    /// There are others. Some can go when every snapshot is above this stamp:
-    /// [`Content::trim_replayed`].
-    Beside(Stamp),
+    /// There are others.
+    Beside {
+        /// Some of them can go when every snapshot is above this stamp:
+        /// [`Content::trim_replayed`].
+        newest: Stamp,
+        /// The stamp of the one right below it; zero for none.
+        below: Stamp,
+    },
     /// It was there already.
     Known,
     /// The record id is beyond the table's limit.
@@ -111,7 +116,10 @@ impl Content {
                 link.compare_exchange(below.0, Word::pointer(version).0, Ordering::AcqRel, Ordering::Acquire);
             match exchanged {
                 Ok(_) if below.is_empty() && above.is_none() => return Ok(Instantiated::First),
-                Ok(_) => return Ok(Instantiated::Beside(above.unwrap_or(address))),
+                Ok(_) => {
+                    let below = Self::word_stamp(guard, below).unwrap_or_default();
+                    return Ok(Instantiated::Beside { newest: above.unwrap_or(address), below });
+                }
                 Err(_) => word = Word(place.load(Ordering::Acquire)),
             }
         }

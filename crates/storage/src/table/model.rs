@@ -41,7 +41,7 @@ impl Scene {
                 name: "bare".into(),
                 data: IndirectionArray::new(),
                 replay: IndirectionArray::new(),
-                indexes: IndexList::of(Vec::new()).publish(),
+                indexes: IndexList::of(Vec::new(), Stamp::ZERO).publish(),
                 next_rid: AtomicU64::new(0),
                 free: FreeIds::default(),
             },
@@ -287,12 +287,12 @@ fn trimming_leaves_what_readers_see() {
 fn two_readers_install_what_replay_announces() {
     explore(2, || {
         let scene = Scene::standby();
-        assert!(scene.table.replay_store(RID, Stamp(10), false));
-        assert!(scene.table.replay_store(RID, Stamp(20), false));
+        assert!(scene.table.replay_store(RID, Stamp(10), false).is_some());
+        assert!(scene.table.replay_store(RID, Stamp(20), false).is_some());
         let replay = {
             let scene = Arc::clone(&scene);
             thread::spawn(move || {
-                assert!(scene.table.replay_store(RID, Stamp(30), false));
+                assert!(scene.table.replay_store(RID, Stamp(30), false).is_some());
             })
         };
         let look = |scene: &Scene, snapshot: u64, expected: &[u8]| {
@@ -322,7 +322,7 @@ fn a_cut_is_never_seen() {
     explore(3, || {
         let scene = Scene::standby();
         for address in [10, 20, 30] {
-            assert!(scene.table.replay_store(RID, Stamp(address), false));
+            assert!(scene.table.replay_store(RID, Stamp(address), false).is_some());
         }
         scene.log.limit.store(25, Ordering::Release);
         let taker = {
@@ -332,7 +332,7 @@ fn a_cut_is_never_seen() {
                 scene.log.cut(25);
                 // Lower than what was announced before: without the cut it would go unnoticed.
                 scene.log.append(28, RID, RecordKind::Update, Some(20), b"new");
-                assert!(scene.table.replay_store(RID, Stamp(28), false));
+                assert!(scene.table.replay_store(RID, Stamp(28), false).is_some());
                 scene.log.limit.store(35, Ordering::Release);
             })
         };
@@ -366,7 +366,7 @@ fn a_reader_takes_no_id_from_those_that_are_free() {
         scene.log.append(10, RID, RecordKind::Insert, None, b"ten");
         scene.log.append(20, RID, RecordKind::Delete, Some(10), b"ten");
         for address in [10, 20] {
-            assert!(scene.table.replay_store(RID, Stamp(address), false));
+            assert!(scene.table.replay_store(RID, Stamp(address), false).is_some());
         }
         let janitor = {
             let scene = Arc::clone(&scene);

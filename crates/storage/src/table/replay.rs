@@ -66,13 +66,14 @@ impl Content {
     /// Announces the record at `address` to readers: all that replay does to a record
     /// (Query Fresh, section 3.4.1). Idempotent and order-free: the larger address wins. `is_first`
     /// when the log says that the record had no version before.
-    /// Returns `false` when the record id is beyond the table's limit.
-    pub fn replay_store(&self, rid: Rid, address: Stamp, is_first: bool) -> bool {
-        let Some(word) = self.replay.get_or_grow(rid) else { return false };
+    /// Returns what was announced before, zero for nothing; none when the record id is beyond the
+    /// table's limit.
+    pub fn replay_store(&self, rid: Rid, address: Stamp, is_first: bool) -> Option<Stamp> {
+        let word = self.replay.get_or_grow(rid)?;
         // Release: pairs with the acquire load in `announced`.
-        word.fetch_max(Announced::new(address, is_first).0, Ordering::AcqRel);
+        let before = word.fetch_max(Announced::new(address, is_first).0, Ordering::AcqRel);
         self.note_rid(rid);
-        true
+        Some(Stamp(Announced(before).address()))
     }
 
     /// At restart, before there are readers: a version of the record lies at `address` in the log.
@@ -199,7 +200,8 @@ impl Content {
         }
     }
 
-    /// At restart: the stamp of the newest version restored for `rid`.
+    /// The stamp of the newest version of `rid` that a restart has restored, or full replay or a
+    /// reader has made since.
     pub fn restored(&self, guard: &Guard<'_>, rid: Rid) -> Option<Stamp> {
         // Acquire: pairs with the release half in `restore_word`.
         self.data.get(rid).and_then(|word| Self::word_stamp(guard, Word(word.load(Ordering::Acquire))))

@@ -220,7 +220,7 @@ impl Standby {
             return;
         }
         let content = self.core.catalog.get(guard, header.fid).unwrap().content(guard).unwrap();
-        assert!(content.replay_store(header.rid, *address, header.is_first()));
+        assert!(content.replay_store(header.rid, *address, header.is_first()).is_some());
         if header.kind == RecordKind::Insert {
             self.enter(guard, header.fid, header.rid, row);
         }
@@ -255,7 +255,7 @@ impl Standby {
                 horizon: Stamp::ZERO,
             };
             let made = content.instantiate(&guard, header.kind, header.rid, address, row, &context).unwrap();
-            assert!(matches!(made, Instantiated::First | Instantiated::Beside(_)), "{made:?} at {address}");
+            assert!(matches!(made, Instantiated::First | Instantiated::Beside { .. }), "{made:?} at {address}");
         }
     }
 

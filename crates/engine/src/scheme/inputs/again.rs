@@ -66,7 +66,10 @@ impl Replaying for Again {
         let mismatches = Arc::new(Policy::new(parts.config.on_mismatch, file));
         let (encoding, backlog) = (parts.config.encoding, parts.config.backlog());
         let how = How { schedule: self.schedule, encoding, backlog };
-        let live = Live::new(parts.end, how, ground, executors(), mismatches);
+        // A restart has one version of each record at the checkpoint's end, and all since then; of
+        // tables and indexes, those that there are now.
+        let floor = ground.floor.max(parts.catalog.changed_at());
+        let live = Live::new((parts.end, floor), how, ground, executors(), mismatches);
         let janitor = Janitor::of_window(deleted, live.window());
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live);
         janitor

@@ -7,8 +7,8 @@
 use std::{ops::Range, sync::Arc};
 
 use freshet_base::Stamp;
-use freshet_log::{Block, BlockHeader};
-use freshet_replay::form::{Decoder, Form};
+use freshet_log::{Block, BlockHeader, BlockKind};
+use freshet_replay::form::{self, Decoder, Form, REACH};
 use freshet_txn::Entry;
 
 use super::{
@@ -37,6 +37,12 @@ pub(super) struct Batch {
     pub from: Stamp,
     /// Where it ends. Blocks behind that were cut off.
     pub to: Stamp,
+    /// The oldest snapshot that its transactions read at; the largest stamp if none is executed. Zero
+    /// if one reads below the last change of tables before it, or further back than versions are
+    /// kept: then a restart does not execute it.
+    pub oldest: Stamp,
+    /// Tables were changed last below this.
+    pub defined: Stamp,
     blocks: Vec<Arrived>,
     entries: Vec<Entry>,
     keys: Keys,
@@ -45,21 +51,21 @@ pub(super) struct Batch {
 
 impl Batch {
     /// The blocks of `form`, whose first begins at `from`, up to `to`, where one must end. Those
-    /// below `known` are passed over. `members` is called with what each block of members records
-    /// that is not.
+    /// below `known` are passed over. Before it, tables were changed below `defined`. `members` is
+    /// called with what each block of members records that is not.
     ///
     /// # Errors
     /// What is wrong with the form.
     pub fn decode(
-        from: Stamp,
-        to: Stamp,
+        (from, to): (Stamp, Stamp),
         form: &[u8],
         known: Stamp,
+        defined: Stamp,
         members: &mut dyn FnMut(&[u8]),
     ) -> Result<Self, String> {
         let mut decoder = Decoder::new(form, from);
         let (blocks, entries, keys, inputs) = (Vec::new(), Vec::new(), Keys::default(), Vec::new());
-        let mut batch = Self { from, to, blocks, entries, keys, inputs };
+        let mut batch = Self { from, to, oldest: Stamp::MAX, defined, blocks, entries, keys, inputs };
         while decoder.at() < to {
             let at = decoder.at();
             let form = decoder.next_form().map_err(|error| error.to_string())?;
@@ -70,6 +76,9 @@ impl Batch {
                 Arrived::Inputs { .. } => None,
             };
             if at >= known {
+                if let Some(block) = block.filter(|block| block.header().kind == BlockKind::Schema) {
+                    batch.defined = block.header().end();
+                }
                 block.and_then(|block| block.members()).into_iter().for_each(&mut *members);
                 batch.blocks.push(arrived);
             }
@@ -108,6 +117,9 @@ impl Batch {
                     self.keys.push(record.fid, record.rid, key.index, key.key);
                 }
                 self.inputs.extend_from_slice(block.inputs);
+                let oldest = form::oldest_snapshot(block.inputs);
+                let is_there = |oldest: &Stamp| *oldest >= self.defined && at.0.saturating_sub(oldest.0) <= REACH;
+                self.oldest = self.oldest.min(oldest.filter(is_there).unwrap_or_default());
                 Arrived::Inputs {
                     header: block.header,
                     entries: entries..self.entries.len(),

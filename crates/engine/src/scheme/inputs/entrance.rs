@@ -6,6 +6,11 @@
 //! whichever is newer: the table has those that were made, or announced, or that a checkpoint held.
 //! The deletion that an insertion replaces comes with the block: a checkpoint need not hold it.
 //!
+//! So it is known before anything is executed whether what a block changes is there, and where its
+//! bytes are known, whether it is as it was when the block was made. If not, this node's state is
+//! not the one that the log continues: no inputs and no other node's bytes would mend that, and the
+//! window is closed.
+//!
 //! Of long blocks whose bytes are known, as those of a load, the keys are not entered here: replay
 //! does that faster. Of those that change tables, replay alone can tell what they say. So replay
 //! makes the versions of these, too, and before the next block that is to be executed enters, it
@@ -17,7 +22,8 @@ use std::{
 };
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
-use freshet_log::{Block, BlockHeader, BlockKind};
+use freshet_log::{Block, BlockHeader, BlockKind, RecordHeader};
+use freshet_replay::ReplayError;
 use freshet_storage::{Catalog, Guard, KeyBuffer, Known, Participant};
 use freshet_txn::{Entry, Inputs};
 
@@ -126,6 +132,9 @@ pub enum Kept {
     Definitions,
     /// It holds no records: the place of a transaction that was rolled back, or a mark.
     Mark,
+    /// It lies before the end of the checkpoint that this begins with, below which there is no
+    /// state of the database that it could be executed on.
+    BeforeCheckpoint,
 }
 
 impl Kept {
@@ -145,6 +154,7 @@ impl Kept {
             Self::NoInputs => "no-inputs",
             Self::Definitions => "definitions",
             Self::Mark => "mark",
+            Self::BeforeCheckpoint => "before-checkpoint",
         }
     }
 }
@@ -152,7 +162,7 @@ impl Kept {
 /// How far back transactions may read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reach {
-    /// Below this the tables are no state of the database.
+    /// Below this old versions, tables or indexes may be missing.
     pub floor: Stamp,
     /// For how many bytes of log below the window old versions are kept.
     pub slack: u64,
@@ -212,7 +222,8 @@ impl Entrance {
         // Behind what changes tables it is not known which keys there are, as long as that is not
         // replayed.
         let knows = header.kind != BlockKind::Schema && self.knows_tables_of(block);
-        if !knows || image.len() > LONG || !self.window.is_replayed(self.barrier) {
+        // Below the floor changes enter the indexes as insertions do, which is replay's work.
+        if !knows || header.stamp < self.reach.floor || image.len() > LONG || !self.window.is_replayed(self.barrier) {
             self.barrier = header.end();
             return self.window.enter(Arc::new(Pending::replays(header, image)));
         }
@@ -228,11 +239,45 @@ impl Entrance {
             keys.add_of_row(&self.catalog, &guard, place, record.row, &mut self.key);
         }
         let locking = self.window.has_locks().then(|| Locking::new(Vec::new(), &written));
-        let block = Arc::new(Pending::known(header, written, image).taking(locking));
-        drop(self.announce(&guard, &block, &keys.all(), |_, _| {}));
+        let mut there = vec![None; written.len()];
+        let pending = Arc::new(Pending::known(header, written, image).taking(locking));
+        drop(self.announce(&guard, &pending, &keys.all(), |number, stamp| there[number] = Some(stamp)));
+        let rows = block.records().filter(|record| record.header.fid < Fid::INPUTS);
+        for (record, there) in rows.zip(there).filter(|(record, _)| record.header.kind != RecordKind::Insert) {
+            let RecordHeader { fid, rid, prev, .. } = record.header;
+            let there = there.max(self.newest(&guard, fid, rid));
+            if there != prev && self.is_kept(&guard, fid) {
+                return self.lacks(record.address, (fid, rid), prev, there);
+            }
+        }
         drop(guard);
         self.keys = keys;
-        self.window.enter(block)
+        self.window.enter(pending)
+    }
+
+    /// The newest version of a record that is in its table, or was announced there. Beside one that
+    /// is to come there may be a newer one: those are made in no order.
+    fn newest(&self, guard: &Guard<'_>, fid: Fid, rid: Rid) -> Option<Stamp> {
+        let content = self.catalog.get(guard, fid).and_then(|table| table.content(guard))?;
+        content.replayed(rid).max(content.restored(guard, rid))
+    }
+
+    /// Whether a table has its records: it was not dropped and given up.
+    fn is_kept(&self, guard: &Guard<'_>, fid: Fid) -> bool {
+        self.catalog.get(guard, fid).is_some_and(|table| table.content(guard).is_some())
+    }
+
+    /// What the log changes at `at` is not there as it was then.
+    fn lacks(
+        &self,
+        at: Stamp,
+        (fid, rid): (Fid, Rid),
+        prev: Option<Stamp>,
+        there: Option<Stamp>,
+    ) -> Result<(), Closed> {
+        let (prev, there) = (prev.unwrap_or_default(), there.unwrap_or_default());
+        self.window.close(Some(ReplayError::Missing { at, fid, rid, prev, there }.to_string()));
+        Err(Closed)
     }
 
     fn knows_tables_of(&self, block: &Block<'_>) -> bool {
@@ -269,12 +314,12 @@ impl Entrance {
             let entry = &mut entries[number];
             entry.prev = if entry.kind == RecordKind::Insert { entry.prev } else { Some(stamp) };
         });
-        for entry in entries.iter_mut().filter(|entry| entry.kind != RecordKind::Insert) {
-            // Beside one that is to come there may be a newer one: those are made in no order.
-            let content = self.catalog.get(&guard, entry.fid).and_then(|table| table.content(&guard));
-            let there =
-                content.and_then(|content| content.replayed(entry.rid).max(content.restored(&guard, entry.rid)));
-            entry.prev = entry.prev.max(there);
+        for (entry, written) in entries.iter_mut().zip(block.written()).filter(|(it, _)| it.kind != RecordKind::Insert)
+        {
+            entry.prev = entry.prev.max(self.newest(&guard, entry.fid, entry.rid));
+            if entry.prev.is_none() && self.is_kept(&guard, entry.fid) {
+                return self.lacks(written.address(header.stamp), (entry.fid, entry.rid), None, None);
+            }
         }
         drop((guard, entering));
         if let Some(task) = block.task() {

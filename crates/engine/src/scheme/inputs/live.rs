@@ -112,6 +112,8 @@ struct State {
     waiting: VecDeque<Batch>,
     /// What has arrived ends here.
     end: Stamp,
+    /// Tables were changed last below this, as far as that has arrived; what was cut counts, too.
+    defined: Stamp,
     /// A batch is being entered.
     entering: bool,
     cutting: bool,
@@ -295,9 +297,9 @@ impl Shared {
 
 impl Live {
     /// What enters at `at`, the end of the log, and whose transactions `executor` executes on this
-    /// ground. Below its floor the tables are no state of the database.
+    /// ground, if they read nothing below `floor`.
     pub fn new(
-        at: Stamp,
+        (at, floor): (Stamp, Stamp),
         how: How,
         ground: &Ground,
         executor: Arc<dyn CommandExecutor>,
@@ -311,7 +313,7 @@ impl Live {
             executor,
             mismatches,
             work: Work::default(),
-            reach: Reach { floor: ground.floor, slack: form::REACH },
+            reach: Reach { floor, slack: form::REACH },
             begun: OnceLock::new(),
             state: Mutex::new(State { end: at, ..State::default() }),
             changed: Condvar::new(),
@@ -412,17 +414,23 @@ impl Regenerate for Live {
         let _ = self.0.begun.set(Begun { visible: Arc::clone(visible), complete });
     }
 
-    fn enter(&self, from: Stamp, to: Stamp, form: &[u8], members: &mut dyn FnMut(&[u8])) -> Result<(), String> {
+    fn enter(&self, from: Stamp, to: Stamp, form: &[u8], members: &mut dyn FnMut(&[u8])) -> Result<Stamp, String> {
         let shared = &self.0;
-        let known = shared.state().end;
-        let batch = Batch::decode(from, to, form, known, members)?;
+        let (known, defined) = {
+            let state = shared.state();
+            (state.end, state.defined)
+        };
+        let batch = Batch::decode((from, to), form, known, defined, members)?;
+        let oldest = batch.oldest;
         let mut state = shared.state();
+        state.defined = batch.defined;
         if to > state.end {
             state.end = to;
             state.waiting.push_back(batch);
             shared.changed.notify_all();
         }
-        Ok(())
+        // Below the floor it cannot be executed even now.
+        Ok(if oldest < shared.reach.floor { Stamp::ZERO } else { oldest })
     }
 
     fn plain(&self, blocks: &[u8], into: &mut Vec<u8>) -> Result<(), String> {

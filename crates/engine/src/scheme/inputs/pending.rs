@@ -16,9 +16,10 @@ use std::{
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
 use freshet_log::{
-    Block, BlockHeader,
+    Block, BlockHeader, RecordHeader,
     block::{BLOCK_HEADER, RECORD_HEADER},
 };
+use freshet_replay::ReplayError;
 use freshet_txn::Entry;
 
 use super::{failure::Why, locks::Locking};
@@ -162,6 +163,19 @@ impl Pending {
 
     pub fn task(&self) -> Option<&Task> {
         self.task.as_ref()
+    }
+
+    /// What it changes, by these bytes, that was not as they say when it entered: then the state
+    /// that its transaction was executed on is not the one that the log continues.
+    pub fn lacks(&self, bytes: &[u8]) -> Option<ReplayError> {
+        let entries = self.task.as_ref().and_then(|task| task.entries.get())?;
+        let block = Block::parse(bytes, self.stamp()).ok()?;
+        block.records().zip(entries).find_map(|(record, entry)| {
+            let RecordHeader { fid, rid, kind, prev, .. } = record.header;
+            let differs = kind != RecordKind::Insert && (fid, rid) == (entry.fid, entry.rid) && prev != entry.prev;
+            let (prev, there) = (prev.unwrap_or_default(), entry.prev.unwrap_or_default());
+            differs.then_some(ReplayError::Missing { at: record.address, fid, rid, prev, there })
+        })
     }
 
     /// Its bytes, if they are there.

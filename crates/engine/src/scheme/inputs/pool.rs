@@ -90,6 +90,9 @@ impl Wanted {
             Ok(found) if found.header() == expected && bytes.len() == expected.length as usize => Ok(bytes),
             _ => Err("what came is another block".into()),
         });
+        if let Some(why) = original.as_ref().ok().and_then(|bytes| self.block.lacks(bytes)) {
+            return self.window.close(Some(why.to_string()));
+        }
         if self.failure.why.is_mismatch() {
             let known = original.as_deref().unwrap_or_default();
             if let Err(why) = self.mismatches.note(Mismatch::of(&self.block, &self.failure, known)) {

@@ -49,7 +49,8 @@ impl Maker {
                 RecordKind::Insert => indexes.may_have(row),
                 RecordKind::Update | RecordKind::Delete => indexes.may_have_length(row.len()),
             };
-            if !(fits && self.redo.record(guard, content, &PlacedRecord::of(at, header, row))?) {
+            // Whether it lies over what it replaces was looked at when the block entered.
+            if !fits || self.redo.record(guard, content, &PlacedRecord::of(at, header, row))?.is_none() {
                 return Err(foreign);
             }
         }
@@ -95,7 +96,12 @@ impl Redo for Rest {
         self.window.has_made(at)
     }
 
-    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: &PlacedRecord<'_>) -> Result<bool, ReplayError> {
+    fn record(
+        &mut self,
+        guard: &Guard<'_>,
+        content: &Content,
+        record: &PlacedRecord<'_>,
+    ) -> Result<Option<Stamp>, ReplayError> {
         self.full.record(guard, content, record)
     }
 

@@ -232,6 +232,7 @@ impl Base {
             threads: options.threads.max(1),
             participants,
             target: &Announce,
+            checkpoint_alone: true,
         };
         let restored = restart.run(&|_| {})?;
         let floor = restored.checkpoint.as_ref().map(Manifest::end).filter(|end| *end <= log.end()).ok_or_else(none)?;
@@ -297,6 +298,7 @@ pub fn verify(
     let mut feeding = Feeding {
         recorded: &recorded,
         from,
+        floor: reach.floor,
         entrance: Entrance::new(window, &core.catalog, participant, reach),
         blocks: 0,
         recorded_bytes: 0,
@@ -422,6 +424,8 @@ fn too_many(limit: usize) -> VerifyError {
 struct Feeding<'v> {
     recorded: &'v RecordedLog,
     from: Stamp,
+    /// Nothing is executed below.
+    floor: Stamp,
     entrance: Entrance,
     blocks: u64,
     recorded_bytes: u64,
@@ -448,7 +452,9 @@ impl Feeding<'_> {
     }
 
     fn enter(&mut self, block: &Block<'_>, continues: bool) -> Result<(), Closed> {
+        let is_below = block.stamp() < self.floor;
         let why = Kept::of(block).or(continues.then_some(Kept::NoInputs));
+        let why = why.or(is_below.then_some(Kept::BeforeCheckpoint));
         match why {
             Some(why) => {
                 *self.kept.entry(why.name()).or_default() += 1;

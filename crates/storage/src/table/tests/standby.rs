@@ -86,7 +86,7 @@ impl Standby {
             self.table.trim_replayed(guard, self.rid, context.horizon);
         } else {
             let is_first = kind == RecordKind::Insert && prev.is_none();
-            assert!(self.table.replay_store(self.rid, Stamp(address), is_first));
+            assert!(self.table.replay_store(self.rid, Stamp(address), is_first).is_some());
         }
         if kind == RecordKind::Insert {
             self.table.indexes(guard).primary().tree().insert(guard, &row[..1], self.rid).unwrap();
@@ -296,7 +296,7 @@ fn a_hot_record_costs_a_reader_what_it_needs_and_memory_stays_bounded() {
         assert_eq!(row, Some(format!("h{}", snapshot / 10).into_bytes()));
     };
     let before = live();
-    assert!(standby.table.replay_store(rid, Stamp(count * 10), false));
+    assert!(standby.table.replay_store(rid, Stamp(count * 10), false).is_some());
     let loads = FakeLog::loads();
     check(count * 10 + 5, 0);
     assert_eq!(FakeLog::loads() - loads, 1, "the newest version alone");
@@ -311,7 +311,7 @@ fn a_hot_record_costs_a_reader_what_it_needs_and_memory_stays_bounded() {
             Some((number - 1) * 10),
             format!("h{number}").as_bytes(),
         );
-        assert!(standby.table.replay_store(rid, Stamp(number * 10), false));
+        assert!(standby.table.replay_store(rid, Stamp(number * 10), false).is_some());
         check(number * 10 + 5, number * 10 + 5);
         participant.collect();
         assert!(live() - before <= 2, "{} versions", live() - before);
@@ -339,7 +339,7 @@ fn a_reader_that_trims_leaves_indexes_alone() {
     standby.replay(&guard, 20);
     standby.check(&guard, 25, 0);
     standby.log.append(35, RID, RecordKind::Insert, Some(30), b"a35");
-    assert!(standby.table.replay_store(RID, Stamp(35), false));
+    assert!(standby.table.replay_store(RID, Stamp(35), false).is_some());
     standby.log.limit.store(33, Ordering::Release);
     standby.check(&guard, 31, 31);
     assert_eq!(chain(&standby.table, RID).0, [30]);
@@ -424,9 +424,9 @@ fn cut_takes_back(full: bool) {
     if full {
         let context = standby.context(45, 0);
         let made = standby.table.instantiate(&guard, RecordKind::Delete, RID, Stamp(50), b"b40", &context);
-        assert_eq!(made, Ok(Instantiated::Beside(Stamp(50))));
+        assert_eq!(made, Ok(Instantiated::Beside { newest: Stamp(50), below: Stamp(40) }));
     } else {
-        assert!(standby.table.replay_store(RID, Stamp(50), false));
+        assert!(standby.table.replay_store(RID, Stamp(50), false).is_some());
     }
     standby.log.limit.store(u64::MAX, Ordering::Release);
     assert_eq!(see(&standby.table, &guard, RID, &standby.context(95, 0)).unwrap(), None);
@@ -611,7 +611,7 @@ fn full_replay_goes_on_from_what_a_restart_has_announced() {
             let standby = Standby::that_applies(true);
             let participant = standby.participants.join().unwrap();
             let guard = participant.pin_without_snapshot();
-            assert!(standby.table.replay_store(RID, Stamp(announced), false));
+            assert!(standby.table.replay_store(RID, Stamp(announced), false).is_some());
             standby.table.indexes(&guard).primary().tree().insert(&guard, A, RID).unwrap();
             standby.log.limit.store(visible, Ordering::Release);
             standby.check(&guard, visible, visible);

@@ -95,7 +95,7 @@ fn home(answer: impl FnMut(&BlockHeader) -> Result<Vec<u8>, Missing> + Send + 's
     };
     let (noted, how) =
         (Arc::new(Noted::default()), How { schedule: Schedule::Versions, encoding: Encoding::Inputs, backlog: None });
-    let live = Live::new(Stamp::ZERO, how, &ground, Arc::new(Unable), noted);
+    let live = Live::new((Stamp::ZERO, Stamp::ZERO), how, &ground, Arc::new(Unable), noted);
     let (appended, taken) = channel();
     let (answer, failed) = (Mutex::new(Box::new(answer) as _), Mutex::default());
     let kept = Arc::new(Kept { appended, answer, failed, has_failed: AtomicBool::new(false) });
@@ -106,11 +106,16 @@ fn home(answer: impl FnMut(&BlockHeader) -> Result<Vec<u8>, Missing> + Send + 's
 impl Home {
     /// The block at `at`, of a transaction that has inserted a record, and said what it was told.
     fn block(&self, at: Stamp) -> Vec<u8> {
+        self.block_of(at, RecordKind::Insert, Rid(at.0), None)
+    }
+
+    /// The same, of one that has done this to a record.
+    fn block_of(&self, at: Stamp, kind: RecordKind, rid: Rid, prev: Option<Stamp>) -> Vec<u8> {
         let (mut builder, mut inputs, mut body) = (BlockBuilder::new(), Vec::new(), Vec::new());
         varint::put(&mut body, 300);
         Inputs { serial: false, snapshots: vec![at], body: &body }.encode(&mut inputs);
         builder.begin();
-        builder.push(None, self.table, Rid(at.0), RecordKind::Insert, &at.0.to_be_bytes()).unwrap();
+        builder.push(prev, self.table, rid, kind, &at.0.to_be_bytes()).unwrap();
         builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, &inputs).unwrap();
         builder.seal_records();
         builder.finish(at, Term(1), BlockKind::Redo).to_vec()
@@ -211,5 +216,79 @@ fn a_block_that_is_nowhere_ends_it_and_the_reason_is_told() {
     }
     let why = home.kept.failed.lock().unwrap().clone().unwrap();
     assert!(why.contains("it is not known here") && why.contains("there: it is not here"), "{why}");
+    home.live.stop();
+}
+
+/// However the block comes, and whoever has its bytes: that is no matter of inputs.
+#[test]
+fn a_change_of_what_is_not_there_as_it_was_ends_it() {
+    for (kind, executes) in
+        [RecordKind::Update, RecordKind::Delete].into_iter().flat_map(|it| [(it, true), (it, false)])
+    {
+        // Of a record that is missing, and of one that is older than it was, or newer.
+        for (rid, prev) in [(Rid(7_000), Some(Stamp(8))), (Rid(0), Some(Stamp(8))), (Rid(0), None)] {
+            let sent: Arc<Mutex<Vec<u8>>> = Arc::default();
+            let known = Arc::clone(&sent);
+            let home = home(move |_| Ok(known.lock().unwrap().clone()));
+            home.live.compose(home.database.core());
+            let first = home.block(Stamp::ZERO);
+            let at = home.enter(Stamp::ZERO, &first, false);
+            assert_eq!(home.appended.recv().unwrap(), first);
+            let wrong = home.block_of(at, kind, rid, prev);
+            sent.lock().unwrap().clone_from(&wrong);
+            home.enter(at, &wrong, executes);
+            while !home.kept.has_failed.load(SeqCst) {
+                std::thread::yield_now();
+            }
+            let why = home.kept.failed.lock().unwrap().clone().unwrap();
+            let said = format!("changes record {} of table {}", rid.0, home.table.0);
+            assert!(why.contains(&said) && why.contains("not the one that the log continues"), "{why}");
+            assert!(home.appended.try_recv().is_err(), "nothing of it is part of the log");
+            home.live.stop();
+        }
+    }
+}
+
+#[test]
+fn what_a_restart_cannot_execute_is_told_when_it_arrives() {
+    let home = home(|header| Err(missing(header, false)));
+    let (core, mut at) = (home.database.core(), Stamp::ZERO);
+    let mut enters = |bytes: &[u8], executes: bool| {
+        let block = Block::parse(bytes, at).unwrap();
+        let (mut form, participant) = (Vec::new(), core.participants.join().unwrap());
+        let guard = participant.pin_without_snapshot();
+        match executes {
+            true => _ = Encoder::new().block(&block, &mut CatalogKeys::new(&core.catalog, &guard), &mut form),
+            false => plain(bytes, &mut form).unwrap(),
+        }
+        let end = block.header().end();
+        let oldest = home.live.enter(at, end, &form, &mut |_| {}).unwrap();
+        at = end;
+        (oldest, end)
+    };
+    let (oldest, end) = enters(&home.block(Stamp::ZERO), true);
+    assert_eq!(oldest, Stamp::ZERO);
+    let (oldest, next) = enters(&home.block(end), true);
+    assert_eq!(oldest, end);
+    let (oldest, end) = enters(&home.block(next), false);
+    assert_eq!(oldest, Stamp::MAX, "its bytes are there");
+    // A change of tables, and one that has read before it, and one behind it.
+    let mut builder = BlockBuilder::new();
+    builder.begin();
+    builder.push(None, Fid::CATALOG, Rid(77), RecordKind::Insert, b"").unwrap();
+    builder.seal_records();
+    let (_, end) = enters(&builder.finish(end, Term(1), BlockKind::Schema).to_vec(), false);
+    let reads = |at: Stamp, snapshot: Stamp| {
+        let (mut builder, mut inputs) = (BlockBuilder::new(), Vec::new());
+        Inputs { serial: false, snapshots: vec![snapshot], body: b"" }.encode(&mut inputs);
+        builder.begin();
+        builder.push(None, home.table, Rid(at.0), RecordKind::Insert, &at.0.to_be_bytes()).unwrap();
+        builder.push(None, Fid::INPUTS, Rid(0), RecordKind::Insert, &inputs).unwrap();
+        builder.seal_records();
+        builder.finish(at, Term(1), BlockKind::Redo).to_vec()
+    };
+    let (oldest, end) = enters(&reads(end, next), true);
+    assert_eq!(oldest, Stamp::ZERO);
+    assert_eq!(enters(&reads(end, end), true).0, end);
     home.live.stop();
 }
