@@ -189,6 +189,9 @@ fn table(status: &Value) -> String {
             units::bytes(number(status, "peak_resident_bytes"))
         ),
     );
+    if let Some(doubt) = status["doubt"].as_str() {
+        line("STATE IN DOUBT", doubt.to_owned());
+    }
     if let Some(torn) = status["torn_at_start"].as_str() {
         line("cut at start", torn.to_owned());
     }

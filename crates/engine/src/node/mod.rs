@@ -40,7 +40,7 @@ use std::{
     time::Instant,
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term, WaitError};
+use freshet_base::{ClusterId, NodeId, Stamp, StateProof, Term, WaitError};
 use freshet_log::{
     Log, LogDirectory, Torn,
     persist::{Medium as PersistMedium, Method as PersistMethod},
@@ -70,7 +70,7 @@ pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
     config::{
         Apply, CheckpointSettings, DivideBy, Domain, Encoding, FabricEncryption, FabricSettings, GroupCommit,
-        LogSettings, MirrorSettings, NodeConfig, NudgeBy, OnLoss, OnMismatch, SettingError,
+        LogSettings, MirrorSettings, NodeConfig, NudgeBy, OnDoubt, OnLoss, OnMismatch, SettingError,
     },
     membership::{MembershipSettings, enrol_client},
     mix::{Distinct, FormMix, Mix, MixError},
@@ -156,6 +156,8 @@ pub struct Node {
     /// The live replay of a node that is or was a standby.
     replay: Option<Arc<Replay>>,
     endpoint: Endpoint,
+    /// What speaks against what it has in memory.
+    proof: Arc<StateProof>,
     composition: Mutex<Composition>,
     torn: Option<Torn>,
     passed_over: Option<String>,
@@ -213,6 +215,16 @@ impl Node {
     /// The certificate that it shows to others.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
+    }
+
+    /// What speaks against what it has in memory.
+    pub fn proof(&self) -> &Arc<StateProof> {
+        &self.proof
+    }
+
+    /// Whether doubts in its state have consequences from now on.
+    pub fn set_on_doubt(&self, on_doubt: OnDoubt) {
+        self.proof.set_withdraws(on_doubt == OnDoubt::Withdraw);
     }
 
     /// Itself.

@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, Term, Watermark};
+use freshet_base::{StateProof, Stamp, Term, Watermark};
 use freshet_cluster::{
     take_over::{Candidacy, LogState, Plan},
     term::{TermHistory, TermState, may_come_back},
@@ -43,7 +43,7 @@ use thiserror::Error;
 use super::{
     Composition, Encoding, Node, PromoteError, ReplayMode, Role,
     checkpoint::{self, Checkpointing},
-    config::{Apply, NodeConfig, SettingError},
+    config::{Apply, NodeConfig, OnDoubt, SettingError},
     ground::{BufferInUse, Ground},
     janitor::JanitorThread,
     join::CheckpointDoor,
@@ -188,8 +188,21 @@ impl Node {
             None => (Arc::new(Catalog::new()), Vec::new(), None),
         };
         let scheme = scheme::of(&config, executors, ground.directory.as_deref(), end)?;
-        let parts =
-            Parts { config, ground, catalog, participants, source, scheme, endpoint, address, end, torn, checkpoint };
+        let proof = Arc::new(StateProof::new(config.on_doubt == OnDoubt::Withdraw));
+        let parts = Parts {
+            config,
+            ground,
+            catalog,
+            participants,
+            source,
+            scheme,
+            endpoint,
+            address,
+            end,
+            torn,
+            checkpoint,
+            proof,
+        };
         let (mut node, returning) = match course {
             Course::Follow(upstream) => {
                 let node = parts.follow(upstream, deleted)?;
@@ -224,6 +237,7 @@ pub(crate) struct Parts {
     pub end: Stamp,
     torn: Option<freshet_log::Torn>,
     pub checkpoint: Option<Manifest>,
+    pub proof: Arc<StateProof>,
 }
 
 impl Parts {
@@ -378,7 +392,7 @@ impl Parts {
         replay: Option<Arc<Replay>>,
         composition: Composition,
     ) -> Result<Node, StartError> {
-        let Self { config, ground, source, scheme, endpoint, address, torn, checkpoint, .. } = self;
+        let Self { config, ground, source, scheme, endpoint, address, torn, checkpoint, proof, .. } = self;
         let mut checkpointing = None;
         let log = match &composition {
             Composition::Primary(reign) => Some(&reign.log),
@@ -401,6 +415,7 @@ impl Parts {
             scheme,
             replay,
             endpoint,
+            proof,
             composition: Mutex::new(composition),
             torn,
             passed_over: None,

@@ -90,6 +90,17 @@ pub enum OnLoss {
     Refuse,
 }
 
+/// What a node does when something speaks against what it has in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnDoubt {
+    /// It has no vote, and serves no readers unless it is the primary.
+    #[default]
+    Withdraw,
+    /// It says so, and continues.
+    Tell,
+}
+
 /// What a standby's replay does to records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -299,6 +310,14 @@ pub struct NodeConfig {
     /// Use `stop` where a difference must be looked into before the node continues.
     #[arg(long, value_name = "WHAT", help_heading = "Resources")]
     pub on_mismatch: OnMismatch,
+    /// What a standby does when something speaks against what it has in memory, as the sweep finds
+    /// out. `withdraw`: it has no vote in a take-over, cannot be promoted without `--force`, and
+    /// refuses readers, until it is started again. `tell`: it says so in its status and in the log,
+    /// and continues. See docs/operations.md#proof-of-the-state.
+    ///
+    /// Use `tell` where stale or wrong answers are better than none.
+    #[arg(long, value_name = "WHAT", help_heading = "Safety")]
+    pub on_doubt: OnDoubt,
     /// What decides whether a serializable transaction commits. `validation`: nothing that it has
     /// read may have been changed since. `ssn`, the serial safety net: it may come before those
     /// that have changed it, unless it must come after one of them, too. Then reads that are not
@@ -370,6 +389,7 @@ impl Default for NodeConfig {
             encoding: Encoding::Bytes,
             backlog_ms: 200,
             on_mismatch: OnMismatch::Fetch,
+            on_doubt: OnDoubt::Withdraw,
             certifier: Certifier::Validation,
             workers: 128,
             domain: Domain::File,
