@@ -38,7 +38,7 @@ pub mod server;
 mod sql;
 pub mod status;
 pub mod units;
-mod verify;
+pub mod verify;
 
 use std::process::ExitCode;
 

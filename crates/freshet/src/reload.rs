@@ -38,7 +38,7 @@ pub(crate) fn things(
     settings: &Settings,
 ) -> Vec<Thing> {
     let its_node = Arc::clone(node);
-    let doubting = Arc::clone(node);
+    let (doubting, sweeping) = (Arc::clone(node), Arc::clone(node));
     let (messages, node) = (messages.clone(), Arc::clone(node));
     let mut things = vec![
         Thing {
@@ -61,6 +61,13 @@ pub(crate) fn things(
             prepare: Box::new(move |new| {
                 let (node, checkpoint) = (Arc::clone(&node), new.node.checkpoint.clone());
                 Ok(Box::new(move || node.set_checkpoints(checkpoint)))
+            }),
+        },
+        Thing {
+            keys: &["sweep.interval-s", "sweep.cpu-percent"],
+            prepare: Box::new(move |new| {
+                let (node, sweep) = (Arc::clone(&sweeping), new.node.sweep.clone());
+                Ok(Box::new(move || node.set_sweep(sweep)))
             }),
         },
         Thing {

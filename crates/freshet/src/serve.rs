@@ -17,7 +17,7 @@ use freshet_base::{
     cpu::{Ticks, process_time, ticks},
 };
 use freshet_engine::{
-    Database, Encoding, Mix, Node, NodeConfig, StateHash,
+    Database, Encoding, Mix, Node, NodeConfig, StateAnswer, StateAsk, StateHash,
     node::{PhaseStatus, StartPhase},
 };
 use freshet_membership::Grant;
@@ -452,6 +452,10 @@ impl Host for NodeHost {
 
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String> {
         self.node.wait_visible(stamp, Some(deadline)).map_err(|cause| cause.to_string())
+    }
+
+    fn compare(&self, ask: StateAsk) -> Result<StateAnswer, String> {
+        self.node.compare(ask)
     }
 
     fn rehearsed(&self, at: Option<Stamp>, deadline: Instant) -> Option<Result<StateHash, String>> {

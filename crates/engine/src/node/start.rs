@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{StateProof, Stamp, Term, Watermark};
+use freshet_base::{Stamp, StateProof, Term, Watermark};
 use freshet_cluster::{
     take_over::{Candidacy, LogState, Plan},
     term::{TermHistory, TermState, may_come_back},
@@ -50,9 +50,11 @@ use super::{
     mirror,
     reign::{Reign, ThisNode},
     standby::Following,
+    sweep::{self, Sweep},
 };
 use crate::{
     Database,
+    compare::StateViews,
     scheme::{self, OnStandby, Scheme, command::Executors},
     source::VersionSource,
 };
@@ -400,8 +402,18 @@ impl Parts {
             Composition::Mirror(_) | Composition::Failed | Composition::Stopped => None,
         };
         if let Some(log) = log {
-            checkpointing = begin_checkpoints(&config, &ground, &endpoint, (&core, log), checkpoint.as_ref())?;
+            let parts = (&core, log, &proof);
+            checkpointing = begin_checkpoints(&config, &ground, &endpoint, parts, checkpoint.as_ref())?;
         }
+        let sweep = sweep::Ground {
+            settings: config.sweep.clone(),
+            core: Arc::clone(&core),
+            source: Arc::clone(&source),
+            checkpointing: checkpointing.clone(),
+            proof: Arc::clone(&proof),
+            executes_again: scheme.again().is_some(),
+        };
+        let sweep = Sweep::start(sweep).map_err(StartError::System)?;
         Ok(Node {
             id: ground.id,
             credentials: ground.credentials,
@@ -420,6 +432,8 @@ impl Parts {
             torn,
             passed_over: None,
             checkpointing: checkpointing.map(OnceLock::from).unwrap_or_default(),
+            sweep,
+            views: StateViews::default(),
             returning: Mutex::new(None),
             restart: Default::default(),
             phase: Mutex::new(None),
@@ -435,7 +449,7 @@ pub(super) fn begin_checkpoints(
     config: &NodeConfig,
     ground: &Ground,
     endpoint: &Endpoint,
-    (core, log): (&Arc<Core>, &Arc<Log>),
+    (core, log, proof): (&Arc<Core>, &Arc<Log>, &Arc<StateProof>),
     newest: Option<&Manifest>,
 ) -> Result<Option<Arc<Checkpointing>>, StartError> {
     let Some(directory) = &ground.directory else { return Ok(None) };
@@ -447,6 +461,7 @@ pub(super) fn begin_checkpoints(
         cluster,
         core: Arc::clone(core),
         log: Arc::clone(log),
+        proof: Arc::clone(proof),
     };
     let checkpointing = Checkpointing::start(ground, newest).map_err(StartError::System)?;
     let door = CheckpointDoor { checkpointing: Arc::clone(&checkpointing), cluster, terms };

@@ -9,6 +9,7 @@ mod checkpoint;
 mod fabric;
 mod log;
 mod mirror;
+mod sweep;
 
 use std::{fmt, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -32,6 +33,7 @@ pub use self::{
     fabric::{FabricEncryption, FabricSettings},
     log::{DivideBy, GroupCommit, LogSettings, NudgeBy},
     mirror::MirrorSettings,
+    sweep::SweepSettings,
 };
 use super::membership::MembershipSettings;
 
@@ -94,10 +96,11 @@ pub enum OnLoss {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnDoubt {
-    /// It has no vote, and serves no readers unless it is the primary.
+    /// Until it is started again it writes no checkpoint and, as a standby, has no vote in a
+    /// take-over, is not promoted without `--force`, and refuses readers.
     #[default]
     Withdraw,
-    /// It says so, and continues.
+    /// Says so in its status and in its messages, and continues.
     Tell,
 }
 
@@ -310,10 +313,8 @@ pub struct NodeConfig {
     /// Use `stop` where a difference must be looked into before the node continues.
     #[arg(long, value_name = "WHAT", help_heading = "Resources")]
     pub on_mismatch: OnMismatch,
-    /// What a standby does when something speaks against what it has in memory, as the sweep finds
-    /// out. `withdraw`: it has no vote in a take-over, cannot be promoted without `--force`, and
-    /// refuses readers, until it is started again. `tell`: it says so in its status and in the log,
-    /// and continues. See docs/operations.md#proof-of-the-state.
+    /// What a node does when something speaks against what it has in memory, as the sweep finds out.
+    /// See docs/operations.md#proof-of-the-state.
     ///
     /// Use `tell` where stale or wrong answers are better than none.
     #[arg(long, value_name = "WHAT", help_heading = "Safety")]
@@ -352,6 +353,9 @@ pub struct NodeConfig {
     /// When and how checkpoints are written.
     #[command(flatten)]
     pub checkpoint: CheckpointSettings,
+    /// How what is in memory is looked through.
+    #[command(flatten)]
+    pub sweep: SweepSettings,
     /// How nodes write into one another's memory.
     #[command(flatten)]
     pub fabric: FabricSettings,
@@ -396,6 +400,7 @@ impl Default for NodeConfig {
             record_inputs: false,
             log: LogSettings::default(),
             checkpoint: CheckpointSettings::default(),
+            sweep: SweepSettings::default(),
             fabric: FabricSettings::default(),
             mirror: MirrorSettings::default(),
             member: MembershipSettings::default(),
@@ -419,6 +424,7 @@ impl NodeConfig {
         self.rule()?;
         self.log.check()?;
         self.checkpoint.check()?;
+        self.sweep.check()?;
         self.fabric.check()?;
         self.mirror.check(self)?;
         self.member.files()?;
@@ -536,8 +542,8 @@ impl NodeConfig {
     pub(crate) fn participants(&self) -> usize {
         let feeds = (self.standbys + 1) as usize;
         // Each thread that executes transactions again has a worker; others enter, keep,
-        // fetch and cut.
+        // fetch and cut. Three look through the state.
         let again = crate::scheme::inputs::Schedule::Locks.threads() + 6;
-        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + feeds + again + 5
+        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + feeds + again + 8
     }
 }
