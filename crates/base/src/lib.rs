@@ -9,6 +9,7 @@ mod ids;
 pub mod names;
 pub mod panics;
 pub mod private;
+mod proof;
 mod row_lock;
 mod run_directory;
 pub mod safety;
@@ -21,6 +22,7 @@ pub mod words;
 
 pub use gate::{CommitGate, OutcomeOpen};
 pub use ids::{ClusterId, Fid, IdHasher, NodeId, RecordKind, Rid, Stamp, Term};
+pub use proof::StateProof;
 pub use row_lock::RowLock;
 pub use run_directory::run_directory;
 pub use safety::{Certifier, Isolation, Safety};

@@ -2,6 +2,7 @@
 //! pipeline of a primary or the replay pipeline of a standby.
 #![forbid(unsafe_code)]
 
+mod compare;
 mod database;
 mod hash;
 mod indexes;
@@ -9,6 +10,9 @@ pub mod node;
 pub mod scheme;
 mod source;
 
+#[cfg(debug_assertions)]
+pub use compare::Break;
+pub use compare::{MOST_RANGES, RangeHash, StateAnswer, StateAsk, TableState};
 pub use database::{CreateTableError, Database, DropTableError};
 pub use freshet_base::{Certifier, Isolation, Rid, Safety, Stamp};
 pub use freshet_cluster::{flow::Mode as FeedMode, relay::RelayAck};
@@ -34,7 +38,8 @@ pub use indexes::{IndexBuild, IndexError};
 pub use node::{
     Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, Encoding, FabricEncryption,
     FabricSettings, GroupCommit, LogSettings, MembershipSettings, MirrorSettings, Mix, MixError, Node, NodeConfig,
-    NodeStatus, NudgeBy, OnLoss, OnMismatch, ReplayMode, Role, SettingError,
+    NodeStatus, NudgeBy, OnDoubt, OnLoss, OnMismatch, ReplayMode, Role, SettingError, SweepCounts, SweepSettings,
+    SweepStatus,
 };
 pub use scheme::{
     command::{CommandExecutor, Executors, executors, log_as, record_as, record_with, record_with_reads, recorded_as},

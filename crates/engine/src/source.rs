@@ -92,6 +92,11 @@ impl VersionSource {
         assert!(self.records.set(Records(reader)).is_ok(), "a node opens its log once");
     }
 
+    /// The log, if it is open.
+    pub(crate) fn log(&self) -> Option<&LogReader> {
+        self.records.get().map(|records| &records.0)
+    }
+
     /// This node is a standby with this read view.
     pub(crate) fn limit_to(&self, visible: Arc<Watermark>) {
         assert!(self.visible.set(visible).is_ok(), "a node has one read view");

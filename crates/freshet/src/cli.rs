@@ -96,7 +96,11 @@ pub(crate) enum Command {
     /// The remedy when a node refuses all others because it has heard of an impossible term. Stop
     /// all nodes of the cluster first, and run this for each: docs/operations.md#a-wrong-term.
     ResetTerms(ResetTermsOptions),
-    /// Execute the transactions of a recorded log again, and compare.
+    /// Execute the transactions of a recorded log again, and compare; or compare the states of two
+    /// running nodes.
+    ///
+    /// With `--state`: both nodes hash their rows at one stamp, under load too. Names the first
+    /// record that differs, and where the log has its version on either side. Fails if one does.
     ///
     /// For logs that were written with `record-inputs`: each transaction whose inputs are recorded
     /// is executed again, and must give its block, byte for byte. Begins where the log does, or
@@ -327,8 +331,18 @@ pub(crate) struct RestoreOptions {
 #[derive(Debug, Args)]
 pub(crate) struct VerifyOptions {
     /// The directory of a node, an archive or a backup with a log.
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
+    #[arg(value_name = "DIR", required_unless_present = "state", conflicts_with = "state")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Compare the states of the two nodes with these control ports (their `address`), primaries or
+    /// standbys: host:port.
+    #[arg(long, num_args = 2, value_names = ["A", "B"])]
+    pub(crate) state: Vec<String>,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
+    /// With `--state`: how long that may take, in seconds. Until then both nodes keep versions that
+    /// are replaced meanwhile.
+    #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) patience: u64,
     /// How many threads execute transactions, 1 to 256. [default: two for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Option<u16>,

@@ -18,7 +18,7 @@ use std::{
 };
 
 use freshet_base::Stamp;
-use freshet_engine::Mix;
+use freshet_engine::{Mix, StateAnswer, StateAsk};
 use freshet_fabric::{local, stream::Stream};
 use freshet_membership::{Credentials, Files, Grant};
 use serde::{Serialize, de::DeserializeOwned};
@@ -332,6 +332,23 @@ impl Client {
         let deadline_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
         match self.ask(Ask::Hash { at, deadline_ms }, patience)? {
             Answer::Hash { at, hash, records } => Ok((at, hash, records)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Asks for what compares states ([`Ask::State`]).
+    pub fn state(&self, ask: StateAsk, patience: Duration) -> Result<StateAnswer, ClientError> {
+        match self.ask(Ask::State(ask), patience)? {
+            Answer::State(answer) => Ok(answer),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Waits until everything below `stamp` is visible.
+    pub fn wait_visible(&self, stamp: Stamp, patience: Duration) -> Result<Stamp, ClientError> {
+        let deadline_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        match self.ask(Ask::WaitVisible { stamp, deadline_ms }, patience + Duration::from_secs(1))? {
+            Answer::Visible { stamp } => Ok(stamp),
             other => Err(self.unexpected(&other)),
         }
     }

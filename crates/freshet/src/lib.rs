@@ -39,7 +39,7 @@ pub mod server;
 mod sql;
 pub mod status;
 pub mod units;
-mod verify;
+pub mod verify;
 
 use std::process::ExitCode;
 

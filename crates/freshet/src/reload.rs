@@ -38,6 +38,7 @@ pub(crate) fn things(
     settings: &Settings,
 ) -> Vec<Thing> {
     let its_node = Arc::clone(node);
+    let (doubting, sweeping) = (Arc::clone(node), Arc::clone(node));
     let (messages, node) = (messages.clone(), Arc::clone(node));
     let mut things = vec![
         Thing {
@@ -60,6 +61,20 @@ pub(crate) fn things(
             prepare: Box::new(move |new| {
                 let (node, checkpoint) = (Arc::clone(&node), new.node.checkpoint.clone());
                 Ok(Box::new(move || node.set_checkpoints(checkpoint)))
+            }),
+        },
+        Thing {
+            keys: &["sweep.interval-s", "sweep.cpu-percent"],
+            prepare: Box::new(move |new| {
+                let (node, sweep) = (Arc::clone(&sweeping), new.node.sweep.clone());
+                Ok(Box::new(move || node.set_sweep(sweep)))
+            }),
+        },
+        Thing {
+            keys: &["on-doubt"],
+            prepare: Box::new(move |new| {
+                let (node, on_doubt) = (Arc::clone(&doubting), new.node.on_doubt);
+                Ok(Box::new(move || node.set_on_doubt(on_doubt)))
             }),
         },
     ];

@@ -18,7 +18,7 @@ use freshet_base::{
     cpu::{Ticks, process_time, ticks},
 };
 use freshet_engine::{
-    Database, Encoding, Mix, MixError, Node, NodeConfig, StateHash,
+    Database, Encoding, Mix, MixError, Node, NodeConfig, StateAnswer, StateAsk, StateHash,
     node::{PhaseStatus, RoleStatus, StartPhase},
 };
 use freshet_membership::Grant;
@@ -495,6 +495,10 @@ impl Host for NodeHost {
 
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String> {
         self.node.wait_visible(stamp, Some(deadline)).map_err(|cause| cause.to_string())
+    }
+
+    fn compare(&self, ask: StateAsk) -> Result<StateAnswer, String> {
+        self.node.compare(ask)
     }
 
     fn rehearsed(&self, at: Option<Stamp>, deadline: Instant) -> Option<Result<StateHash, String>> {

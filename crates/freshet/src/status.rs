@@ -270,6 +270,39 @@ fn troubles(status: &Value, line: &mut impl FnMut(&str, String)) {
     }
 }
 
+/// What the node has found when it looked through its own memory.
+fn swept(sweep: &Value, line: &mut impl FnMut(&str, String)) {
+    if !sweep.is_object() {
+        return;
+    }
+    let counts = |counts: &Value| {
+        let count = |key| units::grouped(number(counts, key));
+        let log = units::bytes(number(counts, "log_bytes"));
+        format!("{} records, {} index entries, {log} of log", count("records"), count("entries"))
+    };
+    let mut shown = match number(sweep, "passes") {
+        0 => "no pass has ended yet".to_owned(),
+        passes => {
+            let last = counts(&sweep["last"]);
+            format!("{} passes, the last in {:.1?}: {last}", units::grouped(passes), time(sweep, "took"))
+        }
+    };
+    if sweep["under_way"].is_object() {
+        let _ = write!(shown, "; under way: {}", counts(&sweep["under_way"]));
+    }
+    line("sweep", shown);
+    if let Some(why) = sweep["unreadable"].as_str() {
+        line("", format!("could not look at everything: {why}"));
+    }
+    let damage = number(sweep, "damage");
+    if damage > 0 {
+        line("DAMAGE", format!("found in {} places", units::grouped(damage)));
+        for found in sweep["found"].as_array().into_iter().flatten() {
+            line("", text(found));
+        }
+    }
+}
+
 /// A status for people. Keys that it does not know are left out: a newer node may have more.
 fn table(status: &Value) -> String {
     if status["role"] == "starting" {
@@ -293,12 +326,16 @@ fn table(status: &Value) -> String {
             units::bytes(number(status, "peak_resident_bytes"))
         ),
     );
+    if let Some(doubt) = status["doubt"].as_str() {
+        line("STATE IN DOUBT", doubt.to_owned());
+    }
     if let Some(torn) = status["torn_at_start"].as_str() {
         line("cut at start", torn.to_owned());
     }
     if let Some(why) = status["checkpoint_passed_over"].as_str() {
         line("passed over", format!("the newest checkpoint at the start: {why}"));
     }
+    swept(&status["sweep"], &mut line);
     let checkpoint = &status["checkpoint"];
     if !checkpoint.is_null() {
         let mut shown = match checkpoint["start"].as_u64() {

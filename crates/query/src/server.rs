@@ -190,6 +190,20 @@ impl Shared {
         }
     }
 
+    /// Whether what this node has in memory may be read.
+    ///
+    /// # Errors
+    /// XX001 on a standby whose state is in doubt.
+    pub fn check_proof(&self) -> Result<(), SqlError> {
+        match self.node.proof().withdrawn().filter(|_| self.is_standby()) {
+            None => Ok(()),
+            Some(doubt) => {
+                let message = format!("the state of this standby is in doubt: {doubt}");
+                Err(SqlError::new(SqlState::DATA_CORRUPTED, message).with_hint("Read on another node."))
+            }
+        }
+    }
+
     /// Waits until the read view is no older than `limit`; at most for as long.
     ///
     /// # Errors

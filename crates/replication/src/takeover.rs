@@ -330,11 +330,21 @@ impl Candidate for Shared {
         self.log_state()
     }
 
+    fn has_no_voice(&self) -> Option<&'static str> {
+        self.config.proof.withdrawn().map(|_| "what this node has in memory was found to be wrong: see its status")
+    }
+
     fn promised_safety(&self) -> Option<(u32, Safety)> {
         self.promised_safety()
     }
 
     fn rested(&self, options: &PromoteOptions) -> Result<(), String> {
+        if let Some(doubt) = self.config.proof.withdrawn().filter(|_| !options.force) {
+            return Err(format!(
+                "its state is in doubt ({doubt}): promote another node; or start this one again, which makes its state \
+                 anew of its checkpoint and log"
+            ));
+        }
         // What cannot be executed again may be given up.
         let gives_up = || options.force && self.lacks_blocks();
         if let Some(why) = self.follow().failure().filter(|_| !gives_up()) {

@@ -201,6 +201,11 @@ impl IndirectionArray {
         Some(unsafe { &*chunk.add(word) })
     }
 
+    /// The first record id of the chunk behind that of `rid`.
+    pub(crate) fn next_chunk(rid: Rid) -> Rid {
+        Rid((rid.0 >> CHUNK_BITS) + 1 << CHUNK_BITS)
+    }
+
     #[inline]
     fn place(rid: Rid) -> Option<(usize, usize)> {
         (rid < Self::LIMIT).then_some(((rid.0 >> CHUNK_BITS) as usize, (rid.0 as usize) & (CHUNK_WORDS - 1)))

@@ -11,7 +11,7 @@
 //! A version is written by the thread that makes it, then published by a release store
 //! into an indirection word or into a newer version's `next`. From then on
 //!
-//! - its row, length and tombstone flag never change, nor does what a tombstone says of where the
+//! - its row, length, tombstone flag and checksum never change, nor does what a tombstone says of where the
 //!   row has gone;
 //! - `stamp` is written by its owner only: from owner to final stamp, or to aborted;
 //! - `next` is written by its maker before publication, by the thread that loads the version that a
@@ -49,16 +49,18 @@ pub(crate) struct Version {
     /// A [`Word`]: the next older version.
     pub(crate) next: AtomicU64,
     length: u32,
+    /// A checksum of `length` and the row, as they were when the version was made: memory may rot.
+    check: u32,
 }
 
 impl Version {
-    /// Where the row begins: right behind `length`, inside the structure's tail padding.
-    const ROW: usize = std::mem::offset_of!(Version, length) + size_of::<u32>();
+    /// Where the row begins.
+    const ROW: usize = size_of::<Self>();
     /// The longest row, in bytes.
     pub(crate) const MAX_ROW: usize = (TOMBSTONE - 1) as usize / 2;
 
     fn layout(length: usize) -> Layout {
-        let size = (Self::ROW + length).max(size_of::<Self>());
+        let size = Self::ROW + length;
         Layout::from_size_align(size, align_of::<Self>()).expect("rows are shorter than MAX_ROW")
     }
 
@@ -84,13 +86,11 @@ impl Version {
         let Some(version) = NonNull::new(unsafe { alloc(layout) }.cast::<Self>()) else { handle_alloc_error(layout) };
         #[cfg(all(test, not(loom)))]
         LIVE.with(|live| live.set(live.get() + 1));
+        let length = bytes.len() as u32 | flag;
+        let (stamp, next) = (AtomicU64::new(stamp), AtomicU64::new(next.0));
         // SAFETY: freshly allocated for exactly this, aligned, and owned by this function.
         unsafe {
-            version.write(Self {
-                stamp: AtomicU64::new(stamp),
-                next: AtomicU64::new(next.0),
-                length: bytes.len() as u32 | flag,
-            });
+            version.write(Self { stamp, next, length, check: checksum(length, bytes) });
             version.cast::<u8>().as_ptr().add(Self::ROW).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
         version
@@ -111,6 +111,34 @@ impl Version {
             }
             Some(slice::from_raw_parts(version.cast::<u8>().add(Self::ROW), length as usize))
         }
+    }
+
+    /// Whether its row and length are as they were made.
+    ///
+    /// # Safety
+    /// As for [`Version::row`].
+    pub(crate) unsafe fn is_whole(version: *const Self) -> bool {
+        // SAFETY: alive, by this function's contract; these bytes were written when it was made.
+        unsafe {
+            let length = (*version).length;
+            let bytes = slice::from_raw_parts(version.cast::<u8>().add(Self::ROW), (length & !TOMBSTONE) as usize);
+            checksum(length, bytes) == (*version).check
+        }
+    }
+
+    /// Flips a bit in the middle of the row; `false` when there is none.
+    ///
+    /// # Safety
+    /// As for [`Version::row`]; those who read the row meanwhile are to read damage.
+    #[cfg(debug_assertions)]
+    pub(crate) unsafe fn break_row(version: *mut Self) -> bool {
+        // SAFETY: alive, by this function's contract, and the byte is part of the allocation.
+        unsafe {
+            let Some(row) = Self::row(version).filter(|row| !row.is_empty()) else { return false };
+            let byte = version.cast::<u8>().add(Self::ROW + row.len() / 2);
+            byte.write_volatile(byte.read_volatile() ^ 4);
+        }
+        true
     }
 
     /// Asks the processor for the second cache line of a version, where most of a short row is,
@@ -181,4 +209,10 @@ impl Version {
     }
 }
 
-const _: () = assert!(align_of::<Version>() == 8 && Version::ROW == 20);
+/// Of a version's length, with its flag, and its bytes.
+#[inline]
+fn checksum(length: u32, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(length, bytes)
+}
+
+const _: () = assert!(align_of::<Version>() == 8 && Version::ROW == 24);

@@ -30,7 +30,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use freshet_base::{ClusterId, Rid, Stamp, cpu::thread_time};
+use freshet_base::{ClusterId, Rid, Stamp, StateProof};
 use freshet_log::Log;
 use freshet_recovery::{
     CheckpointError, Manifest,
@@ -45,7 +45,7 @@ use freshet_txn::{Core, OutcomeOpen};
 use serde::Serialize;
 use thiserror::Error;
 
-use super::{config::CheckpointSettings, janitor::clear_dropped};
+use super::{config::CheckpointSettings, janitor::clear_dropped, pace::Pace};
 
 /// Entries of an index that a checkpointer takes at once.
 const BATCH: usize = 1024;
@@ -81,6 +81,17 @@ pub enum CheckpointFailure {
         /// Why not.
         cause: ReadError,
     },
+    /// A row is not the one that was put there. The checkpoint before, and the log, have it.
+    #[error("table {table}: the row of record {} is damaged in memory: start the node again", rid.0)]
+    Damaged {
+        /// Which table.
+        table: String,
+        /// Which record.
+        rid: Rid,
+    },
+    /// Something speaks against the state: the checkpoint before is worth more than a new one.
+    #[error("the state of this node is in doubt: {0}")]
+    Doubt(Arc<str>),
     /// What it saw may not survive.
     #[error("cannot tell whether its contents are committed: {0}")]
     Open(#[from] OutcomeOpen),
@@ -127,6 +138,7 @@ pub(super) struct Ground {
     pub log: Arc<Log>,
     /// Of a standby.
     pub arrived: Option<ArrivedLog>,
+    pub proof: Arc<StateProof>,
 }
 
 #[derive(Default)]
@@ -263,6 +275,20 @@ impl Checkpointing {
     fn hurries(&self) -> bool {
         // Relaxed: see there.
         self.hurries.load(Ordering::Relaxed) || self.stops()
+    }
+
+    /// Rests as long as the work since the last rest asks for, unless others wait.
+    fn rest(&self, pace: &mut Pace) {
+        if let Some(pause) = pace.due().filter(|_| !self.hurries()) {
+            std::thread::sleep(pause);
+            pace.rested();
+        }
+    }
+
+    /// Where the log begins that a restart would need; none before there is a log.
+    pub fn log_needed(&self) -> Option<Stamp> {
+        let begin = self.ground.log.store().extent()?.0;
+        Some(lock(&self.status).start.unwrap_or(begin))
     }
 
     /// Gives up the checkpoint that is under way, if there is one.
@@ -416,6 +442,7 @@ impl Checkpointing {
 
     fn write(&self, participants: &mut [Participant], kind: CheckpointKind) -> Result<Manifest, CheckpointFailure> {
         let ground = &self.ground;
+        ground.proof.withdrawn().map_or(Ok(()), |doubt| Err(CheckpointFailure::Doubt(doubt)))?;
         let (keeper, participants) = participants.split_first_mut().expect("there is one for the snapshot");
         let (guard, start) = keeper.pin(|| ground.core.snapshots.current());
         let mut kept = Some(guard);
@@ -458,6 +485,8 @@ impl Checkpointing {
         }
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64);
         let manifest = Manifest::new(ground.cluster, start, end, time, ground.devices.len() as u32, tables);
+        // Found while it was written.
+        ground.proof.withdrawn().map_or(Ok(()), |doubt| Err(CheckpointFailure::Doubt(doubt)))?;
         manifest.install(&ground.directory, ground.log.store().incarnation())?;
         Ok(manifest)
     }
@@ -496,12 +525,18 @@ impl Checkpointing {
                 for (content, (key, rid)) in
                     content.into_iter().flat_map(|content| batch.iter().map(move |it| (content, it)))
                 {
-                    let seen = content.read(&guard, rid, &context);
+                    let seen = content.read_whole(&guard, rid, &context);
                     let seen =
                         seen.map_err(|cause| CheckpointFailure::Read { table: walk.table.name().to_owned(), cause })?;
-                    let Some((stamp, row)) = seen.and_then(|seen| Some((seen.stamp?, seen.row))) else { continue };
+                    let Some((seen, whole)) = seen else { continue };
+                    let Some((stamp, row)) = seen.stamp.map(|stamp| (stamp, seen.row)) else { continue };
                     if stamp >= walk.start {
                         continue;
+                    }
+                    if !whole {
+                        let damaged = CheckpointFailure::Damaged { table: walk.table.name().to_owned(), rid };
+                        ground.proof.doubt(&damaged);
+                        return Err(damaged);
                     }
                     match row {
                         // Entries are hints: the record must have the key, else another entry leads
@@ -520,14 +555,14 @@ impl Checkpointing {
             if full {
                 self.written.fetch_add(writer.write_block()?, Ordering::Relaxed);
             }
-            pace.rest(|| self.hurries());
+            self.rest(&mut pace);
         }
         if device == 0 {
             // Their ids are to be used again after a restart, too.
             for (rid, tombstone) in gone(walk, participant) {
                 if writer.push(rid, tombstone, None) {
                     self.written.fetch_add(writer.write_block()?, Ordering::Relaxed);
-                    pace.rest(|| self.hurries());
+                    self.rest(&mut pace);
                 }
             }
         }
@@ -649,27 +684,5 @@ impl<'t> Walk<'t> {
         place.key.clear();
         place.key.extend_from_slice(into.last_key().unwrap_or_default());
         !into.entries.is_empty()
-    }
-}
-
-/// Keeps a thread from taking more than its share of a processor.
-struct Pace {
-    percent: u32,
-    worked: Duration,
-}
-
-impl Pace {
-    fn new(percent: u32) -> Self {
-        Self { percent: percent.clamp(1, 100), worked: thread_time() }
-    }
-
-    /// Rests as long as the work since the last rest asks for, unless it `hurries`.
-    fn rest(&mut self, hurries: impl Fn() -> bool) {
-        let worked = thread_time() - self.worked;
-        if worked < Duration::from_millis(1) || hurries() {
-            return;
-        }
-        std::thread::sleep(worked * (100 - self.percent) / self.percent);
-        self.worked = thread_time();
     }
 }

@@ -163,7 +163,8 @@ impl Mirrored {
         let incarnation = ground.store.as_ref().and_then(LogStore::incarnation);
         let newest = path.zip(writing).zip(checkpoint);
         let newest = newest.and_then(|((path, writing), written)| install(path, incarnation, &writing, written));
-        let begun = begin_checkpoints(&node.config, &ground, &node.endpoint, (core, &log, None), newest.as_ref());
+        let parts = (core, &log, None, &node.proof);
+        let begun = begin_checkpoints(&node.config, &ground, &node.endpoint, parts, newest.as_ref());
         if let Some(checkpointing) = begun.map_err(|cause| cause.to_string())? {
             let checkpointing = node.checkpointing.get_or_init(|| checkpointing);
             if newest.is_none() {

@@ -22,6 +22,7 @@ mod membership;
 mod mirror;
 mod mix;
 mod observer;
+mod pace;
 mod picture;
 mod reign;
 mod restoring;
@@ -29,6 +30,7 @@ mod seed;
 mod standby;
 mod start;
 mod status;
+mod sweep;
 
 use std::{
     path::PathBuf,
@@ -37,10 +39,10 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread::JoinHandle,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term, WaitError};
+use freshet_base::{ClusterId, NodeId, Stamp, StateProof, Term, WaitError};
 use freshet_log::{
     Log, LogDirectory, Torn,
     persist::{Medium as PersistMedium, Method as PersistMethod},
@@ -65,19 +67,28 @@ pub(crate) use self::{
     reign::ThisNode,
     start::{Parts, open_log},
 };
-use self::{checkpoint::Checkpointing, mirror::Mirrored, reign::Reign, standby::Following};
+use self::{checkpoint::Checkpointing, mirror::Mirrored, reign::Reign, standby::Following, sweep::Sweep};
 pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
     config::{
         Apply, CheckpointSettings, DivideBy, Domain, Encoding, FabricEncryption, FabricSettings, GroupCommit,
-        LogSettings, MirrorSettings, NodeConfig, NudgeBy, OnLoss, OnMismatch, SettingError,
+        LogSettings, MirrorSettings, NodeConfig, NudgeBy, OnDoubt, OnLoss, OnMismatch, SettingError, SweepSettings,
     },
     membership::{MembershipSettings, enrol_client},
     mix::{Distinct, FormMix, Mix, MixError},
     start::{PhaseStatus, StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
+    sweep::{SweepCounts, SweepStatus},
 };
-use crate::{Database, scheme::Scheme, source::VersionSource};
+use crate::{
+    Database,
+    compare::{StateAnswer, StateAsk, StateViews},
+    scheme::Scheme,
+    source::VersionSource,
+};
+
+/// Nobody waits longer for a pass of the sweep.
+const LONGEST_SWEEP: Duration = Duration::from_secs(24 * 3600);
 
 /// What a node is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,11 +167,15 @@ pub struct Node {
     /// The live replay of a node that is or was a standby.
     replay: Option<Arc<Replay>>,
     endpoint: Endpoint,
+    /// What speaks against what it has in memory.
+    proof: Arc<StateProof>,
     composition: Mutex<Composition>,
     torn: Option<Torn>,
     passed_over: Option<String>,
     /// Of a node with a directory and a log.
     checkpointing: OnceLock<Arc<Checkpointing>>,
+    sweep: Sweep,
+    views: StateViews,
     /// Of a node that was the primary, and follows no other: asks whether it is to be the primary
     /// again.
     returning: Mutex<Option<JoinHandle<()>>>,
@@ -213,6 +228,16 @@ impl Node {
     /// The certificate that it shows to others.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
+    }
+
+    /// What speaks against what it has in memory.
+    pub fn proof(&self) -> &Arc<StateProof> {
+        &self.proof
+    }
+
+    /// Whether doubts in its state have consequences from now on.
+    pub fn set_on_doubt(&self, on_doubt: OnDoubt) {
+        self.proof.set_withdraws(on_doubt == OnDoubt::Withdraw);
     }
 
     /// Itself.
@@ -449,6 +474,8 @@ impl Node {
     /// What went wrong with the log, now or before.
     pub fn stop(&self) -> Result<(), String> {
         self.endpoint.set_service(None);
+        self.sweep.stop();
+        self.views.stop();
         if let Some(checkpointing) = self.checkpointing.get() {
             checkpointing.give_up();
         }
@@ -482,6 +509,48 @@ impl Node {
     /// The last checkpoint; none for a node that keeps nothing on disk. Cheap.
     pub fn checkpoint_status(&self) -> Option<CheckpointStatus> {
         self.checkpointing.get().map(|checkpointing| checkpointing.status())
+    }
+
+    /// How far the sweep is, and what it has found. Cheap.
+    pub fn sweep_status(&self) -> SweepStatus {
+        self.sweep.status()
+    }
+
+    /// Has the sweep look through everything now, once, at its own pace, and waits for that.
+    ///
+    /// # Errors
+    /// When it is not through by `deadline`, or the node stops.
+    pub fn sweep(&self, deadline: Instant) -> Result<SweepStatus, &'static str> {
+        self.sweep.now(deadline)
+    }
+
+    /// Answers who compares this node's state with another's, or has the sweep look through it. May
+    /// take a while.
+    ///
+    /// # Errors
+    /// What is not possible, and why.
+    pub fn compare(&self, ask: StateAsk) -> Result<StateAnswer, String> {
+        let core = self.database.core();
+        match ask {
+            StateAsk::Sweep { deadline_ms } => {
+                let deadline = Instant::now() + Duration::from_millis(deadline_ms).min(LONGEST_SWEEP);
+                let SweepStatus { damage, found, .. } = self.sweep(deadline)?;
+                Ok(StateAnswer::Swept { damage, found })
+            }
+            #[cfg(debug_assertions)]
+            StateAsk::Break { what, seed } => {
+                Ok(StateAnswer::Broken(crate::compare::break_something(core, what, seed)))
+            }
+            _ if core.snapshots.current() == Stamp::ZERO => {
+                Err("this node shows nothing yet, or is a mirror: there is nothing to compare".into())
+            }
+            ask => self.views.ask(core, ask),
+        }
+    }
+
+    /// Changes how often and how fast the sweep goes from now on.
+    pub fn set_sweep(&self, settings: SweepSettings) {
+        self.sweep.set(settings);
     }
 
     /// Changes when and how checkpoints are written from now on. Their directories stay.

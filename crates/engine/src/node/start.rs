@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{NodeId, Stamp, Term, Watermark};
+use freshet_base::{NodeId, Stamp, StateProof, Term, Watermark};
 use freshet_cluster::{
     in_sync::Holder,
     take_over::{Answer, Candidacy, ComesBack, LogState, Plan},
@@ -46,16 +46,18 @@ use thiserror::Error;
 use super::{
     Composition, Encoding, Node, PromoteError, ReplayMode, Role,
     checkpoint::{self, Checkpointing},
-    config::{Apply, NodeConfig, SettingError},
+    config::{Apply, NodeConfig, OnDoubt, SettingError},
     ground::{BufferInUse, Ground},
     janitor::JanitorThread,
     join::CheckpointDoor,
     mirror,
     reign::{Reign, ThisNode},
     standby::Following,
+    sweep::{self, Sweep},
 };
 use crate::{
     Database,
+    compare::StateViews,
     scheme::{self, OnStandby, Scheme, command::Executors},
     source::VersionSource,
 };
@@ -202,8 +204,21 @@ impl Node {
             None => (Arc::new(Catalog::new()), Vec::new(), None),
         };
         let scheme = scheme::of(&config, executors, ground.directory.as_deref(), end)?;
-        let parts =
-            Parts { config, ground, catalog, participants, source, scheme, endpoint, address, end, torn, checkpoint };
+        let proof = Arc::new(StateProof::new(config.on_doubt == OnDoubt::Withdraw));
+        let parts = Parts {
+            config,
+            ground,
+            catalog,
+            participants,
+            source,
+            scheme,
+            endpoint,
+            address,
+            end,
+            torn,
+            checkpoint,
+            proof,
+        };
         let (mut node, returning) = match course {
             Course::Follow(upstream) => {
                 let node = parts.follow(upstream, deleted)?;
@@ -238,6 +253,7 @@ pub(crate) struct Parts {
     pub end: Stamp,
     torn: Option<freshet_log::Torn>,
     pub checkpoint: Option<Manifest>,
+    pub proof: Arc<StateProof>,
 }
 
 impl Parts {
@@ -391,7 +407,7 @@ impl Parts {
         replay: Option<Arc<Replay>>,
         composition: Composition,
     ) -> Result<Node, StartError> {
-        let Self { config, ground, source, scheme, endpoint, address, torn, checkpoint, .. } = self;
+        let Self { config, ground, source, scheme, endpoint, address, torn, checkpoint, proof, .. } = self;
         let mut checkpointing = None;
         let log = match &composition {
             Composition::Primary(reign) => Some((&reign.log, None)),
@@ -399,9 +415,18 @@ impl Parts {
             Composition::Mirror(_) | Composition::Failed | Composition::Stopped => None,
         };
         if let Some((log, arrived)) = log {
-            let of = (&core, log, arrived);
-            checkpointing = begin_checkpoints(&config, &ground, &endpoint, of, checkpoint.as_ref())?;
+            let parts = (&core, log, arrived, &proof);
+            checkpointing = begin_checkpoints(&config, &ground, &endpoint, parts, checkpoint.as_ref())?;
         }
+        let sweep = sweep::Ground {
+            settings: config.sweep.clone(),
+            core: Arc::clone(&core),
+            source: Arc::clone(&source),
+            checkpointing: checkpointing.clone(),
+            proof: Arc::clone(&proof),
+            executes_again: scheme.again().is_some(),
+        };
+        let sweep = Sweep::start(sweep).map_err(StartError::System)?;
         Ok(Node {
             id: ground.id,
             credentials: ground.credentials,
@@ -415,10 +440,13 @@ impl Parts {
             scheme,
             replay,
             endpoint,
+            proof,
             composition: Mutex::new(composition),
             torn,
             passed_over: None,
             checkpointing: checkpointing.map(OnceLock::from).unwrap_or_default(),
+            sweep,
+            views: StateViews::default(),
             returning: Mutex::new(None),
             restart: Default::default(),
             phase: Mutex::new(None),
@@ -435,7 +463,7 @@ pub(super) fn begin_checkpoints(
     config: &NodeConfig,
     ground: &Ground,
     endpoint: &Endpoint,
-    (core, log, arrived): (&Arc<Core>, &Arc<Log>, Option<ArrivedLog>),
+    (core, log, arrived, proof): (&Arc<Core>, &Arc<Log>, Option<ArrivedLog>, &Arc<StateProof>),
     newest: Option<&Manifest>,
 ) -> Result<Option<Arc<Checkpointing>>, StartError> {
     let Some(directory) = &ground.directory else { return Ok(None) };
@@ -448,6 +476,7 @@ pub(super) fn begin_checkpoints(
         core: Arc::clone(core),
         log: Arc::clone(log),
         arrived,
+        proof: Arc::clone(proof),
     };
     let checkpointing = Checkpointing::start(ground, newest).map_err(StartError::System)?;
     let door = CheckpointDoor { checkpointing: Arc::clone(&checkpointing), cluster, terms };

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::scheme::inputs::AgainStatus;
 
-use super::{Apply, CheckpointStatus, Composition, Domain, Node, PhaseStatus, StartPhase};
+use super::{Apply, CheckpointStatus, Composition, Domain, Node, PhaseStatus, StartPhase, SweepStatus};
 
 /// By role.
 #[derive(Clone, Debug, Serialize)]
@@ -98,6 +98,10 @@ pub struct NodeStatus {
     pub oldest_reader: Stamp,
     /// Tables, the catalog not counted.
     pub tables: usize,
+    /// What speaks against what it has in memory, if anything does.
+    pub doubt: Option<String>,
+    /// What the sweep has looked at, and found.
+    pub sweep: SweepStatus,
     /// What a crash had left at the end of the log, and was cut off at the start.
     pub torn_at_start: Option<String>,
     /// Why the newest checkpoint was passed over at the start, if it was.
@@ -182,6 +186,8 @@ impl Node {
             read_view: core.snapshots.current(),
             oldest_reader: core.oldest_needed(),
             tables: core.catalog.tables_at(core.snapshots.current()).len() - 1,
+            doubt: self.proof.reason().map(|reason| reason.to_string()),
+            sweep: self.sweep_status(),
             torn_at_start: self.torn.map(|torn| torn.to_string()),
             checkpoint_passed_over: self.passed_over.clone(),
             checkpoint: self.checkpoint_status(),

@@ -151,6 +151,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
                 .directory
                 .as_ref()
                 .map(|directory| JournalPlace { directory: config.journal(), newest: Arc::clone(directory) as _ }),
+            proof: Arc::clone(&parts.proof),
             ..StandbyConfig::default()
         };
         let (filled, terms) = ((Arc::clone(&log), receiver), ground.terms.clone());

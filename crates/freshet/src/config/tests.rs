@@ -116,7 +116,7 @@ fn absurd_values_are_refused_by_name() {
 /// Every key with a value that is not its default, as a file writes it and as a flag or a variable
 /// does. Users have these keys in their files and scripts: lines are added here, and none is
 /// changed or removed.
-const KEYS: [(&str, &str, &str); 89] = [
+const KEYS: [(&str, &str, &str); 92] = [
     ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
     ("open-status", "true", "true"),
     ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
@@ -142,6 +142,7 @@ const KEYS: [(&str, &str, &str); 89] = [
     ("encoding", "\"inputs\"", "inputs"),
     ("backlog-ms", "7", "7"),
     ("on-mismatch", "\"stop\"", "stop"),
+    ("on-doubt", "\"tell\"", "tell"),
     ("pin", "\"0,2\"", "0,2"),
     ("fabric.kind", "\"shm\"", "shm"),
     ("fabric.spin-us", "7", "7"),
@@ -192,6 +193,8 @@ const KEYS: [(&str, &str, &str); 89] = [
     ("checkpoint.sync-bytes", "7", "7"),
     ("checkpoint.cpu-percent", "7", "7"),
     ("checkpoint.keep-log-bytes", "7", "7"),
+    ("sweep.interval-s", "7", "7"),
+    ("sweep.cpu-percent", "7", "7"),
     ("sql.listen", "\"off\"", "off"),
     ("sql.socket-directory", "\"sockets\"", "sockets"),
     ("sql.access", "\"hba\"", "hba"),

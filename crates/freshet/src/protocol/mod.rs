@@ -19,7 +19,7 @@ mod tests;
 use std::io::{self, Read};
 
 use freshet_base::Stamp;
-use freshet_engine::Mix;
+use freshet_engine::{Mix, StateAnswer, StateAsk};
 use freshet_membership::Grant;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
@@ -96,6 +96,8 @@ pub enum Ask {
         /// What counts as a batch, in bytes.
         batch_bytes: u64,
     },
+    /// Compares this node's state with another's. Answered by [`Answer::State`].
+    State(StateAsk),
 }
 
 /// A procedure and its input.
@@ -195,6 +197,8 @@ pub enum Answer {
     },
     /// What transactions write.
     Mix(Mix),
+    /// What there is of the state.
+    State(StateAnswer),
 }
 
 /// A node's watermarks: positions in the virtual log, in bytes. What a node does not have is

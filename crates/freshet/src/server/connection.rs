@@ -19,7 +19,7 @@ use std::{
 };
 
 use freshet_base::{Stamp, strangers::Place};
-use freshet_engine::CheckpointKind;
+use freshet_engine::{CheckpointKind, StateAsk};
 use freshet_fabric::stream::Stream;
 use freshet_membership::Identity;
 
@@ -43,6 +43,8 @@ pub(super) const NOBODY: &str = "no certificate was shown that this node knows: 
 const FULL: &str = "this node has as many clients as it can take, and all are busy: try again later";
 /// The answer to a client that may not ask this ([`super::rights`]).
 pub(super) const LOOKS_ONLY: &str = "this certificate is good for the status alone: an operator's is needed";
+/// Requests to compare states that are answered at once.
+const COMPARING: usize = 8;
 /// The longest wait that a client may ask for.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
@@ -344,6 +346,7 @@ fn tell_asked(who: &str, ask: &Ask) {
     match ask {
         Ask::Promote { force } => tracing::info!(who, force, "a client asks this node to take over"),
         Ask::Checkpoint { consistent } => tracing::info!(who, consistent, "a client asks for a checkpoint"),
+        Ask::State(StateAsk::Open { .. }) => tracing::info!(who, "a client compares this node's state with another's"),
         Ask::Token { grant, valid_s } => tracing::info!(who, ?grant, valid_s, "a client asks for a token"),
         _ => {}
     }
@@ -372,6 +375,7 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
         Ask::Hash { at, deadline_ms } => {
             shared.long.push(Work::Hash { at, deadline: deadline(deadline_ms), reply });
         }
+        Ask::State(ask) => compare(shared, ask, reply),
         Ask::Token { grant, valid_s } => {
             let valid = Duration::from_secs(valid_s).min(LONGEST);
             reply.send(match shared.host.token(grant, valid) {
@@ -415,6 +419,25 @@ fn promote(shared: &Arc<Shared>, reply: Reply, force: bool) {
     // Without a thread the reply is dropped, which answers too.
     if thread::Builder::new().name("promote".to_owned()).spawn(run).is_err() {
         shared.promoting.store(false, Ordering::SeqCst);
+    }
+}
+
+/// What compares states may take a while, and has a thread of its own; there are few at once.
+fn compare(shared: &Arc<Shared>, ask: StateAsk, reply: Reply) {
+    if shared.comparing.fetch_add(1, Ordering::SeqCst) >= COMPARING {
+        shared.comparing.fetch_sub(1, Ordering::SeqCst);
+        let reason = "this node is being asked for its state by too many already: try again later".to_owned();
+        return reply.send(Answer::Refused { reason });
+    }
+    let this = Arc::clone(shared);
+    let run = move || {
+        let answer = this.host.compare(ask);
+        this.comparing.fetch_sub(1, Ordering::SeqCst);
+        reply.send(answer.map_or_else(|reason| Answer::Refused { reason }, Answer::State));
+    };
+    // Without a thread the reply is dropped, which answers too.
+    if thread::Builder::new().name("compare".to_owned()).spawn(run).is_err() {
+        shared.comparing.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

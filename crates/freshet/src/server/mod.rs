@@ -30,14 +30,14 @@ use std::{
     os::unix::net::UnixStream,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use freshet_base::{Stamp, strangers::Strangers};
-use freshet_engine::{Database, Mix, StateHash};
+use freshet_engine::{Database, Mix, StateAnswer, StateAsk, StateHash};
 use freshet_fabric::{
     local::{self, LocalListener},
     stream::Stream,
@@ -92,6 +92,13 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// When it is not by then.
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String>;
+    /// Answers who compares its state with another node's. May take a while.
+    ///
+    /// # Errors
+    /// What is not possible.
+    fn compare(&self, _ask: StateAsk) -> Result<StateAnswer, String> {
+        Err("the state of this node cannot be compared".to_owned())
+    }
     /// Of a node that shows nothing, and holds a database all the same: its hash
     /// ([`freshet_engine::Node::rehearsed`]).
     fn rehearsed(&self, _at: Option<Stamp>, _deadline: Instant) -> Option<Result<StateHash, String>> {
@@ -163,6 +170,8 @@ struct Shared {
     commits: Completions,
     views: Completions,
     promoting: AtomicBool,
+    /// How many requests to compare states are being answered.
+    comparing: AtomicUsize,
     stopping: AtomicBool,
     /// Clients, by a number of their own.
     clients: Mutex<HashMap<u64, Client>>,
@@ -236,6 +245,7 @@ impl Server {
             commits: Completions::default(),
             views: Completions::default(),
             promoting: AtomicBool::new(false),
+            comparing: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             clients: Mutex::new(HashMap::new()),
             strangers: Strangers::new(STRANGERS, FAIR),

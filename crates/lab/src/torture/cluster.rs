@@ -27,7 +27,10 @@ use freshet::{
     Failure,
     children::Process,
     client::{Client, ClientError},
+    verify::state,
 };
+#[cfg(debug_assertions)]
+use freshet_engine::{Break, StateAnswer, StateAsk};
 
 /// How long a node that ended by itself stays away, as supervisors have it.
 const AGAIN_AFTER: Duration = Duration::from_millis(300);
@@ -422,6 +425,46 @@ impl<'a> Cluster<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// What speaks against the states of nodes, by what they say themselves, and the first record
+    /// that differs between the primary and another node that shows something.
+    pub(super) fn doubts(&self, primary: usize, patience: Duration) -> Result<Vec<String>, Failure> {
+        let client = |node: usize| Client::connect(&self.specs[node].address.to_string(), STATUS);
+        let mut doubts = Vec::new();
+        for (node, name) in self.names.iter().enumerate() {
+            let Some(status) = self.status(node) else { continue };
+            if !status["doubt"].is_null() || !status["sweep"]["unreadable"].is_null() {
+                doubts.push(format!("node {name} doubts its state: {} {}", status["doubt"], status["sweep"]));
+            }
+            if node != primary && !self.is_mirror(node) {
+                let compared = state::compare([&client(primary)?, &client(node)?], patience)?;
+                let differs = |difference| format!("{} and {name} differ: {difference}", self.names[primary]);
+                doubts.extend(compared.difference.map(differs));
+            }
+        }
+        Ok(doubts)
+    }
+
+    /// Damages something in a node's memory; what, if it was possible.
+    #[cfg(debug_assertions)]
+    pub(super) fn damage(&self, node: usize, what: Break, seed: u64) -> Result<Option<String>, Failure> {
+        let client = Client::connect(&self.specs[node].address.to_string(), STATUS)?;
+        match client.state(StateAsk::Break { what, seed }, STATUS)? {
+            StateAnswer::Broken(broken) => Ok(broken),
+            other => Err(Failure::new(format!("unexpected answer: {other:?}"))),
+        }
+    }
+
+    /// Has a node look through its memory; how much damage it has found since it started.
+    #[cfg(debug_assertions)]
+    pub(super) fn sweep(&self, node: usize, patience: Duration) -> Result<u64, Failure> {
+        let client = Client::connect(&self.specs[node].address.to_string(), STATUS)?;
+        let deadline_ms = patience.as_millis() as u64;
+        match client.state(StateAsk::Sweep { deadline_ms }, patience)? {
+            StateAnswer::Swept { damage, .. } => Ok(damage),
+            other => Err(Failure::new(format!("unexpected answer: {other:?}"))),
+        }
     }
 
     /// How many transactions the nodes have executed again since they started, and which of them

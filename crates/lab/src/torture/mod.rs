@@ -29,6 +29,8 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use freshet_base::{Certifier, Safety};
+#[cfg(debug_assertions)]
+use freshet_engine::Break;
 use freshet_engine::{Encoding, ReplayMode};
 use freshet_workloads::random::Random;
 use serde::Serialize;
@@ -310,6 +312,10 @@ fn torment(
             let round = Round { shape, options, cluster: &cluster, history: &history, interruption };
             round.last_of_a_mirror(&mut nemesis)?;
         }
+        #[cfg(debug_assertions)]
+        if !history.is_violated() {
+            Round { shape, options, cluster: &cluster, history: &history, interruption }.damage_is_found()?;
+        }
         if !history.is_violated() {
             cluster.end()?;
         }
@@ -469,6 +475,27 @@ impl Round<'_> {
         if self.history.is_violated() { Ok(()) } else { self.judge() }
     }
 
+    /// A row, a replay word or an index entry is damaged in a node's memory: its sweep finds that.
+    #[cfg(debug_assertions)]
+    fn damage_is_found(&self) -> Result<(), Failure> {
+        let seed = self.shape.seed;
+        let nodes: Vec<usize> = (0..self.shape.nodes).filter(|node| !self.cluster.is_mirror(*node)).collect();
+        let node = nodes[seed as usize % nodes.len()];
+        let kinds = [Break::Row, Break::ReplayWord, Break::Entry];
+        let wanted = kinds[seed as usize / 3 % 3];
+        // A primary may have no replay words, and a standby no rows in memory yet.
+        for what in [wanted, Break::Entry] {
+            let Some(broken) = self.cluster.damage(node, what, seed)? else { continue };
+            let found = self.cluster.sweep(node, QUIET)?;
+            self.history.say(&format!("broken: {broken}, in memory of {}", self.cluster.names()[node]));
+            if found == 0 {
+                self.history.violated(format!("the sweep did not find what was broken on purpose: {broken}"));
+            }
+            return Ok(());
+        }
+        Ok(())
+    }
+
     /// Waits until all nodes are in sync, and checks what they show.
     fn judge(&self) -> Result<(), Failure> {
         let deadline = Instant::now() + QUIET;
@@ -491,6 +518,7 @@ impl Round<'_> {
         if let Some(differs) = self.cluster.compare(primary, QUIET)? {
             self.history.violated(differs);
         }
+        self.cluster.doubts(primary, QUIET)?.into_iter().for_each(|doubt| self.history.violated(doubt));
         let mut finals = Vec::new();
         for (node, socket) in self.cluster.sql().iter().enumerate() {
             // What a mirror holds was compared; it shows nothing.

@@ -145,6 +145,9 @@ impl Shape {
             ("--checkpoint-keep-log-bytes", self.kept.to_string()),
             ("--checkpoint-cpu-percent", self.checkpoint_cpu.to_string()),
             ("--fabric-bandwidth-gbit", self.bandwidth.to_string()),
+            // All the time, and fast enough for several passes in a round.
+            ("--sweep-interval-s", "1".to_owned()),
+            ("--sweep-cpu-percent", "5".to_owned()),
             ("--standby-timeout-ms", "1000".to_owned()),
             ("--workers", "2".to_owned()),
             ("--sql-connections", "60".to_owned()),

@@ -173,6 +173,7 @@ impl<'w> Session<'w> {
         self.block_without_snapshot()?;
         let block = self.block.as_ref().expect("just begun");
         if block.transaction.is_none() {
+            self.shared.check_proof()?;
             self.wait_for_view()?;
             let block = self.block.as_ref().expect("just begun");
             let transaction = match block.read_only {

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use freshet_base::sync::Arc;
+use freshet_base::{StateProof, sync::Arc};
 use freshet_cluster::follower::{Begun, Follower, FollowerConfig, RelayRules, ReplayMode};
 use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
 
@@ -57,6 +57,8 @@ pub struct StandbyConfig {
     /// The directory of the journal of what arrives in another form; none where the log is in
     /// memory only.
     pub journal: Option<JournalPlace>,
+    /// What speaks against the state of this node: with a doubt it has no vote.
+    pub proof: Arc<StateProof>,
 }
 
 /// Where a standby keeps its journal.
@@ -83,6 +85,7 @@ impl Default for StandbyConfig {
             saved_tails: None,
             encoding: Encoding::Bytes,
             journal: None,
+            proof: Arc::default(),
         }
     }
 }

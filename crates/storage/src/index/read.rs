@@ -21,6 +21,19 @@ impl BTree {
         self.get_certified(guard, key, |_| {}, visit)
     }
 
+    /// Whether a pair is there.
+    pub fn contains(&self, guard: &Guard<'_>, key: &[u8], rid: Rid) -> bool {
+        let place = Place::of(key, rid);
+        loop {
+            let spot = self.descend(guard, place);
+            let found = spot.leaf.page.find(place);
+            let there = found.same_key && spot.leaf.page.rid(&found.shape, found.index) == rid.0;
+            if spot.leaf.header.latch.is(spot.version) {
+                return there;
+            }
+        }
+    }
+
     /// As [`BTree::get`], and calls `on_leaf` for every leaf that was read, above all when nothing
     /// was found: while they are [unchanged](LeafVersion::unchanged), the key has no other pairs
     /// than those visited.

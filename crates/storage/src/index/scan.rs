@@ -138,6 +138,20 @@ impl BTree {
         }
     }
 
+    /// Visits pairs in ascending order, from the first one above (`key`, `rid`) on or from the
+    /// beginning, until `visit` breaks. As [`BTree::scan`], whatever happens meanwhile; unlike that,
+    /// it can go on between two pairs of one key.
+    pub fn pairs_after(
+        &self,
+        guard: &Guard<'_>,
+        after: Option<(&[u8], Rid)>,
+        buffer: &mut ScanBuffer,
+        mut visit: impl FnMut(&[u8], Rid) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let low = after.map_or(Place::FIRST, |(key, rid)| Place { key, rid: rid.0 + 1 });
+        self.scan_forward(guard, low, None, buffer, &mut |_| {}, &mut visit)
+    }
+
     fn scan_forward<'g>(
         &'g self,
         guard: &'g Guard<'_>,

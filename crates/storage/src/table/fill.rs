@@ -27,6 +27,8 @@ impl Content {
         source: &dyn RecordSource,
         key: &mut KeyBuffer,
     ) -> Result<(), LoadError> {
+        // What is entered here may just be taken away as the remains of a dead record.
+        self.note_leftovers();
         let mut tries = 1;
         loop {
             let entered = self.each_row_since(guard, rid, since, source, |row| {

@@ -135,6 +135,7 @@ impl Content {
     /// below that. Those above it were taken back before; nobody replays in the meantime, and no
     /// snapshot sees it.
     pub fn instantiate_cut(&self, guard: &Guard<'_>, rid: Rid, address: Stamp) {
+        self.note_leftovers();
         let Some(place) = self.data.get(rid) else { return };
         loop {
             // Acquire: pairs with the release of the thread that installed what the word points to.

@@ -28,6 +28,7 @@
 //! `instantiate`).
 
 mod certify;
+mod examine;
 mod fill;
 mod free;
 mod handle;
@@ -46,7 +47,7 @@ mod scene;
 mod tests;
 mod write;
 
-use std::fmt;
+use std::{fmt, sync::atomic::AtomicBool};
 
 use freshet_base::{
     Fid,
@@ -56,6 +57,7 @@ use freshet_base::{
 use self::free::FreeIds;
 pub use self::{
     certify::{Lockable, Newest},
+    examine::{Damage, Examined},
     free::Reclaimed,
     handle::Table,
     indexes::{Index, IndexList},
@@ -87,6 +89,9 @@ pub struct Content {
     indexes: AtomicPtr<IndexList>,
     next_rid: AtomicU64,
     free: FreeIds,
+    /// Whether index entries may lead to nothing ([`Content::may_have_leftovers`]). Not the facade's:
+    /// no other memory is read on the strength of it.
+    leftovers: AtomicBool,
 }
 
 impl fmt::Debug for Content {
@@ -107,6 +112,7 @@ impl Content {
             replay: IndirectionArray::new(),
             next_rid: AtomicU64::new(0),
             free: FreeIds::default(),
+            leftovers: AtomicBool::new(false),
         })
     }
 

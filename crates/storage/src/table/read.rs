@@ -152,7 +152,7 @@ impl Content {
 
     /// From `head` to the version that the snapshot sees, and its stamp; none of the reader's own.
     #[inline]
-    fn walk(
+    pub(super) fn walk(
         &self,
         head: NonNull<Version>,
         rid: Rid,

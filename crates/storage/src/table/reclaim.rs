@@ -140,6 +140,8 @@ impl Content {
         context: &ReadContext<'_>,
     ) -> Result<(), LoadError> {
         debug_assert!(tombstone < context.horizon);
+        // Entries stay behind where the log cannot be read, or ids are used again all the time.
+        self.note_leftovers();
         let mut row = Vec::new();
         let dead = context.source.load(tombstone, self.fid, rid, &mut row)?;
         if dead.kind != RecordKind::Delete {

@@ -129,6 +129,7 @@ impl Content {
     /// Puts `new`, a version of `stamp`, into the word unless something as new is there. Returns
     /// whether it did.
     fn restore_word(&self, guard: &Guard<'_>, place: &AtomicU64, new: Word, stamp: Stamp) -> bool {
+        self.note_leftovers();
         // Acquire: pairs with the release half of other threads' exchanges, so the version's stamp
         // can be read.
         let mut word = Word(place.load(Ordering::Acquire));
@@ -177,6 +178,7 @@ impl Content {
     /// Takes an announcement back: the log was cut at or below `address`, and before it the
     /// record's newest version was at `prev`. Does nothing when something else is announced.
     pub fn replay_cut(&self, rid: Rid, address: Stamp, prev: Option<Stamp>) {
+        self.note_leftovers();
         let announced = self.announced(rid);
         if announced.address() == address.0 {
             // Whether the one before is the first is not known.

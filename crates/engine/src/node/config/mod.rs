@@ -9,6 +9,7 @@ mod checkpoint;
 mod fabric;
 mod log;
 mod mirror;
+mod sweep;
 
 use std::{fmt, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -32,6 +33,7 @@ pub use self::{
     fabric::{FabricEncryption, FabricSettings},
     log::{DivideBy, GroupCommit, LogSettings, NudgeBy},
     mirror::MirrorSettings,
+    sweep::SweepSettings,
 };
 use super::membership::MembershipSettings;
 
@@ -88,6 +90,18 @@ pub enum OnLoss {
     Block,
     /// They are refused after `refuse-after-ms`, until it can be kept again.
     Refuse,
+}
+
+/// What a node does when something speaks against what it has in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnDoubt {
+    /// Until it is started again it writes no checkpoint and, as a standby, has no vote in a
+    /// take-over, is not promoted without `--force`, and refuses readers.
+    #[default]
+    Withdraw,
+    /// Says so in its status and in its messages, and continues.
+    Tell,
 }
 
 /// What a standby's replay does to records.
@@ -305,6 +319,12 @@ pub struct NodeConfig {
     /// Use `stop` where a difference must be looked into before the node continues.
     #[arg(long, value_name = "WHAT", help_heading = "Resources")]
     pub on_mismatch: OnMismatch,
+    /// What a node does when something speaks against what it has in memory, as the sweep finds out.
+    /// See docs/operations.md#proof-of-the-state.
+    ///
+    /// Use `tell` where stale or wrong answers are better than none.
+    #[arg(long, value_name = "WHAT", help_heading = "Safety")]
+    pub on_doubt: OnDoubt,
     /// What decides whether a serializable transaction commits. `validation`: nothing that it has
     /// read may have been changed since. `ssn`, the serial safety net: it may come before those
     /// that have changed it, unless it must come after one of them, too. Then reads that are not
@@ -339,6 +359,9 @@ pub struct NodeConfig {
     /// When and how checkpoints are written.
     #[command(flatten)]
     pub checkpoint: CheckpointSettings,
+    /// How what is in memory is looked through.
+    #[command(flatten)]
+    pub sweep: SweepSettings,
     /// How nodes write into one another's memory.
     #[command(flatten)]
     pub fabric: FabricSettings,
@@ -377,12 +400,14 @@ impl Default for NodeConfig {
             encoding: Encoding::Bytes,
             backlog_ms: 200,
             on_mismatch: OnMismatch::Fetch,
+            on_doubt: OnDoubt::Withdraw,
             certifier: Certifier::Validation,
             workers: 128,
             domain: Domain::File,
             record_inputs: false,
             log: LogSettings::default(),
             checkpoint: CheckpointSettings::default(),
+            sweep: SweepSettings::default(),
             fabric: FabricSettings::default(),
             mirror: MirrorSettings::default(),
             member: MembershipSettings::default(),
@@ -406,6 +431,7 @@ impl NodeConfig {
         self.rule()?;
         self.log.check()?;
         self.checkpoint.check()?;
+        self.sweep.check()?;
         self.fabric.check()?;
         self.mirror.check(self)?;
         self.member.files()?;
@@ -523,8 +549,8 @@ impl NodeConfig {
     pub(crate) fn participants(&self) -> usize {
         let feeds = (self.standbys + 1) as usize;
         // Each thread that executes transactions again has a worker; others enter, keep,
-        // fetch and cut.
+        // fetch and cut. Three look through the state.
         let again = crate::scheme::inputs::Schedule::Locks.threads() + 6;
-        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + feeds + again + 5
+        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + feeds + again + 8
     }
 }

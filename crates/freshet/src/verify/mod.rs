@@ -1,5 +1,7 @@
 //! `freshet verify`: a recorded log is executed again, and must give itself.
 
+pub mod state;
+
 use std::{
     io::{self, IsTerminal, Write},
     process::ExitCode,
@@ -44,6 +46,7 @@ pub(crate) fn again() -> Executors {
 
 /// Verifies, and says what has come of it.
 pub(crate) fn run(options: &VerifyOptions) -> Result<ExitCode, Failure> {
+    let Some(directory) = &options.directory else { return state::run(options) };
     let mut how = Options {
         streams: options.log_dir.clone(),
         devices: options.devices.clone(),
@@ -61,7 +64,7 @@ pub(crate) fn run(options: &VerifyOptions) -> Result<ExitCode, Failure> {
         }
         true
     };
-    let report = verify(&options.directory, &again()(), &how, &mut progress)?;
+    let report = verify(directory, &again()(), &how, &mut progress)?;
     if shows {
         let _ = writeln!(io::stderr());
     }
