@@ -40,7 +40,8 @@ fn next(ask: Option<&Ask>) -> Option<Ask> {
         Some(Ask::Token { .. }) => {
             Ask::Call(Call { procedure: "no/such".to_owned(), arguments: Vec::new(), deadline_ms: 20_000 })
         }
-        Some(Ask::Call(_)) => Ask::WaitVisible { stamp: Stamp(0), deadline_ms: 20_000 },
+        Some(Ask::Call(_)) => Ask::State(freshet_engine::StateAsk::Open { keep_ms: 1 }),
+        Some(Ask::State(_)) => Ask::WaitVisible { stamp: Stamp(0), deadline_ms: 20_000 },
         Some(Ask::WaitVisible { .. }) => return None,
     })
 }
@@ -52,7 +53,7 @@ fn all() -> Vec<Ask> {
 
 /// Which callers may ask: the owner, an operator, a node, a monitor, and anyone of a node whose
 /// status is open.
-const MAY: [(&str, [bool; 5]); 10] = [
+const MAY: [(&str, [bool; 5]); 11] = [
     ("hello", [true; 5]),
     ("status", [true; 5]),
     ("watermarks", [true; 5]),
@@ -62,6 +63,7 @@ const MAY: [(&str, [bool; 5]); 10] = [
     ("hash", [true, true, false, false, false]),
     ("token", [true, true, false, false, false]),
     ("call (benchmarks)", [true, true, false, false, false]),
+    ("state (`verify --state`)", [true, true, false, false, false]),
     ("wait", [true, true, false, false, false]),
 ];
 
