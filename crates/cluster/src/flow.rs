@@ -161,6 +161,8 @@ pub struct Flow {
     shipped: Stamp,
     acked: Stamp,
     may_send_until: Stamp,
+    /// The most that it was: what is on its way may lie beyond what it is now.
+    granted: Stamp,
     told: Stamp,
     last_frame: Moment,
     /// Credit fell short of the next block: nothing to send before it grows beyond this.
@@ -175,6 +177,7 @@ impl Flow {
             shipped: from,
             acked: Stamp::ZERO,
             may_send_until,
+            granted: may_send_until,
             told: Stamp::ZERO,
             last_frame: now,
             short_of: None,
@@ -229,7 +232,7 @@ impl Flow {
 
     /// Blocks up to `to` were sent, together with the globally persistent stamp `global`.
     pub fn sent(&mut self, to: Stamp, global: Stamp, now: Moment) {
-        assert!(to >= self.shipped && to <= self.may_send_until, "sending keeps within the credit");
+        assert!(to >= self.shipped && to <= self.granted, "sending keeps within the credit");
         self.shipped = to;
         self.short_of = None;
         self.said(global, now);
@@ -247,7 +250,8 @@ impl Flow {
         self.short_of = Some(upto);
     }
 
-    /// The standby says what it holds and how far it has room.
+    /// The standby says what it holds and how far it has room: more than before, or less, if what
+    /// it has takes it longer than it thought. What is being sent is sent all the same.
     ///
     /// # Errors
     /// [`FlowError`] when it claims more than it can have; the connection is then to be dropped.
@@ -256,7 +260,8 @@ impl Flow {
             return Err(FlowError::AckedTooMuch { acked: persisted, shipped: self.shipped });
         }
         self.acked = self.acked.max(persisted);
-        self.may_send_until = self.may_send_until.max(may_send_until);
+        self.granted = self.granted.max(may_send_until);
+        self.may_send_until = may_send_until;
         Ok(())
     }
 
@@ -269,6 +274,11 @@ impl Flow {
     pub fn waits_for_credit(&self, boundaries: &Boundaries) -> bool {
         self.shipped < boundaries.filled()
             && (self.short_of.is_some() || self.live_end(boundaries, self.may_send_until).is_none())
+    }
+
+    /// How far it has room.
+    pub fn may_send_until(&self) -> Stamp {
+        self.may_send_until
     }
 
     /// Sent so far.
@@ -308,6 +318,21 @@ mod tests {
         assert!(matches!(flow.next(&ends, Stamp(0), MS(0)), Next::Wait { .. }));
         assert_eq!(flow.acked(Stamp(40), Stamp(104)), Ok(()));
         assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(40), to: Stamp(90) });
+    }
+
+    #[test]
+    fn room_may_shrink_but_what_is_on_its_way_counts() {
+        let mut ends = Boundaries::new(Stamp(0), 100);
+        ends.push(Stamp(0), Stamp(120), &[Stamp(40), Stamp(80)]);
+        let mut flow = Flow::new(config(), Stamp(0), Stamp(100), MS(0));
+        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(0), to: Stamp(80) });
+        assert_eq!(flow.acked(Stamp(0), Stamp(50)), Ok(()));
+        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(0), to: Stamp(40) });
+        // It was decided before.
+        flow.sent(Stamp(80), Stamp(0), MS(0));
+        assert!(flow.waits_for_credit(&ends));
+        assert_eq!(flow.acked(Stamp(80), Stamp(120)), Ok(()));
+        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(80), to: Stamp(120) });
     }
 
     #[test]
@@ -377,12 +402,12 @@ mod tests {
     }
 
     #[test]
-    fn neither_an_acknowledgement_nor_room_moves_back() {
+    fn an_acknowledgement_does_not_move_back() {
         let mut ends = Boundaries::new(Stamp(0), 100);
         ends.push(Stamp(0), Stamp(90), &[Stamp(40)]);
         let mut flow = Flow::new(config(), Stamp(0), Stamp(64), MS(0));
         flow.sent(Stamp(40), Stamp(0), MS(0));
-        assert_eq!((flow.acked(Stamp(40), Stamp(104)), flow.acked(Stamp(30), Stamp(50))), (Ok(()), Ok(())));
+        assert_eq!((flow.acked(Stamp(40), Stamp(104)), flow.acked(Stamp(30), Stamp(104))), (Ok(()), Ok(())));
         assert_eq!(flow.acked_to(), Stamp(40));
         assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(40), to: Stamp(90) });
     }

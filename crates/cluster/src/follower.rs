@@ -142,7 +142,7 @@ pub struct Ack {
 pub struct Room {
     /// Up to here.
     pub until: Stamp,
-    /// More room is worth telling when it is this much more, in bytes.
+    /// Other room is worth telling when it is this much more or less, in bytes.
     pub step: u64,
 }
 
@@ -484,20 +484,20 @@ impl Follower {
     }
 
     /// What to acknowledge now, if more is persistent than the primary knows, or visible and it
-    /// wants to know that, if there is more room that is worth telling, or `anyway`; and only if
-    /// `admits` says, now, that the connection's term counts. (The fence is looked at after
+    /// wants to know that, if there is more room, or less, that is worth telling, or `anyway`; and
+    /// only if `admits` says, now, that the connection's term counts. (The fence is looked at after
     /// `persisted` was: see [`Follower::persisted`].)
     pub fn ack(&mut self, room: Room, now: Moment, anyway: bool, admits: impl FnOnce(Term) -> bool) -> Option<Ack> {
         let Room { until: credit, step } = room;
         let (persisted, replayed, visible) = (self.to_acknowledge(), self.replayed(), self.visible);
         let link = self.link.as_mut().filter(|_| !self.unnoted)?;
         let shows = link.tells_visible && visible > link.visible;
-        let grown = credit.0.saturating_sub(link.credit.0) >= step;
-        if !(shows || grown || anyway || persisted > link.acked) || !admits(link.term) {
+        let changed = credit.0.abs_diff(link.credit.0) >= step;
+        if !(shows || changed || anyway || persisted > link.acked) || !admits(link.term) {
             return None;
         }
         link.acked = link.acked.max(persisted);
-        link.credit = link.credit.max(credit);
+        link.credit = credit;
         (link.visible, link.last) = (visible, now);
         Some(Ack { persisted, may_send_until: credit, replayed, visible })
     }

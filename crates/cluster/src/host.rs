@@ -395,7 +395,8 @@ impl Host {
         }
         let Some(feed) = self.feeds.get(&id) else { return Ok(Acked::default()) };
         let Feed { replayed, visible, .. } = *feed;
-        self.acked(id, &Ack { persisted: to, may_send_until: Stamp::ZERO, replayed, visible })
+        let may_send_until = feed.flow.may_send_until();
+        self.acked(id, &Ack { persisted: to, may_send_until, replayed, visible })
     }
 
     /// A standby says what it holds, and how far it has room. Of a connection that is over nothing

@@ -125,7 +125,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
             secret: random.of(&[None, Some([7; 16])]),
         }),
         6 => Purpose::Passage { number: random.next() },
-        7 => Purpose::Original { at: Stamp(random.next() >> random.below(64)), length: random.next() as u32 },
+        7 => Purpose::Originals,
         _ => Purpose::Join(Join {
             fence: term(random, victim),
             log: continues(random, victim),

@@ -15,8 +15,11 @@ use std::{
 use common::{Shape, config, definition, hash, row, start};
 use freshet_base::{Fid, RecordKind, Rid};
 use freshet_engine::{
-    CheckpointKind, CommandExecutor, Database, Direction, IndexDefinition, Isolation, KeyPart, Node, NodeConfig,
-    ProcedureError, Table, TableDefinition, Transaction, VerifyError, VerifyOptions, VerifyReport, record_as,
+    CheckpointKind, CommandExecutor, Database, Direction, Encoding, IndexDefinition, Isolation, KeyPart, Node,
+    NodeConfig, ProcedureError, Table, TableDefinition, Transaction, VerifyError, VerifyOptions, VerifyReport,
+    executors,
+    node::RoleStatus,
+    record_as,
     scheme::inputs::{Room, read_mismatches},
     verify,
 };
@@ -424,6 +427,87 @@ fn what_was_certified_wrongly_is_out_of_order() {
     // Who does not ask for it is not told.
     let options = VerifyOptions { serially: false, ..options };
     assert_eq!(check(directory.path(), &options, Things::default()).unwrap().out_of_order, 0);
+}
+
+/// A transaction of the primary's that is under way, and what it was told.
+fn runs(worker: &freshet_engine::Worker, told: Told) -> Transaction<'_> {
+    let transaction = worker.begin(Isolation::Snapshot);
+    act(&transaction, told).unwrap();
+    record_as(&transaction, told.procedure, &told.encode());
+    transaction
+}
+
+/// Three faults of a certifier, as the paper's replay has found them in another database (section
+/// 7): two transactions that have both read what the other one writes; one that has read what
+/// was written before it commits, which timestamps were to tell; and one that has counted rows, and
+/// another one has come when it commits: a phantom.
+fn certify_wrongly(database: &Database) {
+    let workers = [database.worker().unwrap(), database.worker().unwrap()];
+    let pairs = [
+        [(SUM, [83, 84, 90_000]), (SUM, [84, 83, 90_001])],
+        [(MOVE, [86, 85, 90_004]), (MOVE, [85, 200, 90_003])],
+        // A row of the group that is counted.
+        [(COUNT, [300, 0, 90_006]), (INSERT, [301 * 7 + 90_006 % 7, 85, 1])],
+    ];
+    for (number, pair) in pairs.into_iter().enumerate() {
+        let told = pair.map(|(procedure, ids)| Told { procedure, ids });
+        let [first, second] = [0, 1].map(|place| runs(&workers[place], told[place]));
+        // In the last two, the one that has read commits behind the one that has written.
+        let order = if number == 0 { [first, second] } else { [second, first] };
+        for transaction in order {
+            database.wait(transaction.commit().unwrap()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_standby_finds_what_was_certified_wrongly() {
+    let seed = seed();
+    let directory = tempfile::tempdir().unwrap();
+    let node = start(recording(directory.path(), Shape::OneStream));
+    let things = node.database().create_table(&definition()).unwrap();
+    load(node.database(), &things, 0, 90);
+    drive(node.database(), seed, 0, 50, Isolation::Serializable);
+    certify_wrongly(node.database());
+    drive(node.database(), seed, 10_000, 20, Isolation::Serializable);
+    // What was dropped since is no reason to call anything wrong.
+    let others = node.database().create_table(&other()).unwrap();
+    load(node.database(), &others, 0, 20);
+    node.database().drop_table(&others).unwrap();
+    node.stop().unwrap();
+    drop(node);
+    claim_serial(directory.path());
+    let options = VerifyOptions { serially: true, ..VerifyOptions::default() };
+    let report = check(directory.path(), &options, Things::default()).unwrap();
+    assert_eq!((report.mismatches, report.out_of_order), (0, 3), "{report:?}");
+
+    let primary = start(recording(directory.path(), Shape::OneStream));
+    let homes = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    for (home, encoding) in homes.iter().zip([Encoding::Bytes, Encoding::Inputs]) {
+        let config = NodeConfig {
+            join: Some(primary.address().to_owned()),
+            asynchronous: true,
+            encoding,
+            verify_sample: 100,
+            ..config(Some(home.path()))
+        };
+        let standby = Node::start_executing(config, Some(executors(Things::default)), |_| {}).unwrap();
+        let sampled = || match standby.status().role {
+            RoleStatus::Standby { sampled, .. } => sampled.unwrap(),
+            other => panic!("{other:?}"),
+        };
+        common::wait_for("all of them are found", || sampled().out_of_order == 3);
+        let status = sampled();
+        assert_eq!((status.out_of_order, status.inconclusive), (3, 0), "{status:?}");
+        standby.stop().unwrap();
+        let (found, torn) = read_mismatches(&status.file.unwrap()).unwrap();
+        assert_eq!((found.len(), torn), (3, 0));
+        for found in found {
+            assert!(found.why.contains("not serializable"), "{}", found.why);
+            assert_ne!(found.original, found.regenerated);
+        }
+    }
+    primary.stop().unwrap();
 }
 
 #[test]

@@ -18,7 +18,7 @@ use freshet_base::{
     cpu::{Ticks, process_time, ticks},
 };
 use freshet_engine::{
-    Database, Encoding, Mix, MixError, Node, NodeConfig, StateAnswer, StateAsk, StateHash,
+    Apply, Database, Mix, MixError, Node, NodeConfig, StateAnswer, StateAsk, StateHash,
     node::{PhaseStatus, RoleStatus, StartPhase},
 };
 use freshet_membership::Grant;
@@ -115,10 +115,12 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     let purpose = Purpose { open_status: settings.server.open_status, procedures };
     let workers = Server::places(&purpose) + sql::places(&settings.server.sql);
     let config = NodeConfig { workers, ..settings.node.clone() };
-    let executors = if config.encoding != Encoding::Bytes || config.journal().is_dir() {
-        Some(crate::verify::again())
-    } else {
-        purpose.procedures.as_ref().and_then(|(procedures, _)| procedures.executors())
+    let bounds = settings.server.sql.bounds(process::available_bytes());
+    let memory = bounds.pool();
+    let theirs = purpose.procedures.as_ref().and_then(|(procedures, _)| procedures.executors());
+    let executors = match (config.apply, theirs) {
+        (Apply::Command, theirs) => theirs,
+        _ => Some(crate::verify::again(&memory, bounds.statement_memory)),
     };
     let over = ending.over();
     let node = Node::start_executing(config, executors, |phase| {
@@ -155,7 +157,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     }
     let host: Arc<dyn Host> = Arc::new(NodeHost::new(Arc::clone(&node), Instant::now()));
     let server = Server::start(host, Some(node.credentials().clone()), reception.close()?, &purpose)?;
-    let sql = prepared.map(|prepared| sql::start(&settings.server.sql, prepared, &node)).transpose()?;
+    let sql = prepared.map(|prepared| sql::start(&settings.server.sql, prepared, &node, memory)).transpose()?;
     let ready = Ready {
         sql: sql.as_ref().and_then(sql::Serving::address).map(|address| address.to_string()),
         sql_socket: sql.as_ref().and_then(sql::Serving::socket).map(|path| path.display().to_string()),

@@ -9,7 +9,10 @@ use std::{
 
 use freshet_engine::Node;
 use freshet_postgres::{AccessRules, Limits, Options, Server, Tls};
-use freshet_query::server::{General, Setup, SqlServer};
+use freshet_query::{
+    inputs::MemoryPool,
+    server::{General, Setup, SqlServer},
+};
 
 use crate::{
     Failure,
@@ -108,7 +111,12 @@ pub(crate) fn prepare(settings: &SqlSettings) -> Result<Option<Prepared>, Failur
 }
 
 /// Begins to serve them.
-pub(crate) fn start(settings: &SqlSettings, prepared: Prepared, node: &Arc<Node>) -> Result<Serving, Failure> {
+pub(crate) fn start(
+    settings: &SqlSettings,
+    prepared: Prepared,
+    node: &Arc<Node>,
+    memory: Arc<MemoryPool>,
+) -> Result<Serving, Failure> {
     let Prepared { address, socket_directory, files, listener } = prepared;
     drop(listener);
     let limits = Limits { connections: settings.connections, ..Limits::default() };
@@ -118,6 +126,7 @@ pub(crate) fn start(settings: &SqlSettings, prepared: Prepared, node: &Arc<Node>
         limits: limits.clone(),
         first_role: settings.user.clone(),
         bounds: settings.bounds(process::available_bytes()),
+        memory,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let sessions = SqlServer::new(setup).map_err(|error| Failure::new(error.to_string()))?;
@@ -197,7 +206,8 @@ mod tests {
         };
         let config = NodeConfig { domain: Domain::None, listen: ([127, 0, 0, 1], 0).into(), ..NodeConfig::default() };
         let node = Node::start(NodeConfig { workers: places(&settings), ..config }, |_| ()).unwrap();
-        let serving = start(&settings, prepare(&settings).unwrap().unwrap(), &node).unwrap();
+        let memory = settings.bounds(0).pool();
+        let serving = start(&settings, prepare(&settings).unwrap().unwrap(), &node, memory).unwrap();
         let address = serving.address().unwrap();
         assert_eq!(first_answer(address), (b'R', [0; 4]), "trusted");
 

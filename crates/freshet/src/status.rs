@@ -207,11 +207,32 @@ fn recorded(inputs: &Map<String, Value>) -> String {
 fn executed(again: &Map<String, Value>) -> String {
     let count = |key| units::grouped(again.get(key).and_then(Value::as_u64).unwrap_or(0));
     format!(
-        "{} transactions executed again; fetched: {} of old snapshots, {} that did not give the same",
+        "{} transactions executed again; fetched: {} of old snapshots, {} that took long, {} without enough memory, {} \
+         that did not give the same",
         count("executed"),
         count("old_snapshots"),
+        count("slow"),
+        count("lacked_memory"),
         count("mismatches")
     )
+}
+
+/// What has become of a sample of certified transactions.
+fn sampled(sampled: &Value, line: &mut impl FnMut(&str, String)) {
+    if !sampled.is_object() {
+        return;
+    }
+    let count = |key| units::grouped(number(sampled, key));
+    let mut shown = format!(
+        "{} certified transactions give the same in order, {} do not, {} not found out",
+        count("verified"),
+        count("out_of_order"),
+        count("inconclusive")
+    );
+    if let Some(file) = sampled["file"].as_str() {
+        let _ = write!(shown, ": `freshet inspect mismatches {file}`");
+    }
+    line("sampled", shown);
 }
 
 /// What a standby has yet to execute again, and which form it asks for, if it executes.
@@ -223,6 +244,11 @@ fn pending(again: &Value, line: &mut impl FnMut(&str, String)) {
         .then(|| format!(": a restart or a take-over takes {:.1?} for that", time(again, "restart")));
     let (bytes, transactions) = (number(again, "pending_bytes"), units::grouped(number(again, "pending_transactions")));
     line("pending", format!("{} in {transactions} transactions{}", units::bytes(bytes), takes.unwrap_or_default()));
+    let storm = &again["storm"];
+    if storm.is_object() {
+        let (lasts, left) = (time(storm, "lasts"), time(storm, "left"));
+        line("storm", format!("asks for bytes for {lasts:.0?}, and for {left:.0?} more: {}", text(&storm["why"])));
+    }
     let chosen = &again["chosen"];
     if chosen.is_object() {
         line(
@@ -421,6 +447,7 @@ fn table(status: &Value) -> String {
             }
             line("asks for", text(&status["encoding"]));
             pending(&status["again"], &mut line);
+            sampled(&status["sampled"], &mut line);
             for (step, lag) in [
                 ("received", "receive_lag"),
                 ("persisted", "persist_lag"),

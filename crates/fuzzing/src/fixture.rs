@@ -10,7 +10,10 @@ use freshet_general::QueryEngine;
 use freshet_postgres::{
     Access, AccessRules, Backend, Limits, Opening, Parameters, Peer, Report, Session, Sessions, Startup, conversation,
 };
-use freshet_query::server::{Setup, SqlServer};
+use freshet_query::{
+    server::{Setup, SqlServer},
+    session::settings::Bounds,
+};
 
 use crate::message::{cut, field, message, query, startup};
 
@@ -59,7 +62,8 @@ impl Fixture {
             general: Some(Arc::new(QueryEngine)),
             limits: limits.clone(),
             first_role: ROLE.to_owned(),
-            bounds: Default::default(),
+            bounds: Bounds::default(),
+            memory: Bounds::default().pool(),
             version: "fuzzing".to_owned(),
         };
         let server = SqlServer::new(setup).expect("a server over a new node starts");

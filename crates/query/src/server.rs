@@ -104,6 +104,8 @@ pub struct Setup {
     pub first_role: String,
     /// What sessions begin with, and may not exceed.
     pub bounds: Bounds,
+    /// The memory of all sessions, [`Bounds::pool`], and of whatever else takes of it.
+    pub memory: Arc<Pool>,
     /// The version of this program.
     pub version: String,
 }
@@ -317,7 +319,7 @@ impl SqlServer {
             limits: setup.limits,
             started: SystemTime::now(),
             first_role: setup.first_role,
-            memory: setup.bounds.pool(),
+            memory: setup.memory,
             bounds: RwLock::new(setup.bounds),
             version: setup.version,
             sessions: Arc::default(),

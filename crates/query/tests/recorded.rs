@@ -10,7 +10,7 @@ use freshet_engine::{
     CommandExecutor, NodeConfig, NotRecorded, ProcedureError, Stamp, Transaction, VerifyOptions, VerifyReport, verify,
 };
 use freshet_log::block::RECORD_HEADER;
-use freshet_query::inputs::StatementExecutor;
+use freshet_query::inputs::{MemoryPool, StatementExecutor};
 use freshet_replay::form::{CatalogKeys, Encoded, Encoder};
 
 /// A primary that records inputs.
@@ -275,6 +275,40 @@ fn a_mismatch_says_which_statements_the_transaction_had() {
     assert_eq!(verify(home.path(), &executor, &options, &mut |_, _| true).unwrap().mismatches, 1);
     let (found, _) = freshet_engine::scheme::inputs::read_mismatches(&file).unwrap();
     assert_eq!(found[0].told, "UPDATE t SET b = 'c' WHERE a = 2; DELETE FROM t WHERE a = 3");
+}
+
+/// What needs more memory than it may have is no mismatch: its bytes do.
+#[test]
+fn what_lacks_memory_keeps_its_bytes() {
+    let home = tempfile::tempdir().unwrap();
+    {
+        let node = SqlNode::start(NodeConfig { record_inputs: true, ..config(Some(home.path())) });
+        let sql = node.connect();
+        sql.lines("CREATE TABLE t (a int PRIMARY KEY, b int)");
+        for from in (0..2000).step_by(200) {
+            let rows: Vec<String> = (from..from + 200).map(|a| format!("({a}, 0)")).collect();
+            sql.lines(&format!("INSERT INTO t VALUES {}", rows.join(", ")));
+        }
+        sql.lines("UPDATE t SET b = b + 1");
+        sql.lines("UPDATE t SET b = b + 1 WHERE a = 7");
+    }
+    let verified = |server: usize, limit: usize| {
+        let server = MemoryPool::of(server);
+        let executor: Arc<dyn CommandExecutor> = Arc::new(StatementExecutor::within(&server, limit));
+        let options = VerifyOptions { threads: 1, ..VerifyOptions::default() };
+        let report = verify(home.path(), &executor, &options, &mut |_, _| true).unwrap();
+        // It is the server's memory, and all of it is given back.
+        assert_eq!((report.mismatches, server.used()), (0, 0));
+        report
+    };
+    let all = verified(1 << 30, 1 << 30);
+    assert_eq!(all.kept.get("no-memory"), None);
+    for (server, limit) in [(1 << 30, 40_000), (40_000, 1 << 30)] {
+        let some = verified(server, limit);
+        let lacking = some.kept["no-memory"];
+        assert!(lacking > 0 && some.executed + lacking == all.executed, "{lacking} of {}", all.executed);
+        assert_eq!(some.hash, all.hash);
+    }
 }
 
 /// Runs `load` on a node that records inputs, and executes its log again.

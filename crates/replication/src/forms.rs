@@ -41,7 +41,7 @@
 //! # Blocks that cannot be regenerated
 //!
 //! Any node whose log is complete there has their bytes: the one that is followed, and, when that
-//! has gone, all others that are known ([`Complete::original`]). What comes is checked against the
+//! has gone, all others that are known ([`Complete::originals`]). What comes is checked against the
 //! header that the form has. While a known node cannot be reached, or may get the block yet, they
 //! are asked again and again. If all were reached and none has it, this node stops and says so.
 //!
@@ -179,6 +179,16 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
+/// A block whose bytes are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// What it has to begin with, checksum included.
+    pub header: BlockHeader,
+    /// It cannot be regenerated. Else it may be, and takes long: nothing is lost if no node gives
+    /// it.
+    pub lacking: bool,
+}
+
 /// Takes what was regenerated, and helps where that did not succeed.
 pub trait Complete: Send + Sync {
     /// The next blocks of the log, as they are on the primary. Called by one thread at a time.
@@ -187,13 +197,14 @@ pub trait Complete: Send + Sync {
     /// Why they were not taken. This node cannot continue then.
     fn append(&self, blocks: &[u8]) -> Result<(), String>;
 
-    /// The block that has this header, checksum included, from the node that is followed or from
-    /// any other that is known: all of them are asked. Blocks for as long as nodes may be silent.
+    /// The bytes of these blocks, in ascending order, from the node that is followed, on one
+    /// connection that is kept from one call to the next, or from any other that is known: of what
+    /// the first does not give, all of them are asked. One answer for each block. Blocks for as
+    /// long as nodes may be silent. Called by one thread at a time.
     ///
-    /// # Errors
-    /// What each of them has said. Until that says that the block is nowhere, asking again may
-    /// bring it.
-    fn original(&self, header: &BlockHeader) -> Result<Vec<u8>, Missing>;
+    /// An error is what each of them has said. Until that says that the block is nowhere, asking
+    /// again may bring it.
+    fn originals(&self, wanted: &[Wanted]) -> Vec<Result<Vec<u8>, Missing>>;
 
     /// What has come so far.
     fn arrivals(&self) -> Arrivals;

@@ -78,6 +78,6 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         | Purpose::Fetch { .. }
         | Purpose::Consult { .. }
         | Purpose::Announce { .. }
-        | Purpose::Original { .. } => caller == Caller::Node,
+        | Purpose::Originals => caller == Caller::Node,
     }
 }

@@ -17,7 +17,7 @@ pub use crate::forms::Encoding;
 use crate::status::Load;
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 16;
+pub const PROTOCOL: u16 = 17;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,11 @@ pub enum Kind {
     Layout = 12,
     /// To a mirror: an in-sync set that it has to note, encoded.
     Members = 13,
+    /// From a standby that asks for blocks: where they begin and how many bytes each has, encoded
+    /// pairs. Each is answered, in that order, by a piece or by what stands in its place.
+    Blocks = 14,
+    /// A block that was asked for is not here: [`Refusal`].
+    Lacks = 15,
 }
 
 impl Kind {
@@ -74,6 +79,8 @@ impl Kind {
             11 => Self::Grown,
             12 => Self::Layout,
             13 => Self::Members,
+            14 => Self::Blocks,
+            15 => Self::Lacks,
             _ => return None,
         })
     }
@@ -101,10 +108,9 @@ pub struct Hello {
 pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> Result<(), Refusal> {
     handshake::check_cluster(node, cluster, hello.cluster)?;
     match (hello.cluster, &hello.purpose) {
-        (
-            None,
-            Purpose::Announce { .. } | Purpose::Consult { .. } | Purpose::Fetch { .. } | Purpose::Original { .. },
-        ) => Err(Refusal::NotMember("it does not say to which cluster it belongs".into())),
+        (None, Purpose::Announce { .. } | Purpose::Consult { .. } | Purpose::Fetch { .. } | Purpose::Originals) => {
+            Err(Refusal::NotMember("it does not say to which cluster it belongs".into()))
+        }
         _ => Ok(()),
     }
 }
@@ -194,13 +200,9 @@ pub enum Purpose {
         /// A random number.
         number: u64,
     },
-    /// A standby could not regenerate a part of the log, and wants its bytes.
-    Original {
-        /// Where it begins.
-        at: Stamp,
-        /// How many bytes it has.
-        length: u32,
-    },
+    /// A standby could not regenerate blocks, and wants their bytes. It says which on the
+    /// connection, as often as it likes.
+    Originals,
 }
 
 /// The answer to a [`Hello`].
@@ -234,8 +236,8 @@ pub enum Reply {
     Enrolled(Enrolled),
     /// To anything.
     Refused(Refusal),
-    /// To Original: the bytes follow as one piece.
-    Original,
+    /// To Originals: say which.
+    Originals,
 }
 
 /// How a log goes on, and by which memory.

@@ -118,6 +118,9 @@ pub enum ProcedureError {
     /// The procedure itself chose to roll back.
     #[error("rolled back by the procedure: {0}")]
     Aborted(Cow<'static, str>),
+    /// It needs more memory than it may have now.
+    #[error("{0}")]
+    Memory(String),
     /// It lost every one of its tries to other transactions.
     #[error("gave up after {tries} tries; the last one failed: {last}")]
     Exhausted {
@@ -144,7 +147,7 @@ impl ProcedureError {
                         | CommitError::Read(ReadError::Stalled)
                 )
             }
-            Self::Aborted(_) | Self::Exhausted { .. } => false,
+            Self::Aborted(_) | Self::Memory(_) | Self::Exhausted { .. } => false,
         }
     }
 }

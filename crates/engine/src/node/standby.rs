@@ -10,6 +10,7 @@ use super::{
     janitor::JanitorThread,
     reign::{Reign, ThisNode},
 };
+use crate::scheme::inputs::Sampler;
 
 impl Node {
     /// What a reign needs to know of it that begins with a take-over.
@@ -40,11 +41,13 @@ pub(super) struct Following {
     pub standby: Standby,
     pub log: Arc<Log>,
     pub janitor: JanitorThread,
+    pub sampler: Option<Sampler>,
 }
 
 impl Following {
     /// Turns the standby's log into a primary's, and reigns.
     pub fn into_reign(self, node: &Node, promoted: &Promoted) -> Result<Reign, String> {
+        drop(self.sampler);
         let receiver = self.standby.into_receiver();
         let log = self.log;
         log.promote(receiver, node.config.log_config(), promoted.term).map_err(|cause| cause.to_string())?;
@@ -52,6 +55,7 @@ impl Following {
     }
 
     pub fn stop(self) -> Result<(), String> {
+        drop(self.sampler);
         self.standby.stop();
         drop(self.janitor);
         self.log.close().map_err(|cause| cause.to_string())

@@ -395,8 +395,9 @@ impl Parts {
         let core = self.core(Arc::clone(standby.visible()), messages);
         self.scheme.composed(&core, &self.source);
         let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(StartError::System)?;
+        let sampler = self.scheme.sample(&core, &log, standby.visible(), self.floor()).map_err(StartError::System)?;
         self.endpoint.set_service(Some(standby.service()));
-        let composition = Composition::Standby(Following { standby, log, janitor });
+        let composition = Composition::Standby(Following { standby, log, janitor, sampler });
         self.node(core, Some(replay), composition)
     }
 

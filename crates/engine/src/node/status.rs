@@ -11,7 +11,7 @@ use freshet_replication::{
 use freshet_txn::Recorded;
 use serde::Serialize;
 
-use crate::scheme::inputs::AgainStatus;
+use crate::scheme::inputs::{AgainStatus, SampleStatus};
 
 use super::{Apply, CheckpointStatus, Composition, Domain, Node, PhaseStatus, StartPhase, SweepStatus};
 
@@ -52,6 +52,9 @@ pub enum RoleStatus {
         /// Transactions that were executed again, if it does that.
         #[serde(skip_serializing_if = "Option::is_none")]
         again: Option<AgainStatus>,
+        /// Transactions that were executed again at their own places in the log, if it does that.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sampled: Option<SampleStatus>,
     },
     /// A mirror as it sees itself.
     Mirror {
@@ -167,6 +170,7 @@ impl Node {
                     replayed_records: replay.records,
                     replay_threads_cpu: replay.cpu,
                     again: self.scheme.again(),
+                    sampled: self.scheme.sampled(),
                 }
             }
             Some(Composition::Mirror(mirrored)) => RoleStatus::Mirror { own: Box::new(mirrored.mirror.status()) },

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use freshet_base::{CommitGate, Stamp, Term};
+use freshet_base::{CommitGate, Stamp, Term, Watermark};
 use freshet_log::Log;
 use freshet_replay::{Deleted, Records, Redo, Replay};
 use freshet_replication::{
@@ -14,7 +14,11 @@ use freshet_replication::{
 use freshet_storage::Participants;
 use freshet_txn::{Core, Messages};
 
-use super::{OnPrimary, OnStandby, Scheme, feed::InputsFeed, inputs::AgainStatus};
+use super::{
+    OnPrimary, OnStandby, Scheme,
+    feed::InputsFeed,
+    inputs::{AgainStatus, SampleStatus, Sampler, Samples},
+};
 use crate::{
     node::{Encoding, Janitor, LiveReplay, Parts, StartError, ThisNode, open_log},
     source::VersionSource,
@@ -62,7 +66,12 @@ pub(crate) trait Replaying: Send + Sync {
 }
 
 /// The scheme.
-pub(crate) struct LogShipping<R>(pub R);
+pub(crate) struct LogShipping<R> {
+    /// How standbys replay.
+    pub replaying: R,
+    /// What they execute once more.
+    pub samples: Samples,
+}
 
 impl<R: Replaying> Scheme for LogShipping<R> {
     fn on_primary(&self, this: &ThisNode<'_>, log: &Arc<Log>, term: Term, start: Stamp) -> Result<OnPrimary, String> {
@@ -114,8 +123,8 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             records: Records(log.reader()),
             floor,
         };
-        let janitor = Arc::new(self.0.janitor(parts, &ours, deleted));
-        let redo = || self.0.redo(&ours);
+        let janitor = Arc::new(self.replaying.janitor(parts, &ours, deleted));
+        let redo = || self.replaying.redo(&ours);
         let replay = Arc::new(Replay::new(config.replay_threads, catalog, participants, &reader, floor, &redo));
         let messages = Arc::new(Messages::starting(end));
         let live = LiveReplay {
@@ -155,21 +164,35 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             ..StandbyConfig::default()
         };
         let (filled, terms) = ((Arc::clone(&log), receiver), ground.terms.clone());
-        let standby = Standby::start(starting, standby_config, filled, self.0.target(live)?, terms)
+        let standby = Standby::start(starting, standby_config, filled, self.replaying.target(live)?, terms)
             .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
         source.limit_to(Arc::clone(standby.visible()));
         Ok(OnStandby { standby, log, replay, janitor, messages })
     }
 
     fn again(&self) -> Option<AgainStatus> {
-        self.0.again()
+        self.replaying.again()
+    }
+
+    fn sampled(&self) -> Option<SampleStatus> {
+        self.samples.status()
+    }
+
+    fn sample(
+        &self,
+        core: &Arc<Core>,
+        log: &Log,
+        visible: &Arc<Watermark>,
+        floor: Stamp,
+    ) -> Result<Option<Sampler>, String> {
+        self.samples.start(core, log, visible, floor)
     }
 
     fn set_encoding(&self, encoding: Encoding) {
-        self.0.set_encoding(encoding);
+        self.replaying.set_encoding(encoding);
     }
 
     fn composed(&self, core: &Arc<Core>, source: &VersionSource) {
-        self.0.composed(core, source);
+        self.replaying.composed(core, source);
     }
 }

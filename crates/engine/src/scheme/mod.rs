@@ -12,7 +12,7 @@ mod log;
 
 use std::sync::Arc;
 
-use freshet_base::{CommitGate, Stamp, Term};
+use freshet_base::{CommitGate, Stamp, Term, Watermark};
 use freshet_log::{
     Log, LogDirectory,
     journal::{Journal, NewestFile},
@@ -25,7 +25,7 @@ use freshet_txn::{Core, Messages};
 use self::{
     command::{Commands, Executors},
     full::Full,
-    inputs::{Again, AgainStatus, Schedule},
+    inputs::{Again, AgainStatus, SampleStatus, Sampler, Samples, Schedule},
     log::{Ground, LogShipping, Replaying},
 };
 use crate::{
@@ -79,6 +79,23 @@ pub(crate) trait Scheme: Send + Sync {
     /// that does.
     fn again(&self) -> Option<AgainStatus>;
 
+    /// What has become of the transactions of a sample that were executed at their own places in
+    /// the log, where the standby takes one.
+    fn sampled(&self) -> Option<SampleStatus>;
+
+    /// Takes a sample, on a composed standby whose readers see `log` up to `visible`, and nothing
+    /// below `floor`, for as long as what is returned is kept.
+    ///
+    /// # Errors
+    /// What the system does not give.
+    fn sample(
+        &self,
+        core: &Arc<Core>,
+        log: &Log,
+        visible: &Arc<Watermark>,
+        floor: Stamp,
+    ) -> Result<Option<Sampler>, String>;
+
     /// In which form the standby is to ask for the log from now on, if it can take another than
     /// bytes.
     fn set_encoding(&self, encoding: Encoding);
@@ -107,17 +124,20 @@ pub(crate) fn of(
     directory: Option<&LogDirectory>,
     end: Stamp,
 ) -> Result<Arc<dyn Scheme>, StartError> {
+    let sampling = matches!(config.apply, Apply::Fresh | Apply::Full);
+    let file = directory.map(|directory| directory.path().join("out-of-order"));
+    let samples = Samples::new(executors.clone().filter(|_| sampling), config.verify_sample, file);
     Ok(match config.apply {
         // One that asks for bytes may have acknowledged inputs before.
         Apply::Fresh
             if config.encoding != Encoding::Bytes || executors.is_some() && has_arrived(config, directory, end)? =>
         {
-            Arc::new(LogShipping(Again::new(executors, Schedule::Versions)))
+            Arc::new(LogShipping { replaying: Again::new(executors, Schedule::Versions), samples })
         }
-        Apply::Fresh => Arc::new(LogShipping(Fresh)),
-        Apply::Calvin => Arc::new(LogShipping(Again::new(executors, Schedule::Locks))),
-        Apply::Full => Arc::new(LogShipping(Full)),
-        Apply::Command => Arc::new(LogShipping(Commands::new(config.replay_threads, executors))),
+        Apply::Fresh => Arc::new(LogShipping { replaying: Fresh, samples }),
+        Apply::Calvin => Arc::new(LogShipping { replaying: Again::new(executors, Schedule::Locks), samples }),
+        Apply::Full => Arc::new(LogShipping { replaying: Full, samples }),
+        Apply::Command => Arc::new(LogShipping { replaying: Commands::new(config.replay_threads, executors), samples }),
     })
 }
 

@@ -116,7 +116,7 @@ fn absurd_values_are_refused_by_name() {
 /// Every key with a value that is not its default, as a file writes it and as a flag or a variable
 /// does. Users have these keys in their files and scripts: lines are added here, and none is
 /// changed or removed.
-const KEYS: [(&str, &str, &str); 92] = [
+const KEYS: [(&str, &str, &str); 93] = [
     ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
     ("open-status", "true", "true"),
     ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
@@ -143,6 +143,7 @@ const KEYS: [(&str, &str, &str); 92] = [
     ("backlog-ms", "7", "7"),
     ("on-mismatch", "\"stop\"", "stop"),
     ("on-doubt", "\"tell\"", "tell"),
+    ("verify-sample", "7", "7"),
     ("pin", "\"0,2\"", "0,2"),
     ("fabric.kind", "\"shm\"", "shm"),
     ("fabric.spin-us", "7", "7"),

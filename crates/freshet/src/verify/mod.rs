@@ -5,12 +5,13 @@ pub mod state;
 use std::{
     io::{self, IsTerminal, Write},
     process::ExitCode,
+    sync::Arc,
 };
 
 use freshet_engine::{
     CommandExecutor, Executors, ProcedureError, Transaction, VerifyOptions as Options, VerifyReport, executors, verify,
 };
-use freshet_query::inputs::{PROCEDURE, StatementExecutor};
+use freshet_query::inputs::{MemoryPool, PROCEDURE, StatementExecutor};
 use freshet_workloads::command::Commands;
 
 use crate::{Failure, cli::VerifyOptions, units};
@@ -39,9 +40,13 @@ impl CommandExecutor for Executor {
     }
 }
 
-/// Execute again whatever nodes of this program record.
-pub(crate) fn again() -> Executors {
-    executors(Executor::default)
+/// Execute again whatever nodes of this program record, in the memory of the server's sessions.
+pub(crate) fn again(server: &Arc<MemoryPool>, statement: usize) -> Executors {
+    let server = Arc::clone(server);
+    executors(move || Executor {
+        statements: StatementExecutor::within(&server, statement),
+        workloads: Commands::default(),
+    })
 }
 
 /// Verifies, and says what has come of it.
@@ -64,7 +69,8 @@ pub(crate) fn run(options: &VerifyOptions) -> Result<ExitCode, Failure> {
         }
         true
     };
-    let report = verify(directory, &again()(), &how, &mut progress)?;
+    let executor: Arc<dyn CommandExecutor> = Arc::new(Executor::default());
+    let report = verify(directory, &executor, &how, &mut progress)?;
     if shows {
         let _ = writeln!(io::stderr());
     }

@@ -50,7 +50,7 @@ use crate::{
 const PLANS: usize = 1024;
 /// About how many characters of a transaction's statements are told to people.
 const DESCRIBED: usize = 2000;
-/// The most memory that a transaction may take.
+/// The most memory that all transactions may take, where nothing else is said.
 const MEMORY: usize = 1 << 30;
 
 /// Executes recorded statements again, on one node. Any number of threads may do so at once.
@@ -60,6 +60,8 @@ pub struct StatementExecutor {
     catalog: OnceLock<Catalog>,
     system: Arc<dyn SystemView>,
     words: Words,
+    /// The memory of the server, and how much of it a transaction may take.
+    memory: (Arc<Pool>, usize),
     /// Plans of statements with parameters, by all that they depend on but the catalog.
     plans: RwLock<HashMap<Vec<u8>, Arc<Made>>>,
 }
@@ -90,7 +92,7 @@ struct Progress {
 
 impl Default for StatementExecutor {
     fn default() -> Self {
-        Self { catalog: OnceLock::new(), system: Arc::new(Nowhere), words: Words::default(), plans: RwLock::default() }
+        Self::within(&Pool::new("server", MEMORY, ""), MEMORY)
     }
 }
 
@@ -99,12 +101,21 @@ fn damaged() -> SqlError {
     SqlError::new(SqlState::DATA_CORRUPTED, "a recorded transaction's statements are damaged")
 }
 
+/// What a statement is told that nobody wants any more, as one of a session that is cancelled.
+#[cold]
+fn given_up() -> SqlError {
+    SqlError::new(SqlState::QUERY_CANCELED, "the transaction is not executed again any more")
+}
+
 impl CommandExecutor for StatementExecutor {
     fn execute(&self, transaction: &Transaction<'_>, procedure: u32, inputs: &[u8]) -> Result<(), ProcedureError> {
         if procedure != PROCEDURE {
             return Err(ProcedureError::Aborted(format!("procedure {procedure} is not known here").into()));
         }
-        self.run(transaction, inputs).map_err(|error| ProcedureError::Aborted(error.to_string().into()))
+        self.run(transaction, inputs).map_err(|error| match error.state {
+            SqlState::OUT_OF_MEMORY => ProcedureError::Memory(error.to_string()),
+            _ => ProcedureError::Aborted(error.to_string().into()),
+        })
     }
 
     fn describe(&self, transaction: &Transaction<'_>, procedure: u32, inputs: &[u8]) -> String {
@@ -116,6 +127,18 @@ impl CommandExecutor for StatementExecutor {
 }
 
 impl StatementExecutor {
+    /// One that takes its memory from that of the server's sessions, `limit` bytes for a
+    /// transaction at most. One that needs more, or more than is left, is not executed.
+    pub fn within(server: &Arc<Pool>, limit: usize) -> Self {
+        Self {
+            catalog: OnceLock::new(),
+            system: Arc::new(Nowhere),
+            words: Words::default(),
+            memory: (Arc::clone(server), limit),
+            plans: RwLock::default(),
+        }
+    }
+
     /// Runs the statements of a transaction.
     ///
     /// # Errors
@@ -129,7 +152,11 @@ impl StatementExecutor {
             surroundings: Default::default(),
             template: Arc::default(),
             schema: None,
-            memory: Pool::new("transaction that is executed again", MEMORY, "Its bytes are fetched instead."),
+            memory: self.memory.0.below(
+                "transaction that is executed again",
+                self.memory.1,
+                "Its bytes are fetched instead; see the settings sql.memory-bytes and sql.statement-memory-bytes.",
+            ),
         };
         while !from.is_empty() {
             let heard = self.next(transaction, from, &progress.template).ok_or_else(damaged)?;
@@ -198,7 +225,8 @@ impl StatementExecutor {
         let schema = self.schema(transaction, progress)?;
         let around = &progress.surroundings.1;
         let snapshot = self.snapshot(&schema, around);
-        let view = View(&snapshot);
+        let interrupted = || if transaction.is_given_up() { Err(given_up()) } else { Ok(()) };
+        let view = View { snapshot: &snapshot, interrupted: &interrupted };
         let session = CapturedSession { captured: &captured, session: &view };
         let begun = around.started.saturating_add(progress.begun);
         let started = begun.saturating_add(heard.started.unwrap_or(0));
@@ -216,7 +244,6 @@ impl StatementExecutor {
         let bound = Timestamp(around.started.saturating_add(heard.bound.unwrap_or(0)));
         let made =
             self.made(progress, &heard, &schema, &EvalContext { transaction_start: bound.into(), ..context.clone() })?;
-        let interrupted = || Ok(());
         let row_ids = RowIds::starting_at(RowIdSource::of(around.run), heard.row_ids.unwrap_or_default());
         let environment =
             Environment { parameters, firsts: &[], context: &context, session: &view, captured: Some(&captured) };
@@ -344,9 +371,16 @@ fn make(
 }
 
 /// What functions that are no one's session ask.
-struct View<'s>(&'s Snapshot);
+struct View<'s> {
+    snapshot: &'s Snapshot,
+    interrupted: &'s dyn Fn() -> Result<(), SqlError>,
+}
 
 impl SessionCalls for View<'_> {
+    fn check(&self) -> Result<(), SqlError> {
+        (self.interrupted)()
+    }
+
     fn call(&self, function: SessionFunction, _: &[Value]) -> Result<Value, SqlError> {
         Err(SqlError::internal(format!("{}() was not captured", function.name())))
     }
@@ -360,11 +394,11 @@ impl SessionView for View<'_> {}
 
 impl ObjectNames for View<'_> {
     fn name_of(&self, kind: Kind, id: u32) -> Option<String> {
-        system::names::name_of(self.0, kind, id)
+        system::names::name_of(self.snapshot, kind, id)
     }
 
     fn id_of(&self, kind: Kind, name: &str) -> Result<Option<u32>, SqlError> {
-        system::names::id_of(self.0, kind, name)
+        system::names::id_of(self.snapshot, kind, name)
     }
 }
 

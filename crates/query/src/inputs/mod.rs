@@ -58,6 +58,7 @@ mod value;
 
 pub use again::StatementExecutor;
 pub(crate) use dictionary::Dictionary;
+pub use freshet_sql::memory::Pool as MemoryPool;
 pub(crate) use record::{Recorder, Statement};
 pub(crate) use template::Divided;
 

@@ -67,6 +67,7 @@ impl SqlNode {
             limits: limits.clone(),
             first_role: "freshet".to_owned(),
             bounds,
+            memory: bounds.pool(),
             version: "test".to_owned(),
         };
         let server = SqlServer::new(setup).unwrap();

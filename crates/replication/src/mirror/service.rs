@@ -6,7 +6,7 @@ use freshet_fabric::tcp::Connection;
 use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
-    standby::{Follows, announced, hear},
+    standby::{AskedBlock, Follows, announced, hear, serve_originals},
     takeover::consulted,
     wire::{Hello, Purpose, Refusal, Reply, check_hello},
 };
@@ -47,11 +47,25 @@ impl Service for MirrorService {
                 let heard = heard.map(|()| announced(&**shared, &hello, term, address));
                 answer(connection, term, &heard.map_or_else(Reply::Refused, |()| Reply::Heard));
             }
-            Purpose::Original { .. } => {
-                let why = "a mirror keeps rows, and no log".to_owned();
-                refuse(connection, Refusal::NoBlock { why, comes: false });
-            }
+            Purpose::Originals => serve_originals(connection, |block| Err(shared.instead_of(block))),
             Purpose::Fetch { .. } => refuse(connection, Refusal::NoLog { node: shared.node() }),
         }
+    }
+}
+
+impl Shared {
+    /// What is here in the place of a block: rows, which may be of a log that has it. Then the
+    /// block is not lost, and who lacks it does not give up.
+    fn instead_of(&self, block: AskedBlock) -> Refusal {
+        let state = self.state();
+        let has = state.holding.is_state() && state.holding.end().0 >= block.at.0.saturating_add(block.length.into());
+        let why = match has {
+            true => {
+                "a mirror keeps rows, and no log: it has what this transaction has written, and can be promoted; the \
+                 transaction itself comes from a node that has the log"
+            }
+            false => "a mirror keeps rows, and no log",
+        };
+        Refusal::NoBlock { why: why.into(), comes: has }
     }
 }

@@ -16,7 +16,7 @@ use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
     feed::{join, tell_refused},
-    standby::serve_original,
+    standby::serve_originals,
     takeover::serve_log,
     wire::{Hello, Join, Purpose, Refusal, Reply, check_hello},
 };
@@ -64,9 +64,8 @@ impl Service for PrimaryService {
                     shared.contested(&other, shared.who.node < hello.node);
                 }
             }
-            Purpose::Original { at, length } => {
-                let end = (shared.log.filled(), false);
-                serve_original(connection, (at, length), end, |at, into| shared.log.read(at, into));
+            Purpose::Originals => {
+                serve_originals(connection, |block| block.read(&shared.log, shared.log.filled(), || false));
             }
             Purpose::Fetch { term, log } => {
                 if let Err(refusal) = hear(shared, &hello, term) {

@@ -15,14 +15,14 @@ use freshet_base::{
 };
 use freshet_cluster::follower::{Event, Room};
 use freshet_log::{
-    BlockHeader, Lack, StoreError,
+    Lack, StoreError,
     journal::{self, Found, Journal},
     medium::{FileMedium, make_directory},
 };
 
 use super::{Shared, State, config::JournalPlace};
 use crate::{
-    forms::{Arrivals, Complete, Encoding, Missing, Regenerate},
+    forms::{Arrivals, Complete, Encoding, Missing, Regenerate, Wanted},
     hop::hop,
 };
 
@@ -91,10 +91,10 @@ pub(super) struct Backlog {
 impl Backlog {
     /// How much may be ahead of what is complete, where `ahead` is wanted. If the node `waits`,
     /// since what the sender has does not come and nothing is left to do, the next block is longer
-    /// than the room: it doubles with each such turn.
+    /// than the room: it becomes four times as much with each such turn.
     fn bound(&mut self, ahead: u64, arrived: Stamp, waits: bool) -> u64 {
         if waits && arrived == self.arrived {
-            self.doublings = (self.doublings + 1).min(63);
+            self.doublings = (self.doublings + 2).min(62);
         } else if arrived != self.arrived {
             self.doublings = 0;
         }
@@ -281,8 +281,8 @@ impl Complete for Completing {
         Ok(())
     }
 
-    fn original(&self, header: &BlockHeader) -> Result<Vec<u8>, Missing> {
-        super::original::original(&self.0, header)
+    fn originals(&self, wanted: &[Wanted]) -> Vec<Result<Vec<u8>, Missing>> {
+        super::original::originals(&self.0, wanted)
     }
 
     fn arrivals(&self) -> Arrivals {

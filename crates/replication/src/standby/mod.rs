@@ -42,6 +42,8 @@ use freshet_fabric::{cpu::Meter, tcp::Connection};
 use freshet_log::{Lack, Log, ReceiveError, Receiver};
 use freshet_membership::Credentials;
 
+#[cfg(test)]
+pub(crate) use self::original::originals;
 use self::{
     ack::AckStage,
     forms::{Backlog, FormsStage},
@@ -61,7 +63,7 @@ pub use self::{
 pub(crate) use self::{
     follow::{Follow, run as keep_following},
     introduce::{Follows, agreed, announced, connect, fenced, hear, introduce, raise, violation},
-    original::serve_original,
+    original::{AskedBlock, serve_originals},
     receive::next_fetched,
 };
 use crate::{
@@ -128,7 +130,7 @@ pub(crate) struct State {
     failure: Option<ReplayError>,
     /// This number of threads wait until nothing is being replayed.
     waiting: u32,
-    originals: Originals,
+    pub originals: Originals,
 }
 
 /// A node that follows a primary, or waits to be told to.

@@ -1,15 +1,21 @@
-//! Original: the bytes of blocks that this node could not regenerate, from a node that has them.
+//! Originals: the bytes of blocks that this node could not regenerate, from a node that has them.
 //!
-//! The node that has given a block last is asked alone, at first the one that is followed. If it
-//! does not give the next one, all others are asked at once, as by a candidate
-//! ([`crate::takeover`]). What comes must be the block with the header that the form says.
+//! The node that has given blocks last is asked alone, at first the one that is followed, for as
+//! many at once as are wanted, and on one connection, which is kept while blocks are wanted. What
+//! it does not give all others are asked for at once, as by a candidate ([`crate::takeover`]). What
+//! comes must be the block with the header that the form says.
 
-use std::{collections::BTreeMap, sync::Weak, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Weak,
+    time::{Duration, Instant},
+};
 
 use freshet_base::{Stamp, Term};
 use freshet_fabric::tcp::Connection;
-use freshet_log::{Block, BlockHeader, ReadError, StoreError};
+use freshet_log::{Block, BlockHeader, Log, ReadError, StoreError};
 use freshet_membership::Credentials;
+use serde::{Deserialize, Serialize};
 
 use super::{
     Shared,
@@ -17,27 +23,40 @@ use super::{
     receive::SessionError,
 };
 use crate::{
-    endpoint::{CallError, ask, connect, refuse},
-    forms::Missing,
+    endpoint::{CallError, ask, connect},
+    forms::{Missing, Wanted},
     takeover::ask_all,
     wire::{self, Hello, Kind, Purpose, Refusal, Reply},
 };
 
 /// Which blocks were asked for, and not found.
 #[derive(Debug, Default)]
-pub(super) struct Originals {
-    /// How often a block was asked for.
+pub(crate) struct Originals {
+    /// How often blocks were asked for.
     asked: u64,
     /// Those that were not found when they were asked for last, and which asking that was.
     missing: BTreeMap<Stamp, (u64, Missing)>,
     /// The node that has given a block last.
     giver: Option<String>,
+    /// The connection to it, on which it can be asked for more.
+    kept: Option<Connection>,
+    /// How many connections were made to ask for blocks.
+    connections: u64,
 }
+
+/// How long a node waits on such a connection to be asked for more, before it ends it.
+const IDLE: Duration = Duration::from_secs(1);
 
 impl Originals {
     /// How often a block was asked for.
     pub fn asked(&self) -> u64 {
         self.asked
+    }
+
+    /// How many connections were made to ask.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    pub fn connections(&self) -> u64 {
+        self.connections
     }
 
     /// The first block that was not found, if that was asked for when `asked` askings had begun.
@@ -67,32 +86,30 @@ impl Originals {
         self.missing.split_off(&at);
     }
 
-    /// What has come of an asking. Returns whether that is news.
-    fn heard(&mut self, number: u64, outcome: &Result<Given, Missing>, at: Stamp) -> bool {
+    /// What has come of an asking for a block. Returns whether that is news.
+    fn heard(&mut self, number: u64, outcome: &Result<Vec<u8>, Missing>, wanted: &Wanted) -> bool {
+        let at = wanted.header.stamp;
         match outcome {
-            Ok(given) => {
-                self.giver = Some(given.by.clone());
+            Ok(_) => {
                 self.missing.remove(&at);
                 false
             }
-            Err(missing) => self.missing.insert(at, (number, missing.clone())).is_none(),
+            Err(missing) => wanted.lacking && self.missing.insert(at, (number, missing.clone())).is_none(),
         }
     }
 }
 
-/// A block that came.
-struct Given {
-    by: String,
-    bytes: Vec<u8>,
-}
-
 /// Why a block did not come from a node.
+#[derive(Clone)]
 struct Refused {
     /// What it said, or what happened on the way.
     said: String,
     /// Whether it may come from there later.
     later: bool,
 }
+
+/// What a node has answered, for each of the blocks that it was asked for.
+type Answers = Vec<Result<Vec<u8>, Refused>>;
 
 /// One asking. It holds nothing of the standby, which may stop in the meantime.
 struct Asking {
@@ -105,29 +122,56 @@ struct Asking {
     patience: Duration,
 }
 
-/// The block with this header.
-pub(super) fn original(of: &Weak<Shared>, header: &BlockHeader) -> Result<Vec<u8>, Missing> {
-    let ended = || Missing { at: header.stamp, nowhere: false, said: Vec::new() };
-    let asking = Asking::begin(&*of.upgrade().ok_or_else(ended)?, header);
-    let outcome = asking.ask(header);
-    let shared = of.upgrade().ok_or_else(ended)?;
-    let is_news = shared.state().originals.heard(asking.number, &outcome, header.stamp);
-    if let Err(missing) = &outcome {
-        if is_news {
-            tracing::warn!(cause = %missing, "this standby lacks a block, and asks for it again");
+/// What has come of an asking.
+struct Asked {
+    outcomes: Vec<Result<Vec<u8>, Missing>>,
+    /// Who has given a block, and the connection to it.
+    giver: Option<(String, Option<Connection>)>,
+    connections: u64,
+}
+
+/// The blocks with these headers.
+pub(crate) fn originals(of: &Weak<Shared>, wanted: &[Wanted]) -> Vec<Result<Vec<u8>, Missing>> {
+    let ended = || {
+        let ended = |wanted: &Wanted| Err(Missing { at: wanted.header.stamp, nowhere: false, said: Vec::new() });
+        wanted.iter().map(ended).collect()
+    };
+    let Some(shared) = of.upgrade() else { return ended() };
+    let (asking, kept) = Asking::begin(&shared);
+    drop(shared);
+    let headers: Vec<&BlockHeader> = wanted.iter().map(|wanted| &wanted.header).collect();
+    let Asked { outcomes, giver, connections } = asking.ask(&headers, kept);
+    let Some(shared) = of.upgrade() else { return ended() };
+    let mut news = None;
+    {
+        let mut state = shared.state();
+        state.originals.connections += connections;
+        if let Some((giver, connection)) = giver {
+            (state.originals.giver, state.originals.kept) = (Some(giver), connection);
         }
+        for (wanted, outcome) in wanted.iter().zip(&outcomes) {
+            let is_news = state.originals.heard(asking.number, outcome, wanted);
+            news = news.or(outcome.as_ref().err().filter(|_| is_news));
+        }
+    }
+    if let Some(missing) = news {
+        tracing::warn!(cause = %missing, "this standby lacks a block, and asks for it again");
+    }
+    if outcomes.iter().any(Result::is_err) {
         // Threads that wait until all is complete may give up.
         shared.changed.notify_all();
     }
-    outcome.map(|given| given.bytes)
+    outcomes
 }
 
 impl Asking {
-    fn begin(shared: &Shared, header: &BlockHeader) -> Self {
+    /// With the connection that was kept.
+    fn begin(shared: &Shared) -> (Self, Option<Connection>) {
         let upstream = shared.follow.upstream();
         let mut state = shared.state();
         state.originals.asked += 1;
         let number = state.originals.asked - 1;
+        let kept = state.originals.kept.take();
         let known = state.peers.iter().map(|peer| peer.address.clone());
         let mut addresses: Vec<String> = Vec::new();
         for address in state.originals.giver.clone().into_iter().chain(upstream).chain(known) {
@@ -136,98 +180,217 @@ impl Asking {
             }
         }
         drop(state);
-        let (at, length) = (header.stamp, header.length);
-        Self {
+        let asking = Self {
             number,
             addresses,
             credentials: shared.credentials.clone(),
-            hello: shared.hello(Purpose::Original { at, length }),
+            hello: shared.hello(Purpose::Originals),
             term: shared.terms.get().fence.highest(),
             patience: shared.config.patience,
-        }
+        };
+        (asking, kept)
     }
 
-    fn ask(&self, header: &BlockHeader) -> Result<Given, Missing> {
-        let mut missing = Missing { at: header.stamp, nowhere: !self.addresses.is_empty(), said: Vec::new() };
+    fn ask(&self, headers: &[&BlockHeader], mut kept: Option<Connection>) -> Asked {
+        let nowhere = !self.addresses.is_empty();
+        let missing = |header: &&BlockHeader| Err(Missing { at: header.stamp, nowhere, said: Vec::new() });
+        let mut asked = Asked { outcomes: headers.iter().map(missing).collect(), giver: None, connections: 0 };
         let (first, others) = self.addresses.split_at(self.addresses.len().min(1));
         for group in [first, others] {
-            for (address, answer) in ask_all(group.iter(), |address| self.ask_node(address, header)) {
-                match answer {
-                    Ok(bytes) => return Ok(Given { by: address.clone(), bytes }),
-                    Err(Refused { said, later }) => {
-                        missing.nowhere &= !later;
-                        missing.said.push((address.clone(), said));
+            let left: Vec<usize> = (0..headers.len()).filter(|place| asked.outcomes[*place].is_err()).collect();
+            if left.is_empty() {
+                break;
+            }
+            let wanted: Vec<&BlockHeader> = left.iter().map(|place| headers[*place]).collect();
+            let kept = std::sync::Mutex::new(kept.take());
+            let answers = ask_all(group.iter(), |address| {
+                // It was kept for the first node, which is asked alone.
+                let kept = kept.lock().ok().and_then(|mut kept| kept.take());
+                self.ask_node(address, &wanted, kept)
+            });
+            for (address, (answers, connection, connected)) in answers {
+                asked.connections += u64::from(connected);
+                if asked.giver.is_none() && answers.iter().any(Result::is_ok) {
+                    asked.giver = Some((address.clone(), connection));
+                }
+                for (place, answer) in left.iter().zip(answers) {
+                    match (&mut asked.outcomes[*place], answer) {
+                        (Ok(_), _) => {}
+                        (outcome, Ok(bytes)) => *outcome = Ok(bytes),
+                        (Err(missing), Err(Refused { said, later })) => {
+                            missing.nowhere &= !later;
+                            missing.said.push((address.clone(), said));
+                        }
                     }
                 }
             }
         }
-        Err(missing)
+        asked
     }
 
-    fn ask_node(&self, address: &str, header: &BlockHeader) -> Result<Vec<u8>, Refused> {
-        let bytes = self.fetch(address, header).map_err(|error| match error {
-            SessionError::Call(CallError::Refused { refusal: Refusal::NoBlock { why, comes }, .. }) => {
-                Refused { said: why, later: comes }
+    /// What one node says, the connection to it if it can be used again, and whether that was made
+    /// here.
+    fn ask_node(
+        &self,
+        address: &str,
+        headers: &[&BlockHeader],
+        kept: Option<Connection>,
+    ) -> (Answers, Option<Connection>, bool) {
+        if let Some(mut connection) = kept {
+            let mut answers = Answers::new();
+            let done = self.converse(&mut connection, address, headers, &mut answers);
+            if done.is_ok() {
+                return (answers, Some(connection), false);
             }
-            // It may be reached later, or answer.
-            error => Refused { said: error.to_string(), later: true },
-        })?;
-        match Block::parse(&bytes, header.stamp) {
-            Ok(found) if found.header() == header && bytes.len() == header.length as usize => Ok(bytes),
-            _ => Err(Refused { said: "its log has another block there".into(), later: false }),
+            // It has ended since: what was kept says nothing about the node.
+            if !answers.is_empty() {
+                return self.rest(answers, headers, done);
+            }
+        }
+        let mut answers = Answers::new();
+        let mut connection = match self.connect(address) {
+            Ok(connection) => connection,
+            Err(error) => {
+                let (answers, connection, _) = self.rest(answers, headers, Err(error));
+                return (answers, connection, true);
+            }
+        };
+        match self.converse(&mut connection, address, headers, &mut answers) {
+            Ok(()) => (answers, Some(connection), true),
+            failed => {
+                let (answers, connection, _) = self.rest(answers, headers, failed);
+                (answers, connection, true)
+            }
         }
     }
 
-    fn fetch(&self, address: &str, header: &BlockHeader) -> Result<Vec<u8>, SessionError> {
+    /// The same as was answered, and why nothing came behind that.
+    fn rest(
+        &self,
+        mut answers: Answers,
+        headers: &[&BlockHeader],
+        failed: Result<(), SessionError>,
+    ) -> (Answers, Option<Connection>, bool) {
+        // It may be reached later, or answer.
+        let said = failed.err().map_or_else(String::new, |error| error.to_string());
+        answers.resize_with(headers.len(), || Err(Refused { said: said.clone(), later: true }));
+        (answers, None, false)
+    }
+
+    fn connect(&self, address: &str) -> Result<Connection, SessionError> {
         let mut connection = connect(&self.credentials, address, self.patience)?;
         match ask(&mut connection, address, &self.hello, self.term)? {
-            Reply::Original => {}
-            _ => return Err(CallError::Unexpected { address: address.to_owned() }.into()),
+            Reply::Originals => Ok(connection),
+            _ => Err(CallError::Unexpected { address: address.to_owned() }.into()),
         }
-        let (_, mut receiver) = connection.split();
-        let frame = receiver.receive()?;
-        let expected = (header.stamp.0, header.length);
-        if Kind::from_code(frame.kind) != Some(Kind::Piece) || (frame.address, frame.payload) != expected {
-            return Err(violation("another part of the log came than was asked for".into()));
+    }
+
+    /// Asks for blocks on a connection, and hears what comes.
+    fn converse(
+        &self,
+        connection: &mut Connection,
+        address: &str,
+        headers: &[&BlockHeader],
+        answers: &mut Answers,
+    ) -> Result<(), SessionError> {
+        let wanted: Vec<AskedBlock> =
+            headers.iter().map(|header| AskedBlock { at: header.stamp, length: header.length }).collect();
+        connection.sender().send(Kind::Blocks as u8, self.term, &wire::encode(&wanted)).map_err(CallError::from)?;
+        let receiver = connection.receiver();
+        for header in headers {
+            let frame = receiver.receive()?;
+            match (Kind::from_code(frame.kind), frame.payload) {
+                (Some(Kind::Lacks), 0) => {
+                    let refusal = wire::decode::<Refusal>("answer", receiver.immediate());
+                    let refusal =
+                        refusal.map_err(|source| CallError::Decode { address: address.to_owned(), source })?;
+                    answers.push(Err(match refusal {
+                        Refusal::NoBlock { why, comes } => Refused { said: why, later: comes },
+                        other => Refused { said: other.to_string(), later: true },
+                    }));
+                }
+                (Some(Kind::Piece), length) if (frame.address, length) == (header.stamp.0, header.length) => {
+                    let mut bytes = vec![0; length as usize];
+                    receiver.payload_into(&mut bytes)?;
+                    receiver.payload_done()?;
+                    answers.push(match Block::parse(&bytes, header.stamp) {
+                        Ok(found) if found.header() == *header => Ok(bytes),
+                        _ => Err(Refused { said: "its log has another block there".into(), later: false }),
+                    });
+                }
+                _ => return Err(violation("another part of the log came than was asked for".into())),
+            }
         }
-        let mut bytes = vec![0; header.length as usize];
-        receiver.payload_into(&mut bytes)?;
-        receiver.payload_done()?;
-        Ok(bytes)
+        Ok(())
     }
 }
 
-/// Sends a block to a node that could not regenerate it, and ends the connection. The log here ends
-/// at `end`; `stuck`: and does not continue, since the same block is missing.
-pub(crate) fn serve_original(
-    mut connection: Connection,
-    (at, length): (Stamp, u32),
-    (end, stuck): (Stamp, bool),
-    read: impl Fn(Stamp, &mut [u8]) -> Result<(), ReadError>,
-) {
-    if length as usize > freshet_log::block::MAX_BLOCK {
-        return refuse(connection, Refusal::Violation("no block is that long".into()));
+/// A block that a node is asked for, which could not be regenerated elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AskedBlock {
+    /// Where it begins.
+    pub at: Stamp,
+    /// How many bytes it has.
+    pub length: u32,
+}
+
+impl AskedBlock {
+    /// Its bytes, from a log that ends at `end`, and whether that does not continue since the same
+    /// block is missing.
+    ///
+    /// # Errors
+    /// What is there instead.
+    pub fn read(self, log: &Log, end: Stamp, stuck: impl Fn() -> bool) -> Result<Vec<u8>, Refusal> {
+        let Self { at, length } = self;
+        if length as usize > freshet_log::block::MAX_BLOCK {
+            return Err(Refusal::Violation("no block is that long".into()));
+        }
+        if u64::from(length) > end.since(at) {
+            let stuck = stuck();
+            let why = match stuck {
+                true => "it cannot be executed again there either".to_owned(),
+                false => format!("the log there ends at {end}"),
+            };
+            return Err(Refusal::NoBlock { why, comes: !stuck });
+        }
+        let mut bytes = vec![0; length as usize];
+        match log.read(at, &mut bytes) {
+            Ok(()) => Ok(bytes),
+            // A cut came in between, or the disk has failed, which may pass.
+            Err(error) => {
+                let comes = !matches!(error, ReadError::Gone { .. } | ReadError::Store(StoreError::Gone { .. }));
+                Err(Refusal::NoBlock { why: error.to_string(), comes })
+            }
+        }
     }
-    if u64::from(length) > end.since(at) {
-        let why = match stuck {
-            true => "it cannot be executed again there either".to_owned(),
-            false => format!("the log there ends at {end}"),
-        };
-        return refuse(connection, Refusal::NoBlock { why, comes: !stuck });
-    }
-    let mut bytes = vec![0; length as usize];
-    if let Err(error) = read(at, &mut bytes) {
-        // A cut came in between, or the disk has failed, which may pass.
-        let comes = !matches!(error, ReadError::Gone { .. } | ReadError::Store(StoreError::Gone { .. }));
-        return refuse(connection, Refusal::NoBlock { why: error.to_string(), comes });
-    }
-    let reply = wire::encode_first(&Reply::Original);
+}
+
+/// Sends blocks to a node that could not regenerate them, as long as it asks for some; each is what
+/// `read` says.
+pub(crate) fn serve_originals(mut connection: Connection, read: impl Fn(AskedBlock) -> Result<Vec<u8>, Refusal>) {
+    let reply = wire::encode_first(&Reply::Originals);
     if connection.sender().send(Kind::Reply as u8, Term(0), &reply).is_err() {
         return;
     }
-    let (mut sender, mut receiver) = connection.split();
-    if sender.write_with_imm(Kind::Piece as u8, Term(0), at.0, [&bytes, &[]], &[]).is_ok() {
-        // The other side hangs up when it has it.
-        while receiver.receive().is_ok_and(|header| header.payload == 0) {}
+    loop {
+        // Who asks for no more, or hangs up, has what it wanted.
+        if connection.receiver().set_deadline(Some(Instant::now() + IDLE)).is_err() {
+            return;
+        }
+        let Ok(frame) = connection.receiver().receive() else { return };
+        if frame.kind != Kind::Blocks as u8 || frame.payload != 0 {
+            return;
+        }
+        let Ok(wanted) = wire::decode::<Vec<AskedBlock>>("question", connection.receiver().immediate()) else { return };
+        for block in wanted {
+            let sender = connection.sender();
+            let sent = match read(block) {
+                Ok(bytes) => sender.write_with_imm(Kind::Piece as u8, Term(0), block.at.0, [&bytes, &[]], &[]),
+                Err(refusal) => sender.send(Kind::Lacks as u8, Term(0), &wire::encode(&refusal)),
+            };
+            if sent.is_err() {
+                return;
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use freshet_fabric::tcp::Connection;
 use super::{
     Shared,
     introduce::{Follows, announced, hear},
-    relay, serve_original,
+    relay, serve_originals,
 };
 use crate::{
     endpoint::{Service, answer, refuse},
@@ -54,10 +54,9 @@ impl Service for StandbyService {
                 };
                 answer(connection, term, &reply);
             }
-            Purpose::Original { at, length } => {
-                let end = (shared.log.received().get(), shared.lacks_block(at));
-                serve_original(connection, (at, length), end, |at, into| shared.log.read(at, into));
-            }
+            Purpose::Originals => serve_originals(connection, |block| {
+                block.read(&shared.log, shared.log.received().get(), || shared.lacks_block(block.at))
+            }),
             Purpose::Fetch { term, log } => {
                 let Some(cluster) = state.cluster else {
                     return refuse(connection, Refusal::NotPrimary { node: shared.node, primary: None });

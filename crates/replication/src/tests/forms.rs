@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use freshet_base::{Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term, sync::Ordering};
 use freshet_cluster::term::{TermHistory, TermState};
-use freshet_log::{BlockBuilder, BlockKind};
+use freshet_fabric::FabricKind;
+use freshet_log::{BlockBuilder, BlockHeader, BlockKind};
 
 use super::{
     fixture::*,
+    mirroring::{MirrorNode, small},
     toy::{Toy, ToyForms},
 };
 use crate::{
     endpoint::Endpoint,
-    forms::Encoding,
+    feed::FeedConfig,
+    forms::{Encoding, Wanted},
     primary::PrimaryConfig,
-    standby::StandbyConfig,
+    standby::{StandbyConfig, originals},
     status::LinkStatus,
     takeover::{PromoteOptions, promote},
     terms::{Terms, VolatileTerms},
@@ -366,6 +369,64 @@ fn a_standby_stops_when_a_block_is_nowhere_and_says_which_nodes_were_asked() {
     assert!(promote(&standby.standby, &PromoteOptions::default()).is_err());
     let options = PromoteOptions { force: true, ..PromoteOptions::default() };
     assert_eq!(promote(&standby.standby, &options).unwrap().start, Stamp(640));
+}
+
+/// A mirror has no log, and what the lost block has written: so the block is not given up.
+#[test]
+fn a_mirror_that_has_the_rows_of_a_block_does_not_say_that_it_is_nowhere() {
+    let forms = encoding(Safety::VerySafe, 0).0.feed.forms;
+    let feed = FeedConfig { forms, ..small_feed_over(FabricKind::Tcp) };
+    let primary = PrimaryNode::first(PrimaryConfig { feed, ..config(rule(Safety::VerySafe, 2)) });
+    let mirror = MirrorNode::new(3, primary.address(), small(FabricKind::Tcp));
+    mirror.joined();
+    let standby = NewStandby::new(2).following(primary.address()).config(asking()).start();
+    standby.joined();
+    standby.tape.toy.gate(Some(64 * 10));
+    standby.tape.toy.lose(64 * 10);
+    let end = (0..20).map(|_| primary.write(&[64])).last().unwrap();
+    primary.commits(end);
+    let bytes = primary.log.bytes();
+    until("the mirror has all of it", || mirror.mirror.status().end == end);
+    drop(primary);
+    standby.standby.follow(&mirror.endpoint.address().to_string());
+    standby.standby.shared.heard_peers(Peers { peers: Vec::new(), standbys: 2, safety: Safety::VerySafe });
+    standby.tape.toy.gate(None);
+    until("it asks the mirror", || says_missing(&standby).is_some_and(|why| why.contains("a mirror keeps rows")));
+    let asked = standby.standby.shared.state().originals.asked();
+    until("it asks again", || standby.standby.shared.state().originals.asked() > asked + 1);
+    assert!(!matches!(standby.standby.status().link, LinkStatus::Failed { .. }), "{:?}", standby.standby.status().link);
+    // A node that has the log comes back.
+    let other = with_log(4, &bytes);
+    let peers = vec![Peer { node: Some(NodeId(4)), address: other.address(), serves: true }];
+    standby.standby.shared.heard_peers(Peers { peers, standbys: 2, safety: Safety::VerySafe });
+    until("it has all of it", || standby.log.end() == end);
+}
+
+#[test]
+fn many_blocks_come_on_one_connection_and_at_once() {
+    let (config, _) = encoding(Safety::OneSafe, 0);
+    let primary = PrimaryNode::first(config);
+    let (standby, toy) = below(&primary);
+    toy.lose(0);
+    let end = (0..30).map(|_| primary.write(&[64])).last().unwrap();
+    standby.shows(end);
+    assert_eq!((standby.log.bytes(), toy.originals()), (primary.log.bytes(), 30));
+    let shared = &standby.standby.shared;
+    // It may have been idle for longer than the other side waits.
+    assert!(shared.state().originals.connections() <= 3, "{} connections", shared.state().originals.connections());
+    // Several at once, and one of them is another than the one that is there.
+    let (bytes, mut wanted) = (primary.log.bytes(), Vec::new());
+    for place in [0, 5, 6, 29] {
+        let header = BlockHeader::peek(&bytes[64 * place..]).unwrap();
+        wanted.push(Wanted { header, lacking: false });
+    }
+    wanted[2].header.crc ^= 1;
+    let outcomes = originals(&Arc::downgrade(shared), &wanted);
+    let given = |place: usize| Ok(bytes[64 * place..64 * place + 64].to_vec());
+    assert_eq!((&outcomes[0], &outcomes[1], &outcomes[3]), (&given(0), &given(5), &given(29)));
+    assert!(outcomes[2].as_ref().unwrap_err().to_string().contains("another block"), "{:?}", outcomes[2]);
+    // What need not come is not missing.
+    assert_eq!(says_missing(&standby), None);
 }
 
 #[test]

@@ -46,8 +46,8 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
         Some(Purpose::Consult { .. }) => Purpose::Announce { term: Term(1), address: "127.0.0.1:1".into() },
         Some(Purpose::Announce { .. }) => joining::joining(joining::empty_log(1 << 16)).0,
         Some(Purpose::Join(_)) => Purpose::Fetch { term: Term(1), log: joining::empty_log(1 << 16) },
-        Some(Purpose::Fetch { .. }) => Purpose::Original { at: Stamp(64), length: 64 },
-        Some(Purpose::Original { .. }) => Purpose::Checkpoint { consistent: false },
+        Some(Purpose::Fetch { .. }) => Purpose::Originals,
+        Some(Purpose::Originals) => Purpose::Checkpoint { consistent: false },
         Some(Purpose::Checkpoint { .. }) => return None,
     })
 }

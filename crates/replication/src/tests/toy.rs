@@ -8,7 +8,7 @@ use freshet_base::{
 };
 use freshet_log::{Block, BlockHeader};
 
-use crate::forms::{Complete, Encode, Forms, Regenerate};
+use crate::forms::{Complete, Encode, Forms, Regenerate, Wanted};
 
 const MASK: u8 = 0x5A;
 
@@ -131,7 +131,7 @@ impl Toy {
         let header = BlockHeader::peek(bytes).unwrap();
         self.state.lock().unwrap().originals += 1;
         loop {
-            match complete.original(&header) {
+            match complete.originals(&[Wanted { header, lacking: true }]).remove(0) {
                 Ok(bytes) => return Some(bytes),
                 Err(missing) if missing.nowhere => {
                     complete.failed(missing.to_string());

@@ -68,6 +68,13 @@ pub trait Past: Send + Sync {
     /// # Errors
     /// When it will not come.
     fn wait(&self, fid: Fid, rid: Rid, below: Stamp) -> Result<(), ReadError>;
+
+    /// Whether nobody wants any more what comes of the transaction that asks. It is looked at
+    /// before each record that the transaction reads or writes, and by what works for long in
+    /// between ([`Transaction::is_given_up`]).
+    fn is_over(&self) -> bool {
+        false
+    }
 }
 
 /// What a transaction does that is executed again, and has not done the first time.
@@ -168,6 +175,11 @@ impl Again {
         self.buffer.borrow_mut().next_snapshot().map_or(before, |next| next.min(self.stamp))
     }
 
+    /// Fails when nobody wants any more what comes of it.
+    fn check(&self) -> Result<(), ReadError> {
+        if self.past.is_over() { Err(given_up()) } else { Ok(()) }
+    }
+
     /// It does something that no recorded transaction has done.
     pub(crate) fn unrecorded(&self, what: &'static str) {
         self.buffer.borrow_mut().differs(Mismatch::Unrecorded(what));
@@ -177,6 +189,12 @@ impl Again {
     pub(crate) fn into_buffer(self) -> Buffer {
         self.buffer.into_inner()
     }
+}
+
+/// What a transaction is told that nobody wants any more.
+#[cold]
+fn given_up() -> ReadError {
+    LoadError::Log("the transaction is not executed again any more".into()).into()
 }
 
 impl Worker {
@@ -203,6 +221,12 @@ impl Worker {
 }
 
 impl Transaction<'_> {
+    /// Whether it is executed again, and nobody wants any more what comes of it: who works for long
+    /// without reading or writing a record looks at that, and fails then.
+    pub fn is_given_up(&self) -> bool {
+        self.again.as_ref().is_some_and(|again| again.past.is_over())
+    }
+
     /// What the transaction, which is executed again, sees of a record.
     pub(crate) fn look_again(
         &self,
@@ -210,6 +234,7 @@ impl Transaction<'_> {
         content: &Content,
         rid: Rid,
     ) -> Result<Option<Visible<'_>>, ReadError> {
+        again.check()?;
         let row = match again.buffer.borrow().done(content.fid(), rid) {
             Done::Not => return self.look_below(again, content, rid),
             Done::Row(row) => Some(self.guard().kept(row)),

@@ -19,6 +19,7 @@ impl Transaction<'_> {
         instead: Option<Rid>,
         arbiters: &[usize],
     ) -> Result<Rid, WriteError> {
+        again.check()?;
         if let Some(index) = self.taken_again(again, content, indexes, row, instead, arbiters)? {
             self.worker.violated_since.set(false);
             return Err(WriteError::UniqueViolation { index });
@@ -73,6 +74,7 @@ impl Transaction<'_> {
         rid: Rid,
         change: Change<'_>,
     ) -> Result<(), WriteError> {
+        again.check()?;
         let fid = content.fid();
         let place = again.buffer.borrow().place(fid, rid).ok_or(Mismatch::NotAnnounced { fid, rid })?;
         let kind = again.buffer.borrow().entry(place).kind;

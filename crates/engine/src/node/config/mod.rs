@@ -325,6 +325,16 @@ pub struct NodeConfig {
     /// Use `tell` where stale or wrong answers are better than none.
     #[arg(long, value_name = "WHAT", help_heading = "Safety")]
     pub on_doubt: OnDoubt,
+    /// On a standby, while the primary records inputs: in how many percent of the log, 0 to 100,
+    /// transactions that were certified serializable by validation are executed once more, at their
+    /// own places in the log. What does not give the same there was certified wrongly: it is told,
+    /// counted, and noted in the file `out-of-order` of `directory`, which `freshet inspect
+    /// mismatches` shows.
+    ///
+    /// Raise it to find faults of the certifier sooner, for the processor time of executing these
+    /// transactions.
+    #[arg(long, value_name = "PERCENT", help_heading = "Resources")]
+    pub verify_sample: u32,
     /// What decides whether a serializable transaction commits. `validation`: nothing that it has
     /// read may have been changed since. `ssn`, the serial safety net: it may come before those
     /// that have changed it, unless it must come after one of them, too. Then reads that are not
@@ -401,6 +411,7 @@ impl Default for NodeConfig {
             backlog_ms: 200,
             on_mismatch: OnMismatch::Fetch,
             on_doubt: OnDoubt::Withdraw,
+            verify_sample: 1,
             certifier: Certifier::Validation,
             workers: 128,
             domain: Domain::File,
@@ -427,6 +438,7 @@ impl NodeConfig {
         SettingError::within("restart-timeout-s", self.restart_timeout_s, 0..=7 * 86_400)?;
         SettingError::within("refuse-after-ms", self.refuse_after_ms, 1..=3_600_000)?;
         SettingError::within("backlog-ms", self.backlog_ms, 0..=3_600_000)?;
+        SettingError::within("verify-sample", self.verify_sample, 0..=100)?;
         SettingError::within("replay-threads", self.replay_threads, 1..=64)?;
         self.rule()?;
         self.log.check()?;
@@ -549,8 +561,8 @@ impl NodeConfig {
     pub(crate) fn participants(&self) -> usize {
         let feeds = (self.standbys + 1) as usize;
         // Each thread that executes transactions again has a worker; others enter, keep,
-        // fetch and cut. Three look through the state.
+        // fetch, cut, and take a sample. Three look through the state.
         let again = crate::scheme::inputs::Schedule::Locks.threads() + 6;
-        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + feeds + again + 8
+        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + feeds + again + 11
     }
 }

@@ -17,8 +17,8 @@ use freshet_txn::Core;
 use super::{
     live::{AgainStatus, How, Live},
     mismatch::Policy,
+    room::Schedule,
     tables::Rest,
-    window::Schedule,
 };
 use crate::{
     node::{Encoding, Janitor, LiveReplay, Parts, StartError},

@@ -381,6 +381,6 @@ fn read_set(inputs: &[u8]) -> Vec<(Fid, Rid)> {
 }
 
 /// Whether these can be the snapshots of a transaction with that stamp.
-fn fit(snapshots: &[Stamp], stamp: Stamp) -> bool {
+pub(super) fn fit(snapshots: &[Stamp], stamp: Stamp) -> bool {
     !snapshots.is_empty() && snapshots.is_sorted() && snapshots.iter().all(|snapshot| *snapshot <= stamp)
 }

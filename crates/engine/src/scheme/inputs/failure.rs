@@ -7,6 +7,10 @@ use std::fmt;
 pub enum Why {
     /// It reads at a snapshot whose versions may be gone: the transaction took long on the primary.
     OldSnapshot,
+    /// It takes long, and its bytes may come sooner.
+    Slow,
+    /// There is not enough memory for it now.
+    Memory(String),
     /// What stands in the place of its inputs is none.
     Undecodable,
     /// It did not come to its end.
@@ -26,7 +30,7 @@ pub enum Why {
 impl Why {
     /// Whether that shows that something is wrong, here or on the primary.
     pub fn is_mismatch(&self) -> bool {
-        *self != Self::OldSnapshot
+        !matches!(self, Self::OldSnapshot | Self::Slow | Self::Memory(_))
     }
 }
 
@@ -34,6 +38,8 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OldSnapshot => f.write_str("it reads at a snapshot that is too old"),
+            Self::Slow => f.write_str("it takes long"),
+            Self::Memory(cause) => write!(f, "there is not enough memory for it: {cause}"),
             Self::Undecodable => f.write_str("its inputs cannot be understood"),
             Self::Failed(cause) => write!(f, "it failed: {cause}"),
             Self::Panicked(cause) => write!(f, "it panicked: {cause}"),

@@ -47,10 +47,12 @@ use super::{
     originals::FromOthers,
     pending::Pending,
     pool::{Means, Mismatches, Pool},
+    room::{Room, Schedule},
+    storm::StormStatus,
     tables::Undo,
     versions::Layout,
-    watch::{Chosen, Pending as PendingWork, Totals, Watch},
-    window::{Room, Schedule, Window},
+    watch::{Chosen, Pending as PendingWork, Totals, Watch, Watched},
+    window::Window,
 };
 use crate::{
     node::Encoding,
@@ -59,10 +61,11 @@ use crate::{
 
 /// About how many bytes of log are appended at once.
 const AT_ONCE: u64 = 256 << 10;
-/// This many bytes of log may arrive ahead of what is executed, however slow that seems to be: with
-/// little to do it seems slow. It is all the room as long as the pace is not known: room that was
-/// granted is not taken back.
-const LEAST_AHEAD: u64 = 4 << 20;
+/// This many bytes of log may arrive ahead of what is executed as long as nothing was.
+const FIRST_AHEAD: u64 = 16 << 10;
+/// The block that all others wait for is asked of other nodes, too, when executing it takes this
+/// many times as long as what is pending may take, and at least so long.
+const OVERDUE: (u32, Duration) = (2, Duration::from_secs(1));
 /// A thread looks this often whether it is still needed.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -73,6 +76,10 @@ pub struct AgainStatus {
     pub executed: u64,
     /// Those that had read too long before, whose blocks were fetched.
     pub old_snapshots: u64,
+    /// Those that took so long that their blocks were fetched.
+    pub slow: u64,
+    /// Those for which there was not enough memory, whose blocks were fetched.
+    pub lacked_memory: u64,
     /// Those that gave something else, or nothing, whose blocks were fetched.
     pub mismatches: u64,
     /// How often one waited for what another wrote.
@@ -90,8 +97,11 @@ pub struct AgainStatus {
     pub pending_bytes: u64,
     /// The same, in transactions.
     pub pending_transactions: u64,
-    /// How long that would take now, at the pace that was seen; nothing before it was.
+    /// How long that would take now, by what executing others took; nothing before any was.
     pub restart: Option<Duration>,
+    /// Too many blocks had to be fetched, and the node asks for bytes for a while.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storm: Option<StormStatus>,
     /// Which form it asks for and why, if it finds out by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen: Option<Chosen>,
@@ -259,7 +269,8 @@ impl Shared {
         let executed = counts.executed.load(Relaxed);
         Totals {
             arrivals: begun.complete.arrivals(),
-            with_inputs: executed + counts.old.load(Relaxed) + counts.mismatches.load(Relaxed),
+            with_inputs: executed + counts.fetched(),
+            fetched: counts.fetched(),
             as_bytes: self.work.came_as_bytes.load(Relaxed),
             executed,
             execute_cpu: counts.cpu.total(),
@@ -270,7 +281,7 @@ impl Shared {
 
     /// The thread that watches.
     fn look_after(&self, begun: &Begun) {
-        self.watch.run(&|| self.totals(begun), &|form| begun.complete.ask_for(form));
+        self.watch.run(&Looking { shared: self, begun });
     }
 
     /// The thread that takes blocks out of the window which readers see. Says when it keeps old
@@ -292,6 +303,38 @@ impl Shared {
             stint.note();
         }
         drop(pinned);
+    }
+}
+
+/// What the thread that watches looks at.
+struct Looking<'s> {
+    shared: &'s Shared,
+    begun: &'s Begun,
+}
+
+impl Watched for Looking<'_> {
+    fn totals(&self) -> Totals {
+        self.shared.totals(self.begun)
+    }
+
+    fn observe(&self, interval: Duration, completed: u64, pending: u64) {
+        self.shared.window.observe(interval, completed, pending);
+    }
+
+    fn left(&self, transactions: u64) -> Option<Duration> {
+        self.shared.window.left(transactions)
+    }
+
+    fn ask_for(&self, form: freshet_replication::forms::Encoding) {
+        self.begun.complete.ask_for(form);
+    }
+
+    fn tend(&self) {
+        let (times, least) = OVERDUE;
+        let limit = self.shared.backlog.unwrap_or_default().saturating_mul(times).max(least);
+        if let Some(pool) = &self.shared.state().pool {
+            pool.fetch_overdue(limit);
+        }
     }
 }
 
@@ -336,6 +379,8 @@ impl Live {
         AgainStatus {
             executed: counts.executed.load(Relaxed),
             old_snapshots: counts.old.load(Relaxed),
+            slow: counts.slow.load(Relaxed),
+            lacked_memory: counts.memory.load(Relaxed),
             mismatches: counts.mismatches.load(Relaxed),
             waits: self.0.window.parked(),
             came_as_bytes: self.0.work.came_as_bytes.load(Relaxed),
@@ -344,7 +389,8 @@ impl Live {
             complete_cpu: self.0.work.complete_cpu.total(),
             pending_bytes: pending.bytes,
             pending_transactions: pending.transactions,
-            restart: self.0.watch.left(pending.bytes),
+            restart: self.0.window.left(pending.transactions),
+            storm: self.0.watch.storm(),
             chosen: self.0.watch.chosen(),
         }
     }
@@ -438,8 +484,7 @@ impl Regenerate for Live {
     }
 
     fn ahead(&self) -> u64 {
-        let (backlog, watch) = (self.0.backlog, &self.0.watch);
-        backlog.map_or(u64::MAX, |time| watch.within(time).unwrap_or(0).max(LEAST_AHEAD))
+        self.0.backlog.map_or(u64::MAX, |time| self.0.window.within(time).unwrap_or(FIRST_AHEAD))
     }
 
     fn cut(&self, at: Stamp) {

@@ -1,4 +1,9 @@
-//! Mismatches: transactions that did not give the same again, and the file that keeps them.
+//! Mismatches: transactions that did not give the same again, and the files that keep them.
+//!
+//! A node's are there after a restart and after a crash: what is noted is synced, and comes behind
+//! what was noted before. When the file is full it becomes `mismatches.1`, then `.2` and `.3`, and
+//! another one begins; when all are full, no more is noted before one is removed: the first ones
+//! say most.
 //!
 //! The file begins with [`MAGIC`]. For each mismatch follow, as numbers of four bytes, little
 //! endian, the length of its description and the CRC-32C of that, then the description: the stamp
@@ -8,8 +13,8 @@
 
 use std::{
     fmt,
-    fs::File,
-    io::{self, Write},
+    fs::{self, File},
+    io::{self, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     sync::{
         Mutex, PoisonError,
@@ -26,8 +31,10 @@ use crate::{node::OnMismatch, scheme::command::recorded_as};
 
 /// The first bytes of a file of mismatches.
 pub const MAGIC: &[u8; 8] = b"FRMISM02";
-/// A file takes no more after this many bytes: a bug rarely comes alone.
-const FULL: u64 = 64 << 20;
+/// No file becomes longer than this many bytes: a bug rarely comes alone.
+const FULL: u64 = 16 << 20;
+/// A node keeps this many full files beside the one that it writes.
+const FULL_FILES: u32 = 3;
 
 /// A node that stops at a mismatch waits so long for the block that was to come out.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -141,6 +148,8 @@ fn next(bytes: &mut &[u8]) -> Option<Mismatch> {
 /// Keeps mismatches in a file, which is made with the first.
 pub struct MismatchFile {
     path: PathBuf,
+    /// It comes behind what is there, and full files stay.
+    keeps: bool,
     state: Mutex<State>,
 }
 
@@ -161,7 +170,12 @@ impl fmt::Debug for MismatchFile {
 impl MismatchFile {
     /// Will be at `path`, in the place of what is there.
     pub fn new(path: PathBuf) -> Self {
-        Self { path, state: Mutex::default() }
+        Self { path, keeps: false, state: Mutex::default() }
+    }
+
+    /// Is at `path`, and is continued. What is no file of mismatches, or full, becomes another's.
+    pub fn kept(path: PathBuf) -> Self {
+        Self { keeps: true, ..Self::new(path) }
     }
 
     /// Why something is missing in it, if that is so.
@@ -169,35 +183,94 @@ impl MismatchFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).failed.clone()
     }
 
-    fn write(&self, state: &mut State, description: &[u8]) -> io::Result<()> {
-        let file = match &mut state.file {
-            Some(file) => file,
-            none => {
-                let mut file = private::create(&self.path)?;
-                file.write_all(MAGIC)?;
-                none.insert(file)
-            }
-        };
+    /// How people see what it holds.
+    pub(super) fn shown_by(&self) -> String {
+        format!("what was to come out and what did: `freshet inspect mismatches {}`", self.path.display())
+    }
+
+    /// Writes behind what is there, durably. False when there is no room for it.
+    fn write(&self, state: &mut State, description: &[u8]) -> io::Result<bool> {
         let mut bytes = (description.len() as u32).to_le_bytes().to_vec();
         bytes.extend_from_slice(&crc32c::crc32c(description).to_le_bytes());
         bytes.extend_from_slice(description);
-        file.write_all(&bytes)?;
-        state.written += bytes.len() as u64;
-        Ok(())
+        loop {
+            let State { file, written, .. } = state;
+            let file = match file {
+                Some(file) => file,
+                none => {
+                    let (opened, length) = self.open()?;
+                    *written = length;
+                    none.insert(opened)
+                }
+            };
+            if *written + bytes.len() as u64 <= FULL {
+                file.write_all(&bytes)?;
+                file.sync_data()?;
+                *written += bytes.len() as u64;
+                return Ok(true);
+            }
+            if *written <= MAGIC.len() as u64 || !self.put_aside()? {
+                return Ok(false);
+            }
+            state.file = None;
+        }
+    }
+
+    /// The file, at its end, and how long it is.
+    fn open(&self) -> io::Result<(File, u64)> {
+        if self.keeps && self.path.exists() {
+            match read_mismatches(&self.path) {
+                Ok((_, torn)) => {
+                    let mut file = private::open(File::options().read(true).write(true), &self.path)?;
+                    let end = file.metadata()?.len().saturating_sub(torn as u64);
+                    file.set_len(end)?;
+                    file.seek(SeekFrom::Start(end))?;
+                    return Ok((file, end));
+                }
+                Err(MismatchFileError::Io { source, .. }) => return Err(source),
+                Err(MismatchFileError::Foreign(_)) if self.put_aside()? => {}
+                Err(MismatchFileError::Foreign(_)) => return Err(io::Error::other("it is no file of mismatches")),
+            }
+        }
+        let mut file = private::create(&self.path)?;
+        file.write_all(MAGIC)?;
+        self.sync_directory()?;
+        Ok((file, MAGIC.len() as u64))
+    }
+
+    /// Gives the file another name. False when all that there may be are taken.
+    fn put_aside(&self) -> io::Result<bool> {
+        let names = (1..=FULL_FILES).map(|number| self.path.with_added_extension(number.to_string()));
+        let Some(name) = names.into_iter().find(|name| self.keeps && !name.exists()) else { return Ok(false) };
+        fs::rename(&self.path, name)?;
+        self.sync_directory()?;
+        Ok(true)
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
     }
 }
 
 impl Mismatches for MismatchFile {
     fn note(&self, mismatch: Mismatch) -> Result<(), String> {
-        let description = mismatch.encode();
+        let mut description = mismatch.encode();
+        if description.len() as u64 > FULL / 2 {
+            let why = format!("{}; its blocks are too long to be kept", mismatch.why);
+            let (original, regenerated) = Default::default();
+            description = Mismatch { why, original, regenerated, ..mismatch }.encode();
+        }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.failed.is_some() {
             return Ok(());
         }
-        if state.written + description.len() as u64 > FULL {
-            state.failed = Some(format!("{} is full: what comes later is only counted", self.path.display()));
-        } else if let Err(cause) = self.write(&mut state, &description) {
-            state.failed = Some(format!("{}: {cause}", self.path.display()));
+        match self.write(&mut state, &description) {
+            Ok(true) => {}
+            Ok(false) => {
+                state.failed = Some(format!("{} is full: what comes later is only counted", self.path.display()));
+            }
+            Err(cause) => state.failed = Some(format!("{}: {cause}", self.path.display())),
         }
         Ok(())
     }
@@ -213,16 +286,18 @@ pub(super) struct Policy {
 
 impl Policy {
     pub fn new(on_mismatch: OnMismatch, file: Option<PathBuf>) -> Self {
-        Self { on_mismatch, file: file.map(MismatchFile::new), warned: AtomicBool::new(false) }
+        if let Some(file) = file.as_ref().filter(|file| file.exists()) {
+            let file = file.display();
+            tracing::warn!(%file, "mismatches were noted before: `freshet inspect mismatches` shows them");
+        }
+        Self { on_mismatch, file: file.map(MismatchFile::kept), warned: AtomicBool::new(false) }
     }
 
     /// Where what was noted can be seen.
     fn kept(&self) -> String {
         match &self.file {
             None => "this node has no directory to keep its block in".into(),
-            Some(file) => file.failed().unwrap_or_else(|| {
-                format!("what was to come out and what did: `freshet inspect mismatches {}`", file.path.display())
-            }),
+            Some(file) => file.failed().unwrap_or_else(|| file.shown_by()),
         }
     }
 }
@@ -294,5 +369,56 @@ mod tests {
         }
         std::fs::write(&torn, b"something else").unwrap();
         assert!(matches!(read_mismatches(&torn), Err(MismatchFileError::Foreign(_))));
+    }
+
+    #[test]
+    fn what_was_noted_before_a_restart_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mismatches");
+        let mismatch = |number: u64, length: usize| Mismatch {
+            stamp: Stamp(number),
+            why: "reason".into(),
+            inputs: vec![1; 9],
+            original: vec![2; length],
+            regenerated: Vec::new(),
+            told: String::new(),
+        };
+        // Each node that starts continues, behind what a crash has torn, too.
+        for number in 0..4 {
+            let file = MismatchFile::kept(path.clone());
+            file.note(mismatch(number, 100)).unwrap();
+            assert_eq!(file.failed(), None);
+            let mut bytes = fs::read(&path).unwrap();
+            bytes.extend_from_slice(&[7; 11]);
+            fs::write(&path, bytes).unwrap();
+        }
+        let (found, torn) = read_mismatches(&path).unwrap();
+        assert_eq!((found, torn), ((0..4).map(|number| mismatch(number, 100)).collect(), 11));
+        // Full files stay, and there is an end.
+        let file = MismatchFile::kept(path.clone());
+        let long = FULL as usize / 2 - 1000;
+        let mut number = 4;
+        while file.failed().is_none() {
+            file.note(mismatch(number, long)).unwrap();
+            number += 1;
+            assert!(number < 100);
+        }
+        let names = ["mismatches.1", "mismatches.2", "mismatches.3", "mismatches"];
+        let kept: Vec<Mismatch> =
+            names.iter().flat_map(|name| read_mismatches(&directory.path().join(name)).unwrap().0).collect();
+        let stamps: Vec<u64> = kept.iter().map(|mismatch| mismatch.stamp.0).collect();
+        assert_eq!(stamps, (0..number - 1).collect::<Vec<_>>(), "all but the one that found no room");
+        let all = names.iter().map(|name| fs::metadata(directory.path().join(name)).unwrap().len()).sum::<u64>();
+        assert!(all <= 4 * FULL, "{all} bytes");
+        // What is no such file is not written over.
+        fs::remove_file(directory.path().join("mismatches.2")).unwrap();
+        fs::write(&path, "something else").unwrap();
+        let file = MismatchFile::kept(path.clone());
+        // A block that is too long alone is left out.
+        file.note(mismatch(7, FULL as usize)).unwrap();
+        assert_eq!(file.failed(), None);
+        assert_eq!(fs::read(directory.path().join("mismatches.2")).unwrap(), b"something else");
+        let (found, _) = read_mismatches(&path).unwrap();
+        assert!(found[0].original.is_empty() && found[0].why.contains("too long"), "{}", found[0].why);
     }
 }

@@ -42,9 +42,17 @@
 //!
 //! # How fast, and in which form
 //!
-//! `watch.rs` takes figures down once a second: for `status`, which says how long what is pending
-//! would take (`pace.rs`), and for the choice between bytes and inputs (`choice/mod.rs`). `freshet
-//! advise` weighs them in the same way ([`weigh`]).
+//! Every execution is measured, so that no more arrives than is executed in a given time, and
+//! `status` can say how long what is pending would take (`pace.rs`). `watch.rs` takes figures down
+//! once a second, for the choice between bytes and inputs (`choice/mod.rs`); `freshet advise`
+//! weighs them in the same way ([`weigh`]). It asks for bytes while too many blocks have to be
+//! fetched (`storm.rs`), and has the block fetched that all others wait for, if executing it takes
+//! long: what comes first counts.
+//!
+//! # Who ends an execution
+//!
+//! The node that stops, a cut, a block that has come from elsewhere. All of them are looked at
+//! before each record that a transaction reads or writes, and every 256 rows of a statement.
 //!
 //! # Calvin, a baseline
 //!
@@ -71,7 +79,11 @@ mod originals;
 mod pace;
 mod pending;
 mod pool;
+mod reader;
 pub(crate) mod reads;
+mod room;
+mod sample;
+mod storm;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -80,14 +92,21 @@ mod versions;
 mod watch;
 mod window;
 
-pub(crate) use self::{again::Again, window::Window};
+pub(crate) use self::{
+    again::Again,
+    sample::{Sampler, Samples},
+    window::Window,
+};
 pub use self::{
     choice::{Figures, weigh},
     entrance::Kept,
     live::AgainStatus,
     mismatch::{Mismatch, MismatchFile, MismatchFileError, read_mismatches},
+    room::{Room, Schedule},
+    sample::SampleStatus,
+    storm::StormStatus,
     verify::{VerifyError, VerifyOptions, VerifyReport, verify},
     versions::Layout,
     watch::Chosen,
-    window::{Perturb, Room, Schedule},
+    window::Perturb,
 };

@@ -1,8 +1,8 @@
 //! Blocks that a standby could not regenerate: their bytes are asked for until they come.
 //!
-//! A few threads ask, and end when nothing is wanted. They take the block with the lowest stamp
-//! first, since all others wait for it. One that no node has given waits for its next turn, a
-//! little longer each time, and blocks no other one.
+//! A thread asks, for many at once, and ends when nothing is wanted. It takes the blocks with the
+//! lowest stamps first, since all others wait for these. One that no node has given waits for its
+//! next turn, a little longer each time, and blocks no other one.
 
 use std::{
     collections::BTreeMap,
@@ -12,14 +12,16 @@ use std::{
 };
 
 use freshet_base::Stamp;
-use freshet_replication::forms::Complete;
+use freshet_replication::forms::{Complete, Wanted as Asked};
 
 use super::pool::{Originals, Wanted};
 
-/// The most threads that ask.
-const THREADS: usize = 4;
+/// No more blocks are asked for at once, nor blocks of more bytes, unless one alone has more.
+const AT_ONCE: (usize, u64) = (256, 4 << 20);
 /// The first pause before a block is asked for again, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+/// One that can be executed here after all is, once it would wait for so long.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// Blocks that are asked for. Cloned, it is the same.
 #[derive(Clone)]
@@ -35,7 +37,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     waiting: BTreeMap<Stamp, Waiting>,
-    threads: usize,
+    /// The thread is there.
+    asks: bool,
     stopped: bool,
 }
 
@@ -71,15 +74,14 @@ impl Originals for FromOthers {
         }
         let now = Instant::now();
         state.waiting.insert(wanted.at(), Waiting { wanted, since: now, turn: now, pause: PAUSE.0 });
-        let starts = state.threads < THREADS.min(state.waiting.len());
-        state.threads += usize::from(starts);
+        let starts = !std::mem::replace(&mut state.asks, true);
         drop(state);
         self.0.changed.notify_one();
         if starts {
             let shared = Arc::clone(&self.0);
             let started = Builder::new().name("original".into()).spawn(move || shared.run());
             if let Err(cause) = started {
-                self.0.state().threads -= 1;
+                self.0.state().asks = false;
                 self.0.fail(&format!("cannot start a thread: {cause}"));
             }
         }
@@ -98,37 +100,56 @@ impl Shared {
     }
 
     fn run(&self) {
-        while let Some(Waiting { wanted, since, pause, .. }) = self.next() {
-            let is_over = wanted.patience().is_some_and(|patience| since.elapsed() >= patience);
-            match self.complete.original(wanted.header()) {
-                Ok(bytes) => wanted.deliver(Ok(bytes)),
-                Err(missing) if missing.nowhere || is_over => wanted.deliver(Err(missing.to_string())),
-                Err(_) => {
-                    let mut state = self.state();
-                    // Behind a cut, another block may be wanted there by now.
-                    if !state.stopped && wanted.is_wanted() {
-                        let (turn, next) = (Instant::now() + pause, (pause * 2).min(PAUSE.1));
-                        state.waiting.insert(wanted.at(), Waiting { wanted, since, turn, pause: next });
+        while let Some(due) = self.next() {
+            let asked: Vec<Asked> = due
+                .iter()
+                .map(|Waiting { wanted, .. }| Asked { header: *wanted.header(), lacking: wanted.is_lacking() })
+                .collect();
+            let outcomes = self.complete.originals(&asked);
+            for (Waiting { wanted, since, pause, .. }, outcome) in due.into_iter().zip(outcomes) {
+                let is_over = wanted.patience().is_some_and(|patience| since.elapsed() >= patience);
+                match outcome {
+                    Ok(bytes) => wanted.deliver(Ok(bytes)),
+                    Err(missing) if wanted.is_lacking() && (missing.nowhere || is_over) => {
+                        wanted.deliver(Err(missing.to_string()));
                     }
+                    Err(_) if !wanted.is_lacking() && pause >= RETRY => wanted.retry(),
+                    Err(_) => self.wait_on(wanted, since, pause),
                 }
             }
         }
     }
 
-    /// The next block whose turn it is. Blocks until there is one; none when none is wanted any
-    /// more: then the thread that asks does not count any more.
-    fn next(&self) -> Option<Waiting> {
+    /// A block is asked for again after a pause.
+    fn wait_on(&self, wanted: Wanted, since: Instant, pause: Duration) {
+        let mut state = self.state();
+        // Behind a cut, another block may be wanted there by now.
+        if !state.stopped && wanted.is_wanted() {
+            let (turn, next) = (Instant::now() + pause, (pause * 2).min(PAUSE.1));
+            state.waiting.entry(wanted.at()).or_insert(Waiting { wanted, since, turn, pause: next });
+        }
+    }
+
+    /// The next blocks whose turn it is. Blocks until there is one; none when none is wanted any
+    /// more: then there is no thread that asks.
+    fn next(&self) -> Option<Vec<Waiting>> {
         let mut state = self.state();
         loop {
             state.waiting.retain(|_, waiting| waiting.wanted.is_wanted());
             let Some(soonest) = state.waiting.values().map(|waiting| waiting.turn).min() else {
-                state.threads -= 1;
+                state.asks = false;
                 return None;
             };
-            let now = Instant::now();
-            let due = state.waiting.iter().find(|(_, waiting)| waiting.turn <= now).map(|(at, _)| *at);
-            if let Some(due) = due {
-                return state.waiting.remove(&due);
+            let (now, mut bytes) = (Instant::now(), 0);
+            let due = state.waiting.iter().filter(|(_, waiting)| waiting.turn <= now).take(AT_ONCE.0);
+            let due = due.take_while(|(_, waiting)| {
+                let fits = bytes == 0 || bytes + u64::from(waiting.wanted.header().length) <= AT_ONCE.1;
+                bytes += u64::from(waiting.wanted.header().length);
+                fits
+            });
+            let due: Vec<Stamp> = due.map(|(at, _)| *at).collect();
+            if !due.is_empty() {
+                return Some(due.iter().filter_map(|at| state.waiting.remove(at)).collect());
             }
             let wait = self.changed.wait_timeout(state, soonest.saturating_duration_since(now));
             state = wait.unwrap_or_else(PoisonError::into_inner).0;

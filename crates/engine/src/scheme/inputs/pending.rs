@@ -10,8 +10,9 @@ use std::{
     ops::Range,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst},
     },
+    time::{Duration, Instant},
 };
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
@@ -106,6 +107,12 @@ pub(crate) struct Pending {
     is_replays: bool,
     /// Its versions are in the tables, or are replay's.
     done: AtomicBool,
+    /// One has its bytes, and makes its versions: no other does.
+    claimed: AtomicBool,
+    /// Its bytes were asked for, since executing it takes long.
+    asked: AtomicBool,
+    /// For how many nanoseconds its own execution has waited for versions of other blocks.
+    parked: AtomicU64,
     /// The log was cut below it.
     cut: AtomicBool,
     /// How many threads wait until it is done.
@@ -130,10 +137,21 @@ impl Pending {
 
     /// A block whose bytes are to come from executing it, or from elsewhere.
     pub fn promised(header: BlockHeader, written: Vec<Written>, task: Option<Task>) -> Self {
-        let (cut, done, waiting, arrived) =
-            (AtomicBool::new(false), AtomicBool::new(false), Mutex::new(0), Condvar::new());
-        let (written, image) = (written.into(), OnceLock::new());
-        Self { header, written, task, locking: None, image, is_replays: false, done, cut, waiting, arrived }
+        Self {
+            header,
+            written: written.into(),
+            task,
+            locking: None,
+            image: OnceLock::new(),
+            is_replays: false,
+            done: AtomicBool::new(false),
+            claimed: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
+            parked: AtomicU64::new(0),
+            cut: AtomicBool::new(false),
+            waiting: Mutex::new(0),
+            arrived: Condvar::new(),
+        }
     }
 
     /// The same block, which takes locks if some are given.
@@ -206,6 +224,33 @@ impl Pending {
     /// Whether its versions are in the tables before it is replayed.
     pub fn is_in_tables(&self) -> bool {
         !self.is_replays && self.is_done()
+    }
+
+    /// Whether the caller is the one who makes its versions, since it has its bytes: the first that
+    /// asks.
+    pub fn claim(&self) -> bool {
+        !self.claimed.swap(true, SeqCst)
+    }
+
+    /// Whether one has its bytes: nobody needs to execute it any more.
+    pub fn is_claimed(&self) -> bool {
+        self.claimed.load(SeqCst)
+    }
+
+    /// Its bytes are about to be asked for, since executing it takes long. False the second time.
+    pub fn ask(&self) -> bool {
+        !self.asked.swap(true, SeqCst)
+    }
+
+    /// Its execution has waited for another block since then.
+    pub fn has_parked(&self, since: Instant) {
+        // Relaxed: a statistic of the thread that executes it.
+        self.parked.fetch_add(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// For how long its execution has waited for others.
+    pub fn parked(&self) -> Duration {
+        Duration::from_nanos(self.parked.load(Relaxed))
     }
 
     /// The log was cut below it: it belongs to no log any more, and no thread waits for it.

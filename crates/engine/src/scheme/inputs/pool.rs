@@ -22,14 +22,15 @@ use std::{
 
 use freshet_base::{Stamp, cpu::Meter, panics};
 use freshet_log::{Block, BlockBuilder, BlockHeader};
-use freshet_txn::{Core, Inputs, Past, Worker, WorkerError};
+use freshet_txn::{Core, Inputs, Past, ProcedureError, Worker, WorkerError};
 
 use super::{
     failure::{Failure, Why},
     mismatch::Mismatch,
     pending::{Pending, Task},
+    reader::Reader,
     tables::Maker,
-    window::{Reader, Window},
+    window::Window,
 };
 use crate::scheme::{
     command::{CommandExecutor, recorded_as},
@@ -54,6 +55,7 @@ pub(crate) struct Wanted {
     window: Arc<Window>,
     mismatches: Arc<dyn Mismatches>,
     maker: Fetched,
+    counts: Arc<Counts>,
 }
 
 /// Makes the versions of blocks whose bytes have come.
@@ -72,7 +74,19 @@ impl Wanted {
 
     /// Whether it still matters.
     pub fn is_wanted(&self) -> bool {
-        !self.block.is_cut() && !self.window.is_closed()
+        !self.block.is_cut() && !self.window.is_closed() && !self.block.is_claimed()
+    }
+
+    /// Whether it will not come out here, now or later.
+    pub fn is_lacking(&self) -> bool {
+        !matches!(self.failure.why, Why::Slow | Why::Memory(_))
+    }
+
+    /// No node has given it, for a while: it is executed once more, if it is not being executed.
+    pub fn retry(self) {
+        if matches!(self.failure.why, Why::Memory(_)) {
+            self.window.retry(self.block);
+        }
     }
 
     /// How long nodes are asked for it that may have it later; none: as long as it is wanted.
@@ -100,13 +114,19 @@ impl Wanted {
             }
         }
         match original {
+            Ok(_) if !self.block.claim() => {}
             Ok(original) => {
+                if self.failure.why == Why::Slow {
+                    // Relaxed: a statistic.
+                    self.counts.slow.fetch_add(1, Relaxed);
+                }
                 let mut maker = self.maker.lock().unwrap_or_else(PoisonError::into_inner);
                 let image = self.block.put(original.into());
                 if let Err(why) = self.window.make(&self.block, || maker.make(&self.block, image)) {
                     self.window.close(Some(why));
                 }
             }
+            Err(_) if !self.is_lacking() => {}
             Err(why) => self.window.close(Some(format!(
                 "the transaction at {at} cannot be executed again: {}; and its block cannot be had: {why}",
                 self.failure.why
@@ -160,23 +180,24 @@ pub(super) struct Means<'m> {
     pub serially: bool,
 }
 
-/// Executes procedures again, as transactions of a node.
-pub(super) struct Procedures {
+/// Executes procedures again, as transactions of a node. One thread's.
+pub(super) struct Executes {
     core: Arc<Core>,
     executor: Arc<dyn CommandExecutor>,
-    /// Whether serializable transactions are executed at their own stamps, too.
-    serially: bool,
     /// Made by the thread that uses it.
     worker: Option<Worker>,
     builder: BlockBuilder,
-    maker: Maker,
 }
 
-impl Procedures {
-    pub fn new(means: &Means<'_>) -> Self {
-        let maker = Maker::new(&means.core.catalog, Full.redo(means.ground));
-        let (core, executor) = (Arc::clone(means.core), Arc::clone(means.executor));
-        Self { core, executor, serially: means.serially, worker: None, builder: BlockBuilder::new(), maker }
+/// The procedure of a task, and what it was told.
+fn told(task: &Task) -> Option<(u32, &[u8])> {
+    Inputs::decode(&task.inputs).and_then(|inputs| recorded_as(inputs.body))
+}
+
+impl Executes {
+    pub fn new(core: &Arc<Core>, executor: &Arc<dyn CommandExecutor>) -> Self {
+        let (core, executor) = (Arc::clone(core), Arc::clone(executor));
+        Self { core, executor, worker: None, builder: BlockBuilder::new() }
     }
 
     fn worker(&mut self) -> Result<Worker, WorkerError> {
@@ -184,7 +205,7 @@ impl Procedures {
     }
 
     /// Executes a transaction that reads at `snapshots`.
-    fn execute_at(
+    pub fn execute_at(
         &mut self,
         block: &Pending,
         task: &Task,
@@ -206,7 +227,10 @@ impl Procedures {
             }
             Ok(Err(cause)) => {
                 drop(transaction);
-                Err(Why::Failed(cause.to_string()).into())
+                Err(match cause {
+                    ProcedureError::Memory(cause) => Why::Memory(cause).into(),
+                    cause => Why::Failed(cause.to_string()).into(),
+                })
             }
             Err(panics::Caught(cause)) => {
                 drop(transaction);
@@ -217,32 +241,14 @@ impl Procedures {
         self.worker = Some(worker);
         outcome
     }
-}
 
-/// The procedure of a task, and what it was told.
-fn told(task: &Task) -> Option<(u32, &[u8])> {
-    Inputs::decode(&task.inputs).and_then(|inputs| recorded_as(inputs.body))
-}
-
-impl Execute for Procedures {
-    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Arc<[u8]>, Failure> {
-        self.execute_at(block, task, &task.snapshots, past)
+    /// Executes a transaction as if all of it happened at its own stamp.
+    pub fn in_order(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Arc<[u8]>, Failure> {
+        self.execute_at(block, task, &vec![block.stamp(); task.snapshots.len()], past)
     }
 
-    fn check_order(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>, image: &[u8]) -> Option<Failure> {
-        let certified = self.serially && Inputs::decode(&task.inputs).is_some_and(|inputs| inputs.serial);
-        if !certified || task.snapshots.iter().all(|snapshot| *snapshot == block.stamp()) {
-            return None;
-        }
-        let snapshots = vec![block.stamp(); task.snapshots.len()];
-        match self.execute_at(block, task, &snapshots, past) {
-            Ok(there) if *there == *image => None,
-            Ok(there) => Some(Failure { image: Some(there.to_vec()), ..Why::Order.into() }),
-            Err(failure) => Some(Failure { why: Why::Order, ..failure }),
-        }
-    }
-
-    fn describe(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> String {
+    /// What the transaction was told to do, for people.
+    pub fn describe(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> String {
         let Some((procedure, inputs)) = told(task) else { return String::new() };
         let Ok(worker) = self.worker() else { return format!("procedure {procedure}") };
         let entries = task.entries.get().map_or(&[][..], Vec::as_slice);
@@ -259,11 +265,62 @@ impl Execute for Procedures {
             Err(_) => format!("procedure {procedure}"),
         }
     }
+}
+
+/// Whether the transaction of a block was certified to be the same at its own stamp, and has read
+/// elsewhere.
+pub(super) fn is_in_order(block: &Pending, task: &Task) -> bool {
+    Inputs::decode(&task.inputs).is_some_and(|inputs| inputs.serial)
+        && task.snapshots.iter().any(|snapshot| *snapshot != block.stamp())
+}
+
+/// Why a transaction is not the same at its own stamp, where this has come of it.
+pub(super) fn out_of_order(there: Result<Arc<[u8]>, Failure>) -> Failure {
+    match there {
+        Ok(image) => Failure { image: Some(image.to_vec()), ..Why::Order.into() },
+        Err(failure) => Failure { why: Why::Order, ..failure },
+    }
+}
+
+/// Executes blocks of the window.
+struct Procedures {
+    executes: Executes,
+    /// Whether serializable transactions are executed at their own stamps, too.
+    serially: bool,
+    maker: Maker,
+}
+
+impl Procedures {
+    fn new(means: &Means<'_>) -> Self {
+        let maker = Maker::new(&means.core.catalog, Full.redo(means.ground));
+        Self { executes: Executes::new(means.core, means.executor), serially: means.serially, maker }
+    }
+}
+
+impl Execute for Procedures {
+    fn execute(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> Result<Arc<[u8]>, Failure> {
+        self.executes.execute_at(block, task, &task.snapshots, past)
+    }
+
+    fn check_order(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>, image: &[u8]) -> Option<Failure> {
+        if !self.serially || !is_in_order(block, task) {
+            return None;
+        }
+        match self.executes.in_order(block, task, past) {
+            Ok(there) if *there == *image => None,
+            Err(Failure { why: Why::Memory(_), .. }) => None,
+            there => Some(out_of_order(there)),
+        }
+    }
+
+    fn describe(&mut self, block: &Pending, task: &Task, past: Arc<dyn Past>) -> String {
+        self.executes.describe(block, task, past)
+    }
 
     fn make(&mut self, block: &Pending, image: &[u8]) -> Result<(), String> {
-        let worker = self.worker().map_err(|cause| cause.to_string())?;
+        let worker = self.executes.worker().map_err(|cause| cause.to_string())?;
         let made = self.maker.make(&worker.pin(), block, image);
-        self.worker = Some(worker);
+        self.executes.worker = Some(worker);
         made.map_err(|cause| cause.to_string())
     }
 }
@@ -284,12 +341,24 @@ pub(crate) struct Counts {
     pub executed: AtomicU64,
     /// Those whose snapshots were too old.
     pub old: AtomicU64,
+    /// Those that took so long that their bytes came first.
+    pub slow: AtomicU64,
+    /// Those for which there was not enough memory.
+    pub memory: AtomicU64,
     /// Those that did not come out, or came out otherwise.
     pub mismatches: AtomicU64,
     /// Those that came out, and are not what they would be at their own stamps.
     pub out_of_order: AtomicU64,
     /// Processor time of all threads, as of a few transactions ago.
     pub cpu: Meter,
+}
+
+impl Counts {
+    /// How many blocks of transactions that came with their inputs were fetched.
+    pub fn fetched(&self) -> u64 {
+        // Relaxed: statistics.
+        [&self.old, &self.slow, &self.memory, &self.mismatches].map(|count| count.load(Relaxed)).iter().sum()
+    }
 }
 
 /// The threads. Dropping it closes the window and ends them.
@@ -337,6 +406,14 @@ impl Pool {
     /// What it has done so far.
     pub fn counts(&self) -> &Arc<Counts> {
         &self.shared.counts
+    }
+
+    /// Asks for the bytes of the block that all others wait for, if it has been executed for so
+    /// long. What comes first counts.
+    pub fn fetch_overdue(&self, limit: Duration) {
+        if let Some(block) = self.shared.window.overdue(limit) {
+            self.shared.want(block, Why::Slow.into());
+        }
     }
 
     /// Waits until the threads have ended, as they do when the window is closed, or finished and
@@ -394,14 +471,15 @@ impl Shared {
         let image = match block.image() {
             Some(image) => image,
             None => match self.execute(execute, block) {
-                // The log was cut below it, and no thread waits for it any more, so what failed
-                // does not matter.
-                _ if block.is_cut() => return Ok(()),
+                // The log was cut below it, or its bytes have come: no thread waits for what comes
+                // of it any more, so what failed does not matter.
+                _ if block.is_cut() || block.is_claimed() => return Ok(()),
                 Err(_) if self.window.is_closed() => return Ok(()),
                 Err(failure) => {
                     self.fetch(Arc::clone(block), failure);
                     return Ok(());
                 }
+                Ok(_) if !block.claim() => return Ok(()),
                 Ok(image) => {
                     // Relaxed: statistics.
                     self.counts.executed.fetch_add(1, Relaxed);
@@ -426,11 +504,11 @@ impl Shared {
                 _ => Err(Failure { image: Some(image.to_vec()), ..Why::Checksum.into() }),
             }
         });
-        let image = image.map_err(|failure| match failure.why.is_mismatch() && !block.is_cut() {
+        let image = image.map_err(|failure| match failure.why.is_mismatch() && !past.is_over() {
             true => Failure { told: execute.describe(block, task, Arc::clone(&past)), ..failure },
             false => failure,
         })?;
-        let failure = execute.check_order(block, task, Arc::clone(&past), &image).filter(|_| !block.is_cut());
+        let failure = execute.check_order(block, task, Arc::clone(&past), &image).filter(|_| !past.is_over());
         if let Some(failure) = failure {
             // Relaxed: statistics.
             self.counts.out_of_order.fetch_add(1, Relaxed);
@@ -444,11 +522,19 @@ impl Shared {
 
     /// Has the original bytes of a block come.
     fn fetch(&self, block: Arc<Pending>, failure: Failure) {
-        let count = if failure.why.is_mismatch() { &self.counts.mismatches } else { &self.counts.old };
+        let count = match failure.why {
+            Why::OldSnapshot => &self.counts.old,
+            Why::Memory(_) => &self.counts.memory,
+            _ => &self.counts.mismatches,
+        };
         // Relaxed: statistics.
         count.fetch_add(1, Relaxed);
-        let (window, mismatches, maker) =
-            (Arc::clone(&self.window), Arc::clone(&self.mismatches), Arc::clone(&self.maker));
-        self.originals.ask(Wanted { block, failure, window, mismatches, maker });
+        self.want(block, failure);
+    }
+
+    fn want(&self, block: Arc<Pending>, failure: Failure) {
+        let (window, mismatches, maker, counts) =
+            (Arc::clone(&self.window), Arc::clone(&self.mismatches), Arc::clone(&self.maker), Arc::clone(&self.counts));
+        self.originals.ask(Wanted { block, failure, window, mismatches, maker, counts });
     }
 }

@@ -24,8 +24,9 @@ use super::{
     mismatch::Mismatch,
     pending::{Pending, Task, Written},
     pool::{Counts, Execute, Mismatches, Originals, Pool, Wanted},
+    room::{Room, Schedule},
     versions::Layout,
-    window::{Perturb, Room, Schedule, Window},
+    window::{Perturb, Window},
 };
 
 const TABLE: Fid = Fid(7);

@@ -29,9 +29,10 @@ use super::{
     mismatch::{Mismatch, MismatchFile},
     pending::{Closed, Pending},
     pool::{Means, Mismatches, Originals, Pool, Wanted},
+    room::{Room, Schedule},
     tables::Rest,
     versions::{Layout, Passed},
-    window::{Perturb, Room, Schedule, Window},
+    window::{Perturb, Window},
 };
 use crate::{
     StateHash,
@@ -314,9 +315,11 @@ pub fn verify(
     let hash = StateHash::of(&worker.begin_read_only())?;
     let counts = pool.counts();
     let Feeding { blocks, mut kept, recorded_bytes, .. } = feeding;
-    let old = counts.old.load(Relaxed);
-    if old > 0 {
-        kept.insert("old-snapshot", old);
+    for (why, count) in [("old-snapshot", &counts.old), ("no-memory", &counts.memory)] {
+        let count = count.load(Relaxed);
+        if count > 0 {
+            kept.insert(why, count);
+        }
     }
     Ok(VerifyReport {
         from,

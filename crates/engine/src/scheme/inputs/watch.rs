@@ -1,6 +1,7 @@
 //! The thread `watch` of a standby that executes transactions again: once in a while it takes down
-//! how fast that is ([`Pace`]), and where the node is to find out by itself in which form it asks
-//! for the log, it does what [`Choice`] says.
+//! what was done since, and where the node is to find out by itself in which form it asks for the
+//! log, it does what [`Choice`] says. While too much has to be fetched ([`Storm`]) it asks for
+//! bytes, whatever was chosen.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
@@ -16,7 +17,7 @@ use serde::Serialize;
 
 use super::{
     choice::{Choice, Figures, Observation},
-    pace::Pace,
+    storm::{Storm, StormStatus, Turn},
 };
 use crate::node::Encoding;
 
@@ -42,8 +43,10 @@ pub struct Chosen {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     pub arrivals: Arrivals,
-    /// Transactions whose inputs have come, and blocks that came as bytes.
+    /// Transactions whose inputs have come, those of them whose blocks had to be fetched, and
+    /// blocks that came as bytes.
     pub with_inputs: u64,
+    pub fetched: u64,
     pub as_bytes: u64,
     pub executed: u64,
     pub execute_cpu: Duration,
@@ -61,6 +64,25 @@ pub(super) struct Pending {
     pub from: Stamp,
 }
 
+/// What the thread looks at.
+pub(super) trait Watched {
+    /// What has been done so far.
+    fn totals(&self) -> Totals;
+
+    /// An interval has passed, in which this many bytes have become part of the log, and at its end
+    /// others were pending.
+    fn observe(&self, interval: Duration, completed: u64, pending: u64);
+
+    /// How long executing this many transactions takes, as far as that is known.
+    fn left(&self, transactions: u64) -> Option<Duration>;
+
+    /// Asks for the log in this form from now on.
+    fn ask_for(&self, form: Form);
+
+    /// Looks after what has to be looked after once in a while.
+    fn tend(&self);
+}
+
 /// What the thread has taken down.
 pub(super) struct Watch {
     state: Mutex<State>,
@@ -68,8 +90,10 @@ pub(super) struct Watch {
 }
 
 struct State {
+    /// As the node was told.
+    encoding: Encoding,
     choice: Option<Choice>,
-    pace: Pace,
+    storm: Storm,
     before: Option<Moment>,
     /// What had arrived before the start ends here, as long as not all of it is part of the log.
     left: Option<Left>,
@@ -116,8 +140,8 @@ impl Moment {
 impl Watch {
     /// Of a node with this encoding.
     pub fn new(encoding: Encoding) -> Self {
-        let choice = (encoding == Encoding::Auto).then(Choice::default);
-        let state = State { choice, pace: Pace::default(), before: None, left: None, stopped: false };
+        let (choice, storm) = ((encoding == Encoding::Auto).then(Choice::default), Storm::default());
+        let state = State { encoding, choice, storm, before: None, left: None, stopped: false };
         Self { state: Mutex::new(state), turn: Condvar::new() }
     }
 
@@ -126,9 +150,10 @@ impl Watch {
     }
 
     /// The node finds out by itself from now on which form it asks for, `asks_for` at present, or
-    /// does so no longer.
+    /// does so no longer. What had to be fetched before does not count any more.
     pub fn set(&self, encoding: Encoding, asks_for: Form) {
         let mut state = self.state();
+        (state.encoding, state.storm) = (encoding, Storm::default());
         state.choice = match state.choice.take() {
             _ if encoding != Encoding::Auto => None,
             Some(choice) => Some(choice),
@@ -144,14 +169,9 @@ impl Watch {
         Some(Chosen { form: choice.encoding(), lasts: choice.age(), why, figures })
     }
 
-    /// How long completing this many bytes of log takes, as far as that is known.
-    pub fn left(&self, bytes: u64) -> Option<Duration> {
-        self.state().pace.left(bytes)
-    }
-
-    /// How many bytes of log are completed in this time, as far as that is known.
-    pub fn within(&self, time: Duration) -> Option<u64> {
-        self.state().pace.within(time)
+    /// The storm that lasts, if there is one.
+    pub fn storm(&self) -> Option<StormStatus> {
+        self.state().storm.status()
     }
 
     /// What is pending now had arrived before the start: it is told how that proceeds.
@@ -165,17 +185,17 @@ impl Watch {
         }
     }
 
-    /// The thread, until [`Watch::stop`]. `totals` says what has been done so far, `ask_for`
-    /// changes the form.
-    pub fn run(&self, totals: &dyn Fn() -> Totals, ask_for: &dyn Fn(Form)) {
+    /// The thread, until [`Watch::stop`].
+    pub fn run(&self, of: &dyn Watched) {
         while self.wait() {
-            let now = Moment { at: Instant::now(), totals: totals(), ticks: ticks() };
+            let now = Moment { at: Instant::now(), totals: of.totals(), ticks: ticks() };
             let mut state = self.state();
-            let asks = state.hear(&now);
+            let asks = state.hear(&now, of);
             drop(state);
             if let Some(form) = asks {
-                ask_for(form);
+                of.ask_for(form);
             }
+            of.tend();
         }
     }
 
@@ -199,22 +219,51 @@ impl Watch {
 }
 
 impl State {
-    fn hear(&mut self, now: &Moment) -> Option<Form> {
+    fn hear(&mut self, now: &Moment, of: &dyn Watched) -> Option<Form> {
         let Totals { completed, pending, .. } = now.totals;
         let before = self.before.replace(*now);
         if let Some(left) = self.left {
-            self.tell(left, now.at, pending);
+            self.tell(left, now.at, pending, of);
         }
         let before = before?;
-        self.pace.observe(now.at - before.at, completed.saturating_sub(before.totals.completed), pending.bytes);
-        let choice = self.choice.as_mut()?;
-        let form = choice.observe(&now.since(&before))?;
-        tracing::info!(encoding = %form, cause = choice.why(), "this standby asks for the log in another form");
+        let interval = now.at - before.at;
+        of.observe(interval, completed.saturating_sub(before.totals.completed), pending.bytes);
+        let seen = now.since(&before);
+        let fetched = now.totals.fetched.saturating_sub(before.totals.fetched);
+        let asked = self.encoding != Encoding::Bytes;
+        match asked.then(|| self.storm.observe(interval, seen.with_inputs, fetched)).flatten() {
+            Some(turn) => self.turn(turn),
+            None if self.storm.status().is_some() => None,
+            None => {
+                let choice = self.choice.as_mut()?;
+                let form = choice.observe(&seen)?;
+                tracing::info!(encoding = %form, cause = choice.why(), "this standby asks for the log in another form");
+                Some(form)
+            }
+        }
+    }
+
+    /// A storm begins or ends.
+    fn turn(&mut self, turn: Turn) -> Option<Form> {
+        let auto = self.encoding == Encoding::Auto;
+        let form = match &turn {
+            Turn::Begins(_) => Form::Bytes,
+            Turn::Ends => self.encoding.first(),
+        };
+        // Inputs are tried again when the link is full.
+        self.choice = auto.then(|| Choice::beginning_with(Form::Bytes));
+        match turn {
+            Turn::Begins(cause) => {
+                let left = self.storm.status().map(|storm| storm.left.as_secs());
+                tracing::warn!(cause, seconds = left, "this standby asks for bytes for a while, not for inputs");
+            }
+            Turn::Ends => tracing::info!(encoding = %form, "this standby asks for the log as it did before"),
+        }
         Some(form)
     }
 
     /// How far what had arrived before the start is part of the log.
-    fn tell(&mut self, left: Left, now: Instant, pending: Pending) {
+    fn tell(&mut self, left: Left, now: Instant, pending: Pending, of: &dyn Watched) {
         if pending.from >= left.end {
             self.left = None;
             let seconds = (now - left.begun).as_secs_f64();
@@ -226,7 +275,7 @@ impl State {
         if now - left.told >= TELL {
             self.left = Some(Left { told: now, ..left });
             let bytes = left.end.since(pending.from);
-            let seconds_left = self.pace.left(bytes).map(|left| left.as_secs_f64());
+            let seconds_left = of.left(pending.transactions).map(|left| left.as_secs_f64());
             tracing::info!(bytes, seconds_left, "transactions that arrived before the start are being executed");
         }
     }

@@ -30,6 +30,10 @@
 //! being fetched. The thread that has fetched them makes the versions, too: all others may wait for
 //! these.
 //!
+//! An execution that nobody waits for any more ends by itself: it looks, at each record that it
+//! reads or writes, whether the window was closed, its block cut off, or its bytes have come from
+//! another node, which are asked for when it takes long ([`Window::overdue`]).
+//!
 //! With [`Schedule::Locks`] blocks are begun in another order. What a reader has a lock on is
 //! there. It may look at other records, too: an index entry of a record that is gone, whose id
 //! another block has given away again. Then it waits, unless all other threads do: the last one
@@ -42,61 +46,22 @@ use std::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst},
     },
+    time::{Duration, Instant},
 };
 
 use freshet_base::{Fid, Rid, Stamp};
-use freshet_storage::{Content, Guard, LoadError, ReadError};
-use freshet_txn::Past;
+use freshet_storage::{Content, Guard};
 
 use super::{
     locks::Locks,
+    pace::Pace,
     pending::{Closed, Pending},
+    room::{Room, Schedule},
     versions::{Layout, Passed, VersionArrays},
 };
 
 /// Called at points where threads may meet: for tests, which delay some of them.
 pub type Perturb = Arc<dyn Fn() + Send + Sync>;
-
-/// When transactions are executed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Schedule {
-    /// In the order of stamps; a reader waits for the version that it reads.
-    #[default]
-    Versions,
-    /// When they have locks on all that they read and write (Calvin, a baseline). Takes read sets:
-    /// a transaction without them, which reads what is not there yet, may fail, and is fetched
-    /// then.
-    Locks,
-}
-
-impl Schedule {
-    /// How many threads of a standby execute. Those that wait for versions leave their processor to
-    /// others. Without enough threads, those that wait for what no lock has brought are all there
-    /// are, and have to fetch it.
-    pub(crate) fn threads(self) -> usize {
-        let by_processors = 2 * std::thread::available_parallelism().map_or(1, usize::from);
-        match self {
-            Self::Versions => by_processors,
-            Self::Locks => by_processors.max(8),
-        }
-    }
-}
-
-/// How much a window may hold that has not been handed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// Bytes of log.
-    pub bytes: u64,
-    /// Blocks.
-    pub blocks: usize,
-}
-
-impl Default for Room {
-    fn default() -> Self {
-        // Enough for many threads; more would not stay in a processor's cache.
-        Self { bytes: 2 << 20, blocks: 32 << 10 }
-    }
-}
 
 /// Whether blocks come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +80,8 @@ struct Order {
     begun: usize,
     /// Those that have their locks, and were not begun.
     ready: VecDeque<Arc<Pending>>,
+    /// Those that are to be executed once more.
+    retries: Vec<Arc<Pending>>,
     /// How many, from the front, were taken to be replayed.
     taken: usize,
     /// Of those that were not taken.
@@ -128,8 +95,10 @@ struct Order {
     cuts: u64,
     /// How many threads wait for a block to execute.
     idle: usize,
-    /// The blocks that are being executed, or whose versions are being made.
-    executing: Vec<Stamp>,
+    /// The blocks that are being executed, or whose versions are being made, and since when.
+    executing: Vec<(Arc<Pending>, Instant)>,
+    /// How long that takes.
+    pace: Pace,
     /// Whether a thread waits for the block at the front.
     replayer_waits: bool,
     /// How many threads wait for room, or for replay.
@@ -143,6 +112,9 @@ impl Order {
 
     /// The next block whose versions are to be made, in the order of stamps.
     fn next(&mut self) -> Option<Arc<Pending>> {
+        if let Some(block) = self.next_retry() {
+            return Some(block);
+        }
         while let Some(block) = self.blocks.get(self.begun) {
             let found = (!block.is_done()).then(|| Arc::clone(block));
             self.begun += 1;
@@ -153,8 +125,20 @@ impl Order {
         None
     }
 
+    fn next_retry(&mut self) -> Option<Arc<Pending>> {
+        std::iter::from_fn(|| self.retries.pop()).find(|block| !block.is_cut() && !block.is_claimed())
+    }
+
+    /// The block with the lowest stamp among those that are executed, and since when.
+    fn lowest(&self) -> Option<(&Arc<Pending>, Instant)> {
+        self.executing.iter().min_by_key(|(block, _)| block.stamp()).map(|(block, since)| (block, *since))
+    }
+
     /// The next block that has its locks.
     fn next_ready(&mut self) -> Option<Arc<Pending>> {
+        if let Some(block) = self.next_retry() {
+            return Some(block);
+        }
         while self.blocks.get(self.begun).is_some_and(|block| block.is_done()) {
             self.begun += 1;
         }
@@ -251,6 +235,7 @@ impl Window {
             blocks: VecDeque::new(),
             begun: 0,
             ready: VecDeque::new(),
+            retries: Vec::new(),
             taken: 0,
             bytes: 0,
             replayed: at,
@@ -259,6 +244,7 @@ impl Window {
             cuts: 0,
             idle: 0,
             executing: Vec::new(),
+            pace: Pace::default(),
             replayer_waits: false,
             entrants_wait: 0,
         };
@@ -286,7 +272,7 @@ impl Window {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn perturb(&self) {
+    pub(super) fn perturb(&self) {
         if let Some(perturb) = &self.perturb {
             perturb();
         }
@@ -451,7 +437,7 @@ impl Window {
             }
             let found = if self.has_locks() { order.next_ready() } else { order.next() };
             if let Some(block) = found {
-                order.executing.push(block.stamp());
+                order.executing.push((Arc::clone(&block), Instant::now()));
                 return Some(block);
             }
             if order.course == Course::Finished && order.begun == order.blocks.len() {
@@ -466,13 +452,21 @@ impl Window {
     /// A block from [`Window::next`] is not dealt with any more, whatever has come of it.
     pub fn executed(&self, block: &Pending) {
         let mut order = self.order();
-        if let Some(place) = order.executing.iter().position(|stamp| *stamp == block.stamp()) {
-            order.executing.swap_remove(place);
+        if let Some(place) = order.executing.iter().position(|(other, _)| other.stamp() == block.stamp()) {
+            let (_, since) = order.executing.swap_remove(place);
+            let took = since.elapsed().saturating_sub(block.parked());
+            order.pace.executed(took, block.header().length.into());
         }
         drop(order);
         if block.is_cut() {
             self.given_up.notify_all();
         }
+    }
+
+    /// Has a block executed once more that could not be.
+    pub fn retry(&self, block: Arc<Pending>) {
+        self.order().retries.push(block);
+        self.work.notify_one();
     }
 
     /// Has `make` put the versions of a block, whose bytes are there, into the tables, unless it
@@ -516,13 +510,13 @@ impl Window {
     }
 
     /// Whether a reader may wait for a version. Then it says when it has.
-    fn may_wait(&self) -> bool {
+    pub(super) fn may_wait(&self) -> bool {
         let threads = self.threads.load(SeqCst);
         let one_more = |waiting: usize| (waiting + 1 < threads).then_some(waiting + 1);
         !self.has_locks() || self.waiting.fetch_update(SeqCst, SeqCst, one_more).is_ok()
     }
 
-    fn has_waited(&self) {
+    pub(super) fn has_waited(&self) {
         if self.has_locks() {
             self.waiting.fetch_sub(1, SeqCst);
         }
@@ -538,6 +532,51 @@ impl Window {
         if wakes {
             self.work.notify_all();
         }
+    }
+
+    /// How many bytes of log are executed in this time, as far as that was measured; nothing while
+    /// none were. By what the block that all others wait for has taken longer than others do, there
+    /// is less time.
+    pub fn within(&self, time: Duration) -> Option<u64> {
+        let order = self.order();
+        let late = order.lowest().map_or(Duration::ZERO, |(_, since)| order.pace.late(since.elapsed()));
+        match order.pace.within(time.saturating_sub(late)) {
+            // The very first one takes longer.
+            None if late >= time => Some(1),
+            within => within,
+        }
+    }
+
+    /// How long executing this many transactions takes, as far as that was measured.
+    pub fn left(&self, transactions: u64) -> Option<Duration> {
+        self.order().pace.left(transactions)
+    }
+
+    /// An interval has passed, in which this many bytes have become part of the log, and at its end
+    /// others were pending.
+    pub fn observe(&self, interval: Duration, completed: u64, pending: u64) {
+        self.order().pace.observe(interval, completed, pending);
+    }
+
+    /// The block that all others wait for, if it has been executed for so long, has no bytes, and
+    /// this is asked for the first time.
+    pub fn overdue(&self, limit: Duration) -> Option<Arc<Pending>> {
+        let order = self.order();
+        let (block, since) = order.lowest()?;
+        let is_overdue = since.elapsed() >= limit && block.task().is_some() && !block.is_claimed() && !block.is_cut();
+        (is_overdue && block.ask()).then(|| Arc::clone(block))
+    }
+
+    /// The block below `below` that is going to make the newest version of a record, if it has not
+    /// yet.
+    pub(super) fn to_come(&self, record: (Fid, Rid), below: Stamp) -> Option<Arc<Pending>> {
+        self.versions.below(record, below).filter(|block| !block.is_done())
+    }
+
+    /// A reader has to wait for a version.
+    pub(super) fn parks(&self) {
+        // Relaxed: a statistic.
+        self.parked.fetch_add(1, Relaxed);
     }
 
     /// How often a reader had to wait for a version.
@@ -598,6 +637,9 @@ impl Window {
         let found: Vec<_> = whole.map(Arc::clone).collect();
         order.taken += found.len();
         order.bytes -= length_of(&found);
+        for block in found.iter().filter(|block| !block.is_in_tables()) {
+            order.pace.executed(Duration::ZERO, block.header().length.into());
+        }
         let wanted = order.entrants_wait > 0;
         drop(order);
         if wanted && !found.is_empty() {
@@ -676,7 +718,7 @@ impl Window {
         // Some of those that are executed wait for the versions of blocks that stay.
         left.iter().for_each(|block| block.wake());
         let mut order = self.order();
-        while order.executing.iter().any(|stamp| *stamp >= at) {
+        while order.executing.iter().any(|(block, _)| block.stamp() >= at) {
             order = self.given_up.wait(order).unwrap_or_else(PoisonError::into_inner);
         }
         drop(order);
@@ -736,31 +778,5 @@ impl Window {
             Course::Closed(why) => why.clone(),
             Course::Open | Course::Finished => None,
         }
-    }
-}
-
-/// What a block that is executed reads of the window.
-pub(crate) struct Reader {
-    pub window: Arc<Window>,
-    pub block: Arc<Pending>,
-}
-
-impl Past for Reader {
-    fn wait(&self, fid: Fid, rid: Rid, below: Stamp) -> Result<(), ReadError> {
-        let window = &self.window;
-        window.perturb();
-        let Some(block) = window.versions.below((fid, rid), below).filter(|block| !block.is_done()) else {
-            return Ok(());
-        };
-        if !window.may_wait() {
-            let why = format!("its read set lacks record {} of table {}", rid.0, fid.0);
-            return Err(LoadError::Log(why).into());
-        }
-        // Relaxed: a statistic.
-        window.parked.fetch_add(1, Relaxed);
-        let waited = block.wait(|| window.is_closed() || self.block.is_cut());
-        window.has_waited();
-        let stops = |Closed| LoadError::Log("transactions are not executed again any more".into());
-        Ok(waited.map_err(stops)?)
     }
 }

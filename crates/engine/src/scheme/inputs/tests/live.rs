@@ -1,9 +1,13 @@
 //! A standby's threads, from the form of blocks to complete ones.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, Ordering::SeqCst},
-    mpsc::{Receiver, Sender, channel},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp, Term, Watermark, varint};
@@ -12,7 +16,7 @@ use freshet_replay::{
     Records,
     form::{CatalogKeys, Encoder, plain},
 };
-use freshet_replication::forms::{Arrivals, Complete, Encoding as Form, Missing, Regenerate};
+use freshet_replication::forms::{Arrivals, Complete, Encoding as Form, Missing, Regenerate, Wanted};
 use freshet_txn::{Inputs, ProcedureError, Transaction};
 
 use super::Noted;
@@ -22,7 +26,7 @@ use crate::{
         command::CommandExecutor,
         inputs::{
             live::{How, Live},
-            window::Schedule,
+            room::Schedule,
         },
         log::Ground,
     },
@@ -53,8 +57,9 @@ impl Complete for Kept {
         self.appended.send(blocks.to_vec()).map_err(|gone| gone.to_string())
     }
 
-    fn original(&self, header: &BlockHeader) -> Result<Vec<u8>, Missing> {
-        (self.answer.lock().unwrap())(header)
+    fn originals(&self, wanted: &[Wanted]) -> Vec<Result<Vec<u8>, Missing>> {
+        let mut answer = self.answer.lock().unwrap();
+        wanted.iter().map(|wanted| answer(&wanted.header)).collect()
     }
 
     fn arrivals(&self) -> Arrivals {
@@ -83,6 +88,16 @@ struct Home {
 }
 
 fn home(answer: impl FnMut(&BlockHeader) -> Result<Vec<u8>, Missing> + Send + 'static) -> Home {
+    home_at(Stamp::ZERO, Arc::new(Unable), None, answer)
+}
+
+/// The same, with a log that begins at `begin`.
+fn home_at(
+    begin: Stamp,
+    executor: Arc<dyn CommandExecutor>,
+    backlog: Option<Duration>,
+    answer: impl FnMut(&BlockHeader) -> Result<Vec<u8>, Missing> + Send + 'static,
+) -> Home {
     let database = Database::volatile(64);
     let index = IndexDefinition::new("things_id", true, &[KeyPart::unsigned(0, 8)]);
     let table = database.create_table(&TableDefinition::new("things", vec![index])).unwrap().fid();
@@ -94,12 +109,12 @@ fn home(answer: impl FnMut(&BlockHeader) -> Result<Vec<u8>, Missing> + Send + 's
         floor: Stamp::ZERO,
     };
     let (noted, how) =
-        (Arc::new(Noted::default()), How { schedule: Schedule::Versions, encoding: Encoding::Inputs, backlog: None });
-    let live = Live::new((Stamp::ZERO, Stamp::ZERO), how, &ground, Arc::new(Unable), noted);
+        (Arc::new(Noted::default()), How { schedule: Schedule::Versions, encoding: Encoding::Inputs, backlog });
+    let live = Live::new((begin, Stamp::ZERO), how, &ground, executor, noted);
     let (appended, taken) = channel();
     let (answer, failed) = (Mutex::new(Box::new(answer) as _), Mutex::default());
     let kept = Arc::new(Kept { appended, answer, failed, has_failed: AtomicBool::new(false) });
-    live.begin(Stamp::ZERO, &Arc::new(Watermark::new(Stamp::ZERO)), Arc::clone(&kept) as _);
+    live.begin(begin, &Arc::new(Watermark::new(begin)), Arc::clone(&kept) as _);
     Home { database, table, live, kept, appended: taken }
 }
 
@@ -291,4 +306,111 @@ fn what_a_restart_cannot_execute_is_told_when_it_arrives() {
     assert_eq!(oldest, Stamp::ZERO);
     assert_eq!(enters(&reads(end, end), true).0, end);
     home.live.stop();
+}
+
+/// Snapshots here see the table.
+const BEGIN: Stamp = Stamp(1 << 20);
+/// However busy the machine is.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Reads a record again and again, until it is told that nobody wants what comes of that.
+struct Endless(Sender<()>);
+
+impl CommandExecutor for Endless {
+    fn execute(&self, transaction: &Transaction<'_>, _: u32, _: &[u8]) -> Result<(), ProcedureError> {
+        let things = transaction.table("things").unwrap();
+        let _ = self.0.send(());
+        loop {
+            transaction.read(&things, Rid(0))?;
+        }
+    }
+}
+
+/// Does the same without reading.
+struct Computing(Sender<()>);
+
+impl CommandExecutor for Computing {
+    fn execute(&self, transaction: &Transaction<'_>, _: u32, _: &[u8]) -> Result<(), ProcedureError> {
+        let _ = self.0.send(());
+        while !transaction.is_given_up() {
+            thread::yield_now();
+        }
+        Err(ProcedureError::Aborted("it was given up".into()))
+    }
+}
+
+/// An execution that would never end is under way.
+fn endless(
+    make: impl FnOnce(Sender<()>) -> Arc<dyn CommandExecutor>,
+    answer: impl FnMut(&BlockHeader) -> Result<Vec<u8>, Missing> + Send + 'static,
+) -> (Home, Vec<u8>) {
+    let (begins, begun) = channel();
+    let home = home_at(BEGIN, make(begins), Some(Duration::from_millis(1)), answer);
+    home.live.compose(home.database.core());
+    let block = home.block(BEGIN);
+    home.enter(BEGIN, &block, true);
+    begun.recv_timeout(SOON).unwrap();
+    (home, block)
+}
+
+/// Fails when this does not end.
+fn ends(what: &str, live: &Live, act: impl FnOnce(&Live) + Send + 'static) {
+    let (done, ended) = channel();
+    let live = live.clone();
+    thread::spawn(move || {
+        act(&live);
+        let _ = done.send(());
+    });
+    ended.recv_timeout(SOON).unwrap_or_else(|_| panic!("{what} waits for an execution that does not end"));
+}
+
+#[test]
+fn a_stop_and_a_cut_end_what_is_being_executed() {
+    for reads in [true, false] {
+        let make = |begins| match reads {
+            true => Arc::new(Endless(begins)) as Arc<dyn CommandExecutor>,
+            false => Arc::new(Computing(begins)),
+        };
+        let (home, _) = endless(make, |header| Err(missing(header, false)));
+        ends("a cut", &home.live, |live| live.cut(BEGIN));
+        let block = home.block(BEGIN);
+        home.enter(BEGIN, &block, true);
+        ends("a stop", &home.live, Live::stop);
+        assert_eq!(home.live.window().failure(), None);
+        let (home, _) = endless(make, |header| Err(missing(header, false)));
+        ends("a stop", &home.live, Live::stop);
+    }
+}
+
+/// While the node that has it lives, its bytes come before the execution ends.
+#[test]
+fn the_bytes_of_a_block_that_takes_long_come_first() {
+    let answer: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let theirs = Arc::clone(&answer);
+    let (home, block) = endless(
+        |begins| Arc::new(Endless(begins)),
+        move |header| {
+            let bytes = theirs.lock().unwrap().clone();
+            // It may be asked for before the test can say it, and nobody has it: it is not lost.
+            if bytes.is_empty() { Err(missing(header, true)) } else { Ok(bytes) }
+        },
+    );
+    *answer.lock().unwrap() = block.clone();
+    assert_eq!(home.appended.recv_timeout(SOON).unwrap(), block);
+    let status = home.live.status();
+    assert_eq!((status.slow, status.mismatches, status.executed), (1, 0, 0));
+    assert!(!home.kept.has_failed.load(SeqCst));
+    ends("a stop", &home.live, Live::stop);
+}
+
+/// What may arrive is what is executed in the time that is given for it.
+#[test]
+fn nothing_arrives_ahead_of_what_takes_longer_than_it_may() {
+    let (home, _) = endless(|begins| Arc::new(Endless(begins)), |header| Err(missing(header, false)));
+    let deadline = Instant::now() + SOON;
+    while home.live.ahead() > 1 << 10 {
+        assert!(Instant::now() < deadline, "{} bytes may arrive", home.live.ahead());
+        thread::yield_now();
+    }
+    ends("a stop", &home.live, Live::stop);
 }
