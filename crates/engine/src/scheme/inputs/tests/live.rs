@@ -50,6 +50,8 @@ struct Kept {
     answer: Mutex<Box<Answer>>,
     failed: Mutex<Option<String>>,
     has_failed: AtomicBool,
+    /// In which forms the log was asked for.
+    asked: Mutex<Vec<Form>>,
 }
 
 impl Complete for Kept {
@@ -66,7 +68,9 @@ impl Complete for Kept {
         Arrivals::default()
     }
 
-    fn ask_for(&self, _: Form) {}
+    fn ask_for(&self, form: Form) {
+        self.asked.lock().unwrap().push(form);
+    }
 
     fn asks_for(&self) -> Form {
         Form::Inputs
@@ -113,7 +117,7 @@ fn home_at(
     let live = Live::new((begin, Stamp::ZERO), how, &ground, executor, noted);
     let (appended, taken) = channel();
     let (answer, failed) = (Mutex::new(Box::new(answer) as _), Mutex::default());
-    let kept = Arc::new(Kept { appended, answer, failed, has_failed: AtomicBool::new(false) });
+    let kept = Arc::new(Kept { appended, answer, failed, has_failed: AtomicBool::new(false), asked: Mutex::default() });
     live.begin(begin, &Arc::new(Watermark::new(begin)), Arc::clone(&kept) as _);
     Home { database, table, live, kept, appended: taken }
 }
@@ -413,4 +417,34 @@ fn nothing_arrives_ahead_of_what_takes_longer_than_it_may() {
         thread::yield_now();
     }
     ends("a stop", &home.live, Live::stop);
+}
+
+#[test]
+fn a_node_that_has_to_fetch_what_it_is_told_asks_for_bytes() {
+    let blocks: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let theirs = Arc::clone(&blocks);
+    let home = home(move |header| {
+        let from = header.stamp.0 as usize;
+        Ok(theirs.lock().unwrap()[from..from + header.length as usize].to_vec())
+    });
+    home.live.compose(home.database.core());
+    let (mut at, deadline) = (Stamp::ZERO, Instant::now() + SOON);
+    while home.live.status().storm.is_none() {
+        assert!(Instant::now() < deadline, "{:?}", home.live.status());
+        let block = home.block(at);
+        blocks.lock().unwrap().extend_from_slice(&block);
+        at = home.enter(at, &block, true);
+        home.appended.recv_timeout(SOON).unwrap();
+    }
+    let storm = home.live.status().storm.unwrap();
+    assert!(storm.why.contains("had to be fetched") && storm.left > Duration::ZERO, "{storm:?}");
+    while home.kept.asked.lock().unwrap().is_empty() {
+        thread::yield_now();
+    }
+    assert_eq!(*home.kept.asked.lock().unwrap(), [Form::Bytes]);
+    // What is configured since then counts.
+    home.live.set_encoding(Encoding::Inputs);
+    assert_eq!(home.live.status().storm, None);
+    assert_eq!(*home.kept.asked.lock().unwrap(), [Form::Bytes, Form::Inputs]);
+    home.live.stop();
 }
