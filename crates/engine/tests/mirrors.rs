@@ -702,3 +702,53 @@ fn a_mirror_that_ends_while_it_takes_over_begins_again_as_a_mirror() {
         }
     }
 }
+
+/// The primary gets an older copy of its disk, and nobody is there whom it could ask: it reigns with
+/// less. The mirror, which has everything, may be the last copy.
+#[test]
+fn a_mirror_keeps_what_a_primary_has_lost_that_was_set_back() {
+    let (directories, kept) = (directories(), tempfile::tempdir().unwrap());
+    let cluster = cluster(&directories, FabricKind::Shm, Safety::OneSafe);
+    let (primary, table) = kept_memory(&cluster, kept.path());
+    let (listen, before) = (primary.address().parse().unwrap(), tempfile::tempdir().unwrap());
+    primary.stop().unwrap();
+    drop((primary, table));
+    copy(directories[0].path(), before.path());
+    let primary = start(NodeConfig { listen, ..cluster(0) });
+    let table = primary.database().table("things").unwrap().clone();
+    let mirror = joining(keeping(cluster(2), kept.path()), &primary);
+    commit(&mirror, &primary, &table);
+    let (all, end) = (hash(&primary), own(&mirror).end);
+    wait_for("it is marked", || own(&mirror).mark >= end);
+    mirror.stop().unwrap();
+    primary.stop().unwrap();
+    drop((mirror, primary, table));
+    fs::remove_dir_all(directories[0].path()).unwrap();
+    copy(before.path(), directories[0].path());
+    let primary = start(NodeConfig { listen, ..cluster(0) });
+    assert_ne!(hash(&primary), all, "it has less");
+    let mirror = Node::start(NodeConfig { join: Some(primary.address().into()), ..keeping(cluster(2), kept.path()) }, |_| {});
+    let mirror = mirror.unwrap();
+    wait_for("both say so", || {
+        let RoleStatus::Primary { shipping, .. } = primary.status().role else { panic!("it is the primary") };
+        shipping.ahead.first().is_some_and(|ahead| ahead.node == mirror.id()) && own(&mirror).holds_more.is_some()
+    });
+    assert!(own(&mirror).whole && own(&mirror).end >= end, "{:?}", own(&mirror));
+    mirror.promote(true).unwrap();
+    assert_eq!(hash(&mirror), all);
+    for node in [primary, mirror] {
+        node.stop().unwrap();
+    }
+}
+
+/// All of it.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => _ = fs::copy(entry.path(), to).unwrap(),
+        }
+    }
+}

@@ -137,6 +137,9 @@ pub struct Join {
     pub encoding: Encoding,
     /// Which log it has, or which memory ([`freshet_cluster::in_sync::Holder`]).
     pub incarnation: u64,
+    /// Of a mirror: it knows that everything below is committed, and has it. It is not fed with a
+    /// log that has less of that.
+    pub holds: Stamp,
 }
 
 impl Join {

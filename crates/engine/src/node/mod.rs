@@ -460,6 +460,18 @@ impl Node {
         }
     }
 
+    /// Has a mirror that does not follow, since it holds more than the node that it is to follow,
+    /// give that up, and begin again ([`freshet_replication::mirror::Mirror::refill`]).
+    ///
+    /// # Errors
+    /// When it is no mirror, or does not hold more.
+    pub fn refill(&self) -> Result<(), String> {
+        match &*self.composition() {
+            Composition::Mirror(mirrored) => mirrored.mirror.refill(),
+            _ => Err("this node is no mirror".into()),
+        }
+    }
+
     /// Of a standby that was not told whom to follow: asks the others.
     fn look_around(&self) {
         if let Composition::Standby(following) = &*self.composition() {

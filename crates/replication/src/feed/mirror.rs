@@ -158,6 +158,8 @@ pub(super) struct MirrorLine {
     /// was.
     link: LinkMeter,
     looked: (Moment, Duration),
+    /// It had everything below when this feed began.
+    base: Stamp,
     /// All batches up to here have completed.
     completed: Stamp,
     /// Of that, what was acknowledged here; and what the mirror was asked to acknowledge.
@@ -228,10 +230,11 @@ impl MirrorLine {
             under_way: VecDeque::new(),
             link: LinkMeter::default(),
             looked: (feeder.feeds().clock.now(), Duration::ZERO),
+            base: from,
             completed: from,
             acknowledged: from,
             asked: Stamp::ZERO,
-            marked: from,
+            marked: Stamp::ZERO,
             growth: Growth::None,
             lacks: false,
             told: feeder.feeds().clock.now(),
@@ -248,9 +251,12 @@ impl MirrorLine {
     }
 
     /// How far the mark may be moved when everything below `committed` is. Only over what has
-    /// completed: the mark itself may be quicker (section 4.5.2: after all acknowledgements).
+    /// completed: the mark itself may be quicker (section 4.5.2: after all acknowledgements). What
+    /// the mirror had when it came is marked as well: it is not to follow a log without that.
     fn next_mark(&self, committed: Stamp) -> Option<Stamp> {
-        self.ring.mark(committed.min(self.completed)).filter(|to| *to > self.marked)
+        let (to, base) = (committed.min(self.completed), self.base);
+        let to = self.ring.mark(to).or((to >= base).then_some(base))?;
+        (to > self.marked && self.layout.is_some()).then_some(to)
     }
 
     /// Notes that everything up to a token has completed.
@@ -517,7 +523,7 @@ impl<F: Feeder> Ship<'_, F> {
                 return Err(NoMirror::Offer.into());
             }
             let mut layout = Layout::of(&description, &lengths).map_err(NoMirror::from)?;
-            layout.committed(mirror.marked);
+            layout.committed(mirror.base.max(mirror.marked));
             mirror.layout = Some(layout);
         }
         Ok(())

@@ -39,8 +39,8 @@ pub(crate) use self::{
 };
 use crate::{
     clock::Clock,
-    status::{ObserverStatus, RoundTrips, StandbyStatus},
-    wire::{Peers, Refusal},
+    status::{AheadStatus, ObserverStatus, RoundTrips, StandbyStatus},
+    wire::{Hello, Peers, Refusal},
 };
 
 /// Whoever has the log and ships it on.
@@ -97,6 +97,7 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
             let joined = state.host.join(shipper.id, guest, feeds.clock.now());
             let joined = joined.ok_or_else(|| Refusal::Superseded("this node ends its feeds".into()))?;
             state.shippers.insert(shipper.id, Arc::clone(shipper));
+            state.ahead.remove(&guest.node);
             if !address.is_empty() {
                 state.addresses.insert(guest.node, address.to_owned());
             }
@@ -203,12 +204,20 @@ pub(crate) struct State {
     addresses: BTreeMap<NodeId, String>,
     /// Why their last connections ended.
     losses: BTreeMap<NodeId, String>,
+    /// Those that are not fed, since they hold more than this log has.
+    ahead: BTreeMap<NodeId, AheadStatus>,
 }
 
 impl State {
     /// Everyone who is connected.
     fn all(&self) -> Vec<Arc<Shipper>> {
         self.shippers.values().cloned().collect()
+    }
+
+    /// A node is refused, since it holds more than this log has.
+    fn holds_more(&mut self, hello: &Hello, why: &Refusal) {
+        let (node, address, why) = (hello.node, hello.address.clone(), why.to_string());
+        self.ahead.insert(node, AheadStatus { node, address, why });
     }
 }
 
@@ -222,6 +231,7 @@ impl Feeds {
                 shippers: BTreeMap::new(),
                 addresses: BTreeMap::new(),
                 losses: BTreeMap::new(),
+                ahead: BTreeMap::new(),
             }),
             config,
             clock,
@@ -312,6 +322,11 @@ impl Feeds {
             ObserverStatus { node, shipped, acked, ack_lag_bytes: filled.since(acked.min(filled)), sent_bytes }
         });
         observers.collect()
+    }
+
+    /// Those that are not fed, since they hold more than this log has.
+    pub fn ahead(&self) -> Vec<AheadStatus> {
+        self.state().ahead.values().cloned().collect()
     }
 
     /// The members, as the rule and their connections see them; `global` is what they may show.

@@ -15,9 +15,11 @@
 //! with empty memory may have acknowledged more in an earlier life, so it answers no candidate
 //! before it holds all that its primary had when it came ([`Holding`]).
 //!
-//! A mirror cannot be cut below its mark. Where its history parts from the primary's there, or the
-//! log is gone from its end on, or its memory is damaged, it is filled again: from a checkpoint, if
-//! there is one ([`Seed`]).
+//! A mirror cannot be cut below its mark. What it knows to be committed it gives up for no log that
+//! has less: it does not follow, and says so on both sides, until an operator decides (see
+//! [`Holding::committed`]). Where the log is gone from its end on, or it cannot be cut back to where
+//! histories part, or its memory is damaged, it is filled again: from a checkpoint, if there is one
+//! ([`Seed`]), and not before that comes.
 
 mod fetch;
 mod kept;
@@ -163,6 +165,10 @@ struct State {
     promised: Option<(u32, Safety)>,
     /// Why there was no memory for the primary when it asked last.
     lacks: Option<String>,
+    /// Why it does not follow, if the other log has less than is here.
+    holds_more: Option<String>,
+    /// An operator has said that what is here is not wanted any more.
+    given_up: bool,
     /// How many batches were undone when connections ended.
     undone: u64,
 }
@@ -279,6 +285,20 @@ impl Mirror {
         self.shared.memory().allow(most);
     }
 
+    /// What it holds more than the node that it is to follow is not wanted any more: it begins again
+    /// with what that has.
+    ///
+    /// # Errors
+    /// When it holds no more.
+    pub fn refill(&self) -> Result<(), String> {
+        let mut state = self.shared.state();
+        if state.holds_more.is_none() {
+            return Err("this mirror gives nothing up: it does not hold more than the node that it follows".into());
+        }
+        state.given_up = true;
+        Ok(())
+    }
+
     /// As things stand, without asking anybody.
     pub fn status(&self) -> MirrorStatus {
         self.shared.status()
@@ -384,7 +404,7 @@ impl Shared {
         {
             let mut state = self.state();
             state.holding.silence();
-            state.lacks = None;
+            (state.lacks, state.holds_more) = (None, None);
         }
         self.memory().forget().map_err(|cause| local(&format_args!("no memory for a mirror: {cause}")))?;
         if let Some(cluster) = self.terms.get().cluster {
@@ -392,6 +412,56 @@ impl Shared {
         }
         self.state().holding.forgotten();
         Ok(())
+    }
+
+    /// Up to where what is here is known to be committed: no log is followed that has less of it.
+    fn committed(&self) -> Stamp {
+        let mark = self.memory().mark();
+        let state = self.state();
+        state.holding.committed(mark, state.committed)
+    }
+
+    /// The log of the node that this one is to follow has only what is below `here` of what is
+    /// committed here up to `end`.
+    fn holds_more(&self, end: Stamp, here: Stamp) -> SessionError {
+        let term = self.terms.get().history.cut(end).last_term();
+        let refusal = Refusal::MirrorHoldsMore { node: self.who.node, term, end, here };
+        self.says_it_holds_more(&refusal);
+        SessionError::Refused(refusal)
+    }
+
+    fn says_it_holds_more(&self, refusal: &Refusal) {
+        let why = refusal.to_string();
+        let before = self.state().holds_more.replace(why.clone());
+        if before.as_ref() != Some(&why) {
+            tracing::error!(cause = why, "this mirror holds more than the node that it is to follow, and keeps it");
+        }
+    }
+
+    /// Whether what is here may be given up for what that log has up to there.
+    fn may_be_given_up(&self, theirs: &TermHistory, end: Stamp) -> bool {
+        let (committed, ours) = (self.committed(), self.terms.get().history);
+        self.state().holding.may_be_given_up(committed, &ours, (theirs, end))
+    }
+
+    /// What the other node has said may concern what is here. None of it is given up for a log
+    /// which has less, and the process goes on, since nothing else may have it.
+    fn heard_why(&self, error: SessionError) -> SessionError {
+        match error.said() {
+            Some(&Refusal::LogGone { from, .. }) => {
+                let committed = self.committed();
+                if from < committed {
+                    return self.holds_more(committed, from);
+                }
+                self.state().holding.goes_stale();
+            }
+            Some(refusal @ Refusal::MirrorHoldsMore { .. }) => self.says_it_holds_more(refusal),
+            Some(refusal @ (Refusal::SameTermTwice { .. } | Refusal::OtherCluster { .. } | Refusal::Myself { .. })) => {
+                return SessionError::Refused(refusal.clone());
+            }
+            _ => {}
+        }
+        error
     }
 
     /// A checkpoint is in the memory.
@@ -440,12 +510,8 @@ impl Shared {
         let terms = self.terms.get();
         let incarnation = terms.holder(self.who.node).incarnation;
         let TermState { history, set, .. } = terms;
-        let mark = self.memory().mark();
-        let (held, end) = {
-            let holding = &self.state().holding;
-            (holding.end(), holding.reaches())
-        };
-        let (synchronous, committed) = (self.config.synchronous, mark.min(held));
+        let (committed, end) = (self.committed(), self.state().holding.reaches());
+        let synchronous = self.config.synchronous;
         LogState { history, end, set, synchronous, committed, log: false, incarnation }
     }
 
@@ -489,6 +555,7 @@ impl Shared {
             durable,
             undo_bytes: self.config.undo,
             lacks: state.lacks.clone(),
+            holds_more: state.holds_more.clone(),
             undone_batches: state.undone,
             cpu: self.cpu.total(),
         }
@@ -583,6 +650,11 @@ impl Follows for Shared {
     }
 
     fn prepare(self: &Arc<Self>, upstream: &str, order: u64) -> Result<(), SessionError> {
+        if std::mem::take(&mut self.state().given_up) {
+            let end = self.committed().0;
+            tracing::warn!(end, "this mirror gives up what it holds, as it was told: it begins again");
+            self.forget()?;
+        }
         seed::seed(self, upstream, order)
     }
 
@@ -592,12 +664,7 @@ impl Follows for Shared {
             state.holding.fetched(Stamp::ZERO);
             state.fetched_log = FetchedLog::default();
         }
-        let outcome = receive::offered(self, upstream, connection);
-        let gone = |error: &SessionError| matches!(error.said(), Some(Refusal::LogGone { .. }));
-        if outcome.as_ref().is_err_and(gone) {
-            self.state().holding.log_is_gone();
-        }
-        outcome
+        receive::offered(self, upstream, connection).map_err(|error| self.heard_why(error))
     }
 
     /// What the primary has left there is brought to the end of a batch (Active-Memory, section

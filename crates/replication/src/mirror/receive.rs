@@ -89,6 +89,7 @@ pub(super) fn offered(
         bare: fabric.config.bare,
         encoding: Encoding::Bytes,
         incarnation: terms.holder(shared.who.node).incarnation,
+        holds: shared.committed(),
     });
     let (answer, connection) = introduce(&**shared, upstream, connection, purpose, terms.fence.highest())?;
     let wire::Welcome { log: welcome, offer, bare } = answer;
@@ -98,7 +99,11 @@ pub(super) fn offered(
     let patience = shared.config.patience.max(keep_alive * 5);
     let connection = agreed(connection, passage, bare && fabric.config.bare);
     let description = {
-        shared.state().committed = Stamp::ZERO;
+        {
+            let mut state = shared.state();
+            (state.committed, state.holds_more) = (Stamp::ZERO, None);
+            state.holding.continues();
+        }
         let mut memory = shared.memory();
         memory
             .begin_feed(welcome.cluster, welcome.node, welcome.term, welcome.cut_at)
@@ -134,6 +139,11 @@ fn enter(shared: &Shared, welcome: &Welcome, end: Stamp) -> Result<(), SessionEr
         let known = shared.known().into_iter().find(|peer| peer.node == Some(*primary));
         return Err(SessionError::Counted { primary: known.map(|peer| peer.address) });
     }
+    // Before the term is promised: it began without what is here.
+    let (held, here) = (shared.committed(), welcome.cut_at);
+    if here < held {
+        return Err(shared.holds_more(held, here));
+    }
     raise(shared, welcome.term, welcome.above.first().copied().unwrap_or(welcome.node))?;
     let begins_in = shared.state().holding.begins_in(&welcome.history, &terms.history);
     if !begins_in {
@@ -160,9 +170,13 @@ fn enter(shared: &Shared, welcome: &Welcome, end: Stamp) -> Result<(), SessionEr
     adopted.map_err(|error| SessionError::Local(error.to_string()))
 }
 
-/// What is in the memory cannot be continued.
+/// What is in the memory cannot be continued with this log, which has all of it that is known to be
+/// committed. It is kept until a checkpoint comes, unless there is none.
 fn begin_again(shared: &Shared, why: &dyn std::fmt::Display) -> SessionError {
     let why = format!("what this mirror has cannot be continued: {why}; it is filled again");
+    if !shared.state().holding.goes_stale() {
+        return SessionError::Refused(Refusal::Superseded(why));
+    }
     match shared.forget() {
         Ok(()) => SessionError::Refused(Refusal::Superseded(why)),
         Err(error) => error,

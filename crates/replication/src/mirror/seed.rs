@@ -74,11 +74,16 @@ impl Seed<'_> {
         self.shared.follow.order() == self.order && !self.shared.stopping.load(Ordering::SeqCst)
     }
 
-    /// A checkpoint comes: whatever this mirror had, it has no more.
+    /// A checkpoint comes: whatever this mirror had, it has no more. One that has less than the mirror
+    /// knows to be committed is declined: the log says whether its node has the rest.
     ///
     /// # Errors
     /// Why it cannot be taken in.
     pub fn begin(&mut self, beginning: Beginning) -> Result<(), String> {
+        if !self.shared.may_be_given_up(&beginning.history, beginning.end) {
+            self.decline();
+            return Err("it has less than this mirror knows to be committed".into());
+        }
         self.shared.forget().map_err(|cause| self.never(cause.to_string()))?;
         let memory = self.shared.memory().regions();
         let filling = Filling::new(memory);

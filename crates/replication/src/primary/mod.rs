@@ -441,6 +441,7 @@ impl Shared {
             packed_bytes: feeds.packed.load(Ordering::Relaxed),
             live_batches: feeds.live.load(Ordering::Relaxed),
             prompt_batches: feeds.prompt.load(Ordering::Relaxed),
+            ahead: feeds.ahead(),
         }
     }
 }

@@ -25,8 +25,9 @@ pub fn joining(log: Continue) -> (Purpose, Side) {
     let side = Side::new(FabricKind::Tcp, FabricConfig::default(), vec![ring]).unwrap();
     let offer = side.offer().clone();
     let (member, synchronous, appliance, bare, passage) = (true, true, false, false, None);
-    let (fence, mirror, encoding, incarnation) = (Term(0), false, Encoding::Bytes, 0);
-    let join = Join { fence, log, member, synchronous, offer, appliance, mirror, passage, bare, encoding, incarnation };
+    let (fence, mirror, encoding, incarnation, holds) = (Term(0), false, Encoding::Bytes, 0, Stamp::ZERO);
+    let join =
+        Join { fence, log, member, synchronous, offer, appliance, mirror, passage, bare, encoding, incarnation, holds };
     (Purpose::Join(join), side)
 }
 
