@@ -151,6 +151,15 @@ impl Join {
     }
 }
 
+/// What a region is for by which a mirror's memory grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Growing {
+    /// Rows.
+    Arenas,
+    /// What a transaction writes over.
+    Undo,
+}
+
 /// What a connection is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {

@@ -24,6 +24,7 @@ mod mix;
 mod observer;
 mod pace;
 mod picture;
+mod rehearsal;
 mod reign;
 mod restoring;
 mod seed;

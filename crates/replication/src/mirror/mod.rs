@@ -26,6 +26,7 @@ mod kept;
 mod memory;
 mod picture;
 mod receive;
+mod rehearse;
 mod seed;
 mod service;
 
@@ -58,6 +59,7 @@ pub use freshet_mirror::FetchedLog;
 use self::memory::{Memory, RecoverError};
 pub use self::{
     picture::{Picture, Pictures},
+    rehearse::Rehearsal,
     seed::{Beginning, Checkpoints, Seed},
 };
 use crate::{
@@ -67,7 +69,7 @@ use crate::{
     status::{MirrorStatus, STALE, Seeding},
     takeover::{Candidate, PromoteError, PromoteOptions},
     terms::Terms,
-    wire::{Peer, Peers, Refusal},
+    wire::{Growing, Peer, Peers, Refusal},
 };
 
 /// A mirror's parameters.
@@ -93,6 +95,9 @@ pub struct MirrorConfig {
     pub most: u64,
     /// At most this number of bytes of log are kept that a take-over has fetched, for others.
     pub fetched: u64,
+    /// Where a memory goes that is damaged, if it does not lie in files: it is kept there until the
+    /// mirror has everything again. Nowhere: it is not kept.
+    pub aside: Option<PathBuf>,
     /// Where its files lie, if it is to outlive the process.
     pub directory: Option<PathBuf>,
     /// How what is stored in these becomes durable, if it is to outlive a loss of power.
@@ -112,6 +117,7 @@ impl Default for MirrorConfig {
             arena: 64 << 20,
             most: u64::MAX,
             fetched: 1 << 20,
+            aside: None,
             directory: None,
             method: None,
         }
@@ -169,6 +175,10 @@ struct State {
     holds_more: Option<String>,
     /// An operator has said that what is here is not wanted any more.
     given_up: bool,
+    /// Why what is here is not what was written: it has no voice, and begins again.
+    condemned: Option<String>,
+    /// When it was read last as a take-over would, and how many records there were.
+    rehearsed: Option<(Moment, u64)>,
     /// How many batches were undone when connections ended.
     undone: u64,
 }
@@ -361,6 +371,9 @@ fn found(memory: &mut Memory, terms: &Terms) -> io::Result<State> {
             }
             Err(RecoverError::System(cause)) => return Err(cause),
         }
+        // It may be the last copy of something.
+        let reached = memory.reached();
+        memory.set_aside(history.clone(), reached)?;
         memory.forget()?;
     }
     if let Some(cluster) = cluster.filter(|_| history != TermHistory::default()) {
@@ -384,8 +397,8 @@ impl Shared {
     }
 
     /// Memory for what the primary writes next: at least `bytes`, if there is as much.
-    fn grow(&self, bytes: u64) -> Option<Region> {
-        let grown = self.memory().grow(bytes);
+    fn grow(&self, bytes: u64, growing: Growing) -> Option<Region> {
+        let grown = self.memory().grow(bytes, growing);
         let lacks = match &grown {
             Ok(Some(_)) => None,
             Ok(None) => Some("what it may have is used up: set mirror.bytes to more".to_owned()),
@@ -396,6 +409,55 @@ impl Shared {
             tracing::warn!(cause, "this mirror has no memory for its primary");
         }
         grown.ok().flatten()
+    }
+
+    /// What is here is not what was written: it has no voice from now on, and the mirror begins again,
+    /// from another node, as soon as one gives what it has. Until then it is kept.
+    fn condemn(&self, why: String) {
+        {
+            let mut state = self.state();
+            state.holding.silence();
+            if state.condemned.is_some() {
+                return;
+            }
+            state.condemned = Some(why.clone());
+        }
+        tracing::error!(cause = why, "what this mirror holds is damaged: it has no voice, and begins again");
+        if let Err(cause) = self.memory().note_damaged() {
+            tracing::error!(%cause, "it cannot be noted that a mirror's memory is damaged");
+        }
+        // Nothing more is acknowledged for it.
+        self.follow.leave();
+    }
+
+    /// Gives up what is damaged: it is kept aside before.
+    fn set_aside(&self) -> Result<(), SessionError> {
+        if self.state().condemned.is_none() {
+            return Ok(());
+        }
+        let kept = self.keep_aside().map_err(|cause| {
+            SessionError::Seed(format!(
+                "the memory that is damaged cannot be kept aside: {cause}; see that there is room"
+            ))
+        })?;
+        let path = kept.map(|path| path.display().to_string());
+        tracing::warn!(path, "the damaged memory is kept aside until this mirror has everything again");
+        self.state().condemned = None;
+        Ok(())
+    }
+
+    /// No other node writes here any more.
+    fn keep_aside(&self) -> io::Result<Option<PathBuf>> {
+        let (history, reached) = (self.terms.get().history, self.committed());
+        let (kept, regions) = {
+            let mut memory = self.memory();
+            (memory.set_aside(history.clone(), reached)?, memory.regions())
+        };
+        let Some(directory) = self.config.aside.as_ref().filter(|_| kept.is_none()) else { return Ok(kept) };
+        // That takes a while, and others ask for the status meanwhile.
+        memory::write_out(&regions, directory)?;
+        self.memory().is_aside(directory.clone(), history, reached);
+        Ok(Some(directory.clone()))
     }
 
     /// Begins again with nothing. What was here has no voice from the first moment on.
@@ -526,9 +588,10 @@ impl Shared {
 
     fn status(&self) -> MirrorStatus {
         let now = self.clock.now();
-        let (granted, most, mark, durable) = {
+        let (granted, most, mark, durable, undo, aside) = {
             let memory = self.memory();
-            (memory.bytes(), memory.most(), memory.mark(), memory.medium() == Some(&Medium::Dax))
+            let durable = memory.medium() == Some(&Medium::Dax);
+            (memory.bytes(), memory.most(), memory.mark(), durable, memory.undo_bytes(), memory.aside())
         };
         let state = self.state();
         let (heard, end) = (state.heard, state.holding.end());
@@ -553,9 +616,13 @@ impl Shared {
             most_bytes: most,
             kept: self.config.directory.is_some(),
             durable,
-            undo_bytes: self.config.undo,
+            undo_bytes: undo,
             lacks: state.lacks.clone(),
             holds_more: state.holds_more.clone(),
+            condemned: state.condemned.clone(),
+            rehearsed: state.rehearsed.map(|(at, _)| now.since(at)),
+            rehearsed_records: state.rehearsed.map(|(_, records)| records),
+            set_aside: aside,
             undone_batches: state.undone,
             cpu: self.cpu.total(),
         }
@@ -572,6 +639,9 @@ impl Candidate for Shared {
     }
 
     fn has_no_voice(&self) -> Option<&'static str> {
+        if self.state().condemned.is_some() {
+            return Some("what this mirror holds is damaged, and it begins again from another node");
+        }
         (!self.state().holding.is_whole()).then_some(
             "this mirror began with empty memory, and does not yet hold all that its primary had when it came",
         )
@@ -655,7 +725,13 @@ impl Follows for Shared {
             tracing::warn!(end, "this mirror gives up what it holds, as it was told: it begins again");
             self.forget()?;
         }
-        seed::seed(self, upstream, order)
+        seed::seed(self, upstream, order)?;
+        // There is no checkpoint: the log has everything.
+        if self.state().condemned.is_some() {
+            self.set_aside()?;
+            self.forget()?;
+        }
+        Ok(())
     }
 
     fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
@@ -683,8 +759,8 @@ impl Shared {
     fn recovered(&self) -> Result<(), SessionError> {
         let found = self.memory().recover();
         if let Err(RecoverError::Damaged(damaged)) = &found {
-            tracing::error!(cause = %damaged, "a mirror's memory is damaged, and is filled again");
-            return self.forget();
+            self.condemn(damaged.to_string());
+            return Ok(());
         }
         if let Some(found) = found? {
             let mut state = self.state();
