@@ -442,12 +442,12 @@ fn a_mirror_whose_memory_rots_has_no_voice_and_begins_again() {
         mirror.mirror.allow(mirror.mirror.status().undo_bytes + (64 << 10));
         let Rehearsal::Damaged(why) = rehearses() else { panic!("it is not noticed") };
         assert!(why.contains("is damaged"), "{why}");
-        let status = mirror.mirror.status();
-        assert!(status.condemned.is_some_and(|it| it == why) && !status.whole);
+        assert!(!mirror.mirror.status().whole);
         let purpose = Purpose::Consult { term: Term(2), binding: false, comes_back: None };
         let hello = Hello { cluster: Some(CLUSTER), node: NodeId(3), address: "nowhere:1".into(), purpose };
         let why = call(&mirror.endpoint.address().to_string(), &hello, Term(2), PATIENCE).unwrap_err().to_string();
-        assert!(why.contains("is damaged"), "{why}");
+        // It may have begun again: its primary has no checkpoint to wait for.
+        assert!(why.contains("is damaged") || why.contains("began with empty memory"), "{why}");
         until("the primary has lost it", || !primary.primary.status().standbys[0].connected);
         primary.endpoint.set_service(Some(service));
         until("what it had is kept", || mirror.mirror.status().set_aside.is_some_and(|path| path.exists()));
