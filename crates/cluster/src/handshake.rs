@@ -237,6 +237,23 @@ pub enum Refusal {
         /// Everything below was acknowledged.
         committed: Stamp,
     },
+    /// To a mirror, or by one: what it holds must not be given up for the log that it is to follow.
+    #[error(
+        "mirror {node} knows that the log of term {term} is committed up to {end}, and has all of it; the log that it \
+         is to follow has of that only what is below {here}. It keeps what it has, and does not follow: acknowledged \
+         commits would be lost. To continue with what the mirror has, promote it with force; only if what is beyond \
+         {here} is not wanted any more, let it begin again with `freshet refill`"
+    )]
+    MirrorHoldsMore {
+        /// The mirror.
+        node: NodeId,
+        /// The newest term of what it has.
+        term: Term,
+        /// Up to where that is known to be committed.
+        end: Stamp,
+        /// Up to where the other log is the same.
+        here: Stamp,
+    },
 }
 
 impl Refusal {

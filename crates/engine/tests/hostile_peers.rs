@@ -140,6 +140,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
             bare: random.below(2) == 0,
             encoding: random.of(&[Encoding::Bytes, Encoding::Inputs]),
             incarnation: random.next(),
+            holds: Stamp(random.of(&[0, 1 << 20, u64::MAX])),
         }),
     };
     Hello { cluster, node, address: random.of(&["", "127.0.0.1:1", "nowhere"]).to_owned(), purpose }

@@ -25,8 +25,12 @@ fn cluster(directories: &[tempfile::TempDir], fabric: FabricKind, safety: Safety
         let mut config = NodeConfig { safety, standbys: 2, ..config(Some(&paths[n])) };
         config.fabric.kind = fabric;
         if n == 2 {
-            config.mirror =
-                MirrorSettings { bytes: 512 << 20, undo_bytes: 4 << 20, directory_bytes: 1 << 20, keep_dir: None };
+            config.mirror = MirrorSettings {
+                bytes: 512 << 20,
+                undo_bytes: 4 << 20,
+                directory_bytes: 1 << 20,
+                ..MirrorSettings::default()
+            };
         }
         config
     }
@@ -486,7 +490,7 @@ fn a_mirror_that_restarts_continues_with_its_memory() {
 /// What is in the one directory that a mirror has in `kept`: names, and what is in the files.
 fn kept_files(kept: &Path) -> (PathBuf, Vec<(OsString, Vec<u8>)>) {
     let of_mirror = fs::read_dir(kept).unwrap().next().unwrap().unwrap().path();
-    let files = fs::read_dir(&of_mirror).unwrap().map(|file| file.unwrap());
+    let files = fs::read_dir(&of_mirror).unwrap().map(|file| file.unwrap()).filter(|file| file.path().is_file());
     let mut files: Vec<_> = files.map(|file| (file.file_name(), fs::read(file.path()).unwrap())).collect();
     files.sort();
     (of_mirror, files)
@@ -699,6 +703,57 @@ fn a_mirror_that_ends_while_it_takes_over_begins_again_as_a_mirror() {
         assert_eq!((found.hash, found.records), hash(&old));
         for node in [old, mirror] {
             node.stop().unwrap();
+        }
+    }
+}
+
+/// The primary gets an older copy of its disk, and nobody is there whom it could ask: it reigns with
+/// less. The mirror, which has everything, may be the last copy.
+#[test]
+fn a_mirror_keeps_what_a_primary_has_lost_that_was_set_back() {
+    let (directories, kept) = (directories(), tempfile::tempdir().unwrap());
+    let cluster = cluster(&directories, FabricKind::Shm, Safety::OneSafe);
+    let (primary, table) = kept_memory(&cluster, kept.path());
+    let (listen, before) = (primary.address().parse().unwrap(), tempfile::tempdir().unwrap());
+    primary.stop().unwrap();
+    drop((primary, table));
+    copy(directories[0].path(), before.path());
+    let primary = start(NodeConfig { listen, ..cluster(0) });
+    let table = primary.database().table("things").unwrap().clone();
+    let mirror = joining(keeping(cluster(2), kept.path()), &primary);
+    commit(&mirror, &primary, &table);
+    let (all, end) = (hash(&primary), own(&mirror).end);
+    wait_for("it is marked", || own(&mirror).mark >= end);
+    mirror.stop().unwrap();
+    primary.stop().unwrap();
+    drop((mirror, primary, table));
+    fs::remove_dir_all(directories[0].path()).unwrap();
+    copy(before.path(), directories[0].path());
+    let primary = start(NodeConfig { listen, ..cluster(0) });
+    assert_ne!(hash(&primary), all, "it has less");
+    let mirror =
+        Node::start(NodeConfig { join: Some(primary.address().into()), ..keeping(cluster(2), kept.path()) }, |_| {});
+    let mirror = mirror.unwrap();
+    wait_for("both say so", || {
+        let RoleStatus::Primary { shipping, .. } = primary.status().role else { panic!("it is the primary") };
+        shipping.ahead.first().is_some_and(|ahead| ahead.node == mirror.id()) && own(&mirror).holds_more.is_some()
+    });
+    assert!(own(&mirror).whole && own(&mirror).end >= end, "{:?}", own(&mirror));
+    mirror.promote(true).unwrap();
+    assert_eq!(hash(&mirror), all);
+    for node in [primary, mirror] {
+        node.stop().unwrap();
+    }
+}
+
+/// All of it.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => _ = fs::copy(entry.path(), to).unwrap(),
         }
     }
 }

@@ -60,6 +60,13 @@ pub(crate) enum Command {
     /// other standbys follow it, and refuse what the old primary still sends. Without --force, a
     /// take-over that might lose acknowledged commits is refused.
     Promote(PromoteOptions),
+    /// Have a mirror give up what it holds, where that is more than its primary has.
+    ///
+    /// A mirror that knows of committed transactions which its primary lacks does not follow, since
+    /// it may be the last copy: see "HOLDS MORE" in its status. To keep them, promote the mirror
+    /// with --force. This command is for the other case: they are gone then, and the mirror begins
+    /// again with what the primary has.
+    Refill(RefillOptions),
     /// Write a checkpoint now.
     ///
     /// A restart needs only the log since the last checkpoint. Nodes also write checkpoints by
@@ -246,6 +253,16 @@ pub(crate) struct PromoteOptions {
     /// How long to wait for the answer, in seconds.
     #[arg(long, value_name = "S", default_value_t = 600)]
     pub(crate) patience: u64,
+}
+
+/// Options of `freshet refill`.
+#[derive(Debug, Args)]
+pub(crate) struct RefillOptions {
+    /// The mirror's control port (its `address`): host:port.
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
 }
 
 /// Options of `freshet checkpoint`.
@@ -440,6 +457,7 @@ impl Cli {
             Command::Status(options) => status::run(&options),
             Command::Advise(options) => advise::run(&options),
             Command::Promote(options) => promote::run(&options),
+            Command::Refill(options) => promote::refill(&options),
             Command::Checkpoint(options) => checkpoint::run(&options),
             Command::Backup(options) => backup::backup(&options),
             Command::Archive(options) => backup::archive(&options),

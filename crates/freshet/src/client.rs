@@ -310,6 +310,14 @@ impl Client {
         }
     }
 
+    /// Has a mirror give up what it holds more than the node that it is to follow.
+    pub fn refill(&self, patience: Duration) -> Result<(), ClientError> {
+        match self.ask(Ask::Refill, patience)? {
+            Answer::GivenUp => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// Has the node write a checkpoint, of one snapshot if `consistent`; returns where it begins
     /// and ends, its bytes and its rows.
     pub fn checkpoint(&self, consistent: bool, patience: Duration) -> Result<(Stamp, Stamp, u64, u64), ClientError> {

@@ -1,4 +1,4 @@
-//! `freshet promote`: makes a standby the primary.
+//! `freshet promote`: makes a standby the primary. `freshet refill`: has a mirror begin again.
 
 use std::{
     process::ExitCode,
@@ -9,7 +9,11 @@ use std::{
 use freshet_base::Stamp;
 use serde_json::Value;
 
-use crate::{Failure, cli::PromoteOptions, client::Client};
+use crate::{
+    Failure,
+    cli::{PromoteOptions, RefillOptions},
+    client::Client,
+};
 
 /// How long a node may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -26,6 +30,14 @@ pub(crate) fn run(options: &PromoteOptions) -> Result<ExitCode, Failure> {
         return Err(Failure::new(deposed(client.address(), term, at)));
     }
     println!("{} is the primary of term {term}, which begins at {at}", client.address());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has a mirror give up what it holds more than its primary has.
+pub(crate) fn refill(options: &RefillOptions) -> Result<ExitCode, Failure> {
+    let client = options.shows.connect(&options.address, CONNECT)?;
+    client.refill(CONNECT)?;
+    println!("{} begins again with what the node has that it follows", client.address());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -486,6 +486,10 @@ impl Host for NodeHost {
         }
     }
 
+    fn refill(&self) -> Result<(), String> {
+        self.node.refill()
+    }
+
     fn checkpoint(&self, kind: freshet_engine::CheckpointKind) -> Result<freshet_engine::CheckpointStatus, String> {
         self.node.checkpoint(kind)
     }

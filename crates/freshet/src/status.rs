@@ -412,9 +412,32 @@ fn table(status: &Value) -> String {
                 line("inputs", recorded(inputs));
             }
             fed(status, &mut line);
+            for ahead in status["ahead"].as_array().into_iter().flatten() {
+                line(
+                    "HOLDS MORE",
+                    format!("{} at {}: {}", text(&ahead["node"]), text(&ahead["address"]), text(&ahead["why"])),
+                );
+            }
         }
         "mirror" => {
             follows(status, &mut line);
+            if let Some(why) = status["holds_more"].as_str() {
+                line("HOLDS MORE", why.to_owned());
+            }
+            if let Some(why) = status["condemned"].as_str() {
+                line(
+                    "DAMAGED",
+                    format!(
+                        "{why}; no voice in a take-over, and filled again as soon as another node gives what it has"
+                    ),
+                );
+            }
+            if let Some(path) = status["set_aside"].as_str() {
+                line("set aside", format!("the memory that was damaged, in {path}, until this one is whole"));
+            }
+            if status["rehearsed"].is_object() {
+                line("rehearsed", format!("{:.0?} ago", time(status, "rehearsed")));
+            }
             let by = if status["one_sided"] == true { "one-sided" } else { "by a thread here" };
             line("written", format!("over {}, {by}", text(&status["fabric"])));
             let whole = if status["whole"] == true { "" } else { "; not yet whole: no voice in a take-over" };

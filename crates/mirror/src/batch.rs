@@ -154,6 +154,12 @@ impl Batch {
         &mut self.bytes[..length]
     }
 
+    /// How many bytes of memory it has.
+    pub fn held_bytes(&self) -> usize {
+        let each = size_of::<Change>() + HEADER;
+        self.bytes.capacity() + self.changes.capacity().max(self.headers.capacity()) * each
+    }
+
     /// Takes what was put there for a batch that begins at `from`: its first `length` bytes, up to
     /// where the last transaction in them ends; all of them, if none does.
     ///

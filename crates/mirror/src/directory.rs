@@ -9,9 +9,13 @@ use crate::{half, word};
 
 /// Where in region 0 the mark is: everything below this stamp is committed.
 pub const MARK: u64 = 1024;
+/// Where in region 0 it says which further regions belong to the undo ring, a word for each; and how
+/// many it has room for.
+pub(crate) const MORE_UNDO: u64 = 2048;
+pub(crate) const MOST_UNDO: u64 = 128;
 /// Where in region 0 the directory begins.
 pub const DIRECTORY: u64 = 4096;
-/// The region of the undo ring.
+/// The first region of the undo ring.
 pub const UNDO: usize = 1;
 /// The first arena.
 pub const ARENAS: usize = 2;
@@ -21,7 +25,9 @@ pub(crate) const ENTRY: usize = 64;
 pub(crate) const COPIES: [u64; 2] = [0, 512];
 
 const MAGIC: &[u8; 8] = b"FRESHMIR";
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
+/// The one before, in which the undo ring has one region.
+const BEFORE: u32 = 3;
 const TABLE: u32 = 1;
 const OVERFLOW: u32 = 2;
 const FREE: u32 = 3;
@@ -67,7 +73,7 @@ impl Superblock {
 
     /// What the bytes say, if they are a superblock.
     pub(crate) fn decode(bytes: &[u8; ENTRY]) -> Option<Self> {
-        if bytes[..8] != *MAGIC || half(bytes, 8) != FORMAT || !is_sealed(bytes, 0) {
+        if bytes[..8] != *MAGIC || ![FORMAT, BEFORE].contains(&half(bytes, 8)) || !is_sealed(bytes, 0) {
             return None;
         }
         Some(Self {

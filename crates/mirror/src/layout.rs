@@ -216,14 +216,15 @@ impl Layout {
         }
     }
 
-    /// That of a memory which has regions of these lengths; `description` says what lies where
-    /// ([`crate::Contents::description`]).
+    /// That of a memory which has regions of these lengths, but for those of the undo ring, whose
+    /// lengths are zero; `description` says what lies where ([`crate::Contents::description`]).
     ///
     /// # Errors
     /// [`Damaged`] when that is impossible.
     pub fn of(description: &[u8], lengths: &[u64]) -> Result<Self, Damaged> {
         let mut layout = Self::new(Chunks::capacity(lengths));
-        (ARENAS..lengths.len()).for_each(|region| layout.grow(region, lengths[region]));
+        let arenas = (ARENAS..lengths.len()).filter(|region| lengths[*region] > 0);
+        arenas.for_each(|region| layout.grow(region, lengths[region]));
         let (entries, rest) = counted(description, ENTRY)?;
         let mut chunks = Chunks::default();
         for (number, entry) in (0..).zip(entries.as_chunks::<ENTRY>().0) {

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | 0 | the [`Superblock`] in two copies, at bytes 0 and 512; the mark, a word at [`MARK`]; from [`DIRECTORY`] on the directory, 64 bytes for each chunk |
 //! | 1 | the undo ring ([`Ring`]) |
-//! | others | *arenas*, which the mirror adds when it is asked to; chunks lie in them |
+//! | others | *arenas*, which the mirror adds when it is asked to; chunks lie in them; or more of the undo ring, as words of the head say from byte 2048 on |
 //!
 //! A *chunk* has slots of one size. One of a table holds records whose ids follow one another, from
 //! 8 to 4096, as its neighbours do. Its slots are as long as fits the newest rows of the table best
@@ -88,7 +88,7 @@ pub use self::{
     read::{Contents, Damaged, mark_of},
     recover::{Plan, Recovered, begin_feed, beginning, footprint, plan, recover},
     take::{NotBegun, NotTaken, Taking},
-    undo::{Extent, Ring, RingFull},
+    undo::{Extent, Ring, RingFull, note_undo, undo_regions},
 };
 pub use freshet_cluster::mirror::Keep;
 

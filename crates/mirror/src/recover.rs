@@ -11,7 +11,8 @@
 //! Undo runs backwards, since batches may have changed the same bytes. It writes old bytes after
 //! everything is decided ([`Plan`]), and before that, if batches are undone that were marked, it
 //! takes the mark back. So one that fails halfway can be done again, and what this memory is said
-//! to have ([`footprint`]) leads to the same end.
+//! to have ([`footprint`]) leads to the same end. What a transaction has changed whose end is not
+//! there is undone entry by entry: it takes no memory beside this one.
 //!
 //! # Loss of power
 //!
@@ -29,7 +30,7 @@
 //! of is flushed before it ends ([`Plan`]): rows that make a batch whole, the mark, what was put
 //! back.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use freshet_base::{
     ClusterId, NodeId, Rid, Stamp, Term,
@@ -41,9 +42,10 @@ use freshet_fabric::{Place, Write, landing::Landing, memory::Region};
 use crate::{
     Damaged,
     chunks::{Bytes, Chunks, Lengths},
-    directory::{self, ARENAS, Chunk, DIRECTORY, MARK, Superblock, UNDO, Use},
+    directory::{self, ARENAS, Chunk, DIRECTORY, MARK, Superblock, Use},
     read,
-    undo::{Change, ENTRY, Entry, Extent},
+    slot::MOST,
+    undo::{Change, ENTRY, Entry, Extent, undo_regions},
 };
 
 /// What a recovery has found.
@@ -57,10 +59,25 @@ pub struct Recovered {
     pub undone: usize,
 }
 
-/// A batch that may not be committed.
+/// A batch that may not be committed, and where its undo entries are: what they say is read when it
+/// is wanted, since a transaction may write over more than there is room for beside this memory.
+#[derive(Clone, Debug)]
 struct Batch {
     extent: Extent,
-    changes: Vec<Change>,
+    entries: Vec<Place>,
+}
+
+impl Batch {
+    /// What it has changed, the last first.
+    fn backwards<'m>(&'m self, memory: &'m [Region]) -> impl Iterator<Item = Change> + use<'m> {
+        let entries = self.entries.iter().rev().filter_map(|place| entry_at(memory, *place));
+        entries.flat_map(|entry| entry.changes.into_iter().rev())
+    }
+
+    /// The same, the first first.
+    fn changes<'m>(&'m self, memory: &'m [Region]) -> impl Iterator<Item = Change> + use<'m> {
+        self.entries.iter().filter_map(|place| entry_at(memory, *place)).flat_map(|entry| entry.changes)
+    }
 }
 
 /// Memory, as it is with other bytes in some places.
@@ -122,7 +139,11 @@ impl Lengths for Shadow<'_> {
 /// What is to be written into a memory to bring it to the state after the last batch that is kept.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    writes: Vec<(Place, Vec<u8>)>,
+    memory: Vec<Region>,
+    /// The mark goes first, if it is taken back.
+    mark: Option<Stamp>,
+    /// The batches that are undone, the oldest first.
+    undone: Vec<Batch>,
     /// What was found where, and counts: places and lengths.
     relied: Vec<(Place, u64)>,
     found: Recovered,
@@ -134,9 +155,11 @@ impl Plan {
         self.found
     }
 
-    /// The writes, in their order.
-    pub fn writes(&self) -> impl Iterator<Item = (Place, &[u8])> {
-        self.writes.iter().map(|(to, bytes)| (*to, &bytes[..]))
+    /// The writes, in their order. None of them changes the undo ring, where they are read.
+    pub fn writes(&self) -> impl Iterator<Item = (Place, Vec<u8>)> {
+        let mark = self.mark.map(|to| (Place { region: 0, offset: MARK }, to.0.to_le_bytes().to_vec()));
+        let changes = self.undone.iter().rev().flat_map(|batch| batch.backwards(&self.memory));
+        mark.into_iter().chain(changes.map(|change| (change.place, change.old)))
     }
 }
 
@@ -153,7 +176,7 @@ pub fn recover(memory: &[Region], keep: Keep) -> Result<Recovered, Damaged> {
     let mut first = true;
     for (to, bytes) in plan.writes() {
         let is_mark = to == Place { region: 0, offset: MARK };
-        landing.put(memory, &Write { to, pieces: &[bytes], immediate: None, fenced: first && !is_mark });
+        landing.put(memory, &Write { to, pieces: &[&bytes], immediate: None, fenced: first && !is_mark });
         first &= is_mark;
     }
     landing.fence(memory);
@@ -177,20 +200,15 @@ pub fn plan(memory: &[Region], keep: Keep) -> Result<Plan, Damaged> {
     let ends: Vec<_> = [begin].into_iter().chain(batches.iter().map(|batch| batch.extent.to)).collect();
     let mut kept = match keep {
         Keep::Marked(upto) => batches.iter().take_while(|batch| batch.extent.to <= upto).count(),
-        Keep::Whole => whole(memory, &mut batches, &mut relied)?,
+        Keep::Whole => whole(memory, &batches, &mut relied)?,
     };
     // A transaction is kept if all of it is there.
     while kept > 0 && batches[kept - 1].extent.continues {
         kept -= 1;
     }
     let found = Recovered { end: ends[kept], under_way: batches.len(), undone: batches.len() - kept };
-    let mut writes = Vec::new();
-    if read::mark_of(&*memory[0]) > found.end {
-        writes.push((Place { region: 0, offset: MARK }, found.end.0.to_le_bytes().to_vec()));
-    }
-    let undone = batches.drain(kept..).rev().flat_map(|batch| batch.changes.into_iter().rev());
-    writes.extend(undone.map(|change| (change.place, change.old)));
-    Ok(Plan { writes, relied, found })
+    let mark = (read::mark_of(&*memory[0]) > found.end).then_some(found.end);
+    Ok(Plan { memory: memory.to_vec(), mark, undone: batches.split_off(kept), relied, found })
 }
 
 /// What the feeder has left in the undo ring (section 5.2, steps 2 to 4).
@@ -228,9 +246,9 @@ pub fn footprint(memory: &[Region]) -> Result<Footprint, Damaged> {
 /// and nothing of what was written before is undone any more. The memory was recovered up to there,
 /// or is new.
 pub fn begin_feed(memory: &[Region], cluster: ClusterId, feeder: NodeId, term: Term, base: Stamp) {
-    let mut landing = Landing::default();
+    let (undo, mut landing) = (undo_regions(memory), Landing::default());
     for (to, bytes) in beginning(memory, cluster, feeder, term, base) {
-        let fenced = to.region < ARENAS;
+        let fenced = to.region == 0 || undo.contains(&to.region);
         if fenced {
             // The process may end at any time, and leave the memory.
             fence(Ordering::SeqCst);
@@ -254,25 +272,23 @@ pub fn beginning(
     let superblock = (Place { region: 0, offset }, bytes.to_vec());
     // The undo entries go last: as long as they are there, undoing them once more does no harm. No
     // entry has the number zero.
-    let ends = |number| (Place { region: UNDO, offset: number * ENTRY as u64 }, vec![0; 8]);
+    let ends = |place| (place, vec![0; 8]);
     wiped(memory).into_iter().chain([superblock]).chain(newest_first(memory).map(ends))
 }
 
-/// The entries that are whole, as places in the ring: if they go in this order, those that are left
-/// are without a gap.
-pub(crate) fn newest_first(memory: &[Region]) -> impl Iterator<Item = u64> {
-    let mut entries: Vec<_> = (0..memory.length(UNDO) / ENTRY as u64)
-        .filter_map(|number| entry_at(memory, number).map(|entry| (entry.number, entry.part, number)))
-        .collect();
-    entries.sort_unstable();
-    entries.into_iter().rev().map(|(.., number)| number)
+/// The entries that are whole: if they go in this order, those that are left are without a gap.
+pub(crate) fn newest_first(memory: &[Region]) -> impl Iterator<Item = Place> {
+    let mut entries: Vec<_> = entries(memory).map(|(place, entry)| (entry.number, entry.part, place)).collect();
+    entries.sort_unstable_by_key(|(number, part, _)| (*number, *part));
+    entries.into_iter().rev().map(|(.., place)| place)
 }
 
 /// What makes zeros of what no chunk has, as a chunk is at first. Rows of chunks that were undone
 /// may lie there.
 fn wiped(memory: &[Region]) -> Vec<(Place, Vec<u8>)> {
     let (Ok(chunks), mut zeros) = (Chunks::read(memory), Vec::new()) else { return Vec::new() };
-    for (region, arena) in memory.iter().enumerate().skip(ARENAS) {
+    let undo = undo_regions(memory);
+    for (region, arena) in memory.iter().enumerate().skip(ARENAS).filter(|(region, _)| !undo.contains(region)) {
         let mut at = 0;
         for (begin, end) in chunks.in_region(region).chain([(memory.length(region), 0)]) {
             let words = &arena.words()[at as usize / 8..begin as usize / 8];
@@ -296,33 +312,49 @@ fn is_zero(word: &AtomicU64) -> bool {
     word.load(Ordering::Relaxed) == 0
 }
 
-/// The undo entry of this number in the ring, if it is whole.
-fn entry_at(memory: &[Region], number: u64) -> Option<Entry> {
+/// The undo entry there, if it is whole.
+fn entry_at(memory: &[Region], place: Place) -> Option<Entry> {
     let mut bytes = [0; ENTRY];
-    memory.load(Place { region: UNDO, offset: number * ENTRY as u64 }, &mut bytes);
+    memory.load(place, &mut bytes);
     Entry::decode(&bytes)
 }
 
+/// All undo entries that are whole, and where they are.
+fn entries(memory: &[Region]) -> impl Iterator<Item = (Place, Entry)> {
+    let places = undo_regions(memory).into_iter().flat_map(|region| {
+        let offsets = (0..memory.length(region) / ENTRY as u64).map(|number| number * ENTRY as u64);
+        offsets.map(move |offset| Place { region, offset })
+    });
+    places.filter_map(|place| Some((place, entry_at(memory, place)?)))
+}
+
+/// An undo entry, without what it says.
+struct Found {
+    part: u32,
+    is_last: bool,
+    batch: Extent,
+    place: Place,
+}
+
 /// The entries of batches that end above a stamp, by the batches' numbers.
-fn batches_above(memory: &[Region], above: Stamp) -> BTreeMap<u64, Vec<Entry>> {
-    let mut found: BTreeMap<u64, Vec<Entry>> = BTreeMap::new();
-    let entries = (0..memory.length(UNDO) / ENTRY as u64).filter_map(|number| entry_at(memory, number));
-    for entry in entries.filter(|entry| entry.batch.to > above) {
-        found.entry(entry.number).or_default().push(entry);
+fn batches_above(memory: &[Region], above: Stamp) -> BTreeMap<u64, Vec<Found>> {
+    let mut found: BTreeMap<u64, Vec<Found>> = BTreeMap::new();
+    for (place, Entry { number, part, is_last, batch, .. }) in entries(memory).filter(|(_, it)| it.batch.to > above) {
+        found.entry(number).or_default().push(Found { part, is_last, batch, place });
     }
     found.values_mut().for_each(|entries| entries.sort_by_key(|entry| entry.part));
     found
 }
 
 /// Whether these are all entries of a batch.
-fn is_whole(entries: &[Entry]) -> bool {
+fn is_whole(entries: &[Found]) -> bool {
     entries.last().is_some_and(|last| last.is_last && last.part as usize + 1 == entries.len())
 }
 
 /// The batches after `begin` whose undo entries are all there, oldest first. Before a batch none is
 /// missing, since entries arrive in their order and are used again only when their batch is marked.
 fn under_way(memory: &[Region], begin: Stamp) -> Result<Vec<Batch>, Damaged> {
-    let (mut batches, mut incomplete): (Vec<Batch>, bool) = (Vec::new(), false);
+    let (undo, mut batches, mut incomplete): (_, Vec<Batch>, bool) = (undo_regions(memory), Vec::new(), false);
     for (_, entries) in batches_above(memory, begin) {
         let extent = entries[0].batch;
         let Extent { from, to, .. } = extent;
@@ -332,44 +364,65 @@ fn under_way(memory: &[Region], begin: Stamp) -> Result<Vec<Batch>, Damaged> {
             return Err(Damaged::Undo { to });
         }
         incomplete = !last;
-        let changes: Vec<_> = entries.into_iter().flat_map(|entry| entry.changes).collect();
-        let possible = |change: &Change| {
+        let batch = Batch { extent, entries: entries.into_iter().map(|entry| entry.place).collect() };
+        let possible = |change: Change| {
             let end = change.place.offset.checked_add(change.old.len() as u64);
-            change.place.region != UNDO && end.is_some_and(|end| end <= memory.length(change.place.region))
+            !undo.contains(&change.place.region) && end.is_some_and(|end| end <= memory.length(change.place.region))
         };
-        if !changes.iter().all(possible) {
+        if !batch.changes(memory).all(possible) {
             return Err(Damaged::Undo { to });
         }
         if last {
-            batches.push(Batch { extent, changes });
+            batches.push(batch);
         }
     }
     Ok(batches)
 }
 
-/// How many of the batches have landed wholly, with all before them. The changes have the same old
-/// bytes afterwards as before.
-fn whole(memory: &[Region], batches: &mut [Batch], relied: &mut Vec<(Place, u64)>) -> Result<usize, Damaged> {
+/// How many of the batches have landed wholly, with all before them.
+fn whole(memory: &[Region], batches: &[Batch], relied: &mut Vec<(Place, u64)>) -> Result<usize, Damaged> {
+    // A transaction whose end is not there is undone, whatever has landed of it.
+    let ended = batches.iter().rposition(|batch| !batch.extent.continues).map_or(0, |last| last + 1);
+    let (ended, begun) = batches.split_at(ended);
+    let mut changes: Vec<Vec<Change>> = ended.iter().map(|batch| batch.changes(memory).collect()).collect();
     let mut shadow = Shadow { memory, words: HashMap::new() };
-    // From here on a change has the new bytes, and the shadow the old ones, until they are
-    // exchanged again.
-    batches.iter_mut().rev().for_each(|batch| shadow.exchange_all(&mut batch.changes, true));
-    let mut chunks = Chunks::read(&shadow)?;
-    let mut kept = 0;
-    for (number, batch) in batches.iter_mut().enumerate() {
-        shadow.exchange_all(&mut batch.changes, false);
-        if kept == number && has_landed(&shadow, &mut chunks, batch, relied) {
-            kept += 1;
+    let near = |place: Place| (place.region, place.offset / NEAR);
+    let looked_at: HashSet<_> = changes.iter().flatten().map(|change| near(change.place)).collect();
+    let is_looked_at = |place: Place| {
+        let (region, block) = near(place);
+        region == 0 || (block.saturating_sub(1)..=block + 1).any(|block| looked_at.contains(&(region, block)))
+    };
+    for mut change in begun.iter().rev().flat_map(|batch| batch.backwards(memory)) {
+        if is_looked_at(change.place) {
+            shadow.exchange(change.place, &mut change.old);
         }
     }
-    Ok(kept)
+    // From here on a change has the new bytes, and the shadow the old ones, until they are
+    // exchanged again.
+    changes.iter_mut().rev().for_each(|changes| shadow.exchange_all(changes, true));
+    let mut chunks = Chunks::read(&shadow)?;
+    for (number, (batch, changes)) in ended.iter().zip(&mut changes).enumerate() {
+        shadow.exchange_all(changes, false);
+        if !has_landed(&shadow, &mut chunks, (batch.extent, changes), relied) {
+            return Ok(number);
+        }
+    }
+    Ok(ended.len())
 }
+
+/// A slot of a table lies within this number of bytes from each of its own.
+const NEAR: u64 = MOST as u64;
 
 /// Whether all that a batch has changed is whole, and is of this batch; `relied` gets what was
 /// looked at.
-fn has_landed(shadow: &Shadow<'_>, chunks: &mut Chunks, batch: &Batch, relied: &mut Vec<(Place, u64)>) -> bool {
+fn has_landed(
+    shadow: &Shadow<'_>,
+    chunks: &mut Chunks,
+    (extent, changes): (Extent, &[Change]),
+    relied: &mut Vec<(Place, u64)>,
+) -> bool {
     let mut row = Vec::new();
-    batch.changes.iter().all(|Change { place, old }| {
+    changes.iter().all(|Change { place, old }| {
         relied.push((*place, old.len() as u64));
         if place.region < ARENAS {
             return place.offset < DIRECTORY || enters(shadow, chunks, place.offset, relied);
@@ -384,7 +437,7 @@ fn has_landed(shadow: &Shadow<'_>, chunks: &mut Chunks, batch: &Batch, relied: &
         if let Ok(Some((header, Some(elsewhere)))) = &found {
             relied.push((*elsewhere, header.length() as u64));
         }
-        let is_of = |address| (batch.extent.from..batch.extent.to).contains(&address);
+        let is_of = |address| (extent.from..extent.to).contains(&address);
         found.is_ok_and(|found| found.is_some_and(|(header, _)| is_of(header.address)))
     })
 }

@@ -12,8 +12,10 @@ use freshet_fabric::{Place, landing::Landing, memory::Region};
 
 use crate::{
     Batch, Build, Contents, Damaged, FetchedLog, Layout, NoRoom, NotABatch, Ring, RingFull,
+    chunks::Lengths,
     directory::UNDO,
     own::{Here, Own},
+    undo_regions,
 };
 
 /// A memory that takes the log in.
@@ -36,17 +38,6 @@ pub enum NotBegun {
     /// What has arrived is none.
     #[error(transparent)]
     Batch(#[from] NotABatch),
-    /// A block is longer than a batch may be.
-    #[error(
-        "the log has {length} bytes in one piece, and the undo ring of this mirror takes {longest}: set \
-         mirror.undo-bytes to more"
-    )]
-    Longer {
-        /// How long it is.
-        length: u64,
-        /// How long it may be.
-        longest: u64,
-    },
 }
 
 /// Why a batch is not in the memory yet. It can be put again when that has changed.
@@ -55,7 +46,7 @@ pub enum NotTaken {
     /// There is no room for it.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
-    /// The undo ring has no room for what it writes over.
+    /// The undo ring has no room for what it writes over, and can [grow](Taking::grow_undo).
     #[error(transparent)]
     Undo(#[from] RingFull),
     /// The same, and nothing in the ring has to be undone any more: the node whose log it is has
@@ -74,15 +65,16 @@ impl Taking {
     /// [`Damaged`] when it is no mirror.
     pub fn new(memory: Vec<Region>, base: Stamp) -> Result<Self, Damaged> {
         let description = Contents::open(memory.clone(), base)?.description()?;
-        let lengths: Vec<_> = memory.iter().map(|region| region.words().len() as u64 * 8).collect();
+        let mut lengths: Vec<_> = memory.iter().map(|region| region.words().len() as u64 * 8).collect();
+        let ring = ring_of(&memory);
+        undo_regions(&memory).into_iter().skip(1).for_each(|region| lengths[region] = 0);
         let mut layout = Layout::of(&description, &lengths)?;
         layout.committed(base);
-        let (ring, build) = (Ring::new(lengths[UNDO]), Build::new());
-        let own = Own { memory, layout };
+        let (build, own) = (Build::new(), Own { memory, layout });
         Ok(Self { own, ring, build, at: base, whole: base, bytes: Vec::new(), ends: VecDeque::new() })
     }
 
-    /// No batch may have more bytes of log: what it destroys is about as long.
+    /// No batch has more bytes of log, unless a block has: what it destroys is about as long.
     fn longest(&self) -> u64 {
         self.own.length(UNDO) / 2
     }
@@ -106,9 +98,16 @@ impl Taking {
         self.own.grow(arena);
     }
 
+    /// There is another region, which [belongs](crate::note_undo) to the undo ring.
+    pub fn grow_undo(&mut self, region: Region) {
+        self.own.memory.push(region);
+        let region = self.own.memory.len() - 1;
+        self.ring.grow(region, self.own.length(region));
+    }
+
     /// A feed has begun once more: what is there stays, and the undo ring is empty.
     pub fn begun_again(&mut self) {
-        self.ring = Ring::new(self.own.length(UNDO));
+        self.ring = ring_of(&self.own.memory);
         self.own.layout.committed(self.at);
     }
 
@@ -121,13 +120,11 @@ impl Taking {
         let Some(first) = self.ends.front() else { return Ok(None) };
         let longest = self.longest();
         let fit = self.ends.partition_point(|end| end.since(self.at) <= longest);
-        let Some(to) = fit.checked_sub(1).map(|last| self.ends[last]) else {
-            return Err(NotBegun::Longer { length: first.since(self.at), longest });
-        };
+        let to = fit.checked_sub(1).map_or(*first, |last| self.ends[last]);
         let (mut batch, length) = (Batch::new(), to.since(self.at) as usize);
         batch.room(length).copy_from_slice(&self.bytes[..length]);
         let extent = batch.begin(self.at, length)?;
-        if extent.continues && fit == self.ends.len() {
+        if extent.continues && fit.max(1) == self.ends.len() {
             return Ok(None);
         }
         drop(self.build.begin(Arc::new(batch)));
@@ -173,4 +170,13 @@ impl Taking {
         self.at = extent.to;
         self.whole = extent.kept_to().unwrap_or(self.whole);
     }
+}
+
+/// The ring of a memory, in which nothing is.
+fn ring_of(memory: &[Region]) -> Ring {
+    let length = |region: usize| memory.length(region);
+    let mut regions = undo_regions(memory).into_iter();
+    let mut ring = Ring::new(regions.next().map_or(0, length));
+    regions.for_each(|region| ring.grow(region, length(region)));
+    ring
 }

@@ -21,16 +21,28 @@
 //! Its flag IsCommitted is the mark, one word for all entries: those that end at it or below are
 //! committed.
 //!
+//! A transaction may write over more than the ring has room for. In the paper its log is sent to each
+//! replica, as a message, which applies it when it is all there (section 4.4). That replica has to
+//! have room for all of the log. Here the ring gets another region, with room for what the
+//! transaction writes over, which is less: so such a transaction goes the way of all others, and can
+//! be undone as they can, wherever it is cut off. The head says which regions belong to the ring;
+//! the mirror notes that before the feeder hears of the region. What the ring has got, it keeps.
+//!
 //! A transaction of several blocks may go in several batches. All of them are kept, or undone. So
 //! the mark stands where a batch and a transaction end, and a recovery keeps nothing behind the
 //! last such end. Nor is more acknowledged ([`Extent::kept_to`]).
 
 use std::collections::VecDeque;
 
-use freshet_base::Stamp;
-use freshet_fabric::Place;
+use freshet_base::{Stamp, sync::Ordering};
+use freshet_fabric::{Place, Write, landing::Landing, memory::Region};
 
-use crate::{List, directory::UNDO, half, word};
+use crate::{
+    List,
+    chunks::Lengths,
+    directory::{ARENAS, DIRECTORY, MORE_UNDO, MOST_UNDO, UNDO},
+    half, word,
+};
 
 /// Bytes of an entry.
 pub const ENTRY: usize = if cfg!(test) { 256 } else { 4096 };
@@ -57,9 +69,10 @@ pub struct RingFull {
 }
 
 impl RingFull {
-    /// How long a ring has to be at least to have room for the batch beside what it holds.
-    pub fn wanted_bytes(&self) -> u64 {
-        ((self.all - self.free + self.needed) * ENTRY) as u64
+    /// How many bytes more a ring has to have at least, for the batch to have room beside what it
+    /// holds.
+    pub fn lacking_bytes(&self) -> u64 {
+        ((self.needed - self.free) * ENTRY) as u64
     }
 }
 
@@ -83,13 +96,27 @@ impl Extent {
     }
 }
 
+/// An entry of the ring: its region, and which one there.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    region: u32,
+    number: u32,
+}
+
+impl Slot {
+    fn place(self) -> Place {
+        Place { region: self.region as usize, offset: u64::from(self.number) * ENTRY as u64 }
+    }
+}
+
 /// The feeder's view of the ring.
 #[derive(Debug)]
 pub struct Ring {
     entries: usize,
-    /// The next entry to be used, and how many are in use before it.
-    next: usize,
-    used: usize,
+    /// Those that can be used, the next first; what was used longest ago comes first.
+    free: VecDeque<Slot>,
+    /// Those in use, the oldest first.
+    used: VecDeque<Slot>,
     /// The batches that have them, and how many.
     batches: VecDeque<(Extent, usize)>,
     /// The number of the newest batch.
@@ -101,8 +128,25 @@ pub struct Ring {
 impl Ring {
     /// A ring of this many bytes, in which nothing is.
     pub fn new(bytes: u64) -> Self {
-        let entries = (bytes / ENTRY as u64) as usize;
-        Self { entries, next: 0, used: 0, batches: VecDeque::new(), number: 0, entry: Vec::new() }
+        let (free, used, batches) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        let mut ring = Self { entries: 0, free, used, batches, number: 0, entry: Vec::new() };
+        ring.grow(UNDO, bytes);
+        ring
+    }
+
+    /// This region of zeros, of this many bytes, belongs to it as well: a transaction writes over
+    /// more than it has room for.
+    pub fn grow(&mut self, region: usize, bytes: u64) {
+        let entries = u32::try_from(bytes / ENTRY as u64).unwrap_or(u32::MAX);
+        self.free.extend((0..entries).map(|number| Slot { region: region as u32, number }));
+        self.entries += entries as usize;
+    }
+
+    /// The next entry, of those that were counted.
+    fn take(&mut self) -> Place {
+        let slot = self.free.pop_front().expect("they were counted");
+        self.used.push_back(slot);
+        slot.place()
     }
 
     /// Appends to `list` the undo entries of a batch that writes what is in `writes`. They go to
@@ -127,19 +171,19 @@ impl Ring {
     ) -> Result<(), RingFull> {
         debug_assert!(is_written_once(destroyed.clone()), "a record comes twice in a batch of a mirror");
         let needed = count(destroyed.clone());
-        let free = self.entries - self.used;
+        let free = self.free.len();
         if needed > free {
             return Err(RingFull { needed, free, all: self.entries });
         }
         self.number += 1;
-        let mut entry = Entering { number: self.number, part: 0, batch, bytes: &mut self.entry };
+        let mut bytes = std::mem::take(&mut self.entry);
+        let mut entry = Entering { number: self.number, part: 0, batch, bytes: &mut bytes };
         entry.begin();
         for (mut place, mut old) in destroyed {
             while !old.is_empty() {
                 let (now, rest) = old.split_at(old.len().min(entry.room()));
                 if now.is_empty() {
-                    list.push(Place { region: UNDO, offset: (self.next * ENTRY) as u64 }, entry.end(0), &[]);
-                    self.next = (self.next + 1) % self.entries;
+                    list.push(self.take(), entry.end(0), &[]);
                     entry.begin();
                     continue;
                 }
@@ -147,10 +191,9 @@ impl Ring {
                 (place.offset, old) = (place.offset + now.len() as u64, rest);
             }
         }
-        list.push(Place { region: UNDO, offset: (self.next * ENTRY) as u64 }, entry.end(LAST), &[]);
-        self.next = (self.next + 1) % self.entries;
+        list.push(self.take(), entry.end(LAST), &[]);
         debug_assert_eq!(entry.part as usize, needed, "they were counted");
-        self.used += needed;
+        self.entry = bytes;
         self.batches.push_back((batch, needed));
         Ok(())
     }
@@ -166,7 +209,7 @@ impl Ring {
     /// that end there can be used again.
     pub fn marked(&mut self, to: Stamp) {
         while let Some((_, entries)) = self.batches.pop_front_if(|(batch, _)| batch.to <= to) {
-            self.used -= entries;
+            self.free.extend(self.used.drain(..entries));
         }
     }
 }
@@ -245,6 +288,33 @@ fn is_written_once<'w>(destroyed: impl Iterator<Item = (Place, &'w [u8])>) -> bo
     let mut ranges: Vec<_> = destroyed.map(ends).collect();
     ranges.sort_unstable();
     ranges.windows(2).all(|two| two[0].0 != two[1].0 || two[0].2 <= two[1].1)
+}
+
+/// The regions of the ring of a memory, the first one first.
+pub fn undo_regions(memory: &[Region]) -> Vec<usize> {
+    let mut regions = vec![UNDO];
+    if memory.length(0) >= DIRECTORY {
+        let head = &memory[0].words()[MORE_UNDO as usize / 8..][..MOST_UNDO as usize];
+        // Acquire: what is noted has its region.
+        let noted = head.iter().map(|word| u64::from_le(word.load(Ordering::Acquire)));
+        let there = noted.filter_map(|region| usize::try_from(region).ok()).filter(|region| *region >= ARENAS);
+        regions.extend(there.filter(|region| *region < memory.len()));
+    }
+    regions
+}
+
+/// Notes in a memory that a region of zeros, which it has, belongs to the undo ring. False if that
+/// has no room for another one.
+#[must_use]
+pub fn note_undo(memory: &[Region], region: usize) -> bool {
+    let head = &memory[0].words()[MORE_UNDO as usize / 8..][..MOST_UNDO as usize];
+    // Relaxed: none but the mirror writes there.
+    let Some(free) = head.iter().position(|word| word.load(Ordering::Relaxed) == 0) else { return false };
+    let to = Place { region: 0, offset: MORE_UNDO + free as u64 * 8 };
+    let mut landing = Landing::default();
+    landing.put(memory, &Write { to, pieces: &[&(region as u64).to_le_bytes()], immediate: None, fenced: true });
+    landing.fence(memory);
+    true
 }
 
 fn crc_of(entry: &[u8]) -> u32 {

@@ -28,7 +28,7 @@ fn a_mirror_serves_clients_when_it_has_taken_over() {
     let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let primary = SqlNode::start(of(&directories[0]));
     let address = primary.node.address().to_owned();
-    let mirror = MirrorSettings { bytes: 512 << 20, undo_bytes: 64 << 20, directory_bytes: 1 << 20, keep_dir: None };
+    let mirror = MirrorSettings { bytes: 512 << 20, directory_bytes: 1 << 20, ..MirrorSettings::default() };
     let mirror = SqlNode::start(NodeConfig { join: Some(address.clone()), mirror, ..of(&directories[1]) });
     let sql = primary.connect();
     sql.lines("CREATE TABLE t (id int PRIMARY KEY, v text, w text)");
@@ -58,6 +58,42 @@ fn a_mirror_serves_clients_when_it_has_taken_over() {
     let end = mirror.node.database().core().snapshots.current();
     back.node.wait_visible(end, Some(Instant::now() + SOON)).unwrap();
     assert_eq!(back.connect().lines("SELECT count(*) FROM t"), ["335"]);
+}
+
+/// An update of a whole table writes over more than the undo rings of two mirrors hold, and the
+/// table grows within it. It commits, and what is behind it.
+#[test]
+fn an_update_of_more_than_an_undo_ring_commits() {
+    let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let small = |directory| {
+        let mut config = NodeConfig { standbys: 2, ..of(directory) };
+        config.log.buffer_bytes = 1 << 20;
+        config
+    };
+    let primary = SqlNode::start(small(&directories[0]));
+    let mirror = MirrorSettings { bytes: 512 << 20, undo_bytes: 2 << 20, ..MirrorSettings::default() };
+    let mirrors = [1, 2].map(|number| {
+        let (join, mirror) = (Some(primary.node.address().to_owned()), mirror.clone());
+        SqlNode::start(NodeConfig { join, mirror, ..small(&directories[number]) })
+    });
+    let sql = primary.connect();
+    sql.lines("CREATE TABLE t (id int PRIMARY KEY, v text)");
+    sql.lines("INSERT INTO t SELECT n, repeat('x', 300) FROM generate_series(1, 12000) AS n");
+    sql.lines("UPDATE t SET v = repeat('y', 300)");
+    sql.lines("BEGIN; UPDATE t SET v = repeat('z', 300); INSERT INTO t VALUES (20000, 'new'); COMMIT");
+    sql.lines("UPDATE t SET v = 'behind' WHERE id = 1");
+    let own = |node: &SqlNode| match node.node.status().role {
+        RoleStatus::Mirror { own } => *own,
+        role => panic!("{role:?}"),
+    };
+    for mirror in &mirrors {
+        let status = own(mirror);
+        assert!(status.undo_bytes > 2 << 20 && status.lacks.is_none(), "{status:?}");
+    }
+    let rows = sql.lines("SELECT count(*), count(DISTINCT v), min(v) FROM t");
+    drop((sql, primary));
+    mirrors[0].node.promote(true).unwrap();
+    assert_eq!(mirrors[0].connect().lines("SELECT count(*), count(DISTINCT v), min(v) FROM t"), rows);
 }
 
 /// What a client may do to tables and rows; some of it fails.

@@ -53,6 +53,23 @@ pub struct PrimaryStatus {
     pub live_batches: u64,
     /// How many of them the group commit's own thread has written.
     pub prompt_batches: u64,
+    /// Bytes of batches that are kept here for mirrors which come to them later, and to be filled
+    /// again; at most about 128 MiB, beside one for each mirror that is on its way.
+    pub mirror_batch_bytes: u64,
+    /// Nodes that came during this reign and are not fed, since they hold more than this log has.
+    /// An operator has to choose.
+    pub ahead: Vec<AheadStatus>,
+}
+
+/// One that holds more than the log of the node that it is to follow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AheadStatus {
+    /// Itself.
+    pub node: NodeId,
+    /// Where it can be reached.
+    pub address: String,
+    /// What it holds, and what can be done.
+    pub why: String,
 }
 
 /// One who gets the log and is not counted on, as the primary sees it.
@@ -320,6 +337,18 @@ pub struct MirrorStatus {
     pub undo_bytes: u64,
     /// Why it had no more memory for its primary when that asked last.
     pub lacks: Option<String>,
+    /// Why it does not follow, if the log that it is to follow has less than it knows to be
+    /// committed: it keeps what it has until an operator says otherwise.
+    pub holds_more: Option<String>,
+    /// Why what it holds is not what was written: it has no voice, and begins again.
+    pub condemned: Option<String>,
+    /// How long ago all of it was read last as a take-over would, and was sound; and how many records
+    /// there were.
+    pub rehearsed: Option<Duration>,
+    /// See there.
+    pub rehearsed_records: Option<u64>,
+    /// Where a memory is kept that was damaged, until the mirror has everything again.
+    pub set_aside: Option<std::path::PathBuf>,
     /// Batches that were undone when connections ended.
     pub undone_batches: u64,
     /// Processor time of its thread.

@@ -6,6 +6,7 @@ mod forms;
 #[path = "../../log/tests/gate/mod.rs"]
 mod gate;
 mod joining;
+mod keeping;
 mod mirroring;
 mod relaying;
 mod replaying;

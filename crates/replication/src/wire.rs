@@ -143,6 +143,9 @@ pub struct Join {
     pub encoding: Encoding,
     /// Which log it has, or which memory ([`freshet_cluster::in_sync::Holder`]).
     pub incarnation: u64,
+    /// Of a mirror: it knows that everything below is committed, and has it. It is not fed with a
+    /// log that has less of that.
+    pub holds: Stamp,
 }
 
 impl Join {
@@ -152,6 +155,15 @@ impl Join {
         let counted = self.synchronous && (self.member || self.mirror);
         Asking { cluster: hello.cluster, node: hello.node, fence: self.fence, log: &self.log, counted }
     }
+}
+
+/// What a region is for by which a mirror's memory grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Growing {
+    /// Rows.
+    Arenas,
+    /// What a transaction writes over.
+    Undo,
 }
 
 /// What a connection is for.

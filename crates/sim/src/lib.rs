@@ -88,6 +88,8 @@ pub struct Report {
     pub taken: u64,
     /// Pictures of mirrors that were compared.
     pub pictures: u64,
+    /// Times that an undo ring grew for a transaction that writes over more than it holds.
+    pub larger: u64,
 }
 
 /// Runs one cluster from the beginning, through its faults, to where everybody is level again.

@@ -74,6 +74,25 @@ impl Holding {
         self.stale || self.end == Stamp::ZERO
     }
 
+    /// Up to where what is here is known to be committed; nothing, if it is no state of the database,
+    /// which nobody could use. `mark` is the memory's, and a primary has said that everything below
+    /// `told` is. The checkpoint that the memory was begun from was committed up to its end.
+    ///
+    /// No other log is followed that has less of it: all that acknowledged it may have lost it.
+    pub fn committed(&self, mark: Stamp, told: Stamp) -> Stamp {
+        match self.is_state() {
+            true => mark.max(told.min(self.end)).max(self.floor),
+            false => Stamp::ZERO,
+        }
+    }
+
+    /// Whether the memory may be given up for what a log with the history `theirs` has up to `end`:
+    /// `ours` is that of the memory, of which everything below `committed` is committed.
+    pub fn may_be_given_up(&self, committed: Stamp, ours: &TermHistory, (theirs, end): (&TermHistory, Stamp)) -> bool {
+        let common = theirs.agreement(end, ours, self.end.max(committed));
+        committed == Stamp::ZERO || matches!(common, Agreement::Upto(at) if at >= committed)
+    }
+
     /// Where a picture of the memory begins, in which everything up to `stays_to` stays; none if it
     /// is no state of the database there.
     pub fn picture_from(&self, stays_to: Option<Stamp>) -> Option<Stamp> {
@@ -122,9 +141,15 @@ impl Holding {
         self.pay();
     }
 
-    /// The log is gone from the memory's end on.
-    pub fn log_is_gone(&mut self) {
-        self.stale = true;
+    /// What is here cannot be continued, since the log is gone from its end on, or cannot be cut back:
+    /// it is kept until another node gives more. Says whether it was stale before.
+    pub fn goes_stale(&mut self) -> bool {
+        std::mem::replace(&mut self.stale, true)
+    }
+
+    /// A feed begins that continues what is here.
+    pub fn continues(&mut self) {
+        self.stale = false;
     }
 
     /// A candidate has got all of the log up to `to`, or is about to begin.

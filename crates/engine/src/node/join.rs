@@ -279,8 +279,18 @@ pub(super) fn join_from_checkpoint(
                     directory.display()
                 ));
             }
-            Some((_, end)) => end,
-            None => {
+            Some((_, end)) if end >= manifest.start() => end,
+            earlier => {
+                if let (Some((_, end)), Some(store)) = (earlier, &ground.store) {
+                    // Between the two the log may be gone, and what is here is of no use without.
+                    let start = manifest.start().0;
+                    tracing::info!(
+                        end = end.0,
+                        start,
+                        "the log of an attempt before ends below this checkpoint, and goes"
+                    );
+                    store.clear().map_err(|cause| cause.to_string())?;
+                }
                 JOINING.write(directory, manifest.start())?;
                 ground.terms.adopt(ground.cluster, history).map_err(|cause| cause.to_string())?;
                 manifest.start()

@@ -38,6 +38,7 @@ use super::{
     janitor::JanitorThread,
     join::TAKING_OVER,
     picture::MirrorDoor,
+    rehearsal::Rehearsing,
     reign::Reign,
     restoring::{Restored, Writing, restore},
     seed::SeedsMirrors,
@@ -48,6 +49,7 @@ use crate::{Database, StateHash, source::VersionSource};
 /// A mirror's parts.
 pub(super) struct Mirrored {
     pub mirror: Mirror,
+    rehearsing: Rehearsing,
     /// What its log is to lie on when it takes over.
     ground: Ground,
     /// What its readers see: nothing before it takes over.
@@ -103,6 +105,7 @@ impl Parts {
             fabric: config.fabric.standby()?,
             synchronous: !config.asynchronous,
             fetched: config.log.buffer_bytes as u64 / 2,
+            aside: ground.directory.as_ref().map(|directory| directory.path().join("mirror-aside")),
             ..config.mirror.config(ground.id, config.persistence(ground.id)?.map(|log| log.method))
         };
         let checkpoints = Arc::new(SeedsMirrors { cluster: ground.cluster });
@@ -111,7 +114,9 @@ impl Parts {
         let door = MirrorDoor { pictures: mirror.pictures(), cluster: ground.cluster };
         self.endpoint.set_checkpoints(Some(Arc::new(door)));
         let visible = Arc::new(Watermark::new(Stamp::ZERO));
-        let mirrored = Mirrored { mirror, ground: ground.clone(), visible: Arc::clone(&visible) };
+        let every = Duration::from_secs(config.mirror.rehearse_s);
+        let rehearsing = Rehearsing::start(mirror.pictures(), every).map_err(|cause| system(&cause))?;
+        let mirrored = Mirrored { mirror, rehearsing, ground: ground.clone(), visible: Arc::clone(&visible) };
         let core = self.core(visible, Arc::default());
         self.node(core, None, Composition::Mirror(mirrored))
     }
@@ -120,7 +125,8 @@ impl Parts {
 impl Mirrored {
     /// Makes the memory a database, opens a log behind it, and reigns.
     pub fn into_reign(self, node: &Node, promoted: &Promoted) -> Result<Reign, String> {
-        let Self { mirror, ground, visible } = self;
+        let Self { mirror, rehearsing, ground, visible } = self;
+        drop(rehearsing);
         let (core, threads) = (node.database.core(), node.config.replay_threads);
         let memory = Contents::open(mirror.memory(), promoted.start).map_err(|cause| cause.to_string())?;
         let path = ground.directory.as_ref().map(|directory| directory.path());

@@ -24,6 +24,7 @@ mod mix;
 mod observer;
 mod pace;
 mod picture;
+mod rehearsal;
 mod reign;
 mod restoring;
 mod seed;
@@ -457,6 +458,18 @@ impl Node {
     pub fn set_mirror_bytes(&self, bytes: u64) {
         if let Composition::Mirror(mirrored) = &*self.composition() {
             mirrored.mirror.allow(bytes);
+        }
+    }
+
+    /// Has a mirror that does not follow, since it holds more than the node that it is to follow,
+    /// give that up, and begin again ([`freshet_replication::mirror::Mirror::refill`]).
+    ///
+    /// # Errors
+    /// When it is no mirror, or does not hold more.
+    pub fn refill(&self) -> Result<(), String> {
+        match &*self.composition() {
+            Composition::Mirror(mirrored) => mirrored.mirror.refill(),
+            _ => Err("this node is no mirror".into()),
         }
     }
 

@@ -157,6 +157,7 @@ const KEYS: [(&str, &str, &str); 93] = [
     ("mirror.undo-bytes", "70000", "70000"),
     ("mirror.directory-bytes", "70000", "70000"),
     ("mirror.keep-dir", "\"/dev/shm/mirrors\"", "/dev/shm/mirrors"),
+    ("mirror.rehearse-s", "3600", "3600"),
     ("member.token-file", "\"token\"", "token"),
     ("member.certificate", "\"node.crt\"", "node.crt"),
     ("member.key", "\"node.key\"", "node.key"),

@@ -98,6 +98,9 @@ pub enum Ask {
     },
     /// Compares this node's state with another's. Answered by [`Answer::State`].
     State(StateAsk),
+    /// Has a mirror give up what it holds more than the node that it is to follow, and begin again
+    /// with what that has. Answered by [`Answer::GivenUp`].
+    Refill,
 }
 
 /// A procedure and its input.
@@ -199,6 +202,8 @@ pub enum Answer {
     Mix(Mix),
     /// What there is of the state.
     State(StateAnswer),
+    /// The mirror begins again.
+    GivenUp,
 }
 
 /// A node's watermarks: positions in the virtual log, in bytes. What a node does not have is

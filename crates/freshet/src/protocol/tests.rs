@@ -25,6 +25,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         any::<u32>().prop_map(|version| Ask::Hello { version }),
         Just(Ask::Status),
         Just(Ask::Watermarks),
+        Just(Ask::Refill),
         any::<(u64, u64)>().prop_map(|(from, batch_bytes)| Ask::Mix { from: Stamp(from), batch_bytes }),
         any::<bool>().prop_map(|consistent| Ask::Checkpoint { consistent }),
         any::<bool>().prop_map(|force| Ask::Promote { force }),

@@ -345,6 +345,7 @@ fn read(shared: &Arc<Shared>, caller: Caller, connection: &Arc<Connection>, fram
 fn tell_asked(who: &str, ask: &Ask) {
     match ask {
         Ask::Promote { force } => tracing::info!(who, force, "a client asks this node to take over"),
+        Ask::Refill => tracing::info!(who, "a client asks this mirror to begin again"),
         Ask::Checkpoint { consistent } => tracing::info!(who, consistent, "a client asks for a checkpoint"),
         Ask::State(StateAsk::Open { .. }) => tracing::info!(who, "a client compares this node's state with another's"),
         Ask::Token { grant, valid_s } => tracing::info!(who, ?grant, valid_s, "a client asks for a token"),
@@ -367,6 +368,9 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
             Err(reason) => Answer::Refused { reason },
         }),
         Ask::Promote { force } => promote(shared, reply, force),
+        Ask::Refill => {
+            reply.send(shared.host.refill().map_or_else(|reason| Answer::Refused { reason }, |()| Answer::GivenUp));
+        }
         Ask::Checkpoint { consistent } => checkpoint(shared, consistent, reply),
         Ask::WaitVisible { stamp, deadline_ms } => {
             let answer = Answer::Visible { stamp };

@@ -77,6 +77,11 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// When it cannot be, or must not.
     fn promote(&self, force: bool) -> Result<(u32, Stamp), String>;
+    /// Has a mirror begin again with what the node has that it is to follow, although that is less.
+    ///
+    /// # Errors
+    /// When it is none, or does not hold more.
+    fn refill(&self) -> Result<(), String>;
     /// Writes a checkpoint and waits for it. May take a while.
     ///
     /// # Errors

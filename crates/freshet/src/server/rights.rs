@@ -87,6 +87,7 @@ const fn rule(ask: &Ask) -> Rule {
             ("mix (`advise`)", Members, "how many records of which sizes were written since a status; no content")
         }
         Ask::Promote { .. } => ("promote", Operators, "the new term, or which nodes stand against it"),
+        Ask::Refill => ("refill", Operators, "whether the mirror holds more than its primary"),
         Ask::Checkpoint { .. } => ("checkpoint", Operators, "its size and positions, or what failed on the disk"),
         Ask::Hash { .. } => ("hash", Operators, "a hash of all rows, and how many there are"),
         Ask::Token { .. } => ("token", Operators, "a secret that makes its holder a member or client"),

@@ -44,6 +44,9 @@ impl Host for Volatile {
     fn promote(&self, _force: bool) -> Result<(u32, Stamp), String> {
         Err("this node is not a standby".to_owned())
     }
+    fn refill(&self) -> Result<(), String> {
+        Err("this node is no mirror".to_owned())
+    }
     fn checkpoint(&self, _: freshet_engine::CheckpointKind) -> Result<freshet_engine::CheckpointStatus, String> {
         Err("this node keeps nothing on disk".to_owned())
     }
@@ -298,6 +301,7 @@ fn whatever_is_said_to_it_the_server_goes_on() {
         Ask::Status,
         Ask::Watermarks,
         Ask::Promote { force: true },
+        Ask::Refill,
         Ask::Checkpoint { consistent: true },
         Ask::Token { grant: Grant::Node(Some(NodeId(u64::MAX))), valid_s: u64::MAX },
         Ask::Hash { at: Some(Stamp(u64::MAX)), deadline_ms: 5 },

@@ -370,6 +370,14 @@ impl<'a> Cluster<'a> {
         status.is_some_and(|status| status.to_string().contains("is no longer kept"))
     }
 
+    /// As an operator does with a mirror that holds more than its primary, where the level permits to
+    /// lose that: it gives it up. Says whether it did.
+    pub(super) fn refill(&self, node: usize) -> bool {
+        let holds_more = self.is_mirror(node) && self.status(node).is_some_and(|it| it["holds_more"].is_string());
+        let client = || Client::connect(&self.specs[node].address.to_string(), STATUS);
+        holds_more && client().is_ok_and(|client| client.refill(STATUS).is_ok())
+    }
+
     /// As an operator does with a node that cannot continue its log: it begins again with an empty
     /// directory, and joins the primary, as what it was or as a mirror. It begins with what another
     /// node has, if one is named.

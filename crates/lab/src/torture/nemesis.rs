@@ -423,6 +423,11 @@ impl Nemesis<'_> {
         while calm < CALM && Instant::now() < deadline {
             calm = if self.cluster.is_whole().is_ok() { calm + 1 } else { 0 };
             for (node, lacking) in lacking.iter_mut().enumerate() {
+                // Whether anything was lost that must not be, the ledger says.
+                if self.cluster.refill(node) {
+                    self.history.say(&format!("{} holds more, and gives it up", self.name(node)));
+                    calm = 0;
+                }
                 let Some(primary) = self.cluster.primary().filter(|_| self.cluster.lacks_log(node)) else { continue };
                 calm = 0;
                 if lacking.get_or_insert_with(Instant::now).elapsed() < LACKING {

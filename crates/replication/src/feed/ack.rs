@@ -75,7 +75,10 @@ fn hear<F: Feeder>(
                 (Some(Kind::Goodbye), _) => {
                     return Err(AckError::Goodbye(wire::decode("goodbye", receiver.message())?));
                 }
-                (Some(Kind::Grown), Some(inbox)) => inbox.grown(wire::decode("region", receiver.message())?),
+                (Some(Kind::Grown), Some(inbox)) => {
+                    let (region, growing) = wire::decode("region", receiver.message())?;
+                    inbox.grown(region, growing);
+                }
                 (Some(Kind::Layout), Some(inbox)) => {
                     let is_last = wire::decode("layout", receiver.message())?;
                     if !inbox.described(receiver.inline(), is_last) {

@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_millis(10);
 const KEPT: usize = 8;
 /// This number is kept to be filled again.
 const SPARE: usize = 8;
+/// Neither those nor these have more bytes together, unless the newest one alone has.
+const MOST_BYTES: usize = 64 << 20;
 
 /// The newest batches of one feeder.
 #[derive(Default)]
@@ -85,6 +87,13 @@ impl Batches {
         self.changed.notify_all();
     }
 
+    /// How many bytes are kept, for those that come later or to be filled again. Those that are on
+    /// their way to mirrors are not counted.
+    pub fn bytes(&self) -> u64 {
+        let recent = self.recent();
+        (recent.kept_bytes() + recent.spare_bytes()) as u64
+    }
+
     /// One to be filled.
     pub fn blank(&self) -> Batch {
         self.recent().spare.pop().unwrap_or_default()
@@ -105,7 +114,8 @@ impl Recent {
 
     fn begin(&mut self, from: Stamp) {
         self.batches.push_back((from, None));
-        while self.batches.len() > KEPT
+        while self.batches.len() > 1
+            && (self.batches.len() > KEPT || self.kept_bytes() > MOST_BYTES)
             && let Some((_, oldest)) = self.batches.pop_front()
         {
             oldest.into_iter().for_each(|batch| self.give_back(batch));
@@ -113,9 +123,17 @@ impl Recent {
     }
 
     fn give_back(&mut self, batch: Arc<Batch>) {
-        if self.spare.len() < SPARE {
+        if self.spare.len() < SPARE && self.spare_bytes() + batch.held_bytes() <= MOST_BYTES {
             self.spare.extend(Arc::into_inner(batch));
         }
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.batches.iter().filter_map(|(_, batch)| batch.as_ref()).map(|batch| batch.held_bytes()).sum()
+    }
+
+    fn spare_bytes(&self) -> usize {
+        self.spare.iter().map(Batch::held_bytes).sum()
     }
 }
 
@@ -143,5 +161,19 @@ mod tests {
         }
         assert!(matches!(batches.take(at(9), at(20), 100), Taken::First(_)), "it was forgotten");
         assert!(batches.recent().batches.len() == KEPT && batches.recent().spare.len() <= SPARE);
+    }
+
+    /// As many as there may be would be half a gibibyte.
+    #[test]
+    fn long_ones_are_not_kept() {
+        let (batches, long) = (Batches::default(), 32 << 20);
+        for from in 0..2 * KEPT as u64 {
+            assert!(matches!(batches.take(Stamp(from), Stamp(from + 1), 100), Taken::First(_)));
+            let mut batch = batches.blank();
+            batch.room(long);
+            batches.made(Stamp(from), &Arc::new(batch));
+            assert!(batches.bytes() <= 2 * MOST_BYTES as u64 + long as u64, "{}", batches.bytes());
+        }
+        assert!(batches.bytes() >= long as u64, "the newest is");
     }
 }

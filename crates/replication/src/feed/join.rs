@@ -28,6 +28,18 @@ fn keeps(feeder: &impl Feeder, welcome: &handshake::Welcome) -> Result<(), Refus
     read.map_err(|error| Refusal::LogGone { from, why: error.to_string() })
 }
 
+/// Whether this log has what a mirror knows to be committed.
+///
+/// A primary that was set back to an older copy of its disk finds out so.
+fn has_enough(hello: &Hello, join: &Join, welcome: &handshake::Welcome) -> Result<(), Refusal> {
+    let (here, end) = (welcome.cut_at, join.holds);
+    if here >= end {
+        return Ok(());
+    }
+    let term = join.log.history.cut(join.log.received).last_term();
+    Err(Refusal::MirrorHoldsMore { node: hello.node, term, end, here })
+}
+
 /// Counts the standby, welcomes it, and starts its two threads.
 pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agreed: Agreed, mut connection: Connection) {
     let Join { member, synchronous, mirror, incarnation, ref offer, .. } = *join;
@@ -48,6 +60,11 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         Ok(side) => side,
         Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
     };
+    if let Err(refusal) = has_enough(hello, join, &agreed.welcome) {
+        tracing::error!(mirror = %hello.node, address = hello.address, cause = %refusal, "a mirror holds more than this log");
+        feeds.state().holds_more(hello, &refusal);
+        return refuse(connection, refusal);
+    }
     if let Err(refusal) = keeps(&**feeder, &agreed.welcome) {
         tell_refused(hello, &refusal);
         return refuse(connection, refusal);

@@ -6,7 +6,8 @@
 //! node acknowledges for it, as with the appliance method. Several mirrors get what one thread has
 //! made ([`Batches`]), each in its own places. What is committed then is written as the
 //! mark, a word, with the next list or by itself (section 4.5.2). Several batches are under way at
-//! once, as many as the mirror's undo ring holds.
+//! once, as many as the mirror's undo ring holds. The mirror adds to that what a transaction writes
+//! over that is larger ([`Ring`]).
 //!
 //! What lies where is decided here ([`Layout`]). A mirror that comes says first what its memory is
 //! like, and adds regions when it is asked to.
@@ -23,9 +24,7 @@ use freshet_base::{
 use freshet_cluster::{Moment, flow::Next};
 use freshet_fabric::{Place, RegionKey, Token, channel::Sender, tcp::SendError};
 use freshet_log::Noting;
-use freshet_mirror::{
-    Batch, Before, Build, Damaged, Extent, Layout, MARK, NoRoom, NotABatch, NotPut, Ring, RingFull, UNDO,
-};
+use freshet_mirror::{Batch, Before, Build, Damaged, Extent, Layout, MARK, NoRoom, NotABatch, NotPut, Ring, UNDO};
 
 use super::{
     Feeder,
@@ -36,7 +35,7 @@ use crate::{
     clock::Clock,
     link::LinkMeter,
     load::thousandths,
-    wire::{self, Kind},
+    wire::{self, Growing, Kind},
 };
 
 /// The longest description of what lies where in a mirror, in bytes.
@@ -49,12 +48,6 @@ pub(super) enum NoMirror {
     Batch(#[from] NotABatch),
     #[error("{0}")]
     Room(NoRoom),
-    #[error(
-        "{0}, which will not become more: set mirror.undo-bytes there to at least {bytes}, and as much more as the \
-         rest of the transaction writes over",
-        bytes = .0.wanted_bytes()
-    )]
-    Undo(RingFull),
     #[error(
         "a block of the log is longer than half of the {undo} bytes of its undo ring: set mirror.undo-bytes there to \
          at least {needed}"
@@ -75,7 +68,7 @@ struct Said {
     /// What lies where, as far as it has come, and whether that is all.
     description: Vec<u8>,
     described: bool,
-    grown: VecDeque<Option<RegionKey>>,
+    grown: VecDeque<(Option<RegionKey>, Growing)>,
     /// It has no memory for what is to be written there next.
     lacks_memory: bool,
     /// For which part of the time something was on its way to it, in thousandths.
@@ -98,8 +91,8 @@ impl Inbox {
     }
 
     /// It has added a region, or has no memory for one.
-    pub fn grown(&self, region: Option<RegionKey>) {
-        self.said().grown.push_back(region);
+    pub fn grown(&self, region: Option<RegionKey>, growing: Growing) {
+        self.said().grown.push_back((region, growing));
     }
 
     /// A part of what says what lies where; false when that is too long, or was said before.
@@ -144,7 +137,9 @@ pub(super) struct MirrorLine {
     /// As soon as it has said what its memory is like.
     layout: Option<Layout>,
     ring: Ring,
-    /// No batch has more bytes of log: what it destroys is about as long.
+    /// What belongs to the ring beside its first region.
+    more_undo: Vec<usize>,
+    /// No batch has more bytes of log, unless a block has: what it destroys is about as long.
     longest: u64,
     build: Build,
     /// What other mirrors get, too.
@@ -158,6 +153,8 @@ pub(super) struct MirrorLine {
     /// was.
     link: LinkMeter,
     looked: (Moment, Duration),
+    /// It had everything below when this feed began.
+    base: Stamp,
     /// All batches up to here have completed.
     completed: Stamp,
     /// Of that, what was acknowledged here; and what the mirror was asked to acknowledge.
@@ -220,6 +217,7 @@ impl MirrorLine {
         Self {
             layout: None,
             ring: Ring::new(undo),
+            more_undo: Vec::new(),
             longest: undo / 2,
             build: Build::new(),
             batches: Arc::clone(&feeder.feeds().batches),
@@ -228,10 +226,11 @@ impl MirrorLine {
             under_way: VecDeque::new(),
             link: LinkMeter::default(),
             looked: (feeder.feeds().clock.now(), Duration::ZERO),
+            base: from,
             completed: from,
             acknowledged: from,
             asked: Stamp::ZERO,
-            marked: from,
+            marked: Stamp::ZERO,
             growth: Growth::None,
             lacks: false,
             told: feeder.feeds().clock.now(),
@@ -248,9 +247,12 @@ impl MirrorLine {
     }
 
     /// How far the mark may be moved when everything below `committed` is. Only over what has
-    /// completed: the mark itself may be quicker (section 4.5.2: after all acknowledgements).
+    /// completed: the mark itself may be quicker (section 4.5.2: after all acknowledgements). What
+    /// the mirror had when it came is marked as well: it is not to follow a log without that.
     fn next_mark(&self, committed: Stamp) -> Option<Stamp> {
-        self.ring.mark(committed.min(self.completed)).filter(|to| *to > self.marked)
+        let (to, base) = (committed.min(self.completed), self.base);
+        let to = self.ring.mark(to).or((to >= base).then_some(base))?;
+        (to > self.marked && self.layout.is_some()).then_some(to)
     }
 
     /// Notes that everything up to a token has completed.
@@ -337,7 +339,12 @@ impl<F: Feeder> Ship<'_, F> {
                 self.begin(mirror, Arc::new(batch))
             }
             Next::SendLive { from, to: upto } | Next::SendOld { from, upto } => {
-                match self.read_old(from, upto.min(from.plus(mirror.longest)))? {
+                let length = match self.read_old(from, upto.min(from.plus(mirror.longest)))? {
+                    // A block that is longer goes by itself.
+                    0 => self.read_old(from, upto)?,
+                    length => length,
+                };
+                match length {
                     0 => {
                         let needed = self.feeder.feeds().config.needed_capacity();
                         Err(NoMirror::Block { undo: mirror.longest * 2, needed }.into())
@@ -378,23 +385,23 @@ impl<F: Feeder> Ship<'_, F> {
         }
         match put {
             Ok(()) => {
-                self.note_lack(mirror, false);
                 if is_low {
-                    self.grow(mirror, 0)?;
+                    self.grow(mirror, 0, Growing::Arenas)?;
                 }
             }
             Err(NotPut::NoRoom(NoRoom::Arena { bytes })) => {
                 self.note_lack(mirror, true);
-                return self.grow(mirror, bytes).map(|()| false);
+                return self.grow(mirror, bytes, Growing::Arenas).map(|()| false);
             }
             Err(NotPut::NoRoom(why)) => return Err(NoMirror::Room(why).into()),
             Err(NotPut::Before(error)) => return Err(error.into()),
         }
         match mirror.build.enter(&mut mirror.ring) {
-            Ok(()) => {}
-            // Longer than the ring, or a part of a transaction that is.
+            Ok(()) => self.note_lack(mirror, false),
+            // What a transaction writes over, or one block, is more than the ring holds.
             Err(full) if full.needed > full.all || mirror.ring.mark(Stamp::MAX).is_none() => {
-                return Err(NoMirror::Undo(full).into());
+                self.note_lack(mirror, true);
+                return self.grow(mirror, full.lacking_bytes(), Growing::Undo).map(|()| false);
             }
             Err(_) => return Ok(false),
         }
@@ -468,15 +475,15 @@ impl<F: Feeder> Ship<'_, F> {
         mirror.looked = (now, busy);
     }
 
-    /// Asks for a region of at least this many bytes, once at a time.
-    fn grow(&mut self, mirror: &mut MirrorLine, bytes: u64) -> Result<(), ShipError> {
+    /// Asks for a region of at least this many bytes, one at a time.
+    fn grow(&mut self, mirror: &mut MirrorLine, bytes: u64, growing: Growing) -> Result<(), ShipError> {
         match mirror.growth {
             Growth::Asked => return Ok(()),
             Growth::Refused(until) if self.feeder.feeds().clock.now() < until => return Ok(()),
             Growth::None | Growth::Refused(_) => {}
         }
         mirror.growth = Growth::Asked;
-        self.say_alone(Kind::Grow, &wire::encode(&bytes))
+        self.say_alone(Kind::Grow, &wire::encode(&(bytes, growing)))
     }
 
     /// Notes whether the next batch waits for memory, and says so if the mirror has none.
@@ -499,25 +506,29 @@ impl<F: Feeder> Ship<'_, F> {
             let description = said.described.then(|| std::mem::take(&mut said.description));
             (std::mem::take(&mut said.grown), description)
         };
-        for key in grown {
+        for (key, growing) in grown {
             let Some(key) = key else {
                 // The commit rule does without it in time.
                 mirror.growth = Growth::Refused(self.feeder.feeds().clock.now().after(ASK_AGAIN));
                 continue;
             };
             let region = self.line.sender.attach(&key)?;
-            if let Some(layout) = &mut mirror.layout {
+            if growing == Growing::Undo {
+                mirror.ring.grow(region, key.length);
+                mirror.more_undo.push(region);
+            } else if let Some(layout) = &mut mirror.layout {
                 layout.grow(region, key.length);
-                mirror.growth = Growth::None;
             }
+            mirror.growth = Growth::None;
         }
         if let (Some(description), None) = (description, &mirror.layout) {
-            let lengths = self.line.sender.lengths();
+            let mut lengths = self.line.sender.lengths();
+            mirror.more_undo.iter().for_each(|region| lengths[*region] = 0);
             if lengths.len() <= UNDO {
                 return Err(NoMirror::Offer.into());
             }
             let mut layout = Layout::of(&description, &lengths).map_err(NoMirror::from)?;
-            layout.committed(mirror.marked);
+            layout.committed(mirror.base.max(mirror.marked));
             mirror.layout = Some(layout);
         }
         Ok(())

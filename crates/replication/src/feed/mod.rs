@@ -17,6 +17,7 @@ use std::{
     collections::BTreeMap,
     io,
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use freshet_base::{
@@ -24,6 +25,7 @@ use freshet_base::{
     sync::{Arc, AtomicU64, AtomicUsize, Mutex, MutexGuard},
 };
 use freshet_cluster::{
+    Moment,
     commit_rule::{Event, Member, Place},
     handshake::Sender,
     host::{FeedId, Guest, Host},
@@ -39,8 +41,8 @@ pub(crate) use self::{
 };
 use crate::{
     clock::Clock,
-    status::{ObserverStatus, RoundTrips, StandbyStatus},
-    wire::{Peers, Refusal},
+    status::{AheadStatus, ObserverStatus, RoundTrips, StandbyStatus},
+    wire::{Hello, Peers, Refusal},
 };
 
 /// Whoever has the log and ships it on.
@@ -97,6 +99,8 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
             let joined = state.host.join(shipper.id, guest, feeds.clock.now());
             let joined = joined.ok_or_else(|| Refusal::Superseded("this node ends its feeds".into()))?;
             state.shippers.insert(shipper.id, Arc::clone(shipper));
+            state.ahead.remove(&guest.node);
+            state.held.remove(&guest.node);
             if !address.is_empty() {
                 state.addresses.insert(guest.node, address.to_owned());
             }
@@ -130,6 +134,7 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
                     tracing::warn!(%standby, member, term, cause = why, "the connection to a standby is lost");
                 }
                 state.losses.insert(shipper.node, why);
+                state.hold(shipper, feeds.clock.now());
             }
             (is_last, state.host.leave(shipper.id))
         };
@@ -203,12 +208,38 @@ pub(crate) struct State {
     addresses: BTreeMap<NodeId, String>,
     /// Why their last connections ended.
     losses: BTreeMap<NodeId, String>,
+    /// Those that are not fed, since they hold more than this log has.
+    ahead: BTreeMap<NodeId, AheadStatus>,
+    /// Where the log begins that nodes need on which no commit counts, whose connections have ended,
+    /// and when that was: they come again, since they are being filled.
+    held: BTreeMap<NodeId, (Stamp, Moment)>,
 }
+
+/// The log is held for so long for a node that is being filled, when its connection has ended.
+const HOLD: Duration = Duration::from_secs(600);
+/// It is held for this number of nodes at most.
+const MOST_HELD: usize = 16;
 
 impl State {
     /// Everyone who is connected.
     fn all(&self) -> Vec<Arc<Shipper>> {
         self.shippers.values().cloned().collect()
+    }
+
+    /// The connection to a node ends: holds the log that it needs, if it is being filled.
+    fn hold(&mut self, shipper: &Shipper, now: Moment) {
+        let feed = self.host.feed_of(shipper.node).filter(|(id, feed)| *id == shipper.id && !feed.member);
+        let Some((_, feed)) = feed else { return };
+        let from = feed.acked().min(feed.shipped());
+        if from > Stamp::ZERO && (self.held.len() < MOST_HELD || self.held.contains_key(&shipper.node)) {
+            self.held.insert(shipper.node, (from, now));
+        }
+    }
+
+    /// A node is refused, since it holds more than this log has.
+    fn holds_more(&mut self, hello: &Hello, why: &Refusal) {
+        let (node, address, why) = (hello.node, hello.address.clone(), why.to_string());
+        self.ahead.insert(node, AheadStatus { node, address, why });
     }
 }
 
@@ -222,6 +253,8 @@ impl Feeds {
                 shippers: BTreeMap::new(),
                 addresses: BTreeMap::new(),
                 losses: BTreeMap::new(),
+                ahead: BTreeMap::new(),
+                held: BTreeMap::new(),
             }),
             config,
             clock,
@@ -312,6 +345,23 @@ impl Feeds {
             ObserverStatus { node, shipped, acked, ack_lag_bytes: filled.since(acked.min(filled)), sent_bytes }
         });
         observers.collect()
+    }
+
+    /// How many bytes of batches are kept for mirrors.
+    pub fn batch_bytes(&self) -> u64 {
+        self.batches.bytes()
+    }
+
+    /// Below this, no node needs anything of the log that is fed, or was a while ago.
+    pub fn needed(&self) -> Stamp {
+        let (mut state, now) = (self.state(), self.clock.now());
+        state.held.retain(|_, (_, since)| now.since(*since) < HOLD);
+        state.held.values().map(|(from, _)| *from).fold(state.host.needed(), Stamp::min)
+    }
+
+    /// Those that are not fed, since they hold more than this log has.
+    pub fn ahead(&self) -> Vec<AheadStatus> {
+        self.state().ahead.values().cloned().collect()
     }
 
     /// The members, as the rule and their connections see them; `global` is what they may show.

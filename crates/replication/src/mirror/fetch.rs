@@ -23,7 +23,7 @@ use freshet_mirror::{Damaged, NoRoom, NotTaken, Taking};
 use super::{Shared, memory::RecoverError};
 use crate::{
     standby::{SessionError, connect, introduce, next_fetched},
-    wire::{self, Ack, Continue, Kind, Purpose, Refusal},
+    wire::{self, Ack, Continue, Growing, Kind, Purpose, Refusal},
 };
 
 /// See [`Candidate::fetch`](crate::takeover::Candidate::fetch).
@@ -51,6 +51,9 @@ pub(super) fn fetch(shared: &Arc<Shared>, from: &str, term: Term, wanted: &Fetch
     // No other node could write here.
     shared.recovered()?;
     let mut state = shared.state();
+    if let Some(why) = &state.condemned {
+        return Err(local(&format_args!("{why}: promote another node")));
+    }
     state.fetched_log = std::mem::take(&mut state.fetched_log).up_to(state.holding.end());
     state.holding.fetched(outcome?);
     Ok(())
@@ -136,7 +139,11 @@ impl<'a> Arriving<'a> {
         loop {
             match self.memory.lay_out() {
                 Ok(()) => return Ok(()),
-                Err(NotTaken::NoRoom(NoRoom::Arena { bytes })) => match self.shared.grow(bytes) {
+                Err(NotTaken::Undo(full)) => match self.shared.grow(full.lacking_bytes(), Growing::Undo) {
+                    Some(region) => self.memory.grow_undo(region),
+                    None => return Err(local(&self.shared.state().lacks.clone().unwrap_or_default())),
+                },
+                Err(NotTaken::NoRoom(NoRoom::Arena { bytes })) => match self.shared.grow(bytes, Growing::Arenas) {
                     Some(arena) => self.memory.grow(arena),
                     None => return Err(local(&self.shared.state().lacks.clone().unwrap_or_default())),
                 },

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `state` | which files count, what they are, and whose; none while the memory is empty |
 //! | `<generation>-<number>` | a region, behind a page that says that it may be shared |
+//! | `aside` | a directory with the files of a memory that does not count, until another has what it had |
 //!
 //! Where a process still has the memory mapped, it is taken back by a copy: the files of
 //! another generation. The state is replaced at once, when all of them are there.
@@ -38,8 +39,8 @@
 //! state has it; then the control file has it alone, and something may be acknowledged. After a
 //! crash between them the state has one of the two.
 //!
-//! What does not count is begun again, without a voice, which loses nothing that others have. So
-//! does a damaged state: a loss of power may leave one where the files are not to be durable. Where
+//! What does not count is set aside, and begun again, without a voice, which loses nothing that others
+//! have. So does a damaged state: a loss of power may leave one where the files are not to be durable. Where
 //! they are to be, and none is there, the start is refused: their device is not mounted, perhaps.
 
 use std::{
@@ -56,6 +57,9 @@ use freshet_fabric::memory::{Method, SharedMemory};
 use freshet_log::sealed;
 
 use crate::terms::Terms;
+
+/// Where a memory is kept that does not count any more.
+const ASIDE: &str = "aside";
 
 /// The first line of a state. Another format does not count.
 const HEAD: &str = "freshet mirror 1";
@@ -309,6 +313,26 @@ impl Kept {
             false => Err(io::Error::other("it is a copy, which may be older than what this node had")),
         };
         found().map_err(at(&path))
+    }
+
+    /// The files of the memory, and what says of them, go to a directory of their own, instead of what
+    /// was there. Says which, if there are any.
+    pub fn set_aside(&self) -> io::Result<Option<PathBuf>> {
+        let of_memory = |(generation, path): (u64, PathBuf)| (generation == self.generation).then_some(path);
+        let mut files: Vec<_> = self.files()?.into_iter().filter_map(of_memory).collect();
+        if files.is_empty() {
+            return Ok(None);
+        }
+        let to = self.directory.join(ASIDE);
+        if to.exists() {
+            fs::remove_dir_all(&to).map_err(at(&to))?;
+        }
+        private::create_directories(&to).map_err(at(&to))?;
+        files.extend(Some(self.state()).filter(|state| state.exists()));
+        for file in files {
+            fs::rename(&file, to.join(file.file_name().unwrap_or_default())).map_err(at(&file))?;
+        }
+        Ok(Some(to))
     }
 
     /// Nothing counts any more; what is made from now on is of another generation.

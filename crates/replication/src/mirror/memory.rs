@@ -1,19 +1,23 @@
 //! The memory of a mirror: bounded, and added to when the primary asks.
 
 use std::{
-    io, thread,
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    thread,
     time::{Duration, Instant},
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term, sync::Arc};
+use freshet_base::{ClusterId, NodeId, Stamp, Term, private, sync::Arc, words};
+use freshet_cluster::term::{Agreement, TermHistory, TermState};
 use freshet_fabric::memory::{Medium, Region, Registered, SharedMemory, copy_region};
-use freshet_mirror::{ARENAS, Contents, Damaged, Keep, Recovered, UNDO, begin_feed, mark_of, recover};
+use freshet_mirror::{ARENAS, Damaged, Keep, Recovered, begin_feed, mark_of, note_undo, recover, undo_regions};
 
 use super::{
     MirrorConfig,
     kept::{Kept, KeptState, Noted},
 };
-use crate::terms::Terms;
+use crate::{terms::Terms, wire::Growing};
 
 /// A process that has heard that its connection is over has unmapped the memory after this time.
 const UNMAPS_WITHIN: Duration = Duration::from_millis(500);
@@ -44,10 +48,42 @@ pub(super) struct Memory {
     base: Stamp,
     /// Counts feeds, and what is done to the memory when they end.
     session: u64,
+    /// What is kept of a memory that does not count.
+    aside: Option<Aside>,
+}
+
+/// A memory that does not count, and is kept.
+struct Aside {
+    path: PathBuf,
+    /// The terms of its log, and what it had of that at least.
+    history: TermHistory,
+    reached: Stamp,
 }
 
 fn length_of(region: &SharedMemory) -> u64 {
     region.words().len() as u64 * 8
+}
+
+/// The undo ring has this number of regions at most, beside the first.
+const MOST_UNDO: usize = 127;
+/// Bytes that are written to a file at once.
+const PIECE: usize = 1 << 20;
+
+/// Writes a memory into files in this directory. Blocks.
+pub(super) fn write_out(memory: &[Region], directory: &Path) -> io::Result<()> {
+    private::create_directories(directory)?;
+    for (number, region) in memory.iter().enumerate() {
+        let path = directory.join(format!("region-{number}"));
+        let (mut file, mut piece) = (private::create(&path)?, vec![0; PIECE]);
+        let length = region.words().len() * 8;
+        for at in (0..length).step_by(PIECE) {
+            let piece = &mut piece[..PIECE.min(length - at)];
+            words::load(region.words(), at, piece);
+            file.write_all(piece)?;
+        }
+        file.sync_all()?;
+    }
+    Ok(())
 }
 
 impl Memory {
@@ -80,6 +116,7 @@ impl Memory {
             exposed,
             base,
             session,
+            aside: None,
         };
         let firsts = [config.head, config.undo];
         let found = left.and_then(|left| left.map(|left| memory.find(&left, &firsts)).transpose());
@@ -94,8 +131,11 @@ impl Memory {
                 tracing::warn!(
                     directory,
                     cause = why,
-                    "the memory that this mirror kept does not count: it begins again, without a voice at first"
+                    "the memory that this mirror kept does not count: it is kept aside, and the mirror begins again, \
+                     without a voice at first"
                 );
+                let TermState { history, life, .. } = terms.get();
+                memory.set_aside(history, life.map_or(Stamp::ZERO, |life| life.reached))?;
             }
         }
         memory.begin(&firsts)?;
@@ -223,8 +263,11 @@ impl Memory {
 
     /// Adds a region of at least `bytes`, and some more while there is room; none when the bound
     /// forbids it.
-    pub fn grow(&mut self, bytes: u64) -> io::Result<Option<Region>> {
+    pub fn grow(&mut self, bytes: u64, growing: Growing) -> io::Result<Option<Region>> {
         let held = self.bytes();
+        if growing == Growing::Undo && self.undo_regions().len() > MOST_UNDO {
+            return Ok(None);
+        }
         // Ever longer ones: a fabric has to know of each.
         let wanted = bytes.max(self.arena).max(held / 4).checked_next_multiple_of(UNIT).unwrap_or(u64::MAX);
         let room = self.most.saturating_sub(held);
@@ -239,7 +282,53 @@ impl Memory {
             self.regions.pop();
             return Err(cause);
         }
+        if growing == Growing::Undo {
+            // There is room: regions become ever longer.
+            let is_noted = note_undo(&self.regions(), self.regions.len() - 1);
+            debug_assert!(is_noted, "an undo ring of more regions than there can be");
+        }
         Ok(Some(region))
+    }
+
+    /// What is here is not what was written: it has no voice, in the next process neither.
+    pub fn note_damaged(&mut self) -> io::Result<()> {
+        if !std::mem::take(&mut self.whole) {
+            return Ok(());
+        }
+        self.note()
+    }
+
+    /// Keeps what is here, before it is given up, if it lies in files: they go to a directory of their
+    /// own. It has the log with this history up to there, as far as is known. Says where they are.
+    pub fn set_aside(&mut self, history: TermHistory, reached: Stamp) -> io::Result<Option<PathBuf>> {
+        let kept = self.kept.as_ref().map_or(Ok(None), Kept::set_aside)?;
+        if let Some(path) = &kept {
+            self.is_aside(path.clone(), history, reached);
+        }
+        Ok(kept)
+    }
+
+    /// What is here was written to files in this directory.
+    pub fn is_aside(&mut self, path: PathBuf, history: TermHistory, reached: Stamp) {
+        self.aside = Some(Aside { path, history, reached });
+    }
+
+    /// Where a memory is that was set aside.
+    pub fn aside(&self) -> Option<PathBuf> {
+        self.aside.as_ref().map(|aside| aside.path.clone())
+    }
+
+    /// This memory has the log with this history up to `end`: what was set aside is not needed any
+    /// more, if it had no more.
+    pub fn drop_aside(&mut self, history: &TermHistory, end: Stamp) {
+        let has_all = |aside: &mut Aside| {
+            let common = history.agreement(end, &aside.history, aside.reached);
+            matches!(common, Agreement::Upto(at) if at >= aside.reached)
+        };
+        let Some(Aside { path, .. }) = self.aside.take_if(has_all) else { return };
+        if let Err(cause) = fs::remove_dir_all(&path) {
+            tracing::warn!(path = %path.display(), %cause, "a memory that is not needed any more stays");
+        }
     }
 
     /// Begins again, with memory in which nothing is.
@@ -286,11 +375,6 @@ impl Memory {
         self.note()
     }
 
-    /// Says to the primary what lies where ([`Contents::description`]).
-    pub fn description(&self, end: Stamp) -> Result<Vec<u8>, Damaged> {
-        Contents::open(self.regions(), end)?.description()
-    }
-
     /// Whether a process has this memory mapped. One that lives and has heard that its connection
     /// is over unmaps it: blocks for as long as that may take.
     fn is_mapped_elsewhere(&self) -> io::Result<bool> {
@@ -318,7 +402,8 @@ impl Memory {
             }
             // The undo ring last: what a primary that still writes changes after that, it does
             // not change here, and what it has changed before can be undone.
-            let order = (0..self.regions.len()).filter(|number| *number != UNDO).chain([UNDO]);
+            let undo = undo_regions(&self.regions());
+            let order = (0..self.regions.len()).filter(|number| !undo.contains(number)).chain(undo.iter().copied());
             for number in order {
                 // One after the other: no more than the longest is there twice, unless they are
                 // kept.
@@ -371,7 +456,12 @@ impl Memory {
 
     /// How long the undo ring is.
     pub fn undo_bytes(&self) -> u64 {
-        length_of(&self.regions[UNDO])
+        self.undo_regions().into_iter().map(|number| length_of(&self.regions[number])).sum()
+    }
+
+    /// The regions of the undo ring, by number.
+    pub fn undo_regions(&self) -> Vec<usize> {
+        undo_regions(&self.regions())
     }
 }
 
@@ -390,8 +480,8 @@ pub(super) enum RecoverError {
 #[cfg(test)]
 mod tests {
     use freshet_base::sync::Ordering;
-    use freshet_cluster::term::TermState;
     use freshet_fabric::memory::SharedKey;
+    use freshet_mirror::UNDO;
 
     use super::*;
     use crate::terms::VolatileTerms;
@@ -410,7 +500,8 @@ mod tests {
             ..MirrorConfig::default()
         };
         let mut memory = Memory::new(&config, NodeId(2), &terms()).unwrap();
-        let mut grow = |kib: u64| memory.grow(kib << 10).unwrap().map(|region| region.words().len() / 128);
+        let mut grow =
+            |kib: u64| memory.grow(kib << 10, Growing::Arenas).unwrap().map(|region| region.words().len() / 128);
         assert_eq!(grow(0), Some(128));
         assert_eq!(grow(500), None, "more than there is room for");
         assert_eq!(grow(130), Some(192), "whole units");
@@ -469,11 +560,11 @@ mod tests {
         memory.filled(ClusterId(7), (NodeId(1), Term(1)), (Stamp(0), Stamp(0))).unwrap();
         // In the way of the next note, as a full disk is.
         std::fs::create_dir(directory.path().join("state.next")).unwrap();
-        let why = memory.grow(1).unwrap_err().to_string();
+        let why = memory.grow(1, Growing::Arenas).unwrap_err().to_string();
         assert!(why.contains(directory.path().to_str().unwrap()), "{why}");
         assert_eq!(memory.regions().len(), ARENAS, "the primary is told of none");
         std::fs::remove_dir(directory.path().join("state.next")).unwrap();
-        assert!(memory.grow(1).unwrap().is_some());
+        assert!(memory.grow(1, Growing::Arenas).unwrap().is_some());
         assert_eq!(memory.regions().len(), ARENAS + 1);
         drop(memory);
         let next = Memory::new(&config, NodeId(2), &terms).unwrap();

@@ -15,15 +15,18 @@
 //! with empty memory may have acknowledged more in an earlier life, so it answers no candidate
 //! before it holds all that its primary had when it came ([`Holding`]).
 //!
-//! A mirror cannot be cut below its mark. Where its history parts from the primary's there, or the
-//! log is gone from its end on, or its memory is damaged, it is filled again: from a checkpoint, if
-//! there is one ([`Seed`]).
+//! A mirror cannot be cut below its mark. What it knows to be committed it gives up for no log that
+//! has less: it does not follow, and says so on both sides, until an operator decides (see
+//! [`Holding::committed`]). Where the log is gone from its end on, or it cannot be cut back to where
+//! histories part, or its memory is damaged, it is filled again: from a checkpoint, if there is one
+//! ([`Seed`]), and not before that comes.
 
 mod fetch;
 mod kept;
 mod memory;
 mod picture;
 mod receive;
+mod rehearse;
 mod seed;
 mod service;
 
@@ -56,6 +59,7 @@ pub use freshet_mirror::FetchedLog;
 use self::memory::{Memory, RecoverError};
 pub use self::{
     picture::{Picture, Pictures},
+    rehearse::Rehearsal,
     seed::{Beginning, Checkpoints, Seed},
 };
 use crate::{
@@ -65,7 +69,7 @@ use crate::{
     status::{MirrorStatus, STALE, Seeding},
     takeover::{Candidate, PromoteError, PromoteOptions},
     terms::Terms,
-    wire::{Peer, Peers, Refusal},
+    wire::{Growing, Peer, Peers, Refusal},
 };
 
 /// A mirror's parameters.
@@ -91,6 +95,9 @@ pub struct MirrorConfig {
     pub most: u64,
     /// At most this number of bytes of log are kept that a take-over has fetched, for others.
     pub fetched: u64,
+    /// Where a memory goes that is damaged, if it does not lie in files: it is kept there until the
+    /// mirror has everything again. Nowhere: it is not kept.
+    pub aside: Option<PathBuf>,
     /// Where its files lie, if it is to outlive the process.
     pub directory: Option<PathBuf>,
     /// How what is stored in these becomes durable, if it is to outlive a loss of power.
@@ -110,6 +117,7 @@ impl Default for MirrorConfig {
             arena: 64 << 20,
             most: u64::MAX,
             fetched: 1 << 20,
+            aside: None,
             directory: None,
             method: None,
         }
@@ -163,6 +171,14 @@ struct State {
     promised: Option<(u32, Safety)>,
     /// Why there was no memory for the primary when it asked last.
     lacks: Option<String>,
+    /// Why it does not follow, if the other log has less than is here.
+    holds_more: Option<String>,
+    /// An operator has said that what is here is not wanted any more.
+    given_up: bool,
+    /// Why what is here is not what was written: it has no voice, and begins again.
+    condemned: Option<String>,
+    /// When it was read last as a take-over would, and how many records there were.
+    rehearsed: Option<(Moment, u64)>,
     /// How many batches were undone when connections ended.
     undone: u64,
 }
@@ -279,6 +295,20 @@ impl Mirror {
         self.shared.memory().allow(most);
     }
 
+    /// What it holds more than the node that it is to follow is not wanted any more: it begins again
+    /// with what that has.
+    ///
+    /// # Errors
+    /// When it holds no more.
+    pub fn refill(&self) -> Result<(), String> {
+        let mut state = self.shared.state();
+        if state.holds_more.is_none() {
+            return Err("this mirror gives nothing up: it does not hold more than the node that it follows".into());
+        }
+        state.given_up = true;
+        Ok(())
+    }
+
     /// As things stand, without asking anybody.
     pub fn status(&self) -> MirrorStatus {
         self.shared.status()
@@ -341,6 +371,9 @@ fn found(memory: &mut Memory, terms: &Terms) -> io::Result<State> {
             }
             Err(RecoverError::System(cause)) => return Err(cause),
         }
+        // It may be the last copy of something.
+        let reached = memory.reached();
+        memory.set_aside(history.clone(), reached)?;
         memory.forget()?;
     }
     if let Some(cluster) = cluster.filter(|_| history != TermHistory::default()) {
@@ -364,8 +397,8 @@ impl Shared {
     }
 
     /// Memory for what the primary writes next: at least `bytes`, if there is as much.
-    fn grow(&self, bytes: u64) -> Option<Region> {
-        let grown = self.memory().grow(bytes);
+    fn grow(&self, bytes: u64, growing: Growing) -> Option<Region> {
+        let grown = self.memory().grow(bytes, growing);
         let lacks = match &grown {
             Ok(Some(_)) => None,
             Ok(None) => Some("what it may have is used up: set mirror.bytes to more".to_owned()),
@@ -378,13 +411,62 @@ impl Shared {
         grown.ok().flatten()
     }
 
+    /// What is here is not what was written: it has no voice from now on, and the mirror begins again,
+    /// from another node, as soon as one gives what it has. Until then it is kept.
+    fn condemn(&self, why: String) {
+        {
+            let mut state = self.state();
+            state.holding.silence();
+            if state.condemned.is_some() {
+                return;
+            }
+            state.condemned = Some(why.clone());
+        }
+        tracing::error!(cause = why, "what this mirror holds is damaged: it has no voice, and begins again");
+        if let Err(cause) = self.memory().note_damaged() {
+            tracing::error!(%cause, "it cannot be noted that a mirror's memory is damaged");
+        }
+        // Nothing more is acknowledged for it.
+        self.follow.leave();
+    }
+
+    /// Gives up what is damaged: it is kept aside before.
+    fn set_aside(&self) -> Result<(), SessionError> {
+        if self.state().condemned.is_none() {
+            return Ok(());
+        }
+        let kept = self.keep_aside().map_err(|cause| {
+            SessionError::Seed(format!(
+                "the memory that is damaged cannot be kept aside: {cause}; see that there is room"
+            ))
+        })?;
+        let path = kept.map(|path| path.display().to_string());
+        tracing::warn!(path, "the damaged memory is kept aside until this mirror has everything again");
+        self.state().condemned = None;
+        Ok(())
+    }
+
+    /// No other node writes here any more.
+    fn keep_aside(&self) -> io::Result<Option<PathBuf>> {
+        let (history, reached) = (self.terms.get().history, self.committed());
+        let (kept, regions) = {
+            let mut memory = self.memory();
+            (memory.set_aside(history.clone(), reached)?, memory.regions())
+        };
+        let Some(directory) = self.config.aside.as_ref().filter(|_| kept.is_none()) else { return Ok(kept) };
+        // That takes a while, and others ask for the status meanwhile.
+        memory::write_out(&regions, directory)?;
+        self.memory().is_aside(directory.clone(), history, reached);
+        Ok(Some(directory.clone()))
+    }
+
     /// Begins again with nothing. What was here has no voice from the first moment on.
     fn forget(&self) -> Result<(), SessionError> {
         let local = |cause: &dyn std::fmt::Display| SessionError::Local(cause.to_string());
         {
             let mut state = self.state();
             state.holding.silence();
-            state.lacks = None;
+            (state.lacks, state.holds_more) = (None, None);
         }
         self.memory().forget().map_err(|cause| local(&format_args!("no memory for a mirror: {cause}")))?;
         if let Some(cluster) = self.terms.get().cluster {
@@ -392,6 +474,56 @@ impl Shared {
         }
         self.state().holding.forgotten();
         Ok(())
+    }
+
+    /// Up to where what is here is known to be committed: no log is followed that has less of it.
+    fn committed(&self) -> Stamp {
+        let mark = self.memory().mark();
+        let state = self.state();
+        state.holding.committed(mark, state.committed)
+    }
+
+    /// The log of the node that this one is to follow has only what is below `here` of what is
+    /// committed here up to `end`.
+    fn holds_more(&self, end: Stamp, here: Stamp) -> SessionError {
+        let term = self.terms.get().history.cut(end).last_term();
+        let refusal = Refusal::MirrorHoldsMore { node: self.who.node, term, end, here };
+        self.says_it_holds_more(&refusal);
+        SessionError::Refused(refusal)
+    }
+
+    fn says_it_holds_more(&self, refusal: &Refusal) {
+        let why = refusal.to_string();
+        let before = self.state().holds_more.replace(why.clone());
+        if before.as_ref() != Some(&why) {
+            tracing::error!(cause = why, "this mirror holds more than the node that it is to follow, and keeps it");
+        }
+    }
+
+    /// Whether what is here may be given up for what that log has up to there.
+    fn may_be_given_up(&self, theirs: &TermHistory, end: Stamp) -> bool {
+        let (committed, ours) = (self.committed(), self.terms.get().history);
+        self.state().holding.may_be_given_up(committed, &ours, (theirs, end))
+    }
+
+    /// What the other node has said may concern what is here. None of it is given up for a log
+    /// which has less, and the process goes on, since nothing else may have it.
+    fn heard_why(&self, error: SessionError) -> SessionError {
+        match error.said() {
+            Some(&Refusal::LogGone { from, .. }) => {
+                let committed = self.committed();
+                if from < committed {
+                    return self.holds_more(committed, from);
+                }
+                self.state().holding.goes_stale();
+            }
+            Some(refusal @ Refusal::MirrorHoldsMore { .. }) => self.says_it_holds_more(refusal),
+            Some(refusal @ (Refusal::SameTermTwice { .. } | Refusal::OtherCluster { .. } | Refusal::Myself { .. })) => {
+                return SessionError::Refused(refusal.clone());
+            }
+            _ => {}
+        }
+        error
     }
 
     /// A checkpoint is in the memory.
@@ -440,12 +572,8 @@ impl Shared {
         let terms = self.terms.get();
         let incarnation = terms.holder(self.who.node).incarnation;
         let TermState { history, set, .. } = terms;
-        let mark = self.memory().mark();
-        let (held, end) = {
-            let holding = &self.state().holding;
-            (holding.end(), holding.reaches())
-        };
-        let (synchronous, committed) = (self.config.synchronous, mark.min(held));
+        let (committed, end) = (self.committed(), self.state().holding.reaches());
+        let synchronous = self.config.synchronous;
         LogState { history, end, set, synchronous, committed, log: false, incarnation }
     }
 
@@ -460,9 +588,10 @@ impl Shared {
 
     fn status(&self) -> MirrorStatus {
         let now = self.clock.now();
-        let (granted, most, mark, durable) = {
+        let (granted, most, mark, durable, undo, aside) = {
             let memory = self.memory();
-            (memory.bytes(), memory.most(), memory.mark(), memory.medium() == Some(&Medium::Dax))
+            let durable = memory.medium() == Some(&Medium::Dax);
+            (memory.bytes(), memory.most(), memory.mark(), durable, memory.undo_bytes(), memory.aside())
         };
         let state = self.state();
         let (heard, end) = (state.heard, state.holding.end());
@@ -487,8 +616,13 @@ impl Shared {
             most_bytes: most,
             kept: self.config.directory.is_some(),
             durable,
-            undo_bytes: self.config.undo,
+            undo_bytes: undo,
             lacks: state.lacks.clone(),
+            holds_more: state.holds_more.clone(),
+            condemned: state.condemned.clone(),
+            rehearsed: state.rehearsed.map(|(at, _)| now.since(at)),
+            rehearsed_records: state.rehearsed.map(|(_, records)| records),
+            set_aside: aside,
             undone_batches: state.undone,
             cpu: self.cpu.total(),
         }
@@ -505,6 +639,9 @@ impl Candidate for Shared {
     }
 
     fn has_no_voice(&self) -> Option<&'static str> {
+        if self.state().condemned.is_some() {
+            return Some("what this mirror holds is damaged, and it begins again from another node");
+        }
         (!self.state().holding.is_whole()).then_some(
             "this mirror began with empty memory, and does not yet hold all that its primary had when it came",
         )
@@ -583,7 +720,18 @@ impl Follows for Shared {
     }
 
     fn prepare(self: &Arc<Self>, upstream: &str, order: u64) -> Result<(), SessionError> {
-        seed::seed(self, upstream, order)
+        if std::mem::take(&mut self.state().given_up) {
+            let end = self.committed().0;
+            tracing::warn!(end, "this mirror gives up what it holds, as it was told: it begins again");
+            self.forget()?;
+        }
+        seed::seed(self, upstream, order)?;
+        // There is no checkpoint: the log has everything.
+        if self.state().condemned.is_some() {
+            self.set_aside()?;
+            self.forget()?;
+        }
+        Ok(())
     }
 
     fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
@@ -592,12 +740,7 @@ impl Follows for Shared {
             state.holding.fetched(Stamp::ZERO);
             state.fetched_log = FetchedLog::default();
         }
-        let outcome = receive::offered(self, upstream, connection);
-        let gone = |error: &SessionError| matches!(error.said(), Some(Refusal::LogGone { .. }));
-        if outcome.as_ref().is_err_and(gone) {
-            self.state().holding.log_is_gone();
-        }
-        outcome
+        receive::offered(self, upstream, connection).map_err(|error| self.heard_why(error))
     }
 
     /// What the primary has left there is brought to the end of a batch (Active-Memory, section
@@ -616,8 +759,8 @@ impl Shared {
     fn recovered(&self) -> Result<(), SessionError> {
         let found = self.memory().recover();
         if let Err(RecoverError::Damaged(damaged)) = &found {
-            tracing::error!(cause = %damaged, "a mirror's memory is damaged, and is filled again");
-            return self.forget();
+            self.condemn(damaged.to_string());
+            return Ok(());
         }
         if let Some(found) = found? {
             let mut state = self.state();

@@ -59,9 +59,24 @@ fn patiently<T, E>(mut ask: impl FnMut() -> Result<T, E>, may_pass: impl Fn(&E) 
     }
 }
 
-/// What the node is told that asks.
-fn damaged(why: Damaged) -> String {
-    format!("{why}: ask another node")
+const TAKEN_BACK: &str = "this mirror's memory was taken back from its primary while it was read: ask again";
+
+/// Why a memory was not read.
+pub(super) enum NotRead {
+    /// It may be at another time.
+    Now(String),
+    /// It is not what was written.
+    Damaged(Damaged),
+}
+
+impl NotRead {
+    /// What the node is told that asks.
+    fn told(self) -> String {
+        match self {
+            Self::Now(why) => why,
+            Self::Damaged(why) => format!("{why}: ask another node"),
+        }
+    }
 }
 
 impl Pictures {
@@ -75,20 +90,26 @@ impl Pictures {
     /// # Errors
     /// Why none can be taken.
     pub fn take(&self) -> Result<Picture, String> {
+        self.taken().map_err(NotRead::told)
+    }
+
+    pub(super) fn taken(&self) -> Result<Picture, NotRead> {
         let shared = Arc::clone(&self.0);
         let (regions, session, start) = {
             let memory = shared.memory();
             (memory.regions(), memory.session(), memory.stays_to())
         };
         let Some(start) = shared.state().holding.picture_from(start) else {
-            return Err("this mirror is empty, or is being filled: ask another node".into());
+            return Err(NotRead::Now("this mirror is empty, or is being filled: ask another node".into()));
         };
         // Its directory may just be written.
         let begin = || freshet_mirror::Picture::begin(regions.clone(), start);
-        let read = patiently(begin, |why| matches!(why, Damaged::Entry { .. })).map_err(damaged)?;
-        let picture = Picture { shared, read, session };
-        picture.check()?;
-        Ok(picture)
+        let read = patiently(begin, |why| matches!(why, Damaged::Entry { .. }));
+        if self.0.memory().session() != session {
+            return Err(NotRead::Now(TAKEN_BACK.into()));
+        }
+        let read = read.map_err(NotRead::Damaged)?;
+        Ok(Picture { shared, read, session })
     }
 }
 
@@ -114,6 +135,14 @@ impl Picture {
     /// # Errors
     /// Why the picture is given up.
     pub fn visit(&mut self, chunk: usize, visit: impl FnMut(Rid, Stamp, Option<&[u8]>)) -> Result<(), String> {
+        self.visited(chunk, visit).map_err(NotRead::told)
+    }
+
+    pub(super) fn visited(
+        &mut self,
+        chunk: usize,
+        visit: impl FnMut(Rid, Stamp, Option<&[u8]>),
+    ) -> Result<(), NotRead> {
         let deadline = Instant::now() + PATIENCE;
         let again = || {
             let is_time = Instant::now() < deadline;
@@ -124,8 +153,8 @@ impl Picture {
         };
         let visited = self.read.visit(chunk, again, visit);
         // What has happened to the memory may have damaged what was read.
-        self.check()?;
-        visited.map_err(damaged)
+        self.check().map_err(NotRead::Now)?;
+        visited.map_err(NotRead::Damaged)
     }
 
     /// Where it ends, when everything was read. Blocks for up to four seconds.
@@ -148,7 +177,7 @@ impl Picture {
     fn check(&self) -> Result<(), String> {
         match self.shared.memory().session() == self.session {
             true => Ok(()),
-            false => Err("this mirror's memory was taken back from its primary while it was read: ask again".into()),
+            false => Err(TAKEN_BACK.into()),
         }
     }
 }

@@ -17,7 +17,7 @@ use freshet_fabric::{
     memory::Region,
     tcp::{Connection, ReceiveError, SendError},
 };
-use freshet_mirror::ARENAS;
+use freshet_mirror::{ARENAS, Contents};
 
 use super::{Heard, Shared, State, memory::RecoverError};
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     forms::Encoding,
     load::{Done, LoadMeter},
     standby::{Follows, SessionError, agreed, fenced, introduce, raise, violation},
-    wire::{self, Ack, Asks, BatchNote, Continue, Join, Kind, Peers, Purpose, Refusal},
+    wire::{self, Ack, Asks, BatchNote, Continue, Growing, Join, Kind, Peers, Purpose, Refusal},
 };
 
 /// The primary has this long to read why a connection ends.
@@ -46,8 +46,18 @@ fn local(cause: &std::io::Error) -> SessionError {
 
 /// A mirror that holds all that it has to does so for the next process, too.
 pub(super) fn note_whole(shared: &Shared) -> Result<(), SessionError> {
-    let is_whole = shared.state().holding.is_whole();
-    if is_whole { shared.memory().note_whole().map_err(|cause| local(&cause)) } else { Ok(()) }
+    let (is_whole, end) = {
+        let holding = &shared.state().holding;
+        (holding.is_whole(), holding.end())
+    };
+    if !is_whole {
+        return Ok(());
+    }
+    let mut memory = shared.memory();
+    if memory.aside().is_some() {
+        memory.drop_aside(&shared.terms.get().history, end);
+    }
+    memory.note_whole().map_err(|cause| local(&cause))
 }
 
 /// What cannot be sent has no one to be sent to.
@@ -67,12 +77,14 @@ pub(super) fn offered(
         let state = shared.state();
         (state.holding.end(), state.holding.is_state())
     });
-    let (regions, undo) = {
+    let (regions, more_undo, undo) = {
         let memory = shared.memory();
-        (memory.regions(), memory.undo_bytes())
+        (memory.regions(), memory.undo_regions(), memory.undo_bytes())
     };
     // Arenas are told of one by one: there may be more than descriptors can be passed at once.
     let (first, arenas) = regions.split_at(ARENAS);
+    let growing = |number: usize| if more_undo.contains(&number) { Growing::Undo } else { Growing::Arenas };
+    let arenas: Vec<_> = arenas.iter().cloned().zip((ARENAS..).map(growing)).collect();
     let side = Side::new(fabric.kind, fabric.config.clone(), first.to_vec())?;
     let passage = || passage(&shared.hello(Purpose::Identify), upstream, shared.config.patience);
     let passage = fabric.kind.is_local().then(passage).transpose()?.flatten();
@@ -89,6 +101,7 @@ pub(super) fn offered(
         bare: fabric.config.bare,
         encoding: Encoding::Bytes,
         incarnation: terms.holder(shared.who.node).incarnation,
+        holds: shared.committed(),
     });
     let (answer, connection) = introduce(&**shared, upstream, connection, purpose, terms.fence.highest())?;
     let wire::Welcome { log: welcome, offer, bare } = answer;
@@ -98,16 +111,26 @@ pub(super) fn offered(
     let patience = shared.config.patience.max(keep_alive * 5);
     let connection = agreed(connection, passage, bare && fabric.config.bare);
     let description = {
-        shared.state().committed = Stamp::ZERO;
+        {
+            let mut state = shared.state();
+            (state.committed, state.holds_more) = (Stamp::ZERO, None);
+            state.holding.continues();
+        }
         let mut memory = shared.memory();
         memory
             .begin_feed(welcome.cluster, welcome.node, welcome.term, welcome.cut_at)
             .map_err(|cause| local(&cause))?;
-        memory.description(welcome.cut_at)
+        let regions = memory.regions();
+        // All records may have to be read, and others ask for the status meanwhile.
+        drop(memory);
+        Contents::open(regions, welcome.cut_at).and_then(|contents| contents.description())
     };
     let description = match description {
         Ok(description) => description,
-        Err(damaged) => return Err(begin_again(shared, &damaged)),
+        Err(damaged) => {
+            shared.condemn(damaged.to_string());
+            return Err(SessionError::Refused(Refusal::Superseded(damaged.to_string())));
+        }
     };
     if welcome.above.is_empty() {
         // The primary may fail before it says so.
@@ -118,7 +141,7 @@ pub(super) fn offered(
     let (told, load, noted) = (0, LoadMeter::default(), Instant::now());
     let mut session = Session { shared, sender, receiver, welcome: &welcome, member, patience, told, load, noted };
     let mut stint = shared.cpu.begin();
-    let error = match session.run(arenas, &description, &mut stint) {
+    let error = match session.run(&arenas, &description, &mut stint) {
         Ok(never) => match never {},
         Err(error) => error,
     };
@@ -134,6 +157,11 @@ fn enter(shared: &Shared, welcome: &Welcome, end: Stamp) -> Result<(), SessionEr
         let known = shared.known().into_iter().find(|peer| peer.node == Some(*primary));
         return Err(SessionError::Counted { primary: known.map(|peer| peer.address) });
     }
+    // Before the term is promised: it began without what is here.
+    let (held, here) = (shared.committed(), welcome.cut_at);
+    if here < held {
+        return Err(shared.holds_more(held, here));
+    }
     raise(shared, welcome.term, welcome.above.first().copied().unwrap_or(welcome.node))?;
     let begins_in = shared.state().holding.begins_in(&welcome.history, &terms.history);
     if !begins_in {
@@ -143,7 +171,10 @@ fn enter(shared: &Shared, welcome: &Welcome, end: Stamp) -> Result<(), SessionEr
         let end = shared.memory().cut(welcome.cut_at);
         let end = match end {
             Ok(end) => end,
-            Err(RecoverError::Damaged(damaged)) => return Err(begin_again(shared, &damaged)),
+            Err(RecoverError::Damaged(damaged)) => {
+                shared.condemn(damaged.to_string());
+                return Err(SessionError::Refused(Refusal::Superseded(damaged.to_string())));
+            }
             Err(RecoverError::System(cause)) => return Err(local(&cause)),
         };
         let cut = shared.state().holding.cut(welcome.cut_at, end);
@@ -160,9 +191,13 @@ fn enter(shared: &Shared, welcome: &Welcome, end: Stamp) -> Result<(), SessionEr
     adopted.map_err(|error| SessionError::Local(error.to_string()))
 }
 
-/// What is in the memory cannot be continued.
+/// What is in the memory cannot be continued with this log, which has all of it that is known to be
+/// committed. It is kept until a checkpoint comes, unless there is none.
 fn begin_again(shared: &Shared, why: &dyn std::fmt::Display) -> SessionError {
     let why = format!("what this mirror has cannot be continued: {why}; it is filled again");
+    if !shared.state().holding.goes_stale() {
+        return SessionError::Refused(Refusal::Superseded(why));
+    }
     match shared.forget() {
         Ok(()) => SessionError::Refused(Refusal::Superseded(why)),
         Err(error) => error,
@@ -187,12 +222,12 @@ struct Session<'a> {
 impl Session<'_> {
     fn run(
         &mut self,
-        arenas: &[Region],
+        arenas: &[(Region, Growing)],
         description: &[u8],
         stint: &mut Stint<'_>,
     ) -> Result<Infallible, SessionError> {
-        for arena in arenas {
-            self.tell_grown(Some(arena))?;
+        for (region, growing) in arenas {
+            self.tell_grown(Some(region), *growing)?;
         }
         self.describe(description)?;
         let welcome = self.welcome;
@@ -252,9 +287,9 @@ impl Session<'_> {
                 self.shared.terms.note_set(set).map_err(|error| SessionError::Local(error.to_string()))?;
             }
             Some(Kind::Grow) => {
-                let bytes = wire::decode("number of bytes", self.receiver.message())?;
-                let region = self.shared.grow(bytes);
-                self.tell_grown(region.as_ref())?;
+                let (bytes, growing) = wire::decode("number of bytes", self.receiver.message())?;
+                let region = self.shared.grow(bytes, growing);
+                self.tell_grown(region.as_ref(), growing)?;
             }
             Some(Kind::Goodbye) => {
                 let why: Refusal = wire::decode("goodbye", self.receiver.message())?;
@@ -304,9 +339,9 @@ impl Session<'_> {
     }
 
     /// Registers a region, if there is one, and says so.
-    fn tell_grown(&mut self, region: Option<&Region>) -> Result<(), SessionError> {
+    fn tell_grown(&mut self, region: Option<&Region>, growing: Growing) -> Result<(), SessionError> {
         let key = region.map(|region| self.receiver.register(Arc::clone(region))).transpose()?;
-        let message = wire::encode(&key);
+        let message = wire::encode(&(key, growing));
         let sent = self.sender.send(Kind::Grown as u8, self.welcome.term, 0, 0, &message);
         sent.map_err(|error| lost(error, &self.receiver))
     }

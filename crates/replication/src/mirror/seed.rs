@@ -29,7 +29,7 @@ use crate::{
     checkpoints::{FetchError, Keeper, fetch},
     standby::{Follows, SessionError},
     status::Seeding,
-    wire::Purpose,
+    wire::{Growing, Purpose},
 };
 
 /// Reads checkpoints as they come from other nodes.
@@ -74,11 +74,17 @@ impl Seed<'_> {
         self.shared.follow.order() == self.order && !self.shared.stopping.load(Ordering::SeqCst)
     }
 
-    /// A checkpoint comes: whatever this mirror had, it has no more.
+    /// A checkpoint comes: whatever this mirror had, it has no more. One that has less than the mirror
+    /// knows to be committed is declined: the log says whether its node has the rest.
     ///
     /// # Errors
     /// Why it cannot be taken in.
     pub fn begin(&mut self, beginning: Beginning) -> Result<(), String> {
+        if !self.shared.may_be_given_up(&beginning.history, beginning.end) {
+            self.decline();
+            return Err("it has less than this mirror knows to be committed".into());
+        }
+        self.shared.set_aside().map_err(|cause| cause.to_string())?;
         self.shared.forget().map_err(|cause| self.never(cause.to_string()))?;
         let memory = self.shared.memory().regions();
         let filling = Filling::new(memory);
@@ -110,7 +116,7 @@ impl Seed<'_> {
                 Err(NoRoom::Arena { bytes }) => bytes,
                 Err(why) => return Err(self.never(why.to_string())),
             };
-            match self.shared.grow(bytes) {
+            match self.shared.grow(bytes, Growing::Arenas) {
                 Some(arena) => filling.grow(arena),
                 None => {
                     let why = self.shared.state().lacks.clone().unwrap_or_default();
@@ -166,7 +172,11 @@ impl Seed<'_> {
 
 /// Seeds the mirror from the node at `upstream`, if it has nothing that can be continued.
 pub(super) fn seed(shared: &Arc<Shared>, upstream: &str, order: u64) -> Result<(), SessionError> {
-    if !shared.state().holding.is_of_no_use() {
+    let wants = {
+        let state = shared.state();
+        state.holding.is_of_no_use() || state.condemned.is_some()
+    };
+    if !wants {
         return Ok(());
     }
     let hello = shared.hello(Purpose::Checkpoint { consistent: false });

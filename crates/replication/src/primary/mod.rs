@@ -283,7 +283,7 @@ impl Sink for Shared {
     }
 
     fn needed(&self) -> Stamp {
-        self.feeds.state().host.needed()
+        self.feeds.needed()
     }
 }
 
@@ -441,6 +441,8 @@ impl Shared {
             packed_bytes: feeds.packed.load(Ordering::Relaxed),
             live_batches: feeds.live.load(Ordering::Relaxed),
             prompt_batches: feeds.prompt.load(Ordering::Relaxed),
+            mirror_batch_bytes: feeds.batch_bytes(),
+            ahead: feeds.ahead(),
         }
     }
 }

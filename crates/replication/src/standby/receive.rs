@@ -155,6 +155,7 @@ pub(super) fn offered(
     let passage = fabric.kind.is_local().then(passage).transpose()?.flatten();
     let persisted = shared.state().follower.to_acknowledge();
     let purpose = Purpose::Join(Join {
+        holds: Stamp::ZERO,
         fence: terms.fence.highest(),
         log: Continue { persisted, ..shared.continuation() },
         member: shared.config.member,

@@ -148,7 +148,7 @@ impl Sink for Session {
     }
 
     fn needed(&self) -> Stamp {
-        self.feeds.state().host.needed()
+        self.feeds.needed()
     }
 }
 

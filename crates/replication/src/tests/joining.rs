@@ -25,8 +25,9 @@ pub fn joining(log: Continue) -> (Purpose, Side) {
     let side = Side::new(FabricKind::Tcp, FabricConfig::default(), vec![ring]).unwrap();
     let offer = side.offer().clone();
     let (member, synchronous, appliance, bare, passage) = (true, true, false, false, None);
-    let (fence, mirror, encoding, incarnation) = (Term(0), false, Encoding::Bytes, 0);
-    let join = Join { fence, log, member, synchronous, offer, appliance, mirror, passage, bare, encoding, incarnation };
+    let (fence, mirror, encoding, incarnation, holds) = (Term(0), false, Encoding::Bytes, 0, Stamp::ZERO);
+    let join =
+        Join { fence, log, member, synchronous, offer, appliance, mirror, passage, bare, encoding, incarnation, holds };
     (Purpose::Join(join), side)
 }
 
@@ -410,5 +411,27 @@ fn more_synchronous_standbys_than_configured_are_refused() {
         primary.commits(end);
         successor.shows(end);
         assert!(primary.primary.status().standbys.iter().all(|it| [NodeId(3), NodeId(6)].contains(&it.node)));
+    }
+}
+
+/// Its connection may end, and come again later: until then no checkpoint takes the log away that
+/// it needs. Of a member it is said that it left, and it can begin from a checkpoint.
+#[test]
+fn the_log_is_held_for_a_node_that_is_being_filled() {
+    for member in [false, true] {
+        let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+        let config = StandbyConfig { member, ..StandbyConfig::default() };
+        let node = NewStandby::new(2).following(primary.address()).config(config).start();
+        node.joined();
+        let end = primary.write(&[64]);
+        let needed = || primary.log.log.needed_by_sinks();
+        until("it has it", || needed() == end);
+        drop(node);
+        until("nobody follows", || {
+            let status = primary.primary.status();
+            status.observers.is_empty() && status.standbys.iter().all(|standby| !standby.connected)
+        });
+        primary.write(&[64; 4]);
+        assert_eq!(needed(), if member { Stamp::MAX } else { end });
     }
 }

@@ -13,14 +13,14 @@ use freshet_base::{ClusterId, Fid, NodeId, RecordKind, Rid, Safety, Stamp, Term,
 use freshet_cluster::{commit_rule::RuleConfig, flow::FlowConfig, term::TermState};
 use freshet_fabric::FabricKind;
 use freshet_log::{Block, sealed};
-use freshet_mirror::Contents;
+use freshet_mirror::{ARENAS, Contents};
 use tempfile::TempDir;
 
 use super::{fixture::*, seeding::Toys};
 use crate::{
     endpoint::Endpoint,
     feed::FeedConfig,
-    mirror::{Mirror, MirrorConfig, Mirroring},
+    mirror::{Mirror, MirrorConfig, Mirroring, Rehearsal},
     primary::PrimaryConfig,
     status::LinkStatus,
     terms::{TermStore, TermStoreError, Terms, VolatileTerms},
@@ -373,20 +373,93 @@ fn a_mirror_that_cannot_be_kept_says_why_on_both_sides() {
         _ => false,
     };
     until("it says what to set", || says("mirror.undo-bytes of a mirror, to at least 2048"));
-    drop(mirror);
-    let config = MirrorConfig { undo: 8 << 10, ..small(FabricKind::Shm) };
-    let mirror = MirrorNode::new(2, primary.address(), config);
-    mirror.joined();
-    // Two entries, and this takes more: a chunk's entry in the directory for each of many records.
-    let long = primary.long((0..8).map(|_| vec![1000; 2]).collect());
-    (0..8).for_each(|_| _ = long.put());
-    let says =
-        |why: &str| why.contains("cannot keep this mirror") && why.contains("mirror.undo-bytes there to at least");
-    until("it says why", || match mirror.mirror.status().link {
-        LinkStatus::Failed { why } => says(&why),
-        _ => false,
-    });
-    until("so does the primary", || primary.primary.status().standbys[0].last_loss.as_deref().is_some_and(says));
+}
+
+/// A transaction writes over more than its undo ring holds, again and again; and the primary is lost
+/// within one.
+#[test]
+fn a_transaction_that_is_larger_than_the_undo_ring_is_mirrored() {
+    for kind in fabrics() {
+        let primary = PrimaryNode::first(feeding(kind, rule(Safety::VerySafe, 2)));
+        let config = || MirrorConfig { undo: 8 << 10, arena: 8 << 10, ..small(kind) };
+        let mirrors = [2, 3].map(|node| MirrorNode::new(node, primary.address(), config()));
+        mirrors.iter().for_each(MirrorNode::joined);
+        for blocks in [8, 20, 60] {
+            // Two entries, and this takes more: a chunk's entry in the directory for each of many
+            // records.
+            let long = primary.long((0..blocks).map(|_| vec![1000; 2]).collect());
+            let end = (0..blocks).map(|_| long.put()).last().unwrap();
+            primary.commits(end);
+            // So do those behind it.
+            primary.commits(primary.write(&[64]));
+        }
+        for mirror in &mirrors {
+            let status = mirror.mirror.status();
+            assert!(status.undo_bytes > 8 << 10 && status.lacks.is_none(), "{status:?}");
+            holds(mirror, &primary.log);
+        }
+        let before = primary.log.end();
+        until("all of it is marked", || mirrors.iter().all(|mirror| mirror.mirror.status().mark == before));
+        let long = primary.long((0..100).map(|_| vec![1000; 2]).collect());
+        let part = (0..90).map(|_| long.put()).last().unwrap();
+        until("it is there", || primary.primary.status().standbys.iter().all(|standby| standby.shipped == part));
+        let log = primary.log.bytes();
+        drop((long, primary));
+        for mirror in &mirrors {
+            until("it is recovered", || {
+                let status = mirror.mirror.status();
+                status.end == before && status.undone_batches > 0
+            });
+            assert!(mirror.records(before) == newest(&log[..before.0 as usize]));
+        }
+    }
+}
+
+/// A bit of a row flips: that is found, the mirror has no voice from then on, and it is filled again
+/// from its primary. What it had is kept until it has everything.
+#[test]
+fn a_mirror_whose_memory_rots_has_no_voice_and_begins_again() {
+    for keeps in [false, true] {
+        let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+        let directory = tempfile::tempdir().unwrap();
+        let [files, aside] = ["files", "aside"].map(|name| directory.path().join(name));
+        let mut config = MirrorConfig { aside: Some(aside), ..small(FabricKind::Shm) };
+        config.directory = keeps.then_some(files);
+        let mirror = MirrorNode::new(2, primary.address(), config);
+        mirror.joined();
+        let end = (0..20).map(|_| primary.write(&[104, 200, 904])).last().unwrap();
+        primary.commits(end);
+        until("it is marked", || mirror.mirror.status().mark == end && mirror.mirror.status().whole);
+        let rehearses = || mirror.mirror.pictures().rehearse(|_, _, _| Ok(()), || true);
+        assert_eq!(rehearses(), Rehearsal::Sound(60));
+        assert_eq!(mirror.mirror.status().rehearsed_records, Some(60));
+        let memory = mirror.mirror.memory();
+        let row = memory[ARENAS].words().iter().rfind(|word| word.load(Ordering::Relaxed) != 0).unwrap();
+        row.fetch_xor(1 << 13, Ordering::Relaxed);
+        // Nobody gives it anything yet.
+        let service = primary.primary.service();
+        primary.endpoint.set_service(None);
+        mirror.mirror.allow(mirror.mirror.status().undo_bytes + (64 << 10));
+        let Rehearsal::Damaged(why) = rehearses() else { panic!("it is not noticed") };
+        assert!(why.contains("is damaged"), "{why}");
+        assert!(!mirror.mirror.status().whole);
+        let purpose = Purpose::Consult { term: Term(2), binding: false, comes_back: None };
+        let hello = Hello { cluster: Some(CLUSTER), node: NodeId(3), address: "nowhere:1".into(), purpose };
+        let why = call(&mirror.endpoint.address().to_string(), &hello, Term(2), PATIENCE).unwrap_err().to_string();
+        // It may have begun again: its primary has no checkpoint to wait for.
+        assert!(why.contains("is damaged") || why.contains("began with empty memory"), "{why}");
+        until("the primary has lost it", || !primary.primary.status().standbys[0].connected);
+        primary.endpoint.set_service(Some(service));
+        until("what it had is kept", || mirror.mirror.status().set_aside.is_some_and(|path| path.exists()));
+        let kept = mirror.mirror.status().set_aside.unwrap();
+        assert!(fs::read_dir(&kept).unwrap().count() >= ARENAS + 1 && !mirror.mirror.status().whole);
+        mirror.mirror.allow(16 << 20);
+        until("it has everything", || mirror.mirror.status().whole && mirror.mirror.status().end == end);
+        assert_eq!((mirror.mirror.status().condemned, mirror.mirror.status().set_aside), (None, None));
+        assert!(!kept.exists());
+        holds(&mirror, &primary.log);
+        assert_eq!(rehearses(), Rehearsal::Sound(60));
+    }
 }
 
 fn kept_in(directory: &Path, kind: FabricKind) -> MirrorConfig {
@@ -397,7 +470,7 @@ fn kept_in(directory: &Path, kind: FabricKind) -> MirrorConfig {
 /// what it has done since is not in them then.
 fn killed(from: &Path, to: &Path) -> impl FnOnce() {
     let mut files = Vec::new();
-    for file in fs::read_dir(from).unwrap().map(|file| file.unwrap()) {
+    for file in fs::read_dir(from).unwrap().map(|file| file.unwrap()).filter(|file| file.path().is_file()) {
         let path = to.join(file.file_name());
         fs::hard_link(file.path(), &path).unwrap();
         files.push((fs::read(&path).unwrap(), path));
@@ -462,7 +535,9 @@ fn a_mirror_takes_its_memory_from_those_that_have_mapped_it() {
             let writing = scope.spawn(|| (0..200).map(|_| primary.write(&[64, 72, 400])).last().unwrap());
             until("it is fed", || mirror.mirror.status().mark > Stamp::ZERO);
             // The same files: what is written into them is there, too.
-            for file in fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap()) {
+            for file in
+                fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap()).filter(|file| file.path().is_file())
+            {
                 match file.file_name().to_str().unwrap() {
                     "state" => drop(fs::copy(file.path(), next.path().join("state")).unwrap()),
                     name => fs::hard_link(file.path(), next.path().join(name)).unwrap(),
@@ -507,7 +582,9 @@ fn memory_that_cannot_be_used_is_begun_again() {
         &|| fs::write(directory.path().join("state"), [0xff; 80]).unwrap(),
         // The first superblocks, and all that is beside them.
         &|| {
-            for file in fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()) {
+            for file in
+                fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file())
+            {
                 if file.to_str().unwrap().ends_with("-0") {
                     let mut bytes = fs::read(&file).unwrap();
                     bytes[4096..8192].fill(7);
@@ -516,7 +593,9 @@ fn memory_that_cannot_be_used_is_begun_again() {
             }
         },
         &|| {
-            for file in fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()) {
+            for file in
+                fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file())
+            {
                 if file.to_str().unwrap().ends_with("-2") {
                     fs::remove_file(&file).unwrap();
                 }
@@ -539,7 +618,7 @@ fn memory_that_cannot_be_used_is_begun_again() {
 
 /// Names of the files in a directory, and what is in them.
 fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
-    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap());
+    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap()).filter(|file| file.path().is_file());
     files.map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap())).collect()
 }
 

@@ -11,7 +11,9 @@ use freshet_base::{ClusterId, Fid, RecordKind, Rid, Stamp, Term, words};
 use freshet_cluster::{handshake::Sender, mirror::Rule, term::TermHistory};
 use freshet_fabric::{Place, memory::Region};
 use freshet_log::{Block, BlockBuilder, BlockError, BlockKind};
-use freshet_mirror::{Batch, Build, Contents, DIRECTORY, Extent, Here, Layout, MARK, NoRoom, NotPut, Ring, UNDO};
+use freshet_mirror::{
+    Batch, Build, Contents, DIRECTORY, Extent, Here, Layout, MARK, NoRoom, NotPut, Ring, UNDO, note_undo, undo_regions,
+};
 
 use super::{
     What, World, id_of,
@@ -326,7 +328,12 @@ impl World {
     fn transaction(&mut self, node: usize) {
         let mut reign = self.nodes[node].reign.take().expect("it was asked");
         let history = self.histories.of_mut(reign.term);
-        let parts = if self.dice.one_in(5) { self.dice.between(2, 4) } else { 1 };
+        let parts = match self.dice.below(100) {
+            // It writes over more than an undo ring holds.
+            0 => self.dice.between(80, 160),
+            1..20 => self.dice.between(2, 4),
+            _ => 1,
+        };
         for part in 1..=parts {
             let mut changes: Vec<(Id, RecordKind, Row)> = Vec::new();
             for _ in 0..self.dice.between(1, 7) {
@@ -390,6 +397,22 @@ impl World {
         }
     }
 
+    /// More of the undo ring.
+    fn grow_undo(&mut self, feed: &mut Feed, bytes: u64) {
+        feed.ring.grow(feed.image.len(), bytes);
+        feed.image.push(region(bytes));
+        let link = &mut self.links[feed.link];
+        let more = region(bytes);
+        link.posted.attach(Arc::clone(&more));
+        if link.open && !link.revoked {
+            let memory = &mut self.nodes[feed.mirror].memory;
+            memory.push(more);
+            let is_noted = note_undo(memory, memory.len() - 1);
+            assert!(is_noted, "there is room");
+        }
+        self.report.larger += 1;
+    }
+
     /// Posts to one mirror the batches for which its ring has room, and its mark.
     fn post(&mut self, reign: &mut Reign, number: usize) -> Result<(), Violation> {
         let mut feed = reign.feeds.swap_remove(number);
@@ -428,8 +451,12 @@ impl World {
                 };
                 self.grow(feed, bytes.max(ARENA_BYTES));
             }
-            if feed.build.enter(&mut feed.ring).is_err() {
-                return Ok(());
+            while let Err(full) = feed.build.enter(&mut feed.ring) {
+                if full.needed <= full.all && feed.ring.mark(Stamp::MAX).is_some() {
+                    return Ok(());
+                }
+                // A transaction writes over more than it holds.
+                self.grow_undo(feed, full.lacking_bytes().max(UNDO_BYTES));
             }
             let posted = &mut self.links[feed.link].posted;
             let token = if self.scenario.broken == Broken::UndoBehindData {
@@ -574,7 +601,12 @@ impl World {
     pub(super) fn feed(&mut self, primary: usize, node: usize, at: Stamp) -> Result<(), Violation> {
         let memory = &self.nodes[node].memory;
         let mirror = Contents::open(memory.clone(), at).and_then(|mirror| mirror.description());
-        let lengths: Vec<u64> = memory.iter().map(length).collect();
+        let mut lengths: Vec<u64> = memory.iter().map(length).collect();
+        let mut ring = Ring::new(UNDO_BYTES);
+        for number in undo_regions(memory).into_iter().skip(1) {
+            ring.grow(number, lengths[number]);
+            lengths[number] = 0;
+        }
         let mut layout = mirror.and_then(|description| Layout::of(&description, &lengths)).map_err(damaged)?;
         layout.committed(at);
         let image = moved(memory);
@@ -585,7 +617,7 @@ impl World {
         reign.feeds.push(Feed {
             mirror: node,
             link,
-            ring: Ring::new(UNDO_BYTES),
+            ring,
             layout,
             image,
             build: Build::new(),

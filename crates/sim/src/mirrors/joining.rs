@@ -6,10 +6,10 @@ use std::vec;
 use freshet_base::{Stamp, Term};
 use freshet_cluster::{
     handshake::{Continue, Welcome, check_welcome, consider},
-    mirror::{Cut, Holding, Keep},
+    mirror::{Cut, Holding, Keep, Rule},
     term::TermHistory,
 };
-use freshet_mirror::{Filling, NoRoom, Record, UNDO, beginning, plan};
+use freshet_mirror::{Filling, NoRoom, Record, UNDO, beginning, mark_of, plan};
 
 use super::{
     World,
@@ -94,6 +94,16 @@ impl World {
         Ok(())
     }
 
+    /// Up to where what `node` has is known there to be committed. By the paper's rule a mark alone
+    /// says nothing: others may not have it.
+    fn committed(&mut self, node: usize) -> Stamp {
+        if self.rule == Rule::Marked {
+            return Stamp::ZERO;
+        }
+        let (mark, told) = (mark_of(&*self.nodes[node].memory[0]), self.nodes[node].told);
+        self.holding(node).committed(mark, told)
+    }
+
     pub(super) fn holding(&mut self, node: usize) -> &mut Holding {
         self.nodes[node].holding.get_or_insert_default()
     }
@@ -125,8 +135,10 @@ impl World {
     /// It says what it has, and hears how the log continues.
     fn ask(&mut self, node: usize) -> Result<(), Violation> {
         let Some(primary) = self.upstream(node) else { return Ok(()) };
+        let (committed, ours) = (self.committed(node), self.nodes[node].history.clone());
         if self.holding(node).is_of_no_use()
             && let Some(checkpoint) = self.checkpoint(primary)
+            && self.holding(node).may_be_given_up(committed, &ours, (&checkpoint.history, checkpoint.end))
         {
             return self.seed(node, checkpoint);
         }
@@ -148,11 +160,19 @@ impl World {
         let welcome = agreed.welcome;
         if welcome.cut_at < kept_from {
             self.note(|| format!("the log of node {primary} is gone from {} on", welcome.cut_at));
-            self.holding(node).log_is_gone();
+            self.holding(node).goes_stale();
             self.nodes[node].joining = None;
             return Ok(());
         }
         check_welcome(&welcome, Some(CLUSTER), &log.history, end).map_err(|why| refused(&why))?;
+        let committed = self.committed(node);
+        if welcome.cut_at < committed {
+            // Nobody has lost anything here.
+            return Property::Mirrors.violated(format!(
+                "node {node} holds up to {committed} what is committed, of which its primary has {}",
+                welcome.cut_at
+            ));
+        }
         if !self.holding(node).begins_in(&welcome.history, &log.history) {
             return self.begin_again(node);
         }

@@ -9,7 +9,7 @@ use freshet_cluster::{
     term::{self, TermHistory},
 };
 use freshet_fabric::Place;
-use freshet_mirror::{Contents, FetchedLog, NoRoom, NotTaken, Superblock, Taking, beginning};
+use freshet_mirror::{Contents, FetchedLog, NoRoom, NotTaken, Superblock, Taking, beginning, note_undo};
 
 use super::{
     World,
@@ -135,6 +135,14 @@ impl World {
                     let arena = region(bytes.max(ARENA_BYTES));
                     self.nodes[node].memory.push(arena.clone());
                     memory.grow(arena);
+                }
+                Err(NotTaken::Undo(full)) => {
+                    let more = region(full.lacking_bytes().max(UNDO_BYTES));
+                    let own = &mut self.nodes[node].memory;
+                    own.push(more.clone());
+                    let is_noted = note_undo(own, own.len() - 1);
+                    assert!(is_noted, "there is room");
+                    memory.grow_undo(more);
                 }
                 Err(NotTaken::BeginAgain { at }) => {
                     self.clear(node, at, Then::Cleared);

@@ -59,6 +59,7 @@ pub fn add(total: &mut Report, report: &Report) {
     total.kept += report.kept;
     total.undone += report.undone;
     total.seeded += report.seeded;
+    total.larger += report.larger;
     total.fetched += report.fetched;
     total.taken += report.taken;
     total.pictures += report.pictures;

@@ -43,7 +43,7 @@ fn the_mark_is_taken_back_before_anything_is_undone() {
     let plan = plan(&regions(&memory), Keep::Marked(feed.mark)).unwrap();
     let count = plan.writes().count();
     for done in 1..=count {
-        plan.writes().take(done).for_each(|(place, bytes)| store(&memory, place, bytes));
+        plan.writes().take(done).for_each(|(place, bytes)| store(&memory, place, &bytes));
         assert_eq!(footprint(&regions(&memory)).unwrap().ready(), feed.mark, "{done} of {count} writes");
     }
     feed.recovers(&memory, Keep::Marked(feed.mark));
@@ -92,8 +92,8 @@ fn a_mirror_that_dies_while_a_feed_begins_can_begin_again() {
         let memory = copy(&memory);
         for entry in &order[cleared..] {
             let mut bytes = [0; undo::ENTRY];
-            words::load(ring[UNDO].words(), *entry as usize * undo::ENTRY, &mut bytes);
-            store(&memory, Place { region: UNDO, offset: entry * undo::ENTRY as u64 }, &bytes);
+            words::load(ring[entry.region].words(), entry.offset as usize, &mut bytes);
+            store(&memory, *entry, &bytes);
         }
         assert_eq!(recover(&regions(&memory), Keep::Whole).unwrap().end, found.end, "{cleared} entries");
     }
