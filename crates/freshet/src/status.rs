@@ -127,12 +127,20 @@ fn recorded(inputs: &Map<String, Value>) -> String {
 /// What has become of transactions that a standby executes again.
 fn executed(again: &Map<String, Value>) -> String {
     let count = |key| units::grouped(again.get(key).and_then(Value::as_u64).unwrap_or(0));
-    format!(
+    let mut shown = format!(
         "{} transactions executed again; fetched: {} of old snapshots, {} that did not give the same",
         count("executed"),
         count("old_snapshots"),
         count("mismatches")
-    )
+    );
+    if again.get("other_build").and_then(Value::as_u64).is_some_and(|others| others > 0) {
+        let _ = write!(
+            shown,
+            ", {} that another build has recorded: bytes are asked for, run the same build on both",
+            count("other_build")
+        );
+    }
+    shown
 }
 
 /// What a standby has yet to execute again, and which form it asks for, if it executes.

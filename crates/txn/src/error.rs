@@ -118,6 +118,9 @@ pub enum ProcedureError {
     /// The procedure itself chose to roll back.
     #[error("rolled back by the procedure: {0}")]
     Aborted(Cow<'static, str>),
+    /// Of a recorded transaction that is to be executed again: other code has executed it.
+    #[error("another build of Freshet, or one with other tables of time zones, has recorded it")]
+    OtherBuild,
     /// It lost every one of its tries to other transactions.
     #[error("gave up after {tries} tries; the last one failed: {last}")]
     Exhausted {
@@ -144,7 +147,7 @@ impl ProcedureError {
                         | CommitError::Read(ReadError::Stalled)
                 )
             }
-            Self::Aborted(_) | Self::Exhausted { .. } => false,
+            Self::Aborted(_) | Self::OtherBuild | Self::Exhausted { .. } => false,
         }
     }
 }

@@ -2,11 +2,15 @@
 
 use std::fmt;
 
+use freshet_txn::ProcedureError;
+
 /// Why a block's bytes did not come from executing its transaction again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It reads at a snapshot whose versions may be gone: the transaction took long on the primary.
     OldSnapshot,
+    /// Another build of the program has recorded it.
+    OtherBuild,
     /// What stands in the place of its inputs is none.
     Undecodable,
     /// It did not come to its end.
@@ -24,9 +28,19 @@ pub enum Why {
 }
 
 impl Why {
+    /// The same for a status, which tells nothing of data: causes may quote values.
+    pub fn told_to_all(&self) -> String {
+        match self {
+            Self::Failed(_) => "it failed".to_owned(),
+            Self::Panicked(_) => "it panicked".to_owned(),
+            Self::Writes(_) => "it wrote something else".to_owned(),
+            Self::OldSnapshot | Self::OtherBuild | Self::Undecodable | Self::Checksum | Self::Order => self.to_string(),
+        }
+    }
+
     /// Whether that shows that something is wrong, here or on the primary.
     pub fn is_mismatch(&self) -> bool {
-        *self != Self::OldSnapshot
+        !matches!(self, Self::OldSnapshot | Self::OtherBuild)
     }
 }
 
@@ -34,6 +48,7 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OldSnapshot => f.write_str("it reads at a snapshot that is too old"),
+            Self::OtherBuild => write!(f, "{}", ProcedureError::OtherBuild),
             Self::Undecodable => f.write_str("its inputs cannot be understood"),
             Self::Failed(cause) => write!(f, "it failed: {cause}"),
             Self::Panicked(cause) => write!(f, "it panicked: {cause}"),

@@ -22,7 +22,7 @@ use std::{
 
 use freshet_base::{Stamp, cpu::Meter, panics};
 use freshet_log::{Block, BlockBuilder, BlockHeader};
-use freshet_txn::{Core, Inputs, Past, Worker, WorkerError};
+use freshet_txn::{Core, Inputs, Past, ProcedureError, Worker, WorkerError};
 
 use super::{
     failure::{Failure, Why},
@@ -105,8 +105,8 @@ impl Wanted {
                 }
             }
             Err(why) => self.window.close(Some(format!(
-                "the transaction at {at} cannot be executed again: {}; and its block cannot be had: {why}",
-                self.failure.why
+                "the transaction at {at} cannot be executed again, since {}, and its block cannot be had: {why}",
+                self.failure.why.told_to_all()
             ))),
         }
     }
@@ -203,7 +203,10 @@ impl Procedures {
             }
             Ok(Err(cause)) => {
                 drop(transaction);
-                Err(Why::Failed(cause.to_string()).into())
+                Err(match cause {
+                    ProcedureError::OtherBuild => Why::OtherBuild.into(),
+                    cause => Why::Failed(cause.to_string()).into(),
+                })
             }
             Err(panics::Caught(cause)) => {
                 drop(transaction);
@@ -281,6 +284,8 @@ pub(crate) struct Counts {
     pub executed: AtomicU64,
     /// Those whose snapshots were too old.
     pub old: AtomicU64,
+    /// Those that another build of the program has recorded.
+    pub other_build: AtomicU64,
     /// Those that did not come out, or came out otherwise.
     pub mismatches: AtomicU64,
     /// Those that came out, and are not what they would be at their own stamps.
@@ -441,7 +446,11 @@ impl Shared {
 
     /// Has the original bytes of a block come.
     fn fetch(&self, block: Arc<Pending>, failure: Failure) {
-        let count = if failure.why.is_mismatch() { &self.counts.mismatches } else { &self.counts.old };
+        let count = match failure.why {
+            Why::OtherBuild => &self.counts.other_build,
+            Why::OldSnapshot => &self.counts.old,
+            _ => &self.counts.mismatches,
+        };
         // Relaxed: statistics.
         count.fetch_add(1, Relaxed);
         let (window, mismatches, maker) =
