@@ -14,8 +14,8 @@ use crate::{
 /// Whatever else it asks the session is captured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Surroundings {
-    /// Which build of the program has executed it: another may have other functions, and other tables
-    /// of time zones. Stands first, so that every version finds it.
+    /// Which build of the program has executed it: another may have other functions, and other
+    /// tables of time zones. Stands first, so that every version finds it.
     build: u64,
     /// The database.
     pub database: Oid,

@@ -71,7 +71,7 @@ impl<'t> Scanner<'t> {
         &self.bytes[self.at..]
     }
 
-    /// Goes on while bytes are of a kind.
+    /// Skips bytes while they are of a kind.
     fn skip(&mut self, is: impl Fn(u8) -> bool) {
         self.at += self.rest().iter().take_while(|byte| is(**byte)).count();
     }
@@ -113,8 +113,8 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Where the literal that ends here goes on: behind the quote that follows blanks, a newline
-    /// among them, and comments.
+    /// Where the literal that ends here is continued: behind the quote that follows blanks, a
+    /// newline among them, and comments.
     fn continued(&self) -> Option<usize> {
         let (mut at, mut newline) = (self.at + 1, false);
         loop {
@@ -132,7 +132,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// A literal's first quote, behind so many bytes.
+    /// A literal's first quote, behind this many bytes.
     fn quote(&mut self, prefix: usize, escapes: bool) -> Piece {
         self.at += prefix + 1;
         self.inside = Some(Inside::Content(escapes));
@@ -392,8 +392,8 @@ mod tests {
 
     #[test]
     fn comments_and_other_statements_are_left_out() {
-        let text = "/* one */ ; BEGIN; -- two ' ; \n UPDATE t /* 'three /* ; */ */ SET a = ';' -- four\n ; ALTER ROLE r \
-                    PASSWORD 'five' ;";
+        let text = "/* one */ ; BEGIN; -- two ' ; \n UPDATE t /* 'three /* ; */ */ SET a = ';' -- four\n ; ALTER ROLE \
+                    r PASSWORD 'five' ;";
         let templates: Vec<_> =
             statements(text, Rules::default()).map(|text| both(text, Rules::default()).unwrap().0).collect();
         assert_eq!(templates, ["BEGIN", "UPDATE t   SET a = '@'", "ALTER ROLE r PASSWORD '@'"]);

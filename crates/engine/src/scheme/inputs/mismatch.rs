@@ -240,8 +240,8 @@ impl Mismatches for Policy {
         }
         let kept = self.kept();
         if self.on_mismatch == OnMismatch::Stop {
-            // The status shows why nothing is executed any more. It tells nothing of data, as the cause
-            // and the statements do.
+            // The status shows why nothing is executed any more. It tells nothing of data, as the
+            // cause and the statements do.
             tracing::error!(stamp = stamp.0, cause = why, told, kept, "a transaction did not give its block");
             return Err(format!(
                 "the transaction at {stamp} was executed again and did not give its block; this node's output says \

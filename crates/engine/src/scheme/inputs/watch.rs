@@ -224,7 +224,7 @@ impl State {
         Some(form)
     }
 
-    /// Which form is to be asked for, since another build has recorded what came, or did so long ago.
+    /// Which form is to be asked for, since another build has recorded what came, or did long ago.
     fn hear_of_builds(&mut self, now: &Moment) -> Option<Form> {
         let total = now.totals.other_build;
         let (before, again) = (std::mem::replace(&mut self.other_build.0, total), self.other_build.1);
@@ -272,7 +272,7 @@ impl State {
 mod tests {
     use super::*;
 
-    /// What is asked for when so many transactions of another build have come by then.
+    /// What is asked for when this many transactions of another build have come by then.
     fn hears(watch: &Watch, at: Instant, other_build: u64) -> Option<Form> {
         let totals = Totals { other_build, ..Totals::default() };
         watch.state().hear(&Moment { at, totals, ticks: None })
