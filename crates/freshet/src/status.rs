@@ -206,7 +206,7 @@ fn recorded(inputs: &Map<String, Value>) -> String {
 /// What has become of transactions that a standby executes again.
 fn executed(again: &Map<String, Value>) -> String {
     let count = |key| units::grouped(again.get(key).and_then(Value::as_u64).unwrap_or(0));
-    format!(
+    let mut shown = format!(
         "{} transactions executed again; fetched: {} of old snapshots, {} that took long, {} without enough memory, {} \
          that did not give the same",
         count("executed"),
@@ -214,7 +214,15 @@ fn executed(again: &Map<String, Value>) -> String {
         count("slow"),
         count("lacked_memory"),
         count("mismatches")
-    )
+    );
+    if again.get("other_build").and_then(Value::as_u64).is_some_and(|others| others > 0) {
+        let _ = write!(
+            shown,
+            ", {} that another build has recorded: bytes are asked for, run the same build on both",
+            count("other_build")
+        );
+    }
+    shown
 }
 
 /// What has become of a sample of certified transactions.

@@ -4,8 +4,9 @@
 mod common;
 
 use std::{
-    fs,
-    path::Path,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
     process::Command,
     sync::{
         Arc,
@@ -14,7 +15,10 @@ use std::{
     thread::JoinHandle,
 };
 
-use common::{SOON, Sql, assert_same_state, connect, in_sync, open_sql, program, start, status, wait_until};
+use common::{
+    SOON, Sql, assert_same_state, connect, flags, in_sync, open_sql, program, start, status, wait_for_message,
+    wait_until,
+};
 use freshet::children::NodeProcess;
 use freshet_log::{Block, BlockBuilder, BlockHeader};
 
@@ -189,4 +193,92 @@ fn a_log_is_verified_and_what_differs_is_shown() {
     // Not a file of mismatches.
     let (whole, text) = freshet(&["inspect", "mismatches", directory.path().join("access").to_str().unwrap()]);
     assert!(!whole && text.contains("is no file of mismatches"), "{text}");
+}
+
+/// A copy of the program that is another build: its linker has given it another number.
+fn other_build(directory: &Path) -> PathBuf {
+    let copy = directory.join("other-build");
+    let mut bytes = fs::read(program()).unwrap();
+    let note = [&[4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0][..], b"GNU\0"].concat();
+    let at = bytes.windows(note.len()).position(|window| window == note).expect("the linker has numbered it");
+    bytes[at + note.len()] ^= 1;
+    fs::write(&copy, bytes).unwrap();
+    fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
+    copy
+}
+
+#[test]
+fn a_standby_of_another_build_takes_bytes_and_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let access = open_sql(&path("access"));
+    let access: Vec<&str> = access.iter().map(String::as_str).collect();
+    let primary = start(&path("a"), &[&access[..], &["--safety", "2-safe", "--standbys", "1"]].concat());
+    let join = ["--join", &primary.ready().listen, "--encoding", "inputs"];
+    let standby = NodeProcess::start(&other_build(directory.path()), flags(&path("b"), &join), SOON).unwrap();
+    wait_until(&primary, "a standby in sync", |status| in_sync(status) == 1);
+    let sql = Sql::connect(&primary);
+    create(&sql);
+    let again = |key: &str| status(&standby)["again"][key].as_u64().unwrap();
+    // Until the standby has noticed, and what it has asked for comes.
+    let (mut id, mut as_bytes) = (0, None);
+    let deadline = std::time::Instant::now() + SOON;
+    while as_bytes.is_none_or(|before| again("came_as_bytes") < before + 20) {
+        assert!(std::time::Instant::now() < deadline, "{}", status(&standby)["again"]);
+        sql.run(&format!("INSERT INTO t VALUES ({id}, 'row')")).unwrap();
+        id += 1;
+        if as_bytes.is_none() && again("other_build") > 0 && status(&primary)["standbys"][0]["encoding"] == "bytes" {
+            as_bytes = Some(again("came_as_bytes"));
+        }
+    }
+    assert_same_state(&connect(&primary), &connect(&standby));
+    assert_eq!((again("executed"), again("mismatches")), (0, 0), "{}", status(&standby)["again"]);
+    let (well, shown) = freshet(&["status", "--address", &standby.ready().address]);
+    assert!(well && shown.contains("another build has recorded: bytes are asked for"), "{shown}");
+    wait_for_message(&standby, "this standby asks for the log as bytes: its primary is another build");
+}
+
+/// Whether a file below a directory has this text.
+fn has_text(directory: &Path, text: &str) -> bool {
+    fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).any(|path| match path.is_dir() {
+        true => has_text(&path, text),
+        false => fs::read(path).unwrap().windows(text.len()).any(|window| window == text.as_bytes()),
+    })
+}
+
+/// What is deleted is in no checkpoint any more, however a statement has said it.
+#[test]
+fn words_of_statements_keep_no_data() {
+    let directory = tempfile::tempdir().unwrap();
+    let (rows, access) = (directory.path().join("rows"), open_sql(&directory.path().join("access")));
+    let kept = ["--record-inputs", "--checkpoint-interval-s", "0", "--checkpoint-dir", rows.to_str().unwrap()];
+    let access = access.iter().map(String::as_str);
+    let node = start(&directory.path().join("a"), &access.chain(kept).collect::<Vec<_>>());
+    let sql = Sql::connect(&node);
+    sql.run("CREATE TABLE s (id int, t text)").unwrap();
+    for form in [
+        "(1, 'secret')",
+        "(2, $$secret$$)",
+        "(3, $a$secret$a$ || 'it''s secret')",
+        "(4, E'it\\'s secret')",
+        "(5, U&'secret' UESCAPE '!')",
+        "(6, N'secret')",
+        "(7, 'one'\n 'secret')",
+        "(8, B'101'::text), (9, X'5ec3e7'::text), (10, 5553331), (11, 555.3331e2), (12, '5553331'::int)",
+        "(13, 'x') -- secret",
+        "(14, /* /* secret */ ' */ 'y')",
+        "(15, 'z'); COMMIT; ALTER ROLE freshet PASSWORD 'secret'; BEGIN",
+    ] {
+        for _ in 0..3 {
+            sql.run(&format!("BEGIN; INSERT INTO s VALUES {form}; COMMIT")).unwrap();
+        }
+    }
+    sql.run("DELETE FROM s").unwrap();
+    connect(&node).checkpoint(true, SOON).unwrap();
+    for word in ["INSERT INTO s VALUES", "UESCAPE", "N'"] {
+        assert!(has_text(&rows, word), "{word}");
+    }
+    for data in ["secret", "555", "5ec3e7", "'101", "it'"] {
+        assert!(!has_text(&rows, data), "{data}");
+    }
 }

@@ -193,8 +193,8 @@ impl Forbidden {
     }
 }
 
-/// `system-math`: functions of the standard library that are the system's, where what comes out must
-/// be the same on every machine.
+/// `system-math`: functions of the standard library that are the system's, where what comes out
+/// must be the same on every machine.
 fn system_math(source: &Source, found: &mut Vec<Offence>) {
     const PLACES: [&str; 3] = ["sql", "query", "general"];
     const OF_TWO: [&str; 4] = ["atan2", "hypot", "powf", "powi"];

@@ -121,6 +121,9 @@ pub enum ProcedureError {
     /// It needs more memory than it may have now.
     #[error("{0}")]
     Memory(String),
+    /// Of a recorded transaction that is to be executed again: other code has executed it.
+    #[error("another build of Freshet, or one with other tables of time zones, has recorded it")]
+    OtherBuild,
     /// It lost every one of its tries to other transactions.
     #[error("gave up after {tries} tries; the last one failed: {last}")]
     Exhausted {
@@ -147,7 +150,7 @@ impl ProcedureError {
                         | CommitError::Read(ReadError::Stalled)
                 )
             }
-            Self::Aborted(_) | Self::Memory(_) | Self::Exhausted { .. } => false,
+            Self::Aborted(_) | Self::Memory(_) | Self::OtherBuild | Self::Exhausted { .. } => false,
         }
     }
 }

@@ -28,8 +28,8 @@ pub enum MixError {
     /// The log is not there.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// What is there is not what was asked for. What it is instead is not said: it may be a piece of
-    /// a row.
+    /// What is there is not what was asked for. What it is instead is not said: it may be a piece
+    /// of a row.
     #[error("no block of the log begins there")]
     NoBlock,
     /// Looking needs a place.

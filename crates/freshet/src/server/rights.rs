@@ -84,7 +84,7 @@ const fn rule(ask: &Ask) -> Rule {
         Ask::Status => ("status", Everyone, "names, addresses, states, sizes and positions; nothing of what is stored"),
         Ask::Watermarks => ("watermarks", Everyone, "positions in the log"),
         Ask::Mix { .. } => {
-            ("mix (`advise`)", Members, "how many records of which sizes were written since a status; no content")
+            ("mix (`advise`)", Members, "number and sizes of the records that were written since a status; no content")
         }
         Ask::Promote { .. } => ("promote", Operators, "the new term, or which nodes stand against it"),
         Ask::Refill => ("refill", Operators, "whether the mirror holds more than its primary"),

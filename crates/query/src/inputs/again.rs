@@ -64,6 +64,8 @@ pub struct StatementExecutor {
     memory: (Arc<Pool>, usize),
     /// Plans of statements with parameters, by all that they depend on but the catalog.
     plans: RwLock<HashMap<Vec<u8>, Arc<Made>>>,
+    /// Whether what another build has recorded is executed, too.
+    any_build: bool,
 }
 
 /// A plan that was made.
@@ -112,9 +114,12 @@ impl CommandExecutor for StatementExecutor {
         if procedure != PROCEDURE {
             return Err(ProcedureError::Aborted(format!("procedure {procedure} is not known here").into()));
         }
-        self.run(transaction, inputs).map_err(|error| match error.state {
-            SqlState::OUT_OF_MEMORY => ProcedureError::Memory(error.to_string()),
-            _ => ProcedureError::Aborted(error.to_string().into()),
+        self.run(transaction, inputs).map_err(|error| match error {
+            Failed::OtherBuild => ProcedureError::OtherBuild,
+            Failed::Statement(error) if error.state == SqlState::OUT_OF_MEMORY => {
+                ProcedureError::Memory(error.to_string())
+            }
+            Failed::Statement(error) => ProcedureError::Aborted(error.to_string().into()),
         })
     }
 
@@ -123,6 +128,19 @@ impl CommandExecutor for StatementExecutor {
             PROCEDURE => self.texts(transaction, inputs),
             _ => format!("procedure {procedure}"),
         }
+    }
+}
+
+/// Why a transaction's statements did not run to their end.
+enum Failed {
+    /// They were recorded by another build.
+    OtherBuild,
+    Statement(SqlError),
+}
+
+impl From<SqlError> for Failed {
+    fn from(error: SqlError) -> Self {
+        Self::Statement(error)
     }
 }
 
@@ -136,14 +154,20 @@ impl StatementExecutor {
             words: Words::default(),
             memory: (Arc::clone(server), limit),
             plans: RwLock::default(),
+            any_build: false,
         }
+    }
+
+    /// Executes also what another build of the program has recorded, which may come out otherwise.
+    pub fn of_any_build() -> Self {
+        Self { any_build: true, ..Self::default() }
     }
 
     /// Runs the statements of a transaction.
     ///
     /// # Errors
     /// XX001 when that is no recorded transaction; what goes wrong in it.
-    fn run(&self, transaction: &Transaction<'_>, mut inputs: &[u8]) -> Result<(), SqlError> {
+    fn run(&self, transaction: &Transaction<'_>, mut inputs: &[u8]) -> Result<(), Failed> {
         let from = &mut inputs;
         let (flags, begun) = begin(from).ok_or_else(damaged)?;
         let mut progress = Progress {
@@ -162,6 +186,9 @@ impl StatementExecutor {
             let heard = self.next(transaction, from, &progress.template).ok_or_else(damaged)?;
             if let Some(word) = heard.surroundings {
                 let bytes = self.spell(transaction, word).ok_or_else(damaged)?;
+                if !self.any_build && Surroundings::is_of_other_build(&bytes) {
+                    return Err(Failed::OtherBuild);
+                }
                 let surroundings = Surroundings::decode(&bytes).ok_or_else(damaged)?;
                 progress.surroundings = (bytes, surroundings);
             }
@@ -306,15 +333,14 @@ impl StatementExecutor {
         schema: &Arc<Schema>,
         context: &EvalContext<'_>,
     ) -> Result<Arc<Made>, SqlError> {
-        let Heard { template, text, part, types, parameters, bound, .. } = heard;
-        let make = |types, values| make(progress, (text, *part), schema, context, types, values).map(Arc::new);
+        let Heard { template, text, types, parameters, bound, .. } = heard;
+        let make = |types, values| make(progress, text, schema, context, types, values).map(Arc::new);
         if bound.is_some() || parameters.is_empty() && template.contains(HOLE) {
             return make(types.clone(), None);
         }
         let mut key = Vec::with_capacity(progress.surroundings.0.len() + text.len() + 16);
         value::put_bytes(&progress.surroundings.0, &mut key);
         value::put_bytes(text.as_bytes(), &mut key);
-        varint::put(&mut key, *part as u64);
         put_types(types, &mut key);
         let known = self.plans.read().unwrap_or_else(PoisonError::into_inner).get(&key).map(Arc::clone);
         let made = match known.filter(|known| known.version == schema.version) {
@@ -346,7 +372,7 @@ fn begin(from: &mut &[u8]) -> Option<(u8, i64)> {
 /// Reads and binds a statement.
 fn make(
     progress: &Progress,
-    (text, part): (&str, usize),
+    text: &str,
     schema: &Arc<Schema>,
     context: &EvalContext<'_>,
     types: Vec<Option<Type>>,
@@ -355,7 +381,7 @@ fn make(
     let around = &progress.surroundings.1;
     let kept = progress.memory.reserve();
     let statements = parse_within(text, &kept, around.literals(), &mut Remarks::default())?;
-    let Some(Parsed::Sql(statement)) = statements.into_iter().nth(part) else { return Err(damaged()) };
+    let Some(Parsed::Sql(statement)) = statements.into_iter().next() else { return Err(damaged()) };
     let statement: &Statement = &statement;
     let binder = Binder {
         parameters: types.into(),

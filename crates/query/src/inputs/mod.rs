@@ -47,6 +47,7 @@
 //! (`template`); templates and surroundings that come again have short numbers (`dictionary`).
 
 mod again;
+mod build;
 pub mod captured;
 mod dictionary;
 mod nowhere;
@@ -60,7 +61,7 @@ pub use again::StatementExecutor;
 pub(crate) use dictionary::Dictionary;
 pub use freshet_sql::memory::Pool as MemoryPool;
 pub(crate) use record::{Recorder, Statement};
-pub(crate) use template::Divided;
+pub(crate) use template::{Divided, statements};
 
 /// The procedure's number under which statements are recorded.
 pub const PROCEDURE: u32 = 32;

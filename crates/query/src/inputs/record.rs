@@ -43,8 +43,8 @@ pub(crate) struct Recorder {
 pub(crate) struct Statement<'s> {
     /// What it depends on of its session.
     pub(crate) surroundings: &'s Arc<[u8]>,
-    /// Its text, and which statement of that it is.
-    pub(crate) source: (&'s Divided, usize),
+    /// Its text.
+    pub(crate) source: &'s Divided,
     /// The types of parameters that the client has named.
     pub(crate) types: &'s [Option<Type>],
     pub(crate) parameters: &'s [Value],
@@ -109,7 +109,7 @@ impl Recorder {
     pub(crate) fn statement(&mut self, transaction: &Transaction<'_>, words: &Dictionary, statement: &Statement<'_>) {
         self.is_on = false;
         let before = self.body.len();
-        let (divided, part) = statement.source;
+        let divided = statement.source;
         let Some(Taken { values: (captured, values), looks }) = self.captured.take() else {
             transaction.keep_records(NotRecorded::Bulk);
             return;
@@ -122,7 +122,6 @@ impl Recorder {
             surroundings: (!is_same).then(|| word(statement.surroundings)),
             template: (!is_alike).then(|| word(divided.template.as_bytes())),
             literals: &divided.literals,
-            part,
             types: statement.types,
             parameters: statement.parameters,
             row_ids: (statement.row_ids != self.row_ids).then_some(self.row_ids),

@@ -3,6 +3,7 @@
 use freshet_sql::types::{Formats, TimeZone, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::build;
 use crate::{
     schema::Oid,
     session::settings::{self, Settings},
@@ -13,6 +14,9 @@ use crate::{
 /// Whatever else it asks the session is captured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Surroundings {
+    /// Which build of the program has executed it: another may have other functions, and other
+    /// tables of time zones. Stands first, so that every version finds it.
+    build: u64,
     /// The database.
     pub database: Oid,
     /// The role in whose name it runs.
@@ -45,6 +49,7 @@ impl Surroundings {
         let shown = |name| settings.get(name).unwrap_or_default().to_owned();
         let ready = &settings.ready;
         Self {
+            build: build::number(),
             database,
             role,
             path,
@@ -58,6 +63,11 @@ impl Surroundings {
             run,
             started: started.0,
         }
+    }
+
+    /// Whether what was encoded here is of another build than this one.
+    pub fn is_of_other_build(bytes: &[u8]) -> bool {
+        postcard::take_from_bytes::<u64>(bytes).is_ok_and(|(build, _)| build != build::number())
     }
 
     /// In few bytes.
@@ -120,6 +130,15 @@ mod tests {
             let Rules { standard, quotes, .. } = back.literals();
             assert_eq!((standard, quotes), (ready.literals.standard, ready.literals.quotes), "{name}");
         }
+    }
+
+    #[test]
+    fn another_build_is_noticed() {
+        let ours = Surroundings::of(5, 10, vec![11, 2200], &Settings::default(), SERVER);
+        assert!(!Surroundings::is_of_other_build(&ours.encode()));
+        let theirs = Surroundings { build: ours.build ^ 1, ..ours };
+        assert!(Surroundings::is_of_other_build(&theirs.encode()));
+        assert!(!Surroundings::is_of_other_build(&[]));
     }
 
     #[test]

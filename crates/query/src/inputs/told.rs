@@ -6,7 +6,6 @@
 //! | the surroundings: their number among the words, or they themselves behind their length | they differ from those of the statement before |
 //! | the text's template, likewise | it differs from that of the statement before |
 //! | the text's literals | always, as many as the template has |
-//! | the number of the statement in its text | it is not the first |
 //! | the types of parameters that the client has named | it has named some |
 //! | the parameters | it has some |
 //! | where it begins to give ids to rows: the session's number, and the counter | it has given some |
@@ -32,11 +31,10 @@ const ROW_IDS: u64 = 1 << 5;
 /// Template or surroundings are not in the dictionary.
 const SPELT_TEMPLATE: u64 = 1 << 6;
 const SPELT_SURROUNDINGS: u64 = 1 << 7;
-const PART: u64 = 1 << 8;
-const TYPES: u64 = 1 << 9;
-const STARTED: u64 = 1 << 10;
-const LOOKS: u64 = 1 << 11;
-const BOUND: u64 = 1 << 12;
+const TYPES: u64 = 1 << 8;
+const STARTED: u64 = 1 << 9;
+const LOOKS: u64 = 1 << 10;
+const BOUND: u64 = 1 << 11;
 /// All that there are.
 const ALL: u64 = (BOUND << 1) - 1;
 
@@ -58,8 +56,6 @@ pub(super) struct Told<'s> {
     pub(super) template: Option<Word<'s>>,
     /// The literals of its text.
     pub(super) literals: &'s [u8],
-    /// Which statement of its text it is, from 0.
-    pub(super) part: usize,
     /// The types of parameters that the client has named.
     pub(super) types: &'s [Option<Type>],
     pub(super) parameters: &'s [Value],
@@ -82,7 +78,6 @@ pub(super) struct Heard<'b> {
     pub(super) surroundings: Option<Word<'b>>,
     pub(super) template: Arc<str>,
     pub(super) text: String,
-    pub(super) part: usize,
     pub(super) types: Vec<Option<Type>>,
     pub(super) parameters: Vec<Value>,
     pub(super) row_ids: Option<(u64, u64)>,
@@ -121,7 +116,6 @@ impl Told<'_> {
             (ROW_IDS, self.row_ids.is_some()),
             (SPELT_SURROUNDINGS, is_spelt(self.surroundings)),
             (SPELT_TEMPLATE, is_spelt(self.template)),
-            (PART, self.part > 0),
             (TYPES, !self.types.is_empty()),
             (STARTED, self.started.is_some()),
             (LOOKS, !self.looks.is_empty()),
@@ -131,9 +125,6 @@ impl Told<'_> {
         put_word(self.surroundings, out);
         put_word(self.template, out);
         out.extend_from_slice(self.literals);
-        if self.part > 0 {
-            varint::put(out, self.part as u64);
-        }
         if !self.types.is_empty() {
             put_types(self.types, out);
         }
@@ -211,9 +202,6 @@ impl<'b> Heard<'b> {
             false => Arc::clone(before),
         };
         heard.text = template::take(&heard.template, from)?;
-        if has(PART) {
-            heard.part = usize::try_from(varint::take(from)?).ok()?;
-        }
         if has(TYPES) {
             heard.types = take_types(from)?;
         }
@@ -246,7 +234,7 @@ impl<'b> Heard<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inputs::template::Divided;
+    use crate::{inputs::template::Divided, syntax::Rules};
 
     const KNOWN: Number = [1, 2, 3];
 
@@ -262,14 +250,13 @@ mod tests {
     fn statements_come_back() {
         let mut values = Vec::new();
         value::put(&Value::Float8(0.5), &mut values);
-        let divided = Divided::of("DELETE FROM t WHERE a = 1 AND b = 'x'").unwrap();
+        let divided = Divided::of("DELETE FROM t WHERE a = 1 AND b = 'x'", Rules::default()).unwrap();
         let types = [None, Some(Type::with_modifier(Kind::Varchar, 14)), Some(Type::TEXT)];
         let plain = Told {
             refreshed: false,
             surroundings: None,
             template: None,
             literals: &[],
-            part: 0,
             types: &[],
             parameters: &[],
             row_ids: None,
@@ -287,7 +274,7 @@ mod tests {
                 Told { template: spelt, literals: &divided.literals, surroundings: Some(Word::Known(KNOWN)), ..plain },
                 "DELETE FROM t WHERE a = 1 AND b = 'x'",
             ),
-            (Told { refreshed: true, surroundings: Some(Word::Spelt(&[1, 2])), part: 3, ..known.clone() }, "known"),
+            (Told { refreshed: true, surroundings: Some(Word::Spelt(&[1, 2])), ..known.clone() }, "known"),
             (Told { types: &types, started: Some(-1), row_ids: Some((3, 1 << 23)), ..known.clone() }, "known"),
             (Told { bound: Some(i64::MIN), started: Some(7), ..known.clone() }, "known"),
             (Told { looks: &[1, 2, 300], ..known.clone() }, "known"),
@@ -305,7 +292,7 @@ mod tests {
             let back = heard(&mut from).unwrap();
             assert_eq!(from, [9]);
             assert_eq!(back.text, text);
-            assert_eq!((back.surroundings, back.part), (told.surroundings, told.part));
+            assert_eq!(back.surroundings, told.surroundings);
             assert_eq!((back.types.as_slice(), back.started), (told.types, told.started));
             assert_eq!(back.bound, told.bound);
             assert_eq!((back.row_ids, back.looks.as_slice()), (told.row_ids, told.looks));

@@ -27,6 +27,7 @@ use super::{
 use crate::{
     error::unforeseen,
     execute::modify::Collected,
+    inputs,
     syntax::{Remarks, clipped as clip},
     system::activity::shown,
 };
@@ -128,11 +129,11 @@ impl Session<'_> {
         }
         let count = statements.len();
         self.several = count > 1;
-        let text: Option<Arc<str>> = self.worker.core().records_inputs().then(|| sql.into());
+        let mut texts = self.worker.core().records_inputs().then(|| inputs::statements(sql, rules));
         for (number, statement) in statements.into_iter().enumerate() {
             let mut prepared = Prepared::new("", Some(statement), Vec::new());
             prepared.rules = rules;
-            prepared.query = text.clone().map(|text| (text, number));
+            prepared.query = texts.as_mut().and_then(Iterator::next).map(Into::into);
             self.simple(&prepared, number + 1 == count, client)?;
         }
         self.end_of_statement(client)

@@ -56,10 +56,9 @@ pub struct Prepared {
     pub by_sql: bool,
     /// How its literals were read.
     pub rules: Rules,
-    /// The simple query that it is from, and which of its statements it is, where inputs are
-    /// recorded.
-    pub query: Option<(Arc<str>, usize)>,
-    /// The text that it was read from, as it is recorded.
+    /// Its text, if it is from a simple query and inputs are recorded.
+    pub query: Option<Arc<str>>,
+    /// Its text, as it is recorded.
     divided: OnceLock<Option<Divided>>,
     shown: OnceLock<Arc<str>>,
     /// The plan, and the generation of the session's settings with which it was found to hold.
@@ -277,15 +276,10 @@ impl Prepared {
         Self { sql, statement, given, made, by_sql, rules, query, divided, shown, planned, _kept: None }
     }
 
-    /// The text that it was read from, and which of the statements there it is; nothing when it is
-    /// part of another statement.
-    pub(super) fn source(&self) -> Option<(&Divided, usize)> {
-        let (text, number) = match &self.query {
-            Some((text, number)) => (&**text, *number),
-            None => (self.sql.as_str(), 0),
-        };
-        let divided = self.divided.get_or_init(|| Some(text).filter(|text| !text.is_empty()).and_then(Divided::of));
-        Some((divided.as_ref()?, number))
+    /// Its text, as it is recorded; nothing when it is part of another statement.
+    pub(super) fn source(&self) -> Option<&Divided> {
+        let text = self.query.as_deref().unwrap_or(&self.sql);
+        self.divided.get_or_init(|| Divided::of(text, self.rules)).as_ref()
     }
 
     /// Whether its text would be read as it was with these settings.

@@ -32,7 +32,7 @@ impl Service for Answers {
     }
 }
 
-/// The purpose behind this one: there is none without an example.
+/// The purpose behind this one: each has an example.
 fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
     Some(match purpose {
         None => Purpose::Enrol(Enrolment {
@@ -135,7 +135,7 @@ fn an_endpoint_answers_each_purpose_of_each_caller_by_its_row() {
     endpoint.set_checkpoints(Some(Arc::new(Answers)));
     let address = endpoint.address().to_string();
     for (purpose, row) in all().into_iter().zip(MAY) {
-        // The authority signs none for the nameless; crate freshet tests one that is signed by hand.
+        // The authority signs none for the nameless; crate freshet tests one signed by hand.
         let callers = CALLERS.into_iter().zip(row).filter(|(caller, _)| *caller != Caller::Nameless);
         for (caller, may) in callers {
             let mut connection = connected(caller, &endpoint, &member);

@@ -84,7 +84,7 @@ fn double(number: &BigInt) -> Double {
     let shift = number.bits().saturating_sub(106);
     let digits = (number.magnitude() >> shift).iter_u64_digits().collect::<Vec<_>>();
     let [low, high] = [0, 1].map(|at| digits.get(at).copied().unwrap_or(0));
-    // 42 bits, 32 and 32, each of which a number has.
+    // 42 bits, 32 and 32: a number has each.
     let parts = [high as f64 * power_of_two(64), (low >> 32) as f64 * power_of_two(32), (low & 0xffff_ffff) as f64];
     let sum = parts.into_iter().fold(Double::from(0.0), |sum, part| sum + part);
     // What is left is at least 2^-60, so this is in reach.

@@ -13,7 +13,7 @@ pub(super) struct Double {
     pub lo: f64,
 }
 
-/// A sum, exactly, of numbers the first of which has the larger magnitude.
+/// A sum, exactly, of two numbers. The first has the larger magnitude.
 const fn ordered_sum(a: f64, b: f64) -> Double {
     let hi = a + b;
     Double { hi, lo: b - (hi - a) }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use freshet_txn::ProcedureError;
+
 /// Why a block's bytes did not come from executing its transaction again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
@@ -11,6 +13,8 @@ pub enum Why {
     Slow,
     /// There is not enough memory for it now.
     Memory(String),
+    /// Another build of the program has recorded it.
+    OtherBuild,
     /// What stands in the place of its inputs is none.
     Undecodable,
     /// It did not come to its end.
@@ -28,9 +32,20 @@ pub enum Why {
 }
 
 impl Why {
+    /// The same for a status, which tells nothing of data: causes may quote values.
+    pub fn told_to_all(&self) -> String {
+        match self {
+            Self::Failed(_) => "it failed".to_owned(),
+            Self::Panicked(_) => "it panicked".to_owned(),
+            Self::Writes(_) => "it wrote something else".to_owned(),
+            Self::Memory(_) => "there is not enough memory for it".to_owned(),
+            Self::OldSnapshot | Self::Slow | Self::OtherBuild | Self::Undecodable | Self::Checksum | Self::Order => self.to_string(),
+        }
+    }
+
     /// Whether that shows that something is wrong, here or on the primary.
     pub fn is_mismatch(&self) -> bool {
-        !matches!(self, Self::OldSnapshot | Self::Slow | Self::Memory(_))
+        !matches!(self, Self::OldSnapshot | Self::Slow | Self::Memory(_) | Self::OtherBuild)
     }
 }
 
@@ -40,6 +55,7 @@ impl fmt::Display for Why {
             Self::OldSnapshot => f.write_str("it reads at a snapshot that is too old"),
             Self::Slow => f.write_str("it takes long"),
             Self::Memory(cause) => write!(f, "there is not enough memory for it: {cause}"),
+            Self::OtherBuild => write!(f, "{}", ProcedureError::OtherBuild),
             Self::Undecodable => f.write_str("its inputs cannot be understood"),
             Self::Failed(cause) => write!(f, "it failed: {cause}"),
             Self::Panicked(cause) => write!(f, "it panicked: {cause}"),

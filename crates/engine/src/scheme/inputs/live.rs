@@ -82,6 +82,9 @@ pub struct AgainStatus {
     pub lacked_memory: u64,
     /// Those that gave something else, or nothing, whose blocks were fetched.
     pub mismatches: u64,
+    /// Those that another build of the program has recorded, so that their bytes were fetched: the
+    /// standby asks for bytes then.
+    pub other_build: u64,
     /// How often one waited for what another wrote.
     pub waits: u64,
     /// Blocks of records that came with their bytes.
@@ -271,6 +274,7 @@ impl Shared {
             arrivals: begun.complete.arrivals(),
             with_inputs: executed + counts.fetched(),
             fetched: counts.fetched(),
+            other_build: counts.other_build.load(Relaxed),
             as_bytes: self.work.came_as_bytes.load(Relaxed),
             executed,
             execute_cpu: counts.cpu.total(),
@@ -382,6 +386,7 @@ impl Live {
             slow: counts.slow.load(Relaxed),
             lacked_memory: counts.memory.load(Relaxed),
             mismatches: counts.mismatches.load(Relaxed),
+            other_build: counts.other_build.load(Relaxed),
             waits: self.0.window.parked(),
             came_as_bytes: self.0.work.came_as_bytes.load(Relaxed),
             enter_cpu: self.0.work.enter_cpu.total(),

@@ -315,9 +315,12 @@ impl Mismatches for Policy {
         }
         let kept = self.kept();
         if self.on_mismatch == OnMismatch::Stop {
+            // The status shows why nothing is executed any more. It tells nothing of data, as the
+            // cause and the statements do.
+            tracing::error!(stamp = stamp.0, cause = why, told, kept, "a transaction did not give its block");
             return Err(format!(
-                "the transaction at {stamp} was executed again and did not give its block: {why}; it is: {told}; \
-                 {kept}; restart this node with on-mismatch = \"fetch\" to have it take the block's bytes"
+                "the transaction at {stamp} was executed again and did not give its block; this node's output says \
+                 what it is; {kept}; restart this node with on-mismatch = \"fetch\" to have it take the block's bytes"
             ));
         }
         if !self.warned.swap(true, Relaxed) {
@@ -337,6 +340,7 @@ impl Mismatches for Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheme::inputs::failure::Why;
 
     #[test]
     fn a_file_gives_back_what_was_noted() {
@@ -420,5 +424,31 @@ mod tests {
         assert_eq!(fs::read(directory.path().join("mismatches.2")).unwrap(), b"something else");
         let (found, _) = read_mismatches(&path).unwrap();
         assert!(found[0].original.is_empty() && found[0].why.contains("too long"), "{}", found[0].why);
+    }
+
+    #[test]
+    fn what_a_status_shows_of_a_mismatch_tells_nothing_of_data() {
+        let policy = Policy::new(OnMismatch::Stop, None);
+        let mismatch = Mismatch {
+            stamp: Stamp(7),
+            why: "it failed: duplicate key (secret)".to_owned(),
+            inputs: b"secret".to_vec(),
+            original: Vec::new(),
+            regenerated: Vec::new(),
+            told: "INSERT INTO t VALUES ('secret')".to_owned(),
+        };
+        let shown = policy.note(mismatch).unwrap_err();
+        assert!(
+            shown.contains("the transaction at 7 ") && !shown.contains("secret") && !shown.contains("INSERT"),
+            "{shown}"
+        );
+        for (why, shown) in [
+            (Why::Failed("secret".to_owned()), "it failed"),
+            (Why::Panicked("secret".to_owned()), "it panicked"),
+            (Why::Writes("secret".to_owned()), "it wrote something else"),
+            (Why::OldSnapshot, "it reads at a snapshot that is too old"),
+        ] {
+            assert_eq!(why.told_to_all(), shown);
+        }
     }
 }

@@ -128,8 +128,8 @@ impl Wanted {
             }
             Err(_) if !self.is_lacking() => {}
             Err(why) => self.window.close(Some(format!(
-                "the transaction at {at} cannot be executed again: {}; and its block cannot be had: {why}",
-                self.failure.why
+                "the transaction at {at} cannot be executed again, since {}, and its block cannot be had: {why}",
+                self.failure.why.told_to_all()
             ))),
         }
     }
@@ -229,6 +229,7 @@ impl Executes {
                 drop(transaction);
                 Err(match cause {
                     ProcedureError::Memory(cause) => Why::Memory(cause).into(),
+                    ProcedureError::OtherBuild => Why::OtherBuild.into(),
                     cause => Why::Failed(cause.to_string()).into(),
                 })
             }
@@ -345,6 +346,8 @@ pub(crate) struct Counts {
     pub slow: AtomicU64,
     /// Those for which there was not enough memory.
     pub memory: AtomicU64,
+    /// Those that another build of the program has recorded.
+    pub other_build: AtomicU64,
     /// Those that did not come out, or came out otherwise.
     pub mismatches: AtomicU64,
     /// Those that came out, and are not what they would be at their own stamps.
@@ -525,6 +528,7 @@ impl Shared {
         let count = match failure.why {
             Why::OldSnapshot => &self.counts.old,
             Why::Memory(_) => &self.counts.memory,
+            Why::OtherBuild => &self.counts.other_build,
             _ => &self.counts.mismatches,
         };
         // Relaxed: statistics.

@@ -23,6 +23,8 @@ use crate::node::Encoding;
 
 /// It looks this often.
 const EVERY: Duration = Duration::from_secs(1);
+/// How long what another build records comes as bytes, before it is seen whether that has changed.
+const OTHER_BUILD: Duration = Duration::from_secs(600);
 /// What is left of what had arrived before the start is told this often.
 const TELL: Duration = Duration::from_secs(5);
 
@@ -47,6 +49,8 @@ pub(super) struct Totals {
     /// blocks that came as bytes.
     pub with_inputs: u64,
     pub fetched: u64,
+    /// Transactions that another build of the program has recorded.
+    pub other_build: u64,
     pub as_bytes: u64,
     pub executed: u64,
     pub execute_cpu: Duration,
@@ -95,6 +99,8 @@ struct State {
     choice: Option<Choice>,
     storm: Storm,
     before: Option<Moment>,
+    /// How many transactions another build has recorded, and when inputs are asked for again.
+    other_build: (u64, Option<Instant>),
     /// What had arrived before the start ends here, as long as not all of it is part of the log.
     left: Option<Left>,
     stopped: bool,
@@ -141,7 +147,8 @@ impl Watch {
     /// Of a node with this encoding.
     pub fn new(encoding: Encoding) -> Self {
         let (choice, storm) = ((encoding == Encoding::Auto).then(Choice::default), Storm::default());
-        let state = State { encoding, choice, storm, before: None, left: None, stopped: false };
+        let (before, other_build) = Default::default();
+        let state = State { encoding, choice, storm, before, other_build, left: None, stopped: false };
         Self { state: Mutex::new(state), turn: Condvar::new() }
     }
 
@@ -154,6 +161,7 @@ impl Watch {
     pub fn set(&self, encoding: Encoding, asks_for: Form) {
         let mut state = self.state();
         (state.encoding, state.storm) = (encoding, Storm::default());
+        state.other_build.1 = None;
         state.choice = match state.choice.take() {
             _ if encoding != Encoding::Auto => None,
             Some(choice) => Some(choice),
@@ -225,6 +233,9 @@ impl State {
         if let Some(left) = self.left {
             self.tell(left, now.at, pending, of);
         }
+        if let Some(form) = self.hear_of_builds(now) {
+            return Some(form);
+        }
         let before = before?;
         let interval = now.at - before.at;
         of.observe(interval, completed.saturating_sub(before.totals.completed), pending.bytes);
@@ -262,6 +273,31 @@ impl State {
         Some(form)
     }
 
+    /// Which form is to be asked for, since another build has recorded what came, or did long ago.
+    fn hear_of_builds(&mut self, now: &Moment) -> Option<Form> {
+        let total = now.totals.other_build;
+        let (before, again) = (std::mem::replace(&mut self.other_build.0, total), self.other_build.1);
+        if total > before {
+            self.other_build.1 = Some(now.at + OTHER_BUILD);
+            if let Some(choice) = &mut self.choice {
+                choice.take_bytes("its primary is another build of Freshet, or has other tables of time zones");
+            }
+            if again.is_none() {
+                tracing::warn!(
+                    "this standby asks for the log as bytes: its primary is another build of Freshet, or has other \
+                     tables of time zones; run the same build on both"
+                );
+            }
+            return Some(Form::Bytes);
+        }
+        if again.is_some_and(|again| now.at >= again) {
+            self.other_build.1 = None;
+            // The choice has its own time for that.
+            return self.choice.is_none().then_some(Form::Inputs);
+        }
+        None
+    }
+
     /// How far what had arrived before the start is part of the log.
     fn tell(&mut self, left: Left, now: Instant, pending: Pending, of: &dyn Watched) {
         if pending.from >= left.end {
@@ -278,5 +314,43 @@ impl State {
             let seconds_left = of.left(pending.transactions).map(|left| left.as_secs_f64());
             tracing::info!(bytes, seconds_left, "transactions that arrived before the start are being executed");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is asked for when this many transactions of another build have come by then.
+    fn hears(watch: &Watch, at: Instant, other_build: u64) -> Option<Form> {
+        let totals = Totals { other_build, ..Totals::default() };
+        watch.state().hear(&Moment { at, totals, ticks: None })
+    }
+
+    #[test]
+    fn what_another_build_records_is_asked_for_as_bytes() {
+        let watch = Watch::new(Encoding::Inputs);
+        let begun = Instant::now();
+        assert_eq!(hears(&watch, begun, 0), None);
+        assert_eq!(hears(&watch, begun + EVERY, 3), Some(Form::Bytes));
+        assert_eq!(hears(&watch, begun + EVERY * 2, 3), None);
+        // The last ones of what was on its way.
+        assert_eq!(hears(&watch, begun + EVERY * 3, 5), Some(Form::Bytes));
+        assert_eq!(hears(&watch, begun + OTHER_BUILD, 5), None);
+        assert_eq!(hears(&watch, begun + EVERY * 3 + OTHER_BUILD, 5), Some(Form::Inputs));
+        assert_eq!(hears(&watch, begun + EVERY * 4 + OTHER_BUILD, 5), None);
+        assert_eq!(hears(&watch, begun + EVERY * 5 + OTHER_BUILD, 6), Some(Form::Bytes));
+        // The operator says so again.
+        watch.set(Encoding::Inputs, Form::Inputs);
+        assert_eq!(hears(&watch, begun + OTHER_BUILD * 3, 6), None);
+    }
+
+    #[test]
+    fn a_node_that_chooses_says_why_it_takes_bytes() {
+        let watch = Watch::new(Encoding::Auto);
+        watch.state().choice = Some(Choice::beginning_with(Form::Inputs));
+        assert_eq!(hears(&watch, Instant::now(), 1), Some(Form::Bytes));
+        let chosen = watch.chosen().unwrap();
+        assert!(chosen.form == Form::Bytes && chosen.why.contains("another build"), "{chosen:?}");
     }
 }

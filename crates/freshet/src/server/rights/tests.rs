@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// The request behind this one, in the order of their rows: there is none without an example.
+/// The request behind this one, in the order of their rows: each has an example.
 fn next(ask: Option<&Ask>) -> Option<Ask> {
     Some(match ask {
         None => Ask::Hello { version: VERSION },
@@ -174,7 +174,7 @@ fn a_server_answers_each_request_of_each_caller_by_its_row() {
         let foreign = Credentials::found(ClusterId(5), NodeId(6)).unwrap();
         let foreign = credentials_of(&foreign, Grant::Client(Identity::Operator));
         assert!(over_tls(address, foreign.client()).is_err());
-        // It trusts whoever has answered, and shows its certificate.
+        // It trusts the node that has answered, and shows its certificate.
         fs::create_dir(folder.path().join("foreign")).unwrap();
         foreign.write(&folder.path().join("foreign")).unwrap();
         let authority = |directory| Files::in_directory(directory).authority;

@@ -285,18 +285,28 @@ impl Choice {
         [Some(false), Some(slower), (seen.arrived > 0).then_some(!won), Some(wide)]
     }
 
-    fn change(&mut self, reason: usize) {
-        self.why = self.explain(reason);
-        self.stays = Default::default();
+    /// Inputs are of no use, whatever the figures say.
+    pub fn take_bytes(&mut self, why: &str) {
         if self.encoding == Encoding::Inputs {
-            let worth = reason == LINK_IS_WIDE && self.age() >= 2 * self.pause;
+            self.change_to(Encoding::Bytes, why.to_owned(), false);
+        }
+    }
+
+    fn change(&mut self, reason: usize) {
+        let (why, worth) = (self.explain(reason), reason == LINK_IS_WIDE && self.age() >= 2 * self.pause);
+        let other = if self.encoding == Encoding::Inputs { Encoding::Bytes } else { Encoding::Inputs };
+        self.change_to(other, why, worth);
+    }
+
+    /// `worth`: what it had been was of use.
+    fn change_to(&mut self, encoding: Encoding, why: String, worth: bool) {
+        self.why = why;
+        self.stays = Default::default();
+        if encoding == Encoding::Bytes {
             self.pause = if worth { PAUSE } else { (2 * self.pause).min(LONGEST_PAUSE) };
             self.rests_until = self.time + self.pause;
-            self.encoding = Encoding::Bytes;
-        } else {
-            self.encoding = Encoding::Inputs;
         }
-        self.since = self.time;
+        (self.encoding, self.since) = (encoding, self.time);
         self.reasons = [Duration::ZERO; REASONS];
     }
 

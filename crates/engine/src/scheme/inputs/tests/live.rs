@@ -234,7 +234,7 @@ fn a_block_that_is_nowhere_ends_it_and_the_reason_is_told() {
         std::thread::yield_now();
     }
     let why = home.kept.failed.lock().unwrap().clone().unwrap();
-    assert!(why.contains("it is not known here") && why.contains("there: it is not here"), "{why}");
+    assert!(why.contains("since it failed") && why.contains("there: it is not here"), "{why}");
     home.live.stop();
 }
 
