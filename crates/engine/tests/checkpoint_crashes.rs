@@ -672,7 +672,9 @@ fn a_standby_that_died_while_it_began_from_a_checkpoint_joins_in_the_end() {
             let log = names(&stream).into_iter().filter(|name| name.ends_with(".segment") || name == "watermark");
             log.for_each(|name| fs::remove_file(stream.join(name)).unwrap());
         }
-        freshet_log::LogDirectory::open(begun.path()).unwrap().update(|control| control.log = None).unwrap();
+        let node = freshet_log::LogDirectory::open(begun.path()).unwrap();
+        node.update(|control| (control.log, control.reached) = (None, None)).unwrap();
+        drop(node);
         let control = freshet_log::control::read_control(begun.path()).unwrap();
         let segments = |directory: &Path| {
             fs::create_dir_all(directory).unwrap();

@@ -24,7 +24,7 @@ pub(crate) struct CertificateWatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Valid,
-    /// In so many days.
+    /// It ends in this number of days.
     Soon {
         days: u64,
     },

@@ -105,7 +105,7 @@ fn the_end_of_a_certificate_is_no_surprise() {
     reload(&standby, "the configuration is not reloaded");
     assert!(expires(&standby) > now() + 90 * DAY);
 
-    // The connection that is there goes on. A failover needs a new one.
+    // The connection that is there continues. A failover needs a new one.
     another.write(&second, 2, 100 * DAY as i64);
     reload(&standby, "the certificate of this node was read again");
     let said = connect(&standby).promote(false, SOON).unwrap_err().to_string();

@@ -405,8 +405,8 @@ impl LogDirectory {
         parts::check(path, &control, &streams, &store)?;
         if control.incarnation.is_none() {
             // Before any file says so.
-            let number =
-                getrandom::u64().map_err(|cause| io_error("ask for a random number for", path, cause.into()))?;
+            let number = getrandom::u64()
+                .map_err(|cause| io_error("ask for a random number for", path, io::Error::other(cause)))?;
             self.update(|control| control.incarnation = Some(number.max(1)))?;
         }
         self.file.attach(&store);
