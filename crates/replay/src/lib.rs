@@ -74,7 +74,7 @@ pub enum ReplayError {
     /// state is not the one that the log continues.
     #[error(
         "the log at {at} changes record {} of table {} as it was at {prev}, {}: this node's state is not the one that the \
-         log continues; stop, keep the directory, and let the node begin again from another one, with an empty directory",
+         log continues; keep its directory, and let the node begin again from one that has it, in another directory",
         rid.0, fid.0, found(*there)
     )]
     Missing {

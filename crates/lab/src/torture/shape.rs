@@ -43,7 +43,8 @@ pub(super) struct Shape {
     kept: u64,
     /// How fast a link is, in Gbit/s; 0 for as fast as it can.
     bandwidth: f64,
-    /// How much of a processor a checkpoint takes, in percent: the less, the more changes beside it.
+    /// How much of a processor a checkpoint takes, in percent: the less, the more changes beside
+    /// it.
     checkpoint_cpu: u32,
     /// Nodes that restart are told by --join who reigns.
     pub(super) told: bool,
