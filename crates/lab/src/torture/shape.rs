@@ -181,7 +181,8 @@ impl Shape {
         let (forms, kept) = (forms.join(", "), self.kept >> 10);
         let (bandwidth, cpu) = (self.bandwidth, self.checkpoint_cpu);
         format!(
-            "nodes ask for {forms}; {} stream(s), {kept} KiB of log are kept; {bandwidth} Gbit/s, {cpu} % for checkpoints",
+            "nodes ask for {forms}; {} stream(s), {kept} KiB of log are kept; {bandwidth} Gbit/s, {cpu} % for \
+             checkpoints",
             self.streams
         )
     }
