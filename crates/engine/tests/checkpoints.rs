@@ -261,7 +261,7 @@ fn a_checkpoint_whose_log_is_missing_is_not_passed_over() {
     node.stop().unwrap();
 }
 
-/// Writes the checkpoint in `directory` anew, without this row.
+/// Writes the checkpoint in `directory` once more, without this row.
 fn leave_out(directory: &Path, row: (Fid, Rid)) {
     let device = directory.join("checkpoints");
     let old = Manifest::read(&manifest(directory)).unwrap();

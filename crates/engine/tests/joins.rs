@@ -147,7 +147,7 @@ impl Hold {
         Self { address, state }
     }
 
-    /// Blocks until so many bytes may pass; whether they may ever.
+    /// Blocks until this number of bytes may pass; whether they may ever.
     fn may_pass((state, changed): &(Mutex<Passed>, Condvar), count: u64) -> bool {
         let mut state = state.lock().unwrap();
         while !state.released && state.left < count {

@@ -1,6 +1,6 @@
-//! Nodes that join a cluster under load: from a checkpoint of the primary, of a standby, of a mirror
-//! or of a primary that began from a backup; over slow links; killed on the way; and however they
-//! apply the log. `FRESHET_JOIN_ROUNDS` sets how many, `FRESHET_SEED` which.
+//! Nodes that join a cluster under load: from a checkpoint of the primary, of a standby, of a
+//! mirror or of a primary that began from a backup; over slow links; killed on the way; and however
+//! they apply the log. `FRESHET_JOIN_ROUNDS` sets how many, `FRESHET_SEED` which.
 
 mod common;
 

@@ -83,7 +83,7 @@ mod tests {
     const FROM: u64 = 1 << 16;
     const RECORDS: u64 = 12;
 
-    /// A log from `FROM` on that changes records, most of which were there before: how often, and in
+    /// A log from `FROM` on that changes records; most were there before: how often, and in
     /// which blocks, says the seed. Some are deleted, and their ids used again. Returns where its
     /// blocks end, too.
     fn log(seed: u64) -> (Vec<u8>, Vec<Stamp>) {

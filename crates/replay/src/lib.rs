@@ -73,8 +73,8 @@ pub enum ReplayError {
     /// A change of a record that is not there, or not as it was when it was changed: this node's
     /// state is not the one that the log continues.
     #[error(
-        "the log at {at} changes record {} of table {} as it was at {prev}, {}: this node's state is not the one that the \
-         log continues; stop, keep the directory, and let the node begin again from another one, with an empty directory",
+        "the log at {at} changes record {} of table {} as it was at {prev}, {}: this node's state is not the one that \
+         the log continues; keep its directory, and let it begin again from a node that has it, in another one",
         rid.0, fid.0, found(*there)
     )]
     Missing {

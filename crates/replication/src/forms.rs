@@ -31,12 +31,12 @@
 //!
 //! # What a restart regenerates by itself
 //!
-//! A restart has old versions only as far back as its checkpoint ends, the *floor*. What arrives and
-//! reads below that is not written into the journal: it counts when the log has it, as what arrives
-//! as bytes does. Before a checkpoint counts, the floor is raised to its end, and what has arrived
-//! until then becomes part of the log ([`ArrivedLog`](crate::standby::ArrivedLog)). So whatever was
-//! acknowledged and is not part of the log, this node regenerates without any other, also after
-//! checkpoints, changes of tables and restarts, in any order.
+//! A restart has old versions only as far back as its checkpoint ends, the *floor*. What arrives
+//! and reads below that is not written into the journal: it counts when the log has it, as what
+//! arrives as bytes does. Before a checkpoint counts, the floor is raised to its end, and what has
+//! arrived until then becomes part of the log ([`ArrivedLog`](crate::standby::ArrivedLog)). So
+//! whatever was acknowledged and is not part of the log, this node regenerates without any other,
+//! also after checkpoints, changes of tables and restarts, in any order.
 //!
 //! # Blocks that cannot be regenerated
 //!
@@ -128,8 +128,8 @@ pub trait Regenerate: Send + Sync {
     /// at a time.
     ///
     /// Returns the oldest snapshot that regenerating these blocks reads at: a restart regenerates
-    /// them by itself if its checkpoint ends at or below that. The largest stamp if nothing is read;
-    /// zero if a restart cannot do it.
+    /// them by itself if its checkpoint ends at or below that. The largest stamp if nothing is
+    /// read; zero if a restart cannot do it.
     ///
     /// # Errors
     /// What is wrong with the form; then nothing of it was taken in.

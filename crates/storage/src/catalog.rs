@@ -354,7 +354,8 @@ impl Catalog {
             }),
             IndexState::Dropped => None,
         });
-        // When those were dropped that are gone is not known, but they were when the row was written.
+        // When those were dropped that are gone is not known, but they were when the row was
+        // written.
         content.set_indexes(guard, IndexList::of(made.collect(), at));
     }
 

@@ -95,8 +95,8 @@ pub enum CheckpointFailure {
     /// What it saw may not survive.
     #[error("cannot tell whether its contents are committed: {0}")]
     Open(#[from] OutcomeOpen),
-    /// What this node has acknowledged cannot be executed yet, and could not be after a restart from
-    /// the checkpoint.
+    /// What this node has acknowledged cannot be executed yet, and could not be after a restart
+    /// from the checkpoint.
     #[error("what has arrived is not part of the log yet: {0}")]
     Arrived(String),
     /// The node has no directory, or stops.

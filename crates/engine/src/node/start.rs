@@ -458,8 +458,8 @@ impl Parts {
 }
 
 /// Of a node with a directory: begins to write checkpoints, and to give them to those who ask.
-/// `newest` is the one that it came back from; of a standby, `arrived` is what is no part of its log
-/// yet.
+/// `newest` is the one that it came back from; of a standby, `arrived` is what is no part of its
+/// log yet.
 pub(super) fn begin_checkpoints(
     config: &NodeConfig,
     ground: &Ground,

@@ -273,7 +273,7 @@ mod tests {
         core.catalog.clear_dropped(&participant.pin_without_snapshot(), Stamp::MAX);
         assert_eq!([before, between].map(indexes), [None, None], "their bytes come");
         assert_eq!(indexes(behind), Some(vec![0, 2]));
-        // Nor is it after a restart, of which a checkpoint says that some was dropped.
+        // Nor is it after a restart from a checkpoint that says that some was dropped.
         let restarted = Database::volatile(8);
         let core = restarted.core();
         let indexes = [("first", Ready), ("second", Dropped), ("third", Building)];

@@ -86,9 +86,9 @@ pub(crate) enum Fault {
     /// mirror has, or a mirror with what the primary has; one of them or the primary may be killed
     /// on the way, and comes back as it was.
     BeginAgain,
-    /// SIGKILL for all, and the primary's disk is gone for good: what the standbys have acknowledged
-    /// has to be there when they restart. One of them is promoted, and the old primary begins again
-    /// with an empty directory. Not where a mirror's memory would go with its process.
+    /// SIGKILL for all, and the primary's disk is gone for good: what the standbys have
+    /// acknowledged has to be there when they restart. One of them is promoted, and the old primary
+    /// begins again with an empty directory. Not where a mirror's memory would go with its process.
     LosePrimary,
     /// While a standby is away, rows are inserted, an index is dropped and another one made, and a
     /// table is truncated. Then it executes all that again.

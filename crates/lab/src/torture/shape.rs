@@ -43,7 +43,8 @@ pub(super) struct Shape {
     kept: u64,
     /// How fast a link is, in Gbit/s; 0 for as fast as it can.
     bandwidth: f64,
-    /// How much of a processor a checkpoint takes, in percent: the less, the more changes beside it.
+    /// How much of a processor a checkpoint takes, in percent: the less, the more changes beside
+    /// it.
     checkpoint_cpu: u32,
     /// Nodes that restart are told by --join who reigns.
     pub(super) told: bool,
@@ -183,7 +184,8 @@ impl Shape {
         let (forms, kept) = (forms.join(", "), self.kept >> 10);
         let (bandwidth, cpu) = (self.bandwidth, self.checkpoint_cpu);
         format!(
-            "nodes ask for {forms}; {} stream(s), {kept} KiB of log are kept; {bandwidth} Gbit/s, {cpu} % for checkpoints",
+            "nodes ask for {forms}; {} stream(s), {kept} KiB of log are kept; {bandwidth} Gbit/s, {cpu} % for \
+             checkpoints",
             self.streams
         )
     }

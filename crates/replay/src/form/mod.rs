@@ -195,7 +195,8 @@ pub enum FormError {
 /// Tells the keys of rows.
 pub trait KeysOf {
     /// Calls `each` with the number of every index that table `fid` had at `at`, where `row` was
-    /// written, and that has a key of it, and with that key. False when these indexes are not known.
+    /// written, and that has a key of it, and with that key. False when these indexes are not
+    /// known.
     fn keys_of(&mut self, at: Stamp, fid: Fid, row: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> bool;
 }
 

@@ -323,8 +323,8 @@ impl std::fmt::Debug for ArrivedLog {
 
 impl ArrivedLog {
     /// A checkpoint that ends at `floor` is about to count, so a restart will have no versions that
-    /// only older snapshots see. From now on nothing that reads below is acknowledged before the log
-    /// has it. Blocks until what has arrived before is part of the log, durably.
+    /// only older snapshots see. From now on nothing that reads below is acknowledged before the
+    /// log has it. Blocks until what has arrived before is part of the log, durably.
     ///
     /// # Errors
     /// Why it is not: the standby ends, or `stops`.

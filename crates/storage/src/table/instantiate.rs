@@ -116,13 +116,14 @@ impl Content {
                 link.compare_exchange(below.0, Word::pointer(version).0, Ordering::AcqRel, Ordering::Acquire);
             match exchanged {
                 Ok(_) if below.is_empty() && above.is_none() => return Ok(Instantiated::First),
-                Ok(_) => {
-                    let below = Self::word_stamp(guard, below).unwrap_or_default();
-                    return Ok(Instantiated::Beside { newest: above.unwrap_or(address), below });
-                }
+                Ok(_) => return Ok(Self::beside(guard, above.unwrap_or(address), below)),
                 Err(_) => word = Word(place.load(Ordering::Acquire)),
             }
         }
+    }
+
+    fn beside(guard: &Guard<'_>, newest: Stamp, below: Word) -> Instantiated {
+        Instantiated::Beside { newest, below: Self::word_stamp(guard, below).unwrap_or_default() }
     }
 
     /// Drops the versions of a record that full replay has made and that nobody can see any more:

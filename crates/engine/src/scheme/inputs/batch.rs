@@ -37,9 +37,9 @@ pub(super) struct Batch {
     pub from: Stamp,
     /// Where it ends. Blocks behind that were cut off.
     pub to: Stamp,
-    /// The oldest snapshot that its transactions read at; the largest stamp if none is executed. Zero
-    /// if one reads below the last change of tables before it, or further back than versions are
-    /// kept: then a restart does not execute it.
+    /// The oldest snapshot that its transactions read at; the largest stamp if none is executed.
+    /// Zero if one reads below the last change of tables before it, or further back than versions
+    /// are kept: then a restart does not execute it.
     pub oldest: Stamp,
     /// Tables were changed last below this.
     pub defined: Stamp,

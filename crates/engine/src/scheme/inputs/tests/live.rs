@@ -238,7 +238,7 @@ fn a_block_that_is_nowhere_ends_it_and_the_reason_is_told() {
     home.live.stop();
 }
 
-/// However the block comes, and whoever has its bytes: that is no matter of inputs.
+/// However the block comes, and whichever node has its bytes: that is no matter of inputs.
 #[test]
 fn a_change_of_what_is_not_there_as_it_was_ends_it() {
     for (kind, executes) in
