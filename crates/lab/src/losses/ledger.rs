@@ -31,11 +31,15 @@ pub(super) struct Sight {
     pub(super) missing: Vec<Id>,
     /// The table is there.
     pub(super) table: bool,
+    /// The cluster that the node says it is of.
+    pub(super) cluster: String,
 }
 
 #[derive(Default)]
 pub(super) struct Book {
     pub(super) last: Id,
+    /// What the cluster is called.
+    pub(super) cluster: String,
     pub(super) acks: BTreeMap<Id, Ack>,
     /// Acknowledgements after the losses.
     pub(super) sights: Vec<Sight>,

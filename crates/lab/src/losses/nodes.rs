@@ -405,8 +405,10 @@ impl<'a> Nodes<'a> {
                 }
             }
         }
+        // A mirror with an older control file, or without one, begins again.
+        let is_mirror = self.plan.members[node].form == Form::Mirror;
         let holds = match fate {
-            Fate::SetBack | Fate::OlderLog => copied.clone(),
+            Fate::SetBack | Fate::OlderLog if !is_mirror => copied.clone(),
             _ => BTreeSet::new(),
         };
         self.ledger.say(&format!(

@@ -54,7 +54,7 @@ impl Reign {
         node != self.by && book.up[node].iter().any(reached)
     }
 
-    /// Whether it is the first of another cluster, of a node that had nothing and nobody to ask.
+    /// Whether it is that of a node which had nothing, and nobody to ask.
     fn is_apart(self, plan: &Plan, book: &Book, losses: Duration) -> bool {
         let member = plan.members[self.by];
         let nothing = member.comes_late || matches!(member.fate, Fate::Emptied | Fate::New | Fate::NoSegments);
@@ -78,9 +78,6 @@ pub(super) fn may_be_missing(plan: &Plan, book: &Book, losses: Duration, reign: 
     }
     if holds(&reign.by) && reign.first {
         return Verdict::MustNot("its own disk had it".to_owned());
-    }
-    if reign.is_apart(plan, book, losses) {
-        return Verdict::May("a new cluster, with nobody there to ask");
     }
     let synchronous = all.filter(|node| {
         let member = plan.members[*node];
@@ -107,8 +104,9 @@ pub(super) fn may_be_missing(plan: &Plan, book: &Book, losses: Duration, reign: 
 }
 
 /// The reign of each acknowledgement after the losses: a node's process begins one when it
-/// acknowledges something.
-fn reigns(book: &Book, losses: Duration) -> Vec<(&Sight, Reign)> {
+/// acknowledges something. New clusters that were founded with nobody there to ask are left out,
+/// and who has joined them.
+fn reigns<'a>(plan: &Plan, book: &'a Book, losses: Duration) -> Vec<(&'a Sight, Reign)> {
     let mut reigns: Vec<(&Sight, Reign)> = Vec::new();
     for sight in book.sights.iter().filter(|sight| sight.begun >= losses) {
         let process = book.process(sight.by, sight.begun);
@@ -125,6 +123,10 @@ fn reigns(book: &Book, losses: Duration) -> Vec<(&Sight, Reign)> {
         );
         reigns.push((sight, reign));
     }
+    let is_new = |sight: &Sight| sight.cluster != book.cluster;
+    let founded = |(sight, reign): &&(&Sight, Reign)| is_new(sight) && reign.is_apart(plan, book, losses);
+    let apart: Vec<String> = reigns.iter().filter(founded).map(|(sight, _)| sight.cluster.clone()).collect();
+    reigns.retain(|(sight, _)| !apart.contains(&sight.cluster));
     reigns
 }
 
@@ -132,7 +134,7 @@ fn reigns(book: &Book, losses: Duration) -> Vec<(&Sight, Reign)> {
 pub(super) fn lost(plan: &Plan, book: &Book, losses: Duration) -> Vec<String> {
     let mut finds: Vec<(Reign, String)> = Vec::new();
     let old = |ack: &&Ack| ack.ended < losses;
-    for (sight, reign) in reigns(book, losses) {
+    for (sight, reign) in reigns(plan, book, losses) {
         if finds.iter().any(|(found, _)| *found == reign) {
             continue;
         }
@@ -159,8 +161,7 @@ pub(super) fn lost(plan: &Plan, book: &Book, losses: Duration) -> Vec<String> {
 /// Two that acknowledge at once: one still does so when the other has for a while. What founded
 /// another cluster is none of them.
 pub(super) fn two_primaries(plan: &Plan, book: &Book, losses: Duration) -> Option<String> {
-    let reigns = reigns(book, losses).into_iter().filter(|(_, reign)| !reign.is_apart(plan, book, losses));
-    let sights: Vec<&Sight> = reigns.map(|(sight, _)| sight).collect();
+    let sights: Vec<&Sight> = reigns(plan, book, losses).into_iter().map(|(sight, _)| sight).collect();
     for (number, sight) in sights.iter().enumerate() {
         let (before, after) = sights.split_at(number);
         let Some(other) = before.iter().rev().find(|other| other.by != sight.by) else { continue };
@@ -210,7 +211,8 @@ mod tests {
     fn acknowledges(book: &mut Book, by: usize, time: u64, table: bool) {
         book.up[by].push((at(time - 1), None));
         let missing = book.before(at(time)).collect();
-        book.sights.push(Sight { by, begun: at(time), ended: at(time), missing, table });
+        let cluster = if table { String::new() } else { "another".to_owned() };
+        book.sights.push(Sight { by, begun: at(time), ended: at(time), missing, table, cluster });
     }
 
     fn finds(level: Level, fates: [Fate; 3], by: usize) -> usize {

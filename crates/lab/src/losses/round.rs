@@ -98,12 +98,14 @@ pub(super) fn run(
 
 /// What a row of the journal says beside its id, to be found in files.
 fn mark(id: Id) -> String {
-    format!("<mark {id}>")
+    format!("<mark {id:06}>")
 }
 
 /// A commit of one row on a node.
-fn write(session: &mut Session, id: Id, client: i64) -> Result<(), SqlFailure> {
-    let padding = "x".repeat(id as usize % 5 * 100);
+fn write(session: &mut Session, id: Id, client: i64, plan: &Plan) -> Result<(), SqlFailure> {
+    // Of one length where a node may take another's block for the next one of its own log.
+    let length = if plan.kind == Kind::Twice { 0 } else { id as usize % 5 * 100 };
+    let padding = "x".repeat(length);
     let reply = session.run(&format!(
         "BEGIN; INSERT INTO journal VALUES ({id}, '{}{padding}'); \
          UPDATE counter SET n = n + 1 WHERE id = {client}; COMMIT",
@@ -164,7 +166,9 @@ impl Round<'_> {
         }
         if let Some(node) = self.plan.lags {
             self.nodes.kill(node);
-            working.retain(|other| *other != node);
+            let is_relay = self.plan.members[node].form == Form::Relay;
+            let follows = |other: usize| is_relay && self.plan.members[other].form == Form::BelowRelay;
+            working.retain(|other| *other != node && !follows(*other));
         }
         self.load(COMMITS)?;
         self.whole(&working)?;
@@ -260,7 +264,7 @@ impl Round<'_> {
         let Ok(mut session) = Session::open(&self.nodes.sql(node), USER, PATIENCE) else { return };
         while session.takes_writers() && continues() {
             let (id, begun) = (self.ledger.next(), self.ledger.now());
-            match write(&mut session, id, client) {
+            match write(&mut session, id, client, self.plan) {
                 Ok(()) => self.ledger.acknowledged(id, node, begun),
                 Err(_) => return,
             }
@@ -316,6 +320,7 @@ impl Round<'_> {
             }
         }
         let primary = primary.ok_or("there is no primary")?;
+        primary["cluster"].as_str().unwrap_or_default().clone_into(&mut self.ledger.book().cluster);
         let standbys = primary["standbys"].as_array().map_or(&[][..], Vec::as_slice);
         let has_all = |standby: &&Value| {
             let sync = standby["in_sync"] == true || standby["synchronous"] == false;
@@ -506,6 +511,7 @@ impl Round<'_> {
     /// Looks after a node until the end, and writes on it whenever it takes writers.
     fn watch(&self, node: usize) {
         let mut serves: Option<Session> = None;
+        let mut cluster = String::new();
         // Relaxed: it ends some time soon.
         while !self.over.load(Ordering::Relaxed) && self.interruption.check().is_ok() {
             thread::sleep(Duration::from_millis(if serves.is_some() { 30 } else { 100 }));
@@ -521,20 +527,25 @@ impl Round<'_> {
                 }
                 continue;
             }
+            let is_old = serves.is_some();
             let session = serves.take().or_else(|| Session::open(&self.nodes.sql(node), USER, PATIENCE).ok());
             let Some(mut session) = session.filter(Session::takes_writers) else { continue };
-            if self.probe(node, &mut session).is_ok() {
+            if !is_old {
+                let status = self.nodes.status(node).unwrap_or_default();
+                status["cluster"].as_str().unwrap_or_default().clone_into(&mut cluster);
+            }
+            if self.probe(node, &mut session, &cluster).is_ok() {
                 serves = Some(session);
             }
         }
     }
 
     /// Writes on a node, and if that is acknowledged looks at what it shows.
-    fn probe(&self, node: usize, session: &mut Session) -> Result<(), SqlFailure> {
+    fn probe(&self, node: usize, session: &mut Session, cluster: &str) -> Result<(), SqlFailure> {
         let (id, begun) = (self.ledger.next(), self.ledger.now());
         let mut shown = BTreeMap::new();
         let mut table = true;
-        match write(session, id, 3 + node as i64 % 3) {
+        match write(session, id, 3 + node as i64 % 3, self.plan) {
             Ok(()) => {
                 self.ledger.acknowledged(id, node, begun);
                 shown = rows(session)?;
@@ -552,7 +563,7 @@ impl Round<'_> {
         let missing: Vec<Id> = book.before(begun).filter(|id| !shown.contains_key(id)).collect();
         let first = !book.sights.iter().any(|sight| sight.by == node);
         let lacks = missing.len();
-        book.sights.push(Sight { by: node, begun, ended, missing, table });
+        book.sights.push(Sight { by: node, begun, ended, missing, table, cluster: cluster.to_owned() });
         drop(book);
         if first {
             let table = if table { "" } else { ", not even the table" };
