@@ -8,13 +8,8 @@ use std::{fs, path::Path, sync::Arc};
 use common::{churn, config, definition, hash, soon, start, wait_for};
 use freshet_engine::{Node, NodeConfig, Role, Safety, node::RoleStatus};
 
-const LEVELS: [(Safety, u32); 5] = [
-    (Safety::OneSafe, 0),
-    (Safety::TwoSafe, 0),
-    (Safety::TwoSafe, 1),
-    (Safety::VerySafe, 0),
-    (Safety::Quorum(2), 0),
-];
+const LEVELS: [(Safety, u32); 5] =
+    [(Safety::OneSafe, 0), (Safety::TwoSafe, 0), (Safety::TwoSafe, 1), (Safety::VerySafe, 0), (Safety::Quorum(2), 0)];
 
 fn of(directory: &Path, safety: Safety, least_in_sync: u32) -> NodeConfig {
     NodeConfig { safety, standbys: 2, least_in_sync, standby_timeout_ms: 500, ..config(Some(directory)) }

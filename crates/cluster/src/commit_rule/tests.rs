@@ -532,11 +532,8 @@ fn a_reign_that_is_over_writes_no_set() {
 /// answered the candidate.
 #[test]
 fn who_was_heard_stays_before_who_was_not() {
-    let config = RuleConfig {
-        standby_timeout: Duration::from_millis(100),
-        floor: 1,
-        ..RuleConfig::new(Safety::TwoSafe, 2)
-    };
+    let config =
+        RuleConfig { standby_timeout: Duration::from_millis(100), floor: 1, ..RuleConfig::new(Safety::TwoSafe, 2) };
     for (heard, silent) in [(A, B), (B, A)] {
         let newest = set(&[NodeId(9), A, B], 1);
         let rule = CommitRule::new(config, Stamp(0), ms(0));

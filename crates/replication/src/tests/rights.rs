@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term, sync::Arc};
+use freshet_base::{ClusterId, NodeId, Term, sync::Arc};
 use freshet_fabric::{
     local,
     tcp::{self, Connection},
