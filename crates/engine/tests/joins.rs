@@ -341,8 +341,12 @@ fn what_a_mirror_gives_counts_with_the_log_up_to_its_end() {
         let primary = start(of(0));
         fill(primary.database());
         let mut config = NodeConfig { join: Some(primary.address().into()), ..of(1) };
-        config.mirror =
-            MirrorSettings { bytes: 256 << 20, undo_bytes: 4 << 20, directory_bytes: 1 << 20, keep_dir: None };
+        config.mirror = MirrorSettings {
+            bytes: 256 << 20,
+            undo_bytes: 4 << 20,
+            directory_bytes: 1 << 20,
+            ..MirrorSettings::default()
+        };
         let mirror = start(config);
         wait_for("the mirror is whole", || matches!(mirror.status().role, RoleStatus::Mirror { own } if own.whole));
         let stop = AtomicBool::new(false);
