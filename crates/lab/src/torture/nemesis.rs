@@ -8,7 +8,8 @@ use std::{
 
 use freshet_workloads::random::Random;
 
-use super::{Fault, cluster::Cluster, history::History, load, sql::Session};
+use super::{Fault, cluster::Cluster, history::History, load};
+use crate::sql::Session;
 use freshet::{Failure, client::ClientError, interruption::Interruption};
 
 /// How long a take-over may take.

@@ -39,7 +39,9 @@ impl Why {
             Self::Panicked(_) => "it panicked".to_owned(),
             Self::Writes(_) => "it wrote something else".to_owned(),
             Self::Memory(_) => "there is not enough memory for it".to_owned(),
-            Self::OldSnapshot | Self::Slow | Self::OtherBuild | Self::Undecodable | Self::Checksum | Self::Order => self.to_string(),
+            Self::OldSnapshot | Self::Slow | Self::OtherBuild | Self::Undecodable | Self::Checksum | Self::Order => {
+                self.to_string()
+            }
         }
     }
 
