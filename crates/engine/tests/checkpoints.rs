@@ -282,7 +282,7 @@ fn leave_out(directory: &Path, row: (Fid, Rid)) {
         let (rows, files) = writer.finish().unwrap();
         tables.push(CheckpointTable { fid: table.fid, rows, files });
     }
-    Manifest::new(old.cluster(), old.start(), old.end(), old.time, 1, tables).install(directory).unwrap();
+    Manifest::new(old.cluster(), old.start(), old.end(), old.time, 1, tables).install(directory, None).unwrap();
 }
 
 /// The log changes a record that the checkpoint should have: a primary and a standby notice.

@@ -112,7 +112,7 @@ fn a_primary_that_was_set_back_gets_back_what_others_hold() {
         let older = tempfile::tempdir().unwrap();
         copy(directories[0].path(), older.path());
         let end = churn(primary.database(), &table, 1000, 1300);
-        standbys.iter().for_each(|standby| standby.wait_visible(end, soon()).unwrap());
+        standbys.iter().for_each(|standby| drop(standby.wait_visible(end, soon()).unwrap()));
         let acknowledged = hash(&primary);
         drop(table);
         stop([primary]);
@@ -161,7 +161,7 @@ fn what_was_acknowledged_is_not_given_up_for_a_primary_that_was_set_back() {
     drop(table);
     let standby = start(joining(&address, of(1)));
     let says = || match standby.status().role {
-        RoleStatus::Standby { following, .. } => format!("{:?}", following.link),
+        RoleStatus::Standby { own, .. } => format!("{:?}", own.link),
         role => panic!("{role:?}"),
     };
     wait_for("it says that it holds more", || says().contains("acknowledged to clients"));

@@ -26,7 +26,7 @@ fn control(streams: usize) -> Control {
         node: NODE,
         segment_size: CONFIG.segment_size,
         streams,
-        terms: vec![(Term(3), Stamp(0), NodeId(1))],
+        terms: vec![(Term(3), Stamp(0), NodeId(1), 1)],
         in_sync: None,
         reigned: None,
         log: None,

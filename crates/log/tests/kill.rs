@@ -62,7 +62,7 @@ fn what_a_killed_process_acknowledged_is_there() {
         node: NodeId(1),
         segment_size: 64 << 10,
         streams: 1,
-        terms: vec![(Term(1), Stamp(0), NodeId(1))],
+        terms: vec![(Term(1), Stamp(0), NodeId(1), 1)],
         in_sync: None,
         reigned: None,
         log: None,

@@ -21,7 +21,7 @@ fn control(streams: usize) -> Control {
         node: NODE,
         segment_size: 4096,
         streams,
-        terms: vec![(Term(3), Stamp(0), NODE)],
+        terms: vec![(Term(3), Stamp(0), NODE, 1)],
         in_sync: None,
         reigned: None,
         log: None,

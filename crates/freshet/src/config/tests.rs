@@ -116,7 +116,7 @@ fn absurd_values_are_refused_by_name() {
 /// Every key with a value that is not its default, as a file writes it and as a flag or a variable
 /// does. Users have these keys in their files and scripts: lines are added here, and none is
 /// changed or removed.
-const KEYS: [(&str, &str, &str); 93] = [
+const KEYS: [(&str, &str, &str); 95] = [
     ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
     ("open-status", "true", "true"),
     ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
@@ -131,6 +131,7 @@ const KEYS: [(&str, &str, &str); 93] = [
     ("asynchronous", "true", "true"),
     ("restart-timeout-s", "7", "7"),
     ("force-reign", "true", "true"),
+    ("new-cluster", "true", "true"),
     ("relay-standbys", "3", "3"),
     ("relay-ack", "\"downstream\"", "downstream"),
     ("standby-timeout-ms", "70", "70"),

@@ -219,7 +219,10 @@ impl<'a> Nodes<'a> {
     /// Starts a node the first time; it is there when it is `ready`.
     pub(super) fn found(&self, node: usize, patience: Duration) -> Result<(), Failure> {
         let flags = self.flags(node, self.joins_first(node));
-        let (process, ready) = Process::spawn(&std::env::current_exe()?, flags.clone())?;
+        // Beside --peers a node has to be told so; not when it is started again.
+        let founds = self.joins_first(node).is_none().then(|| "--new-cluster".to_owned());
+        let first: Vec<String> = flags.iter().cloned().chain(founds).collect();
+        let (process, ready) = Process::spawn(&std::env::current_exe()?, first)?;
         if ready.recv_timeout(patience).is_err() {
             return Err(Failure::new(format!("node {} does not start: {}", name(node), process.messages())));
         }

@@ -188,6 +188,9 @@ impl<'a> Cluster<'a> {
         let primary = if self.shape.told { told() } else { joins.unwrap_or(0) };
         if node != primary {
             flags.extend(["--join".to_owned(), self.specs[primary].listen.to_string()]);
+        } else if node == 0 {
+            // The first start, beside --peers.
+            flags.push("--new-cluster".to_owned());
         }
         flags
     }

@@ -324,7 +324,26 @@ mod tests {
     /// What is asked for when this many transactions of another build have come by then.
     fn hears(watch: &Watch, at: Instant, other_build: u64) -> Option<Form> {
         let totals = Totals { other_build, ..Totals::default() };
-        watch.state().hear(&Moment { at, totals, ticks: None })
+        watch.state().hear(&Moment { at, totals, ticks: None }, &Nothing)
+    }
+
+    /// A node that does nothing.
+    struct Nothing;
+
+    impl Watched for Nothing {
+        fn totals(&self) -> Totals {
+            Totals::default()
+        }
+
+        fn observe(&self, _: Duration, _: u64, _: u64) {}
+
+        fn left(&self, _: u64) -> Option<Duration> {
+            None
+        }
+
+        fn ask_for(&self, _: Form) {}
+
+        fn tend(&self) {}
     }
 
     #[test]
