@@ -11,7 +11,7 @@ use std::{
 /// Whether a node's state may be believed: shared by all who compare it with something (the sweep,
 /// the identity sums) and by all who have to heed what came of that (votes, readers, the status).
 ///
-/// A doubt stays until the node is started again: with that its state is made anew of checkpoint
+/// A doubt stays until the node is started again: with that its state is made again of checkpoint
 /// and log, or of another node's.
 #[derive(Debug)]
 pub struct StateProof {

@@ -39,9 +39,9 @@
 //! waited for until the new set is in effect. A set that is written and not in effect binds as well
 //! as the one in effect.
 //!
-//! Under very safe and quorum a commit counts the members of the recorded set, the primary included:
-//! K of them hold it, of each set that may be in effect. A standby becomes a member when it is level,
-//! and remains one while it is away. It is replaced when its log is known to be gone.
+//! Under very safe and quorum a commit counts the members of the recorded set, the primary
+//! included: K of them hold it, of each set that may be in effect. A standby becomes a member when
+//! it is level, and remains one while it is away. It is replaced when its log is known to be gone.
 //!
 //! An *asynchronous* standby is Behind for ever: no commit waits for it, and it counts in no
 //! quorum.
@@ -59,21 +59,21 @@
 //! is what 1-safe means.)
 
 mod config;
+mod member;
 mod sets;
 mod standing;
 
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
-    time::Duration,
 };
 
 use freshet_base::{NodeId, Safety, Stamp, Term, check};
-use serde::{Deserialize, Serialize};
 
 use self::sets::Sets;
 pub use self::{
     config::{RuleConfig, WhenMissing, WrongQuorum},
+    member::{Member, Place},
     standing::{Refusal, Standing},
 };
 use crate::{
@@ -136,98 +136,6 @@ pub enum Event {
         /// That term.
         by: Term,
     },
-}
-
-/// Where a standby stands with respect to the in-sync set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Place {
-    /// Not waited for (under 2-safe).
-    Behind,
-    /// Waited for, and not yet level with what was committed without it.
-    Joining,
-    /// Waited for, and holds everything that is committed.
-    InSync,
-    /// Put out, and waited for until that is on record.
-    Leaving,
-}
-
-/// One standby, as the rule sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
-    /// Persistent there, as far as it told us.
-    pub acked: Stamp,
-    /// Which log that is: [`Holder::incarnation`].
-    incarnation: u64,
-    /// It has answered the candidate that became this primary, or joined during this reign.
-    heard: bool,
-    /// Whether there is a connection.
-    pub connected: bool,
-    /// Whether commits may count on it.
-    pub synchronous: bool,
-    /// Its relation to the in-sync set.
-    pub place: Place,
-    /// When it got that place.
-    pub since: Moment,
-    /// The oldest position known to be outstanding, and since when.
-    outstanding: Option<(Stamp, Moment)>,
-    /// What it must acknowledge before it may join again.
-    must_reach: Stamp,
-    /// It has stalled for too long, even if it cannot be put out.
-    stalls: bool,
-    /// An operator took it out of the cluster: it goes as soon as it may.
-    forgotten: bool,
-}
-
-impl Member {
-    fn unknown(now: Moment) -> Self {
-        Self {
-            acked: Stamp::ZERO,
-            incarnation: 0,
-            heard: false,
-            connected: false,
-            synchronous: true,
-            place: Place::Behind,
-            since: now,
-            outstanding: None,
-            must_reach: Stamp::ZERO,
-            stalls: false,
-            forgotten: false,
-        }
-    }
-
-    /// Whether it has answered the candidate that became this primary, or joined during this reign.
-    pub fn was_heard(&self) -> bool {
-        self.heard
-    }
-
-    fn holder(&self, node: NodeId) -> Holder {
-        Holder::new(node, self.incarnation)
-    }
-
-    fn waited_for(&self) -> bool {
-        self.place != Place::Behind
-    }
-
-    /// Remembers what to wait for next, given what is durable now.
-    fn mark(&mut self, durable: Stamp, now: Moment) {
-        match self.outstanding {
-            Some((at, _)) if self.acked < at => {}
-            _ if self.acked < durable => self.outstanding = Some((durable, now)),
-            _ => self.outstanding = None,
-        }
-    }
-
-    fn stalled(&self, timeout: Duration, now: Moment) -> bool {
-        self.outstanding.is_some_and(|(_, since)| now.since(since) >= timeout)
-    }
-
-    fn move_to(&mut self, place: Place, now: Moment) {
-        if self.place != place {
-            self.place = place;
-            self.since = now;
-        }
-    }
 }
 
 /// What an event led to.

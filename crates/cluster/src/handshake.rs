@@ -224,10 +224,10 @@ pub enum Refusal {
     },
     /// By a node that would have to give up what was acknowledged to clients.
     #[error(
-        "node {node} has what was acknowledged to clients up to {committed}, and the log that it is to follow parts from \
-         its own at {at}: it keeps what it has, and follows only a primary that has that too. See what each node holds \
-         (freshet status), and decide: freshet promote --force makes this node the primary with what it holds; or keep \
-         its directory aside, and start it with a new one"
+        "node {node} has what was acknowledged to clients up to {committed}, and the log that it is to follow parts \
+         from its own at {at}: it keeps what it has, and follows only a primary that has that too. See what each node \
+         holds (freshet status), and decide: freshet promote --force makes this node the primary with what it holds; \
+         or keep its directory aside, and start it with a new one"
     )]
     HoldsMore {
         /// Which node.

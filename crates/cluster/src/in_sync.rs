@@ -22,16 +22,16 @@
 //! finds to be the newest, all its members hold everything that is committed.
 //!
 //! Under quorum:K and very safe, any K members hold every commit ([`InSyncSet::quorum`]; very safe
-//! is a quorum of the primary and all its standbys). Members stay while they are away. Such a set is
-//! in effect when its block is persistent on the primary, on every member that is new, and on as many
-//! members of each set before it as a candidate may miss of that set, and one more. Until it is in
-//! effect, a commit waits for K members of each of the sets that may be. The `floor` of such a set
-//! is K - 1, and the rest of this page holds for both kinds.
+//! is a quorum of the primary and all its standbys). Members stay while they are away. Such a set
+//! is in effect when its block is persistent on the primary, on every member that is new, and on as
+//! many members of each set before it as a candidate may miss of that set, and one more. Until it
+//! is in effect, a commit waits for K members of each of the sets that may be. The `floor` of such
+//! a set is K - 1, and the rest of this page holds for both kinds.
 //!
 //! A member whose log is known to be *gone* answers no candidate any more: its node came with
 //! another incarnation, or another node came to its address. It may have promised itself to a
-//! candidate before. So the next set needs as many of the others as it would without that, or all of
-//! the others.
+//! candidate before. So the next set needs as many of the others as it would without that, or all
+//! of the others.
 //!
 //! # What a candidate can know
 //!

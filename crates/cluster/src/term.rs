@@ -3,14 +3,14 @@
 //! A term is the reign of one primary. (term, stamp) identifies a block within a history, which
 //! rests on three rules:
 //!
-//! 1. A node begins to reign in a term that is new to everyone it has heard, also the node
-//!    that reigned last and only restarted: what it lost in the crash may live on in a standby, and
-//!    must not share a name with what it writes now. Two nodes that do not hear one another may
-//!    choose the same term. At most one of them can commit anything, so a [`Reign`] names its node.
-//!    A node whose disk was set back may begin a term that it has begun before: so a reign has a
-//!    random number besides, which everybody records with it. A block's name is its stamp, its
-//!    term, and whose that was in the history of its log. Logs of two reigns that one node has begun
-//!    in one term are told apart, and never joined ([`Agreement::SameTermTwice`]).
+//! 1. A node begins to reign in a term that is new to everyone it has heard, also the node that
+//!    reigned last and only restarted: what it lost in the crash may live on in a standby, and must
+//!    not share a name with what it writes now. Two nodes that do not hear one another may choose
+//!    the same term. At most one of them can commit anything, so a [`Reign`] names its node. A node
+//!    whose disk was set back may begin a term that it has begun before: so a reign has a random
+//!    number besides, which everybody records with it. A block's name is its stamp, its term, and
+//!    whose that was in the history of its log. Logs of two reigns that one node has begun in one
+//!    term are told apart, and never joined ([`Agreement::SameTermTwice`]).
 //! 2. A node enters a term only after it has cut its log where its copy and the primary's part
 //!    ([`TermHistory::agreement`]).
 //! 3. A node that has heard of a term accepts nothing of an earlier one ([`Fence`]). The fence is
@@ -352,8 +352,8 @@ impl TermState {
         self.history = history;
     }
 
-    /// `reign` begins, and its in-sync sets follow those of before; the log ends at `end`. Reigns that
-    /// the log never reached are none of its history.
+    /// `reign` begins, and its in-sync sets follow those of before; the log ends at `end`. Reigns
+    /// that the log never reached are none of its history.
     ///
     /// # Errors
     /// [`NotBegun`]; the state is then of no use.

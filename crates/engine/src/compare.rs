@@ -1,10 +1,10 @@
 //! Comparing the state of two nodes: each hashes its rows by ranges of record ids, at one stamp,
 //! and who compares narrows down to the first record that differs.
 //!
-//! A *view* keeps what is needed for that: from when it is opened on, nothing that a snapshot at its
-//! stamp or above sees is given up. So two nodes that have opened a view each can be read at the
-//! larger of the two stamps, as soon as both show it. A view is a thread with a pin, like a long
-//! transaction. There are few at once, and each ends by itself.
+//! A *view* keeps what is needed for that: from when it is opened on, nothing that a snapshot at
+//! its stamp or above sees is given up. So two nodes that have opened a view each can be read at
+//! the larger of the two stamps, as soon as both show it. A view is a thread with a pin, like a
+//! long transaction. There are few at once, and each ends by itself.
 
 use std::{
     collections::HashMap,

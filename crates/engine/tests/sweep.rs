@@ -56,7 +56,7 @@ fn record(node: &Node, table: &Table, id: u64) -> (Rid, Vec<u8>) {
     (found.rid, found.row.to_vec())
 }
 
-/// So many finds, all with these words in it, and a doubt.
+/// This number of finds, all with these words in it, and a doubt.
 fn found(node: &Node, words: &str, count: u64) {
     let SweepStatus { damage, found, .. } = sweep(node);
     assert_eq!((damage, found.len() as u64), (count, count), "{words} of {:?}: {found:?}", node.role());
@@ -97,7 +97,8 @@ fn a_row_a_replay_word_and_index_entries_that_are_broken_are_found_within_one_pa
             assert_eq!((passes, damage), (1, 0));
             assert!(last.records >= 900 && last.entries >= 1800 && last.log_bytes > 10_000, "{last:?}");
             let done = within(node, &table, |guard, content| act(guard, content, rid, &row));
-            // What a primary has is in no replay array, and on a standby that says where a record is.
+            // What a primary has is in no replay array, and on a standby that says where a record
+            // is.
             let possible = match number {
                 1 => on_standby,
                 5 => !on_standby,
@@ -239,12 +240,12 @@ fn some_definitions(database: &Database, turn: u64) {
     }
 }
 
-/// Everything at once on the nodes, the first of which is the primary, while all are swept.
+/// Everything at once on the nodes, the first one being the primary, while all are swept.
 fn load(nodes: &[&Arc<Node>], seed: u64, transactions: u64) {
     let (over, passes) = (AtomicBool::new(false), AtomicU64::new(0));
     let (primary, over, passes) = (nodes[0], &over, &passes);
     std::thread::scope(|scope| {
-        let goes_on = || !over.load(Ordering::SeqCst);
+        let continues = || !over.load(Ordering::SeqCst);
         let writer = |number| {
             let mut numbers = Numbers(seed * 64 + number + 1);
             for _ in 0..transactions {
@@ -254,14 +255,14 @@ fn load(nodes: &[&Arc<Node>], seed: u64, transactions: u64) {
         let writers: Vec<_> = (0..3).map(|number| scope.spawn(move || writer(number))).collect();
         for node in nodes {
             scope.spawn(move || {
-                while goes_on() {
+                while continues() {
                     let SweepStatus { damage, found, .. } = sweep(node);
                     assert_eq!(damage, 0, "seed {seed}, {:?}: {found:?}", node.role());
                     passes.fetch_add(1, Ordering::SeqCst);
                 }
             });
             scope.spawn(move || {
-                while goes_on() {
+                while continues() {
                     long_reader(node.database(), Duration::from_millis(30));
                     let _ = node.checkpoint(CheckpointKind::Fuzzy);
                 }
@@ -270,7 +271,7 @@ fn load(nodes: &[&Arc<Node>], seed: u64, transactions: u64) {
         scope.spawn(move || {
             for turn in 0.. {
                 some_definitions(primary.database(), turn + seed * 1000);
-                if !goes_on() {
+                if !continues() {
                     return;
                 }
             }
@@ -325,7 +326,7 @@ fn one_life(seed: u64) {
     alone.stop().unwrap();
 }
 
-/// FRESHET_SEED begins with that one, FRESHET_ROUNDS runs so many.
+/// FRESHET_SEED begins with that one, FRESHET_ROUNDS says how many run.
 #[test]
 fn nothing_is_found_under_load_with_definitions_take_overs_and_restarts() {
     let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());

@@ -357,7 +357,7 @@ pub(crate) struct VerifyOptions {
     #[command(flatten)]
     pub(crate) shows: Shows,
     /// With `--state`: how long that may take, in seconds. Until then both nodes keep versions that
-    /// are replaced meanwhile.
+    /// are replaced in the meantime.
     #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) patience: u64,
     /// How many threads execute transactions, 1 to 256. [default: two for each processor]

@@ -38,7 +38,6 @@ pub(crate) fn things(
     settings: &Settings,
 ) -> Vec<Thing> {
     let its_node = Arc::clone(node);
-    let (doubting, sweeping) = (Arc::clone(node), Arc::clone(node));
     let (messages, node) = (messages.clone(), Arc::clone(node));
     let mut things = vec![
         Thing {
@@ -63,21 +62,8 @@ pub(crate) fn things(
                 Ok(Box::new(move || node.set_checkpoints(checkpoint)))
             }),
         },
-        Thing {
-            keys: &["sweep.interval-s", "sweep.cpu-percent"],
-            prepare: Box::new(move |new| {
-                let (node, sweep) = (Arc::clone(&sweeping), new.node.sweep.clone());
-                Ok(Box::new(move || node.set_sweep(sweep)))
-            }),
-        },
-        Thing {
-            keys: &["on-doubt"],
-            prepare: Box::new(move |new| {
-                let (node, on_doubt) = (Arc::clone(&doubting), new.node.on_doubt);
-                Ok(Box::new(move || node.set_on_doubt(on_doubt)))
-            }),
-        },
     ];
+    things.extend(sweep_and_doubt(&its_node));
     things.extend(encoding(&its_node, settings.node.encoding));
     things.extend(certificates(&its_node));
     things.extend(mirror(&its_node, settings.node.mirror.is_wanted()));
@@ -114,6 +100,27 @@ pub(crate) fn things(
         });
     }
     things
+}
+
+/// How the state is looked at for damage, and what the node does about that.
+fn sweep_and_doubt(node: &Arc<Node>) -> [Thing; 2] {
+    let (sweeping, doubting) = (Arc::clone(node), Arc::clone(node));
+    [
+        Thing {
+            keys: &["sweep.interval-s", "sweep.cpu-percent"],
+            prepare: Box::new(move |new| {
+                let (node, sweep) = (Arc::clone(&sweeping), new.node.sweep.clone());
+                Ok(Box::new(move || node.set_sweep(sweep)))
+            }),
+        },
+        Thing {
+            keys: &["on-doubt"],
+            prepare: Box::new(move |new| {
+                let (node, on_doubt) = (Arc::clone(&doubting), new.node.on_doubt);
+                Ok(Box::new(move || node.set_on_doubt(on_doubt)))
+            }),
+        },
+    ]
 }
 
 /// The certificate that a node shows to others. Where Freshet made it, there is nothing to read.

@@ -85,13 +85,14 @@ fn the_end_of_a_certificate_is_no_surprise() {
     let (first, second) = (Files::of(path, "first"), Files::of(path, "second"));
     authority.write(&first, 1, 10 * DAY as i64);
     authority.write(&second, 2, 100 * DAY as i64);
-    let quorum = ["--safety", "quorum:2", "--standbys", "2"];
-    let primary = first.start(&path.join("a"), &quorum);
+    // Without the primary none takes over.
+    let level = ["--safety", "2-safe", "--standbys", "1"];
+    let primary = first.start(&path.join("a"), &level);
     common::wait_for_message(&primary, "the certificate of this node ends soon");
     let expires = |node: &NodeProcess| status(node)["certificate_expires"].as_u64().unwrap();
     assert!(expires(&primary) < now() + 11 * DAY);
     let listen = primary.ready().listen.clone();
-    let standby = second.start(&path.join("b"), &[&quorum[..], &["--join", &listen]].concat());
+    let standby = second.start(&path.join("b"), &[&level[..], &["--join", &listen]].concat());
     wait_until(&primary, "a standby in sync", |status| common::in_sync(status) == 1);
     assert!(!standby.messages().contains("ends soon"), "{}", standby.messages());
 

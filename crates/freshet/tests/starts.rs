@@ -14,17 +14,17 @@ use std::{
 use common::{SOON, flags, program, refused, start};
 use freshet::children::Process;
 
-/// Of a cluster of two that may lose one.
+/// Of a cluster of three that may lose one.
 const QUORUM: [&str; 4] = ["--safety", "quorum:2", "--standbys", "2"];
 
 /// A node that cannot come back alone: others have to answer first.
 fn make(directory: &Path) -> String {
     let node = start(&directory.join("a"), &QUORUM);
     let listen = node.ready().listen.clone();
-    let standby = start(&directory.join("b"), &[&QUORUM[..], &["--join", &listen]].concat());
-    common::wait_until(&node, "a standby in sync", |status| common::in_sync(status) == 1);
+    let standbys = ["b", "c"].map(|name| start(&directory.join(name), &[&QUORUM[..], &["--join", &listen]].concat()));
+    common::wait_until(&node, "both standbys in sync", |status| common::in_sync(status) == 2);
     common::create_journal(&common::connect(&node));
-    drop((node, standby));
+    drop((node, standbys));
     listen
 }
 

@@ -25,18 +25,19 @@
 //! ```
 //!
 //! `heard` is the latest term the node knows of, and who reigns in it (`-` if unknown). Each `term`
-//! line says at which stamp a term began, who reigned, and a random number of that reign. `in-sync`, where there is such a line,
-//! is the newest in-sync set that the node knows of, in the words of replication, and `reigned` the
-//! latest reign of its own in which such a set took effect. `log`, where there is such a line, says
-//! that the node has begun its log, and whether it is `here`, in this directory, or `elsewhere`: a
-//! log that is not there is missing from then on, and no new one. `journal`, where there is such a
-//! line, is the number of the newest file of the journal of what has arrived. `life`, on a mirror
-//! that keeps its memory, is the number that this memory has to have, the stamp that it has to
-//! reach, and then, while the number is being changed, the one of before. `incarnation` says which
-//! log it is, `reached` how far each stream of it was durable at least, and `writes` how often this
-//! file was written (module `parts`). `joins`, where it stands, says that the node was made to join
-//! a cluster. The last line is the CRC-32C of all bytes before it. The file
-//! is never changed in place: a new one is written, synced and renamed over it.
+//! line says at which stamp a term began, who reigned, and a random number of that reign.
+//! `in-sync`, where there is such a line, is the newest in-sync set that the node knows of, in the
+//! words of replication, and `reigned` the latest reign of its own in which such a set took effect.
+//! `log`, where there is such a line, says that the node has begun its log, and whether it is
+//! `here`, in this directory, or `elsewhere`: a log that is not there is missing from then on, and
+//! no new one. `journal`, where there is such a line, is the number of the newest file of the
+//! journal of what has arrived. `life`, on a mirror that keeps its memory, is the number that this
+//! memory has to have, the stamp that it has to reach, and then, while the number is being changed,
+//! the one of before. `incarnation` says which log it is, `reached` how far each stream of it was
+//! durable at least, and `writes` how often this file was written (module `parts`). `joins`, where
+//! it stands, says that the node was made to join a cluster. The last line is the CRC-32C of all
+//! bytes before it. The file is never changed in place: a new one is written, synced and renamed
+//! over it.
 
 mod error;
 

@@ -21,12 +21,13 @@
 //! Its flag IsCommitted is the mark, one word for all entries: those that end at it or below are
 //! committed.
 //!
-//! A transaction may write over more than the ring has room for. In the paper its log is sent to each
-//! replica, as a message, which applies it when it is all there (section 4.4). That replica has to
-//! have room for all of the log. Here the ring gets another region, with room for what the
-//! transaction writes over, which is less: so such a transaction goes the way of all others, and can
-//! be undone as they can, wherever it is cut off. The head says which regions belong to the ring;
-//! the mirror notes that before the feeder hears of the region. What the ring has got, it keeps.
+//! A transaction may write over more than the ring has room for. In the paper its log is sent to
+//! each replica, as a message, which applies it when it is all there (section 4.4). That replica
+//! has to have room for all of the log. Here the ring gets another region, with room for what the
+//! transaction writes over, which is less: so such a transaction goes the way of all others, and
+//! can be undone as they can, wherever it is cut off. The head says which regions belong to the
+//! ring; the mirror notes that before the feeder hears of the region. What the ring has got, it
+//! keeps.
 //!
 //! A transaction of several blocks may go in several batches. All of them are kept, or undone. So
 //! the mark stands where a batch and a transaction end, and a recovery keeps nothing behind the

@@ -342,8 +342,8 @@ pub struct MirrorStatus {
     pub holds_more: Option<String>,
     /// Why what it holds is not what was written: it has no voice, and begins again.
     pub condemned: Option<String>,
-    /// How long ago all of it was read last as a take-over would, and was sound; and how many records
-    /// there were.
+    /// How long ago all of it was read last as a take-over would, and was sound; and how many
+    /// records there were.
     pub rehearsed: Option<Duration>,
     /// See there.
     pub rehearsed_records: Option<u64>,

@@ -153,8 +153,9 @@ pub enum PromoteError {
     Asynchronous(Safety),
     /// The newest record does not name this node's log.
     #[error(
-        "this node's log is none of those that safety level {safety} counts on, as far as is known (nodes {members}): it \
-         is new, or was emptied since; promote one of those, or force the take-over, which may lose acknowledged commits"
+        "this node's log is none of those that safety level {safety} counts on, as far as is known (nodes {members}): \
+         it is new, or was emptied since; promote one of those, or force the take-over, which may lose acknowledged \
+         commits"
     )]
     Newcomer {
         /// The level.
@@ -342,7 +343,7 @@ impl Candidate for Shared {
         if let Some(doubt) = self.config.proof.withdrawn().filter(|_| !options.force) {
             return Err(format!(
                 "its state is in doubt ({doubt}): promote another node; or start this one again, which makes its state \
-                 anew of its checkpoint and log"
+                 again of its checkpoint and log"
             ));
         }
         // What cannot be executed again may be given up.

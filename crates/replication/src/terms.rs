@@ -180,8 +180,8 @@ impl Terms {
         })
     }
 
-    /// The node begins to reign in `term` at `start`, the end of its log, and its in-sync sets follow
-    /// those of before.
+    /// The node begins to reign in `term` at `start`, the end of its log, and its in-sync sets
+    /// follow those of before.
     ///
     /// # Errors
     /// [`BeginError`]: then nothing has changed.
@@ -200,7 +200,7 @@ impl Terms {
     }
 
     /// Everything below `to` was acknowledged to clients: noted for a restart, if it is more than
-    /// before. Not synced, and blocks nobody who asks for terms.
+    /// before. Not synced, and blocks no thread that asks for terms.
     pub fn note_committed(&self, to: Stamp) {
         let is_more = {
             let state = &mut self.lock().state;

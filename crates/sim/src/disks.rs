@@ -1,11 +1,11 @@
 //! Disks that are lost, bits that rot, and disks that are set back: the node begins again with an
-//! empty disk, which the operator gives it, with a checkpoint of the primary's, or with an older copy
-//! of its own disk.
+//! empty disk, which the operator gives it, with a checkpoint of the primary's, or with an older
+//! copy of its own disk.
 //!
-//! No more of this happens than the safety level allows: of each set that may be the newest, as many
-//! members lose their disks as commits do without. A node with another disk has another incarnation.
-//! One that is set back does not know it: so that happens only while enough others hold what was
-//! promised.
+//! No more of this happens than the safety level allows: of each set that may be the newest, as
+//! many members lose their disks as commits do without. A node with another disk has another
+//! incarnation. One that is set back does not know it: so that happens only while enough others
+//! hold what was promised.
 
 use freshet_base::{Safety, Stamp};
 use freshet_cluster::{
@@ -123,7 +123,8 @@ impl World {
         }
     }
 
-    /// Whether whoever is heard without `node` has what was promised, and nobody relies on it alone.
+    /// Whether those who are heard without `node` have what was promised, and nobody relies on it
+    /// alone.
     fn may_be_set_back(&self, node: usize) -> bool {
         let (Some(newest), promised) = (self.newest_set(None), self.checks.promised.end()) else { return false };
         let name = self.nodes[node].id;

@@ -626,8 +626,8 @@ impl World {
                 .filter(|node| self.nodes[*node].candidate.is_none() && runs(&self.nodes[*node]))
                 // Who belongs to no cluster yet cannot be asked to take over.
                 .filter(|node| !self.nodes[*node].disk.terms.history.reigns().is_empty())
-                // In production a node with another disk has another name, so that it begins no term that it has
-                // begun before.
+                // In production a node with another disk has another name, so that it begins no
+                // term that it has begun before.
                 .filter(|node| !self.has_begun_before(*node))
                 .collect();
             if !candidates.is_empty() {

@@ -11,8 +11,8 @@
 //! A version is written by the thread that makes it, then published by a release store
 //! into an indirection word or into a newer version's `next`. From then on
 //!
-//! - its row, length, tombstone flag and checksum never change, nor does what a tombstone says of where the
-//!   row has gone;
+//! - its row, length, tombstone flag and checksum never change, nor does what a tombstone says of
+//!   where the row has gone;
 //! - `stamp` is written by its owner only: from owner to final stamp, or to aborted;
 //! - `next` is written by its maker before publication, by the thread that loads the version that a
 //!   log address in it stands for (compare-exchange), and by the thread that trims the chain (swap
@@ -126,10 +126,10 @@ impl Version {
         }
     }
 
-    /// Flips a bit in the middle of the row; `false` when there is none.
+    /// Flips a bit in the middle of the row; `false` when it has no bytes.
     ///
     /// # Safety
-    /// As for [`Version::row`]; those who read the row meanwhile are to read damage.
+    /// As for [`Version::row`]; those who read the row at that time are to read damage.
     #[cfg(debug_assertions)]
     pub(crate) unsafe fn break_row(version: *mut Self) -> bool {
         // SAFETY: alive, by this function's contract, and the byte is part of the allocation.

@@ -99,7 +99,7 @@ impl Sets {
         }
     }
 
-    /// Other logs of `node` than `present` exist no more; all of them, if there is none.
+    /// Other logs of `node` than `present` exist no more; if it is `None`, no log of `node` does.
     pub fn lost(&mut self, node: NodeId, present: Option<Holder>) {
         let members = self.chain.iter().flat_map(|link| &link.set.members);
         let others = members.filter(|member| member.node == node && Some(**member) != present);

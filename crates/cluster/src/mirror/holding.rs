@@ -74,9 +74,10 @@ impl Holding {
         self.stale || self.end == Stamp::ZERO
     }
 
-    /// Up to where what is here is known to be committed; nothing, if it is no state of the database,
-    /// which nobody could use. `mark` is the memory's, and a primary has said that everything below
-    /// `told` is. The checkpoint that the memory was begun from was committed up to its end.
+    /// Up to where what is here is known to be committed; nothing, if it is no state of the
+    /// database, which nobody could use. `mark` is the memory's, and a primary has said that
+    /// everything below `told` is. The checkpoint that the memory was begun from was committed up
+    /// to its end.
     ///
     /// No other log is followed that has less of it: all that acknowledged it may have lost it.
     pub fn committed(&self, mark: Stamp, told: Stamp) -> Stamp {
@@ -87,7 +88,7 @@ impl Holding {
     }
 
     /// Whether the memory may be given up for what a log with the history `theirs` has up to `end`:
-    /// `ours` is that of the memory, of which everything below `committed` is committed.
+    /// `ours` is that of the memory, where everything below `committed` is committed.
     pub fn may_be_given_up(&self, committed: Stamp, ours: &TermHistory, (theirs, end): (&TermHistory, Stamp)) -> bool {
         let common = theirs.agreement(end, ours, self.end.max(committed));
         committed == Stamp::ZERO || matches!(common, Agreement::Upto(at) if at >= committed)
@@ -141,8 +142,8 @@ impl Holding {
         self.pay();
     }
 
-    /// What is here cannot be continued, since the log is gone from its end on, or cannot be cut back:
-    /// it is kept until another node gives more. Says whether it was stale before.
+    /// What is here cannot be continued, since the log is gone from its end on, or cannot be cut
+    /// back: it is kept until another node gives more. Says whether it was stale before.
     pub fn goes_stale(&mut self) -> bool {
         std::mem::replace(&mut self.stale, true)
     }

@@ -140,8 +140,8 @@ pub struct Candidacy {
     me: NodeId,
     mine: LogState,
     heard: BTreeMap<NodeId, LogState>,
-    /// Those that have answered, whose logs must not be compared: their incarnations, and the in-sync
-    /// sets that they know of.
+    /// Those that have answered, whose logs must not be compared: their incarnations, and the
+    /// in-sync sets that they know of.
     met: BTreeMap<NodeId, (u64, Option<InSyncSet>)>,
     higher: Option<Term>,
     /// The candidate's own fence when it began, or when it was last raised for this candidacy.
@@ -293,8 +293,8 @@ impl Candidacy {
         last.filter(unknown).max_by_key(|reign| reign.term)
     }
 
-    /// What to do, given the level under which the old primary committed. `force` continues although
-    /// acknowledged commits may be lost.
+    /// What to do, given the level under which the old primary committed. `force` continues
+    /// although acknowledged commits may be lost.
     pub fn plan(&self, safety: Safety, force: bool) -> Plan {
         if let (Some(_), Some(reign)) = (self.comes_back, self.living) {
             return Plan::Follow { reign, lives: true };

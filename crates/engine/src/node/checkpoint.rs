@@ -558,15 +558,26 @@ impl Checkpointing {
             self.rest(&mut pace);
         }
         if device == 0 {
-            // Their ids are to be used again after a restart, too.
-            for (rid, tombstone) in gone(walk, participant) {
-                if writer.push(rid, tombstone, None) {
-                    self.written.fetch_add(writer.write_block()?, Ordering::Relaxed);
-                    self.rest(&mut pace);
-                }
-            }
+            self.write_gone(walk, participant, &mut writer, &mut pace)?;
         }
         Ok(writer.finish()?)
+    }
+
+    /// Records that were gone at the start: their ids are to be used again after a restart, too.
+    fn write_gone(
+        &self,
+        walk: &Walk<'_>,
+        participant: &Participant,
+        writer: &mut TableWriter,
+        pace: &mut Pace,
+    ) -> Result<(), CheckpointFailure> {
+        for (rid, tombstone) in gone(walk, participant) {
+            if writer.push(rid, tombstone, None) {
+                self.written.fetch_add(writer.write_block()?, Ordering::Relaxed);
+                self.rest(pace);
+            }
+        }
+        Ok(())
     }
 
     /// Where checkpoints begin that somebody was given lately.

@@ -270,32 +270,7 @@ pub(super) fn join_from_checkpoint(
     let (mut observer, mut theirs) = (None, TermHistory::default());
     let begun = |manifest: &Manifest, history: TermHistory| {
         theirs = history.clone();
-        let from = match earlier {
-            Some((begin, _)) if manifest.start() < begin => {
-                return Err(format!(
-                    "the checkpoint begins at {}, and the log here, of an attempt before, at {begin}: {KEEP_ASIDE} \
-                     ({})",
-                    manifest.start(),
-                    directory.display()
-                ));
-            }
-            Some((_, end)) if end >= manifest.start() => end,
-            earlier => {
-                if let (Some((_, end)), Some(store)) = (earlier, &ground.store) {
-                    // Between the two the log may be gone, and what is here is of no use without.
-                    let start = manifest.start().0;
-                    tracing::info!(
-                        end = end.0,
-                        start,
-                        "the log of an attempt before ends below this checkpoint, and goes"
-                    );
-                    store.clear().map_err(|cause| cause.to_string())?;
-                }
-                JOINING.write(directory, manifest.start())?;
-                ground.terms.adopt(ground.cluster, history).map_err(|cause| cause.to_string())?;
-                manifest.start()
-            }
-        };
+        let from = log_wanted_from(ground, directory, manifest, history, earlier)?;
         observer = Some(Observer::start(ground, config, primary, from).map_err(|cause| cause.to_string())?);
         Ok(())
     };
@@ -333,6 +308,36 @@ pub(super) fn join_from_checkpoint(
     manifest.install(directory, incarnation).map_err(RestoreError::from)?;
     JOINING.remove(directory)?;
     Ok(end)
+}
+
+/// From where on the log is to come, for this checkpoint; `earlier` is where that of an attempt
+/// before begins and ends. What is of no use of that goes, and where the log begins is noted.
+fn log_wanted_from(
+    ground: &Ground,
+    directory: &Path,
+    manifest: &Manifest,
+    history: TermHistory,
+    earlier: Option<(Stamp, Stamp)>,
+) -> Result<Stamp, String> {
+    match earlier {
+        Some((begin, _)) if manifest.start() < begin => Err(format!(
+            "the checkpoint begins at {}, and the log here, of an attempt before, at {begin}: {KEEP_ASIDE} ({})",
+            manifest.start(),
+            directory.display()
+        )),
+        Some((_, end)) if end >= manifest.start() => Ok(end),
+        earlier => {
+            if let (Some((_, end)), Some(store)) = (earlier, &ground.store) {
+                // Between the two the log may be gone, and what is here is of no use without.
+                let start = manifest.start().0;
+                tracing::info!(end = end.0, start, "the log of an attempt before ends below this checkpoint, and goes");
+                store.clear().map_err(|cause| cause.to_string())?;
+            }
+            JOINING.write(directory, manifest.start())?;
+            ground.terms.adopt(ground.cluster, history).map_err(|cause| cause.to_string())?;
+            Ok(manifest.start())
+        }
+    }
 }
 
 /// Whether what the checkpoint holds, whose sender has lived in the terms of `theirs`, is of the

@@ -84,9 +84,9 @@ fn rehearse(pictures: &Pictures, ends: &Ends) -> Rehearsal {
             false => Ok(()),
         },
         || {
-            let goes_on = !ends.wait((read_since.elapsed() * RESTS).min(LONGEST));
+            let continues = !ends.wait((read_since.elapsed() * RESTS).min(LONGEST));
             read_since = Instant::now();
-            goes_on
+            continues
         },
     )
 }

@@ -28,7 +28,7 @@ use freshet_cluster::{
 use freshet_fabric::tcp::{ListenError, Listener};
 use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
 pub use freshet_recovery::PhaseStatus;
-use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
+use freshet_recovery::{Manifest, Phase, Restart, RestoreError, Restored};
 use freshet_replay::{Announce, Deleted, Replay, Restore};
 use freshet_replication::{
     checkpoints::FetchError,
@@ -120,8 +120,8 @@ pub enum StartError {
     /// It has no log, and nobody has told it to begin a cluster.
     #[error(
         "this node has no log, and does not begin a new cluster by itself, since {why}: let it join a node of that \
-         cluster (--join HOST:PORT); if it had a log, see first what the other nodes hold (freshet status ADDRESS), and \
-         promote one of them; --new-cluster begins a new and empty one"
+         cluster (--join HOST:PORT); if it had a log, see first what the other nodes hold (freshet status ADDRESS), \
+         and promote one of them; --new-cluster begins a new and empty one"
     )]
     NotFounded {
         /// What speaks for another cluster.
@@ -177,20 +177,7 @@ impl Node {
         };
         let participants = Participants::new(config.participants());
         let (course, end) = Course::taken(&config, &ground, end, &tell)?;
-        let mut restored = None;
-        if let Some(store) = &ground.store {
-            let restart = Restart {
-                store,
-                end,
-                directory: ground.directory.as_ref().map(|directory| directory.path()),
-                devices: &config.checkpoint_devices(),
-                threads: config.replay_threads,
-                participants: &participants,
-                target: if matches!(course, Course::Reign(_)) { &Restore } else { &Announce },
-                checkpoint_alone: false,
-            };
-            restored = Some(restart.run(&tell)?);
-        }
+        let restored = restore(&config, &ground, &course, end, &participants, &tell)?;
         let source = Arc::new(VersionSource::default());
         let endpoint = Endpoint::open(ground.id, ground.credentials.clone(), &config.listen.to_string())?;
         let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
@@ -237,6 +224,29 @@ impl Node {
         }
         Ok(node)
     }
+}
+
+/// Brings back what checkpoint and log have, if this node has a log, as its course needs it.
+fn restore(
+    config: &NodeConfig,
+    ground: &Ground,
+    course: &Course,
+    end: Stamp,
+    participants: &Arc<Participants>,
+    tell: &(dyn Fn(Phase) + Sync),
+) -> Result<Option<Restored>, RestoreError> {
+    let Some(store) = &ground.store else { return Ok(None) };
+    let restart = Restart {
+        store,
+        end,
+        directory: ground.directory.as_ref().map(|directory| directory.path()),
+        devices: &config.checkpoint_devices(),
+        threads: config.replay_threads,
+        participants,
+        target: if matches!(course, Course::Reign(_)) { &Restore } else { &Announce },
+        checkpoint_alone: false,
+    };
+    restart.run(tell).map(Some)
 }
 
 /// What both compositions are made of.
@@ -646,8 +656,8 @@ impl Course {
         if config.join.is_some() && config.asynchronous || !may_come_back(ground.id, &state.history, &state.fence) {
             return Ok(Self::Follow(told().or_else(reigns)));
         }
-        // What others hold of this node's own reign outranks its disk, which may have been set back:
-        // so all are asked, and waited for as long as commits would wait for them.
+        // What others hold of this node's own reign outranks its disk, which may have been set
+        // back: so all are asked, and waited for as long as commits would wait for them.
         let deadline = Instant::now() + Duration::from_millis(config.standby_timeout_ms);
         loop {
             let plan = |candidacy: &Candidacy| candidacy.plan(config.safety, false);

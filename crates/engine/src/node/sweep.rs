@@ -8,11 +8,11 @@
 //! | an index | each row that can be seen has its entry; no entry leads to a record that never was |
 //! | the log | each block, by its checksum, from the newest checkpoint on |
 //!
-//! Nothing stops meanwhile: records are looked at in small batches, each at a snapshot of its own,
+//! Nothing stops for it: records are looked at in small batches, each at a snapshot of its own,
 //! and nobody is waited for. So what looks wrong may be just on its way from one state to another.
 //! It is looked at again, several times, a little later and from the beginning, and is damage only
-//! if it still is wrong. An entry that leads to nothing may be a hint that was left over; where that
-//! cannot be excluded, it is not damage.
+//! if it still is wrong. An entry that leads to nothing may be a hint that was left over; where
+//! that cannot be excluded, it is not damage.
 //!
 //! Damage is told, and puts the state of the node in doubt ([`StateProof`]).
 
@@ -211,7 +211,7 @@ impl Sweep {
     /// Ends it.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        // Under the mutex, so that nobody goes to sleep meanwhile.
+        // Under the mutex, so that nobody goes to sleep in between.
         drop(lock(&self.shared.orders));
         self.shared.changed.notify_all();
         if let Some(thread) = lock(&self.thread).take() {

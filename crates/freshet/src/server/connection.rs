@@ -37,8 +37,8 @@ const GREETING: Duration = Duration::from_secs(5);
 /// A client who has nothing under way and asks for nothing for so long is sent away.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 /// The answer to a client over TCP without a certificate.
-pub(super) const NOBODY: &str = "no certificate was shown that this node knows: use --credentials, which `freshet enrol` makes, or ask on the \
-                      node's own machine as its own user";
+pub(super) const NOBODY: &str = "no certificate was shown that this node knows: use --credentials, which \
+                                 `freshet enrol` makes, or ask on the node's own machine as its own user";
 /// The answer when all places are taken.
 const FULL: &str = "this node has as many clients as it can take, and all are busy: try again later";
 /// The answer to a client that may not ask this ([`super::rights`]).

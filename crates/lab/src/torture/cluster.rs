@@ -373,8 +373,8 @@ impl<'a> Cluster<'a> {
         status.is_some_and(|status| status.to_string().contains("is no longer kept"))
     }
 
-    /// As an operator does with a mirror that holds more than its primary, where the level permits to
-    /// lose that: it gives it up. Says whether it did.
+    /// As an operator does with a mirror that holds more than its primary, where the level permits
+    /// to lose that: it gives it up. Says whether it did.
     pub(super) fn refill(&self, node: usize) -> bool {
         let holds_more = self.is_mirror(node) && self.status(node).is_some_and(|it| it["holds_more"].is_string());
         let client = || Client::connect(&self.specs[node].address.to_string(), STATUS);

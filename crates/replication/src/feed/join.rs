@@ -40,6 +40,17 @@ fn has_enough(hello: &Hello, join: &Join, welcome: &handshake::Welcome) -> Resul
     Err(Refusal::MirrorHoldsMore { node: hello.node, term, end, here })
 }
 
+/// Whether this log can continue what the node has; says why not, and notes who holds more.
+fn can_feed(feeder: &impl Feeder, hello: &Hello, join: &Join, welcome: &handshake::Welcome) -> Result<(), Refusal> {
+    if let Err(refusal) = has_enough(hello, join, welcome) {
+        let cause = &refusal;
+        tracing::error!(mirror = %hello.node, address = hello.address, %cause, "a mirror holds more than this log");
+        feeder.feeds().state().holds_more(hello, &refusal);
+        return Err(refusal);
+    }
+    keeps(feeder, welcome).inspect_err(|refusal| tell_refused(hello, refusal))
+}
+
 /// Counts the standby, welcomes it, and starts its two threads.
 pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agreed: Agreed, mut connection: Connection) {
     let Join { member, synchronous, mirror, incarnation, ref offer, .. } = *join;
@@ -60,13 +71,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         Ok(side) => side,
         Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
     };
-    if let Err(refusal) = has_enough(hello, join, &agreed.welcome) {
-        tracing::error!(mirror = %hello.node, address = hello.address, cause = %refusal, "a mirror holds more than this log");
-        feeds.state().holds_more(hello, &refusal);
-        return refuse(connection, refusal);
-    }
-    if let Err(refusal) = keeps(&**feeder, &agreed.welcome) {
-        tell_refused(hello, &refusal);
+    if let Err(refusal) = can_feed(&**feeder, hello, join, &agreed.welcome) {
         return refuse(connection, refusal);
     }
     let id = feeds.ids.fetch_add(1, Ordering::SeqCst);

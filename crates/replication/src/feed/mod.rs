@@ -210,8 +210,8 @@ pub(crate) struct State {
     losses: BTreeMap<NodeId, String>,
     /// Those that are not fed, since they hold more than this log has.
     ahead: BTreeMap<NodeId, AheadStatus>,
-    /// Where the log begins that nodes need on which no commit counts, whose connections have ended,
-    /// and when that was: they come again, since they are being filled.
+    /// Where the log begins that nodes need on which no commit counts, whose connections have
+    /// ended, and when that was: they come again, since they are being filled.
     held: BTreeMap<NodeId, (Stamp, Moment)>,
 }
 

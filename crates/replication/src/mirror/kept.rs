@@ -39,9 +39,10 @@
 //! state has it; then the control file has it alone, and something may be acknowledged. After a
 //! crash between them the state has one of the two.
 //!
-//! What does not count is set aside, and begun again, without a voice, which loses nothing that others
-//! have. So does a damaged state: a loss of power may leave one where the files are not to be durable. Where
-//! they are to be, and none is there, the start is refused: their device is not mounted, perhaps.
+//! What does not count is set aside, and begun again, without a voice, which loses nothing that
+//! others have. So does a damaged state: a loss of power may leave one where the files are not to
+//! be durable. Where they are to be, and none is there, the start is refused: their device is not
+//! mounted, perhaps.
 
 use std::{
     fs,
@@ -315,8 +316,8 @@ impl Kept {
         found().map_err(at(&path))
     }
 
-    /// The files of the memory, and what says of them, go to a directory of their own, instead of what
-    /// was there. Says which, if there are any.
+    /// The files of the memory, and what says of them, go to a directory of their own, instead of
+    /// what was there. Says which, if there are any.
     pub fn set_aside(&self) -> io::Result<Option<PathBuf>> {
         let of_memory = |(generation, path): (u64, PathBuf)| (generation == self.generation).then_some(path);
         let mut files: Vec<_> = self.files()?.into_iter().filter_map(of_memory).collect();

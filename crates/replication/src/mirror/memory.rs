@@ -298,8 +298,9 @@ impl Memory {
         self.note()
     }
 
-    /// Keeps what is here, before it is given up, if it lies in files: they go to a directory of their
-    /// own. It has the log with this history up to there, as far as is known. Says where they are.
+    /// Keeps what is here, before it is given up, if it lies in files: they go to a directory of
+    /// their own. It has the log with this history up to there, as far as is known. Says where they
+    /// are.
     pub fn set_aside(&mut self, history: TermHistory, reached: Stamp) -> io::Result<Option<PathBuf>> {
         let kept = self.kept.as_ref().map_or(Ok(None), Kept::set_aside)?;
         if let Some(path) = &kept {

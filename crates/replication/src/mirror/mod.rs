@@ -17,9 +17,9 @@
 //!
 //! A mirror cannot be cut below its mark. What it knows to be committed it gives up for no log that
 //! has less: it does not follow, and says so on both sides, until an operator decides (see
-//! [`Holding::committed`]). Where the log is gone from its end on, or it cannot be cut back to where
-//! histories part, or its memory is damaged, it is filled again: from a checkpoint, if there is one
-//! ([`Seed`]), and not before that comes.
+//! [`Holding::committed`]). Where the log is gone from its end on, or it cannot be cut back to
+//! where histories part, or its memory is damaged, it is filled again: from a checkpoint, if there
+//! is one ([`Seed`]), and not before that comes.
 
 mod fetch;
 mod kept;
@@ -295,8 +295,8 @@ impl Mirror {
         self.shared.memory().allow(most);
     }
 
-    /// What it holds more than the node that it is to follow is not wanted any more: it begins again
-    /// with what that has.
+    /// What it holds more than the node that it is to follow is not wanted any more: it begins
+    /// again with what that has.
     ///
     /// # Errors
     /// When it holds no more.
@@ -411,8 +411,8 @@ impl Shared {
         grown.ok().flatten()
     }
 
-    /// What is here is not what was written: it has no voice from now on, and the mirror begins again,
-    /// from another node, as soon as one gives what it has. Until then it is kept.
+    /// What is here is not what was written: it has no voice from now on, and the mirror begins
+    /// again, from another node, as soon as one gives what it has. Until then it is kept.
     fn condemn(&self, why: String) {
         {
             let mut state = self.state();
@@ -454,7 +454,7 @@ impl Shared {
             (memory.set_aside(history.clone(), reached)?, memory.regions())
         };
         let Some(directory) = self.config.aside.as_ref().filter(|_| kept.is_none()) else { return Ok(kept) };
-        // That takes a while, and others ask for the status meanwhile.
+        // That takes a while, and others ask for the status in the meantime.
         memory::write_out(&regions, directory)?;
         self.memory().is_aside(directory.clone(), history, reached);
         Ok(Some(directory.clone()))
@@ -507,7 +507,7 @@ impl Shared {
     }
 
     /// What the other node has said may concern what is here. None of it is given up for a log
-    /// which has less, and the process goes on, since nothing else may have it.
+    /// which has less, and the process continues, since nothing else may have it.
     fn heard_why(&self, error: SessionError) -> SessionError {
         match error.said() {
             Some(&Refusal::LogGone { from, .. }) => {

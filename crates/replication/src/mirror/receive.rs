@@ -110,28 +110,7 @@ pub(super) fn offered(
     let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
     let patience = shared.config.patience.max(keep_alive * 5);
     let connection = agreed(connection, passage, bare && fabric.config.bare);
-    let description = {
-        {
-            let mut state = shared.state();
-            (state.committed, state.holds_more) = (Stamp::ZERO, None);
-            state.holding.continues();
-        }
-        let mut memory = shared.memory();
-        memory
-            .begin_feed(welcome.cluster, welcome.node, welcome.term, welcome.cut_at)
-            .map_err(|cause| local(&cause))?;
-        let regions = memory.regions();
-        // All records may have to be read, and others ask for the status meanwhile.
-        drop(memory);
-        Contents::open(regions, welcome.cut_at).and_then(|contents| contents.description())
-    };
-    let description = match description {
-        Ok(description) => description,
-        Err(damaged) => {
-            shared.condemn(damaged.to_string());
-            return Err(SessionError::Refused(Refusal::Superseded(damaged.to_string())));
-        }
-    };
+    let description = begin_feed(shared, &welcome)?;
     if welcome.above.is_empty() {
         // The primary may fail before it says so.
         shared.state().holding.owes(welcome.end);
@@ -147,6 +126,25 @@ pub(super) fn offered(
     };
     session.end(error.refusal());
     Err(error)
+}
+
+/// The memory is the primary's from now on: says what is in it.
+fn begin_feed(shared: &Shared, welcome: &Welcome) -> Result<Vec<u8>, SessionError> {
+    {
+        let mut state = shared.state();
+        (state.committed, state.holds_more) = (Stamp::ZERO, None);
+        state.holding.continues();
+    }
+    let mut memory = shared.memory();
+    memory.begin_feed(welcome.cluster, welcome.node, welcome.term, welcome.cut_at).map_err(|cause| local(&cause))?;
+    let regions = memory.regions();
+    // All records may have to be read, and others ask for the status in the meantime.
+    drop(memory);
+    let description = Contents::open(regions, welcome.cut_at).and_then(|contents| contents.description());
+    description.map_err(|damaged| {
+        shared.condemn(damaged.to_string());
+        SessionError::Refused(Refusal::Superseded(damaged.to_string()))
+    })
 }
 
 /// Makes this memory a state of the sender's log, and enters its terms.
@@ -192,7 +190,7 @@ fn enter(shared: &Shared, welcome: &Welcome, end: Stamp) -> Result<(), SessionEr
 }
 
 /// What is in the memory cannot be continued with this log, which has all of it that is known to be
-/// committed. It is kept until a checkpoint comes, unless there is none.
+/// committed. It is kept until a checkpoint comes, unless the primary has none.
 fn begin_again(shared: &Shared, why: &dyn std::fmt::Display) -> SessionError {
     let why = format!("what this mirror has cannot be continued: {why}; it is filled again");
     if !shared.state().holding.goes_stale() {

@@ -16,7 +16,7 @@ pub enum Rehearsal {
     /// All of this number of records are sound.
     Sound(u64),
     /// It was not read to its end: there is nothing to read, the memory was taken back from the
-    /// primary meanwhile, or the caller wants no more.
+    /// primary in the meantime, or the caller wants no more.
     Open,
     /// It is damaged: the mirror begins again.
     Damaged(String),
@@ -24,17 +24,17 @@ pub enum Rehearsal {
 
 impl Pictures {
     /// Reads all that the mirror has. `check` says what is wrong with a row that is there;
-    /// `goes_on` is asked between some of them, and may take its time. Blocks.
+    /// `continues` is asked between some of them, and may take its time. Blocks.
     pub fn rehearse(
         &self,
         mut check: impl FnMut(Fid, Rid, &[u8]) -> Result<(), String>,
-        mut goes_on: impl FnMut() -> bool,
+        mut continues: impl FnMut() -> bool,
     ) -> Rehearsal {
         let (mut records, mut wrong) = (0, None);
         let mut read = || {
             let mut picture = self.taken()?;
             for (fid, chunk) in picture.chunks().collect::<Vec<_>>() {
-                if !goes_on() {
+                if !continues() {
                     return Ok(false);
                 }
                 picture.visited(chunk, |rid, _, row| {
@@ -58,8 +58,8 @@ impl Pictures {
         Rehearsal::Damaged(why)
     }
 
-    /// What the mirror has is not what was written: it has no voice from now on, says so, and begins
-    /// again from another node. What it has is kept aside until it has everything again.
+    /// What the mirror has is not what was written: it has no voice from now on, says so, and
+    /// begins again from another node. What it has is kept aside until it has everything again.
     pub fn condemn(&self, why: &str) {
         self.0.condemn(why.to_owned());
     }

@@ -74,8 +74,8 @@ impl Seed<'_> {
         self.shared.follow.order() == self.order && !self.shared.stopping.load(Ordering::SeqCst)
     }
 
-    /// A checkpoint comes: whatever this mirror had, it has no more. One that has less than the mirror
-    /// knows to be committed is declined: the log says whether its node has the rest.
+    /// A checkpoint comes: whatever this mirror had, it has no more. One that has less than the
+    /// mirror knows to be committed is declined: the log says whether its node has the rest.
     ///
     /// # Errors
     /// Why it cannot be taken in.

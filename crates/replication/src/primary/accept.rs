@@ -150,8 +150,8 @@ fn agree(shared: &Shared, hello: &Hello, join: &Join) -> Result<Agreed, Refusal>
 }
 
 /// Quorum and very safe count on a number of nodes, which the in-sync sets record. Whoever has been
-/// here and is away counts as well, since it may come back; but a node at the address of one that is
-/// away is in its place, and that one's log is gone.
+/// here and is away counts as well, since it may come back; but a node at the address of one that
+/// is away is in its place, and that one's log is gone.
 pub(super) fn make_place(shared: &Shared, address: &str, guest: &Guest) -> Result<(), Refusal> {
     let rule = &shared.config.rule;
     if !guest.synchronous || !rule.counts_standbys() || rule.counts_on_nobody() {

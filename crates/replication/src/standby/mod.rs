@@ -9,6 +9,7 @@
 mod ack;
 mod config;
 mod follow;
+mod follows;
 mod forms;
 mod introduce;
 mod lag;
@@ -20,7 +21,6 @@ mod replay;
 mod service;
 
 use std::{
-    convert::Infallible,
     io,
     path::PathBuf,
     thread::{self, JoinHandle},
@@ -38,7 +38,7 @@ use freshet_cluster::{
     take_over::{Fetch, LogState},
     term::{Living, TermState},
 };
-use freshet_fabric::{cpu::Meter, tcp::Connection};
+use freshet_fabric::cpu::Meter;
 use freshet_log::{Lack, Log, ReceiveError, Receiver};
 use freshet_membership::Credentials;
 
@@ -716,85 +716,6 @@ impl Shared {
             missing: state.originals.missing().map(Missing::to_string),
             relay,
         }
-    }
-}
-
-impl Follows for Shared {
-    fn node(&self) -> NodeId {
-        self.node
-    }
-
-    fn address(&self) -> &str {
-        &self.address
-    }
-
-    fn credentials(&self) -> &Credentials {
-        &self.credentials
-    }
-
-    fn terms(&self) -> &Terms {
-        &self.terms
-    }
-
-    fn follow(&self) -> &Follow {
-        &self.follow
-    }
-
-    fn patience(&self) -> Duration {
-        self.config.patience
-    }
-
-    fn back_off(&self) -> (Duration, Duration) {
-        self.config.back_off
-    }
-
-    fn is_member(&self) -> bool {
-        self.config.member
-    }
-
-    fn is_counted(&self) -> bool {
-        self.config.member && self.config.synchronous
-    }
-
-    fn known(&self) -> Vec<Peer> {
-        self.state().peers.clone()
-    }
-
-    fn heard_of(&self, reign: Living, address: &str) {
-        let mut state = self.state();
-        state.follower.heard_of(reign, self.clock.now());
-        address.clone_into(&mut state.heard_at);
-    }
-
-    fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
-        receive::offered(self, upstream, connection)
-    }
-
-    fn take_back(&self) -> Result<(), SessionError> {
-        receive::take_back(self)
-    }
-
-    fn disconnected(&self) {
-        self.disconnect(None);
-    }
-
-    fn end_feeds(&self) {
-        self.end_relay();
-    }
-
-    fn hearing(&self) -> &Mutex<()> {
-        &self.hearing
-    }
-
-    /// Nothing of that primary is passed on.
-    fn superseded(&self) {
-        if let Some(session) = self.relaying() {
-            session.hang_up();
-        }
-    }
-
-    fn settles(&self, deadline: Instant) -> Result<(), String> {
-        self.settle(deadline)
     }
 }
 

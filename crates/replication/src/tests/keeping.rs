@@ -28,7 +28,7 @@ pub fn set_back(log: &[u8], node: NodeId) -> PrimaryNode {
     PrimaryNode::reign(open(node.0), node, config(rule(Safety::OneSafe, 1)), next, terms)
 }
 
-/// A mirror that has all of a log of which everything is committed, and that log; and where its
+/// A mirror that has all of a log that is committed as a whole, and that log; and where its
 /// first part ends.
 fn level(undoes: bool, reconnects: bool) -> (MirrorNode, Vec<u8>, usize) {
     let primary = PrimaryNode::first(config(rule(Safety::Quorum(2), 1)));

@@ -375,8 +375,8 @@ fn a_mirror_that_cannot_be_kept_says_why_on_both_sides() {
     until("it says what to set", || says("mirror.undo-bytes of a mirror, to at least 2048"));
 }
 
-/// A transaction writes over more than its undo ring holds, again and again; and the primary is lost
-/// within one.
+/// A transaction writes over more than its undo ring holds, again and again; and the primary is
+/// lost within one.
 #[test]
 fn a_transaction_that_is_larger_than_the_undo_ring_is_mirrored() {
     for kind in fabrics() {
@@ -415,8 +415,8 @@ fn a_transaction_that_is_larger_than_the_undo_ring_is_mirrored() {
     }
 }
 
-/// A bit of a row flips: that is found, the mirror has no voice from then on, and it is filled again
-/// from its primary. What it had is kept until it has everything.
+/// A bit of a row flips: that is found, the mirror has no voice from then on, and it is filled
+/// again from its primary. What it had is kept until it has everything.
 #[test]
 fn a_mirror_whose_memory_rots_has_no_voice_and_begins_again() {
     for keeps in [false, true] {

@@ -169,7 +169,7 @@ impl World {
         if welcome.cut_at < committed {
             // Nobody has lost anything here.
             return Property::Mirrors.violated(format!(
-                "node {node} holds up to {committed} what is committed, of which its primary has {}",
+                "node {node} holds up to {committed} what is committed, and its primary has {} of it",
                 welcome.cut_at
             ));
         }

@@ -1,8 +1,8 @@
 //! Functions of floating-point numbers, the same to the last bit on every machine.
 //!
 //! The standard library's are the system's, which chooses code by processor. A standby that
-//! executes statements again (`query/src/inputs`) must get what its primary has got, so the crates `sql`,
-//! `query` and `general` use these; tidy's rule `system-math` keeps it that way.
+//! executes statements again (`query/src/inputs`) must get what its primary has got, so the crates
+//! `sql`, `query` and `general` use these; tidy's rule `system-math` keeps it that way.
 //!
 //! Each is computed with about 100 bits ([`double`]) and rounded once, so that the result is the
 //! correctly rounded one but for about one argument in 2^40. PostgreSQL's are its system's, nearly

@@ -139,8 +139,8 @@ impl BTree {
     }
 
     /// Visits pairs in ascending order, from the first one above (`key`, `rid`) on or from the
-    /// beginning, until `visit` breaks. As [`BTree::scan`], whatever happens meanwhile; unlike that,
-    /// it can go on between two pairs of one key.
+    /// beginning, until `visit` breaks. As [`BTree::scan`], whatever happens in the meantime;
+    /// unlike that, it can go on between two pairs of one key.
     pub fn pairs_after(
         &self,
         guard: &Guard<'_>,

@@ -1,7 +1,7 @@
 //! Looking at records in order to find damage: what the node's sweep does in the background.
 //!
-//! Nothing is changed here, and no version is made. What is looked at may change meanwhile, so what
-//! is found counts only when it is found again later.
+//! Nothing is changed here, and no version is made. What is looked at may change in the meantime,
+//! so what is found counts only when it is found again later.
 
 use freshet_base::{RecordKind, Rid, Stamp, sync::Ordering};
 
@@ -17,7 +17,10 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// A version's bytes are not those that it was made with.
-    #[error("the row that it has since {} is not the one that was put there", stamp.map_or_else(|| "not yet".to_owned(), |at| at.to_string()))]
+    #[error(
+        "the row that it has since {} is not the one that was put there",
+        stamp.map_or_else(|| "not yet".to_owned(), |at| at.to_string())
+    )]
     Row {
         /// The version's stamp; none of one that is not committed.
         stamp: Option<Stamp>,
@@ -267,7 +270,7 @@ impl Content {
         let word = self.data.get(rid).map_or(Word::EMPTY, |place| Word(place.load(Ordering::Acquire)));
         let mut version = word.as_pointer();
         while let Some(here) = version {
-            // SAFETY: reached under the guard. Whoever reads the row at this moment gets one of two
+            // SAFETY: reached under the guard. Who reads the row at this moment gets one of two
             // bytes: that is the damage.
             if unsafe { Version::break_row(here) } {
                 return true;
@@ -280,6 +283,7 @@ impl Content {
 
     /// Forgets what is in memory of a record. Returns whether there was anything.
     #[doc(hidden)]
+    #[cfg(any(test, debug_assertions))]
     pub fn break_word(&self, guard: &Guard<'_>, rid: Rid) -> bool {
         let Some(place) = self.data.get(rid) else { return false };
         let word = Word(place.swap(0, Ordering::AcqRel));

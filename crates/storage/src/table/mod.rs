@@ -89,8 +89,8 @@ pub struct Content {
     indexes: AtomicPtr<IndexList>,
     next_rid: AtomicU64,
     free: FreeIds,
-    /// Whether index entries may lead to nothing ([`Content::may_have_leftovers`]). Not the facade's:
-    /// no other memory is read on the strength of it.
+    /// Whether index entries may lead to nothing ([`Content::may_have_leftovers`]). Not the
+    /// facade's: no other memory is read on the strength of it.
     leftovers: AtomicBool,
 }
 

@@ -246,7 +246,7 @@ pub struct NodeConfig {
     /// `peers` names other nodes.
     ///
     /// Set it once, for the first node of a new cluster whose `peers` are named.
-    #[arg(long)]
+    #[arg(long, help_heading = "Safety")]
     pub new_cluster: bool,
     /// On a standby: it is a relay, meant to feed this many asynchronous standbys of its own. 0: it
     /// sends those that join it to the primary.
@@ -319,8 +319,8 @@ pub struct NodeConfig {
     /// Use `stop` where a difference must be looked into before the node continues.
     #[arg(long, value_name = "WHAT", help_heading = "Resources")]
     pub on_mismatch: OnMismatch,
-    /// What a node does when something speaks against what it has in memory, as the sweep finds out.
-    /// See docs/operations.md#proof-of-the-state.
+    /// What a node does when something speaks against what it has in memory, as the sweep finds
+    /// out. See docs/operations.md#proof-of-the-state.
     ///
     /// Use `tell` where stale or wrong answers are better than none.
     #[arg(long, value_name = "WHAT", help_heading = "Safety")]

@@ -1,0 +1,100 @@
+//! One standby, as the commit rule sees it.
+
+use std::time::Duration;
+
+use freshet_base::{NodeId, Stamp};
+use serde::{Deserialize, Serialize};
+
+use crate::{Moment, in_sync::Holder};
+
+/// Where a standby stands with respect to the in-sync set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// Not waited for (under 2-safe).
+    Behind,
+    /// Waited for, and not yet level with what was committed without it.
+    Joining,
+    /// Waited for, and holds everything that is committed.
+    InSync,
+    /// Put out, and waited for until that is on record.
+    Leaving,
+}
+
+/// One standby, as the rule sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Persistent there, as far as it told us.
+    pub acked: Stamp,
+    /// Which log that is: [`Holder::incarnation`].
+    pub(super) incarnation: u64,
+    /// It has answered the candidate that became this primary, or joined during this reign.
+    pub(super) heard: bool,
+    /// Whether there is a connection.
+    pub connected: bool,
+    /// Whether commits may count on it.
+    pub synchronous: bool,
+    /// Its relation to the in-sync set.
+    pub place: Place,
+    /// When it got that place.
+    pub since: Moment,
+    /// The oldest position known to be outstanding, and since when.
+    pub(super) outstanding: Option<(Stamp, Moment)>,
+    /// What it must acknowledge before it may join again.
+    pub(super) must_reach: Stamp,
+    /// It has stalled for too long, even if it cannot be put out.
+    pub(super) stalls: bool,
+    /// An operator took it out of the cluster: it goes as soon as it may.
+    pub(super) forgotten: bool,
+}
+
+impl Member {
+    pub(super) fn unknown(now: Moment) -> Self {
+        Self {
+            acked: Stamp::ZERO,
+            incarnation: 0,
+            heard: false,
+            connected: false,
+            synchronous: true,
+            place: Place::Behind,
+            since: now,
+            outstanding: None,
+            must_reach: Stamp::ZERO,
+            stalls: false,
+            forgotten: false,
+        }
+    }
+
+    /// Whether it has answered the candidate that became this primary, or joined during this reign.
+    pub fn was_heard(&self) -> bool {
+        self.heard
+    }
+
+    pub(super) fn holder(&self, node: NodeId) -> Holder {
+        Holder::new(node, self.incarnation)
+    }
+
+    pub(super) fn waited_for(&self) -> bool {
+        self.place != Place::Behind
+    }
+
+    /// Remembers what to wait for next, given what is durable now.
+    pub(super) fn mark(&mut self, durable: Stamp, now: Moment) {
+        match self.outstanding {
+            Some((at, _)) if self.acked < at => {}
+            _ if self.acked < durable => self.outstanding = Some((durable, now)),
+            _ => self.outstanding = None,
+        }
+    }
+
+    pub(super) fn stalled(&self, timeout: Duration, now: Moment) -> bool {
+        self.outstanding.is_some_and(|(_, since)| now.since(since) >= timeout)
+    }
+
+    pub(super) fn move_to(&mut self, place: Place, now: Moment) {
+        if self.place != place {
+            self.place = place;
+            self.since = now;
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What a standby is to those that keep it following: [`Follows`].
+
+use std::{
+    convert::Infallible,
+    time::{Duration, Instant},
+};
+
+use freshet_base::{
+    NodeId,
+    sync::{Arc, Mutex},
+};
+use freshet_cluster::term::Living;
+use freshet_fabric::tcp::Connection;
+use freshet_membership::Credentials;
+
+use super::{Follow, Follows, SessionError, Shared, receive};
+use crate::{terms::Terms, wire::Peer};
+
+impl Follows for Shared {
+    fn node(&self) -> NodeId {
+        self.node
+    }
+
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    fn follow(&self) -> &Follow {
+        &self.follow
+    }
+
+    fn patience(&self) -> Duration {
+        self.config.patience
+    }
+
+    fn back_off(&self) -> (Duration, Duration) {
+        self.config.back_off
+    }
+
+    fn is_member(&self) -> bool {
+        self.config.member
+    }
+
+    fn is_counted(&self) -> bool {
+        self.config.member && self.config.synchronous
+    }
+
+    fn known(&self) -> Vec<Peer> {
+        self.state().peers.clone()
+    }
+
+    fn heard_of(&self, reign: Living, address: &str) {
+        let mut state = self.state();
+        state.follower.heard_of(reign, self.clock.now());
+        address.clone_into(&mut state.heard_at);
+    }
+
+    fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
+        receive::offered(self, upstream, connection)
+    }
+
+    fn take_back(&self) -> Result<(), SessionError> {
+        receive::take_back(self)
+    }
+
+    fn disconnected(&self) {
+        self.disconnect(None);
+    }
+
+    fn end_feeds(&self) {
+        self.end_relay();
+    }
+
+    fn hearing(&self) -> &Mutex<()> {
+        &self.hearing
+    }
+
+    /// Nothing of that primary is passed on.
+    fn superseded(&self) {
+        if let Some(session) = self.relaying() {
+            session.hang_up();
+        }
+    }
+
+    fn settles(&self, deadline: Instant) -> Result<(), String> {
+        self.settle(deadline)
+    }
+}
