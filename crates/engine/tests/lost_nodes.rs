@@ -112,7 +112,7 @@ fn a_primary_that_was_set_back_gets_back_what_others_hold() {
         let older = tempfile::tempdir().unwrap();
         copy(directories[0].path(), older.path());
         let end = churn(primary.database(), &table, 1000, 1300);
-        standbys.iter().for_each(|standby| drop(standby.wait_visible(end, soon()).unwrap()));
+        standbys.iter().for_each(|standby| _ = standby.wait_visible(end, soon()).unwrap());
         let acknowledged = hash(&primary);
         drop(table);
         stop([primary]);

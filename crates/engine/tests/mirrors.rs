@@ -717,9 +717,10 @@ fn a_mirror_keeps_what_a_primary_has_lost_that_was_set_back() {
     let (listen, before) = (primary.address().parse().unwrap(), tempfile::tempdir().unwrap());
     primary.stop().unwrap();
     drop((primary, table));
-    copy(directories[0].path(), before.path());
     let primary = start(NodeConfig { listen, ..cluster(0) });
     let table = primary.database().table("things").unwrap().clone();
+    // In its present term, which it does not begin twice then.
+    copy(directories[0].path(), before.path());
     let mirror = joining(keeping(cluster(2), kept.path()), &primary);
     commit(&mirror, &primary, &table);
     let (all, end) = (hash(&primary), own(&mirror).end);

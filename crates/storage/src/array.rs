@@ -203,7 +203,7 @@ impl IndirectionArray {
 
     /// The first record id of the chunk behind that of `rid`.
     pub(crate) fn next_chunk(rid: Rid) -> Rid {
-        Rid((rid.0 >> CHUNK_BITS) + 1 << CHUNK_BITS)
+        Rid(((rid.0 >> CHUNK_BITS) + 1) << CHUNK_BITS)
     }
 
     #[inline]

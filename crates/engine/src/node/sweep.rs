@@ -536,7 +536,10 @@ impl Sweeper {
                 match checkpointing.log_needed().filter(|needed| *needed > here) {
                     // It is not needed any more.
                     Some(needed) => here = needed,
-                    None => return Ok(self.unreadable(format!("the log at {here}: {cause}"))),
+                    None => {
+                        self.unreadable(format!("the log at {here}: {cause}"));
+                        return Ok(());
+                    }
                 }
                 continue;
             }
@@ -556,7 +559,10 @@ impl Sweeper {
                 match BlockHeader::peek(&bytes[..have]) {
                     Ok(header) if header.length as usize > have => need = header.length as usize,
                     _ if checkpointing.log_needed().is_some_and(|needed| needed > here) => return Ok(()),
-                    _ => return Ok(self.damaged_log(here)),
+                    _ => {
+                        self.damaged_log(here);
+                        return Ok(());
+                    }
                 }
             }
             self.keep_pace()?;

@@ -265,12 +265,15 @@ impl Dictionary {
     }
 }
 
+/// A word: the record that has it, and its bytes.
+type Word = (Rid, Arc<[u8]>);
+
 /// The words that were looked up, on a node that executes transactions again.
 #[derive(Debug, Default)]
 pub(super) struct Words {
     table: OnceLock<Arc<Table>>,
     /// Where they were found.
-    known: RwLock<HashMap<Number, (Rid, Arc<[u8]>)>>,
+    known: RwLock<HashMap<Number, Word>>,
 }
 
 impl Words {

@@ -19,7 +19,7 @@ use self::double::Double;
 /// The natural logarithm of two: 40 bits, and the rest.
 const LN_2: (f64, Double) = (0.6931471805592082, Double { hi: 7.371002565167799e-13, lo: 1.94704509238075e-31 });
 /// The decimal logarithm of e.
-const LOG10_E: Double = Double { hi: 0.4342944819032518, lo: 1.098319650216765e-17 };
+const LOG10_E: Double = Double { hi: std::f64::consts::LOG10_E, lo: 1.098319650216765e-17 };
 const PI: Double = Double { hi: std::f64::consts::PI, lo: 1.2246467991473532e-16 };
 const HALF_PI: Double = Double { hi: std::f64::consts::FRAC_PI_2, lo: 6.123233995736766e-17 };
 /// The inverses of numbers up to 43, at their places.

@@ -296,7 +296,7 @@ fn what_a_restart_cannot_execute_is_told_when_it_arrives() {
     builder.begin();
     builder.push(None, Fid::CATALOG, Rid(77), RecordKind::Insert, b"").unwrap();
     builder.seal_records();
-    let (_, end) = enters(&builder.finish(end, Term(1), BlockKind::Schema).to_vec(), false);
+    let (_, end) = enters(builder.finish(end, Term(1), BlockKind::Schema), false);
     let reads = |at: Stamp, snapshot: Stamp| {
         let (mut builder, mut inputs) = (BlockBuilder::new(), Vec::new());
         Inputs { serial: false, snapshots: vec![snapshot], body: b"" }.encode(&mut inputs);
