@@ -176,7 +176,14 @@ fn memory_that_stays_where_it_is_at_a_promotion() {
 /// no longer knows that it is the last one.
 #[test]
 fn a_candidate_that_forgets_its_promise() {
-    let seen = [Property::Acknowledged, Property::InSync, Property::Views, Property::OnePrimary, Property::Logs];
+    let seen = [
+        Property::Acknowledged,
+        Property::InSync,
+        Property::Views,
+        Property::OnePrimary,
+        Property::Logs,
+        Property::Progress,
+    ];
     println!("{}", caught(Broken::OwnPromiseForgotten, Scenario::new(Safety::TwoSafe, 2), &seen, 4000));
 }
 
@@ -194,7 +201,7 @@ fn a_promise_that_a_loss_of_power_undoes() {
 #[test]
 fn what_was_told_of_another_log() {
     let scenario = Scenario::new(Safety::OneSafe, 2);
-    println!("{}", caught(Broken::ToldOfAnother, scenario, &[Property::Views], SEEDS));
+    println!("{}", caught(Broken::ToldOfAnother, scenario, &[Property::Views], 8000));
 }
 
 /// Commits wait for a standby that does not acknowledge to the primary.
@@ -277,6 +284,7 @@ fn differences_that_were_found_for_another_mirror() {
 /// A node was asked, and has lost its disk since.
 #[test]
 fn a_log_that_is_not_what_was_described() {
-    let scenario = Scenario { asynchronous: 2, ..Scenario::new(Safety::Quorum(2), 2) };
-    println!("{}", caught(Broken::FetchUnchecked, scenario, &[Property::Views, Property::Acknowledged], 1000));
+    let scenario = Scenario::new(Safety::Quorum(2), 2);
+    let seen = [Property::Views, Property::Acknowledged, Property::Logs];
+    println!("{}", caught(Broken::FetchUnchecked, scenario, &seen, 20_000));
 }

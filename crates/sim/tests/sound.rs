@@ -81,7 +81,7 @@ fn with_mirrors() {
 #[test]
 fn they_die_at_every_write() {
     for scenario in Group::Mirrors.shapes().into_iter().filter(|scenario| scenario.synchronous == 2) {
-        let scenario = Scenario { chaos: 6000, ..scenario };
+        let scenario = Scenario { chaos: 8000, ..scenario };
         let dying =
             [Dying::Primary, Dying::Mirror, Dying::Both, Dying::BothForGood, Dying::Written, Dying::WrittenAndPrimary];
         for (who, seed) in dying.into_iter().flat_map(|who| [(who, 20_171), (who, 20_172)]) {
