@@ -44,6 +44,7 @@ impl Scene {
                 indexes: IndexList::of(Vec::new(), Stamp::ZERO).publish(),
                 next_rid: AtomicU64::new(0),
                 free: FreeIds::default(),
+                leftovers: std::sync::atomic::AtomicBool::new(false),
             },
             log: FakeLog::new(),
             owners: Owners::new(3),
