@@ -119,6 +119,27 @@ pub struct Control {
 }
 
 impl Control {
+    /// Of a new node, which has neither begun a log nor heard of a term.
+    pub fn new(cluster: ClusterId, node: NodeId, segment_size: u64, streams: usize) -> Self {
+        Self {
+            cluster,
+            node,
+            segment_size,
+            streams,
+            terms: Vec::new(),
+            heard: (Term(0), None),
+            in_sync: None,
+            reigned: None,
+            log: None,
+            journal: None,
+            life: None,
+            incarnation: None,
+            reached: None,
+            writes: 0,
+            joins: false,
+        }
+    }
+
     fn encode(&self) -> String {
         let mut text = format!("{HEAD}{FORMAT}\ncluster {}\nnode {}\n", self.cluster, self.node);
         text.push_str(&format!("segment-size {}\nstreams {}\n", self.segment_size, self.streams));
@@ -190,23 +211,7 @@ impl Control {
         };
         let heard = (Term(heard.0.parse().map_err(|_| bad("latest term"))?), holder);
         let (cluster, node) = (ClusterId(cluster), NodeId(node));
-        let mut control = Self {
-            cluster,
-            node,
-            segment_size,
-            streams,
-            terms: Vec::new(),
-            heard,
-            in_sync: None,
-            reigned: None,
-            log: None,
-            journal: None,
-            life: None,
-            incarnation: None,
-            reached: None,
-            writes: 0,
-            joins: false,
-        };
+        let mut control = Self { heard, ..Self::new(cluster, node, segment_size, streams) };
         for line in lines {
             control.take(line).map_err(bad)?;
         }

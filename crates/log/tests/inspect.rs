@@ -21,23 +21,8 @@ const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 4
 const NODE: NodeId = NodeId(9);
 
 fn control(streams: usize) -> Control {
-    Control {
-        cluster: CONFIG.cluster,
-        node: NODE,
-        segment_size: CONFIG.segment_size,
-        streams,
-        terms: vec![(Term(3), Stamp(0), NodeId(1), 1)],
-        in_sync: None,
-        reigned: None,
-        log: None,
-        journal: None,
-        life: None,
-        incarnation: None,
-        reached: None,
-        writes: 0,
-        joins: false,
-        heard: (Term(3), Some(NODE)),
-    }
+    let (terms, heard) = (vec![(Term(3), Stamp(0), NodeId(1), 1)], (Term(3), Some(NODE)));
+    Control { terms, heard, ..Control::new(CONFIG.cluster, NODE, CONFIG.segment_size, streams) }
 }
 
 fn open(store: LogStore, group_commit: GroupCommitKind) -> Log {

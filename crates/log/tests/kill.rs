@@ -57,23 +57,8 @@ fn what_a_killed_process_acknowledged_is_there() {
     }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
-    let control = Control {
-        cluster: ClusterId(5),
-        node: NodeId(1),
-        segment_size: 64 << 10,
-        streams: 1,
-        terms: vec![(Term(1), Stamp(0), NodeId(1), 1)],
-        in_sync: None,
-        reigned: None,
-        log: None,
-        journal: None,
-        life: None,
-        incarnation: None,
-        reached: None,
-        writes: 0,
-        joins: false,
-        heard: (Term(1), Some(NodeId(1))),
-    };
+    let (terms, heard) = (vec![(Term(1), Stamp(0), NodeId(1), 1)], (Term(1), Some(NodeId(1))));
+    let control = Control { terms, heard, ..Control::new(ClusterId(5), NodeId(1), 64 << 10, 1) };
     drop(LogDirectory::create(&path, control).unwrap());
     let rounds = env::var("FRESHET_KILLS").map_or(6, |rounds| rounds.parse().unwrap());
     let mut acknowledged = Stamp(0);

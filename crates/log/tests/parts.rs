@@ -16,23 +16,8 @@ use freshet_log::{
 const NODE: NodeId = NodeId(9);
 
 fn control(streams: usize) -> Control {
-    Control {
-        cluster: ClusterId(7),
-        node: NODE,
-        segment_size: 4096,
-        streams,
-        terms: vec![(Term(3), Stamp(0), NODE, 1)],
-        in_sync: None,
-        reigned: None,
-        log: None,
-        journal: None,
-        life: None,
-        incarnation: None,
-        reached: None,
-        writes: 0,
-        joins: false,
-        heard: (Term(3), Some(NODE)),
-    }
+    let (terms, heard) = (vec![(Term(3), Stamp(0), NODE, 1)], (Term(3), Some(NODE)));
+    Control { terms, heard, ..Control::new(ClusterId(7), NODE, 4096, streams) }
 }
 
 /// The store, with its end settled, and where that is.

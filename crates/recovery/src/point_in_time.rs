@@ -192,23 +192,7 @@ impl PointInTime {
         let terms: Vec<_> = history.iter().copied().filter(|(_, begin, ..)| *begin < end).collect();
         let (cluster, node) = self.names;
         let heard = (terms.last().map_or(Term(0), |last| last.0), None);
-        let control = Control {
-            cluster,
-            node,
-            segment_size: theirs.segment_size,
-            streams: 1,
-            terms,
-            heard,
-            in_sync: None,
-            reigned: None,
-            log: None,
-            journal: None,
-            life: None,
-            incarnation: None,
-            reached: None,
-            writes: 0,
-            joins: false,
-        };
+        let control = Control { terms, heard, ..Control::new(cluster, node, theirs.segment_size, 1) };
         let directory = LogDirectory::create(&self.directory, control)?;
         self.copy_log(&directory, source.as_ref(), start, &goal)?;
         let incarnation = directory.control().incarnation;

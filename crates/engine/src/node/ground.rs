@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term, private};
+use freshet_base::{ClusterId, NodeId, Stamp, private};
 use freshet_cluster::term::TermState;
 use freshet_log::{
     Control, ControlError, LogDirectory, LogStore, StoreConfig, Torn, check_devices, persist::recover_buffer,
@@ -103,24 +103,8 @@ impl Ground {
             Err(ControlError::NoLog(_)) => {
                 LogDirectory::check_unused(path)?;
                 let (id, cluster, credentials) = membership::of_new_node(config)?;
-                let heard = (Term(0), None);
-                let control = Control {
-                    cluster,
-                    node: id,
-                    segment_size: config.log.segment_bytes,
-                    streams: config.log.stream_count(),
-                    terms: Vec::new(),
-                    heard,
-                    in_sync: None,
-                    reigned: None,
-                    log: None,
-                    journal: None,
-                    life: None,
-                    incarnation: None,
-                    reached: None,
-                    writes: 0,
-                    joins: config.join.is_some(),
-                };
+                let (segment, streams) = (config.log.segment_bytes, config.log.stream_count());
+                let control = Control { joins: config.join.is_some(), ..Control::new(cluster, id, segment, streams) };
                 // Nothing is made for a node whose devices are another's.
                 check_devices(path, &control, &config.log.dir, &config.named_checkpoint_devices(), &|_| false)?;
                 let directory = LogDirectory::create(path, control)?;
