@@ -330,10 +330,7 @@ impl CommitRule {
         if !sets.take_effect(held(&self.members, me, self.durable)) {
             return false;
         }
-        for (node, member) in &mut self.members {
-            if sets.counts() {
-                continue;
-            }
+        for (node, member) in self.members.iter_mut().filter(|_| !sets.counts()) {
             if sets.in_effect().members.contains(&member.holder(*node)) {
                 if member.place == Place::Joining {
                     member.move_to(Place::InSync, now);
@@ -446,8 +443,7 @@ impl CommitRule {
         let mut going: Vec<_> = sets.members().filter(goes).map(|member| member.node).collect();
         let is_level = |member: &&(NodeId, &Member)| {
             let (node, member) = **member;
-            let keeps_up = member.place == Place::InSync && member.connected && !member.stalls;
-            keeps_up && member.synchronous && !sets.names(&member.holder(node))
+            member.keeps_up() && member.synchronous && !sets.names(&member.holder(node))
         };
         let known: Vec<_> = members.iter().map(|(node, member)| (*node, member)).collect();
         let mut level: Vec<_> = known.iter().filter(is_level).map(|(node, it)| it.holder(*node)).collect();
@@ -503,8 +499,8 @@ impl CommitRule {
     /// in effect.
     fn admit_joiners(&mut self, now: Moment) -> bool {
         let mut changed = false;
+        let waits = self.awaited().is_some();
         for member in self.members.values_mut() {
-            let waits = self.sets.as_ref().is_some_and(|sets| !sets.counts());
             if !waits && member.place == Place::Joining && member.acked >= self.committed {
                 member.move_to(Place::InSync, now);
                 changed = true;
@@ -521,11 +517,8 @@ impl CommitRule {
     }
 
     fn in_sync(&self) -> u32 {
-        // A member that is disconnected but still waited for does not keep up at this moment.
         let counts = |node, member: &Member| self.counted().is_none_or(|sets| sets.names(&member.holder(node)));
-        let keeps_up = |(node, member): &(&NodeId, &Member)| {
-            member.place == Place::InSync && member.connected && !member.stalls && counts(**node, member)
-        };
+        let keeps_up = |(node, member): &(&NodeId, &Member)| member.keeps_up() && counts(**node, member);
         u32::try_from(self.members.iter().filter(keeps_up).count()).unwrap_or(u32::MAX)
     }
 

@@ -23,7 +23,7 @@ use freshet_base::{NodeId, Safety, Stamp, Term};
 pub use self::candidacy::{Candidacy, LogState, Plan};
 use crate::{
     handshake::{Refusal, Welcome},
-    in_sync::{Holder, InSyncSet, Succession},
+    in_sync::{InSyncSet, Succession},
     term::{Fence, LastTerm, Living, TermState},
 };
 
@@ -98,7 +98,7 @@ pub enum Answer {
     /// It lives under no other reign that it knows of, and knows of this in-sync set. What it holds
     /// must not be compared.
     NoVoice {
-        /// Which log it has: [`Holder::incarnation`].
+        /// Which log it has: [`Holder::incarnation`](crate::in_sync::Holder::incarnation).
         incarnation: u64,
         /// The newest set that it knows of.
         set: Option<InSyncSet>,
@@ -258,12 +258,7 @@ impl TakeOver {
 
     /// A node has answered the last question.
     pub fn heard(&mut self, node: NodeId, answer: Answer) {
-        match answer {
-            Answer::Log(log) => self.candidacy.promised(node, log),
-            Answer::Reigned(reign) => self.candidacy.told(reign),
-            Answer::Higher(highest) => self.candidacy.refused(highest),
-            Answer::NoVoice { incarnation, set } => self.candidacy.met(Holder::new(node, incarnation), set),
-        }
+        self.candidacy.hear(node, answer);
     }
 
     /// Ends a round: all others have answered, or are not waited for any more; `silent` nodes that
@@ -329,7 +324,7 @@ mod tests {
     use freshet_base::ClusterId;
 
     use super::*;
-    use crate::term::TermHistory;
+    use crate::{in_sync::Holder, term::TermHistory};
 
     fn log(end: u64) -> LogState {
         let history = TermHistory::first(Term(1), NodeId(1), 1);

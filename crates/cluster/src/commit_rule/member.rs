@@ -78,6 +78,11 @@ impl Member {
         self.place != Place::Behind
     }
 
+    /// Whether it is in sync at this moment. One that is disconnected, and still waited for, is not.
+    pub(super) fn keeps_up(&self) -> bool {
+        self.place == Place::InSync && self.connected && !self.stalls
+    }
+
     /// Remembers what to wait for next, given what is durable now.
     pub(super) fn mark(&mut self, durable: Stamp, now: Moment) {
         match self.outstanding {

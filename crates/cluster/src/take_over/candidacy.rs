@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use freshet_base::{NodeId, Safety, Stamp, Term};
 use serde::{Deserialize, Serialize};
 
+use super::Answer;
 use crate::{
     in_sync::{Holder, InSyncSet, Succession},
     term::{Agreement, Fence, LastTerm, Living, Reign, TermHistory, Verdict},
@@ -218,6 +219,16 @@ impl Candidacy {
         self.term
     }
 
+    /// A node has answered.
+    pub fn hear(&mut self, node: NodeId, answer: Answer) {
+        match answer {
+            Answer::Log(log) => self.promised(node, log),
+            Answer::Reigned(reign) => self.told(reign),
+            Answer::Higher(highest) => self.refused(highest),
+            Answer::NoVoice { incarnation, set } => self.met(Holder::new(node, incarnation), set),
+        }
+    }
+
     /// `peer` raised its fence to the candidate's term and described its log.
     pub fn promised(&mut self, peer: NodeId, log: LogState) {
         if peer != self.me {
@@ -331,7 +342,7 @@ impl Candidacy {
             let named = |set: &&InSyncSet| set.members.contains(&Holder::new(node, log.incarnation));
             newest.as_ref().filter(|_| !force).is_none_or(|set| named(&set))
         };
-        let (counts, mine) = (|node, log| counts(node, log), counts(self.me, &self.mine));
+        let mine = counts(self.me, &self.mine);
         let others = self.heard.iter().filter(|(peer, log)| counts(**peer, log) && !self.has_enough(log));
         let best = others.max_by_key(|(_, log)| (log.rank(), log.log));
         match best {

@@ -21,8 +21,7 @@ use std::{
 
 use freshet_base::{NodeId, Stamp, StateProof, Term, Watermark};
 use freshet_cluster::{
-    in_sync::Holder,
-    take_over::{Answer, Candidacy, ComesBack, LogState, Plan},
+    take_over::{Candidacy, ComesBack, LogState, Plan},
     term::{TermHistory, TermState, may_come_back},
 };
 use freshet_fabric::tcp::{ListenError, Listener};
@@ -669,14 +668,7 @@ impl Course {
             if let Some((_, address)) = reigns {
                 return Ok(Self::Follow(address));
             }
-            for (node, answer) in answers {
-                match answer {
-                    Answer::Log(log) => candidacy.promised(node, log),
-                    Answer::NoVoice { incarnation, set } => candidacy.met(Holder::new(node, incarnation), set),
-                    Answer::Higher(highest) => candidacy.refused(highest),
-                    Answer::Reigned(reign) => candidacy.told(reign),
-                }
-            }
+            answers.into_iter().for_each(|(node, answer)| candidacy.hear(node, answer));
             match plan(&candidacy) {
                 Plan::Reign { .. } if silent == 0 || Instant::now() >= deadline => {
                     return Ok(Self::Reign(candidacy.answered().collect()));
