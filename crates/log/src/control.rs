@@ -48,7 +48,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term, private};
+use freshet_base::{ClusterId, NodeId, Regularly, Stamp, Term, private};
 
 pub use error::ControlError;
 
@@ -57,7 +57,6 @@ use crate::{
     identity::{Claim, first_foreign},
     medium::{make_directory, with_descriptors},
     parts::{self, ControlFile},
-    regularly::Regularly,
     sealed::{self, seal},
     segments::{MIN_SEGMENT, StoreConfig, StoreError},
     store::LogStore,
@@ -431,7 +430,9 @@ impl LogDirectory {
             self.update(|control| control.log = Some(place))?;
         }
         let mut noting = self.noting.lock().unwrap_or_else(PoisonError::into_inner);
-        noting.get_or_insert_with(|| parts::noting(&self.file));
+        if noting.is_none() {
+            *noting = parts::noting(&self.file);
+        }
         Ok(())
     }
 

@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{regularly::Regularly, segments::Lack, store::LogStore, stream::Log};
+use freshet_base::Regularly;
+
+use crate::{segments::Lack, store::LogStore, stream::Log};
 
 /// So long a write or a sync may take before it is said to hang.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,12 +34,13 @@ impl fmt::Display for Hang {
     }
 }
 
-/// Tells in the messages when a write or a sync of `store` hangs, and when it has returned.
-pub(crate) fn watch(store: &LogStore) -> Regularly {
+/// Tells in the messages when a write or a sync of `store` hangs, and when it has returned. None if
+/// the system has no thread: the status shows it too.
+pub(crate) fn watch(store: &LogStore) -> Option<Regularly> {
     let store = store.downgrade();
     let mut told: Option<Instant> = None;
-    Regularly::start("log-watch", LOOK, move || {
-        let Some(store) = store.upgrade() else { return false };
+    let look = move |_: &_| {
+        let store = store.upgrade()?;
         match (store.hangs(PATIENCE), told) {
             (Some(hang), None) => {
                 told = Some(Instant::now() - hang.lasts);
@@ -54,8 +57,9 @@ pub(crate) fn watch(store: &LogStore) -> Regularly {
             }
             _ => {}
         }
-        true
-    })
+        Some(LOOK)
+    };
+    Regularly::start("log-watch", Duration::ZERO, look).ok()
 }
 
 /// How its media are off.

@@ -42,8 +42,6 @@ pub mod persist;
 #[cfg(not(loom))]
 pub mod reading;
 #[cfg(not(loom))]
-mod regularly;
-#[cfg(not(loom))]
 mod runs;
 #[cfg(not(loom))]
 pub mod scan;

@@ -27,11 +27,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Stamp;
+use freshet_base::{Regularly, Stamp};
 
 use crate::{
     control::{Control, ControlError, replace},
-    regularly::Regularly,
     segments::{SegmentStore, StoreError, Tie, WeakStore},
     store::LogStore,
 };
@@ -254,12 +253,12 @@ impl Control {
 }
 
 /// A thread that has the parts of a directory say of each other how far they are, every few seconds
-/// while that changes.
-pub(crate) fn noting(file: &Arc<ControlFile>) -> Regularly {
+/// while that changes. None if the system has no thread: a clean close notes it too.
+pub(crate) fn noting(file: &Arc<ControlFile>) -> Option<Regularly> {
     let file = Arc::downgrade(file);
     let mut told = false;
-    Regularly::start("log-parts", LOOK, move || {
-        let Some(file) = file.upgrade() else { return false };
+    let note = move |_: &_| {
+        let file = file.upgrade()?;
         match file.note(Some(PAUSE)) {
             // A log that has failed says so itself.
             Ok(()) | Err(StoreError::Failed) => told = false,
@@ -269,6 +268,7 @@ pub(crate) fn noting(file: &Arc<ControlFile>) -> Regularly {
             }
             Err(_) => {}
         }
-        true
-    })
+        Some(LOOK)
+    };
+    Regularly::start("log-parts", Duration::ZERO, note).ok()
 }

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, Watermark};
+use freshet_base::{Regularly, Stamp, Watermark};
 use freshet_log::{Log, LogStore, ReceiveConfig};
 use freshet_mirror::Contents;
 use freshet_recovery::{CheckpointError, Manifest, Phase, RestoreError};
@@ -38,7 +38,7 @@ use super::{
     janitor::JanitorThread,
     join::TAKING_OVER,
     picture::MirrorDoor,
-    rehearsal::Rehearsing,
+    rehearsal,
     reign::Reign,
     restoring::{Restored, Writing, restore},
     seed::SeedsMirrors,
@@ -49,7 +49,7 @@ use crate::{Database, StateHash, source::VersionSource};
 /// A mirror's parts.
 pub(super) struct Mirrored {
     pub mirror: Mirror,
-    rehearsing: Rehearsing,
+    rehearsing: Option<Regularly>,
     /// What its log is to lie on when it takes over.
     ground: Ground,
     /// What its readers see: nothing before it takes over.
@@ -115,7 +115,7 @@ impl Parts {
         self.endpoint.set_checkpoints(Some(Arc::new(door)));
         let visible = Arc::new(Watermark::new(Stamp::ZERO));
         let every = Duration::from_secs(config.mirror.rehearse_s);
-        let rehearsing = Rehearsing::start(mirror.pictures(), every).map_err(|cause| system(&cause))?;
+        let rehearsing = rehearsal::start(mirror.pictures(), every).map_err(|cause| system(&cause))?;
         let mirrored = Mirrored { mirror, rehearsing, ground: ground.clone(), visible: Arc::clone(&visible) };
         let core = self.core(visible, Arc::default());
         self.node(core, None, Composition::Mirror(mirrored))

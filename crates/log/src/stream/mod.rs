@@ -47,7 +47,7 @@ use std::{
 };
 
 use crossbeam_utils::CachePadded;
-use freshet_base::{Fid, NodeId, Rid, Stamp, Term, WaitError, Watermark};
+use freshet_base::{Fid, NodeId, Regularly, Rid, Stamp, Term, WaitError, Watermark};
 
 use crate::{
     block::{MARK_BLOCK, term_block},
@@ -55,7 +55,6 @@ use crate::{
     core::{Core, LogFailure, LogReader, LogStatistics, ReadError},
     hang,
     persist::{Medium, Method},
-    regularly::Regularly,
     store::LogStore,
 };
 use doorbell::Doorbell;
@@ -320,7 +319,7 @@ impl Log {
     fn start_threads(&self, fill: Arc<dyn Fill>, lines: bool) -> Result<(), LogOpenError> {
         // First: to end its threads needs it.
         self.running().fill = Some(Arc::clone(&fill));
-        let watch = self.shared.core.store.as_ref().map(hang::watch);
+        let watch = self.shared.core.store.as_ref().and_then(hang::watch);
         self.running().watch = watch;
         let streams = self.shared.streams.len();
         for number in 0..streams + usize::from(lines) {
