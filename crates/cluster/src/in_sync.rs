@@ -46,8 +46,9 @@
 //! members of each such M than are not among these hears somebody who has the next set, if there is
 //! one in effect. Hence the rule:
 //!
-//! > A record is known to be the newest when nobody who is heard knows a later one, and of each set M that it names at least
-//! > max(1, |M| - `floor`) members are heard, the candidate included if it is one.
+//! > A record is known to be the newest when nobody who is heard knows a later one, and of each
+//! > set M that it names at least max(1, |M| - `floor`) members are heard, the candidate included
+//! > if it is one.
 //!
 //! With floor 0 the primary continues alone when all standbys are gone (2-safe by its definition:
 //! Query Fresh, section 2.1). Then *every* member must be heard, the old primary included: a

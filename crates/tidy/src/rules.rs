@@ -237,6 +237,9 @@ fn unused(sources: &[Source], found: &mut Vec<Offence>) {
                 used.insert(word);
             }
         }
+        // What a format string names in braces.
+        let named = words(&source.strings).filter(|(at, _)| source.strings[..*at].ends_with('{'));
+        used.extend(named.filter(|(at, _)| !source.is_test(*at)).map(|(_, word)| word));
     }
     for source in sources.iter().filter(|source| source.is_rust() && source.path.contains("/src/")) {
         for (at, name) in definitions(&source.code, &KEYWORDS) {
@@ -390,7 +393,8 @@ mod tests {
     fn unused_items_are_found() {
         let a = "use b::{dead, Dead};\npub fn dead() {}\npub fn used() {}\npub struct Dead;\nimpl Dead {}\n\
                  pub(crate) fn ours() {}\nfn private() { used() }\n\
-                 #[cfg(test)]\nmod tests { fn t() { dead(); only_tests() } }\npub fn only_tests() {}";
+                 #[cfg(test)]\nmod tests { fn t() { dead(); only_tests() } }\npub fn only_tests() {}\n\
+                 pub const TOLD: u8 = 1;\nfn told() { format!(\"{TOLD}\") }";
         let b = "pub use a::only_tests;\nfn f(_: Other) { other() }\npub struct Other;\npub fn other() {}";
         let found = offences(|found| unused(&[rust("crates/a/src/lib.rs", a), rust("crates/b/src/lib.rs", b)], found));
         let expected = ["lib.rs:2 dead", "lib.rs:4 Dead", "lib.rs:10 only_tests"];

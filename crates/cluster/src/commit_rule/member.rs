@@ -78,7 +78,8 @@ impl Member {
         self.place != Place::Behind
     }
 
-    /// Whether it is in sync at this moment. One that is disconnected, and still waited for, is not.
+    /// Whether it is in sync at this moment. One that is disconnected, and still waited for, is
+    /// not.
     pub(super) fn keeps_up(&self) -> bool {
         self.place == Place::InSync && self.connected && !self.stalls
     }
