@@ -5,6 +5,7 @@
 //! | [`bench`] | measures the engine within this process, standbys beside it |
 //! | [`experiment`] | what papers measured, measured here: sweeps of benchmarks, plots, reports |
 //! | [`losses`] | clusters of real processes whose nodes lose what they had |
+//! | [`processes`] | nodes that are processes of their own |
 //! | [`readers`] | the procedures of its nodes |
 //! | [`simulate`] | simulated clusters, many seeds |
 //! | [`sql`] | a client |
@@ -15,6 +16,7 @@ mod bench;
 mod experiment;
 mod losses;
 mod pin;
+mod processes;
 mod readers;
 mod simulate;
 mod sql;

@@ -19,16 +19,8 @@ use super::{
     ledger::{Id, Ledger},
     plan::{Fate, Form, Join, Plan, name},
 };
-use freshet::{
-    Failure,
-    children::Process,
-    client::{Client, ClientError},
-};
-
-/// How long a node may take to tell its status.
-const STATUS: Duration = Duration::from_secs(2);
-/// How long a node that ended by itself stays away, as supervisors have it.
-const AGAIN_AFTER: Duration = Duration::from_millis(300);
+use crate::processes::{self, AGAIN_AFTER};
+use freshet::{Failure, children::Process, client::ClientError};
 
 /// A node's process, and how it is started.
 #[derive(Default)]
@@ -256,9 +248,9 @@ impl<'a> Nodes<'a> {
         {
             let messages = process.messages();
             let last = messages.lines().next_back().unwrap_or("nothing").to_owned();
-            self.keep_messages(node, &process);
+            self.keep_messages(node, &process, &format!("ended by itself ({status})"));
             self.ledger.answers(node, false);
-            if status.code().is_none() || messages.contains("panicked") {
+            if processes::has_crashed(status, &messages) {
                 self.ledger.found(format!("CRASH: node {} ended ({status}): {messages}", name(node)));
             } else if slot.last_words != last {
                 self.ledger.say(&format!("{} ended by itself ({status}): {last}", name(node)));
@@ -276,13 +268,9 @@ impl<'a> Nodes<'a> {
         slot.process.is_some() && !slot.stopped
     }
 
-    fn keep_messages(&self, node: usize, process: &Process) {
+    fn keep_messages(&self, node: usize, process: &Process, how: &str) {
         let path = self.root.join(format!("{}.messages", name(node)));
-        let mut all = fs::read_to_string(&path).unwrap_or_default();
-        let at = self.ledger.now().as_secs_f64();
-        let _ = writeln!(all, "{}\n== at {at:.3} s (pid {})", process.messages(), process.pid());
-        // They are for people, and the round continues without them.
-        let _ = fs::write(path, all);
+        processes::keep_messages(&path, process, how, self.ledger.now());
     }
 
     /// SIGKILL; it stays away until it is started.
@@ -291,7 +279,7 @@ impl<'a> Nodes<'a> {
         (slot.wanted, slot.stopped) = (false, false);
         if let Some(mut process) = slot.process.take() {
             process.kill();
-            self.keep_messages(node, &process);
+            self.keep_messages(node, &process, "killed");
         }
         drop(slot);
         self.ledger.answers(node, false);
@@ -329,11 +317,7 @@ impl<'a> Nodes<'a> {
 
     /// What it says of itself.
     pub(super) fn status(&self, node: usize) -> Option<Value> {
-        if !self.is_at_work(node) {
-            return None;
-        }
-        let client = Client::connect(&self.control(node), STATUS).ok()?;
-        serde_json::from_str(&client.status(STATUS).ok()?).ok()
+        self.is_at_work(node).then(|| processes::status(&self.control(node)))?
     }
 
     /// The same in a few words.
@@ -360,8 +344,7 @@ impl<'a> Nodes<'a> {
 
     /// Makes a node the primary, never by force.
     pub(super) fn promote(&self, node: usize, patience: Duration) -> Result<u32, ClientError> {
-        let client = Client::connect(&self.control(node), STATUS)?;
-        Ok(client.promote(false, patience)?.0)
+        Ok(processes::client(&self.control(node))?.promote(false, patience)?.0)
     }
 
     /// Copies a node's directory, as it is; the directory has what `holds` says.
@@ -455,7 +438,7 @@ impl<'a> Nodes<'a> {
     pub(super) fn keep_all_messages(&self) {
         for node in 0..self.slots.len() {
             if let Some(process) = &self.slot(node).process {
-                self.keep_messages(node, process);
+                self.keep_messages(node, process, "still there");
             }
         }
     }

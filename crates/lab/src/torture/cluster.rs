@@ -23,6 +23,7 @@ use super::{
     history::{Deed, History},
     shape::Shape,
 };
+use crate::processes::{self, AGAIN_AFTER, STATUS};
 use freshet::{
     Failure,
     children::Process,
@@ -32,12 +33,8 @@ use freshet::{
 #[cfg(debug_assertions)]
 use freshet_engine::{Break, StateAnswer, StateAsk};
 
-/// How long a node that ended by itself stays away, as supervisors have it.
-const AGAIN_AFTER: Duration = Duration::from_millis(300);
 /// How long a node may take to come up the first time.
 const FIRST_START: Duration = Duration::from_secs(60);
-/// How long a node may take to tell its status.
-const STATUS: Duration = Duration::from_secs(2);
 /// How long a node may take to end in order.
 const ENDING: Duration = Duration::from_secs(60);
 
@@ -208,11 +205,7 @@ impl<'a> Cluster<'a> {
     /// Keeps what a process has said.
     fn keep_messages(&self, node: usize, process: &Process, how: &str) {
         let path = self.specs[node].directory.with_extension("messages");
-        let mut all = fs::read_to_string(&path).unwrap_or_default();
-        let at = self.history.now().as_secs_f64();
-        let _ = writeln!(all, "{}\n== {how} at {at:.3} s (pid {})", process.messages(), process.pid());
-        // The messages are for people, and the run continues without them.
-        let _ = fs::write(path, all);
+        processes::keep_messages(&path, process, how, self.history.now());
     }
 
     /// Starts again what has ended, until the cluster is stopped. For a thread of its own.
@@ -256,7 +249,7 @@ impl<'a> Cluster<'a> {
         // Relaxed: it is read when all is over.
         self.ended_alone.fetch_add(1, Ordering::Relaxed);
         let last: String = messages.lines().next_back().unwrap_or("nothing").chars().take(200).collect();
-        if status.code().is_none() || messages.contains("panicked") {
+        if processes::has_crashed(status, &messages) {
             self.history.violated(format!("node {} crashed ({status}): {messages}", self.names[node]));
         } else {
             self.history.say(&format!("node {} ended by itself ({status}): {last}", self.names[node]));
@@ -313,11 +306,11 @@ impl<'a> Cluster<'a> {
 
     /// What a node that is at work says of itself.
     pub(super) fn status(&self, node: usize) -> Option<Value> {
-        if !self.is_at_work(node) {
-            return None;
-        }
-        let client = Client::connect(&self.specs[node].address.to_string(), STATUS).ok()?;
-        serde_json::from_str(&client.status(STATUS).ok()?).ok()
+        self.is_at_work(node).then(|| processes::status(&self.specs[node].address.to_string()))?
+    }
+
+    fn client(&self, node: usize) -> Result<Client, ClientError> {
+        processes::client(&self.specs[node].address.to_string())
     }
 
     /// The node that reigns, in the latest term of those who say so.
@@ -377,8 +370,7 @@ impl<'a> Cluster<'a> {
     /// to lose that: it gives it up. Says whether it did.
     pub(super) fn refill(&self, node: usize) -> bool {
         let holds_more = self.is_mirror(node) && self.status(node).is_some_and(|it| it["holds_more"].is_string());
-        let client = || Client::connect(&self.specs[node].address.to_string(), STATUS);
-        holds_more && client().is_ok_and(|client| client.refill(STATUS).is_ok())
+        holds_more && self.client(node).is_ok_and(|client| client.refill(STATUS).is_ok())
     }
 
     /// As an operator does with a node that cannot continue its log: it begins again with an empty
@@ -414,8 +406,7 @@ impl<'a> Cluster<'a> {
 
     /// Makes a node the primary.
     pub(super) fn promote(&self, node: usize, patience: Duration) -> Result<u32, ClientError> {
-        let client = Client::connect(&self.specs[node].address.to_string(), STATUS)?;
-        let (term, _) = client.promote(false, patience)?;
+        let (term, _) = self.client(node)?.promote(false, patience)?;
         self.last_primary.store(node as u64, Ordering::Relaxed);
         self.history.did(node, Deed::Promoted);
         Ok(term)
@@ -423,7 +414,7 @@ impl<'a> Cluster<'a> {
 
     /// Whether all nodes show the same records, by hash: what differs.
     pub(super) fn compare(&self, primary: usize, patience: Duration) -> Result<Option<String>, Failure> {
-        let hash = |node: usize, at| Client::connect(&self.specs[node].address.to_string(), STATUS)?.hash(at, patience);
+        let hash = |node: usize, at| self.client(node)?.hash(at, patience);
         let (at, ours, records) = hash(primary, None)?;
         for node in (0..self.names.len()).filter(|node| *node != primary) {
             let (found, theirs, count) = hash(node, Some(at))?;
@@ -441,7 +432,6 @@ impl<'a> Cluster<'a> {
     /// What speaks against the states of nodes, by what they say themselves, and the first record
     /// that differs between the primary and another node that shows something.
     pub(super) fn doubts(&self, primary: usize, patience: Duration) -> Result<Vec<String>, Failure> {
-        let client = |node: usize| Client::connect(&self.specs[node].address.to_string(), STATUS);
         let mut doubts = Vec::new();
         for (node, name) in self.names.iter().enumerate() {
             let Some(status) = self.status(node) else { continue };
@@ -449,7 +439,7 @@ impl<'a> Cluster<'a> {
                 doubts.push(format!("node {name} doubts its state: {} {}", status["doubt"], status["sweep"]));
             }
             if node != primary && !self.is_mirror(node) {
-                let compared = state::compare([&client(primary)?, &client(node)?], patience)?;
+                let compared = state::compare([&self.client(primary)?, &self.client(node)?], patience)?;
                 let differs = |difference| format!("{} and {name} differ: {difference}", self.names[primary]);
                 doubts.extend(compared.difference.map(differs));
             }
@@ -460,8 +450,7 @@ impl<'a> Cluster<'a> {
     /// Damages something in a node's memory; what, if it was possible.
     #[cfg(debug_assertions)]
     pub(super) fn damage(&self, node: usize, what: Break, seed: u64) -> Result<Option<String>, Failure> {
-        let client = Client::connect(&self.specs[node].address.to_string(), STATUS)?;
-        match client.state(StateAsk::Break { what, seed }, STATUS)? {
+        match self.client(node)?.state(StateAsk::Break { what, seed }, STATUS)? {
             StateAnswer::Broken(broken) => Ok(broken),
             other => Err(Failure::new(format!("unexpected answer: {other:?}"))),
         }
@@ -470,9 +459,8 @@ impl<'a> Cluster<'a> {
     /// Has a node look through its memory; how much damage it has found since it started.
     #[cfg(debug_assertions)]
     pub(super) fn sweep(&self, node: usize, patience: Duration) -> Result<u64, Failure> {
-        let client = Client::connect(&self.specs[node].address.to_string(), STATUS)?;
         let deadline_ms = patience.as_millis() as u64;
-        match client.state(StateAsk::Sweep { deadline_ms }, patience)? {
+        match self.client(node)?.state(StateAsk::Sweep { deadline_ms }, patience)? {
             StateAnswer::Swept { damage, .. } => Ok(damage),
             other => Err(Failure::new(format!("unexpected answer: {other:?}"))),
         }
