@@ -112,6 +112,8 @@ pub enum Break {
     ReplayWord,
     /// An index entry, which goes.
     Entry,
+    /// A record that is only in memory, which goes.
+    Record,
 }
 
 /// What a node answers.
@@ -379,6 +381,7 @@ pub(crate) fn break_something(core: &Core, what: Break, seed: u64) -> Option<Str
             let broken = match what {
                 Break::Row => content.break_row(&guard, rid),
                 Break::ReplayWord => content.break_replay(rid),
+                Break::Record => content.break_record(&guard, rid),
                 Break::Entry => {
                     let mut key = freshet_storage::KeyBuffer::new();
                     let index = content.indexes(&guard).primary();

@@ -84,7 +84,7 @@ fn a_row_a_replay_word_and_index_entries_that_are_broken_are_found_within_one_pa
             let index = content.indexes(guard).get(1).unwrap();
             index.tree().insert(guard, &7u64.to_be_bytes(), Rid(1 << 30)).unwrap()
         }),
-        ("there is no such record", |guard, content, rid, _| content.break_word(guard, rid)),
+        ("there is no such record", |guard, content, rid, _| content.break_record(guard, rid)),
     ];
     for (number, (words, act)) in broken.into_iter().enumerate() {
         for on_standby in [false, true] {

@@ -475,15 +475,17 @@ impl Round<'_> {
         if self.history.is_violated() { Ok(()) } else { self.judge() }
     }
 
-    /// A row, a replay word or an index entry is damaged in a node's memory: its sweep finds that.
+    /// A row, a replay word, an index entry or a record is damaged in a node's memory: its sweep
+    /// finds that.
     #[cfg(debug_assertions)]
     fn damage_is_found(&self) -> Result<(), Failure> {
         let seed = self.shape.seed;
         let nodes: Vec<usize> = (0..self.shape.nodes).filter(|node| !self.cluster.is_mirror(*node)).collect();
         let node = nodes[seed as usize % nodes.len()];
-        let kinds = [Break::Row, Break::ReplayWord, Break::Entry];
-        let wanted = kinds[seed as usize / 3 % 3];
-        // A primary may have no replay words, and a standby no rows in memory yet.
+        let kinds = [Break::Row, Break::ReplayWord, Break::Entry, Break::Record];
+        let wanted = kinds[seed as usize / 3 % kinds.len()];
+        // A primary may have no replay words, a standby no rows in memory yet, or all records
+        // there.
         for what in [wanted, Break::Entry] {
             let Some(broken) = self.cluster.damage(node, what, seed)? else { continue };
             let found = self.cluster.sweep(node, QUIET)?;

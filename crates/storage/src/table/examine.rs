@@ -281,11 +281,12 @@ impl Content {
         false
     }
 
-    /// Forgets what is in memory of a record. Returns whether there was anything.
+    /// Forgets what is in memory of a record, and nowhere else: replay does not know it. Returns
+    /// whether there was anything.
     #[doc(hidden)]
-    #[cfg(any(test, debug_assertions))]
-    pub fn break_word(&self, guard: &Guard<'_>, rid: Rid) -> bool {
-        let Some(place) = self.data.get(rid) else { return false };
+    pub fn break_record(&self, guard: &Guard<'_>, rid: Rid) -> bool {
+        let replayed = self.replay.get(rid).is_some_and(|word| word.load(Ordering::Acquire) != 0);
+        let Some(place) = self.data.get(rid).filter(|_| !replayed) else { return false };
         let word = Word(place.swap(0, Ordering::AcqRel));
         if let Some(version) = word.as_pointer() {
             // SAFETY: unlinked by the exchange.
