@@ -18,6 +18,7 @@ use freshet_engine::{
     node::RoleStatus, record_as,
 };
 use freshet_replication::status::OwnStatus;
+use tempfile::TempDir;
 
 /// Adds one to a row; a standby does so only while its gate is open.
 const SLOW: u32 = 1;
@@ -64,19 +65,17 @@ fn act(txn: &Transaction<'_>, procedure: u32, [to, from]: [u64; 2]) -> Result<()
     }
 }
 
-/// Notes what it was told to do.
-fn record(txn: &Transaction<'_>, procedure: u32, ids: [u64; 2]) {
+/// Does it, and notes what it was told to do.
+fn do_recorded(txn: &Transaction<'_>, procedure: u32, ids: [u64; 2]) -> Result<(), ProcedureError> {
+    act(txn, procedure, ids)?;
     assert!(txn.records_inputs());
     record_as(txn, procedure, &ids.iter().flat_map(|id| id.to_be_bytes()).collect::<Vec<_>>());
+    Ok(())
 }
 
 /// Does it in a transaction of its own; returns where that ends.
 fn run(database: &Database, procedure: u32, ids: [u64; 2]) -> Stamp {
-    let done = database.worker().unwrap().execute(Isolation::Snapshot, |txn| {
-        act(txn, procedure, ids)?;
-        record(txn, procedure, ids);
-        Ok(())
-    });
+    let done = database.worker().unwrap().execute(Isolation::Snapshot, |txn| do_recorded(txn, procedure, ids));
     done.unwrap().1.until
 }
 
@@ -163,6 +162,18 @@ fn fill(database: &Database, name: &str) -> Arc<Table> {
     table
 }
 
+/// A primary with rows, and a standby that executes what arrives, whose gate is open or not; and
+/// how that was started.
+fn pair(directories: &[TempDir], open: bool) -> (Arc<Node>, Arc<Node>, Arc<Gate>, NodeConfig) {
+    let primary = start(settings(directories[0].path()));
+    let gate = Arc::new(Gate::default());
+    gate.open(open);
+    let mine = NodeConfig { join: Some(primary.address().into()), ..settings(directories[1].path()) };
+    let standby = executing(mine.clone(), &gate);
+    fill(primary.database(), "things");
+    (primary, standby, gate, mine)
+}
+
 fn own(node: &Node) -> OwnStatus {
     match node.status().role {
         RoleStatus::Standby { own, .. } => *own,
@@ -203,19 +214,13 @@ fn for_a_moment(happens: impl Fn() -> bool) -> bool {
 #[test]
 fn what_reads_below_a_checkpoint_counts_only_when_the_log_has_it() {
     let directories = directories();
-    let primary = start(settings(directories[0].path()));
-    let gate = Arc::new(Gate::default());
-    gate.open(true);
-    let mine = NodeConfig { join: Some(primary.address().into()), ..settings(directories[1].path()) };
-    let standby = executing(mine.clone(), &gate);
-    fill(primary.database(), "things");
+    let (primary, standby, gate, mine) = pair(&directories, true);
     let database = primary.database();
     run(database, SLOW, [0, 0]);
     let worker = database.worker().unwrap();
     let old = worker.begin(Isolation::Snapshot);
     // It has seen what another changes, before the checkpoint does.
-    act(&old, COPY, [2, 1]).unwrap();
-    record(&old, COPY, [2, 1]);
+    do_recorded(&old, COPY, [2, 1]).unwrap();
     let end = run(database, SLOW, [1, 0]);
     standby.wait_visible(end, soon()).unwrap();
     let checkpoint = standby.checkpoint(CheckpointKind::Fuzzy).unwrap();
@@ -245,18 +250,12 @@ fn what_reads_below_a_checkpoint_counts_only_when_the_log_has_it() {
 #[test]
 fn a_checkpoint_waits_for_what_has_arrived_before() {
     let directories = directories();
-    let primary = start(settings(directories[0].path()));
-    let gate = Arc::new(Gate::default());
-    gate.open(true);
-    let mine = NodeConfig { join: Some(primary.address().into()), ..settings(directories[1].path()) };
-    let standby = executing(mine.clone(), &gate);
-    fill(primary.database(), "things");
+    let (primary, standby, gate, mine) = pair(&directories, true);
     let database = primary.database();
     run(database, SLOW, [0, 0]);
     let worker = database.worker().unwrap();
     let old = worker.begin(Isolation::Snapshot);
-    act(&old, COPY, [2, 1]).unwrap();
-    record(&old, COPY, [2, 1]);
+    do_recorded(&old, COPY, [2, 1]).unwrap();
     let end = run(database, SLOW, [1, 0]);
     standby.wait_visible(end, soon()).unwrap();
     gate.open(false);
@@ -283,11 +282,7 @@ fn a_checkpoint_waits_for_what_has_arrived_before() {
 #[test]
 fn a_checkpoint_is_written_when_what_has_arrived_is_part_of_the_log() {
     let directories = directories();
-    let primary = start(settings(directories[0].path()));
-    let gate = Arc::new(Gate::default());
-    let mine = NodeConfig { join: Some(primary.address().into()), ..settings(directories[1].path()) };
-    let standby = executing(mine, &gate);
-    fill(primary.database(), "things");
+    let (primary, standby, gate, _) = pair(&directories, false);
     let end = run(primary.database(), SLOW, [0, 0]);
     wait_for("it counts", || own(&standby).persisted >= end);
     let node = Arc::clone(&standby);
@@ -304,19 +299,13 @@ fn a_checkpoint_is_written_when_what_has_arrived_is_part_of_the_log() {
 #[test]
 fn what_reads_tables_that_were_dropped_since_survives_a_restart() {
     let directories = directories();
-    let primary = start(settings(directories[0].path()));
-    let gate = Arc::new(Gate::default());
-    gate.open(true);
-    let mine = NodeConfig { join: Some(primary.address().into()), ..settings(directories[1].path()) };
-    let standby = executing(mine.clone(), &gate);
-    fill(primary.database(), "things");
+    let (primary, standby, gate, mine) = pair(&directories, true);
     let other = fill(primary.database(), "other");
     let database = primary.database();
     run(database, SLOW, [0, 0]);
     let worker = database.worker().unwrap();
     let old = worker.begin(Isolation::Snapshot);
-    act(&old, COPY_OTHER, [2, 1]).unwrap();
-    record(&old, COPY_OTHER, [2, 1]);
+    do_recorded(&old, COPY_OTHER, [2, 1]).unwrap();
     database.drop_table(&other).unwrap();
     let end = run(database, SLOW, [1, 0]);
     standby.wait_visible(end, soon()).unwrap();

@@ -1,9 +1,11 @@
 //! Looks when the certificate ends that this node shows to others, and says so in time: open
 //! connections go on, and so it would be noticed by the next failover.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use freshet_membership::Credentials;
+
+use crate::units;
 
 /// How often.
 const EVERY: Duration = Duration::from_secs(60);
@@ -11,7 +13,7 @@ const EVERY: Duration = Duration::from_secs(60);
 pub(crate) const SOON: u64 = 30 * DAY;
 /// So long before, it is an error not to have replaced it.
 const VERY_SOON: u64 = 3 * DAY;
-const DAY: u64 = 24 * 3600;
+pub(crate) const DAY: u64 = 24 * 3600;
 
 /// What was told last.
 pub(crate) struct CertificateWatch {
@@ -41,7 +43,7 @@ fn level(expires: Option<u64>, now: u64) -> Level {
 
 /// Seconds since 1970.
 pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
+    units::now_micros() / 1_000_000
 }
 
 impl CertificateWatch {

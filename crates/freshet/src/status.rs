@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     Failure,
-    certificates::{SOON, now},
+    certificates::{DAY, SOON, now},
     cli::StatusOptions,
     units,
 };
@@ -294,7 +294,7 @@ fn troubles(status: &Value, line: &mut impl FnMut(&str, String)) {
         && expires < now() + SOON
     {
         let shown = match expires.checked_sub(now()) {
-            Some(left) => format!("ends in {} days: replace its files, and send SIGHUP", left / (24 * 3600)),
+            Some(left) => format!("ends in {} days: replace its files, and send SIGHUP", left / DAY),
             None => "HAS ENDED: no other node can connect; replace its files, and send SIGHUP".to_owned(),
         };
         line("certificate", shown);

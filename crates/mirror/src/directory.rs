@@ -9,10 +9,10 @@ use crate::{half, word};
 
 /// Where in region 0 the mark is: everything below this stamp is committed.
 pub const MARK: u64 = 1024;
-/// Where in region 0 it says which further regions belong to the undo ring, a word for each; and
-/// how many it has room for.
+/// Where in region 0 it says which further regions belong to the undo ring, a word for each.
 pub(crate) const MORE_UNDO: u64 = 2048;
-pub(crate) const MOST_UNDO: u64 = 128;
+/// The undo ring has no more regions than this.
+pub const MOST_UNDO: usize = 128;
 /// Where in region 0 the directory begins.
 pub const DIRECTORY: u64 = 4096;
 /// The first region of the undo ring.

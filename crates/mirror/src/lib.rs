@@ -78,7 +78,7 @@ mod undo;
 pub use self::{
     batch::{Batch, NotABatch, changes_of_slot},
     build::Build,
-    directory::{ARENAS, DIRECTORY, MARK, Superblock, UNDO},
+    directory::{ARENAS, DIRECTORY, MARK, MOST_UNDO, Superblock, UNDO},
     fetched::FetchedLog,
     fill::Filling,
     layout::{Before, Layout, NoRoom, NotPut, Record},

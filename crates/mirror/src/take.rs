@@ -12,10 +12,8 @@ use freshet_fabric::{Place, landing::Landing, memory::Region};
 
 use crate::{
     Batch, Build, Contents, Damaged, FetchedLog, Layout, NoRoom, NotABatch, Ring, RingFull,
-    chunks::Lengths,
     directory::UNDO,
     own::{Here, Own},
-    undo_regions,
 };
 
 /// A memory that takes the log in.
@@ -65,9 +63,7 @@ impl Taking {
     /// [`Damaged`] when it is no mirror.
     pub fn new(memory: Vec<Region>, base: Stamp) -> Result<Self, Damaged> {
         let description = Contents::open(memory.clone(), base)?.description()?;
-        let mut lengths: Vec<_> = memory.iter().map(|region| region.words().len() as u64 * 8).collect();
-        let ring = ring_of(&memory);
-        undo_regions(&memory).into_iter().skip(1).for_each(|region| lengths[region] = 0);
+        let (ring, lengths) = Ring::of(&memory);
         let mut layout = Layout::of(&description, &lengths)?;
         layout.committed(base);
         let (build, own) = (Build::new(), Own { memory, layout });
@@ -107,7 +103,7 @@ impl Taking {
 
     /// A feed has begun once more: what is there stays, and the undo ring is empty.
     pub fn begun_again(&mut self) {
-        self.ring = ring_of(&self.own.memory);
+        self.ring = Ring::of(&self.own.memory).0;
         self.own.layout.committed(self.at);
     }
 
@@ -170,13 +166,4 @@ impl Taking {
         self.at = extent.to;
         self.whole = extent.kept_to().unwrap_or(self.whole);
     }
-}
-
-/// The ring of a memory, in which nothing is.
-fn ring_of(memory: &[Region]) -> Ring {
-    let length = |region: usize| memory.length(region);
-    let mut regions = undo_regions(memory).into_iter();
-    let mut ring = Ring::new(regions.next().map_or(0, length));
-    regions.for_each(|region| ring.grow(region, length(region)));
-    ring
 }

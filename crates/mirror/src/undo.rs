@@ -135,6 +135,17 @@ impl Ring {
         ring
     }
 
+    /// The ring of a memory, in which nothing is; and the lengths of the memory's regions, but for
+    /// those of more of the ring, which are zero ([`Layout::of`](crate::Layout::of)).
+    pub fn of(memory: &[Region]) -> (Self, Vec<u64>) {
+        let mut lengths: Vec<_> = (0..memory.len()).map(|region| memory.length(region)).collect();
+        let mut ring = Self::new(lengths[UNDO]);
+        for region in undo_regions(memory).into_iter().skip(1) {
+            ring.grow(region, std::mem::take(&mut lengths[region]));
+        }
+        (ring, lengths)
+    }
+
     /// This region of zeros, of this many bytes, belongs to it as well: a transaction writes over
     /// more than it has room for.
     pub fn grow(&mut self, region: usize, bytes: u64) {
@@ -295,7 +306,7 @@ fn is_written_once<'w>(destroyed: impl Iterator<Item = (Place, &'w [u8])>) -> bo
 pub fn undo_regions(memory: &[Region]) -> Vec<usize> {
     let mut regions = vec![UNDO];
     if memory.length(0) >= DIRECTORY {
-        let head = &memory[0].words()[MORE_UNDO as usize / 8..][..MOST_UNDO as usize];
+        let head = &memory[0].words()[MORE_UNDO as usize / 8..][..MOST_UNDO];
         // Acquire: what is noted has its region.
         let noted = head.iter().map(|word| u64::from_le(word.load(Ordering::Acquire)));
         let there = noted.filter_map(|region| usize::try_from(region).ok()).filter(|region| *region >= ARENAS);
@@ -308,7 +319,7 @@ pub fn undo_regions(memory: &[Region]) -> Vec<usize> {
 /// has no room for another one.
 #[must_use]
 pub fn note_undo(memory: &[Region], region: usize) -> bool {
-    let head = &memory[0].words()[MORE_UNDO as usize / 8..][..MOST_UNDO as usize];
+    let head = &memory[0].words()[MORE_UNDO as usize / 8..][..MOST_UNDO];
     // Relaxed: none but the mirror writes there.
     let Some(free) = head.iter().position(|word| word.load(Ordering::Relaxed) == 0) else { return false };
     let to = Place { region: 0, offset: MORE_UNDO + free as u64 * 8 };

@@ -1,6 +1,6 @@
 //! What a node must remember of terms across a restart.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::{
@@ -12,6 +12,9 @@ use freshet_cluster::{
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
 
 use crate::wire::Peer;
+
+/// What was acknowledged to clients is noted so often for a restart ([`Terms::note_committed`]).
+pub const NOTE_COMMITTED_EVERY: Duration = Duration::from_secs(1);
 
 /// The state could not be made durable; nothing that rests on it may be answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,7 +11,11 @@ use freshet_base::{ClusterId, NodeId, Stamp, Term, WaitError};
 use freshet_cluster::in_sync::Succession;
 use freshet_log::{Log, Writer};
 use freshet_membership::Credentials;
-use freshet_replication::{endpoint::Endpoint, primary::Primary as Shipping, terms::Terms};
+use freshet_replication::{
+    endpoint::Endpoint,
+    primary::Primary as Shipping,
+    terms::{NOTE_COMMITTED_EVERY, Terms},
+};
 use freshet_txn::{Core, Primary};
 
 use super::{config::NodeConfig, janitor::JanitorThread};
@@ -107,17 +111,13 @@ impl Reign {
 /// Restores to a point in time are as exact as this.
 const NOTE_TIME_EVERY: Duration = Duration::from_millis(100);
 
-/// What was acknowledged to clients is noted so often for a restart.
-const NOTE_ACKNOWLEDGED_EVERY: Duration = Duration::from_secs(1);
-
 /// Notes now and then in a log that grows what time it is, and beside the log what was
-/// acknowledged. Returns when the log has ended, and with
-/// it the waits for commits.
+/// acknowledged. Returns when the log has ended, and with it the waits for commits.
 fn watch(log: &Log, mut writer: Writer, shipping: &Shipping) {
     let (mut noted, mut acknowledged) = (log.reserved(), Instant::now());
     // No log reaches this stamp: the wait ends when the watermark is closed.
     while let Err(WaitError::Deadline) = log.durable_mark().wait(Stamp::MAX, Some(Instant::now() + NOTE_TIME_EVERY)) {
-        if acknowledged.elapsed() >= NOTE_ACKNOWLEDGED_EVERY {
+        if acknowledged.elapsed() >= NOTE_COMMITTED_EVERY {
             shipping.note_committed();
             acknowledged = Instant::now();
         }

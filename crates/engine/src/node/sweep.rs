@@ -257,6 +257,8 @@ struct Sweeper {
     counts: SweepCounts,
     suspects: Vec<Place>,
     known: HashSet<Place>,
+    /// Where the log holds no valid block.
+    known_in_log: HashSet<Stamp>,
     row: Vec<u8>,
     key: KeyBuffer,
     buffer: ScanBuffer,
@@ -271,6 +273,7 @@ impl Sweeper {
             counts: SweepCounts::default(),
             suspects: Vec::new(),
             known: HashSet::new(),
+            known_in_log: HashSet::new(),
             row: Vec::new(),
             key: KeyBuffer::new(),
             buffer: ScanBuffer::default(),
@@ -571,7 +574,7 @@ impl Sweeper {
 
     fn damaged_log(&mut self, at: Stamp) {
         // Once: it is found in each pass.
-        if self.known.insert(Place::Entry(Fid::CATALOG, usize::MAX, Vec::new(), Rid(at.0 & Rid::MAX.0))) {
+        if self.known_in_log.insert(at) {
             let shown = format!("the log at {at} holds no valid block: run `freshet inspect log`");
             tracing::error!(stamp = at.0, "the sweep has found damage in the log");
             self.found(&shown);

@@ -15,13 +15,7 @@ use std::{
 use freshet_base::Stamp;
 use freshet_engine::{MOST_RANGES, RangeHash, StateAnswer, StateAsk, TableState};
 
-use crate::{
-    Failure,
-    cli::VerifyOptions,
-    client::{Client, ClientError},
-    protocol::Ask,
-    units,
-};
+use crate::{Failure, cli::VerifyOptions, client::Client, protocol::Ask, units};
 
 /// How long a node may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -173,10 +167,6 @@ impl<'c> Comparing<'c> {
         Ok([one?, other?])
     }
 
-    fn state(side: &Side<'_>, ask: StateAsk, left: Duration) -> Result<StateAnswer, ClientError> {
-        side.client.state(ask, left)
-    }
-
     /// The tables of both.
     fn tables(&self) -> Result<[Vec<TableState>; 2], Failure> {
         self.both(|side, left| {
@@ -184,7 +174,7 @@ impl<'c> Comparing<'c> {
             loop {
                 let from = tables.last().map_or(0, |last| last.fid + 1);
                 let ask = StateAsk::Tables { view: side.view, at: self.at, from };
-                match Self::state(side, ask, left)? {
+                match side.client.state(ask, left)? {
                     StateAnswer::Tables(more) if more.is_empty() => return Ok(tables),
                     // A node that goes back would be asked for ever.
                     StateAnswer::Tables(more) if more[0].fid >= from => tables.extend(more),
@@ -202,7 +192,7 @@ impl<'c> Comparing<'c> {
             let ranges = (to - from).div_ceil(step) as u32;
             let [one, other] = self.both(|side, left| {
                 let ask = StateAsk::Hash { view: side.view, at: self.at, fid, from, step, ranges };
-                match Self::state(side, ask, left)? {
+                match side.client.state(ask, left)? {
                     StateAnswer::Hashes(hashes) if !hashes.is_empty() => Ok(hashes),
                     other => Err(unexpected(&other)),
                 }
@@ -230,7 +220,7 @@ impl<'c> Comparing<'c> {
     fn record(&self, fid: u32, rid: u64) -> Result<[Option<Stamp>; 2], Failure> {
         self.both(|side, left| {
             let ask = StateAsk::Record { view: side.view, at: self.at, fid, rid };
-            match Self::state(side, ask, left)? {
+            match side.client.state(ask, left)? {
                 StateAnswer::Record(stamp) => Ok(stamp),
                 other => Err(unexpected(&other)),
             }

@@ -11,7 +11,9 @@ use std::{
 use freshet_base::{ClusterId, NodeId, Stamp, Term, private, sync::Arc, words};
 use freshet_cluster::term::{Agreement, TermHistory, TermState};
 use freshet_fabric::memory::{Medium, Region, Registered, SharedMemory, copy_region};
-use freshet_mirror::{ARENAS, Damaged, Keep, Recovered, begin_feed, mark_of, note_undo, recover, undo_regions};
+use freshet_mirror::{
+    ARENAS, Damaged, Keep, MOST_UNDO, Recovered, begin_feed, mark_of, note_undo, recover, undo_regions,
+};
 
 use super::{
     MirrorConfig,
@@ -64,8 +66,6 @@ fn length_of(region: &SharedMemory) -> u64 {
     region.words().len() as u64 * 8
 }
 
-/// The undo ring has this number of regions at most, beside the first.
-const MOST_UNDO: usize = 127;
 /// Bytes that are written to a file at once.
 const PIECE: usize = 1 << 20;
 
@@ -265,7 +265,7 @@ impl Memory {
     /// forbids it.
     pub fn grow(&mut self, bytes: u64, growing: Growing) -> io::Result<Option<Region>> {
         let held = self.bytes();
-        if growing == Growing::Undo && self.undo_regions().len() > MOST_UNDO {
+        if growing == Growing::Undo && self.undo_regions().len() >= MOST_UNDO {
             return Ok(None);
         }
         // Ever longer ones: a fabric has to know of each.

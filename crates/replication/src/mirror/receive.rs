@@ -17,7 +17,7 @@ use freshet_fabric::{
     memory::Region,
     tcp::{Connection, ReceiveError, SendError},
 };
-use freshet_mirror::{ARENAS, Contents};
+use freshet_mirror::{ARENAS, Contents, Damaged};
 
 use super::{Heard, Shared, State, memory::RecoverError};
 use crate::{
@@ -141,10 +141,13 @@ fn begin_feed(shared: &Shared, welcome: &Welcome) -> Result<Vec<u8>, SessionErro
     // All records may have to be read, and others ask for the status in the meantime.
     drop(memory);
     let description = Contents::open(regions, welcome.cut_at).and_then(|contents| contents.description());
-    description.map_err(|damaged| {
-        shared.condemn(damaged.to_string());
-        SessionError::Refused(Refusal::Superseded(damaged.to_string()))
-    })
+    description.map_err(|damaged| condemned(shared, &damaged))
+}
+
+/// What is in the memory is not what was written.
+fn condemned(shared: &Shared, damaged: &Damaged) -> SessionError {
+    shared.condemn(damaged.to_string());
+    SessionError::Refused(Refusal::Superseded(damaged.to_string()))
 }
 
 /// Makes this memory a state of the sender's log, and enters its terms.
@@ -169,10 +172,7 @@ fn enter(shared: &Shared, welcome: &Welcome, end: Stamp) -> Result<(), SessionEr
         let end = shared.memory().cut(welcome.cut_at);
         let end = match end {
             Ok(end) => end,
-            Err(RecoverError::Damaged(damaged)) => {
-                shared.condemn(damaged.to_string());
-                return Err(SessionError::Refused(Refusal::Superseded(damaged.to_string())));
-            }
+            Err(RecoverError::Damaged(damaged)) => return Err(condemned(shared, &damaged)),
             Err(RecoverError::System(cause)) => return Err(local(&cause)),
         };
         let cut = shared.state().holding.cut(welcome.cut_at, end);

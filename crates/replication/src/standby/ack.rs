@@ -17,14 +17,12 @@ use super::Shared;
 use crate::{
     load::LoadMeter,
     status::Load,
+    terms::NOTE_COMMITTED_EVERY,
     wire::{self, Asks, Kind, Refusal},
 };
 
 /// How long the end of the ack thread may take when nothing is persisted.
 const PATIENCE: Duration = Duration::from_millis(100);
-
-/// What was acknowledged to clients is noted so often for a restart.
-pub(crate) const NOTED_EVERY: Duration = Duration::from_secs(1);
 
 /// The primary has this long to read why a connection ends.
 const FAREWELL: Duration = Duration::from_millis(200);
@@ -92,7 +90,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         if load.look(|| shared.done()) {
             *shared.load.lock().expect("no code panics under this mutex") = load.load();
         }
-        if noted.elapsed() >= NOTED_EVERY {
+        if noted.elapsed() >= NOTE_COMMITTED_EVERY {
             shared.note_committed();
             noted = Instant::now();
         }

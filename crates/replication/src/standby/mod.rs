@@ -39,7 +39,7 @@ use freshet_cluster::{
     term::{Living, TermState},
 };
 use freshet_fabric::cpu::Meter;
-use freshet_log::{Lack, Log, ReceiveError, Receiver};
+use freshet_log::{KEEP_ASIDE, Lack, Log, ReceiveError, Receiver};
 use freshet_membership::Credentials;
 
 #[cfg(test)]
@@ -630,11 +630,7 @@ impl Shared {
             state.follower.floor()
         };
         if at < floor.min(self.log.received().get()) {
-            return Err(format!(
-                "the cluster's log is another from {at} on, and this node's checkpoint holds what was before up to \
-                 {floor}: {}",
-                freshet_log::KEEP_ASIDE
-            ));
+            return Err(of_another_log(at, floor));
         }
         let directory = self.config.saved_tails.as_ref().filter(|_| save);
         let saved = directory.map(|directory| self.log.save_tail(directory, at)).transpose().map_err(failed)?;
@@ -717,6 +713,15 @@ impl Shared {
             relay,
         }
     }
+}
+
+/// What the node's checkpoint, up to `floor`, holds is no part of the log, which is another one
+/// from `at` on.
+fn of_another_log(at: Stamp, floor: Stamp) -> String {
+    format!(
+        "the cluster's log is another from {at} on, and this node's checkpoint holds what was before up to {floor}: \
+         {KEEP_ASIDE}"
+    )
 }
 
 /// Continues a resting standby's log from the node at `from`, for a take-over.

@@ -236,45 +236,24 @@ impl Asking {
         headers: &[&BlockHeader],
         kept: Option<Connection>,
     ) -> (Answers, Option<Connection>, bool) {
-        if let Some(mut connection) = kept {
-            let mut answers = Answers::new();
-            let done = self.converse(&mut connection, address, headers, &mut answers);
-            if done.is_ok() {
-                return (answers, Some(connection), false);
-            }
-            // It has ended since: what was kept says nothing about the node.
-            if !answers.is_empty() {
-                return self.rest(answers, headers, done);
-            }
-        }
         let mut answers = Answers::new();
-        let mut connection = match self.connect(address) {
-            Ok(connection) => connection,
-            Err(error) => {
-                let (answers, connection, _) = self.rest(answers, headers, Err(error));
-                return (answers, connection, true);
-            }
-        };
-        match self.converse(&mut connection, address, headers, &mut answers) {
-            Ok(()) => (answers, Some(connection), true),
-            failed => {
-                let (answers, connection, _) = self.rest(answers, headers, failed);
-                (answers, connection, true)
+        if let Some(mut connection) = kept {
+            match self.converse(&mut connection, address, headers, &mut answers) {
+                Ok(()) => return (answers, Some(connection), false),
+                // It has ended since: what was kept says nothing about the node.
+                Err(_) if answers.is_empty() => {}
+                Err(error) => {
+                    unanswered(&mut answers, headers.len(), &error);
+                    return (answers, None, false);
+                }
             }
         }
-    }
-
-    /// The same as was answered, and why nothing came behind that.
-    fn rest(
-        &self,
-        mut answers: Answers,
-        headers: &[&BlockHeader],
-        failed: Result<(), SessionError>,
-    ) -> (Answers, Option<Connection>, bool) {
-        // It may be reached later, or answer.
-        let said = failed.err().map_or_else(String::new, |error| error.to_string());
-        answers.resize_with(headers.len(), || Err(Refused { said: said.clone(), later: true }));
-        (answers, None, false)
+        let conversed = self.connect(address).and_then(|mut connection| {
+            self.converse(&mut connection, address, headers, &mut answers)?;
+            Ok(connection)
+        });
+        let connection = conversed.map_err(|error| unanswered(&mut answers, headers.len(), &error)).ok();
+        (answers, connection, true)
     }
 
     fn connect(&self, address: &str) -> Result<Connection, SessionError> {
@@ -323,6 +302,13 @@ impl Asking {
         }
         Ok(())
     }
+}
+
+/// Why nothing came behind what was answered, for each of the rest of `count` blocks.
+fn unanswered(answers: &mut Answers, count: usize, error: &SessionError) {
+    // The node may be reached later, or answer.
+    let said = error.to_string();
+    answers.resize_with(count, || Err(Refused { said: said.clone(), later: true }));
 }
 
 /// A block that a node is asked for, which could not be regenerated elsewhere.

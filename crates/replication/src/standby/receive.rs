@@ -37,6 +37,7 @@ use super::{
     ack::AckSender,
     forms::Arriving,
     introduce::{Follows, agreed, connect, fenced, introduce, raise, violation},
+    of_another_log,
 };
 use crate::{
     endpoint::{CallError, passage},
@@ -228,16 +229,10 @@ fn may_enter(shared: &Shared, welcome: &Welcome, terms: &TermState) -> Result<En
             let at_primary = state.peers.iter().find(|peer| peer.node == Some(primary));
             SessionError::Counted { primary: at_primary.map(|peer| peer.address.clone()) }
         }
-        NotEntered::Acknowledged { at, committed } => SessionError::Refused(Refusal::HoldsMore {
-            node: shared.node,
-            at,
-            committed,
-        }),
-        NotEntered::Checkpoint { at, floor } => SessionError::Local(format!(
-            "the cluster's log is another from {at} on, and this node's checkpoint holds what was before up to {floor}: \
-             {}",
-            freshet_log::KEEP_ASIDE
-        )),
+        NotEntered::Acknowledged { at, committed } => {
+            SessionError::Refused(Refusal::HoldsMore { node: shared.node, at, committed })
+        }
+        NotEntered::Checkpoint { at, floor } => SessionError::Local(of_another_log(at, floor)),
     })
 }
 

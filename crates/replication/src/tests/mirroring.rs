@@ -466,11 +466,16 @@ fn kept_in(directory: &Path, kind: FabricKind) -> MirrorConfig {
     MirrorConfig { directory: Some(directory.to_owned()), ..small(kind) }
 }
 
+/// The files in a directory, without those that are directories themselves.
+fn files_in(directory: &Path) -> impl Iterator<Item = fs::DirEntry> {
+    fs::read_dir(directory).unwrap().map(|file| file.unwrap()).filter(|file| file.path().is_file())
+}
+
 /// The files of a process that will be killed, in another directory. To be called when it is gone:
 /// what it has done since is not in them then.
 fn killed(from: &Path, to: &Path) -> impl FnOnce() {
     let mut files = Vec::new();
-    for file in fs::read_dir(from).unwrap().map(|file| file.unwrap()).filter(|file| file.path().is_file()) {
+    for file in files_in(from) {
         let path = to.join(file.file_name());
         fs::hard_link(file.path(), &path).unwrap();
         files.push((fs::read(&path).unwrap(), path));
@@ -535,9 +540,7 @@ fn a_mirror_takes_its_memory_from_those_that_have_mapped_it() {
             let writing = scope.spawn(|| (0..200).map(|_| primary.write(&[64, 72, 400])).last().unwrap());
             until("it is fed", || mirror.mirror.status().mark > Stamp::ZERO);
             // The same files: what is written into them is there, too.
-            for file in
-                fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap()).filter(|file| file.path().is_file())
-            {
+            for file in files_in(directory.path()) {
                 match file.file_name().to_str().unwrap() {
                     "state" => drop(fs::copy(file.path(), next.path().join("state")).unwrap()),
                     name => fs::hard_link(file.path(), next.path().join(name)).unwrap(),
@@ -582,9 +585,7 @@ fn memory_that_cannot_be_used_is_begun_again() {
         &|| fs::write(directory.path().join("state"), [0xff; 80]).unwrap(),
         // The first superblocks, and all that is beside them.
         &|| {
-            for file in
-                fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file())
-            {
+            for file in files_in(directory.path()).map(|file| file.path()) {
                 if file.to_str().unwrap().ends_with("-0") {
                     let mut bytes = fs::read(&file).unwrap();
                     bytes[4096..8192].fill(7);
@@ -593,9 +594,7 @@ fn memory_that_cannot_be_used_is_begun_again() {
             }
         },
         &|| {
-            for file in
-                fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file())
-            {
+            for file in files_in(directory.path()).map(|file| file.path()) {
                 if file.to_str().unwrap().ends_with("-2") {
                     fs::remove_file(&file).unwrap();
                 }
@@ -618,8 +617,7 @@ fn memory_that_cannot_be_used_is_begun_again() {
 
 /// Names of the files in a directory, and what is in them.
 fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
-    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap()).filter(|file| file.path().is_file());
-    files.map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap())).collect()
+    files_in(directory).map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap())).collect()
 }
 
 #[test]

@@ -12,13 +12,13 @@ use freshet_cluster::{handshake::Sender, mirror::Rule, term::TermHistory};
 use freshet_fabric::{Place, memory::Region};
 use freshet_log::{Block, BlockBuilder, BlockError, BlockKind};
 use freshet_mirror::{
-    Batch, Build, Contents, DIRECTORY, Extent, Here, Layout, MARK, NoRoom, NotPut, Ring, UNDO, note_undo, undo_regions,
+    Batch, Build, Contents, DIRECTORY, Extent, Here, Layout, MARK, NoRoom, NotPut, Ring, UNDO, note_undo,
 };
 
 use super::{
     What, World, id_of,
     joining::Checkpoint,
-    memory::{History, Id, Records, Row, length, moved, region},
+    memory::{History, Id, Records, Row, moved, region},
     recovering::damaged,
     taking::begun,
 };
@@ -601,12 +601,7 @@ impl World {
     pub(super) fn feed(&mut self, primary: usize, node: usize, at: Stamp) -> Result<(), Violation> {
         let memory = &self.nodes[node].memory;
         let mirror = Contents::open(memory.clone(), at).and_then(|mirror| mirror.description());
-        let mut lengths: Vec<u64> = memory.iter().map(length).collect();
-        let mut ring = Ring::new(UNDO_BYTES);
-        for number in undo_regions(memory).into_iter().skip(1) {
-            ring.grow(number, lengths[number]);
-            lengths[number] = 0;
-        }
+        let (ring, lengths) = Ring::of(memory);
         let mut layout = mirror.and_then(|description| Layout::of(&description, &lengths)).map_err(damaged)?;
         layout.committed(at);
         let image = moved(memory);
