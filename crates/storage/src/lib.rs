@@ -8,6 +8,7 @@
 mod array;
 mod catalog;
 mod definition;
+pub mod identity;
 pub mod index;
 mod keep;
 mod leaves;
