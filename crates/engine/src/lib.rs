@@ -34,7 +34,7 @@ pub use indexes::{IndexBuild, IndexError};
 pub use node::{
     Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, Encoding, FabricEncryption,
     FabricSettings, GroupCommit, LogSettings, MembershipSettings, MirrorSettings, Mix, MixError, Node, NodeConfig,
-    NodeStatus, NudgeBy, OnLoss, OnMismatch, ReplayMode, Role, SettingError,
+    NodeStatus, NudgeBy, OnLoss, OnMismatch, ProofSettings, ProofStatus, ReplayMode, Role, SettingError,
 };
 pub use scheme::{
     command::{CommandExecutor, Executors, executors, log_as, record_as, record_with, record_with_reads, recorded_as},

@@ -190,6 +190,16 @@ impl Shared {
         }
     }
 
+    /// Whether what is here may be read.
+    ///
+    /// # Errors
+    /// XX001 when this node is a standby, and its state differs from its primary's.
+    pub fn check_state(&self) -> Result<(), SqlError> {
+        let Some(difference) = self.node.differs() else { return Ok(()) };
+        let message = format!("this node serves no reader: {difference}");
+        Err(SqlError::new(SqlState::DATA_CORRUPTED, message))
+    }
+
     /// Waits until the read view is no older than `limit`; at most for as long.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ mod entries;
 mod fill;
 pub mod form;
 mod pool;
+mod proof;
 mod redo;
 mod restore;
 mod runs;
@@ -28,6 +29,7 @@ pub use self::{
     apply::Deleted,
     fill::Records,
     pool::{PersistShare, Replay, ReplayStatistics},
+    proof::{Difference, Proven},
     redo::{Announce, Redo},
     restore::{Collector, Finished, Restoration, Restore, Target},
 };

@@ -294,11 +294,18 @@ impl Candidate for Shared {
         self.log_state()
     }
 
+    fn has_no_voice(&self) -> Option<&'static str> {
+        self.differs().map(|_| "its state differs from its primary's, as its status says")
+    }
+
     fn promised_safety(&self) -> Option<(u32, Safety)> {
         self.promised_safety()
     }
 
     fn rested(&self, options: &PromoteOptions) -> Result<(), String> {
+        if let Some(why) = self.differs().filter(|_| !options.force) {
+            return Err(format!("{why}: promote another node"));
+        }
         // What cannot be executed again may be given up.
         let gives_up = || options.force && self.lacks_blocks();
         if let Some(why) = self.follow().failure().filter(|_| !gives_up()) {

@@ -17,8 +17,10 @@ use freshet_base::{Fid, IdHasher, Rid, Stamp};
 
 type Far = HashMap<Fid, u64, std::hash::BuildHasherDefault<IdHasher>>;
 
-/// Sums of tables with smaller ids than this lie in an array.
-const NEAR: u32 = 1 << 12;
+/// The sums of so many tables lie in an array.
+const NEAR: usize = 32;
+/// The place of no table.
+const NONE: (Fid, u64) = (Fid(u32::MAX), 0);
 
 /// In so many groups [`Figures`] divide the tables.
 const GROUPS: u32 = 256;
@@ -40,36 +42,41 @@ pub const fn identity(table: Fid, record: Rid, lsn: Stamp) -> u64 {
 }
 
 /// Sums by table, or what is to be added to such. They wrap.
-#[derive(Clone, Debug, Default)]
+///
+/// Each table has its place among [`NEAR`], by its id; when another needs the place, the sum that
+/// was there is moved away. So a table may have a part of its sum in either.
+#[derive(Clone, Debug)]
 pub struct Sums {
-    near: Vec<u64>,
+    near: [(Fid, u64); NEAR],
     far: Far,
+}
+
+impl Default for Sums {
+    fn default() -> Self {
+        Self { near: [NONE; NEAR], far: Far::default() }
+    }
 }
 
 impl Sums {
     /// Adds to a table's sum.
     #[inline]
     pub fn add(&mut self, table: Fid, delta: u64) {
-        match self.near.get_mut(table.0 as usize) {
-            Some(sum) => *sum = sum.wrapping_add(delta),
-            None => self.add_first(table, delta),
+        let place = &mut self.near[table.0 as usize % NEAR];
+        if place.0 == table {
+            place.1 = place.1.wrapping_add(delta);
+        } else {
+            self.add_instead(table, delta);
         }
     }
 
     #[cold]
-    fn add_first(&mut self, table: Fid, delta: u64) {
-        let sum = if table.0 < NEAR {
-            self.near.resize(table.0 as usize + 1, 0);
-            self.near.last_mut().expect("it has one by now")
-        } else {
-            self.far.entry(table).or_default()
-        };
-        *sum = sum.wrapping_add(delta);
-    }
-
-    /// A table's sum.
-    pub fn of(&self, table: Fid) -> u64 {
-        self.near.get(table.0 as usize).or_else(|| self.far.get(&table)).copied().unwrap_or(0)
+    fn add_instead(&mut self, table: Fid, delta: u64) {
+        let place = &mut self.near[table.0 as usize % NEAR];
+        let (before, sum) = std::mem::replace(place, (table, delta));
+        if sum != 0 {
+            let far = self.far.entry(before).or_default();
+            *far = far.wrapping_add(sum);
+        }
     }
 
     /// Adds all of the other's.
@@ -77,23 +84,22 @@ impl Sums {
         other.iter().for_each(|(table, delta)| self.add(table, delta));
     }
 
-    /// Those that are not zero, in no order.
+    /// By table, in no order; those of one table may come in two parts.
     pub fn iter(&self) -> impl Iterator<Item = (Fid, u64)> + '_ {
-        let near = (0..).map(Fid).zip(self.near.iter().copied());
-        near.chain(self.far.iter().map(|(table, sum)| (*table, *sum))).filter(|(_, sum)| *sum != 0)
+        let far = self.far.iter().map(|(table, sum)| (*table, *sum));
+        self.near.iter().copied().chain(far).filter(|(_, sum)| *sum != 0)
     }
 
-    /// Forgets a table, which is gone.
-    pub fn forget(&mut self, table: Fid) {
-        if let Some(sum) = self.near.get_mut(table.0 as usize) {
-            *sum = 0;
-        }
-        self.far.remove(&table);
+    /// Forgets all but these tables, which ascend.
+    pub fn keep(&mut self, tables: &[Fid]) {
+        let stays = |table: &Fid| tables.binary_search(table).is_ok();
+        self.near.iter_mut().filter(|(table, _)| !stays(table)).for_each(|place| *place = NONE);
+        self.far.retain(|table, _| stays(table));
     }
 
-    /// Starts again with nothing. Keeps its memory.
+    /// Starts again with nothing.
     pub fn clear(&mut self) {
-        self.near.fill(0);
+        self.near = [NONE; NEAR];
         self.far.clear();
     }
 }
@@ -208,15 +214,21 @@ mod tests {
     #[test]
     fn sums_are_kept_by_table_whatever_its_id() {
         let (mut sums, mut other) = (Sums::default(), Sums::default());
-        let tables = [Fid(0), Fid(7), Fid(NEAR - 1), Fid(NEAR), Fid(1 << 19)];
-        for (number, table) in (1..).zip(tables) {
+        // Some have the same place.
+        let tables = [Fid(0), Fid(7), Fid(NEAR as u32), Fid(NEAR as u32 + 7), Fid(1 << 19)];
+        let of = |sums: &Sums, table| {
+            sums.iter().filter(|(there, _)| *there == table).fold(0_u64, |sum, (_, part)| sum.wrapping_add(part))
+        };
+        for (number, table) in (1..).zip(tables).cycle().take(15) {
             sums.add(table, number);
             other.add(table, 0u64.wrapping_sub(number).wrapping_add(u64::from(number == 3)));
         }
-        assert_eq!(tables.map(|table| sums.of(table)), [1, 2, 3, 4, 5]);
+        assert_eq!(tables.map(|table| of(&sums, table)), [3, 6, 9, 12, 15]);
         sums.merge(&other);
-        assert_eq!(sums.iter().collect::<Vec<_>>(), [(tables[2], 1)]);
-        sums.forget(tables[2]);
+        assert_eq!(tables.map(|table| of(&sums, table)), [0, 0, 3, 0, 0]);
+        sums.keep(&[tables[0], tables[2]]);
+        assert_eq!(of(&sums, tables[2]), 3);
+        sums.keep(&[tables[0], tables[3]]);
         assert_eq!(sums.iter().count(), 0);
     }
 

@@ -27,6 +27,6 @@ pub use leaves::LeafSet;
 pub use owner::{Owner, Owners, Phase};
 pub use reclaim::{Guard, Participant, Participants, Pin};
 pub use table::{
-    Change, Content, Index, IndexList, InstallError, Installed, Instantiated, LoadError, Loaded, Lockable, Newest,
-    Published, ReadContext, ReadError, Reclaimed, RecordSource, Table, Visible,
+    Announcement, Change, Content, Index, IndexList, InstallError, Installed, Instantiated, LoadError, Loaded,
+    Lockable, Newest, Published, ReadContext, ReadError, Reclaimed, RecordSource, Table, Visible,
 };

@@ -5,7 +5,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -33,12 +33,30 @@ pub(crate) struct LiveReplay {
     pub end: AtomicU64,
     /// How far was replayed.
     pub replayed: Arc<AtomicU64>,
+    /// Whether the node does anything about a state that differs but say so.
+    pub acts: bool,
+    /// That the state differs from the primary's was said.
+    pub said: AtomicBool,
 }
 
 impl LiveReplay {
     /// How far was replayed, or begun.
     pub fn end(&self) -> Stamp {
         Stamp(self.end.load(Ordering::SeqCst))
+    }
+
+    /// Says once that the state differs from the primary's.
+    fn compare(&self) {
+        if let Some(difference) = self.replay.difference()
+            && !self.said.swap(true, Ordering::SeqCst)
+        {
+            let follows = if self.acts {
+                "it keeps its directory, has no vote, and serves no reader"
+            } else {
+                "nothing follows, as state-proof.only-report says"
+            };
+            tracing::error!(mark = difference.mark.0, tables = ?difference.tables, "{difference}: {follows}");
+        }
     }
 }
 
@@ -52,7 +70,16 @@ impl ReplayTarget for LiveReplay {
             self.messages.enter(messages);
         }
         self.replayed.fetch_max(to.0, Ordering::SeqCst);
+        self.compare();
         Ok(())
+    }
+
+    fn has_difference(&self) -> bool {
+        self.replay.difference().is_some()
+    }
+
+    fn differs(&self) -> Option<String> {
+        self.replay.difference().filter(|_| self.acts).map(ToString::to_string)
     }
 
     fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], log: &Arc<Log>) {

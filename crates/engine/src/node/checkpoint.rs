@@ -36,6 +36,7 @@ use freshet_recovery::{
     CheckpointError, Manifest,
     checkpoint::{CheckpointFile, CheckpointTable, TableWriter, folder},
 };
+use freshet_replay::Replay;
 use freshet_replication::checkpoints::OpenCheckpoint;
 use freshet_storage::{
     Participant, ReadContext, ReadError, Table,
@@ -121,6 +122,21 @@ pub(super) struct Ground {
     pub cluster: ClusterId,
     pub core: Arc<Core>,
     pub log: Arc<Log>,
+    /// Of a node that is or was a standby, and heeds what comes of comparing states.
+    pub replay: Option<Arc<Replay>>,
+}
+
+impl Ground {
+    /// Whether the state here may become that of another node, or of this one after a restart.
+    fn may_pass_on(&self) -> Result<(), &'static str> {
+        let is_standby = self.core.snapshots.primary().is_none();
+        match &self.replay {
+            Some(replay) if is_standby && replay.difference().is_some() => {
+                Err("this node's state differs from its primary's: nothing that it writes now may be built on")
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -295,6 +311,7 @@ impl Checkpointing {
     /// What cannot be read.
     pub fn open(self: &Arc<Self>, start: Stamp) -> Result<OpenCheckpoint, String> {
         let ground = &self.ground;
+        ground.may_pass_on()?;
         // Before the files are opened: from now on the log stays.
         let sending = Sending::new(self, start);
         let manifest = Manifest::read(&Manifest::path(&ground.directory, start)).map_err(|cause| cause.to_string())?;
@@ -410,6 +427,7 @@ impl Checkpointing {
 
     fn write(&self, participants: &mut [Participant], kind: CheckpointKind) -> Result<Manifest, CheckpointFailure> {
         let ground = &self.ground;
+        ground.may_pass_on().map_err(CheckpointFailure::Impossible)?;
         let (keeper, participants) = participants.split_first_mut().expect("there is one for the snapshot");
         let (guard, start) = keeper.pin(|| ground.core.snapshots.current());
         let mut kept = Some(guard);
@@ -448,6 +466,7 @@ impl Checkpointing {
             primary.log.nudge(end);
             primary.gate.wait(end, None)?;
         }
+        ground.may_pass_on().map_err(CheckpointFailure::Impossible)?;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64);
         let manifest = Manifest::new(ground.cluster, start, end, time, ground.devices.len() as u32, tables);
         manifest.install(&ground.directory)?;

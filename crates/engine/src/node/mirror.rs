@@ -162,7 +162,7 @@ impl Mirrored {
         visible.advance(promoted.start);
         let newest = path.zip(writing).zip(checkpoint);
         let newest = newest.and_then(|((path, writing), written)| install(path, &writing, written));
-        let begun = begin_checkpoints(&node.config, &ground, &node.endpoint, (core, &log), newest.as_ref());
+        let begun = begin_checkpoints(&node.config, &ground, &node.endpoint, (core, &log, None), newest.as_ref());
         if let Some(checkpointing) = begun.map_err(|cause| cause.to_string())? {
             let checkpointing = node.checkpointing.get_or_init(|| checkpointing);
             if newest.is_none() {

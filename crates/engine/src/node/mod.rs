@@ -23,6 +23,7 @@ mod mirror;
 mod mix;
 mod observer;
 mod picture;
+mod proof;
 mod reign;
 mod restoring;
 mod seed;
@@ -46,7 +47,7 @@ use freshet_log::{
     persist::{Medium as PersistMedium, Method as PersistMethod},
 };
 use freshet_membership::Credentials;
-use freshet_replay::Replay;
+use freshet_replay::{Difference, Replay};
 use freshet_replication::{
     endpoint::Endpoint,
     primary::Primary,
@@ -70,12 +71,12 @@ pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
     config::{
         Apply, CheckpointSettings, DivideBy, Domain, Encoding, FabricEncryption, FabricSettings, GroupCommit,
-        LogSettings, MirrorSettings, NodeConfig, NudgeBy, OnLoss, OnMismatch, SettingError,
+        LogSettings, MirrorSettings, NodeConfig, NudgeBy, OnLoss, OnMismatch, ProofSettings, SettingError,
     },
     membership::{MembershipSettings, enrol_client},
     mix::{Distinct, FormMix, Mix, MixError},
     start::{PhaseStatus, StartError, StartPhase},
-    status::{NodeStatus, RoleStatus},
+    status::{NodeStatus, ProofStatus, RoleStatus},
 };
 use crate::{Database, scheme::Scheme, source::VersionSource};
 
@@ -283,6 +284,20 @@ impl Node {
     /// The primary's log, while this node is one.
     pub fn log(&self) -> Option<&Arc<Log>> {
         self.database.core().snapshots.primary().map(|primary| &primary.log)
+    }
+
+    /// How the state here differs from the primary's, if this node is a standby and it does: then
+    /// nobody is to read here. Cheap.
+    pub fn differs(&self) -> Option<&Difference> {
+        let differs = self.replay.as_ref()?.difference()?;
+        let heeded = !self.config.state_proof.only_report && self.database.core().snapshots.primary().is_none();
+        heeded.then_some(differs)
+    }
+
+    /// Whether the state here is that of the primary, as both have compared it; on a node that is
+    /// or was a standby.
+    pub fn state_proof(&self) -> ProofStatus {
+        self.replay.as_deref().map(ProofStatus::of).unwrap_or_default()
     }
 
     /// What the log of this node waits for, or the journal of what has arrived, if it lacks room

@@ -386,7 +386,8 @@ impl Parts {
             Composition::Mirror(_) | Composition::Failed | Composition::Stopped => None,
         };
         if let Some(log) = log {
-            checkpointing = begin_checkpoints(&config, &ground, &endpoint, (&core, log), checkpoint.as_ref())?;
+            let parts = (&core, log, replay.as_ref());
+            checkpointing = begin_checkpoints(&config, &ground, &endpoint, parts, checkpoint.as_ref())?;
         }
         Ok(Node {
             id: ground.id,
@@ -420,7 +421,7 @@ pub(super) fn begin_checkpoints(
     config: &NodeConfig,
     ground: &Ground,
     endpoint: &Endpoint,
-    (core, log): (&Arc<Core>, &Arc<Log>),
+    (core, log, replay): (&Arc<Core>, &Arc<Log>, Option<&Arc<Replay>>),
     newest: Option<&Manifest>,
 ) -> Result<Option<Arc<Checkpointing>>, StartError> {
     let Some(directory) = &ground.directory else { return Ok(None) };
@@ -432,6 +433,7 @@ pub(super) fn begin_checkpoints(
         cluster,
         core: Arc::clone(core),
         log: Arc::clone(log),
+        replay: replay.filter(|_| !config.state_proof.only_report).cloned(),
     };
     let checkpointing = Checkpointing::start(ground, newest).map_err(StartError::System)?;
     let door = CheckpointDoor { checkpointing: Arc::clone(&checkpointing), cluster, terms };

@@ -23,8 +23,8 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Fid, Rid, Stamp, varint};
-use freshet_log::{Block, Log, PlacedRecord};
+use freshet_base::{Fid, Stamp, varint};
+use freshet_log::{Block, Log, PlacedRecord, RecordHeader};
 use freshet_replay::{Announce, Redo, ReplayError as RedoError};
 use freshet_replication::standby::{ReplayError, ReplayTarget};
 use freshet_storage::{Content, Guard};
@@ -174,8 +174,8 @@ impl Redo for Collect {
         Ok(())
     }
 
-    fn cut(&mut self, guard: &Guard<'_>, content: &Content, rid: Rid, address: Stamp, prev: Option<Stamp>) {
-        self.announce.cut(guard, content, rid, address, prev);
+    fn cut(&mut self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) {
+        self.announce.cut(guard, content, header, address);
     }
 }
 
@@ -196,6 +196,11 @@ impl Commands {
 }
 
 impl Replaying for Commands {
+    /// What commands make has no place in the log.
+    fn proves(&self) -> bool {
+        false
+    }
+
     fn redo(&self, _: &Ground) -> Box<dyn Redo> {
         Box::new(Collect { announce: Announce, found: Arc::clone(&self.found) })
     }
@@ -265,6 +270,14 @@ impl ReplayTarget for Executing {
             let ended = |_| Err(failed(at, &"a thread has panicked"));
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).fold(Ok(()), Result::and)
         })
+    }
+
+    fn has_difference(&self) -> bool {
+        self.live.has_difference()
+    }
+
+    fn differs(&self) -> Option<String> {
+        self.live.differs()
     }
 
     fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], log: &Arc<Log>) {

@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use freshet_base::{Fid, Rid, Stamp};
-use freshet_log::PlacedRecord;
+use freshet_log::{PlacedRecord, RecordHeader};
 use freshet_replay::{Records, Redo, ReplayError};
 use freshet_storage::{Catalog, Content, Guard, Instantiated, Owners, Participants, ReadContext};
 
@@ -102,9 +102,7 @@ impl Redo for Instantiate {
         Ok(true)
     }
 
-    fn cut(&mut self, guard: &Guard<'_>, content: &Content, rid: Rid, address: Stamp, prev: Option<Stamp>) {
-        // A restart may have announced it.
-        content.replay_cut(rid, address, prev);
-        content.instantiate_cut(guard, rid, address);
+    fn cut(&mut self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) {
+        content.instantiate_cut(guard, header.rid, address);
     }
 }

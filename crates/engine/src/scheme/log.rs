@@ -1,7 +1,10 @@
 //! Standbys receive the log itself (Query Fresh, section 3): the primary ships it, a standby
 //! persists, acknowledges and replays it.
 
-use std::sync::{Arc, atomic::AtomicU64};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64},
+};
 
 use freshet_base::{CommitGate, Stamp, Term};
 use freshet_log::Log;
@@ -47,6 +50,11 @@ pub(crate) trait Replaying: Send + Sync {
     /// What is missing for that.
     fn target(&self, live: LiveReplay) -> Result<Arc<dyn ReplayTarget>, StartError> {
         Ok(Arc::new(live))
+    }
+
+    /// Whether records have the same ids and LSNs here as on the primary.
+    fn proves(&self) -> bool {
+        true
     }
 
     /// As [`Scheme::again`].
@@ -115,6 +123,14 @@ impl<R: Replaying> Scheme for LogShipping<R> {
         let janitor = Arc::new(self.0.janitor(parts, &ours, deleted));
         let redo = || self.0.redo(&ours);
         let replay = Arc::new(Replay::new(config.replay_threads, catalog, participants, &reader, floor, &redo));
+        if self.0.proves() {
+            let replay = Arc::downgrade(&replay);
+            log.on_marks(move |at| {
+                if let Some(replay) = replay.upgrade() {
+                    replay.expect_mark(at);
+                }
+            });
+        }
         let messages = Arc::new(Messages::starting(end));
         let live = LiveReplay {
             replay: Arc::clone(&replay),
@@ -122,6 +138,8 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             messages: Arc::clone(&messages),
             end: AtomicU64::new(end.0),
             replayed: Arc::new(AtomicU64::new(end.0)),
+            acts: !config.state_proof.only_report,
+            said: AtomicBool::new(false),
         };
         let forms = InputsFeed::of_relay(catalog, participants, &live.replayed);
         let starting = Starting {

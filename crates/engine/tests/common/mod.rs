@@ -40,6 +40,8 @@ pub fn config(directory: Option<&Path>) -> NodeConfig {
     };
     config.log.buffer_bytes = 4 << 20;
     config.log.segment_bytes = 1 << 20;
+    // All tests with standbys compare states.
+    config.state_proof.interval_ms = 10;
     config
 }
 
@@ -148,6 +150,7 @@ pub fn next_rid(database: &Database, table: &Table) -> u64 {
 }
 
 pub fn hash(node: &Node) -> (u64, u64) {
+    assert_eq!(node.state_proof().differs, None);
     let worker = node.database().worker().unwrap();
     let txn = worker.begin_read_only();
     let hash = StateHash::of(&txn).unwrap();

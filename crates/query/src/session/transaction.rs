@@ -168,9 +168,11 @@ impl<'w> Session<'w> {
     /// The transaction that a statement runs in; begun for it alone if none exists.
     ///
     /// # Errors
-    /// 25P02 when it has failed; what waiting for a read view says.
+    /// 25P02 when it has failed; XX001 when this node has another state than its primary; what
+    /// waiting for a read view says.
     pub(super) fn block_for_statement(&mut self) -> Result<(), SqlError> {
         self.block_without_snapshot()?;
+        self.shared.check_state()?;
         let block = self.block.as_ref().expect("just begun");
         if block.transaction.is_none() {
             self.wait_for_view()?;

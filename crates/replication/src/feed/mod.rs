@@ -336,6 +336,7 @@ impl Feeds {
                 fabric: shipper.map(|shipper| shipper.fabric),
                 one_sided: shipper.is_some_and(|shipper| shipper.fabric.is_one_sided()),
                 encoding: shipper.map(|shipper| shipper.encoding()),
+                state_differs: shipper.is_some_and(|shipper| shipper.differs()),
                 load: shipper.and_then(|shipper| shipper.load()),
                 round_trips: shipper.map_or_else(RoundTrips::default, |shipper| shipper.round_trips.told()),
                 mirror: is_mirror,

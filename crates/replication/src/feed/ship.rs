@@ -68,6 +68,8 @@ pub(crate) struct Shipper {
     closer: Closer,
     /// The standby asks for another form.
     wants_form: AtomicBool,
+    /// It says that its state differs from the primary's.
+    differs: AtomicBool,
     /// As soon as it is connected.
     sending: OnceLock<Sending>,
 }
@@ -138,7 +140,8 @@ impl Shipper {
         let (bell, wants_form) = (Bell::default(), AtomicBool::new(false));
         let (round_trips, load) = (Timing::default(), Mutex::default());
         let (member, fabric, mirror) = (join.member, join.offer.kind(), join.mirror.then(Inbox::default));
-        Self { id, node, member, fabric, mirror, bell, reason, round_trips, load, closer, wants_form, sending }
+        let differs = AtomicBool::new(false);
+        Self { id, node, member, fabric, mirror, bell, reason, round_trips, load, closer, wants_form, differs, sending }
     }
 
     /// It is connected, and has all of the log below `from`.
@@ -166,6 +169,18 @@ impl Shipper {
     /// In which form the standby asks for the log.
     pub fn encoding(&self) -> Encoding {
         if self.wants_form() { Encoding::Inputs } else { Encoding::Bytes }
+    }
+
+    /// The standby says whether its state differs from the primary's.
+    pub fn note_difference(&self, differs: bool) {
+        if self.differs.swap(differs, Ordering::SeqCst) != differs && differs {
+            tracing::error!(standby = %self.node, "the state of a standby differs from this node's: see its status");
+        }
+    }
+
+    /// Whether the standby says that its state differs from the primary's.
+    pub fn differs(&self) -> bool {
+        self.differs.load(Ordering::SeqCst)
     }
 
     /// The standby says how busy it is, if it knows.

@@ -444,7 +444,8 @@ impl Shared {
             let decision = self.note_persisted(&mut state);
             let room = self.room(&mut state, free, anyway);
             let ack = state.follower.ack(room, self.clock.now(), anyway, |term| self.terms.admits(term));
-            (decision, ack.map(|ack| (ack, Asks { own: self.encoding(), below: below() }, self.load())))
+            let asks = || Asks { own: self.encoding(), below: below(), differs: self.target.has_difference() };
+            (decision, ack.map(|ack| (ack, asks(), self.load())))
         });
         self.carry_out(decision);
         if decision.release.is_some() && !self.log.has_store() {
@@ -574,6 +575,11 @@ impl Shared {
             self.cut(complete, true)?;
         }
         Ok(())
+    }
+
+    /// How the state here differs from the primary's, if it does.
+    pub(crate) fn differs(&self) -> Option<String> {
+        self.target.differs()
     }
 
     /// What this log is like, for a candidate. To be read after the fence has risen, and no primary

@@ -49,6 +49,17 @@ pub trait ReplayTarget: Send + Sync {
         None
     }
 
+    /// Whether the state here differs from the primary's. Cheap.
+    fn has_difference(&self) -> bool {
+        false
+    }
+
+    /// How the state here differs from the primary's, if it does and something is to follow from
+    /// that: then this node has no vote.
+    fn differs(&self) -> Option<String> {
+        None
+    }
+
     /// The processor time so far of threads that replay or regenerate, without the thread that
     /// calls.
     fn processor_time(&self) -> Duration {

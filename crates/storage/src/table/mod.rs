@@ -31,6 +31,7 @@ mod certify;
 mod fill;
 mod free;
 mod handle;
+mod identity;
 mod incarnate;
 mod indexes;
 mod instantiate;
@@ -62,6 +63,7 @@ pub use self::{
     instantiate::Instantiated,
     read::{ReadContext, Visible},
     record::{InstallError, LoadError, Loaded, ReadError, RecordSource},
+    replay::Announcement,
     write::{Change, Installed, Published},
 };
 use crate::{
@@ -87,6 +89,8 @@ pub struct Content {
     indexes: AtomicPtr<IndexList>,
     next_rid: AtomicU64,
     free: FreeIds,
+    /// Replay counts what it does to records with smaller ids (module `identity`).
+    counted: AtomicU64,
 }
 
 impl fmt::Debug for Content {
@@ -107,6 +111,7 @@ impl Content {
             replay: IndirectionArray::new(),
             next_rid: AtomicU64::new(0),
             free: FreeIds::default(),
+            counted: AtomicU64::new(u64::MAX),
         })
     }
 

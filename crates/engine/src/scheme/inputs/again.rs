@@ -110,6 +110,14 @@ impl ReplayTarget for Regenerating {
         Ok(())
     }
 
+    fn has_difference(&self) -> bool {
+        self.live.has_difference()
+    }
+
+    fn differs(&self) -> Option<String> {
+        self.live.differs()
+    }
+
     fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], log: &Arc<Log>) {
         self.live.persist(from, to, ends, log);
     }

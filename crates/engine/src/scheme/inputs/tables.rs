@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::{RecordKind, Rid, Stamp};
+use freshet_base::{RecordKind, Stamp};
 use freshet_log::{PlacedRecord, RecordHeader};
 use freshet_replay::{Redo, ReplayError};
 use freshet_storage::{Catalog, Content, Guard, Participant};
@@ -99,7 +99,7 @@ impl Redo for Rest {
         self.full.record(guard, content, record)
     }
 
-    fn cut(&mut self, guard: &Guard<'_>, content: &Content, rid: Rid, address: Stamp, prev: Option<Stamp>) {
-        self.full.cut(guard, content, rid, address, prev);
+    fn cut(&mut self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) {
+        self.full.cut(guard, content, header, address);
     }
 }
