@@ -115,7 +115,7 @@ impl Proof {
         if !matches!(self.phase, Phase::Counting) {
             return;
         }
-        self.sums.keep(&catalog.tables_at(mark).iter().map(|table| table.fid()).collect::<Vec<_>>());
+        self.sums.keep(&catalog.ids_at(mark));
         if self.taken.len() == TAKEN {
             self.taken.pop_front();
         }

@@ -17,7 +17,7 @@ pub use crate::forms::Encoding;
 use crate::status::Load;
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 15;
+pub const PROTOCOL: u16 = 16;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

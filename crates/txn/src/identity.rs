@@ -179,7 +179,7 @@ mod tests {
                 });
             }
             let (mut counted, mut marks) = (0, 0);
-            for _ in 0..2000 {
+            for _ in 0..300 {
                 identities.coming();
                 if marks % 3 == 0 {
                     std::thread::yield_now();
