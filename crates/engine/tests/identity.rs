@@ -55,7 +55,7 @@ fn more(node: &Node, round: u64) -> Stamp {
 }
 
 /// Several threads change records of one table, until told to stop.
-fn load<T>(node: &Arc<Node>, from: u64, meanwhile: impl FnOnce() -> T) -> T {
+fn load<T>(node: &Arc<Node>, from: u64, what: impl FnOnce() -> T) -> T {
     let (table, stop) = (node.database().table("things").unwrap(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for thread in 0..3u64 {
@@ -68,7 +68,7 @@ fn load<T>(node: &Arc<Node>, from: u64, meanwhile: impl FnOnce() -> T) -> T {
                 }
             });
         }
-        let outcome = meanwhile();
+        let outcome = what();
         stop.store(true, Ordering::SeqCst);
         outcome
     })

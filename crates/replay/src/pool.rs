@@ -244,7 +244,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Goes on with the beginning of the state's sums, now that all below `to` is replayed.
+    /// Continues with the beginning of the state's sums, now that all below `to` is replayed.
     fn sweep(&self, to: Stamp) {
         if self.proof().is_sweeping() {
             let lead = self.lead();

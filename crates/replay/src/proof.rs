@@ -23,10 +23,10 @@ use crate::apply::Found;
 
 /// Marks that are remembered at most before they are replayed; those beyond are not compared.
 const MARKS: usize = 4096;
-/// Of so many marks this node's sums are remembered. A primary says those of one before it makes
+/// Of this many marks this node's sums are remembered. A primary says those of one before it makes
 /// the next.
 const TAKEN: usize = 4;
-/// So many record ids are swept between two jobs: some tens of milliseconds.
+/// This many record ids are swept between two jobs: some tens of milliseconds.
 const AT_ONCE: u64 = 1 << 20;
 
 /// This node has another state than its primary.

@@ -3,8 +3,8 @@
 //! Each record adds [`identity`] of its table, its id and the place in the log of its newest
 //! version. Two nodes with the same log have the same sum at the same LSN if, and but for one case
 //! in 2^64 only if, the same records live there, each at the same version. What a sum says of rows
-//! follows from that a version's place in the log is that of its bytes; that the bytes in memory are
-//! still those is not for the sum to say.
+//! follows from that a version's place in the log is that of its bytes; that the bytes in memory
+//! are still those is not for the sum to say.
 //!
 //! No node ever takes a sum from the log or from another node. A primary takes the place of the
 //! version that it replaces from the chain, replay from the word that its `fetch_max` has replaced,
@@ -17,12 +17,12 @@ use freshet_base::{Fid, IdHasher, Rid, Stamp};
 
 type Far = HashMap<Fid, u64, std::hash::BuildHasherDefault<IdHasher>>;
 
-/// The sums of so many tables lie in an array.
+/// The sums of this many tables lie in an array.
 const NEAR: usize = 32;
 /// The place of no table.
 const NONE: (Fid, u64) = (Fid(u32::MAX), 0);
 
-/// In so many groups [`Figures`] divide the tables.
+/// Into this many groups [`Figures`] divide the tables.
 const GROUPS: u32 = 256;
 
 /// Both halves of a product depend on all bits of both factors.
@@ -144,7 +144,7 @@ impl Figures {
         self.groups.values().fold(0, |total, sum| total.wrapping_add(*sum))
     }
 
-    /// Whether a table is among those of which the other says something else.
+    /// Whether a table is among those for which the other has another sum.
     pub fn differs_in(&self, other: &Self, table: Fid) -> bool {
         let group = Self::group(table);
         self.groups.get(&group) != other.groups.get(&group)

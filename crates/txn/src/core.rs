@@ -1,15 +1,21 @@
 //! What all workers of one node share.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use freshet_base::{Certifier, Fid, Stamp};
-use freshet_log::{Log, ReserveError, Writer};
+use freshet_log::{DurableError, Log, ReserveError, Writer};
 use freshet_storage::{Catalog, Content, Guard, Owners, Participants, RecordSource, identity::Sums};
 
 use crate::{
     Messages, Snapshots, certify::Certification, garbage::Garbages, identity::Identities, record::Recorder,
     row_locks::RowLocks, waits::Waits,
 };
+
+/// How often it is looked at whether the log is filled up to a mark, which mostly takes no time.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 /// Why nothing is known of a mark.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +109,7 @@ impl Core {
 
     /// On the primary: puts a mark into the log by `writer`, and returns where it is and how the
     /// commits below, since the last mark, have changed the sums of the tables
-    /// ([`freshet_storage::identity`]). Blocks until the log is durable up to the mark. One thread
+    /// ([`freshet_storage::identity`]). Blocks until the log is filled up to the mark. One thread
     /// makes marks.
     ///
     /// # Errors
@@ -116,7 +122,12 @@ impl Core {
             mark = at;
             self.identities.came(at);
         })?;
-        log.wait_durable(end, None).map_err(|_| MarkError::Ended)?;
+        while log.filled() < end {
+            match log.wait_durable(end, Some(Instant::now() + PATIENCE)) {
+                Ok(_) | Err(DurableError::Deadline) => {}
+                Err(_) => return Err(MarkError::Ended),
+            }
+        }
         Ok((mark, self.identities.take(mark)))
     }
 

@@ -15,9 +15,9 @@
 //! 3. waits until the log is filled up to it, and takes what the slots have below.
 //!
 //! A worker reserves its own place, and then looks at `mark`. If its place is behind the mark, its
-//! `fetch_add` on the log's end came after that of step 2, which was after step 1: it finds the mark,
-//! or that one is coming. In the latter case it puts down its place beside what it counts, for
-//! whoever finds the mark next to decide; so no worker waits. If its place is before the mark, it
+//! `fetch_add` on the log's end came after that of step 2, which was after step 1: it finds the
+//! mark, or that one is coming. In the latter case it puts down its place beside what it counts,
+//! and who finds the mark next decides; so no worker waits. If its place is before the mark, it
 //! counts before its block fills that, so before step 3 is over. There is one mark at a time: the
 //! next is begun when the slots are taken.
 

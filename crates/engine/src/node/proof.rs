@@ -2,8 +2,9 @@
 //! compare with their own ([`freshet_storage::identity`]).
 //!
 //! The sums of a reign begin with a mark, and with a sweep of this node's own arrays for the state
-//! there, in a thread of its own, beside commits: a snapshot keeps what is needed. From then on they
-//! are what commits have counted. They are never those of another node, or of an earlier reign.
+//! there, in a thread of its own, beside commits: a snapshot keeps what is needed. From then on
+//! they are what commits have counted. They are never those of another node, or of an earlier
+//! reign.
 
 use std::{
     sync::Arc,
@@ -23,7 +24,7 @@ use super::config::ProofSettings;
 
 /// How often it is looked at whether a mark is due.
 const LOOK: Duration = Duration::from_millis(50);
-/// So many record ids are swept between two looks whether the log still goes on.
+/// This many record ids are swept between two looks whether the log has ended.
 const AT_ONCE: u64 = 1 << 16;
 
 /// Makes the marks of a reign. Its thread ends with the log.
@@ -50,7 +51,7 @@ impl Marks {
     }
 
     fn run(mut self) {
-        // Whatever ends it ends the log, of which others speak.
+        // What ends it ends the log, and others say so.
         let _ = self.go();
     }
 

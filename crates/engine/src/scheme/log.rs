@@ -69,6 +69,16 @@ pub(crate) trait Replaying: Send + Sync {
     fn composed(&self, _core: &Arc<Core>, _source: &VersionSource) {}
 }
 
+/// Has replay end a job at each mark that arrives.
+fn expect_marks(log: &Log, replay: &Arc<Replay>) {
+    let replay = Arc::downgrade(replay);
+    log.on_marks(move |at| {
+        if let Some(replay) = replay.upgrade() {
+            replay.expect_mark(at);
+        }
+    });
+}
+
 /// The scheme.
 pub(crate) struct LogShipping<R>(pub R);
 
@@ -124,12 +134,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
         let redo = || self.0.redo(&ours);
         let replay = Arc::new(Replay::new(config.replay_threads, catalog, participants, &reader, floor, &redo));
         if self.0.proves() {
-            let replay = Arc::downgrade(&replay);
-            log.on_marks(move |at| {
-                if let Some(replay) = replay.upgrade() {
-                    replay.expect_mark(at);
-                }
-            });
+            expect_marks(&log, &replay);
         }
         let messages = Arc::new(Messages::starting(end));
         let live = LiveReplay {

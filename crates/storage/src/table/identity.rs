@@ -1,5 +1,5 @@
-//! What a table's records add to the identity of the state: read from its arrays, whoever has
-//! filled them.
+//! What a table's records add to the identity of the state: read from its arrays, no
+//! matter who has filled them.
 //!
 //! While a standby replays, one thread goes through its arrays between two jobs, range after range
 //! of record ids, and says how far it is. Replay counts what it changes below that; what lies above

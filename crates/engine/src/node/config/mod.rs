@@ -519,7 +519,7 @@ impl NodeConfig {
         self.directory.join("arrived")
     }
 
-    /// Places for workers, replay threads, feeds that encode, and the engine's own, one of which
+    /// Places for workers, replay threads, feeds that encode, and the engine's own; one
     /// sweeps for marks.
     pub(crate) fn participants(&self) -> usize {
         let feeds = (self.standbys + 1) as usize;
