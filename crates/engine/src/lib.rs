@@ -38,8 +38,8 @@ pub use indexes::{IndexBuild, IndexError};
 pub use node::{
     Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, Encoding, FabricEncryption,
     FabricSettings, GroupCommit, LogSettings, MembershipSettings, MirrorSettings, Mix, MixError, Node, NodeConfig,
-    NodeStatus, NudgeBy, OnDoubt, OnLoss, OnMismatch, ReplayMode, Role, SettingError, SweepCounts, SweepSettings,
-    SweepStatus,
+    NodeStatus, NudgeBy, OnDoubt, OnLoss, OnMismatch, ProofSettings, ProofStatus, ReplayMode, Role, SettingError,
+    SweepCounts, SweepSettings, SweepStatus,
 };
 pub use scheme::{
     command::{CommandExecutor, Executors, executors, log_as, record_as, record_with, record_with_reads, recorded_as},

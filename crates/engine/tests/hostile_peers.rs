@@ -204,7 +204,8 @@ fn converse(random: &mut Random, victim: &Victim, shows: &Shows) -> Option<(Hell
                 replayed: Stamp(u64::MAX),
                 visible: Stamp(u64::MAX),
             };
-            let asks = Asks { own: random.of(&[Encoding::Bytes, Encoding::Inputs]), below: random.of(&[false, true]) };
+            let (own, below) = (random.of(&[Encoding::Bytes, Encoding::Inputs]), random.of(&[false, true]));
+            let asks = Asks { own, below, in_doubt: random.of(&[false, true]) };
             let _ = sender.status(wire::ack_words(&lie, asks, None));
             let _ = sender.send(random.next() as u8, Term(u32::MAX), 0, 0, b"what is this");
         }

@@ -5,7 +5,7 @@ mod common;
 
 use std::{fs, path::Path, sync::Arc};
 
-use common::{churn, config, definition, hash, soon, start, wait_for};
+use common::{churn, config, definition, hash, is_named_by, soon, start, wait_for};
 use freshet_engine::{Node, NodeConfig, Role, Safety, node::RoleStatus};
 
 const LEVELS: [(Safety, u32); 5] =
@@ -49,11 +49,6 @@ fn empty(directory: &Path) {
 fn in_sync(primary: &Node) -> usize {
     let RoleStatus::Primary { shipping, .. } = primary.status().role else { panic!("it is the primary") };
     shipping.standbys.iter().filter(|standby| standby.in_sync).count()
-}
-
-/// How many nodes the newest set names, and whether it is known to be in effect.
-fn is_named_by(primary: &Node, members: usize) -> bool {
-    primary.status().in_sync_set.is_some_and(|set| set.members.len() == members && set.before.is_empty())
 }
 
 /// R1: an empty newcomer is no answer, whatever it is told to join, and no candidate either.

@@ -167,6 +167,9 @@ fn fed(status: &Value, line: &mut impl FnMut(&str, String)) {
             let by = if standby["one_sided"] == true { "one-sided" } else { "by a thread there" };
             line("", format!("written over {fabric}, {by}"));
         }
+        if standby["in_doubt"] == true {
+            line("STATE IN DOUBT", "see its status, and docs/operations.md#proof-of-the-state".to_owned());
+        }
         if let Some(lacks) = standby["lacks"].as_str() {
             line("", format!("gets nothing more, and lacks {lacks}"));
         }
@@ -201,6 +204,16 @@ fn recorded(inputs: &Map<String, Value>) -> String {
         let _ = write!(shown, "{} {why} {}", if number == 0 { "; not recorded:" } else { "," }, count(Some(kept)));
     }
     shown
+}
+
+/// Whether a standby's state is that of its primary.
+fn state_proof(proof: &Value, line: &mut impl FnMut(&str, String)) {
+    let compared = match (number(proof, "marks"), proof["equal_at"].as_u64()) {
+        _ if proof["counts"] == false => "this node is counting what it has".to_owned(),
+        (0, _) | (_, None) => "not compared with the primary's yet".to_owned(),
+        (marks, Some(at)) => format!("equal to the primary's at {at}; compared {} times", units::grouped(marks)),
+    };
+    line("state", compared);
 }
 
 /// What has become of transactions that a standby executes again.
@@ -476,6 +489,7 @@ fn table(status: &Value) -> String {
             if let Some(missing) = status["missing"].as_str() {
                 line("missing", missing.to_owned());
             }
+            state_proof(&status["state_proof"], &mut line);
             line("asks for", text(&status["encoding"]));
             pending(&status["again"], &mut line);
             sampled(&status["sampled"], &mut line);
@@ -626,6 +640,11 @@ mod tests {
         assert!(fed("tcp", false).contains("written over tcp, by a thread there"), "{}", fed("tcp", false));
         let says = "1,200 transactions recorded, 2.0 KiB; not recorded: long 1, messages 3";
         assert!(recorded.contains(says), "{recorded}");
+        let proof = |proof| table(&serde_json::json!({"role": "standby", "state_proof": proof}));
+        let equal = proof(serde_json::json!({"counts": true, "marks": 1200, "equal_at": 77}));
+        assert!(equal.contains("equal to the primary's at 77; compared 1,200 times"), "{equal}");
+        let fed = table(&serde_json::json!({"role": "primary", "standbys": [{"in_doubt": true}]}));
+        assert!(fed.contains("STATE IN DOUBT"), "{fed}");
         let second = serde_json::json!({"secs": 1, "nanos": 500_000_000});
         let again = serde_json::json!({
             "executed": 5, "pending_bytes": 2048, "pending_transactions": 1300, "restart": second,

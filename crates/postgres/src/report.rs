@@ -71,6 +71,8 @@ impl SqlState {
     pub const IDLE_SESSION: Self = Self::new("57P05");
     /// `internal_error`
     pub const INTERNAL_ERROR: Self = Self::new("XX000");
+    /// `data_corrupted`
+    pub const DATA_CORRUPTED: Self = Self::new("XX001");
 }
 
 impl fmt::Display for SqlState {

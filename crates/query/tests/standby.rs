@@ -5,7 +5,9 @@ mod common;
 use std::time::Instant;
 
 use common::{SOON, SqlNode, config, eventually};
-use freshet_engine::{NodeConfig, ReplayMode, Safety};
+use freshet_base::Rid;
+use freshet_engine::{NodeConfig, ReplayMode, Safety, Stamp};
+use freshet_storage::Announcement;
 
 fn pair() -> (SqlNode, SqlNode, [tempfile::TempDir; 2]) {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -37,6 +39,31 @@ fn a_stamp_makes_a_standby_wait_for_what_it_stands_for() {
     reader.lines(&format!("SET freshet.read_after_timeout = '20ms'; SET freshet.read_after = '{far}'"));
     assert_eq!(reader.state("SELECT 1 FROM t"), "57014");
     assert_eq!(reader.lines("RESET freshet.read_after; SELECT count(*) FROM t"), ["50"]);
+}
+
+#[test]
+fn a_standby_whose_state_differs_serves_no_reader() {
+    let (primary, standby, _directories) = pair();
+    let (writer, reader) = (primary.connect(), standby.connect());
+    writer.lines("SET synchronous_commit = remote_apply; CREATE TABLE t (id int PRIMARY KEY, v int)");
+    writer.lines("INSERT INTO t VALUES (1, 1)");
+    assert_eq!(reader.lines("SELECT v FROM t"), ["1"]);
+    eventually("the states were compared", || standby.node.state_proof().equal_at.is_some());
+    // Replay takes what comes next for something old.
+    let database = standby.node.database();
+    let table = database.core().catalog.tables_at(database.core().snapshots.current()).pop().unwrap();
+    let worker = database.worker().unwrap();
+    {
+        let guard = worker.pin();
+        let content = table.content(&guard).unwrap();
+        let without = (0..10_000).map(Rid).filter(|rid| content.replayed(*rid).is_none());
+        without.for_each(|rid| assert!(content.replay_store(rid, Announcement::at(Stamp(1 << 40)))));
+    }
+    writer.lines("SET synchronous_commit = local; INSERT INTO t VALUES (2, 2)");
+    eventually("the difference is found", || standby.node.proof().reason().is_some());
+    assert_eq!(reader.state("SELECT v FROM t"), "XX001");
+    assert_eq!(standby.connect().state("SELECT 1 FROM t"), "XX001");
+    assert_eq!(writer.lines("SELECT v FROM t ORDER BY id"), ["1", "2"]);
 }
 
 /// What is acknowledged under remote_apply is there for a reader that begins afterwards and asks

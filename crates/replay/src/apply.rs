@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
 use freshet_log::{Block, BlockError, BlockKind, Blocks, LogReader, PlacedRecord, RecordHeader, RecordRef};
-use freshet_storage::{Catalog, Content, Guard, KeyBuffer, Known};
+use freshet_storage::{Announcement, Catalog, Content, Guard, KeyBuffer, Known, identity::Counting};
 
 use crate::{
     Redo, ReplayError,
@@ -51,6 +51,10 @@ pub(crate) struct Found {
     /// What transactions carry, and where.
     pub(crate) messages: Vec<(Stamp, Box<[u8]>)>,
     pub(crate) doubts: Doubts,
+    /// What the log says of the state at marks.
+    pub(crate) sums: Vec<Box<[u8]>>,
+    /// What was replayed changes of the state's identity.
+    pub(crate) counting: Counting,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
 }
@@ -58,7 +62,7 @@ pub(crate) struct Found {
 impl Found {
     /// Nothing yet, of a range that begins at `from`.
     pub(crate) fn of(from: Stamp) -> Self {
-        Self { doubts: Doubts::of(from), ..Self::default() }
+        Self { doubts: Doubts::of(from), counting: Counting { from, ..Counting::default() }, ..Self::default() }
     }
 
     /// A record may be a deletion.
@@ -75,6 +79,8 @@ impl Found {
         self.deleted.extend(other.deleted);
         self.messages.extend(other.messages);
         self.doubts.merge(other.doubts);
+        self.sums.extend(other.sums);
+        self.counting.sums.merge(&other.counting.sums);
         self.records += other.records;
         self.bytes += other.bytes;
     }
@@ -92,6 +98,8 @@ pub(crate) struct Applier {
     key: KeyBuffer,
     spare: Spare,
     pub(crate) redo: Box<dyn Redo>,
+    /// What the latter says of itself.
+    only_announces: bool,
 }
 
 impl Applier {
@@ -104,6 +112,7 @@ impl Applier {
             row: Vec::new(),
             key: KeyBuffer::new(),
             spare: Spare::default(),
+            only_announces: redo.only_announces(),
             redo,
         }
     }
@@ -167,6 +176,10 @@ impl Applier {
                 BlockKind::Schema => {
                     enter_tables(&self.catalog, guard, &block.whole(&mut self.row).map_err(invalid)?)?;
                 }
+                BlockKind::Sums => {
+                    let block = block.whole(&mut self.row).map_err(invalid)?;
+                    found.sums.extend(block.sums().map(Box::from));
+                }
                 _ => {}
             }
             let has = self.redo.has(block.header().stamp);
@@ -176,9 +189,10 @@ impl Applier {
                 let Some(content) = self.content(guard, &record, found) else { continue };
                 if has {
                     found.note_deleted(&record);
+                    Self::made_before(guard, content, &record, found)?;
                     continue;
                 }
-                self.redo.expect(content, record.header.rid);
+                content.expect_replay(record.header.rid);
                 coming.push((content, record));
                 if coming.len() == AHEAD {
                     coming
@@ -228,8 +242,12 @@ impl Applier {
         let indexes = content.indexes(guard);
         // What a record does to no index is not looked at.
         let fits = if enters { indexes.may_have(row) } else { indexes.may_have_length(length as usize) };
-        // The word before the index entries: whoever finds the entry finds the record.
-        let there = if fits { self.redo.record(guard, content, record)? } else { None };
+        // The word before the index entries: whoever finds the entry finds the record. And before
+        // the word what else is done.
+        let is_made = fits && (self.only_announces || self.redo.record(guard, content, record)?);
+        let announcement = announcement(&record.header, address);
+        let announced = || content.replay_counted(guard, rid, announcement, &mut found.counting);
+        let there = is_made.then(announced).flatten();
         let Some(there) = there else { return Err(ReplayError::Foreign { at: address, fid, rid }) };
         found.doubts.note(&record.header, address, there, address >= self.checkpoint_end);
         if enters {
@@ -240,6 +258,21 @@ impl Applier {
             }
         }
         Ok(())
+    }
+
+    /// A record whose version was made before it came. One that is not there after all does not
+    /// count as a record that lives.
+    fn made_before(
+        guard: &Guard<'_>,
+        content: &Content,
+        record: &PlacedRecord<'_>,
+        found: &mut Found,
+    ) -> Result<(), ReplayError> {
+        let PlacedRecord { address, header, .. } = *record;
+        let mut announcement = announcement(&header, address);
+        announcement.is_gone |= !content.has_version(guard, header.rid, address);
+        let announced = content.replay_counted(guard, header.rid, announcement, &mut found.counting);
+        announced.map(drop).ok_or(ReplayError::Foreign { at: address, fid: header.fid, rid: header.rid })
     }
 
     /// What a record is as far as indexes are concerned.
@@ -265,6 +298,12 @@ impl Applier {
         self.spare = entries.enter(guard);
         found.doubts.check(guard, &self.catalog)
     }
+}
+
+/// What is announced of a record.
+#[inline]
+pub(crate) fn announcement(header: &RecordHeader, address: Stamp) -> Announcement {
+    Announcement { address, is_first: header.is_first(), is_gone: header.kind == RecordKind::Delete }
 }
 
 /// Makes, changes and drops the tables that a block's catalog records say.

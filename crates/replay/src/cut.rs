@@ -1,8 +1,8 @@
 //! Taking replay back: after a take-over the log may be cut below what was replayed, though never
 //! below what was visible.
 
-use freshet_base::{Fid, Rid, Stamp};
-use freshet_log::{Block, BlockHeader, block::BLOCK_HEADER};
+use freshet_base::Stamp;
+use freshet_log::{Block, BlockHeader, RecordHeader, block::BLOCK_HEADER};
 use freshet_storage::Guard;
 
 use crate::{Redo, Replay, ReplayError};
@@ -42,6 +42,7 @@ impl Replay {
         }
         self.catalog.cut(&guard, at);
         self.drop_deleted(at);
+        self.proof().cut(at);
         Ok(())
     }
 
@@ -50,23 +51,20 @@ impl Replay {
     }
 
     fn cut_stretch(&self, guard: &Guard<'_>, redo: &mut dyn Redo, at: Stamp, end: Stamp) -> Result<(), ReplayError> {
-        let mut records: Vec<(Fid, Rid, Stamp, Option<Stamp>)> = Vec::new();
+        let mut records: Vec<(RecordHeader, Stamp)> = Vec::new();
         let mut bytes = vec![0; end.since(at) as usize];
         self.read(at, &mut bytes)?;
         let mut here = at;
         while here < end {
             let block = Block::parse(&bytes[here.since(at) as usize..], here);
             let block = block.map_err(|cause| ReplayError::Block { at: here, cause })?;
-            records.extend(
-                block
-                    .records()
-                    .map(|record| (record.header.fid, record.header.rid, record.address, record.header.prev)),
-            );
+            records.extend(block.records().map(|record| (record.header, record.address)));
             here = block.end();
         }
-        for (fid, rid, address, prev) in records.into_iter().rev() {
-            if let Some(content) = self.catalog.get(guard, fid).and_then(|table| table.content(guard)) {
-                redo.cut(guard, content, rid, address, prev);
+        for (header, address) in records.into_iter().rev() {
+            if let Some(content) = self.catalog.get(guard, header.fid).and_then(|table| table.content(guard)) {
+                content.replay_cut(header.rid, header.kind, address, header.prev);
+                redo.cut(guard, content, &header, address);
             }
         }
         Ok(())

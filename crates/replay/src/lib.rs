@@ -16,6 +16,7 @@ mod entries;
 mod fill;
 pub mod form;
 mod pool;
+mod proof;
 mod redo;
 mod restore;
 mod runs;
@@ -29,6 +30,7 @@ pub use self::{
     apply::Deleted,
     fill::Records,
     pool::{PersistShare, Replay, ReplayStatistics},
+    proof::{Difference, Proven},
     redo::{Announce, Redo},
     restore::{Collector, Finished, Restoration, Restore, Target},
 };

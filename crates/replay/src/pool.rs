@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc::{Receiver, Sender, channel},
     },
@@ -18,6 +18,7 @@ use crate::{
     Redo, ReplayError,
     apply::{Applier, Deleted, Found},
     fill::{Records, fill_all},
+    proof::{Difference, Proof, Proven},
 };
 
 /// Makes a part of the log durable; for any thread.
@@ -74,6 +75,9 @@ pub struct Replay {
     deleted: Mutex<Vec<Deleted>>,
     /// What transactions carry, and where, that was not taken yet.
     messages: Mutex<Vec<(Stamp, Box<[u8]>)>>,
+    /// Taken under `lead`, where both are.
+    proof: Mutex<Proof>,
+    differs: OnceLock<Difference>,
     prompt: bool,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) log: LogReader,
@@ -163,7 +167,7 @@ impl Replay {
         let participant = participants.join().expect("a place for every replay thread");
         let applier = applier();
         Self {
-            prompt: applier.redo.is_prompt(),
+            prompt: applier.redo.only_announces(),
             lead: Mutex::new(Lead { participant, applier, helpers }),
             threads,
             records: AtomicU64::new(0),
@@ -172,6 +176,8 @@ impl Replay {
             helping,
             deleted: Mutex::new(Vec::new()),
             messages: Mutex::default(),
+            proof: Mutex::new(Proof::new(checkpoint_end)),
+            differs: OnceLock::new(),
             catalog: Arc::clone(catalog),
             log: log.clone(),
         }
@@ -197,6 +203,23 @@ impl Replay {
         if from >= to {
             return Ok(());
         }
+        // What is below a mark first, and all of that: it is the state there that is compared.
+        let mut at = from;
+        let marks = self.proof().marks_in(from, to);
+        for mark in marks {
+            self.replay_job(at, mark, ends)?;
+            at = mark;
+            self.proof().take_down(mark, &self.catalog);
+        }
+        self.replay_job(at, to, ends)?;
+        self.sweep(to);
+        Ok(())
+    }
+
+    fn replay_job(&self, from: Stamp, to: Stamp, ends: &[Stamp]) -> Result<(), ReplayError> {
+        if from >= to {
+            return Ok(());
+        }
         let mut lead = self.lead();
         let mut found = self.divide(&mut lead, &Job::new(from, to, ends, None))?;
         let Lead { participant, applier, .. } = &mut *lead;
@@ -205,6 +228,10 @@ impl Replay {
         drop(guard);
         if self.catalog.take_unfilled() {
             fill_all(&self.catalog, participant, &Records(self.log.clone()))?;
+        }
+        let differs = self.proof().replayed(&participant.pin_without_snapshot(), to, &found, &self.catalog);
+        if let Some(differs) = differs {
+            self.differs.get_or_init(|| differs);
         }
         self.records.fetch_add(found.records, Relaxed);
         self.bytes.fetch_add(found.bytes, Relaxed);
@@ -215,6 +242,33 @@ impl Replay {
             self.deleted.lock().unwrap_or_else(PoisonError::into_inner).append(&mut found.deleted);
         }
         Ok(())
+    }
+
+    /// Continues with the beginning of the state's sums, now that all below `to` is replayed.
+    fn sweep(&self, to: Stamp) {
+        if self.proof().is_sweeping() {
+            let lead = self.lead();
+            self.proof().sweep(&lead.participant, to);
+        }
+    }
+
+    /// A mark has arrived at `at`, which is not replayed yet.
+    pub fn expect_mark(&self, at: Stamp) {
+        self.proof().expect(at);
+    }
+
+    /// What has come of comparing this node's state with the primary's.
+    pub fn proven(&self) -> Proven {
+        self.proof().proven()
+    }
+
+    /// How the state differs from the primary's, if it does. Cheap.
+    pub fn difference(&self) -> Option<&Difference> {
+        self.differs.get()
+    }
+
+    pub(crate) fn proof(&self) -> MutexGuard<'_, Proof> {
+        self.proof.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes `[from, to)` durable by the threads that replay, each the parts that it would replay

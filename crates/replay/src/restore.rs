@@ -26,7 +26,7 @@ use freshet_storage::{
 
 use crate::{
     Announce, Deleted, ReplayError,
-    apply::enter_tables,
+    apply::{announcement, enter_tables},
     fill::needs,
     runs::{Merged, Run, Stretch, divide},
 };
@@ -64,7 +64,7 @@ impl Target for Restore {
 /// node.
 impl Target for Announce {
     fn store(&self, _: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) -> bool {
-        content.replay_store(header.rid, address, header.is_first()).is_some()
+        content.replay_store(header.rid, announcement(header, address))
     }
 
     fn ends(&self, _: &Guard<'_>, _: &Content, _: Rid, _: Stamp) -> bool {

@@ -136,6 +136,8 @@ pub struct StandbyStatus {
     pub one_sided: bool,
     /// In which form it asks for the log, while connected.
     pub encoding: Option<Encoding>,
+    /// Whether it says that something speaks against its state.
+    pub in_doubt: bool,
     /// How busy it is, while connected, as soon as it has said so.
     pub load: Option<Load>,
     /// How long batches take to be persistent there, over the present connection.

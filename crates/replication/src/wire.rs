@@ -17,7 +17,7 @@ pub use crate::forms::Encoding;
 use crate::status::Load;
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 17;
+pub const PROTOCOL: u16 = 18;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -287,25 +287,27 @@ pub struct BatchNote {
     pub ends: Vec<u32>,
 }
 
-/// What a standby asks its sender for with each acknowledgement.
+/// What a standby asks its sender for with each acknowledgement, and says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asks {
     /// In which form it wants to have what is sent from now on.
     pub own: Encoding,
     /// A node below it wants another form of the log.
     pub below: bool,
+    /// Something speaks against its state.
+    pub in_doubt: bool,
 }
 
 /// An [`Ack`], what is asked for, and how busy the standby is, if it knows that, as status words.
 pub fn ack_words(ack: &Ack, asks: Asks, load: Option<Load>) -> [u64; STATUS_WORDS] {
-    let (own, below) = (u64::from(asks.own == Encoding::Inputs), asks.below.into());
+    let (own, below) = (u64::from(asks.own == Encoding::Inputs) | u64::from(asks.in_doubt) << 1, asks.below.into());
     [ack.persisted.0, ack.may_send_until.0, ack.replayed.0, ack.visible.0, own, below, load_word(load)]
 }
 
 /// All of them from status words.
 pub fn ack_of_words(words: [u64; STATUS_WORDS]) -> (Ack, Asks, Option<Load>) {
-    let own = if words[4] == 1 { Encoding::Inputs } else { Encoding::Bytes };
-    let asks = Asks { own, below: words[5] != 0 };
+    let own = if words[4] & 1 == 1 { Encoding::Inputs } else { Encoding::Bytes };
+    let asks = Asks { own, below: words[5] != 0, in_doubt: words[4] & 2 == 2 };
     let load = load_of_word(words[6]);
     let [persisted, may_send_until, replayed, visible, ..] = words.map(Stamp);
     (Ack { persisted, may_send_until, replayed, visible }, asks, load)
@@ -443,6 +445,10 @@ mod tests {
     #[test]
     fn a_load_comes_back_and_is_none_without_one() {
         let ack = Ack { persisted: Stamp(1), may_send_until: Stamp(2), replayed: Stamp(3), visible: Stamp(4) };
+        for (own, in_doubt) in [(Encoding::Bytes, true), (Encoding::Inputs, false), (Encoding::Inputs, true)] {
+            let asks = Asks { own, below: !in_doubt, in_doubt };
+            assert_eq!(ack_of_words(ack_words(&ack, asks, None)).1, asks);
+        }
         let asks = Asks::default();
         let back = |load| ack_of_words(ack_words(&ack, asks, load)).2;
         assert_eq!(back(None), None);

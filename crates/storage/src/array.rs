@@ -211,6 +211,16 @@ impl IndirectionArray {
         (rid < Self::LIMIT).then_some(((rid.0 >> CHUNK_BITS) as usize, (rid.0 as usize) & (CHUNK_WORDS - 1)))
     }
 
+    /// No word at or beyond this has a place yet.
+    pub fn end(&self) -> Rid {
+        Rid((self.chunks.load(Ordering::Acquire) as u64) << CHUNK_BITS)
+    }
+
+    /// Where the chunk of `rid` ends.
+    pub(crate) fn chunk_end(rid: Rid) -> Rid {
+        Rid(((rid.0 >> CHUNK_BITS) + 1) << CHUNK_BITS)
+    }
+
     /// Calls `visit` with every word of every chunk that exists, in order of record ids.
     pub fn for_each(&self, mut visit: impl FnMut(Rid, &AtomicU64)) {
         for chunk in 0..self.chunks.load(Ordering::Acquire) as u64 {

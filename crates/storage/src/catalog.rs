@@ -198,6 +198,13 @@ impl Catalog {
         there.filter_map(|entry| entry.table.clone()).collect()
     }
 
+    /// The ids of all tables that a snapshot sees, or would see if what was dropped since had not
+    /// been given up, ascending.
+    pub fn ids_at(&self, snapshot: Stamp) -> Vec<Fid> {
+        let state = self.read();
+        state.entries.iter().filter(|(_, entry)| entry.exists_at(snapshot)).map(|(fid, _)| *fid).collect()
+    }
+
     /// The table of the catalog.
     pub fn table(&self) -> &Arc<Table> {
         &self.own

@@ -8,6 +8,7 @@
 mod array;
 mod catalog;
 mod definition;
+pub mod identity;
 pub mod index;
 mod keep;
 mod leaves;
@@ -26,6 +27,6 @@ pub use leaves::LeafSet;
 pub use owner::{Owner, Owners, Phase};
 pub use reclaim::{Guard, Participant, Participants, Pin};
 pub use table::{
-    Change, Content, Damage, Examined, Index, IndexList, InstallError, Installed, Instantiated, LoadError, Loaded,
-    Lockable, Newest, Published, ReadContext, ReadError, Reclaimed, RecordSource, Table, Visible,
+    Announcement, Change, Content, Damage, Examined, Index, IndexList, InstallError, Installed, Instantiated,
+    LoadError, Loaded, Lockable, Newest, Published, ReadContext, ReadError, Reclaimed, RecordSource, Table, Visible,
 };

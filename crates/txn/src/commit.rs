@@ -170,6 +170,8 @@ impl Transaction<'_> {
     /// log is yet to be built.
     pub(crate) fn publish(&self, stamp: Stamp, plan: &Plan, builder: &BlockBuilder) -> Vec<Record<'_>> {
         let mut garbage = self.worker.core.garbage.of(self.worker.place());
+        let mut counted = self.worker.core.identities.count(self.worker.place(), stamp);
+        let sums = counted.sums();
         let mut state = self.worker.state.borrow_mut();
         let mut records = Vec::with_capacity(if plan.is_long() { state.writes.len() } else { 0 });
         for (number, write) in state.writes.drain(..).enumerate() {
@@ -177,6 +179,7 @@ impl Transaction<'_> {
             self.enter_catalog(&write, address);
             let Write { fid, installed, inserted, .. } = write;
             let kind = if inserted { RecordKind::Insert } else { installed.kind() };
+            sums.add(fid, installed.identity(fid, kind, address));
             let published = installed.publish(self.guard(), address);
             if !inserted {
                 garbage.push(Garbage { fid, rid: published.rid(), stamp: address });

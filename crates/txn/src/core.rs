@@ -1,13 +1,32 @@
 //! What all workers of one node share.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use freshet_base::{Certifier, Fid, Stamp};
-use freshet_storage::{Catalog, Content, Guard, Owners, Participants, RecordSource};
+use freshet_log::{DurableError, Log, ReserveError, Writer};
+use freshet_storage::{Catalog, Content, Guard, Owners, Participants, RecordSource, identity::Sums};
 
 use crate::{
-    Messages, Snapshots, certify::Certification, garbage::Garbages, record::Recorder, row_locks::RowLocks, waits::Waits,
+    Messages, Snapshots, certify::Certification, garbage::Garbages, identity::Identities, record::Recorder,
+    row_locks::RowLocks, waits::Waits,
 };
+
+/// How often it is looked at whether the log is filled up to a mark, which mostly takes no time.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// Why nothing is known of a mark.
+#[derive(Debug, thiserror::Error)]
+pub enum MarkError {
+    /// It is not in the log.
+    #[error(transparent)]
+    Log(#[from] ReserveError),
+    /// The log has ended.
+    #[error("the log has ended")]
+    Ended,
+}
 
 /// The shared state of a node's transactions. Engine composes it; workers live on it.
 pub struct Core {
@@ -31,6 +50,8 @@ pub struct Core {
     pub(crate) certification: Certification,
     /// What workers have made, and not freed yet.
     pub(crate) garbage: Garbages,
+    /// How commits change the identity of the state.
+    pub(crate) identities: Identities,
     /// Whether inputs are recorded, and how many were.
     pub(crate) recorder: Recorder,
 }
@@ -60,6 +81,7 @@ impl Core {
         let owners = Owners::new(participants.limit());
         let waits = Waits::new(participants.limit());
         let garbage = Garbages::new(participants.limit());
+        let identities = Identities::new(participants.limit());
         let recorder = Recorder::new(participants.limit());
         let row_locks = RowLocks::new();
         let certification = Certification::new(certifier, participants.limit());
@@ -74,6 +96,7 @@ impl Core {
             row_locks,
             certification,
             garbage,
+            identities,
             recorder,
         })
     }
@@ -82,6 +105,30 @@ impl Core {
     /// committed or not (see [`Content::trim`]).
     pub fn oldest_needed(&self) -> Stamp {
         self.participants.horizon(|| self.snapshots.oldest_readable())
+    }
+
+    /// On the primary: puts a mark into the log by `writer`, and returns where it is and how the
+    /// commits below, since the last mark, have changed the sums of the tables
+    /// ([`freshet_storage::identity`]). Blocks until the log is filled up to the mark. One thread
+    /// makes marks.
+    ///
+    /// # Errors
+    /// When the log takes nothing more, or ends first.
+    pub fn mark(&self, log: &Log, writer: &mut Writer) -> Result<(Stamp, Sums), MarkError> {
+        writer.throttle()?;
+        let mut mark = Stamp::ZERO;
+        self.identities.coming();
+        let end = writer.note_mark(|at| {
+            mark = at;
+            self.identities.came(at);
+        })?;
+        while log.filled() < end {
+            match log.wait_durable(end, Some(Instant::now() + PATIENCE)) {
+                Ok(_) | Err(DurableError::Deadline) => {}
+                Err(_) => return Err(MarkError::Ended),
+            }
+        }
+        Ok((mark, self.identities.take(mark)))
     }
 
     /// Gives up what tables hold that were dropped, and that no snapshot sees any more. That waits

@@ -16,6 +16,7 @@ mod definitions;
 mod error;
 mod garbage;
 mod gate;
+mod identity;
 mod inputs;
 mod insert;
 mod lock;
@@ -39,7 +40,7 @@ pub use freshet_base::RowLock;
 pub use self::{
     again::{Entry, Mismatch, Past},
     build::{Batch, BuildError},
-    core::Core,
+    core::{Core, MarkError},
     error::{CommitError, ProcedureError, WriteError},
     garbage::Collector,
     gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},

@@ -15,7 +15,7 @@ use std::{
 use common::{NOW, assert_consistent, read, seed};
 use freshet_engine::{
     AgainStatus, Apply, CommandExecutor, Domain, Encoding, Isolation, Node, NodeConfig, OnMismatch, ProcedureError,
-    Safety, Stamp, StateHash, Ticket, Transaction, Worker, executors,
+    ProofSettings, Safety, Stamp, StateHash, Ticket, Transaction, Worker, executors,
     node::{LinkStatus, RoleStatus},
     scheme::inputs::{Mismatch, read_mismatches},
 };
@@ -46,7 +46,19 @@ fn config(directory: &Path) -> NodeConfig {
         listen: ([127, 0, 0, 1], 0).into(),
         safety: Safety::TwoSafe,
         standbys: 1,
+        // All of these tests compare states.
+        state_proof: ProofSettings { interval_ms: 10, ..ProofSettings::default() },
         ..NodeConfig::default()
+    }
+}
+
+/// Blocks until the standby has found its state equal to its primary's at a mark behind `end`.
+fn proven(node: &Node, end: Stamp) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while node.state_proof().equal_at < Some(end) {
+        assert_eq!(node.state_proof().differs, None);
+        assert!(Instant::now() < until, "{:?} behind {end}", node.state_proof());
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -60,6 +72,7 @@ fn standby_with(directory: &Path, primary: &str, config: NodeConfig) -> Arc<Node
 }
 
 fn hash(node: &Node, at: Option<Stamp>) -> StateHash {
+    assert_eq!(node.state_proof().differs, None);
     if let Some(at) = at {
         node.wait_visible(at, Some(Instant::now() + Duration::from_secs(120))).unwrap();
     }
@@ -157,6 +170,7 @@ fn a_standby_that_executes_transactions_again_has_the_log_of_its_primary() {
         let before = (hash(&primary, None).at, sent(&primary));
         let last = drive(&primary, &population, isolation, sequences);
         primary.database().wait(last).unwrap();
+        proven(&follower, last.until);
         let theirs = assert_same(&primary, &follower);
         let (logged, sent) = (theirs.at.since(before.0), sent(&primary) - before.1);
         println!("{isolation}: {sent} bytes sent for {logged} of log");

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{NodeId, Stamp, Term};
+use freshet_base::{NodeId, Stamp, StateProof, Term};
 use freshet_cluster::term::{Fence, Life, Reign, TermHistory, TermState};
 use freshet_log::{Control, Log, LogDirectory};
 use freshet_replay::{PersistShare, Replay};
@@ -33,12 +33,23 @@ pub(crate) struct LiveReplay {
     pub end: AtomicU64,
     /// How far was replayed.
     pub replayed: Arc<AtomicU64>,
+    /// Where it is told when the state differs from the primary's.
+    pub proof: Arc<StateProof>,
 }
 
 impl LiveReplay {
     /// How far was replayed, or begun.
     pub fn end(&self) -> Stamp {
         Stamp(self.end.load(Ordering::SeqCst))
+    }
+
+    /// Puts a state that differs from the primary's in doubt.
+    fn compare(&self) {
+        if let Some(difference) = self.replay.difference()
+            && self.proof.doubt(difference)
+        {
+            tracing::error!(mark = difference.mark.0, tables = ?difference.tables, "{difference}");
+        }
     }
 }
 
@@ -52,6 +63,7 @@ impl ReplayTarget for LiveReplay {
             self.messages.enter(messages);
         }
         self.replayed.fetch_max(to.0, Ordering::SeqCst);
+        self.compare();
         Ok(())
     }
 

@@ -327,6 +327,9 @@ impl Checkpointing {
     /// What cannot be read.
     pub fn open(self: &Arc<Self>, start: Stamp) -> Result<OpenCheckpoint, String> {
         let ground = &self.ground;
+        if let Some(doubt) = ground.proof.withdrawn() {
+            return Err(CheckpointFailure::Doubt(doubt).to_string());
+        }
         // Before the files are opened: from now on the log stays.
         let sending = Sending::new(self, start);
         let manifest = Manifest::read(&Manifest::path(&ground.directory, start)).map_err(|cause| cause.to_string())?;

@@ -24,6 +24,7 @@ mod mix;
 mod observer;
 mod pace;
 mod picture;
+mod proof;
 mod rehearsal;
 mod reign;
 mod restoring;
@@ -73,12 +74,13 @@ pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
     config::{
         Apply, CheckpointSettings, DivideBy, Domain, Encoding, FabricEncryption, FabricSettings, GroupCommit,
-        LogSettings, MirrorSettings, NodeConfig, NudgeBy, OnDoubt, OnLoss, OnMismatch, SettingError, SweepSettings,
+        LogSettings, MirrorSettings, NodeConfig, NudgeBy, OnDoubt, OnLoss, OnMismatch, ProofSettings, SettingError,
+        SweepSettings,
     },
     membership::{MembershipSettings, enrol_client},
     mix::{Distinct, FormMix, Mix, MixError},
     start::{PhaseStatus, StartError, StartPhase},
-    status::{NodeStatus, RoleStatus},
+    status::{NodeStatus, ProofStatus, RoleStatus},
     sweep::{SweepCounts, SweepStatus},
 };
 use crate::{
@@ -309,6 +311,12 @@ impl Node {
     /// The primary's log, while this node is one.
     pub fn log(&self) -> Option<&Arc<Log>> {
         self.database.core().snapshots.primary().map(|primary| &primary.log)
+    }
+
+    /// Whether the state here is that of the primary, as both have compared it; on a node that is
+    /// or was a standby.
+    pub fn state_proof(&self) -> ProofStatus {
+        self.replay.as_deref().map(ProofStatus::of).unwrap_or_default()
     }
 
     /// What the log of this node waits for, or the journal of what has arrived, if it lacks room

@@ -18,7 +18,7 @@ use freshet_replication::{
 };
 use freshet_txn::{Core, Primary};
 
-use super::{config::NodeConfig, janitor::JanitorThread};
+use super::{config::NodeConfig, janitor::JanitorThread, proof::Marks};
 use crate::{
     Database,
     scheme::{OnPrimary, Scheme},
@@ -31,6 +31,8 @@ pub(super) struct Reign {
     pub shipping: Arc<Shipping>,
     /// Ends the waits for commits when the log ends.
     watch: JoinHandle<()>,
+    /// Says what the state is.
+    marks: Option<JoinHandle<()>>,
     janitor: JanitorThread,
 }
 
@@ -83,6 +85,7 @@ impl Reign {
         let watch = std::thread::Builder::new().name("log-watch".into()).spawn(watch);
         let watch = watch.map_err(|cause| format!("cannot start a thread: {cause}"))?;
         this.core.snapshots.reign(Primary { log: Arc::clone(&log), term, gate });
+        let marks = Marks::begin(this.core, &log, &config.state_proof)?;
         // What was being built on whoever reigned before. If that cannot be logged now, the next
         // building of an index sees to it.
         let _ = Database { core: Arc::clone(this.core) }.drop_unfinished_indexes();
@@ -95,15 +98,16 @@ impl Reign {
             standbys = config.standbys,
             "this node is the primary"
         );
-        Ok(Self { log, shipping, watch, janitor })
+        Ok(Self { log, shipping, watch, marks, janitor })
     }
 
     pub fn stop(self) -> Result<(), String> {
         drop(self.janitor);
         let closed = self.log.close().map_err(|cause| cause.to_string());
         self.shipping.stop();
-        // It has ended with the log; a panic there was reported already.
+        // They have ended with the log; a panic there was reported already.
         let _ = self.watch.join();
+        let _ = self.marks.map(JoinHandle::join);
         closed
     }
 }
@@ -114,17 +118,20 @@ const NOTE_TIME_EVERY: Duration = Duration::from_millis(100);
 /// Notes now and then in a log that grows what time it is, and beside the log what was
 /// acknowledged. Returns when the log has ended, and with it the waits for commits.
 fn watch(log: &Log, mut writer: Writer, shipping: &Shipping) {
-    let (mut noted, mut acknowledged) = (log.reserved(), Instant::now());
+    let (mut noted, mut acknowledged) = (log.grown(), Instant::now());
     // No log reaches this stamp: the wait ends when the watermark is closed.
     while let Err(WaitError::Deadline) = log.durable_mark().wait(Stamp::MAX, Some(Instant::now() + NOTE_TIME_EVERY)) {
         if acknowledged.elapsed() >= NOTE_COMMITTED_EVERY {
             shipping.note_committed();
             acknowledged = Instant::now();
         }
-        if log.reserved() > noted {
+        let grown = log.grown();
+        if grown > noted {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as u64);
             // If the log takes no more, it ends.
-            noted = writer.note_time(now).unwrap_or(noted);
+            if writer.note_time(now).is_ok() {
+                noted = grown;
+            }
         }
     }
     shipping.commit().end();

@@ -4,6 +4,7 @@ use std::{sync::PoisonError, time::Duration};
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::in_sync::InSyncSet;
+use freshet_replay::{Proven, Replay};
 use freshet_replication::{
     primary::VisibleWanted,
     status::{MirrorStatus, OwnStatus, PrimaryStatus},
@@ -14,6 +15,26 @@ use serde::Serialize;
 use crate::scheme::inputs::{AgainStatus, SampleStatus};
 
 use super::{Apply, CheckpointStatus, Composition, Domain, Node, PhaseStatus, StartPhase, SweepStatus};
+
+/// Whether a standby's state is that of its primary, as both have compared it at marks.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ProofStatus {
+    /// Whether it knows by now what its own state is.
+    pub counts: bool,
+    /// How many marks were compared since the start.
+    pub marks: u64,
+    /// The last at which both were equal.
+    pub equal_at: Option<Stamp>,
+    /// How they differ.
+    pub differs: Option<String>,
+}
+
+impl ProofStatus {
+    pub(super) fn of(replay: &Replay) -> Self {
+        let Proven { counts, marks, equal_at } = replay.proven();
+        Self { counts, marks, equal_at, differs: replay.difference().map(ToString::to_string) }
+    }
+}
 
 /// By role.
 #[derive(Clone, Debug, Serialize)]
@@ -49,6 +70,8 @@ pub enum RoleStatus {
         replayed_records: u64,
         /// Processor time of all replay threads.
         replay_threads_cpu: Duration,
+        /// Whether its state is that of its primary.
+        state_proof: ProofStatus,
         /// Transactions that were executed again, if it does that.
         #[serde(skip_serializing_if = "Option::is_none")]
         again: Option<AgainStatus>,
@@ -169,6 +192,7 @@ impl Node {
                     apply: self.config.apply,
                     replayed_records: replay.records,
                     replay_threads_cpu: replay.cpu,
+                    state_proof: self.state_proof(),
                     again: self.scheme.again(),
                     sampled: self.scheme.sampled(),
                 }

@@ -23,8 +23,8 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Fid, Rid, Stamp, varint};
-use freshet_log::{Block, Log, PlacedRecord};
+use freshet_base::{Fid, Stamp, varint};
+use freshet_log::{Block, Log, PlacedRecord, RecordHeader};
 use freshet_replay::{Announce, Redo, ReplayError as RedoError};
 use freshet_replication::standby::{ReplayError, ReplayTarget};
 use freshet_storage::{Content, Guard};
@@ -160,12 +160,7 @@ struct Collect {
 }
 
 impl Redo for Collect {
-    fn record(
-        &mut self,
-        guard: &Guard<'_>,
-        content: &Content,
-        record: &PlacedRecord<'_>,
-    ) -> Result<Option<Stamp>, RedoError> {
+    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: &PlacedRecord<'_>) -> Result<bool, RedoError> {
         // Relaxed: it is looked at when all threads are through.
         if self.found.last_record.load(Relaxed) < record.address.0 {
             self.found.last_record.fetch_max(record.address.0, Relaxed);
@@ -179,8 +174,8 @@ impl Redo for Collect {
         Ok(())
     }
 
-    fn cut(&mut self, guard: &Guard<'_>, content: &Content, rid: Rid, address: Stamp, prev: Option<Stamp>) {
-        self.announce.cut(guard, content, rid, address, prev);
+    fn cut(&mut self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) {
+        self.announce.cut(guard, content, header, address);
     }
 }
 
@@ -201,6 +196,11 @@ impl Commands {
 }
 
 impl Replaying for Commands {
+    /// What commands make has no place in the log.
+    fn proves(&self) -> bool {
+        false
+    }
+
     fn redo(&self, _: &Ground) -> Box<dyn Redo> {
         Box::new(Collect { announce: Announce, found: Arc::clone(&self.found) })
     }

@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use freshet_base::{Fid, Rid, Stamp};
-use freshet_log::PlacedRecord;
+use freshet_log::{PlacedRecord, RecordHeader};
 use freshet_replay::{Records, Redo, ReplayError};
 use freshet_storage::{Catalog, Content, Guard, Instantiated, Owners, Participants, ReadContext};
 
@@ -83,12 +83,7 @@ impl Redo for Instantiate {
         }
     }
 
-    fn record(
-        &mut self,
-        guard: &Guard<'_>,
-        content: &Content,
-        record: &PlacedRecord<'_>,
-    ) -> Result<Option<Stamp>, ReplayError> {
+    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: &PlacedRecord<'_>) -> Result<bool, ReplayError> {
         let PlacedRecord { address, header, .. } = *record;
         let context = ReadContext {
             // What lies below the floor, the log may not hold any more.
@@ -100,19 +95,14 @@ impl Redo for Instantiate {
         };
         let made = content.instantiate(guard, header.kind, header.rid, address, record.row(&mut self.row), &context);
         match made.map_err(|cause| ReplayError::Read { at: address, cause: cause.to_string() })? {
-            Instantiated::First => Ok(Some(Stamp::ZERO)),
-            Instantiated::Known => Ok(Some(address)),
-            Instantiated::Beside { newest, below } => {
-                self.superseded.push_back((newest, content.fid(), header.rid));
-                Ok(Some(below))
-            }
-            Instantiated::Foreign => Ok(None),
+            Instantiated::First | Instantiated::Known => {}
+            Instantiated::Beside(newest) => self.superseded.push_back((newest, content.fid(), header.rid)),
+            Instantiated::Foreign => return Ok(false),
         }
+        Ok(true)
     }
 
-    fn cut(&mut self, guard: &Guard<'_>, content: &Content, rid: Rid, address: Stamp, prev: Option<Stamp>) {
-        // A restart may have announced it.
-        content.replay_cut(rid, address, prev);
-        content.instantiate_cut(guard, rid, address);
+    fn cut(&mut self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) {
+        content.instantiate_cut(guard, header.rid, address);
     }
 }

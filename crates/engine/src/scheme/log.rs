@@ -53,6 +53,11 @@ pub(crate) trait Replaying: Send + Sync {
         Ok(Arc::new(live))
     }
 
+    /// Whether records have the same ids and LSNs here as on the primary.
+    fn proves(&self) -> bool {
+        true
+    }
+
     /// As [`Scheme::again`].
     fn again(&self) -> Option<AgainStatus> {
         None
@@ -63,6 +68,16 @@ pub(crate) trait Replaying: Send + Sync {
 
     /// As [`Scheme::composed`].
     fn composed(&self, _core: &Arc<Core>, _source: &VersionSource) {}
+}
+
+/// Has replay end a job at each mark that arrives.
+fn expect_marks(log: &Log, replay: &Arc<Replay>) {
+    let replay = Arc::downgrade(replay);
+    log.on_marks(move |at| {
+        if let Some(replay) = replay.upgrade() {
+            replay.expect_mark(at);
+        }
+    });
 }
 
 /// The scheme.
@@ -126,6 +141,9 @@ impl<R: Replaying> Scheme for LogShipping<R> {
         let janitor = Arc::new(self.replaying.janitor(parts, &ours, deleted));
         let redo = || self.replaying.redo(&ours);
         let replay = Arc::new(Replay::new(config.replay_threads, catalog, participants, &reader, floor, &redo));
+        if self.replaying.proves() {
+            expect_marks(&log, &replay);
+        }
         let messages = Arc::new(Messages::starting(end));
         let live = LiveReplay {
             replay: Arc::clone(&replay),
@@ -133,6 +151,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
             messages: Arc::clone(&messages),
             end: AtomicU64::new(end.0),
             replayed: Arc::new(AtomicU64::new(end.0)),
+            proof: Arc::clone(&parts.proof),
         };
         let forms = InputsFeed::of_relay(catalog, participants, &live.replayed);
         let starting = Starting {

@@ -40,6 +40,8 @@ pub fn config(directory: Option<&Path>) -> NodeConfig {
     };
     config.log.buffer_bytes = 4 << 20;
     config.log.segment_bytes = 1 << 20;
+    // All tests with standbys compare states.
+    config.state_proof.interval_ms = 10;
     config
 }
 
@@ -148,6 +150,7 @@ pub fn next_rid(database: &Database, table: &Table) -> u64 {
 }
 
 pub fn hash(node: &Node) -> (u64, u64) {
+    assert_eq!(node.state_proof().differs, None);
     let worker = node.database().worker().unwrap();
     let txn = worker.begin_read_only();
     let hash = StateHash::of(&txn).unwrap();
@@ -167,6 +170,11 @@ pub fn wait_for(what: &str, reached: impl Fn() -> bool) {
         assert!(Instant::now() < until, "{what} has not come about");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Whether the newest recorded set names this many nodes, and is known to be in effect.
+pub fn is_named_by(primary: &Node, members: usize) -> bool {
+    primary.status().in_sync_set.is_some_and(|set| set.members.len() == members && set.before.is_empty())
 }
 
 /// One for each node of a cluster of three.

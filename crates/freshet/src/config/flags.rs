@@ -41,9 +41,9 @@ impl Args for Flags {
             .env("FRESHET_CONFIG")
             .hide_env(true)
             .help(
-                "TOML file with the same keys as the flags; those that begin with log-, checkpoint-, sweep-, fabric-, \
-                 member- or sql- are in the tables of these names. Environment variables override the file, and flags \
-                 override both [env: FRESHET_CONFIG]",
+                "TOML file with the same keys as the flags; those that begin with log-, checkpoint-, state-proof-, \
+                 sweep-, fabric-, member- or sql- are in the tables of these names. Environment variables override \
+                 the file, and flags override both [env: FRESHET_CONFIG]",
             );
         command.next_line_help(true).arg(file).args(keys.get_arguments().map(|arg| flag(arg.clone(), &defaults)))
     }

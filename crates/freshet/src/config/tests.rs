@@ -116,7 +116,7 @@ fn absurd_values_are_refused_by_name() {
 /// Every key with a value that is not its default, as a file writes it and as a flag or a variable
 /// does. Users have these keys in their files and scripts: lines are added here, and none is
 /// changed or removed.
-const KEYS: [(&str, &str, &str); 95] = [
+const KEYS: [(&str, &str, &str); 97] = [
     ("address", "\"127.0.0.1:7500\"", "127.0.0.1:7500"),
     ("open-status", "true", "true"),
     ("listen", "\"127.0.0.1:7501\"", "127.0.0.1:7501"),
@@ -196,6 +196,8 @@ const KEYS: [(&str, &str, &str); 95] = [
     ("checkpoint.sync-bytes", "7", "7"),
     ("checkpoint.cpu-percent", "7", "7"),
     ("checkpoint.keep-log-bytes", "7", "7"),
+    ("state-proof.bytes", "70000", "70000"),
+    ("state-proof.interval-ms", "70", "70"),
     ("sweep.interval-s", "7", "7"),
     ("sweep.cpu-percent", "7", "7"),
     ("sql.listen", "\"off\"", "off"),

@@ -252,7 +252,7 @@ pub fn skip_header(stamp: Stamp, length: u64, term: Term, stream: u8) -> [u8; BL
 /// Length in bytes of a block that holds no records but says something of the log itself.
 pub(crate) const MARK_BLOCK: usize = BLOCK_HEADER + 16;
 
-fn mark_block(stamp: Stamp, term: Term, kind: BlockKind, body: [u8; 16]) -> [u8; MARK_BLOCK] {
+fn short_block(stamp: Stamp, term: Term, kind: BlockKind, body: [u8; 16]) -> [u8; MARK_BLOCK] {
     let mut block = [0; MARK_BLOCK];
     block[BLOCK_HEADER..].copy_from_slice(&body);
     let header = BlockHeader {
@@ -275,7 +275,16 @@ fn mark_block(stamp: Stamp, term: Term, kind: BlockKind, body: [u8; 16]) -> [u8;
 
 /// Records `bytes`, which say which nodes hold everything that is committed.
 pub fn members_block(stamp: Stamp, term: Term, bytes: &[u8]) -> Vec<u8> {
-    let mut block = vec![0; members_length(bytes)];
+    saying_block(stamp, term, BlockKind::Members, bytes)
+}
+
+/// Records `bytes`, which say what the state was at an earlier mark.
+pub fn sums_block(stamp: Stamp, term: Term, bytes: &[u8]) -> Vec<u8> {
+    saying_block(stamp, term, BlockKind::Sums, bytes)
+}
+
+fn saying_block(stamp: Stamp, term: Term, kind: BlockKind, bytes: &[u8]) -> Vec<u8> {
+    let mut block = vec![0; said_length(bytes)];
     block[BLOCK_HEADER..BLOCK_HEADER + 4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
     block[BLOCK_HEADER + 4..][..bytes.len()].copy_from_slice(bytes);
     let header = BlockHeader {
@@ -285,7 +294,7 @@ pub fn members_block(stamp: Stamp, term: Term, bytes: &[u8]) -> Vec<u8> {
         serial_key: stamp.0,
         term,
         record_count: 0,
-        kind: BlockKind::Members,
+        kind,
         stream: 0,
         continued: false,
     };
@@ -296,8 +305,8 @@ pub fn members_block(stamp: Stamp, term: Term, bytes: &[u8]) -> Vec<u8> {
     block
 }
 
-/// How long a block that records `bytes` is.
-pub(crate) fn members_length(bytes: &[u8]) -> usize {
+/// How long a block that says `bytes` of the log itself is.
+pub(crate) fn said_length(bytes: &[u8]) -> usize {
     (BLOCK_HEADER + 4 + bytes.len()).next_multiple_of(BLOCK_ALIGN)
 }
 
@@ -306,7 +315,7 @@ pub fn term_block(stamp: Stamp, term: Term, node: NodeId) -> [u8; MARK_BLOCK] {
     let mut body = [0; 16];
     body[..4].copy_from_slice(&term.0.to_le_bytes());
     body[4..12].copy_from_slice(&node.0.to_le_bytes());
-    mark_block(stamp, term, BlockKind::Term, body)
+    short_block(stamp, term, BlockKind::Term, body)
 }
 
 /// Says what time it was when the log was this long: microseconds since 1970, by the primary's
@@ -314,5 +323,10 @@ pub fn term_block(stamp: Stamp, term: Term, node: NodeId) -> [u8; MARK_BLOCK] {
 pub fn time_block(stamp: Stamp, term: Term, micros: u64) -> [u8; MARK_BLOCK] {
     let mut body = [0; 16];
     body[..8].copy_from_slice(&micros.to_le_bytes());
-    mark_block(stamp, term, BlockKind::Time, body)
+    short_block(stamp, term, BlockKind::Time, body)
+}
+
+/// A place at which all nodes take down what their state is.
+pub fn mark_block(stamp: Stamp, term: Term) -> [u8; MARK_BLOCK] {
+    short_block(stamp, term, BlockKind::Mark, [0; 16])
 }

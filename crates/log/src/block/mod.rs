@@ -14,7 +14,7 @@
 //! | 16..24 | serial key; equal to the stamp today |
 //! | 24..28 | term |
 //! | 28..30 | number of records |
-//! | 30     | bits 0..4 kind: 1 redo, 2 skip, 3 term, 4 schema, 5 time, 6 inputs, 7 members; bit 4: another block of the same transaction follows; bits 5..8: stream |
+//! | 30     | bits 0..4 kind: 1 redo, 2 skip, 3 term, 4 schema, 5 time, 6 inputs, 7 members, 8 mark, 9 sums; bit 4: another block of the same transaction follows; bits 5..8: stream |
 //! | 31     | format version |
 //!
 //! | record header, 32 bytes, followed by the row | |
@@ -40,8 +40,8 @@ mod placed;
 pub use freshet_base::RecordKind;
 use freshet_base::{Fid, Rid, Stamp, Term};
 
-pub use build::{BlockBuilder, BlockFull, members_block, skip_header, term_block, time_block};
-pub(crate) use build::{MARK_BLOCK, members_length};
+pub use build::{BlockBuilder, BlockFull, mark_block, members_block, skip_header, sums_block, term_block, time_block};
+pub(crate) use build::{MARK_BLOCK, said_length};
 pub use changed::Changed;
 pub use parse::{Block, BlockError, RecordRef, Records};
 pub(crate) use parse::{check_seal, peek_at};
@@ -86,6 +86,11 @@ pub enum BlockKind {
     Inputs,
     /// Says which nodes hold everything that is committed, in the words of replication: no records.
     Members,
+    /// A place in the log at which all nodes take down what their state is: no records. Replay ends
+    /// a job there.
+    Mark,
+    /// Says what the state was at an earlier mark, in the words of storage: no records.
+    Sums,
 }
 
 impl BlockKind {
@@ -98,6 +103,8 @@ impl BlockKind {
             Self::Time => 5,
             Self::Inputs => 6,
             Self::Members => 7,
+            Self::Mark => 8,
+            Self::Sums => 9,
         }
     }
 
@@ -110,6 +117,8 @@ impl BlockKind {
             5 => Self::Time,
             6 => Self::Inputs,
             7 => Self::Members,
+            8 => Self::Mark,
+            9 => Self::Sums,
             _ => return None,
         })
     }

@@ -643,12 +643,6 @@ impl Log {
 
     // --- filled by a receiver ------------------------------------------------------------------
 
-    /// Calls `note` with what each block of members records that arrives from now on, before that
-    /// block can be persisted. `note` may block.
-    pub fn on_members(&self, note: impl Fn(&[u8]) + Send + Sync + 'static) {
-        self.received_by().on_members(Box::new(note));
-    }
-
     /// How far blocks have arrived; the end of one.
     pub fn received(&self) -> &Watermark {
         &self.shared.received

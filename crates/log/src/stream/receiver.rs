@@ -20,7 +20,7 @@ use std::{
 
 use freshet_base::Stamp;
 
-use super::{ReceiveConfig, Shared, ends::PartitionEnds, group_commit::GroupCommit, persist::Fill};
+use super::{Log, ReceiveConfig, Shared, ends::PartitionEnds, group_commit::GroupCommit, persist::Fill};
 use crate::{
     block::{BLOCK_HEADER, Block, BlockError, BlockHeader, BlockKind, check_seal, peek_at},
     buffer::{Flusher, LogBuffer},
@@ -102,6 +102,17 @@ impl fmt::Debug for OnMembers {
     }
 }
 
+/// Is told where marks are.
+type Place = Box<dyn Fn(Stamp) + Send + Sync>;
+
+struct OnMarks(Place);
+
+impl fmt::Debug for OnMarks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnMarks")
+    }
+}
+
 /// What is known of the blocks that were received.
 #[derive(Debug)]
 pub(crate) struct Received {
@@ -114,6 +125,7 @@ pub(crate) struct Received {
     pub(super) upon_replay: bool,
     persisting: Mutex<()>,
     on_members: Mutex<Option<OnMembers>>,
+    on_marks: Mutex<Option<OnMarks>>,
 }
 
 impl Received {
@@ -125,6 +137,7 @@ impl Received {
             upon_replay: config.upon_replay && log.core.pmem.is_there() && !log.core.pmem.is_at_once(),
             persisting: Mutex::default(),
             on_members: Mutex::default(),
+            on_marks: Mutex::default(),
             log,
         })
     }
@@ -136,6 +149,10 @@ impl Received {
 
     pub(super) fn on_members(&self, note: Hear) {
         *self.on_members.lock().unwrap_or_else(PoisonError::into_inner) = Some(OnMembers(note));
+    }
+
+    pub(super) fn on_marks(&self, note: Place) {
+        *self.on_marks.lock().unwrap_or_else(PoisonError::into_inner) = Some(OnMarks(note));
     }
 
     fn persisting(&self) -> MutexGuard<'_, ()> {
@@ -218,13 +235,27 @@ impl Fill for Received {
     fn handed_out(&self, _to: Stamp) {}
 }
 
+impl Log {
+    /// Calls `note` with what each block of members records that arrives from now on, before that
+    /// block can be persisted. `note` may block.
+    pub fn on_members(&self, note: impl Fn(&[u8]) + Send + Sync + 'static) {
+        self.received_by().on_members(Box::new(note));
+    }
+
+    /// Calls `note` with the place of each mark that arrives from now on, before it counts as
+    /// received.
+    pub fn on_marks(&self, note: impl Fn(Stamp) + Send + Sync + 'static) {
+        self.received_by().on_marks(Box::new(note));
+    }
+}
+
 /// A block that was found to be whole.
 #[derive(Clone, Copy, Debug)]
 struct Whole {
     at: Stamp,
     end: Stamp,
     continued: bool,
-    members: bool,
+    kind: BlockKind,
 }
 
 /// The one who puts another node's bytes into a log.
@@ -341,7 +372,7 @@ impl Receiver {
             let header = check_block(buffer, at, to).map_err(|cause| AcceptError::Block { at, cause })?;
             let BlockHeader { kind, continued, .. } = header;
             plain &= !matches!(kind, BlockKind::Schema | BlockKind::Inputs);
-            self.blocks.push(Whole { at, end: header.end(), continued, members: kind == BlockKind::Members });
+            self.blocks.push(Whole { at, end: header.end(), continued, kind });
             at = header.end();
         }
         self.note_blocks();
@@ -386,7 +417,19 @@ impl Receiver {
             ends.enter(last);
         }
         drop(ends);
-        self.blocks.iter().filter(|block| block.members).for_each(|block| self.note_members(*block));
+        self.blocks.iter().for_each(|block| match block.kind {
+            BlockKind::Members => self.note_members(*block),
+            BlockKind::Mark => self.note_mark(block.at),
+            _ => {}
+        });
+    }
+
+    #[cold]
+    fn note_mark(&self, at: Stamp) {
+        let on_marks = self.received.on_marks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(note) = &*on_marks {
+            (note.0)(at);
+        }
     }
 
     #[cold]

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use freshet_base::{Stamp, Term};
 
 use super::{
-    GroupCommitKind, LogConfig, LogOpenError, ReserveError, Shared,
+    GroupCommitKind, Log, LogConfig, LogOpenError, ReserveError, Shared,
     bounds::Bounds,
     ends::PartitionEnds,
     epoch::Epochs,
@@ -26,6 +26,16 @@ use crate::{
 /// The parts of a transaction that does not fit the ring at once are not longer than this, unless
 /// one record is.
 pub(super) const PART: u64 = 1 << 20;
+
+impl Log {
+    /// How many bytes of log were reserved, without blocks that say something of the log itself:
+    /// grows with transactions, and for as long as such a block is being written.
+    pub fn grown(&self) -> u64 {
+        // Relaxed: a count.
+        let noted = self.workers().noted.load(Ordering::Relaxed);
+        self.reserved().0.saturating_sub(noted)
+    }
+}
 
 /// All who fill the log in one reign.
 #[derive(Debug)]
@@ -50,6 +60,8 @@ pub(crate) struct Workers {
     long: Mutex<VecDeque<(u64, u64)>>,
     /// How many of them are not there in whole.
     unfinished: AtomicU64,
+    /// How many bytes blocks took that say something of the log itself.
+    pub(super) noted: AtomicU64,
 }
 
 impl Workers {
@@ -92,6 +104,7 @@ impl Workers {
             epochs: None,
             long: Mutex::default(),
             unfinished: AtomicU64::new(0),
+            noted: AtomicU64::new(0),
             core,
             log,
         }

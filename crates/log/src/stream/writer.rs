@@ -8,7 +8,10 @@ use freshet_base::{Stamp, sync::Ordering};
 
 use super::{Division, workers::Workers};
 use crate::{
-    block::{BLOCK_ALIGN, BLOCK_HEADER, MARK_BLOCK, members_block, members_length, skip_header, time_block},
+    block::{
+        BLOCK_ALIGN, BLOCK_HEADER, MARK_BLOCK, mark_block, members_block, said_length, skip_header, sums_block,
+        time_block,
+    },
     core::LogFailure,
 };
 
@@ -126,7 +129,31 @@ impl Writer {
     /// [`ReserveError`] as for every block.
     pub fn note_members(&mut self, bytes: &[u8]) -> Result<Stamp, ReserveError> {
         let term = self.workers.term;
-        self.mark(members_length(bytes), |stamp| members_block(stamp, term, bytes))
+        self.mark(said_length(bytes), |stamp| members_block(stamp, term, bytes))
+    }
+
+    /// Notes a place at which all nodes take down what their state is. `place` hears of it between
+    /// the reservation and everything else: who has reserved something later finds what was done
+    /// before this was called. Waits as [`Reservation::fill`] does. Returns where the note ends.
+    ///
+    /// # Errors
+    /// [`ReserveError`] as for every block.
+    pub fn note_mark(&mut self, place: impl FnOnce(Stamp)) -> Result<Stamp, ReserveError> {
+        let term = self.workers.term;
+        self.mark(MARK_BLOCK, |stamp| {
+            place(stamp);
+            mark_block(stamp, term)
+        })
+    }
+
+    /// Records in the log what the state was at an earlier mark. Waits as [`Reservation::fill`]
+    /// does. Returns where the block ends.
+    ///
+    /// # Errors
+    /// [`ReserveError`] as for every block.
+    pub fn note_sums(&mut self, bytes: &[u8]) -> Result<Stamp, ReserveError> {
+        let term = self.workers.term;
+        self.mark(said_length(bytes), |stamp| sums_block(stamp, term, bytes))
     }
 
     /// Writes a block of `length` bytes that holds no records.
@@ -138,6 +165,8 @@ impl Writer {
         let reservation = self.reserve(length as u64)?;
         let (stamp, end) = (reservation.stamp(), reservation.end());
         reservation.fill(block(stamp).as_ref())?;
+        // Relaxed: a count.
+        self.workers.noted.fetch_add(length as u64, Ordering::Relaxed);
         self.ring_for_marks();
         Ok(end)
     }

@@ -168,12 +168,13 @@ impl<'w> Session<'w> {
     /// The transaction that a statement runs in; begun for it alone if none exists.
     ///
     /// # Errors
-    /// 25P02 when it has failed; what waiting for a read view says.
+    /// 25P02 when it has failed; XX001 on a standby whose state is in doubt; what
+    /// waiting for a read view says.
     pub(super) fn block_for_statement(&mut self) -> Result<(), SqlError> {
         self.block_without_snapshot()?;
+        self.shared.check_proof()?;
         let block = self.block.as_ref().expect("just begun");
         if block.transaction.is_none() {
-            self.shared.check_proof()?;
             self.wait_for_view()?;
             let block = self.block.as_ref().expect("just begun");
             let transaction = match block.read_only {

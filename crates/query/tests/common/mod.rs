@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_engine::{Domain, Node, NodeConfig, Safety, executors};
+use freshet_engine::{Domain, Node, NodeConfig, ProofSettings, Safety, executors};
 use freshet_postgres::{AccessRules, Limits, Options, Server};
 use freshet_query::{
     inputs::StatementExecutor,
@@ -39,6 +39,8 @@ pub fn config(directory: Option<&Path>) -> NodeConfig {
         safety: Safety::OneSafe,
         workers: 64,
         replay_threads: 1,
+        // Where there is a standby, states are compared.
+        state_proof: ProofSettings { interval_ms: 10, ..ProofSettings::default() },
         ..NodeConfig::default()
     }
 }

@@ -68,6 +68,8 @@ pub(crate) struct Shipper {
     closer: Closer,
     /// The standby asks for another form.
     wants_form: AtomicBool,
+    /// It says that something speaks against its state.
+    in_doubt: AtomicBool,
     /// As soon as it is connected.
     sending: OnceLock<Sending>,
 }
@@ -138,7 +140,22 @@ impl Shipper {
         let (bell, wants_form) = (Bell::default(), AtomicBool::new(false));
         let (round_trips, load) = (Timing::default(), Mutex::default());
         let (member, fabric, mirror) = (join.member, join.offer.kind(), join.mirror.then(Inbox::default));
-        Self { id, node, member, fabric, mirror, bell, reason, round_trips, load, closer, wants_form, sending }
+        let in_doubt = AtomicBool::new(false);
+        Self {
+            id,
+            node,
+            member,
+            fabric,
+            mirror,
+            bell,
+            reason,
+            round_trips,
+            load,
+            closer,
+            wants_form,
+            in_doubt,
+            sending,
+        }
     }
 
     /// It is connected, and has all of the log below `from`.
@@ -166,6 +183,18 @@ impl Shipper {
     /// In which form the standby asks for the log.
     pub fn encoding(&self) -> Encoding {
         if self.wants_form() { Encoding::Inputs } else { Encoding::Bytes }
+    }
+
+    /// The standby says whether something speaks against its state.
+    pub fn note_doubt(&self, in_doubt: bool) {
+        if !self.in_doubt.swap(in_doubt, Ordering::SeqCst) && in_doubt {
+            tracing::error!(standby = %self.node, "the state of a standby is in doubt: see its status");
+        }
+    }
+
+    /// Whether the standby says that something speaks against its state.
+    pub fn in_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::SeqCst)
     }
 
     /// The standby says how busy it is, if it knows.

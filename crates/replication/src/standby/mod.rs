@@ -461,7 +461,8 @@ impl Shared {
             let decision = self.note_persisted(&mut state);
             let room = self.room(&mut state, free, anyway);
             let ack = state.follower.ack(room, self.clock.now(), anyway, |term| self.terms.admits(term));
-            (decision, ack.map(|ack| (ack, Asks { own: self.encoding(), below: below() }, self.load())))
+            let asks = || Asks { own: self.encoding(), below: below(), in_doubt: self.config.proof.reason().is_some() };
+            (decision, ack.map(|ack| (ack, asks(), self.load())))
         });
         self.carry_out(decision);
         if decision.release.is_some() && !self.log.has_store() {

@@ -29,14 +29,9 @@ use crate::{
 pub enum Instantiated {
     /// It is the only one of its record.
     First,
-    /// There are others.
-    Beside {
-        /// Some of them can go when every snapshot is above this stamp:
-        /// [`Content::trim_replayed`].
-        newest: Stamp,
-        /// The stamp of the one right below it; zero for none.
-        below: Stamp,
-    },
+    /// There are others. Some of them can go when every snapshot is above this stamp:
+    /// [`Content::trim_replayed`].
+    Beside(Stamp),
     /// It was there already.
     Known,
     /// The record id is beyond the table's limit.
@@ -116,14 +111,10 @@ impl Content {
                 link.compare_exchange(below.0, Word::pointer(version).0, Ordering::AcqRel, Ordering::Acquire);
             match exchanged {
                 Ok(_) if below.is_empty() && above.is_none() => return Ok(Instantiated::First),
-                Ok(_) => return Ok(Self::beside(guard, above.unwrap_or(address), below)),
+                Ok(_) => return Ok(Instantiated::Beside(above.unwrap_or(address))),
                 Err(_) => word = Word(place.load(Ordering::Acquire)),
             }
         }
-    }
-
-    fn beside(guard: &Guard<'_>, newest: Stamp, below: Word) -> Instantiated {
-        Instantiated::Beside { newest, below: Self::word_stamp(guard, below).unwrap_or_default() }
     }
 
     /// Drops the versions of a record that full replay has made and that nobody can see any more:

@@ -32,6 +32,7 @@ mod examine;
 mod fill;
 mod free;
 mod handle;
+mod identity;
 mod incarnate;
 mod indexes;
 mod instantiate;
@@ -64,6 +65,7 @@ pub use self::{
     instantiate::Instantiated,
     read::{ReadContext, Visible},
     record::{InstallError, LoadError, Loaded, ReadError, RecordSource},
+    replay::Announcement,
     write::{Change, Installed, Published},
 };
 use crate::{
@@ -92,6 +94,8 @@ pub struct Content {
     /// Whether index entries may lead to nothing ([`Content::may_have_leftovers`]). Not the
     /// facade's: no other memory is read on the strength of it.
     leftovers: AtomicBool,
+    /// Replay counts what it does to records with smaller ids (module `identity`).
+    counted: AtomicU64,
 }
 
 impl fmt::Debug for Content {
@@ -113,6 +117,7 @@ impl Content {
             next_rid: AtomicU64::new(0),
             free: FreeIds::default(),
             leftovers: AtomicBool::new(false),
+            counted: AtomicU64::new(u64::MAX),
         })
     }
 

@@ -10,7 +10,7 @@ use freshet_base::{
 };
 
 use super::{
-    Change, Content, IndexList, Newest, ReadError, Reclaimed,
+    Announcement, Change, Content, IndexList, Newest, ReadError, Reclaimed,
     free::FreeIds,
     scene::{FakeLog, context, see},
 };
@@ -45,6 +45,7 @@ impl Scene {
                 next_rid: AtomicU64::new(0),
                 free: FreeIds::default(),
                 leftovers: std::sync::atomic::AtomicBool::new(false),
+                counted: AtomicU64::new(u64::MAX),
             },
             log: FakeLog::new(),
             owners: Owners::new(3),
@@ -288,12 +289,12 @@ fn trimming_leaves_what_readers_see() {
 fn two_readers_install_what_replay_announces() {
     explore(2, || {
         let scene = Scene::standby();
-        assert!(scene.table.replay_store(RID, Stamp(10), false).is_some());
-        assert!(scene.table.replay_store(RID, Stamp(20), false).is_some());
+        assert!(scene.table.replay_store(RID, Announcement::at(Stamp(10))));
+        assert!(scene.table.replay_store(RID, Announcement::at(Stamp(20))));
         let replay = {
             let scene = Arc::clone(&scene);
             thread::spawn(move || {
-                assert!(scene.table.replay_store(RID, Stamp(30), false).is_some());
+                assert!(scene.table.replay_store(RID, Announcement::at(Stamp(30))));
             })
         };
         let look = |scene: &Scene, snapshot: u64, expected: &[u8]| {
@@ -323,17 +324,17 @@ fn a_cut_is_never_seen() {
     explore(3, || {
         let scene = Scene::standby();
         for address in [10, 20, 30] {
-            assert!(scene.table.replay_store(RID, Stamp(address), false).is_some());
+            assert!(scene.table.replay_store(RID, Announcement::at(Stamp(address))));
         }
         scene.log.limit.store(25, Ordering::Release);
         let taker = {
             let scene = Arc::clone(&scene);
             thread::spawn(move || {
-                scene.table.replay_cut(RID, Stamp(30), Some(Stamp(20)));
+                scene.table.replay_cut(RID, RecordKind::Update, Stamp(30), Some(Stamp(20)));
                 scene.log.cut(25);
                 // Lower than what was announced before: without the cut it would go unnoticed.
                 scene.log.append(28, RID, RecordKind::Update, Some(20), b"new");
-                assert!(scene.table.replay_store(RID, Stamp(28), false).is_some());
+                assert!(scene.table.replay_store(RID, Announcement::at(Stamp(28))));
                 scene.log.limit.store(35, Ordering::Release);
             })
         };
@@ -367,7 +368,7 @@ fn a_reader_takes_no_id_from_those_that_are_free() {
         scene.log.append(10, RID, RecordKind::Insert, None, b"ten");
         scene.log.append(20, RID, RecordKind::Delete, Some(10), b"ten");
         for address in [10, 20] {
-            assert!(scene.table.replay_store(RID, Stamp(address), false).is_some());
+            assert!(scene.table.replay_store(RID, Announcement::at(Stamp(address))));
         }
         let janitor = {
             let scene = Arc::clone(&scene);

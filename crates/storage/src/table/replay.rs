@@ -1,28 +1,34 @@
 //! What replay does to a record: next to nothing (Query Fresh, section 3.4.1).
 
 use freshet_base::{
-    Fid, Rid, Stamp,
+    Fid, RecordKind, Rid, Stamp,
     sync::{AtomicU64, Ordering},
 };
 
 use super::{Content, RID_RANGE};
-use crate::{array::Word, reclaim::Guard, version::Version};
+use crate::{
+    array::Word,
+    identity::{Counting, identity},
+    reclaim::Guard,
+    version::Version,
+};
 
-/// A word of the replay array: the largest address that was announced, and whether the record has
-/// nothing below it. The order of words is the order of their addresses. Zero announces nothing.
+/// A word of the replay array: the largest address that was announced, whether the record has
+/// nothing below it, and whether it is gone with that. The order of words is the order of their
+/// addresses. Zero announces nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Announced(u64);
 
 impl Announced {
-    fn new(address: Stamp, is_first: bool) -> Self {
-        assert!(address.0 < 1 << 63, "a log never grows to {address}");
-        Self(address.0 << 1 | u64::from(is_first))
+    fn new(Announcement { address, is_first, is_gone }: Announcement) -> Self {
+        assert!(address.0 < 1 << 62, "a log never grows to {address}");
+        Self(address.0 << 2 | u64::from(is_gone) << 1 | u64::from(is_first))
     }
 
     /// Where the version lies; zero when nothing is announced.
     #[inline]
     pub(super) fn address(self) -> u64 {
-        self.0 >> 1
+        self.0 >> 2
     }
 
     /// Whether the version is known to be the first of its record: a snapshot below it finds
@@ -30,6 +36,30 @@ impl Announced {
     #[inline]
     pub(super) fn is_first(self) -> bool {
         self.0 & 1 != 0
+    }
+
+    /// Whether the version is a deletion.
+    #[inline]
+    pub(super) fn is_gone(self) -> bool {
+        self.0 & 2 != 0
+    }
+}
+
+/// What replay announces of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// Where its version lies in the log.
+    pub address: Stamp,
+    /// Whether the log says that the record had no version before.
+    pub is_first: bool,
+    /// Whether it is a deletion.
+    pub is_gone: bool,
+}
+
+impl Announcement {
+    /// Of a version at `address` that is neither the record's first nor its end.
+    pub const fn at(address: Stamp) -> Self {
+        Self { address, is_first: false, is_gone: false }
     }
 }
 
@@ -63,17 +93,47 @@ impl Content {
         }
     }
 
-    /// Announces the record at `address` to readers: all that replay does to a record
-    /// (Query Fresh, section 3.4.1). Idempotent and order-free: the larger address wins. `is_first`
-    /// when the log says that the record had no version before.
-    /// Returns what was announced before, zero for nothing; none when the record id is beyond the
-    /// table's limit.
-    pub fn replay_store(&self, rid: Rid, address: Stamp, is_first: bool) -> Option<Stamp> {
+    /// Announces a record's version to readers: all that replay does to a record (Query Fresh,
+    /// section 3.4.1). Idempotent and order-free: the larger address wins. Returns `false` when the
+    /// record id is beyond the table's limit.
+    pub fn replay_store(&self, rid: Rid, what: Announcement) -> bool {
+        self.announce(rid, Announced::new(what)).is_some()
+    }
+
+    /// The same, and counts what that changes of the table's identity ([`crate::identity`]): what
+    /// the word said that was replaced no longer counts, or, where nothing had been announced, what
+    /// is in memory from before. Returns where the version is that it lies over, `what.address` or
+    /// more if it or a newer one was there already, zero for none; none when the record id is
+    /// beyond the table's limit.
+    #[inline]
+    pub fn replay_counted(
+        &self,
+        guard: &Guard<'_>,
+        rid: Rid,
+        what: Announcement,
+        counting: &mut Counting,
+    ) -> Option<Stamp> {
+        let before = self.announce(rid, Announced::new(what))?;
+        let (there, is_gone) = match before.address() {
+            // Once for each record: what a restart has found lies in the other array.
+            0 => self.newest_in_memory(guard, rid, counting.from).unwrap_or((Stamp::ZERO, true)),
+            address => (Stamp(address), before.is_gone()),
+        };
+        if there < what.address && self.is_counted(rid) {
+            let of = |lsn, is_gone: bool| if is_gone { 0 } else { identity(self.fid, rid, lsn) };
+            counting.sums.add(self.fid, of(what.address, what.is_gone).wrapping_sub(of(there, is_gone)));
+        }
+        Some(there)
+    }
+
+    /// Returns what was announced before, or none when the record id is beyond the table's limit.
+    #[inline]
+    fn announce(&self, rid: Rid, announced: Announced) -> Option<Announced> {
         let word = self.replay.get_or_grow(rid)?;
         // Release: pairs with the acquire load in `announced`.
-        let before = word.fetch_max(Announced::new(address, is_first).0, Ordering::AcqRel);
+        let before = word.fetch_max(announced.0, Ordering::AcqRel);
         self.note_rid(rid);
-        Some(Stamp(Announced(before).address()))
+        Some(Announced(before))
     }
 
     /// At restart, before there are readers: a version of the record lies at `address` in the log.
@@ -175,14 +235,18 @@ impl Content {
         Some(self.announced(rid).address()).filter(|address| *address != 0).map(Stamp)
     }
 
-    /// Takes an announcement back: the log was cut at or below `address`, and before it the
-    /// record's newest version was at `prev`. Does nothing when something else is announced.
-    pub fn replay_cut(&self, rid: Rid, address: Stamp, prev: Option<Stamp>) {
+    /// Takes an announcement back: the log was cut at or below `address`, where a version of this
+    /// kind was, and before it the record's newest version was at `prev`. Does nothing when
+    /// something else is announced.
+    pub fn replay_cut(&self, rid: Rid, kind: RecordKind, address: Stamp, prev: Option<Stamp>) {
         self.note_leftovers();
         let announced = self.announced(rid);
         if announced.address() == address.0 {
-            // Whether the one before is the first is not known.
-            self.announce_instead(rid, announced, prev.map_or(Announced(0), |prev| Announced::new(prev, false)));
+            // Whether the one before is the first is not known. All that an insertion can replace
+            // is a deletion.
+            let is_gone = kind == RecordKind::Insert;
+            let before = |prev| Announced::new(Announcement { is_gone, ..Announcement::at(prev) });
+            self.announce_instead(rid, announced, prev.map_or(Announced(0), before));
         }
     }
 

@@ -3,13 +3,14 @@
 use std::{marker::PhantomData, ptr::NonNull};
 
 use freshet_base::{
-    RecordKind, Rid, Stamp,
+    Fid, RecordKind, Rid, Stamp,
     sync::{Backoff, Ordering},
 };
 
 use super::{Content, InstallError, PATIENCE, ReadContext, ReadError, Reclaimed, read::State};
 use crate::{
     array::Word,
+    identity::identity,
     owner::{ABORTED, Owner},
     reclaim::Guard,
     version::Version,
@@ -70,6 +71,20 @@ impl Installed {
     /// The version below it.
     pub fn prev(&self) -> Option<Stamp> {
         self.prev
+    }
+
+    /// How the identity of the state changes ([`identity`]) when it is committed at `address` as
+    /// what it is to the record, `kind`: what it has replaced, as that was found in the chain, no
+    /// longer counts, and its own row does.
+    #[inline]
+    pub fn identity(&self, table: Fid, kind: RecordKind, address: Stamp) -> u64 {
+        let of = |lsn| identity(table, self.rid, lsn);
+        match kind {
+            // What an insertion replaces is a tombstone.
+            RecordKind::Insert => of(address),
+            RecordKind::Update => of(address).wrapping_sub(self.prev.map_or(0, of)),
+            RecordKind::Delete => 0_u64.wrapping_sub(self.prev.map_or(0, of)),
+        }
     }
 
     /// Its row; empty for a tombstone. What lies on top of a record while it is uncommitted.

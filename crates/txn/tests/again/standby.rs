@@ -13,8 +13,8 @@ use std::{
 use freshet_base::{Certifier, Fid, RecordKind, Rid, Stamp, Watermark};
 use freshet_log::{Block, BlockBuilder, BlockKind, RecordHeader, RecordRef, block::RECORD_HEADER};
 use freshet_storage::{
-    Catalog, Guard, Instantiated, KeyBuffer, LoadError, Loaded, Participants, ReadContext, ReadError, RecordSource,
-    Table,
+    Announcement, Catalog, Guard, Instantiated, KeyBuffer, LoadError, Loaded, Participants, ReadContext, ReadError,
+    RecordSource, Table,
 };
 use freshet_txn::{Core, Entry, Inputs, Mismatch, Past, ProcedureError, Snapshots, Worker};
 
@@ -220,7 +220,9 @@ impl Standby {
             return;
         }
         let content = self.core.catalog.get(guard, header.fid).unwrap().content(guard).unwrap();
-        assert!(content.replay_store(header.rid, *address, header.is_first()).is_some());
+        let is_gone = header.kind == RecordKind::Delete;
+        let announcement = Announcement { address: *address, is_first: header.is_first(), is_gone };
+        assert!(content.replay_store(header.rid, announcement));
         if header.kind == RecordKind::Insert {
             self.enter(guard, header.fid, header.rid, row);
         }
@@ -255,7 +257,7 @@ impl Standby {
                 horizon: Stamp::ZERO,
             };
             let made = content.instantiate(&guard, header.kind, header.rid, address, row, &context).unwrap();
-            assert!(matches!(made, Instantiated::First | Instantiated::Beside { .. }), "{made:?} at {address}");
+            assert!(matches!(made, Instantiated::First | Instantiated::Beside(_)), "{made:?} at {address}");
         }
     }
 

@@ -9,6 +9,7 @@ mod checkpoint;
 mod fabric;
 mod log;
 mod mirror;
+mod proof;
 mod sweep;
 
 use std::{fmt, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
@@ -33,6 +34,7 @@ pub use self::{
     fabric::{FabricEncryption, FabricSettings},
     log::{DivideBy, GroupCommit, LogSettings, NudgeBy},
     mirror::MirrorSettings,
+    proof::ProofSettings,
     sweep::SweepSettings,
 };
 use super::membership::MembershipSettings;
@@ -378,6 +380,9 @@ pub struct NodeConfig {
     /// Whether it is a mirror.
     #[command(flatten)]
     pub mirror: MirrorSettings,
+    /// How nodes compare their states.
+    #[command(flatten)]
+    pub state_proof: ProofSettings,
     /// How this node is a member of its cluster.
     #[command(flatten)]
     pub member: MembershipSettings,
@@ -421,6 +426,7 @@ impl Default for NodeConfig {
             sweep: SweepSettings::default(),
             fabric: FabricSettings::default(),
             mirror: MirrorSettings::default(),
+            state_proof: ProofSettings::default(),
             member: MembershipSettings::default(),
         }
     }
@@ -446,6 +452,7 @@ impl NodeConfig {
         self.sweep.check()?;
         self.fabric.check()?;
         self.mirror.check(self)?;
+        self.state_proof.check()?;
         self.member.files()?;
         if self.apply == Apply::Calvin && self.encoding == Encoding::Bytes {
             return Err(SettingError::new("apply", self.apply, "set encoding to inputs: it executes these"));
@@ -469,7 +476,7 @@ impl NodeConfig {
     }
 
     pub(crate) fn log_config(&self) -> LogConfig {
-        LogConfig { writers: self.workers + 8, ..self.log.config() }
+        LogConfig { writers: self.workers + 9, ..self.log.config() }
     }
 
     pub(crate) fn rule(&self) -> Result<RuleConfig, SettingError> {
@@ -557,12 +564,13 @@ impl NodeConfig {
         self.directory.join("arrived")
     }
 
-    /// Places for workers, replay threads, feeds that encode, and the engine's own.
+    /// Places for workers, replay threads, feeds that encode, and the engine's own; one
+    /// sweeps for marks.
     pub(crate) fn participants(&self) -> usize {
         let feeds = (self.standbys + 1) as usize;
         // Each thread that executes transactions again has a worker; others enter, keep,
         // fetch, cut, and take a sample. Three look through the state.
         let again = crate::scheme::inputs::Schedule::Locks.threads() + 6;
-        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + feeds + again + 11
+        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + feeds + again + 12
     }
 }

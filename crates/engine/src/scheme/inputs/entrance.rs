@@ -144,7 +144,12 @@ impl Kept {
             BlockKind::Redo if block.inputs().is_some() && !block.header().continued => None,
             BlockKind::Redo | BlockKind::Inputs => Some(Self::NoInputs),
             BlockKind::Schema => Some(Self::Definitions),
-            BlockKind::Skip | BlockKind::Term | BlockKind::Time | BlockKind::Members => Some(Self::Mark),
+            BlockKind::Skip
+            | BlockKind::Term
+            | BlockKind::Time
+            | BlockKind::Members
+            | BlockKind::Mark
+            | BlockKind::Sums => Some(Self::Mark),
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use freshet_base::{RecordKind, Rid, Stamp};
+use freshet_base::{RecordKind, Stamp};
 use freshet_log::{PlacedRecord, RecordHeader};
 use freshet_replay::{Redo, ReplayError};
 use freshet_storage::{Catalog, Content, Guard, Participant};
@@ -50,7 +50,7 @@ impl Maker {
                 RecordKind::Update | RecordKind::Delete => indexes.may_have_length(row.len()),
             };
             // Whether it lies over what it replaces was looked at when the block entered.
-            if !fits || self.redo.record(guard, content, &PlacedRecord::of(at, header, row))?.is_none() {
+            if !(fits && self.redo.record(guard, content, &PlacedRecord::of(at, header, row))?) {
                 return Err(foreign);
             }
         }
@@ -96,16 +96,11 @@ impl Redo for Rest {
         self.window.has_made(at)
     }
 
-    fn record(
-        &mut self,
-        guard: &Guard<'_>,
-        content: &Content,
-        record: &PlacedRecord<'_>,
-    ) -> Result<Option<Stamp>, ReplayError> {
+    fn record(&mut self, guard: &Guard<'_>, content: &Content, record: &PlacedRecord<'_>) -> Result<bool, ReplayError> {
         self.full.record(guard, content, record)
     }
 
-    fn cut(&mut self, guard: &Guard<'_>, content: &Content, rid: Rid, address: Stamp, prev: Option<Stamp>) {
-        self.full.cut(guard, content, rid, address, prev);
+    fn cut(&mut self, guard: &Guard<'_>, content: &Content, header: &RecordHeader, address: Stamp) {
+        self.full.cut(guard, content, header, address);
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     owner::Owners,
     reclaim::{Guard, Participant, Participants},
     table::{
-        Content, Instantiated, LoadError, ReadContext, ReadError, Reclaimed,
+        Announcement, Content, Instantiated, LoadError, ReadContext, ReadError, Reclaimed,
         scene::{FakeLog, context, see},
     },
 };
@@ -86,7 +86,7 @@ impl Standby {
             self.table.trim_replayed(guard, self.rid, context.horizon);
         } else {
             let is_first = kind == RecordKind::Insert && prev.is_none();
-            assert!(self.table.replay_store(self.rid, Stamp(address), is_first).is_some());
+            assert!(self.table.replay_store(self.rid, Announcement { is_first, ..Announcement::at(Stamp(address)) }));
         }
         if kind == RecordKind::Insert {
             self.table.indexes(guard).primary().tree().insert(guard, &row[..1], self.rid).unwrap();
@@ -296,7 +296,7 @@ fn a_hot_record_costs_a_reader_what_it_needs_and_memory_stays_bounded() {
         assert_eq!(row, Some(format!("h{}", snapshot / 10).into_bytes()));
     };
     let before = live();
-    assert!(standby.table.replay_store(rid, Stamp(count * 10), false).is_some());
+    assert!(standby.table.replay_store(rid, Announcement::at(Stamp(count * 10))));
     let loads = FakeLog::loads();
     check(count * 10 + 5, 0);
     assert_eq!(FakeLog::loads() - loads, 1, "the newest version alone");
@@ -311,7 +311,7 @@ fn a_hot_record_costs_a_reader_what_it_needs_and_memory_stays_bounded() {
             Some((number - 1) * 10),
             format!("h{number}").as_bytes(),
         );
-        assert!(standby.table.replay_store(rid, Stamp(number * 10), false).is_some());
+        assert!(standby.table.replay_store(rid, Announcement::at(Stamp(number * 10))));
         check(number * 10 + 5, number * 10 + 5);
         participant.collect();
         assert!(live() - before <= 2, "{} versions", live() - before);
@@ -339,7 +339,7 @@ fn a_reader_that_trims_leaves_indexes_alone() {
     standby.replay(&guard, 20);
     standby.check(&guard, 25, 0);
     standby.log.append(35, RID, RecordKind::Insert, Some(30), b"a35");
-    assert!(standby.table.replay_store(RID, Stamp(35), false).is_some());
+    assert!(standby.table.replay_store(RID, Announcement::at(Stamp(35))));
     standby.log.limit.store(33, Ordering::Release);
     standby.check(&guard, 31, 31);
     assert_eq!(chain(&standby.table, RID).0, [30]);
@@ -415,7 +415,7 @@ fn cut_takes_back(full: bool) {
     standby.log.limit.store(45, Ordering::Release);
     standby.check(&guard, 45, 0);
     for (address, _, prev, _) in standby.records.iter().rev().filter(|record| record.0 >= 45) {
-        standby.table.replay_cut(RID, Stamp(*address), prev.map(Stamp));
+        standby.table.replay_cut(RID, RecordKind::Update, Stamp(*address), prev.map(Stamp));
         standby.table.instantiate_cut(&guard, RID, Stamp(*address));
     }
     standby.log.cut(45);
@@ -424,9 +424,9 @@ fn cut_takes_back(full: bool) {
     if full {
         let context = standby.context(45, 0);
         let made = standby.table.instantiate(&guard, RecordKind::Delete, RID, Stamp(50), b"b40", &context);
-        assert_eq!(made, Ok(Instantiated::Beside { newest: Stamp(50), below: Stamp(40) }));
+        assert_eq!(made, Ok(Instantiated::Beside(Stamp(50))));
     } else {
-        assert!(standby.table.replay_store(RID, Stamp(50), false).is_some());
+        assert!(standby.table.replay_store(RID, Announcement::at(Stamp(50))));
     }
     standby.log.limit.store(u64::MAX, Ordering::Release);
     assert_eq!(see(&standby.table, &guard, RID, &standby.context(95, 0)).unwrap(), None);
@@ -451,7 +451,7 @@ fn below_a_first_version_nobody_asks_the_log() {
     standby.check(&guard, 15, 0);
     assert_eq!(FakeLog::loads(), loads + 1);
     // Taken back, and said again: still the first. What comes later is not.
-    standby.table.replay_cut(RID, Stamp(10), None);
+    standby.table.replay_cut(RID, RecordKind::Update, Stamp(10), None);
     assert_eq!(standby.table.replayed(RID), None);
     standby.replay(&guard, 10);
     standby.replay(&guard, 20);
@@ -611,7 +611,7 @@ fn full_replay_goes_on_from_what_a_restart_has_announced() {
             let standby = Standby::that_applies(true);
             let participant = standby.participants.join().unwrap();
             let guard = participant.pin_without_snapshot();
-            assert!(standby.table.replay_store(RID, Stamp(announced), false).is_some());
+            assert!(standby.table.replay_store(RID, Announcement::at(Stamp(announced))));
             standby.table.indexes(&guard).primary().tree().insert(&guard, A, RID).unwrap();
             standby.log.limit.store(visible, Ordering::Release);
             standby.check(&guard, visible, visible);
@@ -624,7 +624,7 @@ fn full_replay_goes_on_from_what_a_restart_has_announced() {
                 standby.check(&guard, snapshot, visible);
             }
             for (address, _, prev, _) in standby.records.iter().rev().filter(|record| record.0 >= visible) {
-                standby.table.replay_cut(RID, Stamp(*address), prev.map(Stamp));
+                standby.table.replay_cut(RID, RecordKind::Update, Stamp(*address), prev.map(Stamp));
                 standby.table.instantiate_cut(&guard, RID, Stamp(*address));
             }
             let left = standby.records.iter().rev().map(|record| Stamp(record.0)).find(|it| it.0 < visible);

@@ -1,0 +1,120 @@
+//! What a primary says of its state: the sums over its live records at marks, for all others to
+//! compare with their own ([`freshet_storage::identity`]).
+//!
+//! The sums of a reign begin with a mark, and with a sweep of this node's own arrays for the state
+//! there, in a thread of its own, beside commits: a snapshot keeps what is needed. From then on
+//! they are what commits have counted. They are never those of another node, or of an earlier
+//! reign.
+
+use std::{
+    sync::Arc,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use freshet_base::{Rid, Stamp, WaitError};
+use freshet_log::{Log, Writer};
+use freshet_storage::{
+    Participant,
+    identity::{Figures, Sums},
+};
+use freshet_txn::{Core, MarkError};
+
+use super::config::ProofSettings;
+
+/// How often it is looked at whether a mark is due.
+const LOOK: Duration = Duration::from_millis(50);
+/// This many record ids are swept between two looks whether the log has ended.
+const AT_ONCE: u64 = 1 << 16;
+
+/// Makes the marks of a reign. Its thread ends with the log.
+pub(super) struct Marks {
+    core: Arc<Core>,
+    log: Arc<Log>,
+    writer: Writer,
+    participant: Participant,
+    settings: ProofSettings,
+}
+
+impl Marks {
+    /// Begins. Without a log that others could read, there is nothing to say.
+    pub fn begin(core: &Arc<Core>, log: &Arc<Log>, settings: &ProofSettings) -> Result<Option<JoinHandle<()>>, String> {
+        if log.is_volatile() {
+            return Ok(None);
+        }
+        let writer = log.writer().map_err(|cause| cause.to_string())?;
+        let participant = core.participants.join().map_err(|cause| cause.to_string())?;
+        let (core, log) = (Arc::clone(core), Arc::clone(log));
+        let marks = Self { core, log, writer, participant, settings: settings.clone() };
+        let thread = std::thread::Builder::new().name("state-proof".into()).spawn(move || marks.run());
+        thread.map(Some).map_err(|cause| format!("cannot start a thread: {cause}"))
+    }
+
+    fn run(mut self) {
+        // What ends it ends the log, and others say so.
+        let _ = self.go();
+    }
+
+    fn go(&mut self) -> Result<(), MarkError> {
+        let mut at = self.log.grown();
+        // A node that changes nothing has nothing to compare.
+        self.wait_while(|grown, _| grown <= at)?;
+        let (mark, mut sums) = self.sweep()?;
+        self.tell(mark, &mut sums)?;
+        loop {
+            let ProofSettings { bytes, interval_ms, .. } = self.settings;
+            let interval = Duration::from_millis(interval_ms);
+            self.wait_while(|grown, waited| grown <= at || (grown - at < bytes && waited < interval))?;
+            at = self.log.grown();
+            let (mark, changed) = self.core.mark(&self.log, &mut self.writer)?;
+            sums.merge(&changed);
+            self.tell(mark, &mut sums)?;
+        }
+    }
+
+    /// Waits while this holds of how far the log has grown by transactions, and of how long that
+    /// takes already.
+    fn wait_while(&self, holds: impl Fn(u64, Duration) -> bool) -> Result<(), MarkError> {
+        let begin = Instant::now();
+        while holds(self.log.grown(), begin.elapsed()) {
+            self.rest(LOOK)?;
+        }
+        Ok(())
+    }
+
+    fn rest(&self, time: Duration) -> Result<(), MarkError> {
+        // No log reaches this stamp: the wait ends when the watermark is closed.
+        match self.log.durable_mark().wait(Stamp::MAX, Some(Instant::now() + time)) {
+            Err(WaitError::Deadline) => Ok(()),
+            Ok(_) | Err(WaitError::Closed) => Err(MarkError::Ended),
+        }
+    }
+
+    /// The sums at a first mark.
+    fn sweep(&mut self) -> Result<(Stamp, Sums), MarkError> {
+        // Before the mark: from now on nothing goes that is needed there.
+        let (guard, _) = self.participant.pin(|| self.core.snapshots.current());
+        // What commits have counted by then is part of what is swept.
+        let (mark, _) = self.core.mark(&self.log, &mut self.writer)?;
+        let mut sums = Sums::default();
+        for table in self.core.catalog.tables_at(mark) {
+            let Some(content) = table.content(&guard) else { continue };
+            let mut from = Rid(0);
+            while from < content.records_end() {
+                let to = Rid(from.0 + AT_ONCE);
+                sums.add(table.fid(), content.identity_sum(&guard, from, to, mark));
+                from = to;
+                self.rest(Duration::ZERO)?;
+            }
+        }
+        Ok((mark, sums))
+    }
+
+    /// Says what the sums are at a mark.
+    fn tell(&mut self, mark: Stamp, sums: &mut Sums) -> Result<(), MarkError> {
+        // A table that was dropped behind the mark may be given up by now.
+        sums.keep(&self.core.catalog.ids_at(mark));
+        self.writer.note_sums(&Figures::new(mark, sums.iter()).encode())?;
+        Ok(())
+    }
+}
