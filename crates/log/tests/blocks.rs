@@ -100,7 +100,7 @@ fn each_wrong_thing_has_its_name() {
     assert_eq!(Block::parse(&[0; 64], Stamp(0)).unwrap_err(), BlockError::Empty);
     assert_eq!(with(0, 33), BlockError::Length(33));
     assert_eq!(with(31, 9), BlockError::Format { found: 9 });
-    assert_eq!(with(30, 9), BlockError::Kind(9));
+    assert_eq!(with(30, 10), BlockError::Kind(10));
     assert_eq!(with(8, 72), BlockError::Stamp { found: Stamp(72), at: Stamp(64) });
     assert!(matches!(with(66, 0xFF), BlockError::Checksum { .. }));
     assert_eq!(with(0, 80), BlockError::Truncated { need: 80, have: 72 });
