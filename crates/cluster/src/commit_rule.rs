@@ -536,14 +536,22 @@ impl CommitRule {
         let before = (self.degraded_since, self.blocked_since, self.refusing);
         let keep = |since: Option<Moment>, holds: bool| holds.then(|| since.unwrap_or(now));
         self.degraded_since = keep(self.degraded_since, in_sync < self.config.standbys);
-        let blocked =
-            in_sync < self.needed_now() || self.members.iter().any(|(node, member)| self.is_missed(*node, member));
+        let blocked = in_sync < self.needed_now()
+            || self.counted().is_some_and(|sets| !self.has_quorums(sets))
+            || self.members.iter().any(|(node, member)| self.is_missed(*node, member));
         self.blocked_since = keep(self.blocked_since, blocked);
         self.refusing = match (self.config.when_missing, self.blocked_since) {
             (WhenMissing::RefuseAfter(patience), Some(since)) if self.may_refuse() => now.since(since) >= patience,
             _ => false,
         };
         before != (self.degraded_since, self.blocked_since, self.refusing)
+    }
+
+    /// Whether enough of each set keep up: of one before, too, as long as that may be in effect.
+    fn has_quorums(&self, sets: &Sets) -> bool {
+        let of =
+            |holder: &Holder| self.members.get(&holder.node).filter(|member| member.holder(holder.node) == *holder);
+        sets.have_quorums(|holder| of(holder).is_some_and(Member::keeps_up))
     }
 
     /// Whether commits wait for this member, which does not keep up and is on record: without it

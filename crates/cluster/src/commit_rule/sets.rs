@@ -93,6 +93,14 @@ impl Sets {
         self.chain.iter().map(|link| link.set.commits(&acked)).min().unwrap_or_default()
     }
 
+    /// Whether enough members of each set that may be in effect keep up for commits to come.
+    pub fn have_quorums(&self, keeps_up: impl Fn(&Holder) -> bool) -> bool {
+        self.chain.iter().all(|Link { set, .. }| {
+            let needed = set.quorum.map_or(set.members.len(), |quorum| quorum as usize);
+            set.members.iter().filter(|member| **member == self.me || keeps_up(member)).count() >= needed
+        })
+    }
+
     pub fn written(&mut self, number: u64, end: Stamp) {
         if let Some(link) = self.chain.iter_mut().find(|link| link.set.number == number) {
             link.end.get_or_insert(end);

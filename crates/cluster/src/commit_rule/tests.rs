@@ -338,6 +338,22 @@ fn the_inherited_log_commits_with_the_reigns_own() {
     expect(&mut rule, acked(A, 120), ms(3), 120);
 }
 
+/// B came to the set of the last primary, A; whether that took effect, nobody has told this one.
+#[test]
+fn commits_wait_for_a_set_before_as_long_as_that_may_be_in_effect() {
+    let before = vec![BTreeSet::from([me(), Holder::new(A, 1)])];
+    let last = InSyncSet { quorum: Some(2), before, ..set(&[A, B, NodeId(9)], 1) };
+    let config = rule(Safety::Quorum(2), 2);
+    let mut rule = config.recorded(me(), Term(2), Succession::Of(last), &BTreeSet::new(), ms(0));
+    expect(&mut rule, joined(B, 0), ms(1), 0);
+    expect(&mut rule, Event::Durable(Stamp(60)), ms(2), 0);
+    expect(&mut rule, acked(B, 60), ms(3), 0);
+    expect(&mut rule, Event::Tick, ms(200), 0);
+    let standing = rule.standing();
+    let Standing::Blocked { in_sync: 1, waits_for, .. } = &standing else { panic!("{standing:?}") };
+    assert_eq!(*waits_for, [A]);
+}
+
 #[test]
 fn nothing_commits_before_a_set_of_the_reign_is_in_effect() {
     let rule = rule(Safety::TwoSafe, 0).recorded(me(), Term(1), Succession::New(1), &BTreeSet::new(), ms(0));
