@@ -5,9 +5,8 @@
 //! | 1-safe | the disk of the node that acknowledged it is lost, or that node could not be asked |
 //! | 2-safe, least-in-sync 0 | all disks of the in-sync set that it was acknowledged by are lost; or the primary itself was set back, and no node could be asked: that cannot be known |
 //! | 2-safe, least-in-sync N | all disks of that set are lost |
-//! | very-safe | all disks are lost |
-//! | quorum:K | K disks or more are lost, of nodes that commits wait for |
-//! | each | an empty directory is started without `--join`, and no other node could be asked: that is a new cluster |
+//! | very-safe | all disks are lost, or were set back or could not be asked |
+//! | quorum:K | K disks or more are lost, of nodes that commits wait for; or a disk was set back, which it cannot know, and with those that could not be asked it makes K |
 //!
 //! A disk is lost when it is emptied or replaced, when its segments are gone, and when a copy from
 //! before that commit was put back. Whatever was lost: what a node could be asked for must not be
@@ -40,8 +39,6 @@ pub(super) struct Reign {
     pub(super) since: Duration,
     /// Nobody else had acknowledged anything after the losses.
     pub(super) first: bool,
-    /// It has not even the table.
-    pub(super) empty: bool,
 }
 
 impl Reign {
@@ -52,14 +49,6 @@ impl Reign {
             (*from <= losses || *from + REACHABLE <= self.since) && until.is_none_or(|until| until >= self.since)
         };
         node != self.by && book.up[node].iter().any(reached)
-    }
-
-    /// Whether it is that of a node which had nothing, and nobody to ask.
-    fn is_apart(self, plan: &Plan, book: &Book, losses: Duration) -> bool {
-        let member = plan.members[self.by];
-        let nothing = member.comes_late || matches!(member.fate, Fate::Emptied | Fate::New | Fate::NoSegments);
-        let alone = (0..plan.members.len()).all(|node| !self.could_ask(book, losses, node));
-        nothing && self.empty && alone
     }
 }
 
@@ -86,27 +75,36 @@ pub(super) fn may_be_missing(plan: &Plan, book: &Book, losses: Duration, reign: 
     let lost = synchronous.clone().filter(|node| is_lost(plan, book, *node, id)).count();
     let set_lost =
         synchronous.clone().filter(|node| ack.set >> node & 1 == 1).all(|node| is_lost(plan, book, node, id));
-    let set_back = matches!(plan.members[reign.by].fate, Fate::SetBack | Fate::OlderLog);
+    // A log cannot know that it was set back: who knows better has to be there.
+    let was_set_back = |node: usize| matches!(plan.members[node].fate, Fate::SetBack | Fate::OlderLog);
+    let votes_wrongly = |node: usize| was_set_back(node) && is_lost(plan, book, node, id);
+    let away = synchronous.clone().filter(|node| holds(node) && *node != reign.by && !asked.contains(node)).count();
+    let misled = |copies: usize| synchronous.clone().any(votes_wrongly) && lost + away >= copies;
     let kept = |promise: &str| Verdict::MustNot(format!("{promise}; {lost} disk(s) are lost"));
     match plan.level {
         Level::OneSafe if !holds(&ack.by) => Verdict::May("the disk of its primary is lost"),
         Level::OneSafe => Verdict::May("its primary could not be asked"),
         Level::TwoSafe(_) if set_lost => Verdict::May("all disks of its in-sync set are lost"),
-        Level::TwoSafe(0) if set_back && asked.is_empty() => {
+        Level::TwoSafe(0) if was_set_back(reign.by) && asked.is_empty() => {
             Verdict::May("a primary that was set back, with nobody there to ask")
         }
         Level::TwoSafe(_) => kept("a member of its in-sync set has it"),
-        Level::VerySafe if lost == synchronous.count() => Verdict::May("all disks are lost"),
+        Level::VerySafe if lost == synchronous.clone().count() => Verdict::May("all disks are lost"),
+        Level::VerySafe if misled(synchronous.clone().count()) => {
+            Verdict::May("a disk was set back, and the others were away")
+        }
         Level::VerySafe => kept("very-safe is on all disks"),
         Level::Quorum(count) if lost >= count as usize => Verdict::May("as many disks are lost as it was on"),
+        Level::Quorum(count) if misled(count as usize) => {
+            Verdict::May("a disk was set back, and the others that it was on were away")
+        }
         Level::Quorum(count) => kept(&format!("it was on {count} disks")),
     }
 }
 
 /// The reign of each acknowledgement after the losses: a node's process begins one when it
-/// acknowledges something. New clusters that were founded with nobody there to ask are left out,
-/// and who has joined them.
-fn reigns<'a>(plan: &Plan, book: &'a Book, losses: Duration) -> Vec<(&'a Sight, Reign)> {
+/// acknowledges something.
+fn reigns(book: &Book, losses: Duration) -> Vec<(&Sight, Reign)> {
     let mut reigns: Vec<(&Sight, Reign)> = Vec::new();
     for sight in book.sights.iter().filter(|sight| sight.begun >= losses) {
         let process = book.process(sight.by, sight.begun);
@@ -117,16 +115,11 @@ fn reigns<'a>(plan: &Plan, book: &'a Book, losses: Duration) -> Vec<(&'a Sight, 
                 process,
                 since: sight.begun,
                 first: reigns.iter().all(|(_, reign)| reign.by == sight.by),
-                empty: !sight.table,
             },
             |(_, reign)| *reign,
         );
         reigns.push((sight, reign));
     }
-    let is_new = |sight: &Sight| sight.cluster != book.cluster;
-    let founded = |(sight, reign): &&(&Sight, Reign)| is_new(sight) && reign.is_apart(plan, book, losses);
-    let apart: Vec<String> = reigns.iter().filter(founded).map(|(sight, _)| sight.cluster.clone()).collect();
-    reigns.retain(|(sight, _)| !apart.contains(&sight.cluster));
     reigns
 }
 
@@ -134,7 +127,7 @@ fn reigns<'a>(plan: &Plan, book: &'a Book, losses: Duration) -> Vec<(&'a Sight, 
 pub(super) fn lost(plan: &Plan, book: &Book, losses: Duration) -> Vec<String> {
     let mut finds: Vec<(Reign, String)> = Vec::new();
     let old = |ack: &&Ack| ack.ended < losses;
-    for (sight, reign) in reigns(plan, book, losses) {
+    for (sight, reign) in reigns(book, losses) {
         if finds.iter().any(|(found, _)| *found == reign) {
             continue;
         }
@@ -160,8 +153,8 @@ pub(super) fn lost(plan: &Plan, book: &Book, losses: Duration) -> Vec<String> {
 
 /// Two that acknowledge at once: one still does so when the other has for a while. What founded
 /// another cluster is none of them.
-pub(super) fn two_primaries(plan: &Plan, book: &Book, losses: Duration) -> Option<String> {
-    let sights: Vec<&Sight> = reigns(plan, book, losses).into_iter().map(|(sight, _)| sight).collect();
+pub(super) fn two_primaries(book: &Book, losses: Duration) -> Option<String> {
+    let sights: Vec<&Sight> = reigns(book, losses).into_iter().map(|(sight, _)| sight).collect();
     for (number, sight) in sights.iter().enumerate() {
         let (before, after) = sights.split_at(number);
         let Some(other) = before.iter().rev().find(|other| other.by != sight.by) else { continue };
@@ -253,23 +246,41 @@ mod tests {
     }
 
     #[test]
-    fn a_new_cluster_is_founded_only_where_nobody_could_be_asked() {
-        for (other, found) in [(None, 0), (Some((at(1), None)), 1)] {
+    fn no_new_cluster_is_founded_by_a_node_that_was_emptied() {
+        for other in [None, Some((at(1), None))] {
             let (plan, mut book) = world(Level::Quorum(3), [Fate::Emptied, Fate::Kept, Fate::Kept]);
             book.up[1].extend(other);
             acknowledges(&mut book, 0, 12, false);
-            assert_eq!(lost(&plan, &book, LOSSES).len(), found);
+            assert_eq!(lost(&plan, &book, LOSSES).len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_disk_that_was_set_back_misleads_where_those_who_know_better_are_away() {
+        use Fate::{Kept, SetBack};
+        for (level, fates, by, found) in [
+            (Level::Quorum(2), [Kept, SetBack, Kept], 1, 0),
+            (Level::Quorum(2), [Kept, Kept, Kept], 1, 1),
+            (Level::Quorum(3), [SetBack, Kept, Kept], 0, 0),
+            (Level::VerySafe, [SetBack, Kept, Kept], 0, 0),
+        ] {
+            assert_eq!(finds(level, fates, by), found, "{level:?}, {fates:?}");
+            // The others are there, and are not asked.
+            let (plan, mut book) = world(level, fates);
+            (0..3).filter(|node| *node != by).for_each(|node| book.up[node].push((at(1), None)));
+            acknowledges(&mut book, by, 12, true);
+            assert_eq!(lost(&plan, &book, LOSSES).len(), 1, "{level:?}, {fates:?}");
         }
     }
 
     #[test]
     fn two_primaries_are_found_and_successors_are_not() {
         for (order, found) in [(&[0, 1, 0, 1][..], true), (&[0, 0, 1, 1], false), (&[0, 1, 0], false)] {
-            let (plan, mut book) = world(Level::Quorum(2), [Fate::Kept; 3]);
+            let (_, mut book) = world(Level::Quorum(2), [Fate::Kept; 3]);
             for (by, time) in order.iter().zip((20..).step_by(3)) {
                 acknowledges(&mut book, *by, time, true);
             }
-            assert_eq!(two_primaries(&plan, &book, LOSSES).is_some(), found, "{order:?}");
+            assert_eq!(two_primaries(&book, LOSSES).is_some(), found, "{order:?}");
         }
     }
 }

@@ -576,7 +576,7 @@ impl Round<'_> {
         let finds = {
             let book = self.ledger.book();
             let mut finds = promise::lost(self.plan, &book, losses);
-            finds.extend(promise::two_primaries(self.plan, &book, losses));
+            finds.extend(promise::two_primaries(&book, losses));
             finds
         };
         finds.into_iter().for_each(|find| self.ledger.found(find));
