@@ -51,7 +51,7 @@ CONF
 echo "host all all 127.0.0.1/32 trust" >"$dir/access"
 ready() { for _ in $(seq 600); do grep -qs '^ready' "$1" && return; sleep 0.1; done; cat "$1" >&2; exit 1; }
 field() { sed -n 's/^ready //p' "$1" | python3 -c "import json, sys; print(json.load(sys.stdin)['$2'])"; }
-"$freshet" serve --directory "$dir/f1" --address 127.0.0.1:0 --listen 127.0.0.1:0 --sql-listen 127.0.0.1:0 \
+"$freshet" serve --new-cluster --directory "$dir/f1" --address 127.0.0.1:0 --listen 127.0.0.1:0 --sql-listen 127.0.0.1:0 \
     --sql-access "$dir/access" --safety 2-safe --standbys 1 >"$dir/f1.log" 2>&1 &
 pids+=($!)
 ready "$dir/f1.log"

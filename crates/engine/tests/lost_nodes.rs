@@ -170,7 +170,8 @@ fn what_was_acknowledged_is_not_given_up_for_a_primary_that_was_set_back() {
 #[test]
 fn a_node_without_a_log_begins_no_cluster_unasked() {
     let directories = directories();
-    let of = |n: usize| NodeConfig { standbys: 1, ..of(directories[n].path(), Safety::Quorum(2), 0) };
+    let of =
+        |n: usize| NodeConfig { standbys: 1, new_cluster: false, ..of(directories[n].path(), Safety::Quorum(2), 0) };
     let refused = |config: NodeConfig| match Node::start(config, |_| {}) {
         Ok(node) => panic!("{node:?} must not begin"),
         Err(error) => error.to_string(),
@@ -189,8 +190,10 @@ fn a_node_without_a_log_begins_no_cluster_unasked() {
     assert!(why.contains("made to join cluster") && why.contains("--new-cluster"), "{why}");
     stop([primary]);
     empty(directories[0].path());
-    let why = refused(NodeConfig { listen: address.parse().unwrap(), peers, ..of(0) });
-    assert!(why.contains("--new-cluster") && why.contains("--join"), "{why}");
+    for peers in [peers, Vec::new()] {
+        let why = refused(NodeConfig { listen: address.parse().unwrap(), peers, ..of(0) });
+        assert!(why.contains("--new-cluster") && why.contains("--join"), "{why}");
+    }
     stop([standby]);
 }
 

@@ -53,6 +53,7 @@ impl Fixture {
             safety: Safety::OneSafe,
             workers: 16,
             replay_threads: 1,
+            new_cluster: true,
             ..NodeConfig::default()
         };
         let node = Node::start(config, |_| ()).expect("a node in memory starts");

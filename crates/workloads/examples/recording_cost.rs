@@ -65,8 +65,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let directory = tempfile::tempdir()?;
     let listen = ([127, 0, 0, 1], 0).into();
-    let mut config =
-        NodeConfig { directory: directory.path().to_owned(), listen, safety: Safety::OneSafe, ..NodeConfig::default() };
+    let mut config = NodeConfig {
+        directory: directory.path().to_owned(),
+        listen,
+        safety: Safety::OneSafe,
+        new_cluster: true,
+        ..NodeConfig::default()
+    };
     config.checkpoint.interval_s = 0;
     let node = Node::start(config, |_| {})?;
     let database = node.database();

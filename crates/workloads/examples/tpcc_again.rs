@@ -54,6 +54,7 @@ fn measure(
         domain: Domain::File,
         listen: ([127, 0, 0, 1], 0).into(),
         record_inputs: true,
+        new_cluster: true,
         ..NodeConfig::default()
     };
     let node = Node::start(config, |_| {})?;

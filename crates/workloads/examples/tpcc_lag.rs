@@ -31,7 +31,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directories = [tempfile::tempdir()?, tempfile::tempdir()?];
     let config = |node: usize| {
         let directory = directories[node].path().to_owned();
-        NodeConfig { directory, listen: ([127, 0, 0, 1], 0).into(), safety: Safety::VerySafe, ..NodeConfig::default() }
+        NodeConfig {
+            directory,
+            listen: ([127, 0, 0, 1], 0).into(),
+            safety: Safety::VerySafe,
+            new_cluster: true,
+            ..NodeConfig::default()
+        }
     };
     let mut primary = NodeConfig { standbys: 1, ..config(0) };
     primary.fabric.bandwidth_gbit = bandwidth;

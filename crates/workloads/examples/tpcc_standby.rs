@@ -77,6 +77,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         directory: directories[node].path().to_owned(),
         listen: ([127, 0, 0, 1], 0).into(),
         safety: Safety::OneSafe,
+        new_cluster: true,
         ..NodeConfig::default()
     };
     let primary = Node::start(NodeConfig { standbys: 1, ..config(0) }, |_| {})?;

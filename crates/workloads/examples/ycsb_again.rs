@@ -58,6 +58,7 @@ fn record(
         domain: Domain::File,
         listen: ([127, 0, 0, 1], 0).into(),
         record_inputs: true,
+        new_cluster: true,
         ..NodeConfig::default()
     };
     let node = Node::start(config, |_| {})?;

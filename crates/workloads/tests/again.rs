@@ -48,6 +48,7 @@ fn config(directory: &Path) -> NodeConfig {
         standbys: 1,
         // All of these tests compare states.
         state_proof: ProofSettings { interval_ms: 10, ..ProofSettings::default() },
+        new_cluster: true,
         ..NodeConfig::default()
     }
 }

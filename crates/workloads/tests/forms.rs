@@ -40,6 +40,7 @@ fn recorded(
         safety: Safety::OneSafe,
         standbys: 0,
         record_inputs: true,
+        new_cluster: true,
         ..NodeConfig::default()
     };
     let node = Node::start(config, |_| {}).unwrap();

@@ -34,6 +34,7 @@ fn start(directory: &std::path::Path) -> Arc<Node> {
         listen: ([127, 0, 0, 1], 0).into(),
         safety: Safety::OneSafe,
         record_inputs: true,
+        new_cluster: true,
         ..NodeConfig::default()
     };
     Node::start(config, |_| {}).unwrap()

@@ -34,6 +34,7 @@ fn config() -> NodeConfig {
         listen: ([127, 0, 0, 1], 0).into(),
         safety: Safety::OneSafe,
         standbys: 1,
+        new_cluster: true,
         ..NodeConfig::default()
     }
 }

@@ -39,6 +39,7 @@ fn config(directory: &Path) -> NodeConfig {
         domain: Domain::File,
         listen: ([127, 0, 0, 1], 0).into(),
         record_inputs: true,
+        new_cluster: true,
         ..NodeConfig::default()
     }
 }

@@ -118,9 +118,9 @@ pub enum StartError {
     Unheard(Box<super::PromoteError>),
     /// It has no log, and nobody has told it to begin a cluster.
     #[error(
-        "this node has no log, and does not begin a new cluster by itself, since {why}: let it join a node of that \
-         cluster (--join HOST:PORT); if it had a log, see first what the other nodes hold (freshet status ADDRESS), \
-         and promote one of them; --new-cluster begins a new and empty one"
+        "this node has no log, and does not begin a new cluster by itself, since {why}: if it is to be the first of \
+         a new cluster, start it once with --new-cluster; let it join a node of another one (--join HOST:PORT); if it \
+         had a log, see first what the other nodes hold (freshet status ADDRESS), and promote one of them"
     )]
     NotFounded {
         /// What speaks for another cluster.
@@ -680,8 +680,8 @@ impl Course {
     }
 
     /// A node that has no log of any term, or was restored from a backup, with which a cluster
-    /// begins. It founds a cluster only where nothing speaks for another one: it was not made to
-    /// join one, and names no other nodes.
+    /// begins. It cannot know whether its directory is new or was emptied, so it founds a cluster
+    /// only when it is told to. Without a directory, it must not have peers.
     fn of_new(config: &NodeConfig, ground: &Ground) -> Result<Self, StartError> {
         let founds = || Ok(Self::Reign(BTreeSet::new()));
         if config.join.is_some() {
@@ -691,11 +691,12 @@ impl Course {
         if is_restored || config.new_cluster {
             return founds();
         }
-        let joins = ground.directory.as_ref().is_some_and(|directory| directory.control().joins);
-        match (joins, config.peers.is_empty()) {
-            (false, true) => founds(),
-            (true, _) => Err(StartError::NotFounded { why: format!("it was made to join cluster {}", ground.cluster) }),
-            (false, false) => Err(StartError::NotFounded { why: "`peers` names other nodes".into() }),
-        }
+        let why = match &ground.directory {
+            Some(directory) if directory.control().joins => format!("it was made to join cluster {}", ground.cluster),
+            _ if !config.peers.is_empty() => "`peers` names other nodes".into(),
+            Some(_) => "its directory may have been emptied".into(),
+            None => return founds(),
+        };
+        Err(StartError::NotFounded { why })
     }
 }

@@ -36,6 +36,7 @@ pub fn config(directory: Option<&Path>) -> NodeConfig {
         replay_threads: 2,
         apply: std::env::var("FRESHET_TEST_APPLY")
             .map_or(Apply::Fresh, |apply| ValueEnum::from_str(&apply, false).unwrap()),
+        new_cluster: true,
         ..NodeConfig::default()
     };
     config.log.buffer_bytes = 4 << 20;

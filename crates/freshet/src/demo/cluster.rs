@@ -71,8 +71,9 @@ impl Cluster {
         ] {
             flags.extend([name.into(), value.into()]);
         }
-        if let Some(join) = join {
-            flags.extend(["--join".into(), join.into()]);
+        match join {
+            Some(join) => flags.extend(["--join".into(), join.into()]),
+            None => flags.push("--new-cluster".into()),
         }
         Ok(NodeProcess::start(&std::env::current_exe()?, flags, PATIENCE)?)
     }

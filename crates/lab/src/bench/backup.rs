@@ -50,6 +50,7 @@ pub(crate) fn run(options: &BackupOptions) -> Result<ExitCode, Failure> {
     let mut config = NodeConfig {
         directory: scratch.path().join("primary"),
         listen: ([127, 0, 0, 1], 0).into(),
+        new_cluster: true,
         ..NodeConfig::default()
     };
     config.checkpoint.interval_s = 0;

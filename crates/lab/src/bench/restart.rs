@@ -87,6 +87,7 @@ pub(crate) fn run(options: &RestartOptions) -> Result<ExitCode, Failure> {
         directory: scratch.path().join("node"),
         listen: ([127, 0, 0, 1], 0).into(),
         replay_threads: options.replay_threads.into(),
+        new_cluster: true,
         ..NodeConfig::default()
     };
     config.log.streams = options.log_streams.into();

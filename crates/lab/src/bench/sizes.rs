@@ -84,6 +84,7 @@ pub(crate) fn run(options: &SizesOptions) -> Result<ExitCode, Failure> {
         listen: ([127, 0, 0, 1], 0).into(),
         record_inputs: true,
         workers: 4,
+        new_cluster: true,
         ..NodeConfig::default()
     };
     let node = Node::start(config, |_| {})?;

@@ -41,6 +41,7 @@ pub fn config(directory: Option<&Path>) -> NodeConfig {
         replay_threads: 1,
         // Where there is a standby, states are compared.
         state_proof: ProofSettings { interval_ms: 10, ..ProofSettings::default() },
+        new_cluster: true,
         ..NodeConfig::default()
     }
 }

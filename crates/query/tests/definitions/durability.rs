@@ -19,6 +19,7 @@ pub fn config(directory: &Path) -> NodeConfig {
         domain: Domain::File,
         listen: ([127, 0, 0, 1], 0).into(),
         replay_threads: 2,
+        new_cluster: true,
         ..NodeConfig::default()
     };
     config.log.buffer_bytes = 4 << 20;

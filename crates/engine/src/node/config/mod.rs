@@ -244,10 +244,11 @@ pub struct NodeConfig {
     /// Give it once, on the command line; never leave it in a file.
     #[arg(long, help_heading = "Safety")]
     pub force_reign: bool,
-    /// This node, which has no log yet, begins a new cluster, although it was made to join one, or
-    /// `peers` names other nodes.
+    /// This node, if it has no log yet, begins a new cluster. It has no effect on a node with a
+    /// log.
     ///
-    /// Set it once, for the first node of a new cluster whose `peers` are named.
+    /// Give it once, on the command line, to the first node of a new cluster; never leave it in a
+    /// file.
     #[arg(long, help_heading = "Safety")]
     pub new_cluster: bool,
     /// On a standby: it is a relay, meant to feed this many asynchronous standbys of its own. 0: it
