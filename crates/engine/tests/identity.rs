@@ -38,7 +38,7 @@ fn more(node: &Node, round: u64) -> Stamp {
     let worker = database.worker().unwrap();
     let (_, ticket) = worker
         .execute(Isolation::Snapshot, |txn| {
-            (0..40_000).try_for_each(|id| txn.insert(&table, &row(id, id % 7, round)).map(drop))?;
+            (0..24_000).try_for_each(|id| txn.insert(&table, &row(id, id % 7, round)).map(drop))?;
             Ok(())
         })
         .unwrap();
