@@ -6,7 +6,9 @@ mod common;
 use std::{fs, path::Path, sync::Arc};
 
 use common::{churn, config, definition, hash, is_named_by, soon, start, wait_for};
+use freshet_base::Term;
 use freshet_engine::{Node, NodeConfig, Role, Safety, node::RoleStatus};
+use freshet_replication::status::AheadStatus;
 
 const LEVELS: [(Safety, u32); 5] =
     [(Safety::OneSafe, 0), (Safety::TwoSafe, 0), (Safety::TwoSafe, 1), (Safety::VerySafe, 0), (Safety::Quorum(2), 0)];
@@ -43,6 +45,20 @@ fn empty(directory: &Path) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+    }
+}
+
+/// Up to where a node has noted that clients were told of commits.
+fn noted(directory: &Path) -> u64 {
+    let noted = fs::read_to_string(directory.join("acknowledged")).unwrap_or_default();
+    noted.trim().parse().unwrap_or(0)
+}
+
+fn ahead(node: &Node) -> Vec<AheadStatus> {
+    match node.status().role {
+        RoleStatus::Primary { shipping, .. } => shipping.ahead,
+        RoleStatus::Standby { own, .. } => own.ahead,
+        role => panic!("{role:?}"),
     }
 }
 
@@ -143,8 +159,7 @@ fn what_was_acknowledged_is_not_given_up_for_a_primary_that_was_set_back() {
     let end = churn(primary.database(), &table, 1000, 1300);
     standby.wait_visible(end, soon()).unwrap();
     let acknowledged = hash(&primary);
-    let noted = || fs::read_to_string(directories[1].path().join("acknowledged")).unwrap_or_default();
-    wait_for("it notes that", || noted().trim().parse::<u64>().is_ok_and(|noted| noted >= end.0));
+    wait_for("it notes that", || noted(directories[1].path()) >= end.0);
     drop(table);
     stop([standby, primary]);
     empty(directories[0].path());
@@ -164,6 +179,56 @@ fn what_was_acknowledged_is_not_given_up_for_a_primary_that_was_set_back() {
     standby.promote(true).unwrap();
     assert_eq!(hash(&standby), acknowledged);
     stop([standby]);
+}
+
+/// All nodes name the one that keeps what the cluster has not, a relay and those below it, too,
+/// until it is there no more.
+#[test]
+fn who_holds_more_than_the_cluster_is_named_by_every_node() {
+    let directories = directories();
+    let of = |n: usize| of(directories[n].path(), Safety::TwoSafe, 0);
+    let primary = start(of(0));
+    let address = primary.address().to_owned();
+    let holds_more = start(joining(&address, of(1)));
+    wait_for("it is in sync", || in_sync(&primary) == 1);
+    let table = primary.database().create_table(&definition()).unwrap();
+    churn(primary.database(), &table, 0, 100);
+    let older = tempfile::tempdir().unwrap();
+    copy(directories[0].path(), older.path());
+    let end = churn(primary.database(), &table, 1000, 1300);
+    holds_more.wait_visible(end, soon()).unwrap();
+    wait_for("it notes that", || noted(directories[1].path()) >= end.0);
+    drop(table);
+    let listen = holds_more.bound_address();
+    stop([holds_more, primary]);
+    empty(directories[0].path());
+    copy(older.path(), directories[0].path());
+    let back = start(NodeConfig { listen: address.parse().unwrap(), force_reign: true, ..of(0) });
+    let table = back.database().table("things").unwrap();
+    churn(back.database(), &table, 5000, 5100);
+    let relay = start(joining(&address, NodeConfig { relay_standbys: 1, ..of(2) }));
+    let below = start(joining(relay.address(), NodeConfig { asynchronous: true, ..of(3) }));
+    let end = churn(back.database(), &table, 6000, 6100);
+    below.wait_visible(end, soon()).unwrap();
+    drop(table);
+    let named = || [&back, &relay, &below].map(|node| ahead(node));
+    assert!(named().iter().all(Vec::is_empty), "{:?}", named());
+    let holds_more = start(NodeConfig { listen, ..joining(&address, of(1)) });
+    wait_for("all name it", || named().iter().all(|ahead| ahead.len() == 1));
+    for ahead in named() {
+        let AheadStatus { node, address, term, end, acknowledged, why } = &ahead[0];
+        assert_eq!((*node, &**address, *term), (holds_more.id(), holds_more.address(), Term(1)));
+        assert!(acknowledged <= end && why.contains("acknowledged to clients"), "{ahead:?}");
+    }
+    let RoleStatus::Standby { own, .. } = holds_more.status().role else { panic!("it is a standby") };
+    assert!(own.holds_more.is_some_and(|why| why.contains("promote --force")));
+    // The operator keeps its directory aside, and starts it with a new one.
+    stop([holds_more]);
+    empty(directories[1].path());
+    let joined = start(NodeConfig { listen, ..joining(&address, of(1)) });
+    wait_for("nobody names it any more", || named().iter().all(Vec::is_empty));
+    assert!(ahead(&joined).is_empty());
+    stop([below, relay, joined, back]);
 }
 
 /// R4: a node that was emptied, and one that was made to join (D3), begin no cluster by themselves.

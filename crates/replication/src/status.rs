@@ -61,16 +61,26 @@ pub struct PrimaryStatus {
     pub ahead: Vec<AheadStatus>,
 }
 
-/// One that holds more than the log of the node that it is to follow.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// One that holds more than the log of the node that it is to follow. Every node that is fed hears
+/// of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AheadStatus {
     /// Itself.
     pub node: NodeId,
     /// Where it can be reached.
     pub address: String,
+    /// The newest term of what it holds.
+    pub term: Term,
+    /// Where that ends.
+    pub end: Stamp,
+    /// Up to where it is known to have been acknowledged to clients.
+    pub acknowledged: Stamp,
     /// What it holds, and what can be done.
     pub why: String,
 }
+
+/// No more of these are remembered.
+pub(crate) const MOST_AHEAD: usize = 16;
 
 /// One who gets the log and is not counted on, as the primary sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -282,6 +292,13 @@ pub struct OwnStatus {
     /// has not found on other nodes, and what each of them said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
+    /// Why it does not follow, if the log that it is to follow has less than what it knows to have
+    /// been acknowledged: it keeps what it has until an operator decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holds_more: Option<String>,
+    /// Others that hold more than the cluster's log has, as the primary has said; and, of a relay,
+    /// those that wanted to follow it.
+    pub ahead: Vec<AheadStatus>,
     /// What it passes on, if it is a relay and follows somebody.
     pub relay: Option<RelayStatus>,
 }
@@ -342,6 +359,8 @@ pub struct MirrorStatus {
     /// Why it does not follow, if the log that it is to follow has less than it knows to be
     /// committed: it keeps what it has until an operator says otherwise.
     pub holds_more: Option<String>,
+    /// Others that hold more than the cluster's log has, as the primary has said.
+    pub ahead: Vec<AheadStatus>,
     /// Why what it holds is not what was written: it has no voice, and begins again.
     pub condemned: Option<String>,
     /// How long ago all of it was read last as a take-over would, and was sound; and how many

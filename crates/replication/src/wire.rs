@@ -14,10 +14,10 @@ use freshet_membership::{Enrolled, Enrolment};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use crate::forms::Encoding;
-use crate::status::Load;
+use crate::status::{AheadStatus, Load};
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 18;
+pub const PROTOCOL: u16 = 19;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ pub struct Join {
     pub encoding: Encoding,
     /// Which log it has, or which memory ([`freshet_cluster::in_sync::Holder`]).
     pub incarnation: u64,
-    /// Of a mirror: it knows that everything below is committed, and has it. It is not fed with a
+    /// It knows that everything below was acknowledged to clients, and has it. It is not fed with a
     /// log that has less of that.
     pub holds: Stamp,
 }
@@ -345,7 +345,7 @@ pub struct Peer {
     pub serves: bool,
 }
 
-/// Everyone whom the primary knows, itself included.
+/// Everyone whom the primary knows, itself included, and what everyone has to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peers {
     /// In no order.
@@ -354,6 +354,8 @@ pub struct Peers {
     pub standbys: u32,
     /// The safety level, as the primary's configuration prints it.
     pub safety: freshet_base::Safety,
+    /// Those that are not fed, since they hold more than the log that they are to follow.
+    pub ahead: Vec<AheadStatus>,
 }
 
 /// Bytes that are not the message which their frame announced.

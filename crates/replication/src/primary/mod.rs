@@ -504,6 +504,7 @@ impl Feeder for Shared {
             peers: self.peers.lock().expect("no code panics under this mutex").clone(),
             standbys: self.config.rule.standbys,
             safety: self.config.rule.safety,
+            ahead: self.feeds.ahead(),
         }
     }
 }
