@@ -320,8 +320,9 @@ fn troubles(status: &Value, line: &mut impl FnMut(&str, String)) {
     }
 }
 
-/// Nodes that hold more than the log which they are to follow: this one, and others.
-fn more_than_the_cluster(status: &Value, line: &mut impl FnMut(&str, String)) {
+/// What an operator has to decide: nodes that hold more than the log which they are to follow, this
+/// one and others, and primaries that have met.
+fn undecided(status: &Value, line: &mut impl FnMut(&str, String)) {
     if let Some(why) = status["holds_more"].as_str() {
         line("HOLDS MORE", why.to_owned());
     }
@@ -329,6 +330,9 @@ fn more_than_the_cluster(status: &Value, line: &mut impl FnMut(&str, String)) {
         let (node, address, why) = (text(&ahead["node"]), text(&ahead["address"]), text(&ahead["why"]));
         let (term, end) = (text(&ahead["term"]), text(&ahead["end"]));
         line("HOLDS MORE", format!("{node} at {address}, up to {end} in term {term}: {why}"));
+    }
+    for met in status["two_primaries"].as_array().into_iter().flatten() {
+        line("TWO PRIMARIES", text(&met["why"]));
     }
 }
 
@@ -417,7 +421,7 @@ fn table(status: &Value) -> String {
         line("checkpoint", shown);
     }
     troubles(status, &mut line);
-    more_than_the_cluster(status, &mut line);
+    undecided(status, &mut line);
     let descriptors = &status["descriptors"];
     if let (Some(limit), Some(used)) = (descriptors["limit"].as_u64(), descriptors["used"].as_u64()) {
         line("descriptors", format!("{used} of {limit} in use"));
@@ -652,9 +656,14 @@ mod tests {
         let proof = |proof| table(&serde_json::json!({"role": "standby", "state_proof": proof}));
         for role in ["primary", "standby", "mirror"] {
             let ahead = serde_json::json!({"node": "ab", "address": "h:1", "term": 3, "end": 900, "why": "it does"});
-            let shown = table(&serde_json::json!({"role": role, "ahead": [ahead], "holds_more": "so do I"}));
-            let says = "HOLDS MORE       ab at h:1, up to 900 in term 3: it does";
-            assert!(shown.contains(says) && shown.contains("HOLDS MORE       so do I"), "{shown}");
+            let status = serde_json::json!({
+                "role": role, "ahead": [ahead], "holds_more": "so do I", "two_primaries": [{"why": "they met"}],
+            });
+            let shown = table(&status);
+            for says in ["ab at h:1, up to 900 in term 3: it does", "so do I"] {
+                assert!(shown.contains(&format!("HOLDS MORE       {says}")), "{shown}");
+            }
+            assert!(shown.contains("TWO PRIMARIES    they met"), "{shown}");
         }
         let equal = proof(serde_json::json!({"counts": true, "marks": 1200, "equal_at": 77}));
         assert!(equal.contains("equal to the primary's at 77; compared 1,200 times"), "{equal}");

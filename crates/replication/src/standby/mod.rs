@@ -72,7 +72,7 @@ use crate::{
     forms::{Arrivals, Encoding, Missing},
     link::LinkMeter,
     load::Done,
-    status::{AheadStatus, Load, MOST_AHEAD, OwnStatus},
+    status::{AheadStatus, Load, MOST_AHEAD, OwnStatus, TwoPrimaries},
     terms::Terms,
     wire::{Asks, Continue, Peer, Peers, Refusal},
 };
@@ -125,6 +125,8 @@ pub(crate) struct State {
     peers: Vec<Peer>,
     /// Those that hold more than the cluster's log has, as was said last.
     ahead: Vec<AheadStatus>,
+    /// Other primaries that its primary has met, as was said last.
+    two_primaries: Vec<TwoPrimaries>,
     /// Where the node is that has said last that it reigns, or is about to.
     heard_at: String,
     saved_tails: Vec<PathBuf>,
@@ -146,6 +148,7 @@ impl State {
             passage: PassageMeter::default(),
             peers,
             ahead: Vec::new(),
+            two_primaries: Vec::new(),
             heard_at: String::new(),
             saved_tails: Vec::new(),
             failure: None,
@@ -534,8 +537,9 @@ impl Shared {
         let peers = {
             let mut state = self.state();
             state.follower.told_level(message.standbys, message.safety);
-            state.ahead = message.ahead;
+            (state.ahead, state.two_primaries) = (message.ahead, message.two_primaries);
             state.ahead.truncate(MOST_AHEAD);
+            state.two_primaries.truncate(MOST_AHEAD);
             let old = std::mem::replace(&mut state.peers, message.peers);
             for peer in old {
                 if peer.node.is_none() && state.peers.iter().all(|known| known.address != peer.address) {
@@ -742,6 +746,7 @@ impl Shared {
             missing: state.originals.missing().map(Missing::to_string),
             holds_more: self.follow.holds_more(),
             ahead,
+            two_primaries: state.two_primaries.clone(),
             relay,
         }
     }

@@ -277,11 +277,14 @@ impl Feeder for Session {
     fn peers_message(&self) -> Peers {
         let (standbys, safety) = self.shared.promised_safety().unwrap_or((0, Safety::OneSafe));
         let ahead = self.shared.ahead();
-        let mut peers = self.shared.state().peers.clone();
+        let (mut peers, two_primaries) = {
+            let state = self.shared.state();
+            (state.peers.clone(), state.two_primaries.clone())
+        };
         if peers.iter().all(|peer| peer.node != Some(self.shared.node)) {
             peers.push(Peer { node: Some(self.shared.node), address: self.shared.address.clone(), serves: true });
         }
-        Peers { peers, standbys, safety, ahead }
+        Peers { peers, standbys, safety, ahead, two_primaries }
     }
 }
 
