@@ -79,6 +79,7 @@ pub use self::{
 use crate::{
     Moment,
     in_sync::{Holder, InSyncSet, Succession},
+    meeting::{Acknowledged, Rival, Yields},
 };
 
 /// What happened.
@@ -120,16 +121,17 @@ pub enum Event {
         /// Where its block ends.
         end: Stamp,
     },
-    /// Somebody has promised this reign's term to another node. At most one of two reigns in one
-    /// term can commit anything, unless commits count on nobody or a take-over was forced. So this
-    /// one ends if it has committed nothing, after `standby_timeout` at the latest; else it
+    /// Somebody has promised this reign's term to another, or the other says so itself. At most one
+    /// of two reigns in one term can commit anything, unless commits count on nobody or a take-over
+    /// was forced. Of the other it may be known what its log holds ([`crate::meeting`]). If not,
+    /// this one ends if it has committed nothing, after `standby_timeout` at the latest; else it
     /// continues, and those who have promised themselves to the other follow when it reigns in a
     /// later term, after a restart.
     Contested {
         /// The term of both.
         term: Term,
-        /// The other reigns too, and it is for this node to give way.
-        yields: bool,
+        /// The other, if it was met.
+        rival: Option<Rival>,
     },
     /// Somebody showed proof of a later term: this reign is over.
     Fenced {
@@ -167,6 +169,8 @@ pub struct CommitRule {
     settled: bool,
     fenced: Option<Term>,
     sets: Option<Sets>,
+    /// Something of this reign was committed that other nodes hold.
+    by_others: bool,
 }
 
 impl CommitRule {
@@ -186,6 +190,7 @@ impl CommitRule {
             settled: !matches!(config.safety, Safety::TwoSafe),
             fenced: None,
             sets: None,
+            by_others: false,
         };
         rule.assess(now);
         rule
@@ -277,9 +282,12 @@ impl CommitRule {
                     sets.written(number, end);
                 }
             }
-            Event::Contested { term, yields } => {
-                let stands = self.committed > self.start && !(yields && self.config.counts_on_nobody());
-                if !stands && (yields || now.since(self.started) >= self.config.standby_timeout) {
+            Event::Contested { term, rival } => {
+                let ends = match rival {
+                    Some(rival) => self.acknowledged().meets(rival).0 != Yields::Other,
+                    None => self.committed <= self.start && now.since(self.started) >= self.config.standby_timeout,
+                };
+                if ends {
                     changed |= self.fenced.is_none_or(|known| known < term);
                     self.fenced = self.fenced.max(Some(term));
                 }
@@ -465,8 +473,13 @@ impl CommitRule {
         if self.fenced.is_some() {
             return;
         }
-        if let Some(bound) = self.bound().filter(|bound| *bound > self.start) {
-            self.committed = self.committed.max(bound);
+        if let Some(bound) = self.bound().filter(|bound| *bound > self.start.max(self.committed)) {
+            self.committed = bound;
+            self.by_others = self.by_others
+                || match self.config.needed() {
+                    Some(needed) => needed > 0,
+                    None => self.members.values().any(Member::waited_for),
+                };
         }
         check(&[("committed", self.committed), ("durable", self.durable)]);
     }
@@ -644,6 +657,15 @@ impl CommitRule {
     /// The parameters.
     pub fn config(&self) -> &RuleConfig {
         &self.config
+    }
+
+    /// Who holds what was committed in this reign.
+    pub fn acknowledged(&self) -> Acknowledged {
+        match self.by_others {
+            _ if self.committed <= self.start || self.config.counts_on_nobody() => Acknowledged::Nothing,
+            true => Acknowledged::ByOthers,
+            false => Acknowledged::Alone,
+        }
     }
 
     /// The term that ended this reign, if one did.

@@ -314,12 +314,21 @@ impl Follower {
         {
             return Err(NotEntered::Checkpoint { at, floor: self.floor });
         }
-        let (at, committed) = (welcome.cut_at, self.global.max(state.committed).min(self.received));
+        let (at, committed) = (welcome.cut_at, self.acknowledged(state));
         if at < committed {
             return Err(NotEntered::Acknowledged { at, committed });
         }
         let cut = Some(at).filter(|cut_at| *cut_at < self.received);
         Ok(Entry { primary, cut })
+    }
+
+    /// Up to where what is here is known to have been acknowledged to clients: a primary has said
+    /// so, it was noted, or the checkpoint that this node has begun with has seen it. No log is
+    /// followed that has less of it.
+    pub fn acknowledged(&self, state: &TermState) -> Stamp {
+        // Without the log up to its end a checkpoint is of no use.
+        let floor = Some(self.floor).filter(|floor| *floor <= self.received);
+        self.global.max(state.committed).min(self.received).max(floor.unwrap_or_default())
     }
 
     /// Whether the log may be cut at `at`.

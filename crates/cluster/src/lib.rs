@@ -12,6 +12,7 @@
 //! | [`flow`] | what is shipped to one of them next |
 //! | [`follower`] | what a standby accepts, acknowledges, replays and shows |
 //! | [`term`] | whose word counts, and where a log must be cut |
+//! | [`meeting`] | which of two primaries yields |
 //! | [`handshake`] | which log may continue another, and from where |
 //! | [`take_over`] | who may take over, and by which steps |
 //! | [`mirror`] | what is kept of the batches that a primary has left in its mirrors' memory |
@@ -23,6 +24,7 @@ pub mod follower;
 pub mod handshake;
 pub mod host;
 pub mod in_sync;
+pub mod meeting;
 pub mod mirror;
 mod moment;
 pub mod relay;

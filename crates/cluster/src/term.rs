@@ -233,6 +233,14 @@ impl Fence {
         Verdict::Refused { highest: self.highest, holder: self.holder }
     }
 
+    /// The reign of `node`, which is this one, has ended for that of the `other` in the same term
+    /// ([`crate::meeting`]): the term is the other's from now on.
+    pub fn cede(&mut self, term: Term, node: NodeId, other: NodeId) {
+        if (self.highest, self.holder) == (term, Some(node)) {
+            self.holder = Some(other);
+        }
+    }
+
     /// Whether a frame of `term` may still be taken in.
     pub fn admits(&self, term: Term) -> bool {
         term >= self.highest
@@ -462,6 +470,13 @@ mod tests {
         assert_eq!(fence.hear(Term(u32::MAX), a), refused);
         assert_eq!(fence.hear(Term(4 + LEAP + 1), a), refused);
         assert_eq!(fence.hear(Term(4 + LEAP), a), Verdict::Raised);
+        // Who has yielded follows the other.
+        for (term, node) in [(3, b), (4 + LEAP, b)] {
+            fence.cede(Term(term), node, b);
+            assert_eq!(fence.holder(), Some(a));
+        }
+        fence.cede(Term(4 + LEAP), a, b);
+        assert_eq!(fence.hear(Term(4 + LEAP), b), Verdict::Current);
         let mut fence = Fence::new(Term(0), None);
         assert_eq!(fence.hear(Term(u32::MAX), b), Verdict::Raised);
     }

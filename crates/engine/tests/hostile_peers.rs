@@ -15,7 +15,10 @@ use std::{
 
 use common::{Shape, config, definition, hash, row, soon, start, wait_for};
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
-use freshet_cluster::term::{LEAP, TermHistory};
+use freshet_cluster::{
+    meeting::{Acknowledged, Claim},
+    term::{LEAP, Reign, TermHistory},
+};
 use freshet_engine::{Isolation, Node, NodeConfig, Role, Safety, node::archive};
 use freshet_fabric::{FabricConfig, FabricKind, channel::Side, memory::SharedMemory, stream::Stream, tcp::Connection};
 use freshet_membership::{Credentials, Enrolment, NewKey, Token};
@@ -102,6 +105,12 @@ fn term(random: &mut Random, victim: &Victim) -> Term {
     Term(random.of(&[0, now.saturating_sub(1), now + LEAP + 1, u32::MAX - 1, u32::MAX]))
 }
 
+/// `node` says that it reigns.
+fn announces(node: NodeId, term: Term) -> Purpose {
+    let reign = Reign { term, start: Stamp(0), node, nonce: 1 };
+    Purpose::Announce { claim: Claim { reign, acknowledged: Acknowledged::Nothing }, address: "127.0.0.1:1".into() }
+}
+
 fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hello {
     let node = match random.below(4) {
         0 => random.of(&victim.nodes),
@@ -110,7 +119,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
     };
     let cluster = random.of(&[None, Some(victim.cluster), Some(victim.cluster), Some(ClusterId(7))]);
     let purpose = match random.below(9) {
-        0 => Purpose::Announce { term: term(random, victim), address: "127.0.0.1:1".into() },
+        0 => announces(node, term(random, victim)),
         1 => Purpose::Consult {
             term: term(random, victim),
             binding: random.below(2) == 0,
@@ -313,7 +322,7 @@ fn nobody_speaks_under_the_id_of_another() {
     let purposes = || {
         [
             Purpose::Identify,
-            Purpose::Announce { term: Term(2), address: "127.0.0.1:1".into() },
+            announces(NodeId(99), Term(2)),
             Purpose::Consult { term: Term(2), binding: true, comes_back: None },
         ]
     };
@@ -333,10 +342,7 @@ fn nobody_speaks_under_the_id_of_another() {
     for (cluster, term) in
         [(None, Term(2)), (Some(primary.cluster()), Term(u32::MAX)), (Some(primary.cluster()), Term(2 + LEAP))]
     {
-        for purpose in [
-            Purpose::Announce { term, address: "127.0.0.1:1".into() },
-            Purpose::Consult { term, binding: true, comes_back: None },
-        ] {
+        for purpose in [announces(own, term), Purpose::Consult { term, binding: true, comes_back: None }] {
             let hello = Hello { cluster, node: own, address: String::new(), purpose };
             let outcome = endpoint::call(&rogue, primary.address(), &hello, term, PATIENCE);
             assert!(
@@ -418,7 +424,7 @@ fn there_is_a_way_back_from_a_wrong_term() {
     for _ in 0..3 {
         term += LEAP;
         for node in [&primary, &standby] {
-            let purpose = Purpose::Announce { term: Term(term), address: "127.0.0.1:1".into() };
+            let purpose = announces(liar.node().unwrap(), Term(term));
             let hello =
                 Hello { cluster: Some(primary.cluster()), node: liar.node().unwrap(), address: String::new(), purpose };
             let outcome = endpoint::call(&liar, node.address(), &hello, Term(term), PATIENCE);

@@ -5,8 +5,11 @@ mod common;
 
 use std::{fs, path::Path, sync::Arc};
 
-use common::{churn, config, definition, hash, is_named_by, soon, start, wait_for};
-use freshet_engine::{Node, NodeConfig, Role, Safety, node::RoleStatus};
+use common::{churn, config, definition, hash, is_named_by, row, soon, start, wait_for};
+use freshet_base::Term;
+use freshet_cluster::meeting::Yields;
+use freshet_engine::{Isolation, Node, NodeConfig, Role, Safety, Stamp, node::RoleStatus};
+use freshet_replication::status::{AheadStatus, Reigning, TwoPrimaries};
 
 const LEVELS: [(Safety, u32); 5] =
     [(Safety::OneSafe, 0), (Safety::TwoSafe, 0), (Safety::TwoSafe, 1), (Safety::VerySafe, 0), (Safety::Quorum(2), 0)];
@@ -43,6 +46,20 @@ fn empty(directory: &Path) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+    }
+}
+
+/// Up to where a node has noted that clients were told of commits.
+fn noted(directory: &Path) -> u64 {
+    let noted = fs::read_to_string(directory.join("acknowledged")).unwrap_or_default();
+    noted.trim().parse().unwrap_or(0)
+}
+
+fn ahead(node: &Node) -> Vec<AheadStatus> {
+    match node.status().role {
+        RoleStatus::Primary { shipping, .. } => shipping.ahead,
+        RoleStatus::Standby { own, .. } => own.ahead,
+        role => panic!("{role:?}"),
     }
 }
 
@@ -143,8 +160,7 @@ fn what_was_acknowledged_is_not_given_up_for_a_primary_that_was_set_back() {
     let end = churn(primary.database(), &table, 1000, 1300);
     standby.wait_visible(end, soon()).unwrap();
     let acknowledged = hash(&primary);
-    let noted = || fs::read_to_string(directories[1].path().join("acknowledged")).unwrap_or_default();
-    wait_for("it notes that", || noted().trim().parse::<u64>().is_ok_and(|noted| noted >= end.0));
+    wait_for("it notes that", || noted(directories[1].path()) >= end.0);
     drop(table);
     stop([standby, primary]);
     empty(directories[0].path());
@@ -164,6 +180,56 @@ fn what_was_acknowledged_is_not_given_up_for_a_primary_that_was_set_back() {
     standby.promote(true).unwrap();
     assert_eq!(hash(&standby), acknowledged);
     stop([standby]);
+}
+
+/// All nodes name the one that keeps what the cluster has not, a relay and those below it, too,
+/// until it is there no more.
+#[test]
+fn who_holds_more_than_the_cluster_is_named_by_every_node() {
+    let directories = directories();
+    let of = |n: usize| of(directories[n].path(), Safety::TwoSafe, 0);
+    let primary = start(of(0));
+    let address = primary.address().to_owned();
+    let holds_more = start(joining(&address, of(1)));
+    wait_for("it is in sync", || in_sync(&primary) == 1);
+    let table = primary.database().create_table(&definition()).unwrap();
+    churn(primary.database(), &table, 0, 100);
+    let older = tempfile::tempdir().unwrap();
+    copy(directories[0].path(), older.path());
+    let end = churn(primary.database(), &table, 1000, 1300);
+    holds_more.wait_visible(end, soon()).unwrap();
+    wait_for("it notes that", || noted(directories[1].path()) >= end.0);
+    drop(table);
+    let listen = holds_more.bound_address();
+    stop([holds_more, primary]);
+    empty(directories[0].path());
+    copy(older.path(), directories[0].path());
+    let back = start(NodeConfig { listen: address.parse().unwrap(), force_reign: true, ..of(0) });
+    let table = back.database().table("things").unwrap();
+    churn(back.database(), &table, 5000, 5100);
+    let relay = start(joining(&address, NodeConfig { relay_standbys: 1, ..of(2) }));
+    let below = start(joining(relay.address(), NodeConfig { asynchronous: true, ..of(3) }));
+    let end = churn(back.database(), &table, 6000, 6100);
+    below.wait_visible(end, soon()).unwrap();
+    drop(table);
+    let named = || [&back, &relay, &below].map(|node| ahead(node));
+    assert!(named().iter().all(Vec::is_empty), "{:?}", named());
+    let holds_more = start(NodeConfig { listen, ..joining(&address, of(1)) });
+    wait_for("all name it", || named().iter().all(|ahead| ahead.len() == 1));
+    for ahead in named() {
+        let AheadStatus { node, address, term, end, acknowledged, why } = &ahead[0];
+        assert_eq!((*node, &**address, *term), (holds_more.id(), holds_more.address(), Term(1)));
+        assert!(acknowledged <= end && why.contains("acknowledged to clients"), "{ahead:?}");
+    }
+    let RoleStatus::Standby { own, .. } = holds_more.status().role else { panic!("it is a standby") };
+    assert!(own.holds_more.is_some_and(|why| why.contains("promote --force")));
+    // The operator keeps its directory aside, and starts it with a new one.
+    stop([holds_more]);
+    empty(directories[1].path());
+    let joined = start(NodeConfig { listen, ..joining(&address, of(1)) });
+    wait_for("nobody names it any more", || named().iter().all(Vec::is_empty));
+    assert!(ahead(&joined).is_empty());
+    stop([below, relay, joined, back]);
 }
 
 /// R4: a node that was emptied, and one that was made to join (D3), begin no cluster by themselves.
@@ -227,4 +293,174 @@ fn a_node_that_was_emptied_takes_its_place_again() {
         assert_eq!(hash(&third), acknowledged, "{safety}");
         stop([second, third]);
     }
+}
+
+/// Whom a node has met, as a primary, or its primary has.
+fn met(node: &Node) -> Vec<TwoPrimaries> {
+    match node.status().role {
+        RoleStatus::Primary { shipping, .. } => shipping.two_primaries,
+        RoleStatus::Standby { own, .. } => own.two_primaries,
+        role => panic!("{role:?}"),
+    }
+}
+
+/// Has a primary learn that there may be a node at `address`: one that joins says that it is there.
+fn introduce(primary: &Node, address: &str, safety: Safety) {
+    let directory = tempfile::tempdir().unwrap();
+    let own = NodeConfig { asynchronous: true, advertise: Some(address.to_owned()), ..of(directory.path(), safety, 0) };
+    let node = start(joining(primary.address(), own));
+    wait_for("it is known", || {
+        let RoleStatus::Primary { shipping, .. } = primary.status().role else { panic!("it is the primary") };
+        shipping.standbys.iter().any(|standby| standby.node == node.id())
+    });
+    stop([node]);
+}
+
+/// A copy of a node's directory that knows of no other node.
+fn alone(directory: &Path) -> tempfile::TempDir {
+    let alone = tempfile::tempdir().unwrap();
+    copy(directory, alone.path());
+    let _ = fs::remove_file(alone.path().join("other-nodes"));
+    alone
+}
+
+fn commits(node: &Node, from: u64) -> Stamp {
+    let table = node.database().table("things").unwrap();
+    churn(node.database(), &table, from, from + 50)
+}
+
+/// Two reigns have met, and say which node is which, and which of them yields.
+#[track_caller]
+fn say_so(this: &Node, other: &Node, terms: [u32; 2], yields: Yields) {
+    wait_for("they have met", || met(this).iter().any(|met| met.yields == yields));
+    let met = met(this).into_iter().find(|met| met.yields == yields).unwrap();
+    let named = |who: &Reigning| (who.node, who.address.clone(), who.term.0);
+    assert_eq!(named(&met.this), (this.id(), this.address().to_owned(), terms[0]));
+    assert_eq!(named(&met.other), (other.id(), other.address().to_owned(), terms[1]));
+    assert!(met.why.contains("two primaries") && met.why.contains(this.address()), "{met:?}");
+    assert!(met.why.contains(other.address()) && met.why.contains(&format!("in term {}", terms[1])), "{met:?}");
+}
+
+/// A node was put into the place of a primary while that was away. Its term is the later one, or
+/// its log is the one that another node has acknowledged.
+#[test]
+fn of_two_primaries_the_one_of_the_earlier_term_or_without_acknowledgements_yields() {
+    for term in [2, 3] {
+        let directories = directories();
+        let of = |n: usize| of(directories[n].path(), Safety::Quorum(2), 0);
+        let old = start(of(0));
+        let next = start(joining(old.address(), of(1)));
+        let table = old.database().create_table(&definition()).unwrap();
+        let end = churn(old.database(), &table, 0, 100);
+        next.wait_visible(end, soon()).unwrap();
+        drop(table);
+        stop([old]);
+        next.promote(true).unwrap();
+        let next = if term == 2 {
+            next
+        } else {
+            let listen = next.bound_address();
+            stop([next]);
+            start(NodeConfig { force_reign: true, listen, ..of(1) })
+        };
+        let third = start(joining(next.address(), of(2)));
+        wait_for("it is named", || is_named_by(&next, 2));
+        commits(&next, 1000);
+        let directory = alone(directories[0].path());
+        let own = NodeConfig { directory: directory.path().to_owned(), ..of(0) };
+        let old = start(own.clone());
+        assert_eq!((old.role(), old.is_deposed(), met(&next)), (Role::Primary, false, Vec::new()));
+        introduce(&next, old.address(), Safety::Quorum(2));
+        say_so(&old, &next, [2, term], Yields::This);
+        say_so(&next, &old, [term, 2], Yields::Other);
+        wait_for("who follows says so, too", || met(&third) == met(&next));
+        wait_for("it is to start again", || old.is_succeeded());
+        assert!(old.is_deposed() && !next.is_deposed());
+        // As it does by itself.
+        stop([old]);
+        let old = start(NodeConfig { peers: vec![next.address().to_owned()], ..own });
+        assert_eq!(old.role(), Role::Standby);
+        let end = commits(&next, 2000);
+        old.wait_visible(end, soon()).unwrap();
+        assert_eq!((hash(&old), met(&old)), (hash(&next), met(&next)));
+        stop([old, third, next]);
+    }
+}
+
+/// A copy of a primary's directory begins the term that the primary is in. What its log has nobody
+/// has acknowledged.
+#[test]
+fn of_two_primaries_that_are_one_node_the_one_without_acknowledgements_yields() {
+    let directories = directories();
+    let of = |n: usize| NodeConfig { standbys: 1, ..of(directories[n].path(), Safety::Quorum(2), 0) };
+    let primary = start(of(0));
+    let address = primary.address().to_owned();
+    let standby = start(joining(&address, of(1)));
+    let table = primary.database().create_table(&definition()).unwrap();
+    wait_for("it is named", || is_named_by(&primary, 2));
+    churn(primary.database(), &table, 0, 100);
+    drop(table);
+    stop([primary]);
+    let directory = alone(directories[0].path());
+    let primary = start(NodeConfig { listen: address.parse().unwrap(), ..of(0) });
+    commits(&primary, 1000);
+    let own = NodeConfig { directory: directory.path().to_owned(), ..of(0) };
+    let knows = NodeConfig { peers: vec![address.clone()], ..own.clone() };
+    let refused = Node::start(knows, |_| {}).map_err(|error| error.to_string()).unwrap_err();
+    assert!(refused.contains("is the primary already") && refused.contains(&address), "{refused}");
+    let twin = start(own);
+    assert_eq!((twin.id(), twin.status().term), (primary.id(), primary.status().term));
+    introduce(&twin, primary.address(), Safety::Quorum(2));
+    say_so(&twin, &primary, [2, 2], Yields::This);
+    say_so(&primary, &twin, [2, 2], Yields::Other);
+    assert!(met(&twin)[0].why.contains("copy of its directory"), "{:?}", met(&twin));
+    assert!(twin.is_deposed() && !twin.is_succeeded(), "it must not start again by itself");
+    let end = commits(&primary, 2000);
+    standby.wait_visible(end, soon()).unwrap();
+    wait_for("who follows says so, too", || met(&standby) == met(&primary));
+    assert_eq!(hash(&standby), hash(&primary));
+    stop([twin, standby, primary]);
+}
+
+/// Each has a standby, a copy as well, that has acknowledged what clients were told.
+#[test]
+fn two_primaries_with_acknowledgements_both_stop() {
+    let directories = directories();
+    let of = |n: usize| NodeConfig { standbys: 1, ..of(directories[n].path(), Safety::Quorum(2), 0) };
+    let primary = start(of(0));
+    let standby = start(joining(primary.address(), of(1)));
+    let table = primary.database().create_table(&definition()).unwrap();
+    wait_for("it is named", || is_named_by(&primary, 2));
+    churn(primary.database(), &table, 0, 100);
+    drop(table);
+    stop([standby, primary]);
+    let pairs = [0, 1].map(|pair| {
+        let copies = [0, 1].map(|n| alone(directories[n].path()));
+        let own = |n: usize| NodeConfig { directory: copies[n].path().to_owned(), ..of(n) };
+        let primary = start(own(0));
+        let standby = start(joining(primary.address(), own(1)));
+        commits(&primary, 1000 * (pair + 1));
+        (primary, standby, copies)
+    });
+    let [(one, _, _), (other, _, _)] = &pairs;
+    introduce(one, other.address(), Safety::Quorum(2));
+    for (this, other) in [(one, other), (other, one)] {
+        say_so(this, other, [2, 2], Yields::Both);
+        assert!(this.is_deposed() && !this.is_succeeded(), "an operator has to choose");
+        assert!(met(this)[0].why.contains("both yield"), "{:?}", met(this));
+        let worker = this.database().worker().unwrap();
+        let table = this.database().table("things").unwrap();
+        let refused = worker.execute(Isolation::Snapshot, |txn| Ok(txn.insert(&table, &row(9, 9, 9))?));
+        assert!(refused.is_err() || this.database().wait(refused.unwrap().1).is_err());
+    }
+    // The operator chooses one, and ends the other for good.
+    let [(one, standby, copies), (other, others, _)] = pairs;
+    let listen = one.bound_address();
+    stop([others, other, one]);
+    let directory = copies[0].path().to_owned();
+    let one = start(NodeConfig { directory, listen, force_reign: true, ..of(0) });
+    let end = commits(&one, 5000);
+    standby.wait_visible(end, soon()).unwrap();
+    assert_eq!(hash(&standby), hash(&one));
+    stop([standby, one]);
 }

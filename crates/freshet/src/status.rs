@@ -50,6 +50,7 @@ fn health(status: &Value) -> Health {
     let (role, standing) = (status["role"].as_str(), status["standing"]["standing"].as_str());
     let (link, in_sync) = (status["link"]["link"].as_str(), status["in_sync"].as_bool());
     let expires = status["certificate_expires"].as_u64();
+    let lacks_what_others_hold = status["ahead"].as_array().is_some_and(|ahead| !ahead.is_empty());
     match (role, standing, link) {
         _ if status["log_failure"].is_string() => Health::Failing,
         (Some("primary"), Some("safe"), _) | (Some("standby" | "mirror"), _, Some("following"))
@@ -57,14 +58,16 @@ fn health(status: &Value) -> Health {
         {
             Health::Lacking
         }
-        (Some("primary"), Some("safe"), _) if status["log_waits"].is_string() => Health::Lacking,
+        (Some("primary"), Some("safe"), _) if status["log_waits"].is_string() || lacks_what_others_hold => {
+            Health::Lacking
+        }
         (Some("primary"), Some("safe"), _) => Health::Well,
         (Some("primary"), Some("degraded"), _) => Health::Lacking,
         (Some("standby" | "mirror"), _, Some("following")) => {
             let stalls = status["commits_nothing"].is_object() && time(status, "commits_nothing") >= STALLS;
             let lacks = status["missing"].is_string() || status["lacks"].is_string() || status["log_waits"].is_string();
             // An archive's or an asynchronous standby's primary never counts on it.
-            if in_sync.is_none() || stalls || lacks { Health::Lacking } else { Health::Well }
+            if in_sync.is_none() || stalls || lacks || lacks_what_others_hold { Health::Lacking } else { Health::Well }
         }
         (Some("standby" | "mirror"), _, Some("connecting" | "resting")) => Health::Lacking,
         (Some("starting" | "taking-over"), _, _) => Health::Lacking,
@@ -317,6 +320,22 @@ fn troubles(status: &Value, line: &mut impl FnMut(&str, String)) {
     }
 }
 
+/// What an operator has to decide: nodes that hold more than the log which they are to follow, this
+/// one and others, and primaries that have met.
+fn undecided(status: &Value, line: &mut impl FnMut(&str, String)) {
+    if let Some(why) = status["holds_more"].as_str() {
+        line("HOLDS MORE", why.to_owned());
+    }
+    for ahead in status["ahead"].as_array().into_iter().flatten() {
+        let (node, address, why) = (text(&ahead["node"]), text(&ahead["address"]), text(&ahead["why"]));
+        let (term, end) = (text(&ahead["term"]), text(&ahead["end"]));
+        line("HOLDS MORE", format!("{node} at {address}, up to {end} in term {term}: {why}"));
+    }
+    for met in status["two_primaries"].as_array().into_iter().flatten() {
+        line("TWO PRIMARIES", text(&met["why"]));
+    }
+}
+
 /// What the node has found when it looked through its own memory.
 fn swept(sweep: &Value, line: &mut impl FnMut(&str, String)) {
     if !sweep.is_object() {
@@ -402,6 +421,7 @@ fn table(status: &Value) -> String {
         line("checkpoint", shown);
     }
     troubles(status, &mut line);
+    undecided(status, &mut line);
     let descriptors = &status["descriptors"];
     if let (Some(limit), Some(used)) = (descriptors["limit"].as_u64(), descriptors["used"].as_u64()) {
         line("descriptors", format!("{used} of {limit} in use"));
@@ -433,18 +453,9 @@ fn table(status: &Value) -> String {
                 line("inputs", recorded(inputs));
             }
             fed(status, &mut line);
-            for ahead in status["ahead"].as_array().into_iter().flatten() {
-                line(
-                    "HOLDS MORE",
-                    format!("{} at {}: {}", text(&ahead["node"]), text(&ahead["address"]), text(&ahead["why"])),
-                );
-            }
         }
         "mirror" => {
             follows(status, &mut line);
-            if let Some(why) = status["holds_more"].as_str() {
-                line("HOLDS MORE", why.to_owned());
-            }
             if let Some(why) = status["condemned"].as_str() {
                 line(
                     "DAMAGED",
@@ -594,6 +605,8 @@ mod tests {
             (primary("safe"), Health::Well),
             (primary("degraded"), Health::Lacking),
             (with(primary("safe"), "log_waits", "room".into()), Health::Lacking),
+            (with(primary("safe"), "ahead", serde_json::json!([{"node": "1"}])), Health::Lacking),
+            (with(standby("following", true.into()), "ahead", serde_json::json!([{"node": "1"}])), Health::Lacking),
             (primary("blocked"), Health::Failing),
             (primary("refusing"), Health::Failing),
             (primary("stalled"), Health::Failing),
@@ -641,6 +654,17 @@ mod tests {
         let says = "1,200 transactions recorded, 2.0 KiB; not recorded: long 1, messages 3";
         assert!(recorded.contains(says), "{recorded}");
         let proof = |proof| table(&serde_json::json!({"role": "standby", "state_proof": proof}));
+        for role in ["primary", "standby", "mirror"] {
+            let ahead = serde_json::json!({"node": "ab", "address": "h:1", "term": 3, "end": 900, "why": "it does"});
+            let status = serde_json::json!({
+                "role": role, "ahead": [ahead], "holds_more": "so do I", "two_primaries": [{"why": "they met"}],
+            });
+            let shown = table(&status);
+            for says in ["ab at h:1, up to 900 in term 3: it does", "so do I"] {
+                assert!(shown.contains(&format!("HOLDS MORE       {says}")), "{shown}");
+            }
+            assert!(shown.contains("TWO PRIMARIES    they met"), "{shown}");
+        }
         let equal = proof(serde_json::json!({"counts": true, "marks": 1200, "equal_at": 77}));
         assert!(equal.contains("equal to the primary's at 77; compared 1,200 times"), "{equal}");
         let fed = table(&serde_json::json!({"role": "primary", "standbys": [{"in_doubt": true}]}));

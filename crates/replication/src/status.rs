@@ -6,6 +6,7 @@ use freshet_base::{NodeId, Safety, Stamp, Term};
 use freshet_cluster::{
     commit_rule::{Place, Standing},
     flow::Mode,
+    meeting::Yields,
     relay::RelayAck,
 };
 use freshet_fabric::FabricKind;
@@ -59,16 +60,59 @@ pub struct PrimaryStatus {
     /// Nodes that came during this reign and are not fed, since they hold more than this log has.
     /// An operator has to choose.
     pub ahead: Vec<AheadStatus>,
+    /// Other primaries that this one has met during its reign.
+    pub two_primaries: Vec<TwoPrimaries>,
 }
 
-/// One that holds more than the log of the node that it is to follow.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// One that holds more than the log of the node that it is to follow. Every node that is fed hears
+/// of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AheadStatus {
     /// Itself.
     pub node: NodeId,
     /// Where it can be reached.
     pub address: String,
+    /// The newest term of what it holds.
+    pub term: Term,
+    /// Where that ends.
+    pub end: Stamp,
+    /// Up to where it is known to have been acknowledged to clients.
+    pub acknowledged: Stamp,
     /// What it holds, and what can be done.
+    pub why: String,
+}
+
+/// No more of these are remembered, and of other primaries.
+pub(crate) const MOST_AHEAD: usize = 16;
+
+/// A primary, as another one knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reigning {
+    /// Itself.
+    pub node: NodeId,
+    /// Where it can be reached.
+    pub address: String,
+    /// The term in which it reigns, or has reigned.
+    pub term: Term,
+}
+
+impl std::fmt::Display for Reigning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { node, address, term } = self;
+        write!(f, "node {node} at {address} in term {term}")
+    }
+}
+
+/// Two primaries have met. Every node that one of them feeds hears of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TwoPrimaries {
+    /// The one that says so.
+    pub this: Reigning,
+    /// The one that it has met.
+    pub other: Reigning,
+    /// Which of them yields.
+    pub yields: Yields,
+    /// Which that is and why, and what can be done.
     pub why: String,
 }
 
@@ -282,6 +326,15 @@ pub struct OwnStatus {
     /// has not found on other nodes, and what each of them said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
+    /// Why it does not follow, if the log that it is to follow has less than what it knows to have
+    /// been acknowledged: it keeps what it has until an operator decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holds_more: Option<String>,
+    /// Others that hold more than the cluster's log has, as the primary has said; and, of a relay,
+    /// those that wanted to follow it.
+    pub ahead: Vec<AheadStatus>,
+    /// Other primaries that its primary has met.
+    pub two_primaries: Vec<TwoPrimaries>,
     /// What it passes on, if it is a relay and follows somebody.
     pub relay: Option<RelayStatus>,
 }
@@ -342,6 +395,10 @@ pub struct MirrorStatus {
     /// Why it does not follow, if the log that it is to follow has less than it knows to be
     /// committed: it keeps what it has until an operator says otherwise.
     pub holds_more: Option<String>,
+    /// Others that hold more than the cluster's log has, as the primary has said.
+    pub ahead: Vec<AheadStatus>,
+    /// Other primaries that its primary has met.
+    pub two_primaries: Vec<TwoPrimaries>,
     /// Why what it holds is not what was written: it has no voice, and begins again.
     pub condemned: Option<String>,
     /// How long ago all of it was read last as a take-over would, and was sound; and how many

@@ -158,6 +158,18 @@ impl Terms {
         self.change(|state| Ok(state.fence.hear(term, node)))
     }
 
+    /// The reign of `node`, this one, has ended for that of the `other` in the same term
+    /// ([`freshet_cluster::term::Fence::cede`]).
+    ///
+    /// # Errors
+    /// [`TermStoreError`]: then this node does not follow the other in that term.
+    pub(crate) fn cede(&self, term: Term, node: NodeId, other: NodeId) -> Result<(), TermStoreError> {
+        self.change(|state| {
+            state.fence.cede(term, node, other);
+            Ok(())
+        })
+    }
+
     /// Raises the fence for a take-over by this node ([`TakeOver::raise`]). Durable when this
     /// returns.
     ///

@@ -4,7 +4,7 @@
 //! two versions can at least say so to one another.
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
-use freshet_cluster::{Moment, handshake, host::Asking, take_over::LogState, term::TermHistory};
+use freshet_cluster::{Moment, handshake, host::Asking, meeting::Claim, take_over::LogState, term::TermHistory};
 pub use freshet_cluster::{
     follower::Ack,
     handshake::{Continue, Refusal, Wait},
@@ -14,10 +14,10 @@ use freshet_membership::{Enrolled, Enrolment};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use crate::forms::Encoding;
-use crate::status::Load;
+use crate::status::{AheadStatus, Load, TwoPrimaries};
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 18;
+pub const PROTOCOL: u16 = 19;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +108,9 @@ pub struct Hello {
 pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> Result<(), Refusal> {
     handshake::check_cluster(node, cluster, hello.cluster)?;
     match (hello.cluster, &hello.purpose) {
+        (_, Purpose::Announce { claim, .. }) if claim.reign.node != hello.node => {
+            Err(Refusal::Violation("it speaks for the reign of another node".into()))
+        }
         (None, Purpose::Announce { .. } | Purpose::Consult { .. } | Purpose::Fetch { .. } | Purpose::Originals) => {
             Err(Refusal::NotMember("it does not say to which cluster it belongs".into()))
         }
@@ -143,7 +146,7 @@ pub struct Join {
     pub encoding: Encoding,
     /// Which log it has, or which memory ([`freshet_cluster::in_sync::Holder`]).
     pub incarnation: u64,
-    /// Of a mirror: it knows that everything below is committed, and has it. It is not fed with a
+    /// It knows that everything below was acknowledged to clients, and has it. It is not fed with a
     /// log that has less of that.
     pub holds: Stamp,
 }
@@ -197,10 +200,10 @@ pub enum Purpose {
         /// Whether it must be a new one, of one snapshot; the newest that is there will do else.
         consistent: bool,
     },
-    /// A new primary makes itself known.
+    /// A primary makes itself known.
     Announce {
-        /// Its term.
-        term: Term,
+        /// Its reign, and what its log holds.
+        claim: Claim,
         /// Where to follow it.
         address: String,
     },
@@ -244,6 +247,8 @@ pub enum Reply {
     NoCheckpoint,
     /// To Announce and Passage.
     Heard,
+    /// To Announce, by another primary: both know then which of them yields.
+    Reigns(Claim),
     /// To Enrol.
     Enrolled(Enrolled),
     /// To anything.
@@ -345,7 +350,7 @@ pub struct Peer {
     pub serves: bool,
 }
 
-/// Everyone whom the primary knows, itself included.
+/// Everyone whom the primary knows, itself included, and what everyone has to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peers {
     /// In no order.
@@ -354,6 +359,10 @@ pub struct Peers {
     pub standbys: u32,
     /// The safety level, as the primary's configuration prints it.
     pub safety: freshet_base::Safety,
+    /// Those that are not fed, since they hold more than the log that they are to follow.
+    pub ahead: Vec<AheadStatus>,
+    /// Other primaries that this one has met.
+    pub two_primaries: Vec<TwoPrimaries>,
 }
 
 /// Bytes that are not the message which their frame announced.

@@ -315,11 +315,12 @@ impl World {
         if !self.nodes[node].reigns() {
             return;
         }
-        let term = self.nodes[node].reign().expect("it reigns").term;
+        let reign = self.nodes[node].reign().expect("it reigns");
+        let (term, acknowledged) = (reign.term, reign.rule.acknowledged());
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
             let fed = |host: &Host| host.feed_of(self.nodes[other].id).is_some();
             if !self.nodes[node].host.as_ref().is_some_and(fed) {
-                self.connect(node, other, Message::Announce { term });
+                self.connect(node, other, Message::Announce { term, acknowledged });
             }
         }
         let pause = self.dice.between(8000, 16_000);

@@ -8,6 +8,7 @@ use freshet_cluster::{
     commit_rule,
     follower::{self, Ack, Decision, Entry, NotEntered, Room},
     handshake::{Continue, Welcome},
+    meeting::{Acknowledged, Rival},
     take_over::Answer,
     term::{TermState, Verdict},
 };
@@ -431,7 +432,7 @@ impl World {
         node: usize,
         from: usize,
         id: ConnectionId,
-        term: Term,
+        (term, acknowledged): (Term, Acknowledged),
     ) -> Result<(), Violation> {
         let name = self.nodes[from].id;
         let state = &mut self.nodes[node];
@@ -440,8 +441,8 @@ impl World {
             self.send(id, node, Message::Refused { highest, leader });
             // Two reign in one term.
             let same = self.nodes[node].reign().is_some_and(|reign| reign.term == term);
-            let yields = self.nodes[node].id < name;
-            return if same { self.contested_in(node, term, yields) } else { Ok(()) };
+            let rival = Rival { acknowledged, is_first: self.nodes[node].id < name };
+            return if same { self.contested_in(node, term, Some(rival)) } else { Ok(()) };
         }
         self.hears_of(node, term, name);
         self.send(id, node, Message::Heard);
@@ -460,11 +461,11 @@ impl World {
     }
 
     /// Somebody has promised the term in which `node` reigns to another.
-    fn contested_in(&mut self, node: usize, term: Term, yields: bool) -> Result<(), Violation> {
+    fn contested_in(&mut self, node: usize, term: Term, rival: Option<Rival>) -> Result<(), Violation> {
         if self.scenario.broken == Broken::ContestIgnored {
             return Ok(());
         }
-        self.tell_rule(node, commit_rule::Event::Contested { term, yields })
+        self.tell_rule(node, commit_rule::Event::Contested { term, rival })
     }
 
     /// A later term is in force, or whoever was asked has no log to give.
@@ -486,7 +487,7 @@ impl World {
         if let Some(reign) = state.reign() {
             return match highest.cmp(&reign.term) {
                 Ordering::Greater => self.tell_rule(node, commit_rule::Event::Fenced { by: highest }),
-                Ordering::Equal => self.contested_in(node, highest, false),
+                Ordering::Equal => self.contested_in(node, highest, None),
                 Ordering::Less => Ok(()),
             };
         }

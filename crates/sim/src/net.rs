@@ -7,6 +7,7 @@ use freshet_base::Term;
 use freshet_cluster::{
     follower::Ack,
     handshake::{Continue, Welcome},
+    meeting::Acknowledged,
     take_over::{Answer, Question},
 };
 
@@ -65,6 +66,7 @@ pub(crate) enum Message {
     },
     Announce {
         term: Term,
+        acknowledged: Acknowledged,
     },
     Heard,
     /// A later term is in force, or the node is no primary.
@@ -214,7 +216,7 @@ impl World {
             Message::Answer { answer } => self.answered(to, id, answer)?,
             Message::Fetch { term, log } => self.fetched_from(to, from, id, term, &log)?,
             Message::Fetched { welcome, blocks } => self.fetched(to, id, &welcome, blocks)?,
-            Message::Announce { term } => self.announced(to, from, id, term)?,
+            Message::Announce { term, acknowledged } => self.announced(to, from, id, (term, acknowledged))?,
             Message::Heard => self.hang_up(id, to),
             Message::Refused { highest, leader } => self.refused(to, id, highest, leader)?,
         }

@@ -238,7 +238,8 @@ fn nobody_waits_for_an_asynchronous_standby() {
 
 #[test]
 fn of_two_reigns_in_one_term_the_one_that_commits_goes_on() {
-    let contested = |yields| Event::Contested { term: Term(2), yields };
+    let contested = |rival| Event::Contested { term: Term(2), rival };
+    let met = |acknowledged, is_first| contested(Some(Rival { acknowledged, is_first }));
     let with = |safety| {
         let mut rule = rule(safety, 2);
         expect(&mut rule, joined(A, 0), ms(0), 0);
@@ -247,26 +248,40 @@ fn of_two_reigns_in_one_term_the_one_that_commits_goes_on() {
     };
     // It may be about to commit.
     let mut waits = with(Safety::Quorum(2));
-    let _ = waits.apply(contested(false), ms(2));
+    let _ = waits.apply(contested(None), ms(2));
     assert_eq!(waits.fenced(), None);
-    let _ = waits.apply(contested(false), ms(100));
+    let _ = waits.apply(contested(None), ms(100));
     assert_eq!((waits.fenced(), waits.admit()), (Some(Term(2)), Err(Refusal::Fenced { by: Term(2) })));
     let mut yields = with(Safety::Quorum(2));
-    let _ = yields.apply(contested(true), ms(2));
+    let _ = yields.apply(met(Acknowledged::Nothing, false), ms(2));
+    assert_eq!((yields.fenced(), yields.acknowledged()), (None, Acknowledged::Nothing));
+    let _ = yields.apply(met(Acknowledged::Nothing, true), ms(2));
     expect(&mut yields, acked(A, 50), ms(3), 0);
-    assert_eq!(yields.fenced(), Some(Term(2)));
+    assert_eq!((yields.fenced(), yields.acknowledged()), (Some(Term(2)), Acknowledged::Nothing));
     let mut commits = with(Safety::Quorum(2));
     expect(&mut commits, acked(A, 50), ms(2), 50);
-    for at in [3, 1000] {
-        let _ = commits.apply(contested(at == 3), ms(at));
-        assert_eq!(commits.fenced(), None);
+    for rival in [None, Some(Acknowledged::Nothing), Some(Acknowledged::Alone)] {
+        let rival = rival.map(|acknowledged| Rival { acknowledged, is_first: true });
+        let _ = commits.apply(contested(rival), ms(1000));
+        assert_eq!((commits.fenced(), commits.acknowledged()), (None, Acknowledged::ByOthers));
     }
+    let _ = commits.apply(met(Acknowledged::ByOthers, false), ms(1000));
+    assert_eq!(commits.fenced(), Some(Term(2)), "both stop");
     // Under 1-safe both commit, and one has to end.
     let mut alone = with(Safety::OneSafe);
-    let _ = alone.apply(contested(false), ms(1000));
+    let _ = alone.apply(contested(None), ms(1000));
     assert_eq!(alone.fenced(), None);
-    let _ = alone.apply(contested(true), ms(1000));
+    let _ = alone.apply(met(Acknowledged::Nothing, true), ms(1000));
     assert_eq!(alone.fenced(), Some(Term(2)));
+    // Under 2-safe one may be left alone, and gives way to one that is not.
+    let mut left = rule(Safety::TwoSafe, 1);
+    expect(&mut left, Event::Durable(Stamp(50)), ms(0), 0);
+    expect(&mut left, Event::Tick, ms(1000), 50);
+    assert_eq!(left.acknowledged(), Acknowledged::Alone);
+    let _ = left.apply(met(Acknowledged::Nothing, true), ms(1000));
+    assert_eq!(left.fenced(), None);
+    let _ = left.apply(met(Acknowledged::ByOthers, true), ms(1000));
+    assert_eq!(left.fenced(), Some(Term(2)));
 }
 
 /// A former laggard has taken over with one member of the set: without the other nothing commits,

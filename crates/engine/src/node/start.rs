@@ -22,7 +22,7 @@ use std::{
 use freshet_base::{NodeId, Stamp, StateProof, Term, Watermark};
 use freshet_cluster::{
     take_over::{Candidacy, ComesBack, LogState, Plan},
-    term::{TermHistory, TermState, may_come_back},
+    term::{Living, TermHistory, TermState, may_come_back},
 };
 use freshet_fabric::tcp::{ListenError, Listener};
 use freshet_log::{ControlError, Log, LogOpenError, Persistence, StoreError, persist::BufferError};
@@ -116,6 +116,17 @@ pub enum StartError {
          if they do not know each other, name them in `peers`; `force-reign` makes it the primary all the same, and may lose acknowledged commits"
     )]
     Unheard(Box<super::PromoteError>),
+    /// The same node is running elsewhere.
+    #[error(
+        "node {node} is the primary already, at {address}, and so this one was started from a copy of its directory: \
+         keep that aside, and let this node join with a new one (--join)"
+    )]
+    Twin {
+        /// Both.
+        node: NodeId,
+        /// Where the other one is.
+        address: String,
+    },
     /// It has no log, and nobody has told it to begin a cluster.
     #[error(
         "this node has no log, and does not begin a new cluster by itself, since {why}: if it is to be the first of \
@@ -665,8 +676,11 @@ impl Course {
                 return Ok(Self::ComeBack);
             }
             let Others { reigns, answers, silent } = ask();
-            if let Some((_, address)) = reigns {
-                return Ok(Self::Follow(address));
+            if let Some((Living { node, .. }, address)) = reigns {
+                return match node == ground.id {
+                    true => Err(StartError::Twin { node, address: address.unwrap_or_default() }),
+                    false => Ok(Self::Follow(address)),
+                };
             }
             answers.into_iter().for_each(|(node, answer)| candidacy.hear(node, answer));
             match plan(&candidacy) {

@@ -10,8 +10,12 @@ use freshet_fabric::{FabricKind, OpenError, channel::Side, tcp::Connection};
 use super::{Feeder, Shipper, ack, ship};
 use crate::{
     endpoint::refuse,
+    status::AheadStatus,
     wire::{self, Hello, Join, Kind, Refusal, Reply, Welcome},
 };
+
+/// No more of the address of a node that holds more is passed on to others.
+const LONGEST_ADDRESS: usize = 256;
 
 /// A node that wants the log, or to speak for the cluster, is refused.
 pub(crate) fn tell_refused(hello: &Hello, refusal: &Refusal) {
@@ -28,24 +32,40 @@ fn keeps(feeder: &impl Feeder, welcome: &handshake::Welcome) -> Result<(), Refus
     read.map_err(|error| Refusal::LogGone { from, why: error.to_string() })
 }
 
-/// Whether this log has what a mirror knows to be committed.
+/// Whether this log has what a node knows to have been acknowledged to clients.
 ///
-/// A primary that was set back to an older copy of its disk finds out so.
-fn has_enough(hello: &Hello, join: &Join, welcome: &handshake::Welcome) -> Result<(), Refusal> {
-    let (here, end) = (welcome.cut_at, join.holds);
-    if here >= end {
+/// A primary that was set back to an older copy of its disk finds out so, and one that was forced.
+fn has_enough(hello: &Hello, join: &Join, welcome: &handshake::Welcome) -> Result<(), (Box<AheadStatus>, Refusal)> {
+    let (node, at, acknowledged) = (hello.node, welcome.cut_at, join.holds);
+    if at >= acknowledged {
         return Ok(());
     }
     let term = join.log.history.cut(join.log.received).last_term();
-    Err(Refusal::MirrorHoldsMore { node: hello.node, term, end, here })
+    let why = match join.mirror {
+        true => Refusal::MirrorHoldsMore { node, term, end: acknowledged, here: at },
+        false => Refusal::HoldsMore { node, at, committed: acknowledged },
+    };
+    let address = hello.address.chars().take(LONGEST_ADDRESS).collect();
+    let (end, text) = (join.log.received, why.to_string());
+    Err((Box::new(AheadStatus { node, address, term, end, acknowledged, why: text }), why))
 }
 
-/// Whether this log can continue what the node has; says why not, and notes who holds more.
+/// Whether this log can continue what the node has; says why not, notes who holds more, and has all
+/// others know.
 fn can_feed(feeder: &impl Feeder, hello: &Hello, join: &Join, welcome: &handshake::Welcome) -> Result<(), Refusal> {
-    if let Err(refusal) = has_enough(hello, join, welcome) {
-        let cause = &refusal;
-        tracing::error!(mirror = %hello.node, address = hello.address, %cause, "a mirror holds more than this log");
-        feeder.feeds().state().holds_more(hello, &refusal);
+    if let Err((ahead, refusal)) = has_enough(hello, join, welcome) {
+        let (node, address, term) = (ahead.node, ahead.address.clone(), ahead.term.0);
+        let is_new = feeder.feeds().state().holds_more(*ahead);
+        if is_new {
+            tracing::error!(
+                %node,
+                address,
+                term,
+                cause = %refusal,
+                "a node holds more than this log, and keeps it: an operator has to decide"
+            );
+            feeder.news();
+        }
         return Err(refusal);
     }
     keeps(feeder, welcome).inspect_err(|refusal| tell_refused(hello, refusal))

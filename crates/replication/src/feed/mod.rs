@@ -41,8 +41,8 @@ pub(crate) use self::{
 };
 use crate::{
     clock::Clock,
-    status::{AheadStatus, ObserverStatus, RoundTrips, StandbyStatus},
-    wire::{Hello, Peers, Refusal},
+    status::{AheadStatus, MOST_AHEAD, ObserverStatus, RoundTrips, StandbyStatus},
+    wire::{Peers, Refusal},
 };
 
 /// Whoever has the log and ships it on.
@@ -71,8 +71,13 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     /// A node can be reached there.
     fn met(&self, node: NodeId, address: &str, serves: bool);
 
-    /// Everyone in the cluster.
+    /// What goes to everyone who is fed.
     fn peers_message(&self) -> Peers;
+
+    /// Another such message is to be sent.
+    fn news(&self) {
+        self.feeds().peers_changed();
+    }
 
     /// A member comes from `address`: sees to it that it can be counted.
     ///
@@ -94,12 +99,12 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
         if guest.member {
             self.make_place(address, &guest)?;
         }
-        let (joined, before) = {
+        let (joined, before, is_level) = {
             let mut state = feeds.state();
             let joined = state.host.join(shipper.id, guest, feeds.clock.now());
             let joined = joined.ok_or_else(|| Refusal::Superseded("this node ends its feeds".into()))?;
             state.shippers.insert(shipper.id, Arc::clone(shipper));
-            state.ahead.remove(&guest.node);
+            let is_level = state.holds_no_more(guest.node, address);
             state.held.remove(&guest.node);
             if !address.is_empty() {
                 state.addresses.insert(guest.node, address.to_owned());
@@ -108,8 +113,11 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
             if before.is_some() {
                 state.losses.insert(guest.node, "a newer connection of the same node took its place".into());
             }
-            (joined, before)
+            (joined, before, is_level)
         };
+        if is_level {
+            self.news();
+        }
         if let Some(before) = before {
             // The old one is dead, whether it knows or not.
             before.end();
@@ -236,10 +244,22 @@ impl State {
         }
     }
 
-    /// A node is refused, since it holds more than this log has.
-    fn holds_more(&mut self, hello: &Hello, why: &Refusal) {
-        let (node, address, why) = (hello.node, hello.address.clone(), why.to_string());
-        self.ahead.insert(node, AheadStatus { node, address, why });
+    /// A node is refused, since it holds more than this log has. Says whether that is new.
+    fn holds_more(&mut self, ahead: AheadStatus) -> bool {
+        let has_room = self.ahead.len() < MOST_AHEAD || self.ahead.contains_key(&ahead.node);
+        let is_new = self.ahead.get(&ahead.node) != Some(&ahead);
+        if has_room {
+            self.ahead.insert(ahead.node, ahead);
+        }
+        is_new
+    }
+
+    /// A node is fed, and so holds no more than this log has; nor does one that is not there any
+    /// more, since this one has its address. Says whether there was one.
+    fn holds_no_more(&mut self, node: NodeId, address: &str) -> bool {
+        let before = self.ahead.len();
+        self.ahead.retain(|other, ahead| *other != node && (address.is_empty() || ahead.address != address));
+        self.ahead.len() < before
     }
 }
 

@@ -66,7 +66,7 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     standby::{Follow, Follows, JoinError, SessionError, StandbyFabric, keep_following},
-    status::{MirrorStatus, STALE, Seeding},
+    status::{AheadStatus, MOST_AHEAD, MirrorStatus, STALE, Seeding, TwoPrimaries},
     takeover::{Candidate, PromoteError, PromoteOptions},
     terms::Terms,
     wire::{Growing, Peer, Peers, Refusal},
@@ -167,6 +167,10 @@ struct State {
     /// Who has said last that it reigns, or is about to, where, and when.
     announced: Option<(Living, String, Moment)>,
     peers: Vec<Peer>,
+    /// Those that hold more than the cluster's log has, as was said last.
+    ahead: Vec<AheadStatus>,
+    /// Other primaries that its primary has met, as was said last.
+    two_primaries: Vec<TwoPrimaries>,
     /// How many standbys the primary has, and what it promises.
     promised: Option<(u32, Safety)>,
     /// Why there was no memory for the primary when it asked last.
@@ -493,11 +497,8 @@ impl Shared {
     }
 
     fn says_it_holds_more(&self, refusal: &Refusal) {
-        let why = refusal.to_string();
-        let before = self.state().holds_more.replace(why.clone());
-        if before.as_ref() != Some(&why) {
-            tracing::error!(cause = why, "this mirror holds more than the node that it is to follow, and keeps it");
-        }
+        // That is logged with the end of the attempt.
+        self.state().holds_more = Some(refusal.to_string());
     }
 
     /// Whether what is here may be given up for what that log has up to there.
@@ -541,6 +542,9 @@ impl Shared {
         let peers = {
             let mut state = self.state();
             state.promised = Some((message.standbys, message.safety));
+            (state.ahead, state.two_primaries) = (message.ahead, message.two_primaries);
+            state.ahead.truncate(MOST_AHEAD);
+            state.two_primaries.truncate(MOST_AHEAD);
             let old = std::mem::replace(&mut state.peers, message.peers);
             for peer in old {
                 if peer.node.is_none() && state.peers.iter().all(|known| known.address != peer.address) {
@@ -619,6 +623,8 @@ impl Shared {
             undo_bytes: undo,
             lacks: state.lacks.clone(),
             holds_more: state.holds_more.clone(),
+            ahead: state.ahead.clone(),
+            two_primaries: state.two_primaries.clone(),
             condemned: state.condemned.clone(),
             rehearsed: state.rehearsed.map(|(at, _)| now.since(at)),
             rehearsed_records: state.rehearsed.map(|(_, records)| records),

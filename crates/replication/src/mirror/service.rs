@@ -42,7 +42,8 @@ impl Service for MirrorService {
                 refuse(connection, Refusal::Violation("this is not a question to a role".into()));
             }
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
-            Purpose::Announce { term, address } => {
+            Purpose::Announce { claim, address } => {
+                let term = claim.reign.term;
                 let heard = hear(&**shared, &hello, term);
                 let heard = heard.map(|()| announced(&**shared, &hello, term, address));
                 answer(connection, term, &heard.map_or_else(Reply::Refused, |()| Reply::Heard));

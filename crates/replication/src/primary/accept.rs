@@ -8,7 +8,7 @@ use freshet_cluster::{
     handshake::{Agreed, Sender, check_comes_back},
     host::Guest,
     take_over::LogState,
-    term::{Living, Verdict},
+    term::Living,
 };
 use freshet_fabric::tcp::Connection;
 
@@ -55,20 +55,14 @@ impl Service for PrimaryService {
                 refuse(connection, Refusal::Violation("this is not a question to a role".into()));
             }
             Purpose::Checkpoint { .. } => answer(connection, shared.who.term, &Reply::NoCheckpoint),
-            Purpose::Announce { term, .. } => {
-                let heard = hear(shared, &hello, term);
-                shared.successor().reigns |= heard.is_ok();
-                answer(connection, shared.who.term, &heard.map_or_else(Reply::Refused, |()| Reply::Heard));
-                if term == shared.who.term && hello.node != shared.who.node {
-                    let other = format!("{} at {} is the primary in it too", hello.node, hello.address);
-                    shared.contested(&other, shared.who.node < hello.node);
-                }
+            Purpose::Announce { claim, .. } => {
+                answer(connection, shared.who.term, &shared.announced(&hello, &claim));
             }
             Purpose::Originals => {
                 serve_originals(connection, |block| block.read(&shared.log, shared.log.filled(), || false));
             }
             Purpose::Fetch { term, log } => {
-                if let Err(refusal) = hear(shared, &hello, term) {
+                if let Err(refusal) = shared.hear(&hello, term) {
                     return refuse(connection, refusal);
                 }
                 // Fenced by now, but its log may be the most advanced.
@@ -101,21 +95,6 @@ fn log_end(shared: &Shared) -> Stamp {
     })
 }
 
-/// Somebody else speaks for a term; a later one ends this reign before it is answered.
-fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
-    match shared.terms.hear(term, hello.node) {
-        Ok(Verdict::Raised | Verdict::Current) => {
-            shared.fence(term);
-            Ok(())
-        }
-        Ok(Verdict::Refused { highest, holder }) => {
-            let primary = (highest == shared.who.term).then(|| shared.who.address.clone());
-            Err(Refusal::of_term(term, highest, holder, primary))
-        }
-        Err(error) => Err(Refusal::Failed(error.to_string())),
-    }
-}
-
 fn consult(
     shared: &Shared,
     hello: &Hello,
@@ -123,12 +102,17 @@ fn consult(
     binding: bool,
     comes_back: Option<Term>,
 ) -> Result<LogState, Refusal> {
+    if hello.node == shared.who.node && !shared.is_fenced() {
+        // Another process, with a copy of this node's directory.
+        let (node, term) = (shared.who.node, shared.who.term);
+        return Err(Refusal::Reigned { node, term, primary: Some(shared.who.address.clone()) });
+    }
     check_comes_back(hello.node, comes_back, || {
         let reign = Living { term: shared.who.term, node: shared.who.node };
         (!shared.is_fenced()).then(|| (reign, Some(shared.who.address.clone())))
     })?;
     if binding {
-        hear(shared, hello, term)?;
+        shared.hear(hello, term)?;
     }
     let terms = shared.terms.get();
     let (incarnation, set) = (terms.holder(shared.who.node).incarnation, terms.set);

@@ -14,7 +14,7 @@ use freshet_base::sync::Arc;
 use super::Shared;
 use crate::{
     endpoint::{CallError, call},
-    wire::{Hello, Purpose, Refusal},
+    wire::{Hello, Purpose, Refusal, Reply},
 };
 
 /// The first pause between two rounds, and the longest.
@@ -53,22 +53,44 @@ fn missing(shared: &Shared) -> BTreeSet<String> {
 }
 
 fn announce(shared: &Shared, address: &str) {
-    let hello = Hello {
-        cluster: Some(shared.who.cluster),
-        node: shared.who.node,
-        address: shared.who.address.clone(),
-        purpose: Purpose::Announce { term: shared.who.term, address: shared.who.address.clone() },
-    };
-    let Err(CallError::Refused { refusal: Refusal::Fenced { highest, holder, .. }, .. }) =
-        call(&shared.who.credentials, address, &hello, shared.who.term, PATIENCE)
-    else {
-        return;
+    let (highest, holder, primary) = match introduce(shared, address) {
+        Ok(Reply::Reigns(claim)) => return shared.met(address, &claim),
+        Err(CallError::Refused { refusal: Refusal::Fenced { highest, holder, primary, .. }, .. }) => {
+            (highest, holder, primary)
+        }
+        _ => return,
     };
     if highest == shared.who.term && holder.is_some_and(|holder| holder != shared.who.node) {
         // Until one of the two reigns in a later term, it will say the same; until then this reign
         // may prove void.
-        shared.contested(&format!("the node at {address} has promised it to another"), false);
-    } else {
-        shared.fence(highest);
+        return shared.contested(address);
     }
+    let reigned = !shared.is_fenced();
+    shared.fence(highest);
+    let other = holder.zip(primary).filter(|(_, primary)| *primary != shared.who.address);
+    let Some((node, primary)) = other.filter(|_| reigned && shared.is_fenced()) else { return };
+    // It may only be about to reign. It has to hear of this one, and says whether it does; one that
+    // cannot be reached from here is followed by the node that was asked.
+    let reigns = primary == address
+        || match introduce(shared, &primary) {
+            Err(CallError::Refused { refusal: Refusal::Fenced { primary: itself, .. }, .. }) => {
+                itself == Some(primary.clone())
+            }
+            Ok(_) | Err(CallError::Refused { .. }) => false,
+            Err(_) => true,
+        };
+    if reigns {
+        shared.told_of(node, &primary, highest);
+    }
+}
+
+/// Tells a node that this one reigns.
+fn introduce(shared: &Shared, address: &str) -> Result<Reply, CallError> {
+    let hello = Hello {
+        cluster: Some(shared.who.cluster),
+        node: shared.who.node,
+        address: shared.who.address.clone(),
+        purpose: Purpose::Announce { claim: shared.claim(), address: shared.who.address.clone() },
+    };
+    call(&shared.who.credentials, address, &hello, shared.who.term, PATIENCE).map(|(reply, _)| reply)
 }

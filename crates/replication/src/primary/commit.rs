@@ -10,6 +10,7 @@ use freshet_cluster::{
     Moment,
     commit_rule::{CommitRule, Event, Member, Refusal, RuleConfig, Standing},
     in_sync::InSyncSet,
+    meeting::Acknowledged,
 };
 use freshet_log::{Log, TransactionEnds};
 
@@ -156,6 +157,11 @@ impl CommitStage {
     pub(crate) fn enter_ends(&self, transaction_ends: &[Stamp]) {
         let ends = &mut self.state().ends;
         transaction_ends.iter().for_each(|end| ends.enter(*end));
+    }
+
+    /// Who holds what was committed in this reign.
+    pub(crate) fn acknowledged(&self) -> Acknowledged {
+        self.state().rule.acknowledged()
     }
 
     /// Nothing is committed any more, and nobody waits any longer.

@@ -7,6 +7,7 @@
 mod accept;
 mod announce;
 mod commit;
+mod meet;
 mod tell;
 
 use std::{
@@ -24,6 +25,7 @@ use freshet_cluster::{
     handshake::Sender,
     host::Guest,
     in_sync::{Holder, Succession},
+    term::Reign,
 };
 use freshet_log::{Batch, Log, Noting, ReadError, Sink, SinkHandle};
 use freshet_membership::Credentials;
@@ -34,7 +36,7 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     feed::{FeedConfig, Feeder, Feeds},
-    status::PrimaryStatus,
+    status::{PrimaryStatus, TwoPrimaries},
     terms::Terms,
     wire::{self, Peer, Peers, Refusal},
 };
@@ -115,6 +117,10 @@ pub(crate) struct Shared {
     /// What was last said about the safety level and the standbys.
     told: Mutex<tell::Told>,
     successor: Mutex<Successor>,
+    /// This reign.
+    reign: Reign,
+    /// Other primaries that this one has met.
+    meetings: Mutex<Vec<TwoPrimaries>>,
 }
 
 /// What this primary has heard of the node whose later term has ended its reign.
@@ -162,12 +168,16 @@ impl Primary {
             config.peers.iter().map(|address| Peer { node: None, address: address.clone(), serves: true }).collect();
         peers.retain(|peer| peer.address != who.address);
         peers.push(Peer { node: Some(who.node), address: who.address.clone(), serves: true });
+        let history = terms.get().history;
+        let (term, start, node) = (who.term, who.start, who.node);
+        let entered = history.reigns().iter().find(|reign| (reign.term, reign.node) == (term, node)).copied();
+        let reign = entered.unwrap_or(Reign { term, start, node, nonce: 0 });
         let sender = Sender {
             cluster: who.cluster,
             node: who.node,
             term: who.term,
             above: Vec::new(),
-            history: terms.get().history,
+            history,
             end: who.start,
             needed_capacity: config.feed.needed_capacity(),
             keep_alive_ms: config.feed.keep_alive_ms(),
@@ -185,6 +195,8 @@ impl Primary {
             contested: AtomicBool::new(false),
             told: Mutex::default(),
             successor: Mutex::default(),
+            meetings: Mutex::default(),
+            reign,
         });
         let sink = Arc::new(shared.log.attach(Arc::clone(&shared) as _));
         let primary = Self { shared, sink: Mutex::new(Some(Arc::clone(&sink))) };
@@ -226,7 +238,7 @@ impl Primary {
     /// needs nothing more from this primary. That is so when the successor has made itself known,
     /// or has said nothing for a while; until then it may have to fetch the end of this log.
     pub fn is_succeeded(&self) -> bool {
-        self.shared.is_fenced() && {
+        self.shared.is_fenced() && !self.shared.stands_still() && {
             let successor = self.shared.successor();
             let waits = |heard: Instant| heard.elapsed() < TAKES_OVER_FOR;
             successor.reigns || (successor.fetching == 0 && !successor.heard.is_some_and(waits))
@@ -347,19 +359,19 @@ impl Shared {
         self.successor.lock().expect("no code panics under this mutex")
     }
 
-    /// Somebody holds this reign's term to be another node's; `why` says who.
-    fn contested(&self, why: &str, yields: bool) {
+    /// The node at `address` has promised this reign's term to another.
+    fn contested(&self, address: &str) {
         let term = self.who.term;
         if !self.contested.swap(true, Ordering::SeqCst) {
             tracing::warn!(
                 term = term.0,
-                cause = why,
-                "the term of this primary is contested: a node that has promised it to the other cannot follow this one \
+                address,
+                "the term of this primary is contested: a node that has promised it to another cannot follow this one \
                  until it is restarted, and reigns in a later term"
             );
         }
         let was_fenced = self.is_fenced();
-        self.tell(Event::Contested { term, yields });
+        self.tell(Event::Contested { term, rival: None });
         if !was_fenced && self.is_fenced() {
             tracing::warn!(term = term.0, "this primary resigns, having committed nothing in its term");
             self.feeds.end();
@@ -443,6 +455,7 @@ impl Shared {
             prompt_batches: feeds.prompt.load(Ordering::Relaxed),
             mirror_batch_bytes: feeds.batch_bytes(),
             ahead: feeds.ahead(),
+            two_primaries: self.meetings().clone(),
         }
     }
 }
@@ -504,6 +517,8 @@ impl Feeder for Shared {
             peers: self.peers.lock().expect("no code panics under this mutex").clone(),
             standbys: self.config.rule.standbys,
             safety: self.config.rule.safety,
+            ahead: self.feeds.ahead(),
+            two_primaries: self.meetings().clone(),
         }
     }
 }

@@ -105,7 +105,7 @@ impl Shared {
                 standing = "fenced",
                 term,
                 by = by.0,
-                "this primary is deposed: another node has a later term, and nothing is acknowledged here any more"
+                "this primary is deposed: its term is over, or another node's, and nothing is acknowledged here"
             ),
         }
     }

@@ -62,6 +62,8 @@ struct State {
     primary: Option<NodeId>,
     joined_once: bool,
     last_failure: Option<String>,
+    /// Why it does not follow, if it holds more than the node that it is to follow.
+    holds_more: Option<String>,
     failed: Option<String>,
 }
 
@@ -85,6 +87,7 @@ impl Follow {
             primary: None,
             joined_once: false,
             last_failure: None,
+            holds_more: None,
             failed: None,
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
@@ -218,6 +221,11 @@ impl Follow {
         self.changed.notify_all();
     }
 
+    /// Why this node does not follow, if it holds more than the one that it is to follow.
+    pub fn holds_more(&self) -> Option<String> {
+        self.lock().holds_more.clone()
+    }
+
     pub fn failure(&self) -> Option<String> {
         self.lock().failed.clone()
     }
@@ -263,7 +271,7 @@ impl Follow {
         state.relay = !above.is_empty();
         state.primary = above.first().copied();
         state.joined_once = true;
-        state.last_failure = None;
+        (state.last_failure, state.holds_more) = (None, None);
         self.changed.notify_all();
     }
 
@@ -338,6 +346,13 @@ impl Follow {
             tracing::info!(address, "this mirror has all that belongs to its checkpoint, and joins as a member");
         } else if let Some(node) = followed.filter(|_| !state.stopped) {
             tracing::warn!(primary = %node, address, cause, "the log does not flow any more; this standby tries again");
+        } else if let Some(why) = why.holds_more() {
+            let why = Some(why.to_string());
+            // It may try others in between.
+            if why != state.holds_more {
+                tracing::error!(address, cause, "this node holds more than the one that it is to follow, and keeps it");
+            }
+            state.holds_more = why;
         } else if state.last_failure.as_ref() != Some(&cause) && !state.stopped {
             tracing::warn!(address, cause, "this standby cannot follow; it tries again");
         }

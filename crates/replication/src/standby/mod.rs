@@ -72,7 +72,7 @@ use crate::{
     forms::{Arrivals, Encoding, Missing},
     link::LinkMeter,
     load::Done,
-    status::{Load, OwnStatus},
+    status::{AheadStatus, Load, MOST_AHEAD, OwnStatus, TwoPrimaries},
     terms::Terms,
     wire::{Asks, Continue, Peer, Peers, Refusal},
 };
@@ -123,6 +123,10 @@ pub(crate) struct State {
     backlog: Backlog,
     passage: PassageMeter,
     peers: Vec<Peer>,
+    /// Those that hold more than the cluster's log has, as was said last.
+    ahead: Vec<AheadStatus>,
+    /// Other primaries that its primary has met, as was said last.
+    two_primaries: Vec<TwoPrimaries>,
     /// Where the node is that has said last that it reigns, or is about to.
     heard_at: String,
     saved_tails: Vec<PathBuf>,
@@ -131,6 +135,27 @@ pub(crate) struct State {
     /// This number of threads wait until nothing is being replayed.
     waiting: u32,
     pub originals: Originals,
+}
+
+impl State {
+    fn new(follower: Follower, peers: Vec<Peer>) -> Self {
+        Self {
+            follower,
+            lag: LagMeter::default(),
+            link: LinkMeter::default(),
+            arrivals: Arrivals::default(),
+            backlog: Backlog::default(),
+            passage: PassageMeter::default(),
+            peers,
+            ahead: Vec::new(),
+            two_primaries: Vec::new(),
+            heard_at: String::new(),
+            saved_tails: Vec::new(),
+            failure: None,
+            waiting: 0,
+            originals: Originals::default(),
+        }
+    }
 }
 
 /// A node that follows a primary, or waits to be told to.
@@ -199,20 +224,7 @@ impl Standby {
             forms,
             asks: AtomicBool::new(config.encoding != Encoding::Bytes),
             visible: Arc::new(Watermark::new(follower.visible())),
-            state: Mutex::new(State {
-                follower,
-                lag: LagMeter::default(),
-                link: LinkMeter::default(),
-                arrivals: Arrivals::default(),
-                backlog: Backlog::default(),
-                passage: PassageMeter::default(),
-                peers,
-                heard_at: String::new(),
-                saved_tails: Vec::new(),
-                failure: None,
-                waiting: 0,
-                originals: Originals::default(),
-            }),
+            state: Mutex::new(State::new(follower, peers)),
             changed: Condvar::new(),
             receive_cpu: Meter::default(),
             ack_cpu: Meter::default(),
@@ -525,6 +537,9 @@ impl Shared {
         let peers = {
             let mut state = self.state();
             state.follower.told_level(message.standbys, message.safety);
+            (state.ahead, state.two_primaries) = (message.ahead, message.two_primaries);
+            state.ahead.truncate(MOST_AHEAD);
+            state.two_primaries.truncate(MOST_AHEAD);
             let old = std::mem::replace(&mut state.peers, message.peers);
             for peer in old {
                 if peer.node.is_none() && state.peers.iter().all(|known| known.address != peer.address) {
@@ -537,6 +552,23 @@ impl Shared {
         if let Some(session) = self.relaying() {
             session.heard_peers();
         }
+    }
+
+    /// Others that hold more than the cluster's log has, as this node has heard or, as a relay, has
+    /// found out.
+    fn ahead(&self) -> Vec<AheadStatus> {
+        let below = self.relaying().map(|session| session.ahead()).unwrap_or_default();
+        let mut ahead = self.state().ahead.clone();
+        ahead.retain(|one| one.node != self.node && below.iter().all(|other| other.node != one.node));
+        ahead.extend(below);
+        ahead.truncate(MOST_AHEAD);
+        ahead
+    }
+
+    /// What it can acknowledge, and up to where it knows that clients were told of commits.
+    fn holds(&self, terms: &TermState) -> (Stamp, Stamp) {
+        let follower = &self.state().follower;
+        (follower.to_acknowledge(), follower.acknowledged(terms))
     }
 
     /// How this log would go on.
@@ -679,6 +711,7 @@ impl Shared {
         let now = self.clock.now();
         let (received, persisted) = (self.log.received().get(), self.held());
         let relay = self.relaying().zip(self.relay_config()).map(|(session, config)| session.status(config.ack));
+        let ahead = self.ahead();
         let state = self.state();
         let (follower, lag) = (&state.follower, &state.lag);
         let (replayed, visible) = (follower.replayed(), follower.visible());
@@ -711,6 +744,9 @@ impl Shared {
             replay_cpu: self.replay_cpu.total(),
             saved_tails: state.saved_tails.clone(),
             missing: state.originals.missing().map(Missing::to_string),
+            holds_more: self.follow.holds_more(),
+            ahead,
+            two_primaries: state.two_primaries.clone(),
             relay,
         }
     }

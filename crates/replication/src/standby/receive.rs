@@ -114,6 +114,12 @@ impl SessionError {
         matches!(self, Self::Receive(_))
     }
 
+    /// Why it is, if this node holds more than the one that it is to follow.
+    pub(crate) fn holds_more(&self) -> Option<&Refusal> {
+        let why = self.said().or(self.refusal());
+        why.filter(|why| matches!(why, Refusal::HoldsMore { .. } | Refusal::MirrorHoldsMore { .. }))
+    }
+
     /// What the other side has said, if it was that which ended it.
     pub(crate) fn said(&self) -> Option<&Refusal> {
         match self {
@@ -154,9 +160,9 @@ pub(super) fn offered(
     let side = Side::new(fabric.kind, fabric.config.clone(), vec![ring])?;
     let passage = || passage(&shared.hello(Purpose::Identify), upstream, shared.config.patience);
     let passage = fabric.kind.is_local().then(passage).transpose()?.flatten();
-    let persisted = shared.state().follower.to_acknowledge();
+    let (persisted, holds) = shared.holds(&terms);
     let purpose = Purpose::Join(Join {
-        holds: Stamp::ZERO,
+        holds,
         fence: terms.fence.highest(),
         log: Continue { persisted, ..shared.continuation() },
         member: shared.config.member,

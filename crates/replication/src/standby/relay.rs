@@ -29,7 +29,7 @@ use crate::{
     bell::Bell,
     endpoint::refuse,
     feed::{FeedConfig, Feeder, Feeds, join},
-    status::RelayStatus,
+    status::{AheadStatus, RelayStatus},
     wire::{Hello, Join, Peer, Peers, Refusal, Wait},
 };
 
@@ -201,6 +201,11 @@ impl Session {
         self.shared.state().follower.members().map(|(node, member)| (node, *member)).collect()
     }
 
+    /// Those that wanted to follow this node, and hold more than its log has.
+    pub fn ahead(&self) -> Vec<AheadStatus> {
+        self.feeds.ahead()
+    }
+
     /// Lets time pass in the rule.
     fn watch(&self) {
         while !self.feeds.stopping() {
@@ -259,16 +264,27 @@ impl Feeder for Session {
     /// It knows where this node is.
     fn missed(&self) {}
 
+    /// What the primary has said of itself goes along, and has to be known.
+    fn news(&self) {
+        if self.shared.promised_safety().is_some() {
+            self.feeds.peers_changed();
+        }
+    }
+
     /// Who is below has no voice in a take-over, so nobody else need know.
     fn met(&self, _: NodeId, _: &str, _: bool) {}
 
     fn peers_message(&self) -> Peers {
         let (standbys, safety) = self.shared.promised_safety().unwrap_or((0, Safety::OneSafe));
-        let mut peers = self.shared.state().peers.clone();
+        let ahead = self.shared.ahead();
+        let (mut peers, two_primaries) = {
+            let state = self.shared.state();
+            (state.peers.clone(), state.two_primaries.clone())
+        };
         if peers.iter().all(|peer| peer.node != Some(self.shared.node)) {
             peers.push(Peer { node: Some(self.shared.node), address: self.shared.address.clone(), serves: true });
         }
-        Peers { peers, standbys, safety }
+        Peers { peers, standbys, safety, ahead, two_primaries }
     }
 }
 

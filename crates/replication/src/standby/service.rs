@@ -40,7 +40,8 @@ impl Service for StandbyService {
                 refuse(connection, Refusal::Violation("this is not a question to a role".into()));
             }
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
-            Purpose::Announce { term, address } => {
+            Purpose::Announce { claim, address } => {
+                let term = claim.reign.term;
                 let reply = match hear(&**shared, &hello, term) {
                     // It was told to follow somebody who may be a relay, and will know in a moment.
                     Ok(()) if !shared.is_counted() && shared.follow.is_untried() => {

@@ -14,7 +14,8 @@ use freshet_base::{
 use freshet_cluster::{
     commit_rule::RuleConfig,
     in_sync::{InSyncSet, Succession},
-    term::{TermHistory, TermState},
+    meeting::{Acknowledged, Claim},
+    term::{Reign, TermHistory, TermState},
 };
 use freshet_fabric::{FabricConfig, FabricKind, tcp::Connection};
 use freshet_log::{
@@ -32,7 +33,7 @@ use crate::{
     primary::{Primary, PrimaryConfig, Reigning},
     standby::{JournalPlace, ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{Terms, VolatileTerms},
-    wire::{self, Hello, Reply},
+    wire::{self, Hello, Purpose, Reply},
 };
 
 pub const CLUSTER: ClusterId = ClusterId(0xC0FFEE);
@@ -70,6 +71,12 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "this never happened: {what}");
         std::thread::yield_now();
     }
+}
+
+/// `node` says that it reigns.
+pub fn announces(node: NodeId, term: Term, address: &str) -> Purpose {
+    let reign = Reign { term, start: Stamp(0), node, nonce: 1 };
+    Purpose::Announce { claim: Claim { reign, acknowledged: Acknowledged::Nothing }, address: address.to_owned() }
 }
 
 /// A log whose segments are in memory, and can be told to be slow.

@@ -342,7 +342,13 @@ fn another_block_than_the_one_that_is_missing_is_not_taken() {
     assert!(!matches!(standby.standby.status().link, LinkStatus::Failed { .. }));
     let other = with_log(4, &right);
     let peers = vec![Peer { node: Some(NodeId(4)), address: other.address(), serves: true }];
-    standby.standby.shared.heard_peers(Peers { peers, standbys: 2, safety: Safety::VerySafe });
+    standby.standby.shared.heard_peers(Peers {
+        peers,
+        standbys: 2,
+        safety: Safety::VerySafe,
+        ahead: Vec::new(),
+        two_primaries: Vec::new(),
+    });
     until("it has all of it", || standby.log.end() == end);
     assert_eq!((standby.log.bytes(), says_missing(&standby)), (right, None));
 }
@@ -350,7 +356,13 @@ fn another_block_than_the_one_that_is_missing_is_not_taken() {
 /// Has it forget the primary that is gone.
 fn forget_the_primary(standby: &StandbyNode, upstream: &StandbyNode) {
     standby.standby.follow(&upstream.address());
-    let none = Peers { peers: Vec::new(), standbys: 2, safety: Safety::VerySafe };
+    let none = Peers {
+        peers: Vec::new(),
+        standbys: 2,
+        safety: Safety::VerySafe,
+        ahead: Vec::new(),
+        two_primaries: Vec::new(),
+    };
     standby.standby.shared.heard_peers(none);
 }
 
@@ -389,7 +401,13 @@ fn a_mirror_that_has_the_rows_of_a_block_does_not_say_that_it_is_nowhere() {
     until("the mirror has all of it", || mirror.mirror.status().end == end);
     drop(primary);
     standby.standby.follow(&mirror.endpoint.address().to_string());
-    standby.standby.shared.heard_peers(Peers { peers: Vec::new(), standbys: 2, safety: Safety::VerySafe });
+    standby.standby.shared.heard_peers(Peers {
+        peers: Vec::new(),
+        standbys: 2,
+        safety: Safety::VerySafe,
+        ahead: Vec::new(),
+        two_primaries: Vec::new(),
+    });
     standby.tape.toy.gate(None);
     until("it asks the mirror", || says_missing(&standby).is_some_and(|why| why.contains("a mirror keeps rows")));
     let asked = standby.standby.shared.state().originals.asked();
@@ -398,7 +416,13 @@ fn a_mirror_that_has_the_rows_of_a_block_does_not_say_that_it_is_nowhere() {
     // A node that has the log comes back.
     let other = with_log(4, &bytes);
     let peers = vec![Peer { node: Some(NodeId(4)), address: other.address(), serves: true }];
-    standby.standby.shared.heard_peers(Peers { peers, standbys: 2, safety: Safety::VerySafe });
+    standby.standby.shared.heard_peers(Peers {
+        peers,
+        standbys: 2,
+        safety: Safety::VerySafe,
+        ahead: Vec::new(),
+        two_primaries: Vec::new(),
+    });
     until("it has all of it", || standby.log.end() == end);
 }
 

@@ -98,7 +98,7 @@ fn whoever_is_served_takes_no_place_from_strangers() {
     let guests: Vec<_> = (0..100)
         .map(|_| {
             let mut guest = super::fixture::connected(7, &address);
-            let asked = hello(Purpose::Announce { term: Term(1), address: String::new() });
+            let asked = hello(super::fixture::announces(NodeId(7), Term(1), ""));
             let bytes = crate::wire::encode_first(&asked);
             guest.sender().send(crate::wire::Kind::Hello as u8, Term(0), &bytes).unwrap();
             // The first is being served when the next comes.

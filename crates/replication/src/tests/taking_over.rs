@@ -6,6 +6,7 @@ use freshet_cluster::{
     commit_rule::{RuleConfig, Standing},
     handshake,
     in_sync::Succession,
+    meeting::Yields,
     relay::RelayAck,
     term::{TermHistory, TermState},
 };
@@ -191,13 +192,20 @@ fn a_partitioned_old_primary_is_refused_and_rejoins_without_its_tail() {
         cluster: Some(CLUSTER),
         node: NodeId(1),
         address: old.address(),
-        purpose: Purpose::Announce { term: Term(1), address: old.address() },
+        purpose: announces(NodeId(1), Term(1), &old.address()),
     };
     let refused = call(&b.address(), &knock, Term(1), PATIENCE).unwrap_err().to_string();
     assert!(refused.contains("term 1 is over: term 2 is in force"), "{refused}");
     old.endpoint.set_service(Some(old.primary.service()));
     until("it hears of the new term", || matches!(old.primary.commit().standing(), Standing::Fenced { by: Term(2) }));
     assert!(matches!(old.primary.commit().outcome(lost), Some(Err(OutcomeOpen::Fenced(_)))));
+    // Whichever of them, or of those that follow, has told the other.
+    for (primary, yields) in [(&old.primary, Yields::This), (&new.primary, Yields::Other)] {
+        until("it says that it has met the other", || {
+            let met = primary.status().two_primaries;
+            met.first().is_some_and(|met| met.yields == yields && met.why.contains("its term is the earlier one"))
+        });
+    }
     // It comes back as a standby.
     let PrimaryNode { endpoint, primary, log: written, terms, .. } = old;
     drop((endpoint, primary));

@@ -1,0 +1,175 @@
+//! Meet: what a primary does when it learns of another one ([`freshet_cluster::meeting`]). Which of
+//! the two yields, it says in its log, in its status, and to all that it feeds.
+
+use freshet_base::{NodeId, Term, sync::MutexGuard};
+use freshet_cluster::{
+    commit_rule::Event,
+    meeting::{Claim, Why, Yields},
+    term::Verdict,
+};
+
+use super::Shared;
+use crate::{
+    feed::Feeder,
+    status::{MOST_AHEAD, Reigning, TwoPrimaries},
+    wire::{Hello, Refusal, Reply},
+};
+
+impl Shared {
+    /// What this primary says of its reign.
+    pub(super) fn claim(&self) -> Claim {
+        Claim { reign: self.reign, acknowledged: self.commit.acknowledged() }
+    }
+
+    /// Other primaries that this one has met.
+    pub(super) fn meetings(&self) -> MutexGuard<'_, Vec<TwoPrimaries>> {
+        self.meetings.lock().expect("no code panics under this mutex")
+    }
+
+    /// Answers a node that says that it reigns.
+    pub(super) fn announced(&self, hello: &Hello, theirs: &Claim) -> Reply {
+        let (mine, term) = (self.who.term, theirs.reign.term);
+        if theirs.reign.is(&self.reign) {
+            return Reply::Heard;
+        }
+        let has_met = self.meetings().iter().any(|met| (met.other.node, met.other.term) == (hello.node, term));
+        // Else the other has asked this one before it began its reign, or this one has heard of
+        // that.
+        let meets = !self.is_fenced() || has_met;
+        if term <= mine && meets {
+            // What has promised this term does not reign any more, whatever is still on its way.
+            if !self.who.answered.contains(&hello.node) {
+                self.met(&hello.address, theirs);
+            }
+            if term == mine {
+                return Reply::Reigns(self.claim());
+            }
+        }
+        if let Err(refusal) = self.hear(hello, term) {
+            return Reply::Refused(refusal);
+        }
+        self.successor().reigns |= term > mine;
+        if term <= mine || !meets {
+            return Reply::Heard;
+        }
+        self.met(&hello.address, theirs);
+        Reply::Reigns(self.claim())
+    }
+
+    /// The primary at `address` says so of itself.
+    pub(super) fn met(&self, address: &str, theirs: &Claim) {
+        let (mine, their) = (self.who.term, theirs.reign);
+        if their.is(&self.reign) || their.term > mine && !self.terms.believes(their.term) {
+            return;
+        }
+        self.fence(their.term);
+        if their.term == mine && !self.is_fenced() {
+            self.tell(Event::Contested { term: mine, rival: Some(theirs.rivals(&self.reign)) });
+        }
+        // What is acknowledged here does not change any more if this reign has ended, and becomes
+        // nothing less if it continues: the rule has decided the same.
+        let (yields, why) = self.claim().meets(theirs);
+        if self.is_fenced() {
+            if yields == Yields::This && their.node != self.who.node {
+                if let Err(cause) = self.terms.cede(their.term, self.who.node, their.node) {
+                    tracing::warn!(%cause, "this node cannot follow the other primary before that has another term");
+                }
+                self.successor().reigns = true;
+            }
+            self.feeds.end();
+        }
+        self.note_meeting(Reigning { node: their.node, address: address.to_owned(), term: their.term }, yields, why);
+    }
+
+    /// A node that follows a later reign, which has ended this one, says where that is.
+    pub(super) fn told_of(&self, node: NodeId, address: &str, term: Term) {
+        let other = Reigning { node, address: address.to_owned(), term };
+        self.note_meeting(other, Yields::This, Why::EarlierTerm);
+    }
+
+    /// Whether this node must not start again by itself: another process is the same node, or
+    /// an operator has to choose.
+    pub(super) fn stands_still(&self) -> bool {
+        let reigns = self.successor().reigns;
+        let stands = |met: &TwoPrimaries| match met.yields {
+            Yields::Other => false,
+            Yields::This => met.other.node == self.who.node,
+            Yields::Both => met.other.node == self.who.node || !reigns,
+        };
+        self.meetings().iter().any(stands)
+    }
+
+    fn note_meeting(&self, other: Reigning, yields: Yields, why: Why) {
+        let this = Reigning { node: self.who.node, address: self.who.address.clone(), term: self.who.term };
+        let why = explain(&this, &other, yields, why);
+        let (node, peer, address, term) = (this.node, other.node, other.address.clone(), this.term.0);
+        let met = TwoPrimaries { this, other, yields, why };
+        {
+            let mut meetings = self.meetings();
+            if meetings.contains(&met) {
+                return;
+            }
+            meetings.retain(|known| (known.other.node, known.other.term) != (met.other.node, met.other.term));
+            if meetings.len() == MOST_AHEAD {
+                meetings.remove(0);
+            }
+            meetings.push(met.clone());
+        }
+        tracing::error!(%node, term, other = %peer, address, cause = met.why, "two primaries have met");
+        self.news();
+    }
+
+    /// Somebody else speaks for a term; a later one ends this reign before it is answered.
+    pub(super) fn hear(&self, hello: &Hello, term: Term) -> Result<(), Refusal> {
+        match self.terms.hear(term, hello.node) {
+            Ok(Verdict::Raised | Verdict::Current) => {
+                self.fence(term);
+                Ok(())
+            }
+            Ok(Verdict::Refused { highest, holder }) => {
+                let primary = (highest == self.who.term).then(|| self.who.address.clone());
+                Err(Refusal::of_term(term, highest, holder, primary))
+            }
+            Err(error) => Err(Refusal::Failed(error.to_string())),
+        }
+    }
+}
+
+/// For people: who has met, which of the two yields and why, and what to do.
+fn explain(this: &Reigning, other: &Reigning, yields: Yields, why: Why) -> String {
+    let (goes, stays) = if yields == Yields::Other { (other, this) } else { (this, other) };
+    let is_copy = this.node == other.node;
+    let because = match why {
+        Why::EarlierTerm => "its term is the earlier one",
+        Why::HoldsLess => {
+            "its log holds no acknowledgement of an in-sync set or quorum of that term, and the other's more"
+        }
+        Why::NeitherHolds => "neither has committed anything that another node holds, and one of them has to",
+        Why::BothHold => "the logs of both hold acknowledgements of an in-sync set or quorum of that term",
+        Why::Unknown => "both have committed alone in that term, and neither can know which of them may",
+    };
+    let what = match yields {
+        Yields::Both if is_copy => {
+            "nothing is acknowledged by either: see what each of them holds (freshet status); they are one node twice, \
+             so end one of them for good, keep its directory aside, and start the other one again with --force-reign"
+        }
+        Yields::Both => {
+            "nothing is acknowledged by either: see what each of them holds (freshet status), and start the one that is \
+             to continue again, with --force-reign and without --join; the other follows, or keeps what it holds more"
+        }
+        Yields::This | Yields::Other if is_copy => {
+            "it is the same node with a copy of its directory: end it, keep that directory aside, and never start it \
+             again; let it join with a new one"
+        }
+        Yields::This | Yields::Other => {
+            "it acknowledges nothing any more, keeps its log, and starts again by itself to follow the other one; what \
+             only it holds is then in a saved tail, or it says that it holds more (see its status)"
+        }
+    };
+    let goes = if yields == Yields::Both {
+        "both yield".to_owned()
+    } else {
+        format!("node {} at {} yields, and the one at {} continues", goes.node, goes.address, stays.address)
+    };
+    format!("two primaries: {this}, and {other}; {goes}, since {because}; {what}")
+}
