@@ -1,4 +1,5 @@
-//! `freshet promote`: makes a standby the primary. `freshet refill`: has a mirror begin again.
+//! `freshet promote`: makes a standby the primary. `freshet refill`: has a mirror begin again,
+//! `freshet begin-again` a standby.
 
 use std::{
     process::ExitCode,
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     Failure,
-    cli::{PromoteOptions, RefillOptions},
+    cli::{BeginAgainOptions, PromoteOptions, RefillOptions},
     client::Client,
 };
 
@@ -38,6 +39,14 @@ pub(crate) fn refill(options: &RefillOptions) -> Result<ExitCode, Failure> {
     let client = options.shows.connect(&options.address, CONNECT)?;
     client.refill(CONNECT)?;
     println!("{} begins again with what the node has that it follows", client.address());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has a standby begin again.
+pub(crate) fn begin_again(options: &BeginAgainOptions) -> Result<ExitCode, Failure> {
+    let client = options.shows.connect(&options.address, CONNECT)?;
+    let from = client.begin_again(options.force, CONNECT)?;
+    println!("{} begins again with what the primary at {from} has; its status says how far that is", client.address());
     Ok(ExitCode::SUCCESS)
 }
 
