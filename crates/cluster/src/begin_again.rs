@@ -72,10 +72,15 @@ pub fn decide(cluster: &Cluster, own: NodeId, since: Stamp) -> Verdict {
         return Verdict::Never("the state of its primary is in doubt, which gives it to no other".into());
     }
     if comparing.len() < 2 {
-        return operator("no other standby compares its state with the primary's, to say which of the two is right".into());
+        return operator(
+            "no other standby compares its state with the primary's, to say which of the two is right".into(),
+        );
     }
     if in_doubt * 2 > comparing.len() {
-        return operator(format!("{in_doubt} of {} standbys are in doubt: it may be the primary that is wrong", comparing.len()));
+        return operator(format!(
+            "{in_doubt} of {} standbys are in doubt: it may be the primary that is wrong",
+            comparing.len()
+        ));
     }
     if !comparing.iter().any(|standby| standby.node == own && standby.connected) {
         return Verdict::Wait("its primary does not feed it at the moment".into());
@@ -85,7 +90,8 @@ pub fn decide(cluster: &Cluster, own: NodeId, since: Stamp) -> Verdict {
     if keep_up < needed as usize {
         return operator(format!("{keep_up} other standbys are in sync, and {safety} needs {needed}"));
     }
-    let first = comparing.iter().filter(|standby| doubtful(standby) && standby.connected).map(|standby| standby.node).min();
+    let first =
+        comparing.iter().filter(|standby| doubtful(standby) && standby.connected).map(|standby| standby.node).min();
     if let Some(first) = first.filter(|first| *first != own) {
         return Verdict::Wait(format!("standby {first} is in doubt, too, and is the first"));
     }

@@ -540,10 +540,11 @@ impl CommitRule {
         self.members.iter().filter(keeps_up).map(|(node, _)| *node)
     }
 
-    /// Whether a commit, or a candidate, may still have to rely on the log of this standby.
+    /// Whether a commit, or a candidate, may still have to rely on the log of this standby: also by
+    /// a set that the newest record names as one that may have been in effect.
     pub fn relies_on(&self, standby: NodeId) -> bool {
         self.members.get(&standby).is_some_and(Member::waited_for)
-            || self.sets.as_ref().is_some_and(|sets| sets.binds(standby))
+            || self.sets.as_ref().is_some_and(|sets| sets.mentions(standby))
     }
 
     fn needed_now(&self) -> u32 {

@@ -283,7 +283,10 @@ fn what_strangers_and_liars_say_has_no_effect() {
             assert!(
                 is_refused
                     || !changes && !others
-                    || matches!(hello.purpose, Purpose::Identify | Purpose::Checkpoint { .. } | Purpose::Join(_) | Purpose::BeginAgain { .. }),
+                    || matches!(
+                        hello.purpose,
+                        Purpose::Identify | Purpose::Checkpoint { .. } | Purpose::Join(_) | Purpose::BeginAgain { .. }
+                    ),
                 "round {round}: {hello:?} was answered {reply:?}"
             );
         }

@@ -16,7 +16,10 @@ use std::{
 
 use freshet_engine::{
     Domain, Node, Role,
-    node::{Verdict, begin_again::Begun},
+    node::{
+        Verdict,
+        begin_again::{self, Begun},
+    },
 };
 use serde::Serialize;
 
@@ -24,6 +27,8 @@ use crate::Failure;
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(500);
+
+const CANNOT: &str = "its directories cannot be moved aside";
 
 /// What comes of a doubt, for the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -103,11 +108,15 @@ impl BeginAgain {
             return Err("this node keeps nothing on disk: start it again".into());
         }
         if !force && node.proof().reason().is_none() {
-            return Err("nothing speaks against the state of this node; with --force it begins again all the same".into());
+            return Err(
+                "nothing speaks against the state of this node; with --force it begins again all the same".into()
+            );
         }
+        begin_again::check(node.config()).map_err(|cause| format!("{CANNOT}: {cause}"))?;
         // If that may be, nothing relies on this node any more.
         let asked = node.may_begin_again();
-        let (_, from, verdict) = asked.ok_or("this node follows no primary at the moment, from which it could begin again")?;
+        let (_, from, verdict) =
+            asked.ok_or("this node follows no primary at the moment, from which it could begin again")?;
         if let Verdict::Never(why) = verdict {
             return Err(why);
         }
@@ -199,6 +208,9 @@ impl Shared {
         }
         if node.config().domain == Domain::None {
             return operator("it keeps nothing on disk, and joins anew when it is started again");
+        }
+        if let Err(cause) = begin_again::check(node.config()) {
+            return operator(&format!("{CANNOT}: {cause}"));
         }
         node.may_begin_again()
     }

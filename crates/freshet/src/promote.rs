@@ -18,6 +18,8 @@ use crate::{
 
 /// How long a node may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long a standby may take to ask its primary.
+const ASKS: Duration = Duration::from_secs(30);
 /// How long another node that was promoted at the same time may take to depose this one, and how
 /// often it is looked.
 const RIVALS: Duration = Duration::from_secs(1);
@@ -45,7 +47,7 @@ pub(crate) fn refill(options: &RefillOptions) -> Result<ExitCode, Failure> {
 /// Has a standby begin again.
 pub(crate) fn begin_again(options: &BeginAgainOptions) -> Result<ExitCode, Failure> {
     let client = options.shows.connect(&options.address, CONNECT)?;
-    let from = client.begin_again(options.force, CONNECT)?;
+    let from = client.begin_again(options.force, ASKS)?;
     println!("{} begins again with what the primary at {from} has; its status says how far that is", client.address());
     Ok(ExitCode::SUCCESS)
 }

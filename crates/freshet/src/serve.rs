@@ -88,7 +88,7 @@ pub fn node(
 pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usize)>) -> Result<ExitCode, Failure> {
     // First, so that a SIGHUP never ends the node.
     let ending = Ending::listen(options.while_stdin)?;
-    let mut settings = Settings::gather(&options.flags)?;
+    let settings = Settings::gather(&options.flags)?;
     let messages = messages::begin(settings.server.log.format, &settings.server.log.level)?;
     let file = options.flags.config.as_ref().map(|file| tracing::field::display(file.display()));
     let keys = settings.to_json().to_string();
@@ -111,15 +111,15 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     descriptors::take();
 
     let begun = begin_again::carry_out(&settings.node).map_err(Failure::new)?;
-    if let Some(begun) = &begun {
-        settings.node.join = begun.join.first().cloned();
-    }
     let mut progress = Progress::default();
     let reception = Reception::open(settings.server.address, progress.status(StartPhase::Tail))?;
     let mut prepared = sql::prepare(&settings.server.sql)?;
     let purpose = Purpose { open_status: settings.server.open_status, procedures };
     let workers = Server::places(&purpose) + sql::places(&settings.server.sql);
-    let config = NodeConfig { workers, ..settings.node.clone() };
+    let mut config = NodeConfig { workers, ..settings.node.clone() };
+    if let Some(begun) = &begun {
+        config.join = begun.join.first().cloned();
+    }
     let bounds = settings.server.sql.bounds(process::available_bytes());
     let memory = bounds.pool();
     let theirs = purpose.procedures.as_ref().and_then(|(procedures, _)| procedures.executors());

@@ -160,3 +160,29 @@ fn where_most_differ_nobody_begins_again() {
     assert_eq!(asides(directory), [""; 0]);
     writer.stop();
 }
+
+/// It was to begin again with what a node has that is gone since: another that it knew will do, and
+/// nobody has to say so.
+#[test]
+fn a_node_that_begins_again_joins_whom_it_can() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let primary = begin(directory, "a", &["--standbys", "1"]);
+    let mut standby = begin(directory, "b", &["--standbys", "1", "--join", &primary.ready().listen]);
+    create_journal(&connect(&primary));
+    let writer = Writer::start(connect(&primary), 1);
+    writer.wait_for(200);
+    wait_until(&primary, "a standby in sync", |status| in_sync(status) == 1);
+    let before = status(&standby);
+    standby.kill();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    freshet_base::private::write(&directory.join("b/begin-again"), format!("{nobody}\n1\n").as_bytes()).unwrap();
+    let standby = begin(directory, "b", &["--standbys", "1"]);
+    let said = standby.messages();
+    assert!(said.contains("it tries again") && said.contains(&nobody.to_string()), "{said}");
+    wait_for_message(&standby, PROVED);
+    wait_until(&primary, "the standby in sync again", |status| proven(status) == 1 && in_sync(status) == 1);
+    assert_eq!((&status(&standby)["node"], asides(directory)), (&before["node"], Vec::new()));
+    let acknowledged = writer.stop().acknowledged;
+    assert_eq!(missing(&connect(&standby), &acknowledged), []);
+}

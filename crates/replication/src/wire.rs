@@ -109,9 +109,14 @@ pub struct Hello {
 pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> Result<(), Refusal> {
     handshake::check_cluster(node, cluster, hello.cluster)?;
     match (hello.cluster, &hello.purpose) {
-        (None, Purpose::Announce { .. } | Purpose::Consult { .. } | Purpose::Fetch { .. } | Purpose::Originals | Purpose::BeginAgain { .. }) => {
-            Err(Refusal::NotMember("it does not say to which cluster it belongs".into()))
-        }
+        (
+            None,
+            Purpose::Announce { .. }
+            | Purpose::Consult { .. }
+            | Purpose::Fetch { .. }
+            | Purpose::Originals
+            | Purpose::BeginAgain { .. },
+        ) => Err(Refusal::NotMember("it does not say to which cluster it belongs".into())),
         _ => Ok(()),
     }
 }

@@ -14,7 +14,10 @@ use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},
     io::{self, Write},
-    os::unix::ffi::{OsStrExt, OsStringExt},
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        fs::MetadataExt,
+    },
     path::{Path, PathBuf},
 };
 
@@ -140,13 +143,43 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// What a node keeps, and where: its directory comes last.
+/// What a node keeps, and where: its directory, and what is not in that.
 fn places(config: &NodeConfig) -> io::Result<(Vec<PathBuf>, PathBuf)> {
-    let directory = std::path::absolute(&config.directory)?;
+    let directory = real(&config.directory)?;
     let elsewhere = config.log.dir.iter().cloned().chain(config.named_checkpoint_devices());
-    let elsewhere = elsewhere.chain([config.buffer_file()]).map(std::path::absolute).collect::<Result<Vec<_>, _>>()?;
+    let elsewhere = elsewhere.chain([config.buffer_file()]).map(|place| real(&place)).collect::<Result<Vec<_>, _>>()?;
     let elsewhere = elsewhere.into_iter().filter(|place| !place.starts_with(&directory));
     Ok((elsewhere.collect(), directory))
+}
+
+/// Where a link leads, whether there is something or not: the new one is to be on the same device.
+fn real(path: &Path) -> io::Result<PathBuf> {
+    // Without a slash at the end, behind which a link would be followed.
+    let mut path: PathBuf = std::path::absolute(path)?.components().collect();
+    for _ in 0..16 {
+        match fs::read_link(&path) {
+            Ok(target) => path = path.parent().unwrap_or(Path::new("/")).join(target).components().collect(),
+            Err(_) => break,
+        }
+    }
+    Ok(path)
+}
+
+/// Whether the directories of a node can be moved aside, as far as that can be seen before.
+///
+/// # Errors
+/// What stands against it.
+pub fn check(config: &NodeConfig) -> io::Result<()> {
+    let (elsewhere, directory) = places(config)?;
+    for place in elsewhere.iter().chain([&directory]).filter(|place| place.exists()) {
+        let failed = |cause: io::Error| io::Error::new(cause.kind(), format!("{}: {cause}", place.display()));
+        let (beside, parent) = (with_suffix(place, BEGINNING), place.parent().unwrap_or(Path::new("/")));
+        private::create_directory(&beside).and_then(|()| fs::remove_dir(&beside)).map_err(failed)?;
+        if fs::metadata(place)?.dev() != fs::metadata(parent)?.dev() {
+            return Err(failed(io::Error::other("a file system is mounted there: use a directory in that")));
+        }
+    }
+    Ok(())
 }
 
 /// Notes that the node with this configuration, which has stopped, is to begin again when it starts
@@ -212,7 +245,8 @@ fn move_aside(
     let (aside, fresh) = (|place: &Path| with_suffix(place, suffix), with_suffix(directory, BEGINNING));
     let old = LogDirectory::open(directory).map_err(|cause| cause.to_string())?;
     let Control { cluster, node, heard, .. } = old.control();
-    let mut moved: Vec<_> = Begun::read(directory).map_err(|cause| cause.to_string())?.into_iter().flat_map(|it| it.aside).collect();
+    let mut moved: Vec<_> =
+        Begun::read(directory).map_err(|cause| cause.to_string())?.into_iter().flat_map(|it| it.aside).collect();
     for place in elsewhere {
         // It was moved before a crash, or there is nothing.
         if !aside(place).exists() && place.exists() {
@@ -283,20 +317,46 @@ mod tests {
     use super::*;
 
     fn config(root: &Path) -> NodeConfig {
-        let mut config = NodeConfig {
-            directory: root.join("node"),
-            listen: ([127, 0, 0, 1], 0).into(),
-            ..NodeConfig::default()
-        };
+        let mut config =
+            NodeConfig { directory: root.join("node"), listen: ([127, 0, 0, 1], 0).into(), ..NodeConfig::default() };
         config.log.dir = vec![root.join("log")];
         config.log.segment_bytes = 1 << 20;
         config.log.buffer_bytes = 1 << 20;
         config
     }
 
+    #[test]
+    fn a_link_is_not_moved_but_what_it_leads_to() {
+        let root = tempfile::tempdir().unwrap();
+        let (config, _) = made(root.path());
+        let device = root.path().join("device");
+        fs::create_dir(&device).unwrap();
+        fs::rename(root.path().join("node"), device.join("real")).unwrap();
+        std::os::unix::fs::symlink("device/real", root.path().join("node")).unwrap();
+        let config = NodeConfig { directory: root.path().join("node/"), ..config };
+        check(&config).unwrap();
+        want(&config, "somewhere:1").unwrap();
+        let begun = carry_out(&config).unwrap().unwrap();
+        assert_eq!(names(&device), ["real", "real.in-doubt-1"], "{begun:?}");
+        assert_eq!(names(root.path()), ["device", "log.in-doubt-1", "node"]);
+        assert!(LogDirectory::open(&config.directory).unwrap().control().joins);
+    }
+
+    #[test]
+    fn what_cannot_be_renamed_is_found_before() {
+        let root = tempfile::tempdir().unwrap();
+        let (config, _) = made(root.path());
+        check(&config).unwrap();
+        // Something has the name already.
+        fs::create_dir(root.path().join("log.beginning")).unwrap();
+        assert!(check(&config).unwrap_err().to_string().contains("log: "));
+    }
+
     fn names(root: &Path) -> Vec<String> {
-        let mut names: Vec<_> =
-            fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<_> = fs::read_dir(root)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }

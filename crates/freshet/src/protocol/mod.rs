@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// The version of this protocol.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 2;
 
 /// The most bytes that a frame may have.
 pub const MAX_FRAME: usize = 4 << 20;

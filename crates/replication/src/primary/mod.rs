@@ -438,7 +438,13 @@ impl Shared {
         let excused = verdict == Verdict::Begin;
         self.tell(Event::Excused { standby, excused });
         match self.commit.relies_on(standby) {
-            true if excused => Verdict::Wait("commits still count on it, until another in-sync set is in effect".into()),
+            false if excused => {
+                tracing::warn!(%standby, term = self.who.term.0, "a standby whose state is in doubt may begin again");
+                verdict
+            }
+            true if excused => {
+                Verdict::Wait("commits still count on it, until another in-sync set is in effect".into())
+            }
             _ => verdict,
         }
     }
