@@ -56,7 +56,7 @@ pub enum Verdict {
     Wait(String),
     /// Not by itself, for this reason: an operator has to choose.
     Operator(String),
-    /// Not from this primary, whoever says so.
+    /// Not from this primary, even if an operator says so.
     Never(String),
 }
 

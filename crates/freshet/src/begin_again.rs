@@ -26,7 +26,7 @@ use serde::Serialize;
 use crate::Failure;
 
 /// How often it is looked.
-const LOOK: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_secs(1);
 
 const CANNOT: &str = "its directories cannot be moved aside";
 
@@ -139,7 +139,7 @@ impl Shared {
         let (mut said, mut stuck) = (None, false);
         while let Some(node) = node.upgrade().filter(|_| !self.stopped.load(Ordering::SeqCst)) {
             if !stuck && let Err(cause) = self.finish(&node) {
-                tracing::error!(%cause, "what this node had before it began again cannot be removed, and is tried at the next start");
+                tracing::error!(%cause, "what this node had before it began again cannot be removed now");
                 stuck = true;
             }
             let leads_to = node.proof().withdrawn().map(|_| self.of_doubt(&node));
@@ -207,7 +207,7 @@ impl Shared {
             return operator("it has begun again already, and was not found equal to its primary since");
         }
         if node.config().domain == Domain::None {
-            return operator("it keeps nothing on disk, and joins anew when it is started again");
+            return operator("it keeps nothing on disk, and joins with nothing when it is started again");
         }
         if let Err(cause) = begin_again::check(node.config()) {
             return operator(&format!("{CANNOT}: {cause}"));

@@ -707,8 +707,8 @@ fn nothing_relies_on_a_standby_that_was_excused() {
         assert!(!rule.relies_on(A), "{safety}");
         // With nothing, and as another log.
         let _ = rule.apply(Event::Left { standby: A }, ms(7));
-        let anew = Event::Joined { standby: A, incarnation: 2, persisted: Stamp(0), synchronous: true };
-        let _ = rule.apply(anew, ms(8));
+        let with_another = Event::Joined { standby: A, incarnation: 2, persisted: Stamp(0), synchronous: true };
+        let _ = rule.apply(with_another, ms(8));
         assert!(!rule.relies_on(A), "{safety}");
         let _ = rule.apply(acked(A, end), ms(9));
         let _ = rule.apply(Event::Tick, ms(9));

@@ -276,7 +276,8 @@ fn move_aside(
     begun.write(&fresh).map_err(|cause| format!("{}: {cause}", fresh.display()))?;
     rename(directory, &aside(directory))?;
     rename(&fresh, directory)?;
-    tracing::warn!(?join, aside = ?begun.aside, "this node begins again; what it had is kept aside until its new state is proved");
+    let Begun { join, aside } = &begun;
+    tracing::warn!(?join, ?aside, "this node begins again; what it had is kept aside until its new state is proved");
     Ok(())
 }
 
