@@ -61,7 +61,7 @@ fn one_of_two(safety: &str) {
     let level = ["--safety", safety, "--standbys", "2"];
     let least = if safety == "2-safe" { "1" } else { "0" };
     let level = [&level[..], &["--least-in-sync", least]].concat();
-    let primary = begin(directory, "a", &level);
+    let primary = begin(directory, "a", &[&level[..], &["--new-cluster"]].concat());
     let join = |name: &str, more: &[&str]| {
         begin(directory, name, &[&level[..], &["--join", &primary.ready().listen], more].concat())
     };
@@ -102,7 +102,7 @@ fn one_of_two_standbys_begins_again_by_itself() {
 fn with_two_nodes_an_operator_chooses() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    let primary = begin(directory, "a", &["--standbys", "1"]);
+    let primary = begin(directory, "a", &["--standbys", "1", "--new-cluster"]);
     let standby = begin(directory, "b", &["--standbys", "1", "--join", &primary.ready().listen]);
     create_journal(&connect(&primary));
     let writer = Writer::start(connect(&primary), 1);
@@ -140,7 +140,7 @@ fn where_most_differ_nobody_begins_again() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let level = ["--safety", "quorum:2", "--standbys", "2"];
-    let primary = begin(directory, "a", &level);
+    let primary = begin(directory, "a", &[&level[..], &["--new-cluster"]].concat());
     let join = ["--join", primary.ready().listen.as_str()];
     let tells = begin(directory, "b", &[&level[..], &join, &["--on-doubt", "tell"]].concat());
     let standby = begin(directory, "c", &[&level[..], &join].concat());
@@ -167,7 +167,7 @@ fn where_most_differ_nobody_begins_again() {
 fn a_node_that_begins_again_joins_whom_it_can() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    let primary = begin(directory, "a", &["--standbys", "1"]);
+    let primary = begin(directory, "a", &["--standbys", "1", "--new-cluster"]);
     let mut standby = begin(directory, "b", &["--standbys", "1", "--join", &primary.ready().listen]);
     create_journal(&connect(&primary));
     let writer = Writer::start(connect(&primary), 1);

@@ -318,8 +318,12 @@ mod tests {
     use super::*;
 
     fn config(root: &Path) -> NodeConfig {
-        let mut config =
-            NodeConfig { directory: root.join("node"), listen: ([127, 0, 0, 1], 0).into(), ..NodeConfig::default() };
+        let mut config = NodeConfig {
+            directory: root.join("node"),
+            listen: ([127, 0, 0, 1], 0).into(),
+            new_cluster: true,
+            ..NodeConfig::default()
+        };
         config.log.dir = vec![root.join("log")];
         config.log.segment_bytes = 1 << 20;
         config.log.buffer_bytes = 1 << 20;
