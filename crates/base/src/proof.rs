@@ -4,9 +4,11 @@ use std::{
     fmt::Display,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
+
+use crate::Stamp;
 
 /// Whether a node's state may be believed: shared by all who compare it with something (the sweep,
 /// the identity sums) and by all who have to heed what came of that (votes, readers, the status).
@@ -19,6 +21,8 @@ pub struct StateProof {
     doubt: OnceLock<Arc<str>>,
     /// Whether a node that is in doubt withdraws.
     withdraws: AtomicBool,
+    /// The last mark at which the state was that of the primary; zero before the first.
+    equal_at: AtomicU64,
 }
 
 impl Default for StateProof {
@@ -31,12 +35,22 @@ impl StateProof {
     /// Nothing speaks against the state. With `withdraws` a doubt has consequences; otherwise it is
     /// only told.
     pub fn new(withdraws: bool) -> Self {
-        Self { doubt: OnceLock::new(), withdraws: AtomicBool::new(withdraws) }
+        Self { doubt: OnceLock::new(), withdraws: AtomicBool::new(withdraws), equal_at: AtomicU64::new(0) }
     }
 
     /// Something speaks against it. Returns whether that is the first; the others are not kept.
     pub fn doubt(&self, reason: impl Display) -> bool {
         self.doubt.set(reason.to_string().into()).is_ok()
+    }
+
+    /// The state was found to be that of the primary at this mark.
+    pub fn note_equal(&self, at: Stamp) {
+        self.equal_at.fetch_max(at.0, Ordering::Relaxed);
+    }
+
+    /// The last mark at which that was so, since the node was started.
+    pub fn equal_at(&self) -> Option<Stamp> {
+        Some(Stamp(self.equal_at.load(Ordering::Relaxed))).filter(|at| *at > Stamp::ZERO)
     }
 
     /// What speaks against it, if anything does.

@@ -111,6 +111,14 @@ pub enum Event {
         /// Who.
         standby: NodeId,
     },
+    /// A standby that is connected is about to begin again with an empty log: no commit is to count
+    /// on it, nor any set; or it is not to begin again, after all.
+    Excused {
+        /// Who.
+        standby: NodeId,
+        /// Whether it is.
+        excused: bool,
+    },
     /// Nothing but the time has changed.
     Tick,
     /// The in-sync set of this number was written into the log, in a block that ends at `end`
@@ -276,6 +284,11 @@ impl CommitRule {
                     changed = true;
                 }
             }
+            Event::Excused { standby, excused } => {
+                if let Some(member) = self.members.get_mut(&standby).filter(|member| member.connected) {
+                    changed = member.excuse(excused);
+                }
+            }
             Event::Tick => {}
             Event::Written { number, end } => {
                 if let Some(sets) = &mut self.sets {
@@ -311,7 +324,7 @@ impl CommitRule {
         let bound = self.awaited().is_some_and(|sets| sets.binds(node));
         let unknown = || Member { acked: persisted, incarnation, ..Member::unknown(now) };
         let member = self.members.entry(node).or_insert_with(unknown);
-        member.forgotten = false;
+        (member.forgotten, member.excused) = (false, false);
         member.synchronous = synchronous;
         if persisted < member.acked || incarnation != member.incarnation {
             // It lost something that it once had: it starts over.
@@ -530,9 +543,21 @@ impl CommitRule {
     }
 
     fn in_sync(&self) -> u32 {
+        u32::try_from(self.keep_up().count()).unwrap_or(u32::MAX)
+    }
+
+    /// The standbys that hold at this moment what commits wait for.
+    pub fn keep_up(&self) -> impl Iterator<Item = NodeId> + '_ {
         let counts = |node, member: &Member| self.counted().is_none_or(|sets| sets.names(&member.holder(node)));
-        let keeps_up = |(node, member): &(&NodeId, &Member)| member.keeps_up() && counts(**node, member);
-        u32::try_from(self.members.iter().filter(keeps_up).count()).unwrap_or(u32::MAX)
+        let keeps_up = move |(node, member): &(&NodeId, &Member)| member.keeps_up() && counts(**node, member);
+        self.members.iter().filter(keeps_up).map(|(node, _)| *node)
+    }
+
+    /// Whether a commit, or a candidate, may still have to rely on the log of this standby: also by
+    /// a set that the newest record names as one that may have been in effect.
+    pub fn relies_on(&self, standby: NodeId) -> bool {
+        self.members.get(&standby).is_some_and(Member::waited_for)
+            || self.sets.as_ref().is_some_and(|sets| sets.mentions(standby))
     }
 
     fn needed_now(&self) -> u32 {

@@ -15,9 +15,11 @@
 //! | [`meeting`] | which of two primaries yields |
 //! | [`handshake`] | which log may continue another, and from where |
 //! | [`take_over`] | who may take over, and by which steps |
+//! | [`begin_again`] | whether a standby whose state is in doubt may begin again from its primary |
 //! | [`mirror`] | what is kept of the batches that a primary has left in its mirrors' memory |
 #![forbid(unsafe_code)]
 
+pub mod begin_again;
 pub mod commit_rule;
 pub mod flow;
 pub mod follower;

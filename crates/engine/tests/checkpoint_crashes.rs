@@ -121,6 +121,8 @@ fn settings(directory: &Path, shape: Shape) -> NodeConfig {
     config.log.segment_bytes = 16 << 10;
     // So that segments get the log also from a buffer in persistent memory.
     config.log.buffer_bytes = 64 << 10;
+    // Nothing comes into the log between two looks.
+    config.state_proof.interval_ms = 86_400_000;
     config
 }
 

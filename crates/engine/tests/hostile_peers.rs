@@ -118,7 +118,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         _ => own,
     };
     let cluster = random.of(&[None, Some(victim.cluster), Some(victim.cluster), Some(ClusterId(7))]);
-    let purpose = match random.below(9) {
+    let purpose = match random.below(10) {
         0 => announces(node, term(random, victim)),
         1 => Purpose::Consult {
             term: term(random, victim),
@@ -135,6 +135,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         }),
         6 => Purpose::Passage { number: random.next() },
         7 => Purpose::Originals,
+        8 => Purpose::BeginAgain { since: Stamp(random.next()) },
         _ => Purpose::Join(Join {
             fence: term(random, victim),
             log: continues(random, victim),
@@ -214,7 +215,7 @@ fn converse(random: &mut Random, victim: &Victim, shows: &Shows) -> Option<(Hell
                 visible: Stamp(u64::MAX),
             };
             let (own, below) = (random.of(&[Encoding::Bytes, Encoding::Inputs]), random.of(&[false, true]));
-            let asks = Asks { own, below, in_doubt: random.of(&[false, true]) };
+            let asks = Asks { own, below, in_doubt: random.of(&[false, true]), equal_at: Some(Stamp::MAX) };
             let _ = sender.status(wire::ack_words(&lie, asks, None));
             let _ = sender.send(random.next() as u8, Term(u32::MAX), 0, 0, b"what is this");
         }
@@ -291,7 +292,10 @@ fn what_strangers_and_liars_say_has_no_effect() {
             assert!(
                 is_refused
                     || !changes && !others
-                    || matches!(hello.purpose, Purpose::Identify | Purpose::Checkpoint { .. } | Purpose::Join(_)),
+                    || matches!(
+                        hello.purpose,
+                        Purpose::Identify | Purpose::Checkpoint { .. } | Purpose::Join(_) | Purpose::BeginAgain { .. }
+                    ),
                 "round {round}: {hello:?} was answered {reply:?}"
             );
         }

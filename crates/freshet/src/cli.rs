@@ -67,6 +67,12 @@ pub(crate) enum Command {
     /// with --force. This command is for the other case: they are gone then, and the mirror begins
     /// again with what the primary has.
     Refill(RefillOptions),
+    /// Have a standby move aside what it has, and begin again with what its primary has.
+    ///
+    /// For a standby whose state is in doubt, where its status says that it waits for an operator,
+    /// and the primary is right. Where the standby is right, promote it with --force instead. The
+    /// old directories are kept until the new state was found equal to the primary's.
+    BeginAgain(BeginAgainOptions),
     /// Write a checkpoint now.
     ///
     /// A restart needs only the log since the last checkpoint. Nodes also write checkpoints by
@@ -265,6 +271,19 @@ pub(crate) struct RefillOptions {
     pub(crate) shows: Shows,
 }
 
+/// Options of `freshet begin-again`.
+#[derive(Debug, Args)]
+pub(crate) struct BeginAgainOptions {
+    /// The standby's control port (its `address`): host:port.
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) address: String,
+    /// Begin again even if nothing speaks against its state.
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
+}
+
 /// Options of `freshet checkpoint`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckpointOptions {
@@ -458,6 +477,7 @@ impl Cli {
             Command::Advise(options) => advise::run(&options),
             Command::Promote(options) => promote::run(&options),
             Command::Refill(options) => promote::refill(&options),
+            Command::BeginAgain(options) => promote::begin_again(&options),
             Command::Checkpoint(options) => checkpoint::run(&options),
             Command::Backup(options) => backup::backup(&options),
             Command::Archive(options) => backup::archive(&options),

@@ -318,6 +318,14 @@ impl Client {
         }
     }
 
+    /// Has a standby begin again with what its primary has; returns where that is.
+    pub fn begin_again(&self, force: bool, patience: Duration) -> Result<String, ClientError> {
+        match self.ask(Ask::BeginAgain { force }, patience)? {
+            Answer::BeginsAgain { from } => Ok(from),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// Has the node write a checkpoint, of one snapshot if `consistent`; returns where it begins
     /// and ends, its bytes and its rows.
     pub fn checkpoint(&self, consistent: bool, patience: Duration) -> Result<(Stamp, Stamp, u64, u64), ClientError> {

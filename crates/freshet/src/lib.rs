@@ -14,6 +14,7 @@
 
 mod advise;
 mod backup;
+mod begin_again;
 mod certificates;
 mod checkpoint;
 pub mod children;

@@ -1,4 +1,5 @@
-//! `freshet promote`: makes a standby the primary. `freshet refill`: has a mirror begin again.
+//! `freshet promote`: makes a standby the primary. `freshet refill`: has a mirror begin again,
+//! `freshet begin-again` a standby.
 
 use std::{
     process::ExitCode,
@@ -11,12 +12,14 @@ use serde_json::Value;
 
 use crate::{
     Failure,
-    cli::{PromoteOptions, RefillOptions},
+    cli::{BeginAgainOptions, PromoteOptions, RefillOptions},
     client::Client,
 };
 
 /// How long a node may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long a standby may take to ask its primary.
+const ASKS: Duration = Duration::from_secs(30);
 /// How long another node that was promoted at the same time may take to depose this one, and how
 /// often it is looked.
 const RIVALS: Duration = Duration::from_secs(1);
@@ -38,6 +41,14 @@ pub(crate) fn refill(options: &RefillOptions) -> Result<ExitCode, Failure> {
     let client = options.shows.connect(&options.address, CONNECT)?;
     client.refill(CONNECT)?;
     println!("{} begins again with what the node has that it follows", client.address());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has a standby begin again.
+pub(crate) fn begin_again(options: &BeginAgainOptions) -> Result<ExitCode, Failure> {
+    let client = options.shows.connect(&options.address, CONNECT)?;
+    let from = client.begin_again(options.force, ASKS)?;
+    println!("{} begins again with what the primary at {from} has; its status says how far that is", client.address());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -19,7 +19,7 @@ use freshet_base::{
 };
 use freshet_engine::{
     Apply, Database, Mix, MixError, Node, NodeConfig, StateAnswer, StateAsk, StateHash,
-    node::{PhaseStatus, RoleStatus, StartPhase},
+    node::{PhaseStatus, RoleStatus, StartPhase, begin_again},
 };
 use freshet_membership::Grant;
 use serde::Serialize;
@@ -27,6 +27,7 @@ use signal_hook::consts::SIGXFSZ;
 
 use crate::{
     Failure,
+    begin_again::{BeginAgain, Outlook},
     certificates::CertificateWatch,
     cli::Serve,
     config::Settings,
@@ -109,12 +110,16 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     freshet_base::panics::decide(messages::tell_panic);
     descriptors::take();
 
+    let begun = begin_again::carry_out(&settings.node).map_err(Failure::new)?;
     let mut progress = Progress::default();
     let reception = Reception::open(settings.server.address, progress.status(StartPhase::Tail))?;
     let mut prepared = sql::prepare(&settings.server.sql)?;
     let purpose = Purpose { open_status: settings.server.open_status, procedures };
     let workers = Server::places(&purpose) + sql::places(&settings.server.sql);
-    let config = NodeConfig { workers, ..settings.node.clone() };
+    let mut config = NodeConfig { workers, ..settings.node.clone() };
+    if let Some(begun) = &begun {
+        config.join = begun.join.first().cloned();
+    }
     let bounds = settings.server.sql.bounds(process::available_bytes());
     let memory = bounds.pool();
     let theirs = purpose.procedures.as_ref().and_then(|(procedures, _)| procedures.executors());
@@ -137,7 +142,19 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
             messages::flush();
             std::process::exit(0);
         }
-    })?;
+    });
+    let node = match node {
+        // Whom it joins may be starting, too.
+        Err(cause) if let Some(begun) = &begun => {
+            let cause = Failure::from(cause);
+            let join = begun.join.first();
+            tracing::error!(%cause, join, "this node begins again, and cannot start; it tries again in {JOIN_EVERY:?}");
+            drop((prepared, reception));
+            begun.join_next(&settings.node.directory)?;
+            return if ending.wait_for(JOIN_EVERY) { Err(cause) } else { Err(start_again(&[])) };
+        }
+        node => node?,
+    };
     if let Some(torn) = node.torn() {
         tracing::warn!(%torn, "a crash had left an unfinished end of the log, which was cut off");
     }
@@ -155,8 +172,10 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
             ),
         }
     }
-    let host: Arc<dyn Host> = Arc::new(NodeHost::new(Arc::clone(&node), Instant::now()));
-    let server = Server::start(host, Some(node.credentials().clone()), reception.close()?, &purpose)?;
+    let doors = reception.close()?;
+    let again = BeginAgain::start(&node, doors.address(), begun)?;
+    let host = NodeHost { again: Some(again.clone()), ..NodeHost::new(Arc::clone(&node), Instant::now()) };
+    let server = Server::start(Arc::new(host), Some(node.credentials().clone()), doors, &purpose)?;
     let sql = prepared.map(|prepared| sql::start(&settings.server.sql, prepared, &node, memory)).transpose()?;
     let ready = Ready {
         sql: sql.as_ref().and_then(sql::Serving::address).map(|address| address.to_string()),
@@ -186,9 +205,9 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     let mut certificate = CertificateWatch::new(node.credentials().clone());
     let watch = DiskWatch::start(settings.places(), settings.node.log.segment_bytes)?;
 
-    let deposed = loop {
+    let leaves = loop {
         match ending.hear(LOOK_EVERY) {
-            Heard::End => break false,
+            Heard::End => break Leaves::ForGood,
             Heard::Reload => {
                 notify::reloading();
                 reload.reload();
@@ -198,16 +217,21 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
         }
         certificate.look();
         if node.is_deposed() {
-            break true;
+            break Leaves::Deposed;
+        }
+        if let Some(join) = again.due() {
+            break Leaves::BeginsAgain(join);
         }
     };
     // What can be reloaded has a share of the server for SQL.
     drop((watch, reload));
-    if deposed {
-        notify::status("another node has become the primary; starting again, to follow it");
-    } else {
-        tracing::info!("the node stops");
-        notify::stopping();
+    again.stop();
+    match leaves.why() {
+        Some(why) => notify::status(why),
+        None => {
+            tracing::info!("the node stops");
+            notify::stopping();
+        }
     }
     let bound = [
         ("--address", Some(server.address())),
@@ -216,9 +240,13 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     ];
     let stuck = sql.and_then(|sql| Arc::into_inner(sql.server)).map_or(0, |server| {
         // What it shows grows old, and no client is to take it for the present state.
-        server.shut_down(if deposed { Duration::ZERO } else { sql::GRACE })
+        server.shut_down(if leaves == Leaves::ForGood { sql::GRACE } else { Duration::ZERO })
     });
-    let again = deposed && wait_for_successor(&node, &ending);
+    let again = match &leaves {
+        Leaves::ForGood => false,
+        Leaves::Deposed => wait_for_successor(&node, &ending),
+        Leaves::BeginsAgain(_) => true,
+    };
     if stuck > 0 {
         // The node cannot stop while they use it. What is acknowledged is safe in its log, so it
         // ends as by a crash.
@@ -227,7 +255,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
             "sessions did not end in time; the node ends all the same, and replays its log when it starts again"
         );
         if again {
-            return Err(start_again(&bound));
+            return Err(leaves.start_again(&node, &bound));
         }
         messages::flush();
         std::process::exit(1);
@@ -235,7 +263,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
     let stopped = node.stop();
     drop(server);
     if again {
-        return Err(start_again(&bound));
+        return Err(leaves.start_again(&node, &bound));
     }
     match stopped {
         Ok(()) => {
@@ -248,6 +276,45 @@ pub(crate) fn run(options: &Serve, procedures: Option<(Arc<dyn Procedures>, usiz
 
 /// How often a primary looks whether it still is one.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How long a node that begins again waits until it tries to join once more.
+const JOIN_EVERY: Duration = Duration::from_secs(2);
+
+/// Why a node does not serve any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Leaves {
+    /// It was told to end.
+    ForGood,
+    /// Another node has become the primary.
+    Deposed,
+    /// It begins again, by joining the node there.
+    BeginsAgain(String),
+}
+
+impl Leaves {
+    /// Why it starts again, if it does.
+    fn why(&self) -> Option<&'static str> {
+        match self {
+            Self::ForGood => None,
+            Self::Deposed => Some("another node has become the primary; starting again, to follow it"),
+            Self::BeginsAgain(_) => Some("beginning again with what the primary has"),
+        }
+    }
+
+    /// Starts again; `node` has stopped. Returns only when that fails.
+    fn start_again(&self, node: &Node, bound: &[(&str, Option<SocketAddr>)]) -> Failure {
+        match self {
+            Self::BeginsAgain(join) => match begin_again::want(node.config(), join) {
+                Ok(()) => tracing::warn!(join, "this node starts again, to begin again with what its primary has"),
+                Err(cause) => {
+                    tracing::error!(%cause, "this node cannot note that it begins again, and starts with what it has");
+                }
+            },
+            _ => tracing::info!("another node has become the primary, so this one starts again, to follow it"),
+        }
+        start_again(bound)
+    }
+}
 
 /// Blocks while the node that has deposed this primary may need its log to take over, or until this
 /// node is to end: then it says `false`.
@@ -272,10 +339,9 @@ fn start_again(bound: &[(&str, Option<SocketAddr>)]) -> Failure {
             command.arg(flag).arg(address.to_string());
         }
     }
-    tracing::info!("another node has become the primary, so this one starts again, to follow it");
     messages::flush();
     let cause = command.exec();
-    Failure::new(format!("another node has become the primary, and this one cannot start again by itself: {cause}"))
+    Failure::new(format!("this node cannot start again by itself: {cause}"))
 }
 
 /// How far the start has come, for people at the screen and for those who ask.
@@ -351,6 +417,8 @@ pub(crate) struct NodeHost {
     begun: Instant,
     /// Where its log was filled to in the newest statuses: blocks begin there.
     told: Mutex<BTreeSet<Stamp>>,
+    /// Of a node that may begin again.
+    again: Option<BeginAgain>,
 }
 
 /// Why it does not say what is written.
@@ -362,7 +430,7 @@ const TOLD: usize = 4096;
 impl NodeHost {
     /// A node that was started then.
     pub(crate) fn new(node: Arc<Node>, begun: Instant) -> Self {
-        Self { node, begun, told: Mutex::default() }
+        Self { node, begun, told: Mutex::default(), again: None }
     }
 
     fn told(&self) -> MutexGuard<'_, BTreeSet<Stamp>> {
@@ -386,6 +454,9 @@ struct FullStatus {
     pid: u32,
     #[serde(flatten)]
     node: freshet_engine::NodeStatus,
+    /// What comes of a doubt in its state, and what it keeps aside.
+    #[serde(flatten)]
+    outlook: Outlook,
     /// How its start went.
     start: StartPhases,
     /// Why the log takes no more, if so.
@@ -447,6 +518,7 @@ impl Host for NodeHost {
             }
         }
         let status = FullStatus {
+            outlook: self.again.as_ref().map(BeginAgain::outlook).unwrap_or_default(),
             start: StartPhases { checkpoint, log, indexes },
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
@@ -484,6 +556,10 @@ impl Host for NodeHost {
             }
             Err(cause) => Err(crate::Failure::from(cause).to_string()),
         }
+    }
+
+    fn begin_again(&self, force: bool) -> Result<String, String> {
+        self.again.as_ref().ok_or("this node cannot begin again by itself")?.ask_for(&self.node, force)
     }
 
     fn refill(&self) -> Result<(), String> {

@@ -394,6 +394,12 @@ fn table(status: &Value) -> String {
     );
     if let Some(doubt) = status["doubt"].as_str() {
         line("STATE IN DOUBT", doubt.to_owned());
+        if let Some(leads_to) = status["doubt_leads_to"].as_str() {
+            line("", leads_to.to_owned());
+        }
+    }
+    for aside in status["kept_aside"].as_array().into_iter().flatten() {
+        line("kept aside", format!("{}, until this node's new state is proved", text(aside)));
     }
     if let Some(torn) = status["torn_at_start"].as_str() {
         line("cut at start", torn.to_owned());

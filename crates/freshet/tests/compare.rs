@@ -19,7 +19,8 @@ use freshet_engine::{Break, StateAnswer, StateAsk};
 
 fn begin(directory: &tempfile::TempDir, name: &str, more: &[&str]) -> NodeProcess {
     let access = open_sql(&directory.path().join(format!("{name}.access")));
-    let quorum = ["--safety", "quorum:2", "--standbys", "2", "--sweep-cpu-percent", "100", "--sweep-interval-s", "1"];
+    // With all three nodes: then a standby in doubt does not begin again by itself.
+    let quorum = ["--safety", "quorum:3", "--standbys", "2", "--sweep-cpu-percent", "100", "--sweep-interval-s", "1"];
     let flags: Vec<&str> = access.iter().map(String::as_str).chain(quorum).chain(more.iter().copied()).collect();
     start(&directory.path().join(name), &flags)
 }

@@ -78,6 +78,7 @@ pub(crate) fn may(caller: Caller, purpose: &Purpose) -> bool {
         | Purpose::Fetch { .. }
         | Purpose::Consult { .. }
         | Purpose::Announce { .. }
-        | Purpose::Originals => caller == Caller::Node,
+        | Purpose::Originals
+        | Purpose::BeginAgain { .. } => caller == Caller::Node,
     }
 }

@@ -182,6 +182,9 @@ pub struct StandbyStatus {
     pub encoding: Option<Encoding>,
     /// Whether it says that something speaks against its state.
     pub in_doubt: bool,
+    /// The last mark at which it has found its state to be that of the primary, over the present
+    /// connection.
+    pub equal_at: Option<Stamp>,
     /// How busy it is, while connected, as soon as it has said so.
     pub load: Option<Load>,
     /// How long batches take to be persistent there, over the present connection.

@@ -4,6 +4,7 @@
 //! two versions can at least say so to one another.
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
+pub use freshet_cluster::begin_again::Verdict;
 use freshet_cluster::{Moment, handshake, host::Asking, meeting::Claim, take_over::LogState, term::TermHistory};
 pub use freshet_cluster::{
     follower::Ack,
@@ -111,9 +112,14 @@ pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hell
         (_, Purpose::Announce { claim, .. }) if claim.reign.node != hello.node => {
             Err(Refusal::Violation("it speaks for the reign of another node".into()))
         }
-        (None, Purpose::Announce { .. } | Purpose::Consult { .. } | Purpose::Fetch { .. } | Purpose::Originals) => {
-            Err(Refusal::NotMember("it does not say to which cluster it belongs".into()))
-        }
+        (
+            None,
+            Purpose::Announce { .. }
+            | Purpose::Consult { .. }
+            | Purpose::Fetch { .. }
+            | Purpose::Originals
+            | Purpose::BeginAgain { .. },
+        ) => Err(Refusal::NotMember("it does not say to which cluster it belongs".into())),
         _ => Ok(()),
     }
 }
@@ -218,6 +224,11 @@ pub enum Purpose {
     /// A standby could not regenerate blocks, and wants their bytes. It says which on the
     /// connection, as often as it likes.
     Originals,
+    /// A standby whose state is in doubt asks its primary whether it may begin again.
+    BeginAgain {
+        /// The mark at which its state differed; zero for damage that it has found by itself.
+        since: Stamp,
+    },
 }
 
 /// The answer to a [`Hello`].
@@ -255,6 +266,8 @@ pub enum Reply {
     Refused(Refusal),
     /// To Originals: say which.
     Originals,
+    /// To BeginAgain.
+    Verdict(Verdict),
 }
 
 /// How a log goes on, and by which memory.
@@ -301,18 +314,22 @@ pub struct Asks {
     pub below: bool,
     /// Something speaks against its state.
     pub in_doubt: bool,
+    /// The last mark at which its state was that of the primary.
+    pub equal_at: Option<Stamp>,
 }
 
 /// An [`Ack`], what is asked for, and how busy the standby is, if it knows that, as status words.
 pub fn ack_words(ack: &Ack, asks: Asks, load: Option<Load>) -> [u64; STATUS_WORDS] {
     let (own, below) = (u64::from(asks.own == Encoding::Inputs) | u64::from(asks.in_doubt) << 1, asks.below.into());
-    [ack.persisted.0, ack.may_send_until.0, ack.replayed.0, ack.visible.0, own, below, load_word(load)]
+    let equal_at = asks.equal_at.unwrap_or_default().0;
+    [ack.persisted.0, ack.may_send_until.0, ack.replayed.0, ack.visible.0, own, below, load_word(load), equal_at]
 }
 
 /// All of them from status words.
 pub fn ack_of_words(words: [u64; STATUS_WORDS]) -> (Ack, Asks, Option<Load>) {
     let own = if words[4] & 1 == 1 { Encoding::Inputs } else { Encoding::Bytes };
-    let asks = Asks { own, below: words[5] != 0, in_doubt: words[4] & 2 == 2 };
+    let equal_at = Some(Stamp(words[7])).filter(|at| *at > Stamp::ZERO);
+    let asks = Asks { own, below: words[5] != 0, in_doubt: words[4] & 2 == 2, equal_at };
     let load = load_of_word(words[6]);
     let [persisted, may_send_until, replayed, visible, ..] = words.map(Stamp);
     (Ack { persisted, may_send_until, replayed, visible }, asks, load)
@@ -455,7 +472,7 @@ mod tests {
     fn a_load_comes_back_and_is_none_without_one() {
         let ack = Ack { persisted: Stamp(1), may_send_until: Stamp(2), replayed: Stamp(3), visible: Stamp(4) };
         for (own, in_doubt) in [(Encoding::Bytes, true), (Encoding::Inputs, false), (Encoding::Inputs, true)] {
-            let asks = Asks { own, below: !in_doubt, in_doubt };
+            let asks = Asks { own, below: !in_doubt, in_doubt, equal_at: in_doubt.then_some(Stamp(5)) };
             assert_eq!(ack_of_words(ack_words(&ack, asks, None)).1, asks);
         }
         let asks = Asks::default();

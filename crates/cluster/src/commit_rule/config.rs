@@ -62,6 +62,11 @@ impl RuleConfig {
         }
     }
 
+    /// How many standbys have to keep up, without which nothing commits.
+    pub fn least(&self) -> u32 {
+        self.needed().map_or(self.floor, |needed| u32::try_from(needed).unwrap_or(u32::MAX))
+    }
+
     /// How in-sync sets are made; none are recorded under 1-safe.
     pub(super) fn counting(&self) -> Option<Counting> {
         let members = self.needed().map(|standbys| u32::try_from(standbys).unwrap_or(u32::MAX).saturating_add(1));

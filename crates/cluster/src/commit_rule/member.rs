@@ -46,6 +46,8 @@ pub struct Member {
     pub(super) stalls: bool,
     /// An operator took it out of the cluster: it goes as soon as it may.
     pub(super) forgotten: bool,
+    /// It is about to begin again, and was synchronous before.
+    pub(super) excused: bool,
 }
 
 impl Member {
@@ -62,12 +64,22 @@ impl Member {
             must_reach: Stamp::ZERO,
             stalls: false,
             forgotten: false,
+            excused: false,
         }
     }
 
     /// Whether it has answered the candidate that became this primary, or joined during this reign.
     pub fn was_heard(&self) -> bool {
         self.heard
+    }
+
+    /// Lets it go, or takes it back. Says whether that is a change.
+    pub(super) fn excuse(&mut self, excused: bool) -> bool {
+        let changes = if excused { self.synchronous } else { self.excused };
+        if changes {
+            (self.excused, self.synchronous) = (excused, !excused);
+        }
+        changes
     }
 
     pub(super) fn holder(&self, node: NodeId) -> Holder {

@@ -78,6 +78,11 @@ impl Sets {
         self.chain.iter().any(|link| link.set.nodes().any(|member| member == node))
     }
 
+    /// Whether a candidate that knows one of these sets may have to hear this node.
+    pub fn mentions(&self, node: NodeId) -> bool {
+        self.chain.iter().any(|link| link.set.may_have(node))
+    }
+
     /// Whether this log is a member of the newest set.
     pub fn names(&self, member: &Holder) -> bool {
         self.newest().set.members.contains(member)

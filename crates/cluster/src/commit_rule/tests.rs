@@ -661,3 +661,74 @@ fn a_member_that_is_away_is_replaced_by_one_that_is_level() {
     let nodes: Vec<_> = rule.in_sync_set().unwrap().nodes().collect();
     assert_eq!(nodes, [c, NodeId(9)]);
 }
+
+/// A standby that is about to lose its log is let go before that: commits wait for it until a set
+/// without it is in effect. It may be taken back, and comes back with another log.
+#[test]
+fn nothing_relies_on_a_standby_that_was_excused() {
+    let excused = |excused| Event::Excused { standby: A, excused };
+    let both = || [Holder::new(A, 1), Holder::new(B, 1)];
+    for safety in [Safety::TwoSafe, Safety::Quorum(2)] {
+        let quorum = (safety != Safety::TwoSafe).then_some(2);
+        let members = both().into_iter().chain([me()]).collect();
+        let newest = InSyncSet { quorum, members, ..set(&[], u32::from(quorum.is_some())) };
+        let rule = rule(safety, 2);
+        let mut rule = rule.recorded(me(), Term(1), Succession::Of(newest), &BTreeSet::new(), ms(0));
+        for standby in [A, B] {
+            let _ = rule.apply(joined(standby, 0), ms(0));
+        }
+        write(&mut rule, 5, 10, ms(0));
+        let _ = rule.apply(Event::Durable(Stamp(10)), ms(0));
+        for standby in [A, B] {
+            let _ = rule.apply(acked(standby, 10), ms(0));
+        }
+        assert_eq!((rule.committed(), rule.relies_on(A), rule.keep_up().count()), (Stamp(10), true, 2), "{safety}");
+        // What only the primary and the one that goes hold does not suffice any more.
+        let _ = rule.apply(excused(true), ms(1));
+        write(&mut rule, 6, 20, ms(1));
+        let _ = rule.apply(Event::Durable(Stamp(20)), ms(1));
+        let _ = rule.apply(acked(A, 20), ms(1));
+        assert!(rule.relies_on(A) && rule.in_sync_set().unwrap().members.len() == 3, "{safety}");
+        let _ = rule.apply(acked(B, 20), ms(2));
+        assert_eq!(rule.committed(), Stamp(20), "{safety}");
+        assert_eq!(rule.in_sync_set().unwrap().nodes().collect::<Vec<_>>(), [B, NodeId(9)], "{safety}");
+        // B cannot know yet that this is so.
+        assert!(rule.relies_on(A), "{safety}");
+        write(&mut rule, 7, 30, ms(3));
+        let _ = rule.apply(Event::Durable(Stamp(30)), ms(3));
+        let _ = rule.apply(acked(A, 30), ms(3));
+        assert_eq!((rule.committed(), rule.relies_on(A)), (Stamp(20), true), "{safety}: B holds no more");
+        let _ = rule.apply(acked(B, 30), ms(3));
+        assert!(!rule.relies_on(A), "{safety}");
+        // It does not begin again, after all.
+        let settled = |rule: &mut CommitRule, standbys: &[NodeId], mut end: u64, at| {
+            while rule.to_write().is_some() {
+                end += 10;
+                let number = rule.to_write().unwrap().number;
+                let _ = rule.apply(Event::Written { number, end: Stamp(end) }, at);
+                let _ = rule.apply(Event::Durable(Stamp(end)), at);
+                for standby in standbys {
+                    let _ = rule.apply(acked(*standby, end), at);
+                }
+            }
+            end
+        };
+        let end = settled(&mut rule, &[A, B], 30, ms(4));
+        let _ = rule.apply(excused(false), ms(5));
+        let end = settled(&mut rule, &[A, B], end, ms(5));
+        assert!(rule.relies_on(A), "{safety}");
+        let _ = rule.apply(excused(true), ms(6));
+        let end = settled(&mut rule, &[A, B], end, ms(6));
+        assert!(!rule.relies_on(A), "{safety}");
+        // With nothing, and as another log.
+        let _ = rule.apply(Event::Left { standby: A }, ms(7));
+        let with_another = Event::Joined { standby: A, incarnation: 2, persisted: Stamp(0), synchronous: true };
+        let _ = rule.apply(with_another, ms(8));
+        assert!(!rule.relies_on(A), "{safety}");
+        let _ = rule.apply(acked(A, end), ms(9));
+        let _ = rule.apply(Event::Tick, ms(9));
+        settled(&mut rule, &[A, B], end, ms(10));
+        let members = &rule.in_sync_set().unwrap().members;
+        assert!(members.contains(&Holder::new(A, 2)) && members.contains(&Holder::new(B, 1)), "{safety}: {members:?}");
+    }
+}

@@ -43,8 +43,11 @@ impl LiveReplay {
         Stamp(self.end.load(Ordering::SeqCst))
     }
 
-    /// Puts a state that differs from the primary's in doubt.
+    /// Notes what comparing with the primary has come to: a state that differs is in doubt.
     fn compare(&self) {
+        if let Some(at) = self.replay.proven().equal_at {
+            self.proof.note_equal(at);
+        }
         if let Some(difference) = self.replay.difference()
             && self.proof.doubt(difference)
         {

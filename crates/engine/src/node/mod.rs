@@ -13,6 +13,7 @@
 
 mod adapters;
 pub mod archive;
+pub mod begin_again;
 mod checkpoint;
 mod config;
 mod ground;
@@ -61,7 +62,7 @@ use freshet_replication::{
 use freshet_txn::{OutcomeOpen, Ticket};
 use thiserror::Error;
 
-pub use freshet_replication::{standby::ReplayMode, status::LinkStatus};
+pub use freshet_replication::{standby::ReplayMode, status::LinkStatus, wire::Verdict};
 
 pub(crate) use self::{
     adapters::LiveReplay,

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term, WaitError};
+use freshet_base::{ClusterId, NodeId, Stamp, StateProof, Term, WaitError};
 use freshet_cluster::in_sync::Succession;
 use freshet_log::{Log, Writer};
 use freshet_membership::Credentials;
@@ -48,6 +48,7 @@ pub(crate) struct ThisNode<'n> {
     pub core: &'n Arc<Core>,
     pub source: &'n VersionSource,
     pub scheme: &'n dyn Scheme,
+    pub proof: &'n Arc<StateProof>,
     pub peers: Vec<String>,
     /// What of the log is known to be committed.
     pub committed: Stamp,

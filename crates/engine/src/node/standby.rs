@@ -28,6 +28,7 @@ impl Node {
             core: self.database.core(),
             source: &self.source,
             scheme: &*self.scheme,
+            proof: &self.proof,
             peers: peers.chain(self.config.peers.iter().cloned()).filter(|peer| peer != own).collect(),
             committed: promoted.committed,
             succession: promoted.succession.clone(),

@@ -302,6 +302,7 @@ impl Parts {
             core: &core,
             source,
             scheme: &*self.scheme,
+            proof: &self.proof,
             peers: ground.known(config),
             // How far the others are is not noted anywhere.
             committed: Stamp::ZERO,

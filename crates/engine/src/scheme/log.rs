@@ -99,6 +99,7 @@ impl<R: Replaying> Scheme for LogShipping<R> {
                 forms: Some(Arc::new(InputsFeed::of_primary(this.core))),
                 ..config.feed().map_err(|cause| cause.to_string())?
             },
+            proof: Arc::clone(this.proof),
             ..PrimaryConfig::new(rule)
         };
         let who = Reigning {

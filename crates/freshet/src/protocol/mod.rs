@@ -101,6 +101,12 @@ pub enum Ask {
     /// Has a mirror give up what it holds more than the node that it is to follow, and begin again
     /// with what that has. Answered by [`Answer::GivenUp`].
     Refill,
+    /// Has a standby move aside what it has, and begin again with what its primary has. Answered by
+    /// [`Answer::BeginsAgain`].
+    BeginAgain {
+        /// Although nothing speaks against its state.
+        force: bool,
+    },
 }
 
 /// A procedure and its input.
@@ -204,6 +210,11 @@ pub enum Answer {
     State(StateAnswer),
     /// The mirror begins again.
     GivenUp,
+    /// So does the standby.
+    BeginsAgain {
+        /// Where its primary is.
+        from: String,
+    },
 }
 
 /// A node's watermarks: positions in the virtual log, in bytes. What a node does not have is

@@ -26,6 +26,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         Just(Ask::Status),
         Just(Ask::Watermarks),
         Just(Ask::Refill),
+        any::<bool>().prop_map(|force| Ask::BeginAgain { force }),
         any::<(u64, u64)>().prop_map(|(from, batch_bytes)| Ask::Mix { from: Stamp(from), batch_bytes }),
         any::<bool>().prop_map(|consistent| Ask::Checkpoint { consistent }),
         any::<bool>().prop_map(|force| Ask::Promote { force }),

@@ -346,6 +346,7 @@ fn tell_asked(who: &str, ask: &Ask) {
     match ask {
         Ask::Promote { force } => tracing::info!(who, force, "a client asks this node to take over"),
         Ask::Refill => tracing::info!(who, "a client asks this mirror to begin again"),
+        Ask::BeginAgain { force } => tracing::info!(who, force, "a client asks this node to begin again"),
         Ask::Checkpoint { consistent } => tracing::info!(who, consistent, "a client asks for a checkpoint"),
         Ask::State(StateAsk::Open { .. }) => tracing::info!(who, "a client compares this node's state with another's"),
         Ask::Token { grant, valid_s } => tracing::info!(who, ?grant, valid_s, "a client asks for a token"),
@@ -371,6 +372,10 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
         Ask::Refill => {
             reply.send(shared.host.refill().map_or_else(|reason| Answer::Refused { reason }, |()| Answer::GivenUp));
         }
+        Ask::BeginAgain { force } => reply.send(match shared.host.begin_again(force) {
+            Ok(from) => Answer::BeginsAgain { from },
+            Err(reason) => Answer::Refused { reason },
+        }),
         Ask::Checkpoint { consistent } => checkpoint(shared, consistent, reply),
         Ask::WaitVisible { stamp, deadline_ms } => {
             let answer = Answer::Visible { stamp };

@@ -82,6 +82,12 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// When it is none, or does not hold more.
     fn refill(&self) -> Result<(), String>;
+    /// Has a standby move aside what it has, and begin again with what its primary has; returns
+    /// where that is. Unless it is forced, something has to speak against its state.
+    ///
+    /// # Errors
+    /// Why it does not.
+    fn begin_again(&self, force: bool) -> Result<String, String>;
     /// Writes a checkpoint and waits for it. May take a while.
     ///
     /// # Errors

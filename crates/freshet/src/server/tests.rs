@@ -44,6 +44,10 @@ impl Host for Volatile {
     fn promote(&self, _force: bool) -> Result<(u32, Stamp), String> {
         Err("this node is not a standby".to_owned())
     }
+    fn begin_again(&self, _: bool) -> Result<String, String> {
+        Err("this node is no standby".into())
+    }
+
     fn refill(&self) -> Result<(), String> {
         Err("this node is no mirror".to_owned())
     }
@@ -302,6 +306,7 @@ fn whatever_is_said_to_it_the_server_goes_on() {
         Ask::Watermarks,
         Ask::Promote { force: true },
         Ask::Refill,
+        Ask::BeginAgain { force: true },
         Ask::Checkpoint { consistent: true },
         Ask::Token { grant: Grant::Node(Some(NodeId(u64::MAX))), valid_s: u64::MAX },
         Ask::Hash { at: Some(Stamp(u64::MAX)), deadline_ms: 5 },

@@ -149,6 +149,8 @@ impl Shape {
             // All the time, and fast enough for several passes in a round.
             ("--sweep-interval-s", "1".to_owned()),
             ("--sweep-cpu-percent", "5".to_owned()),
+            // A find is kept as it is: none begins again.
+            ("--on-doubt", "tell".to_owned()),
             ("--standby-timeout-ms", "1000".to_owned()),
             ("--workers", "2".to_owned()),
             ("--sql-connections", "60".to_owned()),

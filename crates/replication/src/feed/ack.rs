@@ -57,7 +57,7 @@ fn hear<F: Feeder>(
             let (ack, asks, load) = wire::ack_of_words(receiver.status());
             shipper.ask_for(asks.own);
             shipper.note_load(load);
-            shipper.note_doubt(asks.in_doubt);
+            shipper.note_proof(asks.in_doubt, asks.equal_at);
             shipper.round_trips.held(ack.persisted, || feeder.feeds().clock.now());
             if asks.below != below.is_some() {
                 *below = below.is_none().then(|| forms.as_ref().map(|forms| forms.ask())).flatten();

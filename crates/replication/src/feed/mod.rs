@@ -407,6 +407,7 @@ impl Feeds {
                 one_sided: shipper.is_some_and(|shipper| shipper.fabric.is_one_sided()),
                 encoding: shipper.map(|shipper| shipper.encoding()),
                 in_doubt: shipper.is_some_and(|shipper| shipper.in_doubt()),
+                equal_at: shipper.and_then(|shipper| shipper.equal_at()),
                 load: shipper.and_then(|shipper| shipper.load()),
                 round_trips: shipper.map_or_else(RoundTrips::default, |shipper| shipper.round_trips.told()),
                 mirror: is_mirror,

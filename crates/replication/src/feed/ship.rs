@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use freshet_base::{
     NodeId, Stamp,
-    sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
+    sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
     Moment,
@@ -70,6 +70,8 @@ pub(crate) struct Shipper {
     wants_form: AtomicBool,
     /// It says that something speaks against its state.
     in_doubt: AtomicBool,
+    /// And at which mark its state was this primary's last; zero before the first.
+    equal_at: AtomicU64,
     /// As soon as it is connected.
     sending: OnceLock<Sending>,
 }
@@ -140,7 +142,7 @@ impl Shipper {
         let (bell, wants_form) = (Bell::default(), AtomicBool::new(false));
         let (round_trips, load) = (Timing::default(), Mutex::default());
         let (member, fabric, mirror) = (join.member, join.offer.kind(), join.mirror.then(Inbox::default));
-        let in_doubt = AtomicBool::new(false);
+        let (in_doubt, equal_at) = (AtomicBool::new(false), AtomicU64::new(0));
         Self {
             id,
             node,
@@ -154,6 +156,7 @@ impl Shipper {
             closer,
             wants_form,
             in_doubt,
+            equal_at,
             sending,
         }
     }
@@ -185,8 +188,10 @@ impl Shipper {
         if self.wants_form() { Encoding::Inputs } else { Encoding::Bytes }
     }
 
-    /// The standby says whether something speaks against its state.
-    pub fn note_doubt(&self, in_doubt: bool) {
+    /// The standby says whether something speaks against its state, and at which mark that was this
+    /// primary's last.
+    pub fn note_proof(&self, in_doubt: bool, equal_at: Option<Stamp>) {
+        self.equal_at.store(equal_at.unwrap_or_default().0, Ordering::SeqCst);
         if !self.in_doubt.swap(in_doubt, Ordering::SeqCst) && in_doubt {
             tracing::error!(standby = %self.node, "the state of a standby is in doubt: see its status");
         }
@@ -195,6 +200,11 @@ impl Shipper {
     /// Whether the standby says that something speaks against its state.
     pub fn in_doubt(&self) -> bool {
         self.in_doubt.load(Ordering::SeqCst)
+    }
+
+    /// At which mark its state was this primary's last.
+    pub fn equal_at(&self) -> Option<Stamp> {
+        Some(Stamp(self.equal_at.load(Ordering::SeqCst))).filter(|at| *at > Stamp::ZERO)
     }
 
     /// The standby says how busy it is, if it knows.

@@ -27,7 +27,7 @@ impl Service for MirrorService {
             return refuse(connection, refusal);
         }
         match hello.purpose.clone() {
-            Purpose::Join(_) => refuse(connection, not_primary()),
+            Purpose::Join(_) | Purpose::BeginAgain { .. } => refuse(connection, not_primary()),
             Purpose::Consult { term, binding, comes_back } => {
                 let reply = consulted(&**shared, &hello, term, binding, comes_back)
                     .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.node(), log });

@@ -58,6 +58,11 @@ impl Service for PrimaryService {
             Purpose::Announce { claim, .. } => {
                 answer(connection, shared.who.term, &shared.announced(&hello, &claim));
             }
+            Purpose::BeginAgain { since } => {
+                let verdict = shared.may_begin_again(hello.node, since);
+                tracing::debug!(standby = %hello.node, ?verdict, "a standby in doubt asks whether it may begin again");
+                answer(connection, shared.who.term, &Reply::Verdict(verdict));
+            }
             Purpose::Originals => {
                 serve_originals(connection, |block| block.read(&shared.log, shared.log.filled(), || false));
             }

@@ -1,6 +1,9 @@
 //! Commit: binds the commit rule to those who wait for it.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
 use freshet_base::{
     CommitGate, NodeId, OutcomeOpen, Stamp, WaitError, Watermark,
@@ -173,6 +176,16 @@ impl CommitStage {
 
     pub(crate) fn places(&self) -> BTreeMap<NodeId, Member> {
         self.state().rule.members().map(|(node, member)| (node, *member)).collect()
+    }
+
+    /// The standbys that hold at this moment what commits wait for.
+    pub(crate) fn keep_up(&self) -> BTreeSet<NodeId> {
+        self.state().rule.keep_up().collect()
+    }
+
+    /// Whether a commit, or a candidate, may still have to rely on the log of this standby.
+    pub(crate) fn relies_on(&self, standby: NodeId) -> bool {
+        self.state().rule.relies_on(standby)
     }
 
     pub(crate) fn reading(&self) -> (Standing, Stamp, BTreeMap<NodeId, Member>) {

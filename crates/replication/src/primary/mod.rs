@@ -17,10 +17,11 @@ use std::{
 };
 
 use freshet_base::{
-    ClusterId, CommitGate, NodeId, Stamp, Term,
+    ClusterId, CommitGate, NodeId, Stamp, StateProof, Term,
     sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
+    begin_again::{self, Cluster, Seen, Verdict},
     commit_rule::{self, Event, RuleConfig, Standing},
     handshake::Sender,
     host::Guest,
@@ -36,7 +37,7 @@ use crate::{
     clock::Clock,
     endpoint::Service,
     feed::{FeedConfig, Feeder, Feeds},
-    status::{PrimaryStatus, TwoPrimaries},
+    status::{PrimaryStatus, StandbyStatus, TwoPrimaries},
     terms::Terms,
     wire::{self, Peer, Peers, Refusal},
 };
@@ -53,12 +54,15 @@ pub struct PrimaryConfig {
     pub peers: Vec<String>,
     /// How standbys are fed.
     pub feed: FeedConfig,
+    /// What speaks against the state of this node: no standby begins again from one in doubt.
+    pub proof: Arc<StateProof>,
 }
 
 impl PrimaryConfig {
     /// The customary parameters.
     pub fn new(rule: RuleConfig) -> Self {
-        Self { rule, uncommitted: u64::MAX, peers: Vec::new(), feed: FeedConfig::default() }
+        let (peers, feed, proof) = (Vec::new(), FeedConfig::default(), Arc::default());
+        Self { rule, uncommitted: u64::MAX, peers, feed, proof }
     }
 }
 
@@ -418,6 +422,43 @@ impl Shared {
             self.terms.note_reigned(self.who.term).map_err(|error| NotRecorded::Terms(error.to_string()))?;
         }
         Ok(())
+    }
+
+    /// Whether a standby whose state is in doubt since the mark `since` may begin again. If so, it
+    /// is first let go by commits and in-sync sets: what it holds counts nowhere when it goes.
+    fn may_begin_again(&self, standby: NodeId, since: Stamp) -> Verdict {
+        if self.is_fenced() {
+            return Verdict::Wait("the reign of this primary is over".into());
+        }
+        let members = self.commit.places();
+        let keep_up = self.commit.keep_up();
+        let seen = |status: StandbyStatus| Seen {
+            node: status.node,
+            connected: status.connected,
+            in_doubt: status.in_doubt,
+            mirror: status.mirror,
+            equal_at: status.equal_at,
+            keeps_up: keep_up.contains(&status.node),
+        };
+        let cluster = Cluster {
+            primary_in_doubt: self.config.proof.reason().is_some(),
+            safety: self.config.rule.safety,
+            least: self.config.rule.least(),
+            standbys: self.feeds.standbys(members, self.commit.committed()).into_iter().map(seen).collect(),
+        };
+        let verdict = begin_again::decide(&cluster, standby, since);
+        let excused = verdict == Verdict::Begin;
+        self.tell(Event::Excused { standby, excused });
+        match self.commit.relies_on(standby) {
+            false if excused => {
+                tracing::warn!(%standby, term = self.who.term.0, "a standby whose state is in doubt may begin again");
+                verdict
+            }
+            true if excused => {
+                Verdict::Wait("commits still count on it, until another in-sync set is in effect".into())
+            }
+            _ => verdict,
+        }
     }
 
     fn stop(&self) {

@@ -473,7 +473,9 @@ impl Shared {
             let decision = self.note_persisted(&mut state);
             let room = self.room(&mut state, free, anyway);
             let ack = state.follower.ack(room, self.clock.now(), anyway, |term| self.terms.admits(term));
-            let asks = || Asks { own: self.encoding(), below: below(), in_doubt: self.config.proof.reason().is_some() };
+            let proof = &self.config.proof;
+            let (own, in_doubt, equal_at) = (self.encoding(), proof.reason().is_some(), proof.equal_at());
+            let asks = || Asks { own, below: below(), in_doubt, equal_at };
             (decision, ack.map(|ack| (ack, asks(), self.load())))
         });
         self.carry_out(decision);

@@ -39,6 +39,10 @@ impl Service for StandbyService {
             Purpose::Enrol(_) | Purpose::Passage { .. } => {
                 refuse(connection, Refusal::Violation("this is not a question to a role".into()));
             }
+            // Of those below a relay, the primary knows nothing.
+            Purpose::BeginAgain { .. } => {
+                refuse(connection, Refusal::NotPrimary { node: shared.node, primary: shared.primary_address() });
+            }
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { claim, address } => {
                 let term = claim.reign.term;

@@ -47,7 +47,8 @@ fn next(purpose: Option<&Purpose>) -> Option<Purpose> {
         Some(Purpose::Announce { .. }) => joining::joining(joining::empty_log(1 << 16)).0,
         Some(Purpose::Join(_)) => Purpose::Fetch { term: Term(1), log: joining::empty_log(1 << 16) },
         Some(Purpose::Fetch { .. }) => Purpose::Originals,
-        Some(Purpose::Originals) => Purpose::Checkpoint { consistent: false },
+        Some(Purpose::Originals) => Purpose::BeginAgain { since: freshet_base::Stamp(1) },
+        Some(Purpose::BeginAgain { .. }) => Purpose::Checkpoint { consistent: false },
         Some(Purpose::Checkpoint { .. }) => return None,
     })
 }
@@ -63,12 +64,13 @@ const CALLERS: [Caller; 7] = [
 ];
 
 /// Who may ask, in the order of purposes and of [`CALLERS`].
-const MAY: [[bool; 7]; 9] = [
+const MAY: [[bool; 7]; 10] = [
     // Enrol: a stranger is heard, and needs a token.
     [true, false, false, false, false, false, true],
     // Passage.
     [true, false, false, false, false, false, false],
-    // Identify, consult, announce, join, fetch, original.
+    // Identify, consult, announce, join, fetch, original, begin again.
+    [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],
     [false, true, false, false, false, false, false],

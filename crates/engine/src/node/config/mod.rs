@@ -99,7 +99,8 @@ pub enum OnLoss {
 #[serde(rename_all = "kebab-case")]
 pub enum OnDoubt {
     /// Until it is started again it writes no checkpoint and, as a standby, has no vote in a
-    /// take-over, is not promoted without `--force`, and refuses readers.
+    /// take-over, is not promoted without `--force`, and refuses readers; and it begins again with
+    /// what its primary has, where others show that this is right.
     #[default]
     Withdraw,
     /// Says so in its status and in its messages, and continues.
@@ -322,8 +323,8 @@ pub struct NodeConfig {
     /// Use `stop` where a difference must be looked into before the node continues.
     #[arg(long, value_name = "WHAT", help_heading = "Resources")]
     pub on_mismatch: OnMismatch,
-    /// What a node does when something speaks against what it has in memory, as the sweep finds
-    /// out. See docs/operations.md#proof-of-the-state.
+    /// What a node does when something speaks against what it has in memory, as the sweep or a mark
+    /// finds out. See docs/operations.md#proof-of-the-state.
     ///
     /// Use `tell` where stale or wrong answers are better than none.
     #[arg(long, value_name = "WHAT", help_heading = "Safety")]

@@ -1,0 +1,188 @@
+//! A standby whose state is in doubt begins again by itself where others show that the primary is
+//! right, and waits for an operator where nobody can say which side is.
+#![cfg(debug_assertions)]
+
+mod common;
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use common::{
+    SOON, Writer, assert_same_state, connect, create_journal, in_sync, missing, program, start, status,
+    wait_for_message, wait_until,
+};
+use freshet::children::NodeProcess;
+use freshet_engine::{Break, StateAnswer, StateAsk};
+use serde_json::Value;
+
+const PROVED: &str = "the new state of this node is that of its primary";
+
+fn begin(directory: &Path, name: &str, more: &[&str]) -> NodeProcess {
+    let often = ["--sweep-cpu-percent", "100", "--sweep-interval-s", "1", "--state-proof-interval-ms", "50"];
+    start(&directory.join(name), &[&often[..], more].concat())
+}
+
+/// Damages one of the places where replay says that a record's newest version is.
+fn damage(node: &NodeProcess) {
+    let asked = StateAsk::Break { what: Break::ReplayWord, seed: 3 };
+    let broken = connect(node).state(asked, SOON).unwrap();
+    assert!(matches!(broken, StateAnswer::Broken(Some(_))), "{broken:?}");
+}
+
+/// The standbys that have found their state to be the primary's.
+fn proven(status: &Value) -> usize {
+    let standbys = status["standbys"].as_array().map_or(&[][..], Vec::as_slice);
+    standbys.iter().filter(|standby| standby["equal_at"].is_u64() && standby["in_doubt"] == false).count()
+}
+
+fn leads_to(status: &Value) -> &str {
+    status["doubt_leads_to"].as_str().unwrap_or_default()
+}
+
+fn freshet(command: &[&str]) -> (Output, String) {
+    let output = Command::new(program()).args(command).output().unwrap();
+    let said = [&output.stdout[..], &output.stderr[..]].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    (output, said)
+}
+
+fn asides(directory: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name.contains(".in-doubt-")).collect()
+}
+
+/// One of two standbys is damaged under load: what was acknowledged is there when it has begun
+/// again, and it may take over.
+fn one_of_two(safety: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let level = ["--safety", safety, "--standbys", "2"];
+    let least = if safety == "2-safe" { "1" } else { "0" };
+    let level = [&level[..], &["--least-in-sync", least]].concat();
+    let primary = begin(directory, "a", &[&level[..], &["--new-cluster"]].concat());
+    let join = |name: &str, more: &[&str]| {
+        begin(directory, name, &[&level[..], &["--join", &primary.ready().listen], more].concat())
+    };
+    let logs = directory.join("log-of-b");
+    let bad = join("b", &["--log-dir", logs.to_str().unwrap()]);
+    let good = join("c", &[]);
+    create_journal(&connect(&primary));
+    let writer = Writer::start(connect(&primary), 1);
+    writer.wait_for(200);
+    wait_until(&primary, "two standbys that were compared", |status| proven(status) == 2 && in_sync(status) == 2);
+    let before = status(&bad);
+    damage(&bad);
+    wait_for_message(&bad, "what it had is kept aside");
+    writer.wait_for(writer.count() + 200);
+    wait_for_message(&bad, PROVED);
+    wait_until(&primary, "both in sync again", |status| proven(status) == 2 && in_sync(status) == 2);
+    let after = wait_until(&bad, "that it has nothing aside", |status| status["kept_aside"].is_null());
+    assert_eq!((&after["node"], &after["pid"], &after["doubt"]), (&before["node"], &before["pid"], &Value::Null));
+    assert_eq!(asides(directory), [""; 0]);
+    let acknowledged = writer.stop().acknowledged;
+    assert_same_state(&connect(&primary), &connect(&bad));
+    for node in [&primary, &bad, &good] {
+        assert_eq!(missing(&connect(node), &acknowledged), [], "{safety}");
+    }
+    assert!(!good.messages().contains("begins again"), "{}", good.messages());
+    // It has its vote.
+    drop(primary);
+    connect(&bad).promote(false, SOON).unwrap();
+    assert_eq!(missing(&connect(&bad), &acknowledged), [], "{safety}");
+}
+
+#[test]
+fn one_of_two_standbys_begins_again_by_itself() {
+    ["2-safe", "quorum:2"].into_iter().for_each(one_of_two);
+}
+
+#[test]
+fn with_two_nodes_an_operator_chooses() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let primary = begin(directory, "a", &["--standbys", "1", "--new-cluster"]);
+    let standby = begin(directory, "b", &["--standbys", "1", "--join", &primary.ready().listen]);
+    create_journal(&connect(&primary));
+    let writer = Writer::start(connect(&primary), 1);
+    writer.wait_for(200);
+    wait_until(&primary, "a standby that was compared", |status| proven(status) == 1 && in_sync(status) == 1);
+    let [here, there] = [&standby, &primary].map(|node| node.ready().address.clone());
+    // Nothing is to be done yet.
+    let (refused, said) = freshet(&["begin-again", &here]);
+    assert!(!refused.status.success() && said.contains("nothing speaks against"), "{said}");
+    let (refused, said) = freshet(&["begin-again", &there, "--force"]);
+    assert!(!refused.status.success() && said.contains("promote a standby first"), "{said}");
+    damage(&standby);
+    let waits = wait_until(&standby, "that it waits", |status| leads_to(status).starts_with("waits for an operator"));
+    let said = leads_to(&waits);
+    let nodes = [&standby, &primary].map(|node| status(node)["node"].as_str().unwrap().to_owned());
+    for name in [nodes[0].as_str(), &nodes[1], &primary.ready().listen, &standby.ready().listen] {
+        assert!(said.contains(name), "{name}: {said}");
+    }
+    for command in ["begin-again", "promote"] {
+        assert!(said.contains(&format!("freshet {command} {here}")), "{said}");
+    }
+    assert!(freshet(&["status", "--address", &here]).1.contains("waits for an operator"));
+    let (begins, said) = freshet(&["begin-again", &here]);
+    assert!(begins.status.success(), "{said}");
+    wait_for_message(&standby, PROVED);
+    wait_until(&primary, "the standby in sync again", |status| proven(status) == 1 && in_sync(status) == 1);
+    assert_eq!(asides(directory), [""; 0]);
+    let acknowledged = writer.stop().acknowledged;
+    assert_same_state(&connect(&primary), &connect(&standby));
+    assert_eq!(missing(&connect(&standby), &acknowledged), []);
+}
+
+#[test]
+fn where_most_differ_nobody_begins_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let level = ["--safety", "quorum:2", "--standbys", "2"];
+    let primary = begin(directory, "a", &[&level[..], &["--new-cluster"]].concat());
+    let join = ["--join", primary.ready().listen.as_str()];
+    let tells = begin(directory, "b", &[&level[..], &join, &["--on-doubt", "tell"]].concat());
+    let standby = begin(directory, "c", &[&level[..], &join].concat());
+    create_journal(&connect(&primary));
+    let writer = Writer::start(connect(&primary), 1);
+    writer.wait_for(200);
+    wait_until(&primary, "two standbys that were compared", |status| proven(status) == 2 && in_sync(status) == 2);
+    damage(&tells);
+    wait_until(&primary, "that it hears of the first", |status| proven(status) == 1);
+    // It is told, and has no consequences.
+    assert_eq!(leads_to(&status(&tells)), "");
+    damage(&standby);
+    let waits = wait_until(&standby, "that it waits", |status| leads_to(status).starts_with("waits for an operator"));
+    assert!(leads_to(&waits).contains("2 of 2 standbys are in doubt"), "{waits:#}");
+    writer.wait_for(writer.count() + 200);
+    assert_eq!(leads_to(&status(&standby)), leads_to(&waits));
+    assert_eq!(asides(directory), [""; 0]);
+    writer.stop();
+}
+
+/// It was to begin again with what a node has that is gone since: another that it knew will do, and
+/// nobody has to say so.
+#[test]
+fn a_node_that_begins_again_joins_whom_it_can() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let primary = begin(directory, "a", &["--standbys", "1", "--new-cluster"]);
+    let mut standby = begin(directory, "b", &["--standbys", "1", "--join", &primary.ready().listen]);
+    create_journal(&connect(&primary));
+    let writer = Writer::start(connect(&primary), 1);
+    writer.wait_for(200);
+    wait_until(&primary, "a standby in sync", |status| in_sync(status) == 1);
+    let before = status(&standby);
+    standby.kill();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    freshet_base::private::write(&directory.join("b/begin-again"), format!("{nobody}\n1\n").as_bytes()).unwrap();
+    let standby = begin(directory, "b", &["--standbys", "1"]);
+    let said = standby.messages();
+    assert!(said.contains("it tries again") && said.contains(&nobody.to_string()), "{said}");
+    wait_for_message(&standby, PROVED);
+    wait_until(&primary, "the standby in sync again", |status| proven(status) == 1 && in_sync(status) == 1);
+    assert_eq!((&status(&standby)["node"], asides(directory)), (&before["node"], Vec::new()));
+    let acknowledged = writer.stop().acknowledged;
+    assert_eq!(missing(&connect(&standby), &acknowledged), []);
+}
