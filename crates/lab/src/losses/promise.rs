@@ -78,8 +78,12 @@ pub(super) fn may_be_missing(plan: &Plan, book: &Book, losses: Duration, reign: 
     // A log cannot know that it was set back: who knows better has to be there.
     let was_set_back = |node: usize| matches!(plan.members[node].fate, Fate::SetBack | Fate::OlderLog);
     let votes_wrongly = |node: usize| was_set_back(node) && is_lost(plan, book, node, id);
-    let away = synchronous.clone().filter(|node| holds(node) && *node != reign.by && !asked.contains(node)).count();
-    let misled = |copies: usize| synchronous.clone().any(votes_wrongly) && lost + away >= copies;
+    // What a primary has acknowledged itself it has, also when nobody has looked since.
+    let has = |node: &usize| holds(node) || *node == ack.by && plan.members[*node].fate == Fate::Kept;
+    let away = synchronous.clone().filter(|node| has(node) && *node != reign.by && !asked.contains(node)).count();
+    // Who has nothing is no candidate.
+    let leads = matches!(plan.members[reign.by].fate, Fate::Kept | Fate::SetBack | Fate::OlderLog);
+    let misled = |copies: usize| leads && synchronous.clone().any(votes_wrongly) && lost + away >= copies;
     let kept = |promise: &str| Verdict::MustNot(format!("{promise}; {lost} disk(s) are lost"));
     match plan.level {
         Level::OneSafe if !holds(&ack.by) => Verdict::May("the disk of its primary is lost"),
