@@ -272,7 +272,9 @@ impl Applier {
         let mut announcement = announcement(&header, address);
         announcement.is_gone |= !content.has_version(guard, header.rid, address);
         let announced = content.replay_counted(guard, header.rid, announcement, &mut found.counting);
-        announced.map(drop).ok_or(ReplayError::Foreign { at: address, fid: header.fid, rid: header.rid })
+        let foreign = ReplayError::Foreign { at: address, fid: header.fid, rid: header.rid };
+        found.doubts.saw(&header, announced.ok_or(foreign)?);
+        Ok(())
     }
 
     /// What a record is as far as indexes are concerned.
