@@ -8,7 +8,9 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use common::{SHAPES, Shape, churn, config, definition, directories, is_named_by, look, row, start, wait_for};
+use common::{
+    SHAPES, Shape, churn, config, definition, directories, is_named_by, look, one_of_three, row, start, wait_for,
+};
 use freshet_base::{Rid, Stamp};
 use freshet_engine::{Apply, CheckpointKind, Isolation, Node, NodeConfig, OnDoubt, Safety, TableDefinition};
 use freshet_storage::Announcement;
@@ -82,11 +84,7 @@ fn states_are_equal_at_marks_whatever_a_cluster_goes_through() {
 
 fn goes_through(shape: Shape, apply: Apply) {
     let directories = directories();
-    let cluster = |n: usize| {
-        let config =
-            NodeConfig { safety: Safety::Quorum(2), standbys: 2, apply, ..config(Some(directories[n].path())) };
-        shape.of_node(n, config)
-    };
+    let cluster = |n: usize| one_of_three(directories[n].path(), n, shape, apply);
     let old = start(cluster(0));
     let join = Some(old.address().to_owned());
     let second = start(NodeConfig { join: join.clone(), ..cluster(1) });

@@ -387,19 +387,24 @@ fn of_two_primaries_the_one_of_the_earlier_term_or_without_acknowledgements_yiel
     }
 }
 
+/// A primary, and the standby that its newest set names; both have rows.
+fn named_pair(of: impl Fn(usize) -> NodeConfig) -> (Arc<Node>, Arc<Node>) {
+    let primary = start(of(0));
+    let standby = start(joining(primary.address(), of(1)));
+    let table = primary.database().create_table(&definition()).unwrap();
+    wait_for("it is named", || is_named_by(&primary, 2));
+    churn(primary.database(), &table, 0, 100);
+    (primary, standby)
+}
+
 /// A copy of a primary's directory begins the term that the primary is in. What its log has nobody
 /// has acknowledged.
 #[test]
 fn of_two_primaries_that_are_one_node_the_one_without_acknowledgements_yields() {
     let directories = directories();
     let of = |n: usize| NodeConfig { standbys: 1, ..of(directories[n].path(), Safety::Quorum(2), 0) };
-    let primary = start(of(0));
+    let (primary, standby) = named_pair(of);
     let address = primary.address().to_owned();
-    let standby = start(joining(&address, of(1)));
-    let table = primary.database().create_table(&definition()).unwrap();
-    wait_for("it is named", || is_named_by(&primary, 2));
-    churn(primary.database(), &table, 0, 100);
-    drop(table);
     stop([primary]);
     let directory = alone(directories[0].path());
     let primary = start(NodeConfig { listen: address.parse().unwrap(), ..of(0) });
@@ -427,12 +432,7 @@ fn of_two_primaries_that_are_one_node_the_one_without_acknowledgements_yields() 
 fn two_primaries_with_acknowledgements_both_stop() {
     let directories = directories();
     let of = |n: usize| NodeConfig { standbys: 1, ..of(directories[n].path(), Safety::Quorum(2), 0) };
-    let primary = start(of(0));
-    let standby = start(joining(primary.address(), of(1)));
-    let table = primary.database().create_table(&definition()).unwrap();
-    wait_for("it is named", || is_named_by(&primary, 2));
-    churn(primary.database(), &table, 0, 100);
-    drop(table);
+    let (primary, standby) = named_pair(of);
     stop([standby, primary]);
     let pairs = [0, 1].map(|pair| {
         let copies = [0, 1].map(|n| alone(directories[n].path()));

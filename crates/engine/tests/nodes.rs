@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Instant;
 
-use common::{SHAPES, Shape, churn, config, definition, hash, row, soon, start};
+use common::{SHAPES, Shape, churn, config, definition, hash, one_of_three, row, soon, start};
 use freshet_engine::{Apply, Isolation, NodeConfig, RelayAck, ReplayMode, Role, Safety, StateHash, node::RoleStatus};
 
 /// Each shape of logs with the usual way of replay, some with the other.
@@ -77,11 +77,7 @@ fn a_standby_takes_over_and_the_old_primary_rejoins() {
 
 fn takes_over(shape: Shape, apply: Apply) {
     let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-    let cluster = |n: usize| {
-        let config =
-            NodeConfig { safety: Safety::Quorum(2), standbys: 2, apply, ..config(Some(directories[n].path())) };
-        shape.of_node(n, config)
-    };
+    let cluster = |n: usize| one_of_three(directories[n].path(), n, shape, apply);
     let old = start(cluster(0));
     let join = Some(old.address().to_owned());
     let second = start(NodeConfig { join: join.clone(), ..cluster(1) });

@@ -10,7 +10,7 @@ use std::{
 use clap::ValueEnum;
 use freshet_engine::{
     Apply, Database, DivideBy, Domain, FabricEncryption, FabricKind, GroupCommit, IndexDefinition, Isolation, KeyPart,
-    Node, NodeConfig, Stamp, StateHash, Table, TableDefinition,
+    Node, NodeConfig, Safety, Stamp, StateHash, Table, TableDefinition,
 };
 
 pub fn definition() -> TableDefinition {
@@ -176,6 +176,12 @@ pub fn wait_for(what: &str, reached: impl Fn() -> bool) {
 /// Whether the newest recorded set names this many nodes, and is known to be in effect.
 pub fn is_named_by(primary: &Node, members: usize) -> bool {
     primary.status().in_sync_set.is_some_and(|set| set.members.len() == members && set.before.is_empty())
+}
+
+/// A node of a cluster of three whose commits two of them hold.
+pub fn one_of_three(directory: &Path, n: usize, shape: Shape, apply: Apply) -> NodeConfig {
+    let config = NodeConfig { safety: Safety::Quorum(2), standbys: 2, apply, ..config(Some(directory)) };
+    shape.of_node(n, config)
 }
 
 /// One for each node of a cluster of three.
