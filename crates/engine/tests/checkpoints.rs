@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use common::{SHAPES, Shape, churn, config, definition, hash, row, soon, start};
+use common::{SHAPES, Shape, all_are_named, churn, config, definition, hash, row, soon, start};
 use freshet_base::{Fid, Rid};
 use freshet_engine::{CheckpointKind, Direction, Isolation, Node, NodeConfig, Safety, node::StartError};
 use freshet_recovery::{
@@ -402,6 +402,7 @@ fn a_standby_joins_from_a_checkpoint_when_the_log_begins_later() {
         let second = start(NodeConfig { join, ..settings(2) });
         second.wait_visible(end, soon()).unwrap();
         first.wait_visible(end, soon()).unwrap();
+        all_are_named(&primary);
         let before = hash(&primary);
         assert_eq!(hash(&second), before, "{shape:?}");
         primary.stop().unwrap();

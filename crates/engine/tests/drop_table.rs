@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use common::{SHAPES, Shape, churn, config, definition, hash, next_rid, row, soon, start, wait_for};
+use common::{SHAPES, Shape, all_are_named, churn, config, definition, hash, next_rid, row, soon, start, wait_for};
 use freshet_engine::{
     CheckpointKind, CommitError, CreateTableError, Database, DropTableError, Isolation, Node, NodeConfig,
     ProcedureError, ReadError, Safety, Stamp, StateHash, Table, TableDefinition, Ticket, WriteError,
@@ -396,6 +396,7 @@ fn a_standby_follows_and_takes_over() {
         let gone = third.database().table("passing").unwrap();
         assert_eq!(gone.fid(), new.fid());
         assert!(!is_empty(second.database(), &theirs));
+        all_are_named(&old);
         old.stop().unwrap();
         drop((old, table, new));
         second.promote(false).unwrap();

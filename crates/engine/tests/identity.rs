@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use common::{
-    SHAPES, Shape, churn, config, definition, directories, is_named_by, look, one_of_three, row, start, wait_for,
+    SHAPES, Shape, all_are_named, churn, config, definition, directories, look, one_of_three, row, start, wait_for,
 };
 use freshet_base::{Rid, Stamp};
 use freshet_engine::{Apply, CheckpointKind, Isolation, Node, NodeConfig, OnDoubt, Safety, TableDefinition};
@@ -107,7 +107,7 @@ fn goes_through(shape: Shape, apply: Apply) {
         proven(&third, at);
         third
     });
-    wait_for("all to be recorded", || is_named_by(&old, 3));
+    all_are_named(&old);
     second.stop().unwrap();
     drop(second);
     let end = churn(old.database(), &table, 2000, 2300);

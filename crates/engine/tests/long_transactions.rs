@@ -13,7 +13,7 @@ use std::{
     time::Instant,
 };
 
-use common::{SHAPES, Shape, churn, config, definition, hash, row, soon, start};
+use common::{SHAPES, Shape, all_are_named, churn, config, definition, hash, row, soon, start};
 use freshet_engine::{
     CheckpointKind, CommitError, Database, Direction, Isolation, Node, NodeConfig, ProcedureError, Role, Safety, Stamp,
     Table, Ticket, Transaction, WriteError, node::RoleStatus,
@@ -265,6 +265,7 @@ fn take_over_takes_no_part_of_one(shape: Shape) -> bool {
     for node in [&second, &third] {
         node.wait_visible(end, soon()).unwrap();
     }
+    all_are_named(&old);
     let before = hash(&old);
     let lost = interrupted(&old, &second, &table, || old.log().unwrap().crash_for_test());
     drop(table);

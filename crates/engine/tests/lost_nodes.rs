@@ -5,7 +5,7 @@ mod common;
 
 use std::{fs, path::Path, sync::Arc};
 
-use common::{churn, config, definition, hash, is_named_by, row, soon, start, wait_for};
+use common::{all_are_named, churn, config, definition, hash, is_named_by, row, soon, start, wait_for};
 use freshet_base::Term;
 use freshet_cluster::meeting::Yields;
 use freshet_engine::{Isolation, Node, NodeConfig, Role, Safety, Stamp, node::RoleStatus};
@@ -77,7 +77,7 @@ fn a_newcomer_gives_no_voice_to_one_that_lags() {
     let address = primary.address().to_owned();
     let [lags, stays] = [1, 2].map(|n| start(joining(&address, of(n))));
     let table = primary.database().create_table(&definition()).unwrap();
-    wait_for("all are named", || is_named_by(&primary, 3));
+    all_are_named(&primary);
     let end = churn(primary.database(), &table, 0, 100);
     lags.wait_visible(end, soon()).unwrap();
     let lag_address = lags.address().to_owned();
@@ -273,7 +273,7 @@ fn a_node_that_was_emptied_takes_its_place_again() {
         let primary = start(of(0));
         let address = primary.address().to_owned();
         let [second, third] = [1, 2].map(|n| start(joining(&address, of(n))));
-        wait_for("all are named", || is_named_by(&primary, 3));
+        all_are_named(&primary);
         let table = primary.database().create_table(&definition()).unwrap();
         churn(primary.database(), &table, 0, 100);
         let third_address = third.address().to_owned();

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use common::{churn, config, definition, directories, hash, soon, start, wait_for};
+use common::{all_are_named, churn, config, definition, directories, hash, soon, start, wait_for};
 use freshet_engine::{
     CheckpointKind, Domain, FabricKind, IndexDefinition, Isolation, MirrorSettings, Node, NodeConfig, Role, Safety,
     Stamp, Table, TableDefinition, node::RoleStatus,
@@ -103,6 +103,7 @@ fn a_mirror_outlives_its_primary() {
         let end = churn(old.database(), &table, 0, 2000);
         second.wait_visible(end, soon()).unwrap();
         wait_for("the mirror is whole", || is_whole(&mirror));
+        all_are_named(&old);
         let before = hash(&old);
         old.stop().unwrap();
         drop(old);
@@ -251,6 +252,7 @@ fn a_standby_that_has_more_than_a_mirror_had_follows_it() {
         let table = old.database().create_table(&definition()).unwrap().clone();
         churn(old.database(), &table, 0, 1000);
         wait_for("the mirror is whole", || is_whole(&mirror));
+        all_are_named(&old);
         // The primary finds both again soon, or does not.
         mirror.follow("127.0.0.1:1");
         let end = churn(old.database(), &table, 10_000, 10_500);
@@ -330,6 +332,7 @@ fn the_mirror_takes_over(primary: Arc<Node>, standby: &Node, mirror: &Node, tabl
     let end = churn(primary.database(), table, 900_000, 900_100);
     standby.wait_visible(end, soon()).unwrap();
     wait_for("the mirror is whole", || is_whole(mirror) && own(mirror).end >= end);
+    all_are_named(&primary);
     let before = hash(&primary);
     primary.stop().unwrap();
     drop(primary);
@@ -467,6 +470,7 @@ fn a_mirror_that_restarts_continues_with_its_memory() {
         let table = primary.database().create_table(&definition()).unwrap().clone();
         let end = churn(primary.database(), &table, 0, 3000);
         wait_for("the mirror is whole", || is_whole(&mirror) && own(&mirror).end >= end);
+        all_are_named(&primary);
         mirror.stop().unwrap();
         drop(mirror);
         churn(primary.database(), &table, 10_000, 11_000);

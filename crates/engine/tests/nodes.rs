@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Instant;
 
-use common::{SHAPES, Shape, churn, config, definition, hash, one_of_three, row, soon, start};
+use common::{SHAPES, Shape, all_are_named, churn, config, definition, hash, one_of_three, row, soon, start};
 use freshet_engine::{Apply, Isolation, NodeConfig, RelayAck, ReplayMode, Role, Safety, StateHash, node::RoleStatus};
 
 /// Each shape of logs with the usual way of replay, some with the other.
@@ -86,6 +86,7 @@ fn takes_over(shape: Shape, apply: Apply) {
     let end = churn(old.database(), &table, 0, 2000);
     second.wait_visible(end, soon()).unwrap();
     third.wait_visible(end, soon()).unwrap();
+    all_are_named(&old);
     let before = hash(&old);
     let reader = second.database().worker().unwrap();
     let long = reader.begin_read_only();
@@ -136,6 +137,7 @@ fn saved_and_cut(shape: Shape, apply: Apply) {
     for node in [&second, &third] {
         node.wait_visible(end, soon()).unwrap();
     }
+    all_are_named(&old);
     let acknowledged = hash(&old);
     // Nobody hears of what comes now.
     second.stop().unwrap();

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{SHAPES, Shape, config, definition, hash, look, next_rid, row, soon, start, wait_for};
+use common::{SHAPES, Shape, all_are_named, config, definition, hash, look, next_rid, row, soon, start, wait_for};
 use freshet_engine::{
     CheckpointKind, CommandExecutor, Database, Encoding, Isolation, Node, NodeConfig, ProcedureError, Safety, Stamp,
     StateHash, Table, Transaction, executors, node::RoleStatus, record_as,
@@ -210,6 +210,7 @@ fn used_again(shape: Shape, take_over: bool) {
     for node in [&second, &third] {
         node.wait_visible(end, soon()).unwrap();
     }
+    all_are_named(&first);
     let before = hash(&first);
     let theirs = second.database().table("things").unwrap();
     wait_for("what is left of the dead is gone", || free(&second, &theirs) == RECORDS / 2);

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::{Arc, mpsc};
 
-use common::{churn, config, definition, directories, hash, row, soon, start};
+use common::{all_are_named, churn, config, definition, directories, hash, row, soon, start};
 use freshet_base::{Rid, Term};
 use freshet_engine::{Isolation, Node, NodeConfig, Role, Safety, Stamp, node::StartPhase};
 use freshet_log::{BlockBuilder, BlockKind, RecordKind};
@@ -27,6 +27,7 @@ fn trio(directories: &[tempfile::TempDir]) -> [Arc<Node>; 3] {
     for node in &standbys {
         node.wait_visible(end, soon()).unwrap();
     }
+    all_are_named(&primary);
     let [second, third] = standbys;
     [primary, second, third]
 }
@@ -142,6 +143,7 @@ fn a_primary_that_was_succeeded_follows_by_itself() {
         for node in [&second, &third] {
             node.wait_visible(end, soon()).unwrap();
         }
+        all_are_named(&old);
         // It lives when it is succeeded: then everybody knows. And it is down before it can hear
         // more than that.
         second.promote(false).unwrap();

@@ -702,6 +702,13 @@ fn a_candidate_gets_what_does_not_come_out_from_another_standby() {
     let last = drive(&primary, &population, Isolation::Snapshot, 50..100);
     primary.database().wait(last).unwrap();
     let before = assert_same(&primary, &other);
+    // Who is not named has no vote and cannot be promoted.
+    let named = || primary.status().in_sync_set.is_some_and(|set| set.members.len() == 3 && set.before.is_empty());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !named() {
+        assert!(Instant::now() < deadline, "{:?}", primary.status().in_sync_set);
+        std::thread::yield_now();
+    }
     primary.stop().unwrap();
     drop(primary);
     bench.set(Course::Lying);

@@ -178,6 +178,12 @@ pub fn is_named_by(primary: &Node, members: usize) -> bool {
     primary.status().in_sync_set.is_some_and(|set| set.members.len() == members && set.before.is_empty())
 }
 
+/// Returns once all three may stand for promotion: what they show says nothing of the recorded set.
+#[track_caller]
+pub fn all_are_named(primary: &Node) {
+    wait_for("all are named", || is_named_by(primary, 3));
+}
+
 /// A node of a cluster of three whose commits two of them hold.
 pub fn one_of_three(directory: &Path, n: usize, shape: Shape, apply: Apply) -> NodeConfig {
     let config = NodeConfig { safety: Safety::Quorum(2), standbys: 2, apply, ..config(Some(directory)) };
