@@ -6,6 +6,7 @@ pub mod clock;
 pub mod cpu;
 mod gate;
 mod ids;
+mod lock;
 pub mod names;
 pub mod panics;
 pub mod private;
@@ -23,6 +24,7 @@ pub mod words;
 
 pub use gate::{CommitGate, OutcomeOpen};
 pub use ids::{ClusterId, Fid, IdHasher, NodeId, RecordKind, Rid, Stamp, Term};
+pub use lock::lock;
 pub use proof::StateProof;
 pub use regularly::{Regularly, Stops};
 pub use row_lock::RowLock;

@@ -57,6 +57,21 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     create(path)?.write_all(bytes)
 }
 
+/// Writes a file in the place of one that was there. It is durable when this returns, and at every
+/// moment one of the two is there, whole: `unfinished`, in the same directory, is written, synced
+/// and renamed, and the directory is synced. Blocks until that is done.
+///
+/// # Errors
+/// As [`write`], or when it cannot be synced or renamed; the one that was there may be replaced then.
+pub fn replace(file: &Path, unfinished: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut new = create(unfinished)?;
+    new.write_all(bytes)?;
+    new.sync_all()?;
+    fs::rename(unfinished, file)?;
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
 /// Makes a directory.
 ///
 /// # Errors

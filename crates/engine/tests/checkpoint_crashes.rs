@@ -528,9 +528,9 @@ fn a_log_ends_with_the_persistent_epoch_or_where_all_streams_have_noted() {
         node.stop().unwrap();
         for (number, stream) in self::streams(directory.path()).iter().enumerate() {
             let old = &self::streams(then.path())[number];
-            for name in
-                [(number == 0).then_some("pepoch"), notes_are_older.then_some("watermark")].into_iter().flatten()
-            {
+            let first = number == 0;
+            let older = [(first, "pepoch"), (notes_are_older, "watermark"), (first && notes_are_older, "control")];
+            for (_, name) in older.into_iter().filter(|(is_older, _)| *is_older) {
                 fs::copy(old.join(name), stream.join(name)).unwrap();
             }
         }

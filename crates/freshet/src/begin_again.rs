@@ -7,13 +7,14 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicBool, Ordering},
     },
     thread,
     time::Duration,
 };
 
+use freshet_base::lock;
 use freshet_engine::{
     Domain, Node, Role,
     node::{
@@ -54,10 +55,6 @@ struct Shared {
     /// How it has begun, as long as its new state is not proved.
     begun: Mutex<Option<Begun>>,
     stopped: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl BeginAgain {

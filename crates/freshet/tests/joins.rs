@@ -232,7 +232,8 @@ fn assert_same_state_in_time(primary: &NodeProcess, joined: &NodeProcess) {
     let (at, ..) = connect(primary).hash(None, SOON).unwrap();
     let deadline = Instant::now() + LONG;
     while connect(joined).hash(Some(at), SOON).is_err() {
-        assert!(Instant::now() < deadline, "it does not catch up: {:#}", common::status(joined));
+        let statuses = || [joined, primary].map(|node| format!("{:#}\n{}", common::status(node), node.messages()));
+        assert!(Instant::now() < deadline, "it does not catch up: {:#?}", statuses());
     }
     assert_same_state(&connect(primary), &connect(joined));
 }

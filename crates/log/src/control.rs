@@ -43,7 +43,7 @@ mod error;
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Write},
+    io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -591,16 +591,11 @@ pub(crate) fn is_owned(directory: &Path) -> bool {
     lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// Writes, syncs, renames, syncs the directory: at every moment one of the two is there, whole.
+/// Durable when this returns.
 pub(crate) fn replace(directory: &Path, control: &Control) -> Result<(), ControlError> {
     let (file, unfinished) = (directory.join(CONTROL), directory.join(UNFINISHED));
-    let write = || {
-        let mut new = private::create(&unfinished)?;
-        new.write_all(control.encode().as_bytes())?;
-        new.sync_all()?;
-        fs::rename(&unfinished, &file)?;
-        File::open(directory)?.sync_all()
-    };
+    let text = control.encode();
+    let write = || private::replace(&file, &unfinished, text.as_bytes());
     with_descriptors(write).map_err(|source| io_error("replace", &file, source))
 }
 

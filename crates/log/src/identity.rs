@@ -5,8 +5,7 @@
 //! takes it. All directories are looked at before anything is written to one of them.
 
 use std::{
-    fs::{self, File},
-    io::{self, Write},
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -161,14 +160,7 @@ impl<'c> Claim<'c> {
         make_directory(self.directory).map_err(|source| io("make", source))?;
         private::keep_directory(self.directory).map_err(|source| io("make", source))?;
         let unfinished = self.directory.join(unfinished(self.file));
-        let write = || {
-            let mut new = private::create(&unfinished)?;
-            new.write_all(self.text.as_bytes())?;
-            new.sync_all()?;
-            fs::rename(&unfinished, &file)?;
-            File::open(self.directory)?.sync_all()
-        };
-        write().map_err(|source| io("write", source))
+        private::replace(&file, &unfinished, self.text.as_bytes()).map_err(|source| io("write", source))
     }
 }
 

@@ -163,6 +163,16 @@ impl Runs {
         (all, Some(note))
     }
 
+    /// Where all streams are durable up to the last end of a transaction, when no flusher is at work
+    /// any more: that end, and where each stream's blocks from there on begin. None if a flusher
+    /// has left something.
+    pub(crate) fn rest(&self) -> Option<(Stamp, Vec<Stamp>)> {
+        let dealt = self.dealt();
+        let rests = |share: &Share| share.at_work.is_none() && share.waiting.is_empty();
+        let positions = dealt.streams.iter().map(|share| Stamp(share.open.unwrap_or(share.position))).collect();
+        dealt.streams.iter().all(rests).then_some((Stamp(dealt.whole), positions))
+    }
+
     /// The log was cut at `at`, where `store` now ends; `whole` is the last end of a transaction at
     /// or below that. No flusher is at work.
     pub(crate) fn cut(&self, store: &LogStore, at: Stamp, whole: Stamp) {

@@ -46,10 +46,6 @@ fn write(directory: &LogDirectory, kind: GroupCommitKind, transactions: u64) -> 
         let stamp = reservation.stamp();
         end = reservation.end();
         reservation.fill(builder.finish(stamp, Term(3), BlockKind::Redo)).unwrap();
-        // A stream notes where all are durable with what it writes next.
-        if number % 10 == 9 {
-            log.wait_durable(end, None).unwrap();
-        }
     }
     drop(writers);
     log.wait_durable(end, None).unwrap();

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use freshet_base::lock;
 use subtle::ConstantTimeEq;
 
 use crate::{
@@ -69,10 +70,6 @@ struct State {
     /// And what it does is not to be waited for.
     interrupted: bool,
     interrupt: Option<Arc<dyn Interrupt>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Entry {

@@ -51,7 +51,7 @@ pub fn ask_others(
     let mut reigns = Vec::new();
     for (_, reply) in replies {
         let refusal = match reply {
-            Ok((Reply::Log { node: other, log }, _)) => {
+            Ok((Reply::Log { node: other, log, .. }, _)) => {
                 others.answers.push((other, Answer::Log(log)));
                 continue;
             }

@@ -220,6 +220,37 @@ struct Round {
     silent: u32,
     /// One of them lives, and its certificate, or this node's, is not accepted.
     uncertified: bool,
+    /// Whom those know that have answered.
+    known: Vec<Peer>,
+}
+
+/// Whom a candidate asks. Those that only others have spoken of may be long gone, so they are not
+/// waited for, but heard.
+struct Asked {
+    peers: Vec<Peer>,
+    /// The first of these whom only others have spoken of.
+    hearsay: usize,
+}
+
+impl Asked {
+    /// A cluster has fewer nodes than that.
+    const MOST: usize = 64;
+
+    fn knows(&self, peer: &Peer) -> bool {
+        self.peers.iter().any(|known| known.address == peer.address)
+    }
+
+    /// Takes in whom others have spoken of; says whether anybody was new.
+    fn learn(&mut self, spoken_of: &[Peer], me: (NodeId, &str)) -> bool {
+        let before = self.peers.len();
+        for peer in spoken_of {
+            let is_me = peer.node == Some(me.0) || peer.address == me.1;
+            if !is_me && !self.knows(peer) && self.peers.len() < Self::MOST {
+                self.peers.push(peer.clone());
+            }
+        }
+        self.peers.len() > before
+    }
 }
 
 /// What an operator can do who cannot bring other nodes back.
@@ -433,8 +464,13 @@ fn take_over<C: Candidate>(
     }
     let rules = Rules { level, force: options.force, comes_back: options.comes_back.then_some(options.waits_for) };
     let mut take_over = TakeOver::new(shared.node(), shared.log_state(), &shared.terms().get(), rules);
+    let mut asked = Asked { hearsay: peers.len(), peers };
     loop {
-        let round = consult(&**shared, &mut take_over, &peers, options.patience)?;
+        let mut round = consult(&**shared, &mut take_over, &asked, options.patience)?;
+        while asked.learn(&round.known, (shared.node(), shared.address())) {
+            round = consult(&**shared, &mut take_over, &asked, options.patience)?;
+        }
+        let peers = &asked.peers;
         match take_over.decide(round.silent) {
             Step::Ask => {}
             Step::Fetch(wanted) => {
@@ -460,6 +496,7 @@ fn take_over<C: Candidate>(
                 shared.follow().lead(None);
                 drop(rest);
                 let heard = round.heard.into_iter().map(|peer| peer.address).collect();
+                let peers = asked.peers;
                 return Ok(Promoted { term, start, committed, history, peers, succession, answered, heard });
             }
             Step::Stop(why) => return Err(round.explain(why, level.safety)),
@@ -493,20 +530,22 @@ pub(crate) fn ask_all<N: Send, A: Send>(nodes: impl Iterator<Item = N>, ask: imp
 fn consult(
     shared: &impl Candidate,
     take_over: &mut TakeOver,
-    peers: &[Peer],
+    asked: &Asked,
     patience: Duration,
 ) -> Result<Round, PromoteError> {
     shared.terms().raise_for(take_over).map_err(|error| PromoteError::Local(error.to_string()))?;
     let Question { term, binding, comes_back } = take_over.question(shared.log_state());
     let hello = shared.hello(Purpose::Consult { term, binding, comes_back });
     let ask = |peer: &Peer| call(shared.credentials(), &peer.address, &hello, term, patience).map(|(reply, _)| reply);
-    let others = peers.iter().filter(|peer| peer.node != Some(shared.node()) && peer.address != shared.address());
-    let replies = ask_all(others, |peer| ask(peer));
+    let others = asked.peers.iter().enumerate();
+    let others = others.filter(|(_, peer)| peer.node != Some(shared.node()) && peer.address != shared.address());
+    let replies = ask_all(others, |(_, peer)| ask(peer));
     let mut round = Round::default();
-    for (peer, reply) in replies {
+    for ((number, peer), reply) in replies {
         let why = match reply {
-            Ok(Reply::Log { node, log }) => {
+            Ok(Reply::Log { node, log, peers }) => {
                 take_over.heard(node, Answer::Log(log));
+                round.known.extend(peers);
                 round.heard.push(Peer { node: Some(node), address: peer.address.clone(), serves: true });
                 continue;
             }
@@ -528,8 +567,11 @@ fn consult(
                 if let CallError::Refused { refusal: Refusal::NoVoice { node, incarnation, set, .. }, .. } = &error {
                     let (incarnation, set) = (*incarnation, set.as_deref().cloned());
                     take_over.heard(*node, Answer::NoVoice { incarnation, set });
-                } else {
+                } else if number < asked.hearsay {
                     round.silent += 1;
+                } else {
+                    tracing::debug!(%error, "a node that others have spoken of does not answer a candidate");
+                    continue;
                 }
                 round.uncertified |= matches!(error, CallError::Foreign { .. }) || shared.credentials().have_ended();
                 error.to_string()

@@ -14,7 +14,7 @@ use freshet_base::sync::{Arc, Mutex, MutexGuard};
 use crate::wire::Peer;
 
 /// What was acknowledged to clients is noted so often for a restart ([`Terms::note_committed`]).
-pub const NOTE_COMMITTED_EVERY: Duration = Duration::from_secs(1);
+pub const NOTE_COMMITTED_EVERY: Duration = Duration::from_millis(200);
 
 /// The state could not be made durable; nothing that rests on it may be answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -242,6 +242,8 @@ pub enum Reply {
         node: NodeId,
         /// Its log.
         log: LogState,
+        /// Whom else it knows: the candidate asks them, too.
+        peers: Vec<Peer>,
     },
     /// To Identify.
     Cluster(ClusterId),

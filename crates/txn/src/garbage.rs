@@ -25,7 +25,7 @@ use std::{
 };
 
 use freshet_base::{
-    Fid, Rid, Stamp,
+    Fid, Rid, Stamp, lock,
     sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering},
 };
 use freshet_storage::{Guard, Participant};
@@ -117,10 +117,6 @@ pub(crate) struct Garbages {
     /// Whether it is to look at once.
     rung: Mutex<bool>,
     bell: Condvar,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Garbages {

@@ -13,7 +13,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},
-    io::{self, Write},
+    io,
     os::unix::{
         ffi::{OsStrExt, OsStringExt},
         fs::MetadataExt,
@@ -119,12 +119,7 @@ fn write_lines<'l>(directory: &Path, name: &str, lines: impl Iterator<Item = &'l
         text.extend_from_slice(line.as_bytes());
         text.push(b'\n');
     }
-    let unfinished = directory.join(format!("{name}.new"));
-    let mut file = private::create(&unfinished)?;
-    file.write_all(&text)?;
-    file.sync_all()?;
-    fs::rename(&unfinished, directory.join(name))?;
-    sync(directory)
+    private::replace(&directory.join(name), &directory.join(format!("{name}.new")), &text)
 }
 
 fn sync(directory: &Path) -> io::Result<()> {

@@ -23,14 +23,14 @@ use std::{
     ops::{Bound, ControlFlow},
     path::PathBuf,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use freshet_base::{ClusterId, Rid, Stamp, StateProof};
+use freshet_base::{ClusterId, Rid, Stamp, StateProof, lock};
 use freshet_log::Log;
 use freshet_recovery::{
     CheckpointError, Manifest,
@@ -188,10 +188,6 @@ impl Drop for Sending {
             *since = Some(Instant::now());
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Checkpointing {

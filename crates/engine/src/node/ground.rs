@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Write},
+    io,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -63,13 +63,10 @@ impl BufferInUse {
     pub fn write(directory: &Path, buffer: &Path) -> Result<(), StartError> {
         let (path, unfinished) = (Self::path(directory), directory.join("buffer-in-use.new"));
         let write = || {
-            let mut file = private::create(&unfinished)?;
             // Below the directory it moves with it.
             let (buffer, base) = (std::path::absolute(buffer)?, std::path::absolute(directory)?);
-            file.write_all(buffer.strip_prefix(base).unwrap_or(&buffer).as_os_str().as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&unfinished, &path)?;
-            File::open(directory)?.sync_all()
+            let named = buffer.strip_prefix(base).unwrap_or(&buffer);
+            private::replace(&path, &unfinished, named.as_os_str().as_bytes())
         };
         write().map_err(Self::failed(&path))
     }

@@ -20,14 +20,14 @@ use std::{
     collections::HashSet,
     ops::ControlFlow,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use freshet_base::{Fid, Rid, Stamp, StateProof};
+use freshet_base::{Fid, Rid, Stamp, StateProof, lock};
 use freshet_log::{Block, BlockHeader, block::BLOCK_HEADER};
 use freshet_storage::{Content, Damage, Examined, Guard, KeyBuffer, Participant, Table, index::ScanBuffer};
 use freshet_txn::Core;
@@ -114,10 +114,6 @@ struct Shared {
     status: Mutex<SweepStatus>,
     stopping: AtomicBool,
     changed: Condvar,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {

@@ -45,6 +45,8 @@ pub(super) struct Book {
     pub(super) sights: Vec<Sight>,
     /// What each node's disk has, as far as is known: by the last look before the losses.
     pub(super) holds: Vec<BTreeSet<Id>>,
+    /// When the copy of a node's disk was begun that is put back.
+    pub(super) copied: Vec<Option<Duration>>,
     /// From when to when each node answered.
     pub(super) up: Vec<Vec<(Duration, Option<Duration>)>>,
     /// What is wrong, seen on the spot.
@@ -62,7 +64,8 @@ pub(super) struct Ledger {
 impl Ledger {
     /// For this number of nodes; with `aloud` the story is printed while it happens.
     pub(super) fn new(nodes: usize, aloud: bool) -> Self {
-        let book = Book { holds: vec![BTreeSet::new(); nodes], up: vec![Vec::new(); nodes], ..Book::default() };
+        let (holds, copied, up) = (vec![BTreeSet::new(); nodes], vec![None; nodes], vec![Vec::new(); nodes]);
+        let book = Book { holds, copied, up, ..Book::default() };
         Self { began: Instant::now(), book: Mutex::new(book), aloud }
     }
 

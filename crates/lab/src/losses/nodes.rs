@@ -148,6 +148,8 @@ impl<'a> Nodes<'a> {
         let told = match self.plan.join {
             _ if member.form == Form::BelowRelay => Some(1),
             Join::AsEver => self.joins_first(node),
+            // A mirror does not start without.
+            Join::None if member.form == Form::Mirror => self.joins_first(node),
             Join::None => None,
             Join::To(other) => Some(other).filter(|other| *other != node),
         };

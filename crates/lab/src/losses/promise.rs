@@ -3,14 +3,14 @@
 //! | level | an acknowledged commit may be missing on a primary, without `--force`, if |
 //! |---|---|
 //! | 1-safe | the disk of the node that acknowledged it is lost, or that node could not be asked |
-//! | 2-safe, least-in-sync 0 | all disks of the in-sync set that it was acknowledged by are lost; or the primary itself was set back, and no node could be asked: that cannot be known |
-//! | 2-safe, least-in-sync N | all disks of that set are lost |
+//! | 2-safe | all disks of the in-sync set that it was acknowledged by are lost; or one of them was set back, which it cannot know, and the others are lost or could not be asked |
 //! | very-safe | all disks are lost, or were set back or could not be asked |
 //! | quorum:K | K disks or more are lost, of nodes that commits wait for; or a disk was set back, which it cannot know, and with those that could not be asked it makes K |
 //!
 //! A disk is lost when it is emptied or replaced, when its segments are gone, and when a copy from
 //! before that commit was put back. Whatever was lost: what a node could be asked for must not be
-//! missing, and nor what the primary's own disk had.
+//! missing, and nor what the primary's own disk had. But what was acknowledged in the second before a
+//! copy was made, its disk may not have noted ([`freshet_replication::terms::NOTE_COMMITTED_EVERY`]).
 
 use std::time::Duration;
 
@@ -21,6 +21,10 @@ use super::{
 
 /// A node that has answered for so long could have been asked.
 pub(super) const REACHABLE: Duration = Duration::from_secs(2);
+
+/// For so long a node may not have noted that something was acknowledged: it gives that up for a
+/// primary that lacks it, and keeps it aside.
+const NOTED: Duration = Duration::from_secs(1);
 
 /// Whether a commit may be missing on a primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +64,11 @@ fn is_lost(plan: &Plan, book: &Book, node: usize, id: Id) -> bool {
 /// Whether `id` may be missing on a primary.
 pub(super) fn may_be_missing(plan: &Plan, book: &Book, losses: Duration, reign: Reign, id: Id, ack: &Ack) -> Verdict {
     let holds = |node: &usize| book.holds[*node].contains(&id);
+    // A disk that was put back is as old as its copy.
+    let knows = |node: &usize| holds(node) && book.copied[*node].is_none_or(|copied| ack.ended + NOTED < copied);
     let all = 0..plan.members.len();
     let asked: Vec<usize> = all.clone().filter(|node| reign.could_ask(book, losses, *node)).collect();
-    if let Some(holder) = asked.iter().find(|node| holds(node) && plan.members[**node].form.is_synchronous()) {
+    if let Some(holder) = asked.iter().find(|node| knows(node) && plan.members[**node].form.is_synchronous()) {
         return Verdict::MustNot(format!("node {} has it, and could be asked", name(*holder)));
     }
     if holds(&reign.by) && reign.first {
@@ -73,24 +79,28 @@ pub(super) fn may_be_missing(plan: &Plan, book: &Book, losses: Duration, reign: 
         member.form.is_synchronous() && !member.comes_late
     });
     let lost = synchronous.clone().filter(|node| is_lost(plan, book, *node, id)).count();
-    let set_lost =
-        synchronous.clone().filter(|node| ack.set >> node & 1 == 1).all(|node| is_lost(plan, book, node, id));
+    let set = synchronous.clone().filter(|node| ack.set >> node & 1 == 1);
+    let set_lost = set.clone().all(|node| is_lost(plan, book, node, id));
     // A log cannot know that it was set back: who knows better has to be there.
     let was_set_back = |node: usize| matches!(plan.members[node].fate, Fate::SetBack | Fate::OlderLog);
-    let votes_wrongly = |node: usize| was_set_back(node) && is_lost(plan, book, node, id);
-    // What a primary has acknowledged itself it has, also when nobody has looked since.
-    let has = |node: &usize| holds(node) || *node == ack.by && plan.members[*node].fate == Fate::Kept;
-    let away = synchronous.clone().filter(|node| has(node) && *node != reign.by && !asked.contains(node)).count();
+    let has_spoken = |node: usize| node == reign.by || book.up[node].iter().any(|(from, _)| *from <= reign.since);
+    let votes_wrongly = |node: usize| was_set_back(node) && is_lost(plan, book, node, id) && has_spoken(node);
+    // They may have it: nobody has looked since.
+    let is_away = |node: &usize| !is_lost(plan, book, *node, id) && *node != reign.by && !asked.contains(node);
+    let away = synchronous.clone().filter(is_away).count();
     // Who has nothing is no candidate.
     let leads = matches!(plan.members[reign.by].fate, Fate::Kept | Fate::SetBack | Fate::OlderLog);
     let misled = |copies: usize| leads && synchronous.clone().any(votes_wrongly) && lost + away >= copies;
+    let set_misled = leads
+        && set.clone().any(votes_wrongly)
+        && set.clone().all(|node| is_lost(plan, book, node, id) || is_away(&node));
     let kept = |promise: &str| Verdict::MustNot(format!("{promise}; {lost} disk(s) are lost"));
     match plan.level {
         Level::OneSafe if !holds(&ack.by) => Verdict::May("the disk of its primary is lost"),
         Level::OneSafe => Verdict::May("its primary could not be asked"),
         Level::TwoSafe(_) if set_lost => Verdict::May("all disks of its in-sync set are lost"),
-        Level::TwoSafe(0) if was_set_back(reign.by) && asked.is_empty() => {
-            Verdict::May("a primary that was set back, with nobody there to ask")
+        Level::TwoSafe(_) if set_misled => {
+            Verdict::May("a disk of its in-sync set was set back, and the others of that were away")
         }
         Level::TwoSafe(_) => kept("a member of its in-sync set has it"),
         Level::VerySafe if lost == synchronous.clone().count() => Verdict::May("all disks are lost"),
@@ -195,7 +205,7 @@ mod tests {
         let mut plan = Plan::draw(100, Some(Kind::Silent));
         plan.level = level;
         plan.members = fates.iter().map(|fate| Member { fate: *fate, lives: false, ..plan.members[0] }).collect();
-        let mut book = Book { up: vec![Vec::new(); 3], ..Book::default() };
+        let mut book = Book { copied: vec![None; 3], up: vec![Vec::new(); 3], ..Book::default() };
         book.acks.insert(1, Ack { by: 0, begun: at(1), ended: at(2), set: 0b111 });
         for fate in fates {
             let kept = fate == Fate::Kept;
@@ -224,7 +234,7 @@ mod tests {
         assert_eq!(finds(Level::OneSafe, [Kept, Kept, SetBack], 2), 0, "its primary could not be asked");
         assert_eq!(finds(Level::OneSafe, [SetBack, Kept, Kept], 0), 0);
         assert_eq!(finds(Level::TwoSafe(0), [SetBack, Kept, Kept], 0), 0, "nobody can know");
-        assert_eq!(finds(Level::TwoSafe(1), [SetBack, Kept, Kept], 0), 1);
+        assert_eq!(finds(Level::TwoSafe(1), [Kept, Emptied, Kept], 1), 1);
         assert_eq!(finds(Level::TwoSafe(0), [Kept, Emptied, Kept], 1), 1);
         assert_eq!(finds(Level::TwoSafe(1), [SetBack, Emptied, NoSegments], 0), 0);
         assert_eq!(finds(Level::VerySafe, [Emptied, Emptied, Kept], 1), 1);
@@ -267,6 +277,9 @@ mod tests {
             (Level::Quorum(2), [Kept, Kept, Kept], 1, 1),
             (Level::Quorum(3), [SetBack, Kept, Kept], 0, 0),
             (Level::VerySafe, [SetBack, Kept, Kept], 0, 0),
+            (Level::TwoSafe(1), [Kept, SetBack, Kept], 2, 1),
+            (Level::TwoSafe(1), [SetBack, Kept, Kept], 0, 0),
+            (Level::TwoSafe(0), [SetBack, Kept, SetBack], 0, 0),
         ] {
             assert_eq!(finds(level, fates, by), found, "{level:?}, {fates:?}");
             // The others are there, and are not asked.

@@ -182,7 +182,12 @@ impl Round<'_> {
             if member.comes_late || !matches!(member.fate, Fate::SetBack | Fate::OlderLog) {
                 continue;
             }
-            self.copied[node] = self.ledger.book().acks.keys().copied().collect();
+            let now = self.ledger.now();
+            {
+                let mut book = self.ledger.book();
+                book.copied[node] = Some(now);
+                self.copied[node] = book.acks.keys().copied().collect();
+            }
             if self.plan.cold {
                 self.nodes.kill(node);
                 self.nodes.take_copy(node)?;

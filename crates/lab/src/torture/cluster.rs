@@ -38,6 +38,9 @@ const FIRST_START: Duration = Duration::from_secs(60);
 /// How long a node may take to end in order.
 const ENDING: Duration = Duration::from_secs(60);
 
+/// What a node says when something speaks against its state, even if it begins again with another.
+const DOUBT: &str = "the state of this node is in doubt";
+
 /// A process and what is wanted of it.
 #[derive(Default)]
 struct Slot {
@@ -86,6 +89,8 @@ pub(super) struct Cluster<'a> {
     /// Which node was the primary at the last look.
     last_primary: AtomicU64,
     over: AtomicBool,
+    /// A node's memory was damaged on purpose.
+    damaged: AtomicBool,
     /// How many nodes have ended by themselves.
     pub(super) ended_alone: AtomicU64,
 }
@@ -121,6 +126,7 @@ impl<'a> Cluster<'a> {
             names,
             last_primary: AtomicU64::new(0),
             over: AtomicBool::new(false),
+            damaged: AtomicBool::new(false),
             ended_alone: AtomicU64::new(0),
         })
     }
@@ -206,6 +212,15 @@ impl<'a> Cluster<'a> {
     fn keep_messages(&self, node: usize, process: &Process, how: &str) {
         let path = self.specs[node].directory.with_extension("messages");
         processes::keep_messages(&path, process, how, self.history.now());
+        self.doubted(node, process).into_iter().for_each(|doubt| self.history.violated(doubt));
+    }
+
+    /// What a process has said against its state, unless that was damaged on purpose.
+    fn doubted(&self, node: usize, process: &Process) -> Option<String> {
+        let messages = process.messages();
+        // Relaxed: set by the thread that judges.
+        let doubt = messages.lines().find(|line| line.contains(DOUBT) && !self.damaged.load(Ordering::Relaxed))?;
+        Some(format!("node {} doubted its state: {doubt}", self.names[node]))
     }
 
     /// Starts again what has ended, until the cluster is stopped. For a thread of its own.
@@ -434,6 +449,7 @@ impl<'a> Cluster<'a> {
     pub(super) fn doubts(&self, primary: usize, patience: Duration) -> Result<Vec<String>, Failure> {
         let mut doubts = Vec::new();
         for (node, name) in self.names.iter().enumerate() {
+            doubts.extend(self.slot(node).process.as_ref().and_then(|process| self.doubted(node, process)));
             let Some(status) = self.status(node) else { continue };
             if !status["doubt"].is_null() || !status["sweep"]["unreadable"].is_null() {
                 doubts.push(format!("node {name} doubts its state: {} {}", status["doubt"], status["sweep"]));
@@ -450,6 +466,8 @@ impl<'a> Cluster<'a> {
     /// Damages something in a node's memory; what, if it was possible.
     #[cfg(debug_assertions)]
     pub(super) fn damage(&self, node: usize, what: Break, seed: u64) -> Result<Option<String>, Failure> {
+        // Relaxed: as where it is read.
+        self.damaged.store(true, Ordering::Relaxed);
         match self.client(node)?.state(StateAsk::Break { what, seed }, STATUS)? {
             StateAnswer::Broken(broken) => Ok(broken),
             other => Err(Failure::new(format!("unexpected answer: {other:?}"))),
@@ -464,6 +482,24 @@ impl<'a> Cluster<'a> {
             StateAnswer::Swept { damage, .. } => Ok(damage),
             other => Err(Failure::new(format!("unexpected answer: {other:?}"))),
         }
+    }
+
+    /// Helps a standby in doubt to begin again, as an operator does where the node does not do so by
+    /// itself; says whether it has, and what it had before is gone.
+    #[cfg(debug_assertions)]
+    pub(super) fn has_begun_again(&self, node: usize) -> bool {
+        let Some(status) = self.status(node).filter(|status| status["role"] == "standby") else { return false };
+        if status["doubt"].is_null() {
+            return status["kept_aside"].is_null();
+        }
+        let leads_to = status["doubt_leads_to"].as_str();
+        if leads_to.is_none_or(|leads_to| leads_to.starts_with("waits for an operator"))
+            && let Ok(client) = self.client(node)
+        {
+            // It may be told to wait; it is said again.
+            let _ = client.begin_again(false, STATUS);
+        }
+        false
     }
 
     /// How many transactions the nodes have executed again since they started, and which of them

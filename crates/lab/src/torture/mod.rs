@@ -492,10 +492,32 @@ impl Round<'_> {
             self.history.say(&format!("broken: {broken}, in memory of {}", self.cluster.names()[node]));
             if found == 0 {
                 self.history.violated(format!("the sweep did not find what was broken on purpose: {broken}"));
+                return Ok(());
             }
-            return Ok(());
+            return if self.cluster.primary() == Some(node) { Ok(()) } else { self.begins_again(node) };
         }
         Ok(())
+    }
+
+    /// A standby in doubt begins again with what its primary has; then all is as it was.
+    #[cfg(debug_assertions)]
+    fn begins_again(&self, node: usize) -> Result<(), Failure> {
+        let deadline = Instant::now() + QUIET;
+        while !self.cluster.has_begun_again(node) {
+            self.interruption.check()?;
+            if Instant::now() > deadline {
+                let statuses = self.cluster.statuses();
+                self.history.violated(format!(
+                    "node {} is in doubt and has not begun again within {} s:\n{statuses}",
+                    self.cluster.names()[node],
+                    QUIET.as_secs()
+                ));
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        self.history.say(&format!("node {} has begun again", self.cluster.names()[node]));
+        self.judge()
     }
 
     /// Waits until all nodes are in sync, and checks what they show.

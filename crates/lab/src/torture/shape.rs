@@ -48,6 +48,8 @@ pub(super) struct Shape {
     checkpoint_cpu: u32,
     /// Nodes that restart are told by --join who reigns.
     pub(super) told: bool,
+    /// What a doubt about a node's state has for consequences.
+    on_doubt: &'static str,
 }
 
 impl Shape {
@@ -99,6 +101,7 @@ impl Shape {
         let mut random = Random::stream(seed, 6);
         let bandwidth = [0.0, 0.0, 0.05][random.below(3) as usize];
         let checkpoint_cpu = [20, 2][random.below(2) as usize];
+        let on_doubt = ["tell", "withdraw"][Random::stream(seed, 7).below(2) as usize];
         Ok(Self {
             seed,
             nodes,
@@ -115,6 +118,7 @@ impl Shape {
             bandwidth,
             checkpoint_cpu,
             told,
+            on_doubt,
         })
     }
 
@@ -149,8 +153,7 @@ impl Shape {
             // All the time, and fast enough for several passes in a round.
             ("--sweep-interval-s", "1".to_owned()),
             ("--sweep-cpu-percent", "5".to_owned()),
-            // A find is kept as it is: none begins again.
-            ("--on-doubt", "tell".to_owned()),
+            ("--on-doubt", self.on_doubt.to_owned()),
             ("--standby-timeout-ms", "1000".to_owned()),
             ("--workers", "2".to_owned()),
             ("--sql-connections", "60".to_owned()),

@@ -20,14 +20,14 @@ use std::{
     collections::VecDeque,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
+        Arc, Mutex, PoisonError, RwLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
-use freshet_base::{ClusterId, Stamp};
+use freshet_base::{ClusterId, Stamp, lock};
 
 use crate::hang::Hang;
 use crate::medium::{FileMedium, Medium, MediumFile, MemoryMedium};
@@ -140,11 +140,6 @@ impl WeakStore {
     pub(crate) fn upgrade(&self) -> Option<SegmentStore> {
         self.0.upgrade().map(|shared| SegmentStore { shared })
     }
-}
-
-/// A panic elsewhere leaves these locks' contents whole: each is changed in one step at the end.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl SegmentStore {

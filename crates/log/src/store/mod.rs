@@ -378,11 +378,17 @@ impl LogStore {
         Ok(removed)
     }
 
-    /// Makes the noted watermarks durable: for a clean close.
+    /// Makes the noted watermarks durable: for a clean close. With several streams, `rest` is up to
+    /// where all are durable, and where each stream's blocks from there on begin: an older one among
+    /// them is found out by that (module `parts`).
     ///
     /// # Errors
     /// [`StoreError`] when one cannot be synced.
-    pub fn sync_watermark(&self) -> Result<(), StoreError> {
+    pub(crate) fn sync_watermark(&self, rest: Option<(Stamp, Vec<Stamp>)>) -> Result<(), StoreError> {
+        if let Some((at, positions)) = rest.filter(|_| self.alone().is_none()) {
+            let streams = self.shared.streams.iter().zip(positions);
+            streams.into_iter().try_for_each(|(stream, position)| stream.store.anchor(at, position))?;
+        }
         self.shared.streams.iter().try_for_each(|stream| stream.store.sync_watermark())?;
         if let Some(control) = self.shared.control.get() {
             // The older note holds as well.

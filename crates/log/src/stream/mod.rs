@@ -515,7 +515,9 @@ impl Log {
         {
             let ended = fill.kind().close().and_then(|end| {
                 self.shared.core.durable.advance(end);
-                store.map_or(Ok(()), |store| store.sync_watermark().map_err(LogFailure::from))
+                store.map_or(Ok(()), |store| {
+                    store.sync_watermark(self.shared.core.runs.rest()).map_err(LogFailure::from)
+                })
             });
             if let Err(failure) = ended {
                 self.shared.fail(failure);

@@ -11,8 +11,7 @@
 //! is there whole, or not at all.
 
 use std::{
-    fs::{self, File},
-    io::Write,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -138,14 +137,8 @@ impl Manifest {
         let file = Self::path(directory, self.start());
         let unfinished = file.with_extension("unfinished");
         let bytes = Self { incarnation, ..self.clone() }.encode();
-        let write = || {
-            let mut new = private::create(&unfinished)?;
-            new.write_all(&bytes)?;
-            new.sync_all()?;
-            fs::rename(&unfinished, &file)?;
-            File::open(directory)?.sync_all()
-        };
-        write().map_err(|source| CheckpointError::io("install", file.clone(), source))
+        private::replace(&file, &unfinished, &bytes)
+            .map_err(|source| CheckpointError::io("install", file.clone(), source))
     }
 
     /// Reads a manifest.

@@ -30,7 +30,7 @@ impl Service for MirrorService {
             Purpose::Join(_) | Purpose::BeginAgain { .. } => refuse(connection, not_primary()),
             Purpose::Consult { term, binding, comes_back } => {
                 let reply = consulted(&**shared, &hello, term, binding, comes_back)
-                    .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.node(), log });
+                    .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.node(), log, peers: shared.known() });
                 answer(connection, term, &reply);
             }
             Purpose::Identify => match cluster {

@@ -45,8 +45,10 @@ impl Service for PrimaryService {
                 }
             },
             Purpose::Consult { term, binding, comes_back } => {
-                let reply = consult(shared, &hello, term, binding, comes_back)
-                    .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.who.node, log });
+                let reply = consult(shared, &hello, term, binding, comes_back).map_or_else(Reply::Refused, |log| {
+                    let peers = shared.peers.lock().expect("no code panics under this mutex").clone();
+                    Reply::Log { node: shared.who.node, log, peers }
+                });
                 answer(connection, shared.who.term, &reply);
             }
             Purpose::Identify => answer(connection, shared.who.term, &Reply::Cluster(shared.who.cluster)),

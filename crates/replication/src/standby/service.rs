@@ -27,8 +27,10 @@ impl Service for StandbyService {
         match hello.purpose.clone() {
             Purpose::Join(join) => relay::serve(shared, &hello, join, connection),
             Purpose::Consult { term, binding, comes_back } => {
-                let reply = consulted(&**shared, &hello, term, binding, comes_back)
-                    .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.node, log });
+                let reply =
+                    consulted(&**shared, &hello, term, binding, comes_back).map_or_else(Reply::Refused, |log| {
+                        Reply::Log { node: shared.node, log, peers: shared.state().peers.clone() }
+                    });
                 answer(connection, term, &reply);
             }
             Purpose::Identify => match state.cluster {
