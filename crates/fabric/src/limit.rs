@@ -52,6 +52,11 @@ impl TokenBucket {
         self.tokens(&state, now) >= bytes as f64
     }
 
+    /// How many bytes flow in this time.
+    pub fn bytes_in(&self, time: Duration) -> u64 {
+        (self.bytes_per_second * time.as_secs_f64()) as u64
+    }
+
     /// How many bytes may go at `now`.
     fn tokens(&self, state: &State, now: Instant) -> f64 {
         let flowed = now.saturating_duration_since(state.at).as_secs_f64() * self.bytes_per_second;

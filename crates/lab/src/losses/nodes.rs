@@ -143,7 +143,8 @@ impl<'a> Nodes<'a> {
 
     /// Whom it joins when it is started again.
     pub(super) fn joins_again(&self, node: usize) -> Option<usize> {
-        let member = self.plan.members[node];
+        let members = &self.plan.members;
+        let member = members[node];
         let is_new = member.fate == Fate::New || member.comes_late;
         let told = match self.plan.join {
             _ if member.form == Form::BelowRelay => Some(1),
@@ -151,12 +152,15 @@ impl<'a> Nodes<'a> {
             // A mirror does not start without.
             Join::None if member.form == Form::Mirror => self.joins_first(node),
             Join::None => None,
-            Join::To(other) => Some(other).filter(|other| *other != node),
+            // No operator names a node that has nothing itself.
+            Join::To(other) => Some(other).filter(|other| *other != node && members[*other].fate != Fate::New),
         };
-        let members = &self.plan.members;
         let lives = members.iter().position(|member| member.lives);
-        let others = || self.plan.order.iter().copied().find(|other| *other != node);
-        told.or_else(|| if is_new { lives.or_else(others) } else { None })
+        let others = |may_be_new| {
+            let others = self.plan.order.iter().copied().filter(|other| *other != node);
+            others.into_iter().find(|other| may_be_new || members[*other].fate != Fate::New)
+        };
+        told.or_else(|| if is_new { lives.or_else(|| others(false)).or_else(|| others(true)) } else { None })
     }
 
     fn flags(&self, node: usize, join: Option<usize>) -> Vec<String> {

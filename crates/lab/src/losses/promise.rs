@@ -86,7 +86,8 @@ pub(super) fn may_be_missing(plan: &Plan, book: &Book, losses: Duration, reign: 
     let has_spoken = |node: usize| node == reign.by || book.up[node].iter().any(|(from, _)| *from <= reign.since);
     let votes_wrongly = |node: usize| was_set_back(node) && is_lost(plan, book, node, id) && has_spoken(node);
     // They may have it: nobody has looked since.
-    let is_away = |node: &usize| !is_lost(plan, book, *node, id) && *node != reign.by && !asked.contains(node);
+    let is_silent = |node: &usize| !asked.contains(node) || holds(node) && !knows(node);
+    let is_away = |node: &usize| !is_lost(plan, book, *node, id) && *node != reign.by && is_silent(node);
     let away = synchronous.clone().filter(is_away).count();
     // Who has nothing is no candidate.
     let leads = matches!(plan.members[reign.by].fate, Fate::Kept | Fate::SetBack | Fate::OlderLog);

@@ -40,7 +40,20 @@ impl Default for FeedConfig {
     }
 }
 
+/// No link is so slow that frames of old log get shorter, in bytes.
+const LEAST_FRAME: u64 = 16 << 10;
+
 impl FeedConfig {
+    /// The same, with frames that do not take as long on the link as the other side waits for a
+    /// word: on one that is limited, nothing is heard of a frame before all of it may go, and what
+    /// goes to several standbys takes turns.
+    pub(crate) fn of_link(self) -> Self {
+        let Some(limit) = &self.fabric.limit else { return self };
+        let frame = limit.bytes_in(self.flow.keep_alive / 2).max(LEAST_FRAME);
+        let flow = FlowConfig { frame: self.flow.frame.min(frame), ..self.flow };
+        Self { flow, ..self }
+    }
+
     /// The ring that a standby needs, in bytes: it gives away half of it at once
     /// (`StandbyStore::grant`).
     pub(crate) fn needed_capacity(&self) -> u64 {

@@ -266,6 +266,7 @@ impl State {
 impl Feeds {
     /// Nobody yet, of the log that ends where `sender` says.
     pub fn new(config: FeedConfig, sender: Sender, clock: Clock) -> Self {
+        let config = config.of_link();
         Self {
             term: sender.term,
             state: Mutex::new(State {

@@ -69,14 +69,23 @@ struct JournalStage {
 #[derive(Default)]
 struct JournalState {
     waiting: Vec<Found>,
-    /// What was written last, without gaps, begins and ends here; it is durable.
-    run: Stamp,
-    end: Stamp,
+    /// What was written and is durable, without gaps: where it begins and ends. Between two of them
+    /// lies what counts only as part of the log; what the log has leaves them.
+    runs: Vec<(Stamp, Stamp)>,
     /// What was given to the journal last ends here.
     given: Stamp,
     /// A restart regenerates nothing that reads below this.
     floor: Stamp,
     stopped: bool,
+}
+
+impl JournalState {
+    fn wrote(&mut self, from: Stamp, to: Stamp) {
+        match self.runs.last_mut().filter(|(_, end)| *end == from) {
+            Some((_, end)) => *end = to,
+            None => self.runs.push((from, to)),
+        }
+    }
 }
 
 /// Bounds what has arrived and is not complete.
@@ -134,7 +143,7 @@ impl FormsStage {
             return if found.is_empty() { Ok((None, found)) } else { Err(OpenError::Lost { end }) };
         };
         let held = found.last().map_or(end, |last| last.to);
-        let state = JournalState { run: end, end: held, given: held, floor, ..JournalState::default() };
+        let state = JournalState { runs: vec![(end, held)], given: held, floor, ..JournalState::default() };
         let (journal, room) = (Mutex::new(journal), journal::Room::default());
         let journal = JournalStage { journal, room, state: Mutex::new(state), changed: Condvar::new() };
         Ok((Some(Self { regenerate, journal: Some(journal) }), found))
@@ -144,7 +153,8 @@ impl FormsStage {
     pub fn held(&self, durable: Stamp) -> Stamp {
         self.journal.as_ref().map_or(durable, |journal| {
             let state = journal.state();
-            if state.run <= durable { durable.max(state.end) } else { durable }
+            let continues = |held: Stamp, (from, to): &(Stamp, Stamp)| if *from <= held { held.max(*to) } else { held };
+            state.runs.iter().fold(durable, continues)
         })
     }
 
@@ -179,7 +189,9 @@ impl FormsStage {
             let mut state = stage.state();
             state.waiting.retain(|batch| batch.from < at);
             state.waiting.iter_mut().for_each(|batch| batch.to = batch.to.min(at));
-            (state.run, state.end, state.given) = (state.run.min(at), state.end.min(at), state.given.min(at));
+            state.runs.retain(|(from, _)| *from < at);
+            state.runs.iter_mut().for_each(|(_, to)| *to = at.min(*to));
+            state.given = state.given.min(at);
         }
         let cut = journal.in_room(&stage.room, || Stamp::ZERO, |journal| journal.cut(at));
         cut.map_err(|error| error.to_string())
@@ -218,20 +230,15 @@ impl JournalStage {
     fn write(&self, durable: impl Fn() -> Stamp) -> Result<(), StoreError> {
         // A cut comes before all of this, or behind it.
         let mut journal = self.journal();
-        let (batches, mut run, mut end) = {
-            let mut state = self.state();
-            (std::mem::take(&mut state.waiting), state.run, state.end)
-        };
+        let batches = std::mem::take(&mut self.state().waiting);
         for Found { from, to, bytes } in &batches {
             journal.in_room(&self.room, &durable, |journal| journal.append(*from, *to, bytes))?;
-            if *from != end {
-                run = *from;
-            }
-            end = *to;
         }
         journal.in_room(&self.room, &durable, Journal::sync)?;
+        let in_log = durable();
         let mut state = self.state();
-        (state.run, state.end) = (run, end);
+        state.runs.retain(|(_, to)| *to > in_log);
+        batches.iter().for_each(|batch| state.wrote(batch.from, batch.to));
         Ok(())
     }
 }
@@ -446,6 +453,12 @@ impl Shared {
     /// What the journal waits for, if it lacks room.
     pub(super) fn journal_lack(&self) -> Option<Lack> {
         self.forms.as_ref()?.journal.as_ref()?.room.lack()
+    }
+
+    /// How many pieces with gaps between them the journal holds.
+    #[cfg(test)]
+    pub(crate) fn journal_runs(&self) -> Option<usize> {
+        Some(self.forms.as_ref()?.journal.as_ref()?.state().runs.len())
     }
 
     pub(super) fn has_journal(&self) -> bool {

@@ -527,6 +527,8 @@ fn what_reads_below_the_floor_counts_when_the_log_has_it_and_so_does_what_follow
     toy.reads(kept.0);
     let end = primary.write(&[64; 3]);
     until("it has arrived", || standby.standby.status().arrived == end);
+    // What follows the gap is in the journal, too, and what lies before it still counts.
+    until("it is in the journal", || standby.standby.shared.journal_runs() == Some(2));
     assert_eq!(standby.standby.status().persisted, kept);
     // A restart has what has counted.
     let (log, terms) = (Arc::clone(&standby.log), standby.terms.clone());

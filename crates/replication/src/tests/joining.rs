@@ -8,7 +8,7 @@ use freshet_cluster::{
     flow::Mode,
     term::{TermHistory, TermState},
 };
-use freshet_fabric::{FabricConfig, FabricKind, channel::Side, memory::SharedMemory};
+use freshet_fabric::{FabricConfig, FabricKind, channel::Side, limit::TokenBucket, memory::SharedMemory};
 
 use super::fixture::*;
 use crate::{
@@ -42,6 +42,23 @@ pub fn empty_log(capacity: u64) -> Continue {
         persisted: Stamp(0),
         capacity,
         may_send_until: Stamp(capacity),
+    }
+}
+
+/// A frame of old log takes a multiple of the standby's patience on this link.
+#[test]
+fn a_slow_link_is_not_taken_for_a_silent_node() {
+    for fabric in FABRICS {
+        let mut config = config(rule(Safety::TwoSafe, 1));
+        config.feed.boundaries = 4;
+        config.feed.flow.keep_alive = Duration::from_millis(20);
+        config.feed.fabric.limit = Some(Arc::new(TokenBucket::gigabits(0.0032)));
+        let primary = PrimaryNode::first(config);
+        let end = (0..300).map(|_| primary.write(&[1000])).last().unwrap();
+        let patient = StandbyConfig { patience: Duration::from_millis(1), ..over(fabric) };
+        let log = TestLog::received(1 << 19);
+        let standby = NewStandby::new(2).following(primary.address()).config(patient).log(log).start();
+        until("it has all", || standby.log.persisted() >= end);
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
     status::LinkStatus,
     takeover::{PromoteError, PromoteOptions, Promoted, promote},
     terms::{Terms, VolatileTerms},
-    wire::{self, BatchNote, Hello, Join, Kind, Purpose, Refusal, Reply, Welcome},
+    wire::{self, BatchNote, Hello, Join, Kind, Peer, Purpose, Refusal, Reply, Welcome},
 };
 
 /// Makes a promoted standby the primary, as the engine does.
@@ -119,6 +119,25 @@ fn the_end_of_an_inherited_log_is_not_taken_for_committed() {
     primary.commits(more);
     third.shows(more);
     b.shows(more);
+}
+
+/// A candidate that was emptied knows one node alone, and that one knows another.
+#[test]
+fn a_candidate_asks_whom_others_know() {
+    let (primary, a, b) = trio(Safety::OneSafe);
+    let end = primary.write(&[64; 8]);
+    primary.commits(end);
+    [&a, &b].into_iter().for_each(|node| node.shows(end));
+    drop(primary);
+    let state = TermState { cluster: Some(CLUSTER), ..TermState::empty() };
+    let terms = Terms::new(state, Arc::new(VolatileTerms));
+    let emptied = NewStandby::new(4).following(a.address()).terms(terms).start();
+    let known = vec![Peer { node: None, address: a.address(), serves: true }];
+    let options = PromoteOptions { safety: Some(Safety::OneSafe), known, ..PromoteOptions::default() };
+    let promoted = promote(&emptied.standby, &options).unwrap();
+    assert_eq!(promoted.start, end);
+    let heard = |node: &StandbyNode| promoted.heard.contains(&node.address());
+    assert!(heard(&a) && heard(&b), "{promoted:?}");
 }
 
 /// A primary in term 2, which knows of another address.
