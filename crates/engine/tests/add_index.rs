@@ -15,6 +15,7 @@ use std::{
 };
 
 use common::{SHAPES, Shape, config, definition, hash, look, row, soon, start, wait_for};
+use freshet_base::Rid;
 use freshet_engine::{
     BuildError, CheckpointKind, CommitError, Database, Direction, IndexDefinition, IndexError, IndexState, Isolation,
     KeyPart, Node, NodeConfig, ProcedureError, ReadError, RowTest, Safety, Stamp, Table, Ticket, Transaction,
@@ -148,6 +149,66 @@ fn write(database: &Database, table: &Table, worker: u64, done: &AtomicBool) -> 
         database.wait(ticket).unwrap();
     }
     turn
+}
+
+/// Whether a standby has forgotten this deleted record.
+fn is_gone(database: &Database, table: &Table, rid: Rid) -> bool {
+    let mut found = false;
+    look(database, table, |content| content.gone_before(Stamp::MAX, |gone, _| found |= gone == rid));
+    found
+}
+
+/// A standby that a reader keeps from forgetting the dead: their ids have been used again, and the
+/// new records have got in place, without an index, what the dead had. Then there is an index.
+#[test]
+fn what_dead_records_had_stays_in_an_index_that_comes_later() {
+    for shape in SHAPES {
+        let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let cluster = |n: usize, join| {
+            start(NodeConfig { safety: Safety::TwoSafe, standbys: 1, join, ..of(shape, n, directories[n].path()) })
+        };
+        let primary = cluster(0, None);
+        let standby = cluster(1, Some(primary.address().into()));
+        let database = primary.database();
+        let table = database.create_table(&definition()).unwrap();
+        database.wait(put(database, &table, 0..100, |id| (id % 7, 100))).unwrap();
+        let number = add_index(database, &table, &by_value("before"), &never).unwrap();
+        let shown = database.core().snapshots.current();
+        standby.wait_visible(shown, soon()).unwrap();
+        let reader = standby.database().worker().unwrap();
+        let keeps = reader.begin_read_only();
+        let worker = database.worker().unwrap();
+        let change = |id: u64, value: u64| {
+            let changed = worker.execute(Isolation::Snapshot, |txn| {
+                let old = txn.get(&table, 0, &id.to_be_bytes())?.expect("it is there");
+                Ok(drop(txn.update(&table, old.rid, &row(id, id % 7, value))?))
+            });
+            let ((), ticket) = changed.unwrap();
+            database.wait(ticket).unwrap();
+            worker.collect_garbage();
+        };
+        (0..50).for_each(|id| change(id, 99));
+        drop_index(database, &table, number).unwrap();
+        (0..50).for_each(|id| change(id, 100));
+        add_index(database, &table, &by_value("after"), &never).unwrap();
+        let deleted = worker.execute(Isolation::Snapshot, |txn| {
+            let old = txn.get(&table, 0, &99u64.to_be_bytes())?.expect("it is there");
+            txn.delete(&table, old.rid)?;
+            Ok(old.rid)
+        });
+        let (last, ticket) = deleted.unwrap();
+        database.wait(ticket).unwrap();
+        let end = database.core().snapshots.current();
+        standby.wait_visible(end, soon()).unwrap();
+        assert_eq!(check_node(&standby, "things", "after", "with what is left of the dead"), 99, "{shape:?}");
+        drop(keeps);
+        // The oldest first.
+        let theirs = standby.database().table("things").unwrap();
+        wait_for("the dead are forgotten", || is_gone(standby.database(), &theirs, last));
+        for node in [&primary, &standby] {
+            assert_eq!(check_node(node, "things", "after", "without the dead"), 99, "{shape:?}");
+        }
+    }
 }
 
 #[test]

@@ -220,8 +220,8 @@ impl Content {
         while let Some(address) = next.filter(|address| *address > tombstone) {
             let mut row = Vec::new();
             let loaded = context.source.load(address, self.fid, rid, &mut row)?;
-            // An update has the keys that the insertion had.
-            if loaded.kind == RecordKind::Insert {
+            // An update, too: the columns of an index that was added since may have changed in it.
+            if loaded.kind != RecordKind::Delete {
                 rows.push(row);
             }
             next = loaded.prev.filter(|prev| *prev < address);
