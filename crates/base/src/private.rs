@@ -62,7 +62,8 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// and renamed, and the directory is synced. Blocks until that is done.
 ///
 /// # Errors
-/// As [`write`], or when it cannot be synced or renamed; the one that was there may be replaced then.
+/// As [`write`], or when it cannot be synced or renamed; the one that was there may be replaced
+/// then.
 pub fn replace(file: &Path, unfinished: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut new = create(unfinished)?;
     new.write_all(bytes)?;

@@ -163,9 +163,9 @@ impl Runs {
         (all, Some(note))
     }
 
-    /// Where all streams are durable up to the last end of a transaction, when no flusher is at work
-    /// any more: that end, and where each stream's blocks from there on begin. None if a flusher
-    /// has left something.
+    /// Where all streams are durable up to the last end of a transaction, when no flusher is at
+    /// work any more: that end, and where each stream's blocks from there on begin. None if a
+    /// flusher has left something.
     pub(crate) fn rest(&self) -> Option<(Stamp, Vec<Stamp>)> {
         let dealt = self.dealt();
         let rests = |share: &Share| share.at_work.is_none() && share.waiting.is_empty();

@@ -9,8 +9,9 @@
 //!
 //! A disk is lost when it is emptied or replaced, when its segments are gone, and when a copy from
 //! before that commit was put back. Whatever was lost: what a node could be asked for must not be
-//! missing, and nor what the primary's own disk had. But what was acknowledged in the second before a
-//! copy was made, its disk may not have noted ([`freshet_replication::terms::NOTE_COMMITTED_EVERY`]).
+//! missing, and nor what the primary's own disk had. But what was acknowledged in the second before
+//! a copy was made, its disk may not have noted
+//! ([`freshet_replication::terms::NOTE_COMMITTED_EVERY`]).
 
 use std::time::Duration;
 

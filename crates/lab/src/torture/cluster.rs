@@ -484,8 +484,8 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Helps a standby in doubt to begin again, as an operator does where the node does not do so by
-    /// itself; says whether it has, and what it had before is gone.
+    /// Helps a standby in doubt to begin again, as an operator does where the node does not do so
+    /// by itself; says whether it has, and what it had before is gone.
     #[cfg(debug_assertions)]
     pub(super) fn has_begun_again(&self, node: usize) -> bool {
         let Some(status) = self.status(node).filter(|status| status["role"] == "standby") else { return false };

@@ -379,8 +379,8 @@ impl LogStore {
     }
 
     /// Makes the noted watermarks durable: for a clean close. With several streams, `rest` is up to
-    /// where all are durable, and where each stream's blocks from there on begin: an older one among
-    /// them is found out by that (module `parts`).
+    /// where all are durable, and where each stream's blocks from there on begin: an older one
+    /// among them is found out by that (module `parts`).
     ///
     /// # Errors
     /// [`StoreError`] when one cannot be synced.
