@@ -18,7 +18,7 @@ use freshet_base::lock;
 use freshet_engine::{
     Domain, Node, Role,
     node::{
-        Verdict,
+        RoleStatus, Verdict,
         begin_again::{self, Begun},
     },
 };
@@ -152,13 +152,17 @@ impl Shared {
         }
     }
 
-    /// Removes what was moved aside, if the new state was found equal to the primary's.
+    /// Removes what was moved aside, if the new state was found equal to the primary's. One that
+    /// has begun again as a mirror compares nothing: there all that it has is read first.
     fn finish(&self, node: &Node) -> std::io::Result<()> {
         let mut begun = lock(&self.begun);
-        let proven = node.state_proof().equal_at.filter(|_| node.proof().reason().is_none());
-        if let (Some(old), Some(mark)) = (&*begun, proven) {
+        let Some(old) = &*begun else { return Ok(()) };
+        let was_rehearsed = || matches!(node.status().role, RoleStatus::Mirror { own } if own.rehearsed.is_some());
+        let mark = node.state_proof().equal_at.filter(|_| node.proof().reason().is_none());
+        if mark.is_some() || was_rehearsed() {
             old.finish(&node.config().directory)?;
-            tracing::info!(mark = mark.0, removed = ?old.aside, "the new state of this node is that of its primary");
+            let mark = mark.map(|mark| mark.0);
+            tracing::info!(mark, removed = ?old.aside, "the new state of this node is that of its primary");
             *begun = None;
         }
         Ok(())

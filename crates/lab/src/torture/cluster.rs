@@ -488,7 +488,14 @@ impl<'a> Cluster<'a> {
     /// by itself; says whether it has, and what it had before is gone.
     #[cfg(debug_assertions)]
     pub(super) fn has_begun_again(&self, node: usize) -> bool {
-        let Some(status) = self.status(node).filter(|status| status["role"] == "standby") else { return false };
+        let Some(status) = self.status(node) else { return false };
+        // A mirror keeps it until it is rehearsed.
+        if status["role"] == "mirror" {
+            return status["whole"] == true;
+        }
+        if status["role"] != "standby" {
+            return false;
+        }
         if status["doubt"].is_null() {
             return status["kept_aside"].is_null();
         }
