@@ -9,7 +9,8 @@ use std::sync::{
 };
 
 use common::{
-    SHAPES, Shape, all_are_named, churn, config, definition, directories, look, one_of_three, row, start, wait_for,
+    SHAPES, Shape, all_are_named, churn, config, definition, directories, look, one_of_three, row, soon, start,
+    wait_for,
 };
 use freshet_base::{Rid, Stamp};
 use freshet_engine::{Apply, CheckpointKind, Isolation, Node, NodeConfig, OnDoubt, Safety, TableDefinition};
@@ -74,6 +75,23 @@ fn load<T>(node: &Arc<Node>, from: u64, what: impl FnOnce() -> T) -> T {
         stop.store(true, Ordering::SeqCst);
         outcome
     })
+}
+
+/// Whoever joins a primary that changes nothing is compared with it all the same.
+#[test]
+fn who_joins_an_idle_primary_is_compared() {
+    let directories = directories();
+    let of = |n: usize| one_of_three(directories[n].path(), n, Shape::OneStream, Apply::Fresh);
+    let primary = start(of(0));
+    let join = Some(primary.address().to_owned());
+    let second = start(NodeConfig { join: join.clone(), ..of(1) });
+    let table = primary.database().create_table(&definition()).unwrap().clone();
+    let end = churn(primary.database(), &table, 0, 500);
+    second.wait_visible(end, soon()).unwrap();
+    wait_for("the first is compared", || second.state_proof().equal_at.is_some());
+    let third = start(NodeConfig { join, ..of(2) });
+    wait_for("the second is compared", || third.state_proof().equal_at.is_some());
+    assert_eq!(third.state_proof().differs, None);
 }
 
 #[test]

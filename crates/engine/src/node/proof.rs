@@ -14,6 +14,7 @@ use std::{
 
 use freshet_base::{Rid, Stamp, WaitError};
 use freshet_log::{Log, Writer};
+use freshet_replication::primary::Primary as Shipping;
 use freshet_storage::{
     Participant,
     identity::{Figures, Sums},
@@ -34,18 +35,24 @@ pub(super) struct Marks {
     writer: Writer,
     participant: Participant,
     settings: ProofSettings,
+    shipping: Arc<Shipping>,
 }
 
 impl Marks {
     /// Begins. Without a log that others could read, there is nothing to say.
-    pub fn begin(core: &Arc<Core>, log: &Arc<Log>, settings: &ProofSettings) -> Result<Option<JoinHandle<()>>, String> {
+    pub fn begin(
+        core: &Arc<Core>,
+        (log, shipping): (&Arc<Log>, &Arc<Shipping>),
+        settings: &ProofSettings,
+    ) -> Result<Option<JoinHandle<()>>, String> {
         if log.is_volatile() {
             return Ok(None);
         }
         let writer = log.writer().map_err(|cause| cause.to_string())?;
         let participant = core.participants.join().map_err(|cause| cause.to_string())?;
         let (core, log) = (Arc::clone(core), Arc::clone(log));
-        let marks = Self { core, log, writer, participant, settings: settings.clone() };
+        let (settings, shipping) = (settings.clone(), Arc::clone(shipping));
+        let marks = Self { core, log, writer, participant, settings, shipping };
         let thread = std::thread::Builder::new().name("state-proof".into()).spawn(move || marks.run());
         thread.map(Some).map_err(|cause| format!("cannot start a thread: {cause}"))
     }
@@ -57,14 +64,17 @@ impl Marks {
 
     fn go(&mut self) -> Result<(), MarkError> {
         let mut at = self.log.grown();
-        // A node that changes nothing has nothing to compare.
-        self.wait_while(|grown, _| grown <= at)?;
+        // Where nothing changes there is nothing to compare, but for who has joined since.
+        self.wait_while(|grown, _| grown <= at && !self.shipping.awaits_proof())?;
         let (mark, mut sums) = self.sweep()?;
         self.tell(mark, &mut sums)?;
         loop {
             let ProofSettings { bytes, interval_ms, .. } = self.settings;
             let interval = Duration::from_millis(interval_ms);
-            self.wait_while(|grown, waited| grown <= at || (grown - at < bytes && waited < interval))?;
+            self.wait_while(|grown, waited| {
+                let news = grown > at || self.shipping.awaits_proof();
+                grown.saturating_sub(at) < bytes && !(news && waited >= interval)
+            })?;
             at = self.log.grown();
             let (mark, changed) = self.core.mark(&self.log, &mut self.writer)?;
             sums.merge(&changed);

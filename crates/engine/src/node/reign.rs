@@ -86,7 +86,7 @@ impl Reign {
         let watch = std::thread::Builder::new().name("log-watch".into()).spawn(watch);
         let watch = watch.map_err(|cause| format!("cannot start a thread: {cause}"))?;
         this.core.snapshots.reign(Primary { log: Arc::clone(&log), term, gate });
-        let marks = Marks::begin(this.core, &log, &config.state_proof)?;
+        let marks = Marks::begin(this.core, (&log, &shipping), &config.state_proof)?;
         // What was being built on whoever reigned before. If that cannot be logged now, the next
         // building of an index sees to it.
         let _ = Database { core: Arc::clone(this.core) }.drop_unfinished_indexes();

@@ -368,6 +368,12 @@ impl Feeds {
         observers.collect()
     }
 
+    /// Whether a standby is fed that has said nothing of its state since it joined.
+    pub fn awaits_proof(&self) -> bool {
+        let silent = |shipper: &Arc<Shipper>| shipper.equal_at().is_none() && !shipper.in_doubt();
+        self.state().shippers.values().any(|shipper| shipper.mirror.is_none() && silent(shipper))
+    }
+
     /// How many bytes of batches are kept for mirrors.
     pub fn batch_bytes(&self) -> u64 {
         self.batches.bytes()

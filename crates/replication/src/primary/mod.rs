@@ -262,6 +262,11 @@ impl Primary {
         }
     }
 
+    /// Whether a standby is connected whose state was not found to be this node's since it joined.
+    pub fn awaits_proof(&self) -> bool {
+        self.shared.feeds.awaits_proof()
+    }
+
     /// Everyone whom this primary knows, itself included.
     pub fn peers(&self) -> Vec<Peer> {
         self.shared.peers.lock().expect("no code panics under this mutex").clone()

@@ -17,8 +17,8 @@ pub struct ProofSettings {
     /// Lower it to hear of a difference sooner.
     #[arg(id = "state-proof-bytes", long, value_name = "BYTES")]
     pub bytes: u64,
-    /// The same when the log has grown at all since the last mark, and this many milliseconds have
-    /// passed; 10 to 86400000.
+    /// The same when the log has grown at all since the last mark, or a standby has joined that was
+    /// not compared yet, and this many milliseconds have passed; 10 to 86400000.
     ///
     /// Lower it to hear of a difference sooner.
     #[arg(id = "state-proof-interval-ms", long, value_name = "MS")]
