@@ -491,6 +491,10 @@ fn who_holds_more_takes_over_with_force_and_disturbs_nobody_without() {
     commits(&other, 5000);
     let holds_more = start(NodeConfig { listen, ..of(0) });
     wait_for("both say so", || keeps(&holds_more).is_some() && ahead(&other).len() == 1);
+    let third = start(joining(other.address(), NodeConfig { asynchronous: true, ..of(2) }));
+    let end = commits(&other, 6000);
+    third.wait_visible(end, soon()).unwrap();
+    wait_for("who follows says so, too", || ahead(&third).len() == 1);
     let refused = holds_more.promote(false).unwrap_err().to_string();
     assert!(refused.contains("acknowledged to clients") && refused.contains(other.address()), "{refused}");
     assert!(refused.contains("promote --force"), "{refused}");
@@ -498,11 +502,13 @@ fn who_holds_more_takes_over_with_force_and_disturbs_nobody_without() {
     holds_more.promote(true).unwrap();
     assert_eq!((holds_more.role(), hash(&holds_more)), (Role::Primary, acknowledged));
     assert!(other.is_deposed());
+    wait_for("this one has the other log", || keeps(&third).is_some());
+    assert_eq!(ahead(&third), []);
     // As it does by itself. What it has committed since, it keeps.
     stop([other]);
     let other = start(joins);
-    wait_for("both say so again", || keeps(&other).is_some() && ahead(&holds_more).len() == 1);
-    stop([other, holds_more]);
+    wait_for("both say so again", || keeps(&other).is_some() && ahead(&holds_more).len() == 2);
+    stop([other, third, holds_more]);
 }
 
 /// It was set back across a restart, so that its term has the same number, and is another.
