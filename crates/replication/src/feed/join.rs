@@ -35,8 +35,8 @@ fn keeps(feeder: &impl Feeder, welcome: &handshake::Welcome) -> Result<(), Refus
     read.map_err(|error| Refusal::LogGone { from, why: error.to_string() })
 }
 
-/// Whether this log, which is the same as a node's up to `at`, has what that node knows to have been
-/// acknowledged to clients.
+/// Whether this log, which is the same as a node's up to `at`, has what that node knows to have
+/// been acknowledged to clients.
 ///
 /// A primary that was set back to an older copy of its disk finds out so, and one that was forced.
 fn has_enough(hello: &Hello, join: &Join, at: Stamp) -> Result<(), (Box<AheadStatus>, Refusal)> {
@@ -54,8 +54,8 @@ fn has_enough(hello: &Hello, join: &Join, at: Stamp) -> Result<(), (Box<AheadSta
     Err((Box::new(AheadStatus { node, address, term, end, acknowledged, why: text }), why))
 }
 
-/// Refuses a node that holds more than this log, which is the same as its own up to `at`: notes that,
-/// and has all others know.
+/// Refuses a node that holds more than this log, which is the same as its own up to `at`: notes
+/// that, and has all others know.
 fn holds_no_more(feeder: &impl Feeder, hello: &Hello, join: &Join, at: Stamp) -> Result<(), Refusal> {
     if let Err((ahead, refusal)) = has_enough(hello, join, at) {
         let (node, address, term) = (ahead.node, ahead.address.clone(), ahead.term.0);

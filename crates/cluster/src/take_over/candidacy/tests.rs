@@ -415,8 +415,8 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
     );
 }
 
-/// It parts with a more advanced log below what it knows to be acknowledged: a take-over of that one
-/// was forced, or a primary was set back, perhaps across one of its restarts.
+/// It parts with a more advanced log below what it knows to be acknowledged: a take-over of that
+/// one was forced, or a primary was set back, perhaps across one of its restarts.
 #[test]
 fn who_holds_more_takes_over_with_force_alone_and_gives_nothing_up() {
     let begun = |nonce| {
