@@ -66,7 +66,7 @@ pub enum Refusal {
         ours: ClusterId,
     },
     /// A later term is in force.
-    #[error("term {asked} is over: term {highest} is in force{}", at(.primary))]
+    #[error("term {asked} is over: {} is in force{}", in_force(*.asked, *.highest, *.holder), at(.primary))]
     Fenced {
         /// The term of the node that is refused.
         asked: Term,
@@ -97,12 +97,16 @@ pub enum Refusal {
     },
     /// Two nodes reigned in the same term.
     #[error(
-        "the logs cannot be reconciled: term {term} begins at {here} in the one and at {there} in the other; \
-         decide which node is right and start the other with an empty directory"
+        "the logs cannot be reconciled: term {term} was begun twice, at {here} in the one and at {there} in the other, \
+         by a node whose directory was set back, or copied; they are the same up to {upto}. See what each node holds \
+         (freshet status), and decide: freshet promote --force makes the node the primary whose log is right; keep the \
+         directory of the other aside, and start it with a new one"
     )]
     SameTermTwice {
         /// That term.
         term: Term,
+        /// Up to here the logs are the same.
+        upto: Stamp,
         /// In the log of the node that refuses.
         here: Stamp,
         /// In the other.
@@ -288,6 +292,15 @@ pub enum Wait {
     },
 }
 
+/// Two nodes may reign in terms of one number.
+fn in_force(asked: Term, highest: Term, holder: Option<NodeId>) -> String {
+    match holder.filter(|_| asked == highest) {
+        Some(holder) => format!("term {highest} of another node, {holder},"),
+        None if asked == highest => format!("term {highest} of another node"),
+        None => format!("term {highest}"),
+    }
+}
+
 fn at(primary: &Option<String>) -> String {
     primary.as_ref().map_or(String::new(), |address| format!("; the primary is at {address}"))
 }
@@ -411,7 +424,7 @@ pub fn check_comes_back(
 fn agree(ours: &TermHistory, end: Stamp, theirs: &TermHistory, their_end: Stamp) -> Result<Stamp, Refusal> {
     match ours.agreement(end, theirs, their_end) {
         Agreement::Upto(stamp) => Ok(stamp),
-        Agreement::SameTermTwice { term, here, there } => Err(Refusal::SameTermTwice { term, here, there }),
+        Agreement::SameTermTwice { term, upto, here, there } => Err(Refusal::SameTermTwice { term, upto, here, there }),
     }
 }
 
@@ -508,6 +521,9 @@ mod tests {
         assert!(refusal(None, 2, 4, &good).contains("term 3 is over: term 4"));
         assert!(refusal(None, 2, 1, &Continue { capacity: 99, ..good.clone() }).contains("at least 100"));
         assert!(refusal(None, 2, 3, &log(&[(1, 0), (3, 400)], 600)).contains("cannot be reconciled"));
+        let same = |holder| Refusal::of_term(Term(3), Term(3), holder, None).to_string();
+        assert_eq!(same(None), "term 3 is over: term 3 of another node is in force");
+        assert!(same(Some(NodeId(7))).contains("another node, 0000000000000007, is in force"));
         assert!(refusal(None, 2, 3, &Continue { persisted: Stamp(101), ..good }).contains("violation"));
     }
     #[test]

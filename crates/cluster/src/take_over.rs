@@ -186,7 +186,17 @@ pub enum Stopped {
     },
     /// This node has more, and cannot pass it on: it should take over itself.
     Better(NodeId),
-    /// Two nodes reigned in one term.
+    /// This node holds what was acknowledged, and a more advanced log does not
+    /// ([`Plan::HoldsMore`]).
+    HoldsMore {
+        /// Whose log that is.
+        than: NodeId,
+        /// Where the two part.
+        at: Stamp,
+        /// Everything of this node's below was acknowledged.
+        committed: Stamp,
+    },
+    /// A node began one term twice.
     SameTermTwice {
         /// The node whose log disagrees.
         with: NodeId,
@@ -295,6 +305,7 @@ impl TakeOver {
             Plan::Asynchronous => Stopped::Asynchronous,
             Plan::Newcomer { newest } => Stopped::Newcomer { newest },
             Plan::Better { node } => Stopped::Better(node),
+            Plan::HoldsMore { than, at, committed } => Stopped::HoldsMore { than, at, committed },
             Plan::SameTermTwice { with, term } => Stopped::SameTermTwice { with, term },
         };
         Step::Stop(stopped)

@@ -88,10 +88,12 @@ pub enum Agreement {
     /// Up to here, and no further unless both end here.
     Upto(Stamp),
     /// Both have a reign of the same node in the same term, which it has begun twice: nothing that
-    /// either says can be trusted by the other.
+    /// either says of that term can be trusted by the other.
     SameTermTwice {
         /// That term.
         term: Term,
+        /// They are the same up to here: it is where the reigns end that came before.
+        upto: Stamp,
         /// Where it begins here.
         here: Stamp,
         /// Where it begins there.
@@ -151,7 +153,7 @@ impl TermHistory {
             let Some(place) = there.0.iter().position(same) else { continue };
             let theirs = there.0[place];
             if mine.start != theirs.start || mine.is_begun_twice(&theirs) {
-                return Agreement::SameTermTwice { term: mine.term, here: mine.start, there: theirs.start };
+                return Agreement::SameTermTwice { term: mine.term, upto, here: mine.start, there: theirs.start };
             }
             upto = here.end_of(index, end).min(there.end_of(place, other_end));
         }
@@ -432,7 +434,7 @@ mod tests {
         assert_eq!(upto(&[], 0, &[(1, 0), (2, 60)], 500), Agreement::Upto(Stamp(0)));
         assert_eq!(
             history(&[(1, 0), (2, 50)]).agreement(Stamp(90), &history(&[(1, 0), (2, 60)]), Stamp(99)),
-            Agreement::SameTermTwice { term: Term(2), here: Stamp(50), there: Stamp(60) }
+            Agreement::SameTermTwice { term: Term(2), upto: Stamp(50), here: Stamp(50), there: Stamp(60) }
         );
     }
 
@@ -490,7 +492,7 @@ mod tests {
         };
         assert_eq!(of(1, 1).agreement(Stamp(90), &of(2, 2), Stamp(80)), Agreement::Upto(Stamp(50)));
         assert_eq!(of(2, 2).agreement(Stamp(90), &of(2, 2), Stamp(80)), Agreement::Upto(Stamp(80)));
-        let twice = Agreement::SameTermTwice { term: Term(2), here: Stamp(50), there: Stamp(50) };
+        let twice = Agreement::SameTermTwice { term: Term(2), upto: Stamp(50), here: Stamp(50), there: Stamp(50) };
         assert_eq!(of(2, 2).agreement(Stamp(90), &of(2, 3), Stamp(80)), twice);
     }
 }

@@ -464,3 +464,109 @@ fn two_primaries_with_acknowledgements_both_stop() {
     assert_eq!(hash(&standby), hash(&one));
     stop([standby, one]);
 }
+
+/// What a standby says if it keeps more than the node has that it is to follow.
+fn keeps(node: &Node) -> Option<String> {
+    match node.status().role {
+        RoleStatus::Standby { own, .. } => own.holds_more,
+        role => panic!("{role:?}"),
+    }
+}
+
+/// The other one was forced without what this one has. Only who forces it takes over, with that.
+#[test]
+fn who_holds_more_takes_over_with_force_and_disturbs_nobody_without() {
+    let directories = directories();
+    let of = |n: usize| NodeConfig { standbys: 1, ..of(directories[n].path(), Safety::TwoSafe, 0) };
+    let (holds_more, other) = named_pair(of);
+    let [listen, others] = [&holds_more, &other].map(|node| node.bound_address());
+    stop([other]);
+    let end = commits(&holds_more, 1000);
+    wait_for("it notes that", || noted(directories[0].path()) >= end.0);
+    let acknowledged = hash(&holds_more);
+    stop([holds_more]);
+    let joins = NodeConfig { listen: others, ..joining(&listen.to_string(), of(1)) };
+    let other = start(joins.clone());
+    other.promote(true).unwrap();
+    commits(&other, 5000);
+    let holds_more = start(NodeConfig { listen, ..of(0) });
+    wait_for("both say so", || keeps(&holds_more).is_some() && ahead(&other).len() == 1);
+    let third = start(joining(other.address(), NodeConfig { asynchronous: true, ..of(2) }));
+    let end = commits(&other, 6000);
+    third.wait_visible(end, soon()).unwrap();
+    wait_for("who follows says so, too", || ahead(&third).len() == 1);
+    let refused = holds_more.promote(false).unwrap_err().to_string();
+    assert!(refused.contains("acknowledged to clients") && refused.contains(other.address()), "{refused}");
+    assert!(refused.contains("promote --force"), "{refused}");
+    assert_eq!((other.status().term, other.is_deposed(), holds_more.role()), (Term(2), false, Role::Standby));
+    holds_more.promote(true).unwrap();
+    assert_eq!((holds_more.role(), hash(&holds_more)), (Role::Primary, acknowledged));
+    assert!(other.is_deposed());
+    wait_for("this one has the other log", || keeps(&third).is_some());
+    assert_eq!(ahead(&third), []);
+    // As it does by itself. What it has committed since, it keeps.
+    stop([other]);
+    let other = start(joins);
+    wait_for("both say so again", || keeps(&other).is_some() && ahead(&holds_more).len() == 2);
+    stop([other, third, holds_more]);
+}
+
+/// It was set back across a restart, so that its term has the same number, and is another.
+#[test]
+fn who_holds_more_than_a_primary_that_began_its_term_twice_takes_over_with_force() {
+    for lives in [true, false] {
+        let directories = directories();
+        let of = |n: usize| of(directories[n].path(), Safety::TwoSafe, 0);
+        let primary = start(of(0));
+        let address = primary.address().to_owned();
+        let listen = primary.bound_address();
+        let standbys = [1, 2].map(|n| start(joining(&address, of(n))));
+        let table = primary.database().create_table(&definition()).unwrap();
+        wait_for("both are in sync", || in_sync(&primary) == 2);
+        churn(primary.database(), &table, 0, 100);
+        drop(table);
+        stop([primary]);
+        let older = tempfile::tempdir().unwrap();
+        copy(directories[0].path(), older.path());
+        let primary = start(NodeConfig { listen, ..of(0) });
+        assert_eq!((primary.role(), primary.status().term), (Role::Primary, Term(2)));
+        wait_for("both are in sync again", || in_sync(&primary) == 2);
+        let end = commits(&primary, 1000);
+        standbys.iter().for_each(|standby| _ = standby.wait_visible(end, soon()).unwrap());
+        wait_for("they note that", || [1, 2].iter().all(|n| noted(directories[*n].path()) >= end.0));
+        let acknowledged = hash(&primary);
+        let places = [&standbys[0], &standbys[1]].map(|standby| standby.bound_address());
+        stop(standbys.into_iter().chain([primary]));
+        empty(directories[0].path());
+        copy(older.path(), directories[0].path());
+        let back = start(NodeConfig { listen, ..of(0) });
+        assert_eq!((back.role(), back.status().term), (Role::Primary, Term(2)), "nobody could be asked");
+        let end = commits(&back, 5000);
+        wait_for("it notes that, too", || noted(directories[0].path()) >= end.0);
+        let again = |n: usize| start(NodeConfig { listen: places[n - 1], ..joining(&address, of(n)) });
+        let [holds_more, third] = [1, 2].map(again);
+        wait_for("all say so", || {
+            let kept = [&holds_more, &third].map(|node| keeps(node));
+            ahead(&back).len() == 2 && kept.iter().flatten().all(|why| why.contains("acknowledged to clients"))
+        });
+        let refused = holds_more.promote(false).unwrap_err().to_string();
+        assert!(refused.contains("acknowledged to clients") && refused.contains("promote --force"), "{refused}");
+        assert!(!back.is_deposed());
+        let mut living = Some(back);
+        if !lives {
+            stop(living.take());
+        }
+        holds_more.promote(true).unwrap();
+        assert_eq!((holds_more.role(), hash(&holds_more)), (Role::Primary, acknowledged));
+        assert!(holds_more.status().term > Term(2));
+        assert!(living.iter().all(|back| back.is_deposed()));
+        let end = commits(&holds_more, 7000);
+        third.wait_visible(end, soon()).unwrap();
+        assert_eq!((hash(&third), keeps(&third)), (hash(&holds_more), None));
+        // The one that was set back has committed alone, and keeps that.
+        stop(living);
+        let back = start(NodeConfig { listen, ..joining(holds_more.address(), of(0)) });
+        wait_for("it holds more in turn", || keeps(&back).is_some() && ahead(&holds_more).len() == 1);
+        stop([back, third, holds_more]);
+    }
+}

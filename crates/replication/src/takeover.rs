@@ -165,9 +165,8 @@ pub enum PromoteError {
     },
     /// Another node has more, and cannot pass it on.
     #[error(
-        "node {node} at {at} has more than this one and cannot pass it on, since it is a mirror, or this one is a \
-         mirror that cannot undo what the other does not have: promote that node; to force the take-over of this one \
-         loses what the other has more"
+        "node {node} at {at} has more than this one and cannot pass it on, since it is a mirror: promote that node; to \
+         force the take-over of this one loses what the other has more"
     )]
     Better {
         /// Which.
@@ -175,9 +174,28 @@ pub enum PromoteError {
         /// Where.
         at: String,
     },
-    /// Two nodes reigned in one term.
+    /// This node holds what was acknowledged, and a more advanced log does not.
     #[error(
-        "the log of {with} and this one cannot be reconciled: two nodes were primary in term {term}; an operator must choose"
+        "this node has what was acknowledged to clients up to {committed}, and the log of node {node} at {address} parts \
+         from its own at {at}. No node was asked to promise anything. See what each node holds (freshet status), and \
+         decide: freshet promote --force makes this node the primary with what it holds, and gives up what the other \
+         side has committed since; or keep this node's directory aside, and start it with a new one"
+    )]
+    HoldsMore {
+        /// Whose log that is.
+        node: NodeId,
+        /// Where that node can be reached.
+        address: String,
+        /// Where the two part.
+        at: Stamp,
+        /// Everything of this node's below was acknowledged.
+        committed: Stamp,
+    },
+    /// A node began one term twice.
+    #[error(
+        "the log of {with} and this one cannot be reconciled: one node was primary in term {term} twice, the second \
+         time with a directory that was set back, or copied. An operator must choose: freshet promote --force makes \
+         the node the primary whose log is right; keep the directory of the other aside, and start it with a new one"
     )]
     SameTermTwice {
         /// The peer.
@@ -280,6 +298,9 @@ impl Round {
             Stopped::Asynchronous => PromoteError::Asynchronous(safety),
             Stopped::Newcomer { newest } => PromoteError::Newcomer { safety, members: names(&newest) },
             Stopped::Better(node) => PromoteError::Better { node, at: self.address(node).unwrap_or_default() },
+            Stopped::HoldsMore { than: node, at, committed } => {
+                PromoteError::HoldsMore { node, address: self.address(node).unwrap_or_default(), at, committed }
+            }
             Stopped::SameTermTwice { with, term } => {
                 PromoteError::SameTermTwice { with: self.address(with).unwrap_or_default(), term }
             }

@@ -98,13 +98,24 @@ pub enum Plan {
         /// the candidate.
         lives: bool,
     },
-    /// This node has more, and cannot pass it on to the candidate, since it is a mirror, or the
-    /// candidate is one that cannot undo what the other does not have: it should take over itself.
+    /// This node has more, and cannot pass it on to the candidate, since it is a mirror: it should
+    /// take over itself.
     Better {
         /// Which.
         node: NodeId,
     },
-    /// Two nodes reigned in the same term: an operator must choose.
+    /// The log of this node is more advanced, or has another term of the same number, and has not
+    /// what the candidate knows to be acknowledged to clients: an operator must choose. With force
+    /// the candidate reigns.
+    HoldsMore {
+        /// Whose log that is.
+        than: NodeId,
+        /// Where the two part.
+        at: Stamp,
+        /// Everything of the candidate's below was acknowledged.
+        committed: Stamp,
+    },
+    /// A node began one term twice: an operator must choose. With force the candidate reigns.
     SameTermTwice {
         /// The node whose log disagrees.
         with: NodeId,
@@ -334,7 +345,11 @@ impl Candidacy {
         }
         let newest = self.newest_set().filter(|_| safety != Safety::OneSafe);
         if let Some(stopped) = self.lacks(safety, newest.as_ref()).filter(|_| !force) {
-            return stopped;
+            // That says more.
+            let ahead = self.heard.iter().filter(|(_, log)| log.rank() > self.mine.rank() || self.is_rivalled(log));
+            let holds_more =
+                ahead.max_by_key(|(_, log)| log.rank()).and_then(|(peer, log)| self.holds_more(*peer, log));
+            return holds_more.filter(|_| self.comes_back.is_none()).unwrap_or(stopped);
         }
         // The logs of others may have been written by a primary that restarted and committed
         // nothing, or hold less than was committed.
@@ -344,22 +359,26 @@ impl Candidacy {
         };
         let mine = counts(self.me, &self.mine);
         let others = self.heard.iter().filter(|(peer, log)| counts(**peer, log) && !self.has_enough(log));
-        let best = others.max_by_key(|(_, log)| (log.rank(), log.log));
+        // Who forces it wants what the candidate holds.
+        let others = others.filter(|(_, log)| !force || self.keeps(log));
+        let rank = |log: &LogState| (self.is_rivalled(log), log.rank(), log.log);
+        let best = others.max_by_key(|(_, log)| rank(log));
         match best {
             // Of the members only such were heard that have lost what they held.
             None if !mine => {
                 let (heard, needed) = (self.voices(), self.voices() + 1);
                 Plan::SetUncertain { newest, heard, needed }
             }
-            Some((peer, log)) if log.rank() > self.mine.rank() || !mine => {
-                match self.mine.history.agreement(self.mine.end, &log.history, log.end) {
-                    Agreement::Upto(at) if (at, at) == (log.end, self.mine.end) => Plan::Reign { term: self.term },
-                    Agreement::Upto(cut_at) if log.log && (self.mine.log || cut_at >= self.mine.committed) => {
-                        Plan::Fetch { from: *peer, cut_at, upto: log.end }
-                    }
-                    Agreement::Upto(_) if force => Plan::Reign { term: self.term },
-                    Agreement::Upto(_) => Plan::Better { node: *peer },
-                    Agreement::SameTermTwice { term, .. } => Plan::SameTermTwice { with: *peer, term },
+            Some((peer, log)) if rank(log) > (false, self.mine.rank(), true) || !mine => {
+                match (self.agreement(log), self.holds_more(*peer, log)) {
+                    (Agreement::Upto(at), _) if (at, at) == (log.end, self.mine.end) => Plan::Reign { term: self.term },
+                    (Agreement::Upto(_), Some(holds_more)) => holds_more,
+                    (Agreement::Upto(cut_at), None) if log.log => Plan::Fetch { from: *peer, cut_at, upto: log.end },
+                    (Agreement::Upto(_), None) if force => Plan::Reign { term: self.term },
+                    (Agreement::Upto(_), None) => Plan::Better { node: *peer },
+                    // A former primary may itself be the one that was set back.
+                    (_, Some(holds_more)) if self.comes_back.is_none() => holds_more,
+                    (Agreement::SameTermTwice { term, .. }, _) => Plan::SameTermTwice { with: *peer, term },
                 }
             }
             _ => Plan::Reign { term: self.term },
@@ -387,6 +406,35 @@ impl Candidacy {
         }
     }
 
+    fn agreement(&self, log: &LogState) -> Agreement {
+        self.mine.history.agreement(self.mine.end, &log.history, log.end)
+    }
+
+    /// Up to where the candidate itself knows its log to be committed.
+    fn committed(&self) -> Stamp {
+        self.mine.committed.min(self.mine.end)
+    }
+
+    /// Whether that node, and so the candidate, has a term that was begun twice, and clients were
+    /// told of commits in that node's: which log is right no number says. (A former primary that
+    /// comes back has been taken for right by its own clients.)
+    fn is_rivalled(&self, log: &LogState) -> bool {
+        let twice = matches!(self.agreement(log), Agreement::SameTermTwice { upto, .. } if upto < log.committed);
+        twice && self.comes_back.is_none()
+    }
+
+    /// What follows if the candidate would give up for this log what it knows to be committed.
+    fn holds_more(&self, than: NodeId, log: &LogState) -> Option<Plan> {
+        let (Agreement::Upto(at) | Agreement::SameTermTwice { upto: at, .. }) = self.agreement(log);
+        let committed = self.committed();
+        (at < committed).then_some(Plan::HoldsMore { than, at, committed })
+    }
+
+    /// Whether the candidate gives up nothing that it knows to be committed if it follows this log.
+    fn keeps(&self, log: &LogState) -> bool {
+        matches!(self.agreement(log), Agreement::Upto(at) if at >= self.committed())
+    }
+
     /// Whether the candidate can do without what a node has more that has no log: the candidate
     /// wrote it, and nothing of it was committed, as far as that node knows. (What is committed is
     /// durable where it was written, unless that disk was set back.)
@@ -405,11 +453,11 @@ impl Candidacy {
     /// What of the candidate's log is known to be committed, by what it knows itself and by what
     /// the others have said of the part that its log shares with theirs.
     pub fn known_committed(&self) -> Stamp {
-        let shared = |log: &LogState| match self.mine.history.agreement(self.mine.end, &log.history, log.end) {
+        let shared = |log: &LogState| match self.agreement(log) {
             Agreement::Upto(upto) => log.committed.min(upto),
             Agreement::SameTermTwice { .. } => Stamp::ZERO,
         };
-        self.heard.values().map(shared).fold(self.mine.committed.min(self.mine.end), Stamp::max)
+        self.heard.values().map(shared).fold(self.committed(), Stamp::max)
     }
 
     /// What the in-sync sets of the reign that [`Plan::Reign`] allows follow.

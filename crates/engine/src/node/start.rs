@@ -508,8 +508,8 @@ pub(super) fn begin_checkpoints(
 
 /// Whether a take-over that has failed for this cause may succeed in a while, without an operator.
 fn may_pass(cause: &TakeOverError) -> bool {
-    use TakeOverError::{Begin, Better, Contested, Fetch};
-    matches!(cause, Contested(_) | Fetch { .. } | Better { .. } | Begin(_))
+    use TakeOverError::{Begin, Better, Contested, Fetch, HoldsMore};
+    matches!(cause, Contested(_) | Fetch { .. } | Better { .. } | HoldsMore { .. } | Begin(_))
 }
 
 /// Opens the log. Before anything is in it, the ground knows where it may be.

@@ -1,6 +1,9 @@
 //! Join: how one who may follow becomes one who is fed.
 
-use freshet_base::sync::{Arc, Ordering};
+use freshet_base::{
+    Stamp,
+    sync::{Arc, Ordering},
+};
 use freshet_cluster::{
     handshake::{self, Agreed},
     host::Guest,
@@ -32,11 +35,12 @@ fn keeps(feeder: &impl Feeder, welcome: &handshake::Welcome) -> Result<(), Refus
     read.map_err(|error| Refusal::LogGone { from, why: error.to_string() })
 }
 
-/// Whether this log has what a node knows to have been acknowledged to clients.
+/// Whether this log, which is the same as a node's up to `at`, has what that node knows to have
+/// been acknowledged to clients.
 ///
 /// A primary that was set back to an older copy of its disk finds out so, and one that was forced.
-fn has_enough(hello: &Hello, join: &Join, welcome: &handshake::Welcome) -> Result<(), (Box<AheadStatus>, Refusal)> {
-    let (node, at, acknowledged) = (hello.node, welcome.cut_at, join.holds);
+fn has_enough(hello: &Hello, join: &Join, at: Stamp) -> Result<(), (Box<AheadStatus>, Refusal)> {
+    let (node, acknowledged) = (hello.node, join.holds);
     if at >= acknowledged {
         return Ok(());
     }
@@ -50,10 +54,10 @@ fn has_enough(hello: &Hello, join: &Join, welcome: &handshake::Welcome) -> Resul
     Err((Box::new(AheadStatus { node, address, term, end, acknowledged, why: text }), why))
 }
 
-/// Whether this log can continue what the node has; says why not, notes who holds more, and has all
-/// others know.
-fn can_feed(feeder: &impl Feeder, hello: &Hello, join: &Join, welcome: &handshake::Welcome) -> Result<(), Refusal> {
-    if let Err((ahead, refusal)) = has_enough(hello, join, welcome) {
+/// Refuses a node that holds more than this log, which is the same as its own up to `at`: notes
+/// that, and has all others know.
+fn holds_no_more(feeder: &impl Feeder, hello: &Hello, join: &Join, at: Stamp) -> Result<(), Refusal> {
+    if let Err((ahead, refusal)) = has_enough(hello, join, at) {
         let (node, address, term) = (ahead.node, ahead.address.clone(), ahead.term.0);
         let is_new = feeder.feeds().state().holds_more(*ahead);
         if is_new {
@@ -68,7 +72,25 @@ fn can_feed(feeder: &impl Feeder, hello: &Hello, join: &Join, welcome: &handshak
         }
         return Err(refusal);
     }
+    Ok(())
+}
+
+/// Whether this log can continue what the node has; says why not.
+fn can_feed(feeder: &impl Feeder, hello: &Hello, join: &Join, welcome: &handshake::Welcome) -> Result<(), Refusal> {
+    holds_no_more(feeder, hello, join, welcome.cut_at)?;
     keeps(feeder, welcome).inspect_err(|refusal| tell_refused(hello, refusal))
+}
+
+/// What to tell a node whose log does not agree with this one. If a term was begun twice, it may
+/// hold more than this log.
+pub(crate) fn disagreed(feeder: &impl Feeder, hello: &Hello, join: &Join, why: Refusal) -> Refusal {
+    if let Refusal::SameTermTwice { upto, .. } = why
+        && let Err(holds_more) = holds_no_more(feeder, hello, join, upto)
+    {
+        return holds_more;
+    }
+    tell_refused(hello, &why);
+    why
 }
 
 /// Counts the standby, welcomes it, and starts its two threads.

@@ -722,7 +722,10 @@ impl Follows for Shared {
     }
 
     fn heard_of(&self, reign: Living, address: &str) {
-        self.state().announced = Some((reign, address.to_owned(), self.clock.now()));
+        let mut state = self.state();
+        state.announced = Some((reign, address.to_owned(), self.clock.now()));
+        // A primary of before has said so.
+        state.ahead.retain(|one| one.node != reign.node);
     }
 
     fn prepare(self: &Arc<Self>, upstream: &str, order: u64) -> Result<(), SessionError> {

@@ -15,7 +15,7 @@ use freshet_fabric::tcp::Connection;
 use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
-    feed::{join, tell_refused},
+    feed::{disagreed, join, tell_refused},
     standby::serve_originals,
     takeover::serve_log,
     wire::{Hello, Join, Purpose, Refusal, Reply, check_hello},
@@ -39,10 +39,7 @@ impl Service for PrimaryService {
         match hello.purpose.clone() {
             Purpose::Join(joins) => match agree(shared, &hello, &joins) {
                 Ok(agreed) => join(shared, &hello, &joins, agreed, connection),
-                Err(refusal) => {
-                    tell_refused(&hello, &refusal);
-                    refuse(connection, refusal);
-                }
+                Err(refusal) => refuse(connection, disagreed(&**shared, &hello, &joins, refusal)),
             },
             Purpose::Consult { term, binding, comes_back } => {
                 let reply = consult(shared, &hello, term, binding, comes_back).map_or_else(Reply::Refused, |log| {

@@ -435,7 +435,6 @@ pub(crate) fn run<F: Follows>(shared: &Arc<F>) {
                 _,
                 Some(
                     Refusal::OtherCluster { .. }
-                    | Refusal::SameTermTwice { .. }
                     | Refusal::BufferTooSmall { .. }
                     | Refusal::NoMirror(_)
                     | Refusal::Myself { .. },

@@ -60,6 +60,8 @@ impl Follows for Shared {
     fn heard_of(&self, reign: Living, address: &str) {
         let mut state = self.state();
         state.follower.heard_of(reign, self.clock.now());
+        // A primary of before has said so.
+        state.ahead.retain(|one| one.node != reign.node);
         address.clone_into(&mut state.heard_at);
     }
 

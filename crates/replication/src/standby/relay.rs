@@ -28,7 +28,7 @@ use super::Shared;
 use crate::{
     bell::Bell,
     endpoint::refuse,
-    feed::{FeedConfig, Feeder, Feeds, join},
+    feed::{FeedConfig, Feeder, Feeds, disagreed, join},
     status::{AheadStatus, RelayStatus},
     wire::{Hello, Join, Peer, Peers, Refusal, Wait},
 };
@@ -311,6 +311,7 @@ fn agree(shared: &Arc<Shared>, hello: &Hello, joins: &Join) -> Result<(Arc<Sessi
     let agreed = session.feeds.state().host.agree(&asking, &state);
     let agreed = agreed.map_err(|refusal| match refusal {
         Refusal::NotPrimary { .. } => elsewhere(),
+        twice @ Refusal::SameTermTwice { .. } => disagreed(&*session, hello, joins, twice),
         refusal => refusal,
     })?;
     let follows = shared.follow.following().is_some() && shared.follow.following() == session.above.last().copied();

@@ -399,7 +399,8 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
     let undoes = at(3, mirror(LogState { committed: Stamp(40), ..short.clone() }), &[(2, other.clone())]);
     assert_eq!(plan(&undoes), Plan::Fetch { from: NodeId(2), cut_at: Stamp(40), upto: Stamp(80) });
     let keeps = at(3, mirror(LogState { committed: Stamp(48), ..short.clone() }), &[(2, other)]);
-    assert_eq!(plan(&keeps), Plan::Better { node: NodeId(2) });
+    let holds_more = Plan::HoldsMore { than: NodeId(2), at: Stamp(40), committed: Stamp(48) };
+    assert_eq!(plan(&keeps), holds_more);
     // Of two mirrors neither has a log for the other.
     assert_eq!(plan(&at(3, mirror(short.clone()), &[(2, mirror(long.clone()))])), Plan::Better { node: NodeId(2) });
     assert_eq!(plan(&at(3, mirror(long.clone()), &[(2, short.clone())])), reigns);
@@ -412,4 +413,54 @@ fn what_only_a_mirror_has_makes_it_the_better_candidate_unless_it_was_never_comm
         plan(&at(9, short, &[(3, mirror(log(&[(1, 0), (2, 60)], 80, set())))])),
         Plan::Better { node: NodeId(3) }
     );
+}
+
+/// It parts with a more advanced log below what it knows to be acknowledged: a take-over of that
+/// one was forced, or a primary was set back, perhaps across one of its restarts.
+#[test]
+fn who_holds_more_takes_over_with_force_alone_and_gives_nothing_up() {
+    let begun = |nonce| {
+        let mut history = history(&[(1, 0)]);
+        history.begin(Reign { term: Term(2), start: Stamp(40), node: NodeId(9), nonce }).unwrap();
+        history
+    };
+    let of = |history: &TermHistory, end, committed| LogState {
+        history: history.clone(),
+        committed: Stamp(committed),
+        ..log(&[], end, set(4, &[1, 2, 9], 0))
+    };
+    let (later, twice) = (history(&[(1, 0), (2, 40)]), begun(2));
+    for (mine, other) in [(&history(&[(1, 0)]), &later), (&begun(1), &twice)] {
+        let candidate = |committed| {
+            let mut candidate = Candidacy::new(NodeId(1), of(mine, 50, committed), &Fence::new(Term(2), None));
+            candidate.promised(NodeId(9), of(other, 80, 45));
+            candidate
+        };
+        let reigns = Plan::Reign { term: Term(3) };
+        for safety in [Safety::OneSafe, Safety::TwoSafe, Safety::VerySafe, Safety::Quorum(2)] {
+            let mut it = candidate(48);
+            let holds_more = Plan::HoldsMore { than: NodeId(9), at: Stamp(40), committed: Stamp(48) };
+            assert_eq!((it.plan(safety, false), it.plan(safety, true)), (holds_more, reigns.clone()));
+            // Another may have still more of that.
+            it.promised(NodeId(2), of(mine, 60, 48));
+            let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(60) };
+            assert_eq!(it.plan(safety, true), fetch);
+            it.fetched(of(mine, 60, 48));
+            assert_eq!(it.plan(safety, true), reigns);
+        }
+        // Nothing would be given up.
+        let plans = [false, true].map(|force| candidate(40).plan(Safety::OneSafe, force));
+        let fetch = || Plan::Fetch { from: NodeId(9), cut_at: Stamp(40), upto: Stamp(80) };
+        let begun_twice = Plan::SameTermTwice { with: NodeId(9), term: Term(2) };
+        assert_eq!(plans, if *other == later { [fetch(), fetch()] } else { [begun_twice, reigns.clone()] });
+        // A former primary that comes back may be the one that was set back.
+        let stops = candidate(48).comes_back(false).plan(Safety::OneSafe, false);
+        assert_eq!(matches!(stops, Plan::SameTermTwice { .. }), *other != later, "{stops:?}");
+    }
+    // Neither has the later term, whichever log is longer.
+    let mut longer = Candidacy::new(NodeId(1), of(&begun(1), 90, 48), &Fence::new(Term(2), None));
+    longer.promised(NodeId(9), of(&twice, 80, 41));
+    assert!(matches!(longer.plan(Safety::OneSafe, false), Plan::HoldsMore { .. }));
+    longer.promised(NodeId(9), of(&twice, 80, 40));
+    assert_eq!(longer.plan(Safety::OneSafe, false), Plan::Reign { term: Term(3) }, "nothing is lost");
 }

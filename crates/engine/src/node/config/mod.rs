@@ -242,7 +242,8 @@ pub struct NodeConfig {
     pub restart_timeout_s: u64,
     /// A primary that restarts asks no other node, although acknowledged commits may be lost.
     ///
-    /// Give it once, on the command line; never leave it in a file.
+    /// Give it once, on the command line; never leave it in a file. It counts until another node
+    /// becomes the primary.
     #[arg(long, help_heading = "Safety")]
     pub force_reign: bool,
     /// This node, if it has no log yet, begins a new cluster. It has no effect on a node with a
