@@ -314,7 +314,7 @@ impl CommitRule {
         changed |= self.place_members(now);
         self.advance();
         changed |= self.admit_joiners(now);
-        self.change_set();
+        self.change_set(now);
         changed |= self.assess(now);
         Decision { committed: self.committed, changed, write: self.to_write().is_some() }
     }
@@ -395,7 +395,7 @@ impl CommitRule {
 
     /// Where members that are on record have to leave, or others have become level, there is
     /// another set to write.
-    fn change_set(&mut self) {
+    fn change_set(&mut self, now: Moment) {
         if self.counted().is_some() {
             return self.change_counted();
         }
@@ -440,6 +440,15 @@ impl CommitRule {
             }
         }
         let [leaving, joining] = [Place::Leaving, Place::Joining].map(|place| level(members, place));
+        // Who may not leave, since no set without it may follow, has not left: it counts again as
+        // soon as it has what it must.
+        let is_back = |holder: &&Holder| sets.names(holder);
+        let stayed = leaving.iter().filter(is_back).map(|holder| (holder.node, sets.in_effect().members.contains(holder)));
+        for (node, counts) in stayed.collect::<Vec<_>>() {
+            if let Some(member) = members.get_mut(&node) {
+                member.move_to(if counts { Place::InSync } else { Place::Joining }, now);
+            }
+        }
         for node in sets.add(&leaving, &joining) {
             if let Some(member) = members.get_mut(&node) {
                 member.place = Place::Joining;
@@ -595,8 +604,10 @@ impl CommitRule {
     /// Whether commits wait for this member, which does not keep up and is on record: without it
     /// the next set could be taken for another.
     fn is_missed(&self, node: NodeId, member: &Member) -> bool {
-        let bound = self.awaited().is_some_and(|sets| sets.binds(node));
-        bound && member.stalls && member.place != Place::Leaving
+        let Some(sets) = self.awaited() else { return false };
+        // Who leaves and is named by the newest set may not be left out.
+        let goes = member.place == Place::Leaving && !sets.names(&member.holder(node));
+        sets.binds(node) && member.stalls && !goes
     }
 
     /// For whom commits wait at present.

@@ -416,6 +416,53 @@ fn who_is_on_record_and_lost_something_leaves_by_a_record() {
     assert_eq!(rule.to_write().unwrap().members.len(), 1);
 }
 
+/// With a floor that no set without it would keep, it never was off the record: it counts again
+/// when it holds again what was durable, and commits wait for that.
+#[test]
+fn who_lost_something_and_may_not_leave_counts_again_when_it_has_caught_up() {
+    for refuses in [false, true] {
+        let mut rule = recorded(1);
+        if refuses {
+            rule.config.when_missing = WhenMissing::RefuseAfter(Duration::from_millis(50));
+        }
+        expect(&mut rule, Event::Durable(Stamp(40)), ms(2), 30);
+        expect(&mut rule, Event::Left { standby: A }, ms(3), 30);
+        // An older copy of its directory was put back.
+        expect(&mut rule, joined(A, 5), ms(4), 30);
+        assert_eq!((member(&rule, A).place, rule.to_write()), (Place::Leaving, None));
+        let Standing::Blocked { in_sync: 0, needed: 1, waits_for, .. } = rule.standing() else {
+            panic!("{:?}", rule.standing())
+        };
+        assert_eq!(waits_for, [A]);
+        expect(&mut rule, Event::Tick, ms(60), 30);
+        assert_eq!(rule.admit().is_err(), refuses);
+        expect(&mut rule, acked(A, 39), ms(61), 39);
+        assert_eq!(rule.keep_up().count(), 0, "it was to reach 40");
+        expect(&mut rule, acked(A, 40), ms(62), 40);
+        assert_eq!((rule.standing(), rule.admit()), (Standing::Safe, Ok(())));
+        assert_eq!((rule.keep_up().collect::<Vec<_>>(), rule.to_write()), (vec![A], None));
+        expect(&mut rule, Event::Durable(Stamp(50)), ms(63), 40);
+        expect(&mut rule, acked(A, 50), ms(64), 50);
+    }
+}
+
+/// It is lost before it has caught up: the status says what helps.
+#[test]
+fn who_lost_something_and_may_not_leave_is_missed_when_it_stalls() {
+    let mut rule = recorded(1);
+    expect(&mut rule, joined(A, 5), ms(2), 30);
+    expect(&mut rule, Event::Left { standby: A }, ms(3), 30);
+    expect(&mut rule, Event::Tick, ms(150), 30);
+    let Standing::Blocked { waits_for, remedy: Some(remedy), .. } = rule.standing() else {
+        panic!("{:?}", rule.standing())
+    };
+    assert_eq!(waits_for, [A]);
+    assert!(remedy.contains("start the nodes again"), "{remedy}");
+    expect(&mut rule, joined(A, 5), ms(200), 30);
+    expect(&mut rule, acked(A, 30), ms(201), 30);
+    assert_eq!(rule.standing(), Standing::Safe);
+}
+
 #[test]
 fn who_leaves_returns_only_when_it_has_caught_up_and_does_not_stall() {
     let mut rule = recorded(0);
