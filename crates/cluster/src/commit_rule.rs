@@ -121,6 +121,10 @@ pub enum Event {
     },
     /// Nothing but the time has changed.
     Tick,
+    /// This primary itself stood still, until now, for longer than standbys may: it has heard
+    /// nobody in the meantime. Patience with them begins anew, or it would take for lost who has
+    /// another primary by now, and continue alone before it can hear of that.
+    StoodStill,
     /// The in-sync set of this number was written into the log, in a block that ends at `end`
     /// ([`CommitRule::to_write`]).
     Written {
@@ -290,6 +294,14 @@ impl CommitRule {
                 }
             }
             Event::Tick => {}
+            Event::StoodStill => {
+                for member in self.members.values_mut().filter(|member| !member.stalls) {
+                    member.outstanding = member.outstanding.map(|(at, _)| (at, now));
+                }
+                if !self.settled {
+                    self.started = now;
+                }
+            }
             Event::Written { number, end } => {
                 if let Some(sets) = &mut self.sets {
                     sets.written(number, end);
@@ -443,7 +455,8 @@ impl CommitRule {
         // Who may not leave, since no set without it may follow, has not left: it counts again as
         // soon as it has what it must.
         let is_back = |holder: &&Holder| sets.names(holder);
-        let stayed = leaving.iter().filter(is_back).map(|holder| (holder.node, sets.in_effect().members.contains(holder)));
+        let stayed =
+            leaving.iter().filter(is_back).map(|holder| (holder.node, sets.in_effect().members.contains(holder)));
         for (node, counts) in stayed.collect::<Vec<_>>() {
             if let Some(member) = members.get_mut(&node) {
                 member.move_to(if counts { Place::InSync } else { Place::Joining }, now);

@@ -90,6 +90,32 @@ fn a_short_loss_of_the_connection_changes_nothing() {
 }
 
 #[test]
+fn a_primary_that_stood_still_does_not_continue_alone_at_once() {
+    let mut rule = rule(Safety::TwoSafe, 1);
+    expect(&mut rule, joined(A, 0), ms(0), 0);
+    expect(&mut rule, Event::Durable(Stamp(100)), ms(20), 0);
+    expect(&mut rule, Event::StoodStill, ms(5000), 0);
+    expect(&mut rule, Event::Left { standby: A }, ms(5001), 0);
+    expect(&mut rule, Event::Durable(Stamp(200)), ms(5002), 0);
+    assert_eq!(rule.next_deadline(), Some(ms(5100)));
+    expect(&mut rule, Event::Tick, ms(5099), 0);
+    expect(&mut rule, Event::Tick, ms(5100), 200);
+    // Who was lost before that is so still.
+    expect(&mut rule, Event::StoodStill, ms(9000), 200);
+    expect(&mut rule, Event::Durable(Stamp(300)), ms(9001), 300);
+}
+
+/// Neither does one that stood still while it waited for its standbys to come.
+#[test]
+fn a_primary_that_stood_still_as_it_began_waits_for_its_standbys() {
+    let mut rule = rule(Safety::TwoSafe, 1);
+    expect(&mut rule, Event::Durable(Stamp(10)), ms(1), 0);
+    expect(&mut rule, Event::StoodStill, ms(5000), 0);
+    expect(&mut rule, Event::Tick, ms(5099), 0);
+    expect(&mut rule, Event::Tick, ms(5100), 10);
+}
+
+#[test]
 fn two_safe_gives_its_standbys_time_to_come_at_the_start() {
     let mut rule = rule(Safety::TwoSafe, 2);
     expect(&mut rule, Event::Durable(Stamp(10)), ms(1), 0);
