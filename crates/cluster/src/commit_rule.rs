@@ -63,10 +63,7 @@ mod member;
 mod sets;
 mod standing;
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use freshet_base::{NodeId, Safety, Stamp, Term, check};
 
@@ -122,8 +119,8 @@ pub enum Event {
     /// Nothing but the time has changed.
     Tick,
     /// This primary itself stood still, until now, for longer than standbys may: it has heard
-    /// nobody in the meantime. Patience with them begins anew, or it would take for lost who has
-    /// another primary by now, and continue alone before it can hear of that.
+    /// nobody in the meantime. Patience with them begins from now, or it would take for lost who
+    /// has another primary by now, and continue alone before it can hear of that.
     StoodStill,
     /// The in-sync set of this number was written into the log, in a block that ends at `end`
     /// ([`CommitRule::to_write`]).
@@ -294,14 +291,7 @@ impl CommitRule {
                 }
             }
             Event::Tick => {}
-            Event::StoodStill => {
-                for member in self.members.values_mut().filter(|member| !member.stalls) {
-                    member.outstanding = member.outstanding.map(|(at, _)| (at, now));
-                }
-                if !self.settled {
-                    self.started = now;
-                }
-            }
+            Event::StoodStill => self.stood_still(now),
             Event::Written { number, end } => {
                 if let Some(sets) = &mut self.sets {
                     sets.written(number, end);
@@ -329,6 +319,16 @@ impl CommitRule {
         self.change_set(now);
         changed |= self.assess(now);
         Decision { committed: self.committed, changed, write: self.to_write().is_some() }
+    }
+
+    /// Who has not stalled yet has as much time again.
+    fn stood_still(&mut self, now: Moment) {
+        for member in self.members.values_mut().filter(|member| !member.stalls) {
+            member.outstanding = member.outstanding.map(|(at, _)| (at, now));
+        }
+        if !self.settled {
+            self.started = now;
+        }
     }
 
     fn joined(&mut self, standby: Holder, persisted: Stamp, synchronous: bool, now: Moment) {
@@ -621,33 +621,6 @@ impl CommitRule {
         // Who leaves and is named by the newest set may not be left out.
         let goes = member.place == Place::Leaving && !sets.names(&member.holder(node));
         sets.binds(node) && member.stalls && !goes
-    }
-
-    /// For whom commits wait at present.
-    fn waits_for(&self) -> Vec<NodeId> {
-        let missed = |(node, member): &(&NodeId, &Member)| match self.awaited() {
-            Some(_) => self.is_missed(**node, member) || member.place != Place::InSync && member.synchronous,
-            None => member.synchronous && (!member.connected || member.stalls || member.place != Place::InSync),
-        };
-        self.members.iter().filter(missed).map(|(node, _)| *node).collect()
-    }
-
-    /// What an operator can do where commits wait, unless time alone helps.
-    fn remedy(&self) -> Option<Cow<'static, str>> {
-        let is_missed = || self.members.iter().any(|(node, member)| self.is_missed(*node, member));
-        let what = match self.config.needed() {
-            Some(_) => {
-                "start the standbys again that are missing, or see in their logs why they cannot follow; or, for \
-                 one that is gone for good, start a node at its address"
-            }
-            None if is_missed() => {
-                "start the nodes again for which commits wait; if they are gone for good, and no other node is the \
-                 primary, let a new standby join, and restart this node once with --force-reign and without --join"
-            }
-            None if self.below_floor() => "let another standby join",
-            None => return None,
-        };
-        Some(what.into())
     }
 
     fn may_refuse(&self) -> bool {

@@ -172,7 +172,9 @@ fn a_checkpoint_takes_no_damaged_row() {
 fn on_disk(directory: &Path, interval_s: u64) -> NodeConfig {
     let mut config = swept(config(Some(directory)));
     (config.log.buffer_bytes, config.log.segment_bytes) = (128 << 10, 64 << 10);
-    (config.checkpoint.interval_s, config.checkpoint.keep_log_bytes) = (interval_s, 0);
+    // Once the damaged file stays, once it goes with the checkpoint.
+    let keep_log_bytes = if interval_s == 0 { 1 << 30 } else { 0 };
+    (config.checkpoint.interval_s, config.checkpoint.keep_log_bytes) = (interval_s, keep_log_bytes);
     config
 }
 

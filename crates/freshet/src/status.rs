@@ -369,8 +369,8 @@ fn swept(sweep: &Value, line: &mut impl FnMut(&str, String)) {
         line(
             "LOG DAMAGED",
             format!(
-                "on the disk, from {start} to {end}; memory is not: do not stop this node, run freshet checkpoint, then \
-                 look at the disk"
+                "on the disk, from {start} to {end}; memory is not: do not stop this node, run freshet checkpoint, \
+                 then look at the disk"
             ),
         );
     }

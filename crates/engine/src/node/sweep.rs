@@ -15,9 +15,9 @@
 //! that cannot be excluded, it is not damage.
 //!
 //! Damage is told, and puts the state of the node in doubt ([`StateProof`]). Damage in the log does
-//! not: what is in memory does not come from there any more. But no row is taken from a damaged part
-//! ([`VersionSource::damaged`]), and a record whose row is only there is damage as any other. A
-//! checkpoint makes the part unneeded, so one is asked for.
+//! not: what is in memory does not come from there any more. But no row is taken from a damaged
+//! part ([`VersionSource::damaged`]), and a record whose row is only there is damage as any other.
+//! A checkpoint makes the part unneeded, so one is asked for.
 
 use std::{
     collections::HashSet,

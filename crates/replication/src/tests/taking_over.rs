@@ -241,7 +241,7 @@ fn a_partitioned_old_primary_is_refused_and_rejoins_without_its_tail() {
     assert_eq!(again.standby.status().saved_tails.len(), 1);
 }
 
-/// A primary that is cut off continues alone, as it may, and a take-over is forced meanwhile. What
+/// A primary that is cut off continues alone, as it may, and a take-over is forced. What
 /// it has acknowledged last it knows when it has heard of that, and when it is stopped: it follows
 /// no log without that, and is named.
 #[test]
