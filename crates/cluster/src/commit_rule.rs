@@ -63,10 +63,7 @@ mod member;
 mod sets;
 mod standing;
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use freshet_base::{NodeId, Safety, Stamp, Term, check};
 
@@ -121,6 +118,10 @@ pub enum Event {
     },
     /// Nothing but the time has changed.
     Tick,
+    /// This primary itself stood still, until now, for longer than standbys may: it has heard
+    /// nobody in the meantime. Patience with them begins from now, or it would take for lost who
+    /// has another primary by now, and continue alone before it can hear of that.
+    StoodStill,
     /// The in-sync set of this number was written into the log, in a block that ends at `end`
     /// ([`CommitRule::to_write`]).
     Written {
@@ -290,6 +291,7 @@ impl CommitRule {
                 }
             }
             Event::Tick => {}
+            Event::StoodStill => self.stood_still(now),
             Event::Written { number, end } => {
                 if let Some(sets) = &mut self.sets {
                     sets.written(number, end);
@@ -314,9 +316,19 @@ impl CommitRule {
         changed |= self.place_members(now);
         self.advance();
         changed |= self.admit_joiners(now);
-        self.change_set();
+        self.change_set(now);
         changed |= self.assess(now);
         Decision { committed: self.committed, changed, write: self.to_write().is_some() }
+    }
+
+    /// Who has not stalled yet has as much time again.
+    fn stood_still(&mut self, now: Moment) {
+        for member in self.members.values_mut().filter(|member| !member.stalls) {
+            member.outstanding = member.outstanding.map(|(at, _)| (at, now));
+        }
+        if !self.settled {
+            self.started = now;
+        }
     }
 
     fn joined(&mut self, standby: Holder, persisted: Stamp, synchronous: bool, now: Moment) {
@@ -395,7 +407,7 @@ impl CommitRule {
 
     /// Where members that are on record have to leave, or others have become level, there is
     /// another set to write.
-    fn change_set(&mut self) {
+    fn change_set(&mut self, now: Moment) {
         if self.counted().is_some() {
             return self.change_counted();
         }
@@ -440,6 +452,16 @@ impl CommitRule {
             }
         }
         let [leaving, joining] = [Place::Leaving, Place::Joining].map(|place| level(members, place));
+        // Who may not leave, since no set without it may follow, has not left: it counts again as
+        // soon as it has what it must.
+        let is_back = |holder: &&Holder| sets.names(holder);
+        let stayed =
+            leaving.iter().filter(is_back).map(|holder| (holder.node, sets.in_effect().members.contains(holder)));
+        for (node, counts) in stayed.collect::<Vec<_>>() {
+            if let Some(member) = members.get_mut(&node) {
+                member.move_to(if counts { Place::InSync } else { Place::Joining }, now);
+            }
+        }
         for node in sets.add(&leaving, &joining) {
             if let Some(member) = members.get_mut(&node) {
                 member.place = Place::Joining;
@@ -595,35 +617,10 @@ impl CommitRule {
     /// Whether commits wait for this member, which does not keep up and is on record: without it
     /// the next set could be taken for another.
     fn is_missed(&self, node: NodeId, member: &Member) -> bool {
-        let bound = self.awaited().is_some_and(|sets| sets.binds(node));
-        bound && member.stalls && member.place != Place::Leaving
-    }
-
-    /// For whom commits wait at present.
-    fn waits_for(&self) -> Vec<NodeId> {
-        let missed = |(node, member): &(&NodeId, &Member)| match self.awaited() {
-            Some(_) => self.is_missed(**node, member) || member.place != Place::InSync && member.synchronous,
-            None => member.synchronous && (!member.connected || member.stalls || member.place != Place::InSync),
-        };
-        self.members.iter().filter(missed).map(|(node, _)| *node).collect()
-    }
-
-    /// What an operator can do where commits wait, unless time alone helps.
-    fn remedy(&self) -> Option<Cow<'static, str>> {
-        let is_missed = || self.members.iter().any(|(node, member)| self.is_missed(*node, member));
-        let what = match self.config.needed() {
-            Some(_) => {
-                "start the standbys again that are missing, or see in their logs why they cannot follow; or, for \
-                 one that is gone for good, start a node at its address"
-            }
-            None if is_missed() => {
-                "start the nodes again for which commits wait; if they are gone for good, and no other node is the \
-                 primary, let a new standby join, and restart this node once with --force-reign and without --join"
-            }
-            None if self.below_floor() => "let another standby join",
-            None => return None,
-        };
-        Some(what.into())
+        let Some(sets) = self.awaited() else { return false };
+        // Who leaves and is named by the newest set may not be left out.
+        let goes = member.place == Place::Leaving && !sets.names(&member.holder(node));
+        sets.binds(node) && member.stalls && !goes
     }
 
     fn may_refuse(&self) -> bool {

@@ -2,13 +2,14 @@
 
 use std::{
     cell::RefCell,
+    ops::Range,
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
-use freshet_base::{Fid, Rid, Stamp, Watermark};
+use freshet_base::{Fid, Rid, Stamp, Watermark, lock};
 use freshet_log::{LogReader, RecordHeader, block::RECORD_HEADER};
 use freshet_replay::Records;
 use freshet_storage::{LoadError, Loaded, RecordSource};
@@ -75,6 +76,10 @@ pub(crate) struct VersionSource {
     visible: OnceLock<Arc<Watermark>>,
     /// Set when this node becomes primary: then nothing is cut any more while it lives.
     reigns: OnceLock<()>,
+    /// Parts of the log that are known to be damaged, and whether there are any: no row is taken
+    /// from there.
+    damaged: Mutex<Vec<Range<Stamp>>>,
+    is_damaged: AtomicBool,
 }
 
 impl Default for VersionSource {
@@ -82,7 +87,14 @@ impl Default for VersionSource {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         // Relaxed: only that no two are the same matters.
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        Self { number, records: OnceLock::new(), visible: OnceLock::new(), reigns: OnceLock::new() }
+        Self {
+            number,
+            records: OnceLock::new(),
+            visible: OnceLock::new(),
+            reigns: OnceLock::new(),
+            damaged: Mutex::default(),
+            is_damaged: AtomicBool::new(false),
+        }
     }
 }
 
@@ -110,6 +122,17 @@ impl VersionSource {
     /// This node is the primary.
     pub(crate) fn unlimited(&self) {
         let _ = self.reigns.set(());
+    }
+
+    /// What lies there in the log is damaged, and nothing else there is: no row is taken from it.
+    pub(crate) fn damaged(&self, parts: Vec<Range<Stamp>>) {
+        self.is_damaged.store(!parts.is_empty(), Ordering::Release);
+        *lock(&self.damaged) = parts;
+    }
+
+    /// Whether the record at `address` lies in a part of the log that is known to be damaged.
+    pub(crate) fn is_damaged(&self, address: Stamp) -> bool {
+        self.is_damaged.load(Ordering::Acquire) && lock(&self.damaged).iter().any(|part| part.contains(&address))
     }
 
     /// Loads a record from what the thread has read ahead; reads on where its records lie one
@@ -141,6 +164,9 @@ impl VersionSource {
 
 impl RecordSource for VersionSource {
     fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
+        if self.is_damaged(address) {
+            return Err(LoadError::Log(format!("the log is damaged at {address}")));
+        }
         if let Some(loaded) = self.load_ahead(address, fid, rid, row) {
             return Ok(loaded);
         }

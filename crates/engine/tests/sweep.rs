@@ -4,6 +4,7 @@
 mod common;
 
 use std::{
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -11,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{churn, config, definition, directories, row, soon, start};
+use common::{churn, config, definition, directories, hash, row, soon, start, wait_for};
 use freshet_engine::{
     Apply, CheckpointKind, Database, IndexDefinition, Isolation, KeyPart, Node, NodeConfig, Rid, Role, Safety,
     StateHash, SweepSettings, SweepStatus, Table,
@@ -165,6 +166,90 @@ fn a_checkpoint_takes_no_damaged_row() {
     let table = again.database().table("things").unwrap();
     assert_eq!(record(&again, &table, 50), (rid, before));
     again.stop().unwrap();
+}
+
+/// Small segments, and a buffer that does not hold all of the log.
+fn on_disk(directory: &Path, interval_s: u64) -> NodeConfig {
+    let mut config = swept(config(Some(directory)));
+    (config.log.buffer_bytes, config.log.segment_bytes) = (128 << 10, 64 << 10);
+    // Once the damaged file stays, once it goes with the checkpoint.
+    let keep_log_bytes = if interval_s == 0 { 1 << 30 } else { 0 };
+    (config.checkpoint.interval_s, config.checkpoint.keep_log_bytes) = (interval_s, keep_log_bytes);
+    config
+}
+
+/// Changes many bytes in the first file of a node's log.
+fn damage_log(directory: &Path) {
+    let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let file = files.filter(|path| path.extension().is_some_and(|it| it == "segment")).min().unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[(16 << 10)..(40 << 10)].chunks_mut(512).for_each(|piece| piece[0] ^= 0x40);
+    std::fs::write(&file, bytes).unwrap();
+}
+
+#[test]
+fn damage_in_a_file_of_the_log_is_no_doubt_and_ends_with_a_checkpoint() {
+    for interval_s in [0, 3600] {
+        let directory = tempfile::tempdir().unwrap();
+        let node = start(on_disk(directory.path(), interval_s));
+        let table = node.database().create_table(&definition()).unwrap();
+        churn(node.database(), &table, 0, 3000);
+        assert_eq!(sweep(&node).log_damage, []);
+        damage_log(directory.path());
+        let SweepStatus { log_damage, damage, last, .. } = sweep(&node);
+        assert!(log_damage.len() > 1 && last.log_bytes > 128 << 10, "{log_damage:?}, {last:?}");
+        assert_eq!((damage, node.proof().reason()), (0, None), "memory is whole");
+        // Where nobody has switched that off, the sweep has asked for one.
+        match interval_s {
+            0 => drop(node.checkpoint(CheckpointKind::Fuzzy).unwrap()),
+            _ => wait_for("a checkpoint", || node.checkpoint_status().unwrap().installed > 0),
+        }
+        assert_eq!(sweep(&node).log_damage, []);
+        churn(node.database(), &table, 3000, 3100);
+        let before = hash(&node);
+        node.stop().unwrap();
+        drop((node, table));
+        let again = start(on_disk(directory.path(), 0));
+        let SweepStatus { damage, log_damage, .. } = sweep(&again);
+        assert_eq!((hash(&again), damage, log_damage), (before, 0, vec![]));
+        again.stop().unwrap();
+    }
+}
+
+/// What a standby has not read yet is only in its log: that is damage of its state, and readers get
+/// no row from there.
+#[test]
+fn a_row_that_is_only_in_the_damaged_log_is_damage() {
+    let directories = directories();
+    let of = |number: usize, join: Option<String>| {
+        let shape = on_disk(directories[number].path(), 0);
+        start(NodeConfig { standbys: 1, join, apply: Apply::Fresh, ..shape })
+    };
+    let primary = of(0, None);
+    let standby = of(1, Some(primary.address().to_owned()));
+    let table = primary.database().create_table(&definition()).unwrap();
+    let end = churn(primary.database(), &table, 0, 3000);
+    standby.wait_visible(end, soon()).unwrap();
+    damage_log(directories[1].path());
+    let SweepStatus { damage, found, log_damage, .. } = sweep(&standby);
+    assert!(damage > 0 && !log_damage.is_empty(), "{damage}, {log_damage:?}");
+    assert!(found.iter().all(|found| found.contains("its row is only in the log")), "{found:?}");
+    assert!(standby.proof().reason().unwrap().contains("its row is only in the log"));
+    assert!(standby.checkpoint(CheckpointKind::Fuzzy).is_err());
+    let [here, there] = [&primary, &standby].map(|node| {
+        let worker = node.database().worker().unwrap();
+        let (table, transaction) = (node.database().table("things").unwrap(), worker.begin_read_only());
+        let get = |id: u64| {
+            let found = transaction.get(&table, 0, &id.to_be_bytes());
+            found.map(|found| found.map(|found| found.row.to_vec())).map_err(|cause| cause.to_string())
+        };
+        (0..1000).map(get).collect::<Vec<_>>()
+    });
+    let (refused, read): (Vec<_>, Vec<_>) = here.into_iter().zip(there).partition(|(_, there)| there.is_err());
+    assert!(!refused.is_empty() && read.iter().all(|(here, there)| here == there), "{refused:?}");
+    assert_eq!((sweep(&primary).damage, primary.proof().reason()), (0, None));
+    standby.stop().unwrap();
+    primary.stop().unwrap();
 }
 
 /// Numbers that follow from a seed.

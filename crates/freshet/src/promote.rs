@@ -25,6 +25,11 @@ const ASKS: Duration = Duration::from_secs(30);
 const RIVALS: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 
+/// What an operator has agreed to.
+const FORCED: &str = "warning: forced, without asking whether all that was acknowledged is here: commits may be lost \
+                      that only nodes hold which have not answered, an old primary above all; one that comes back and \
+                      holds some keeps them, and every node's status says HOLDS MORE";
+
 /// Promotes a node.
 pub(crate) fn run(options: &PromoteOptions) -> Result<ExitCode, Failure> {
     let client = options.shows.connect(&options.address, CONNECT)?;
@@ -33,6 +38,9 @@ pub(crate) fn run(options: &PromoteOptions) -> Result<ExitCode, Failure> {
         return Err(Failure::new(deposed(client.address(), term, at)));
     }
     println!("{} is the primary of term {term}, which begins at {at}", client.address());
+    if options.force {
+        eprintln!("{FORCED}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

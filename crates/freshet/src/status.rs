@@ -51,6 +51,7 @@ fn health(status: &Value) -> Health {
     let (link, in_sync) = (status["link"]["link"].as_str(), status["in_sync"].as_bool());
     let expires = status["certificate_expires"].as_u64();
     let lacks_what_others_hold = status["ahead"].as_array().is_some_and(|ahead| !ahead.is_empty());
+    let log_is_damaged = status["sweep"]["log_damage"].as_array().is_some_and(|parts| !parts.is_empty());
     match (role, standing, link) {
         _ if status["log_failure"].is_string() => Health::Failing,
         (Some("primary"), Some("safe"), _) | (Some("standby" | "mirror"), _, Some("following"))
@@ -58,7 +59,9 @@ fn health(status: &Value) -> Health {
         {
             Health::Lacking
         }
-        (Some("primary"), Some("safe"), _) if status["log_waits"].is_string() || lacks_what_others_hold => {
+        (Some("primary"), Some("safe"), _)
+            if status["log_waits"].is_string() || lacks_what_others_hold || log_is_damaged =>
+        {
             Health::Lacking
         }
         (Some("primary"), Some("safe"), _) => Health::Well,
@@ -67,7 +70,8 @@ fn health(status: &Value) -> Health {
             let stalls = status["commits_nothing"].is_object() && time(status, "commits_nothing") >= STALLS;
             let lacks = status["missing"].is_string() || status["lacks"].is_string() || status["log_waits"].is_string();
             // An archive's or an asynchronous standby's primary never counts on it.
-            if in_sync.is_none() || stalls || lacks || lacks_what_others_hold { Health::Lacking } else { Health::Well }
+            let lacks = lacks || lacks_what_others_hold || log_is_damaged;
+            if in_sync.is_none() || stalls || lacks { Health::Lacking } else { Health::Well }
         }
         (Some("standby" | "mirror"), _, Some("connecting" | "resting")) => Health::Lacking,
         (Some("starting" | "taking-over"), _, _) => Health::Lacking,
@@ -360,6 +364,16 @@ fn swept(sweep: &Value, line: &mut impl FnMut(&str, String)) {
     if let Some(why) = sweep["unreadable"].as_str() {
         line("", format!("could not look at everything: {why}"));
     }
+    for part in sweep["log_damage"].as_array().into_iter().flatten() {
+        let (start, end) = (text(&part["start"]), text(&part["end"]));
+        line(
+            "LOG DAMAGED",
+            format!(
+                "on the disk, from {start} to {end}; memory is not: do not stop this node, run freshet checkpoint, \
+                 then look at the disk"
+            ),
+        );
+    }
     let damage = number(sweep, "damage");
     if damage > 0 {
         line("DAMAGE", format!("found in {} places", units::grouped(damage)));
@@ -607,12 +621,15 @@ mod tests {
             status
         };
         let long = serde_json::json!({"secs": 9, "nanos": 0});
+        let log_damage = serde_json::json!({"log_damage": [{"start": 64, "end": 128}]});
         for (status, expected) in [
             (primary("safe"), Health::Well),
             (primary("degraded"), Health::Lacking),
             (with(primary("safe"), "log_waits", "room".into()), Health::Lacking),
             (with(primary("safe"), "ahead", serde_json::json!([{"node": "1"}])), Health::Lacking),
             (with(standby("following", true.into()), "ahead", serde_json::json!([{"node": "1"}])), Health::Lacking),
+            (with(primary("safe"), "sweep", log_damage.clone()), Health::Lacking),
+            (with(standby("following", true.into()), "sweep", log_damage), Health::Lacking),
             (primary("blocked"), Health::Failing),
             (primary("refusing"), Health::Failing),
             (primary("stalled"), Health::Failing),
@@ -675,6 +692,9 @@ mod tests {
         assert!(equal.contains("equal to the primary's at 77; compared 1,200 times"), "{equal}");
         let fed = table(&serde_json::json!({"role": "primary", "standbys": [{"in_doubt": true}]}));
         assert!(fed.contains("STATE IN DOUBT"), "{fed}");
+        let damaged = serde_json::json!({"log_damage": [{"start": 64, "end": 128}]});
+        let damaged = table(&serde_json::json!({"role": "primary", "sweep": damaged}));
+        assert!(damaged.contains("LOG DAMAGED      on the disk, from 64 to 128; memory is not"), "{damaged}");
         let second = serde_json::json!({"secs": 1, "nanos": 500_000_000});
         let again = serde_json::json!({
             "executed": 5, "pending_bytes": 2048, "pending_transactions": 1300, "restart": second,

@@ -3,6 +3,7 @@ use std::borrow::Cow;
 use freshet_base::{NodeId, Safety, Term};
 use serde::{Deserialize, Serialize};
 
+use super::{CommitRule, Member, Place};
 use crate::Moment;
 
 /// How the promise of the safety level stands.
@@ -83,4 +84,33 @@ pub enum Refusal {
         /// Its term.
         by: Term,
     },
+}
+
+impl CommitRule {
+    /// For whom commits wait at present.
+    pub(super) fn waits_for(&self) -> Vec<NodeId> {
+        let missed = |(node, member): &(&NodeId, &Member)| match self.awaited() {
+            Some(_) => self.is_missed(**node, member) || member.place != Place::InSync && member.synchronous,
+            None => member.synchronous && (!member.connected || member.stalls || member.place != Place::InSync),
+        };
+        self.members.iter().filter(missed).map(|(node, _)| *node).collect()
+    }
+
+    /// What an operator can do where commits wait, unless time alone helps.
+    pub(super) fn remedy(&self) -> Option<Cow<'static, str>> {
+        let is_missed = || self.members.iter().any(|(node, member)| self.is_missed(*node, member));
+        let what = match self.config.needed() {
+            Some(_) => {
+                "start the standbys again that are missing, or see in their logs why they cannot follow; or, for \
+                 one that is gone for good, start a node at its address"
+            }
+            None if is_missed() => {
+                "start the nodes again for which commits wait; if they are gone for good, and no other node is the \
+                 primary, let a new standby join, and restart this node once with --force-reign and without --join"
+            }
+            None if self.below_floor() => "let another standby join",
+            None => return None,
+        };
+        Some(what.into())
+    }
 }

@@ -90,6 +90,32 @@ fn a_short_loss_of_the_connection_changes_nothing() {
 }
 
 #[test]
+fn a_primary_that_stood_still_does_not_continue_alone_at_once() {
+    let mut rule = rule(Safety::TwoSafe, 1);
+    expect(&mut rule, joined(A, 0), ms(0), 0);
+    expect(&mut rule, Event::Durable(Stamp(100)), ms(20), 0);
+    expect(&mut rule, Event::StoodStill, ms(5000), 0);
+    expect(&mut rule, Event::Left { standby: A }, ms(5001), 0);
+    expect(&mut rule, Event::Durable(Stamp(200)), ms(5002), 0);
+    assert_eq!(rule.next_deadline(), Some(ms(5100)));
+    expect(&mut rule, Event::Tick, ms(5099), 0);
+    expect(&mut rule, Event::Tick, ms(5100), 200);
+    // Who was lost before that is so still.
+    expect(&mut rule, Event::StoodStill, ms(9000), 200);
+    expect(&mut rule, Event::Durable(Stamp(300)), ms(9001), 300);
+}
+
+/// Neither does one that stood still while it waited for its standbys to come.
+#[test]
+fn a_primary_that_stood_still_as_it_began_waits_for_its_standbys() {
+    let mut rule = rule(Safety::TwoSafe, 1);
+    expect(&mut rule, Event::Durable(Stamp(10)), ms(1), 0);
+    expect(&mut rule, Event::StoodStill, ms(5000), 0);
+    expect(&mut rule, Event::Tick, ms(5099), 0);
+    expect(&mut rule, Event::Tick, ms(5100), 10);
+}
+
+#[test]
 fn two_safe_gives_its_standbys_time_to_come_at_the_start() {
     let mut rule = rule(Safety::TwoSafe, 2);
     expect(&mut rule, Event::Durable(Stamp(10)), ms(1), 0);
@@ -414,6 +440,53 @@ fn who_is_on_record_and_lost_something_leaves_by_a_record() {
     assert_eq!(member(&rule, A).place, Place::Leaving);
     expect(&mut rule, Event::Durable(Stamp(100)), ms(3), 30);
     assert_eq!(rule.to_write().unwrap().members.len(), 1);
+}
+
+/// With a floor that no set without it would keep, it never was off the record: it counts again
+/// when it holds again what was durable, and commits wait for that.
+#[test]
+fn who_lost_something_and_may_not_leave_counts_again_when_it_has_caught_up() {
+    for refuses in [false, true] {
+        let mut rule = recorded(1);
+        if refuses {
+            rule.config.when_missing = WhenMissing::RefuseAfter(Duration::from_millis(50));
+        }
+        expect(&mut rule, Event::Durable(Stamp(40)), ms(2), 30);
+        expect(&mut rule, Event::Left { standby: A }, ms(3), 30);
+        // An older copy of its directory was put back.
+        expect(&mut rule, joined(A, 5), ms(4), 30);
+        assert_eq!((member(&rule, A).place, rule.to_write()), (Place::Leaving, None));
+        let Standing::Blocked { in_sync: 0, needed: 1, waits_for, .. } = rule.standing() else {
+            panic!("{:?}", rule.standing())
+        };
+        assert_eq!(waits_for, [A]);
+        expect(&mut rule, Event::Tick, ms(60), 30);
+        assert_eq!(rule.admit().is_err(), refuses);
+        expect(&mut rule, acked(A, 39), ms(61), 39);
+        assert_eq!(rule.keep_up().count(), 0, "it was to reach 40");
+        expect(&mut rule, acked(A, 40), ms(62), 40);
+        assert_eq!((rule.standing(), rule.admit()), (Standing::Safe, Ok(())));
+        assert_eq!((rule.keep_up().collect::<Vec<_>>(), rule.to_write()), (vec![A], None));
+        expect(&mut rule, Event::Durable(Stamp(50)), ms(63), 40);
+        expect(&mut rule, acked(A, 50), ms(64), 50);
+    }
+}
+
+/// It is lost before it has caught up: the status says what helps.
+#[test]
+fn who_lost_something_and_may_not_leave_is_missed_when_it_stalls() {
+    let mut rule = recorded(1);
+    expect(&mut rule, joined(A, 5), ms(2), 30);
+    expect(&mut rule, Event::Left { standby: A }, ms(3), 30);
+    expect(&mut rule, Event::Tick, ms(150), 30);
+    let Standing::Blocked { waits_for, remedy: Some(remedy), .. } = rule.standing() else {
+        panic!("{:?}", rule.standing())
+    };
+    assert_eq!(waits_for, [A]);
+    assert!(remedy.contains("start the nodes again"), "{remedy}");
+    expect(&mut rule, joined(A, 5), ms(200), 30);
+    expect(&mut rule, acked(A, 30), ms(201), 30);
+    assert_eq!(rule.standing(), Standing::Safe);
 }
 
 #[test]

@@ -261,6 +261,16 @@ impl Checkpointing {
         orders.outcome.clone().unwrap_or_else(|| Err("no checkpoint was written".into()))
     }
 
+    /// Has a checkpoint written soon, where this node writes them by itself. Says whether it does.
+    pub fn ask(&self) -> bool {
+        if self.settings().interval_s == 0 {
+            return false;
+        }
+        lock(&self.orders).asked += 1;
+        self.changed.notify_all();
+        true
+    }
+
     /// From now on checkpoints take what processors there are, because others wait for them, or
     /// again no more than their share.
     pub fn hurry(&self, hurries: bool) {

@@ -14,11 +14,14 @@
 //! if it still is wrong. An entry that leads to nothing may be a hint that was left over; where
 //! that cannot be excluded, it is not damage.
 //!
-//! Damage is told, and puts the state of the node in doubt ([`StateProof`]).
+//! Damage is told, and puts the state of the node in doubt ([`StateProof`]). Damage in the log does
+//! not: what is in memory does not come from there any more. But no row is taken from a damaged
+//! part ([`VersionSource::damaged`]), and a record whose row is only there is damage as any other.
+//! A checkpoint makes the part unneeded, so one is asked for.
 
 use std::{
     collections::HashSet,
-    ops::ControlFlow,
+    ops::{ControlFlow, Range},
     sync::{
         Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -28,7 +31,10 @@ use std::{
 };
 
 use freshet_base::{Fid, Rid, Stamp, StateProof, lock};
-use freshet_log::{Block, BlockHeader, block::BLOCK_HEADER};
+use freshet_log::{
+    Block, BlockHeader, LogReader,
+    block::{BLOCK_ALIGN, BLOCK_HEADER},
+};
 use freshet_storage::{Content, Damage, Examined, Guard, KeyBuffer, Participant, Table, index::ScanBuffer};
 use freshet_txn::Core;
 use serde::Serialize;
@@ -66,6 +72,8 @@ pub struct SweepStatus {
     pub damage: u64,
     /// The first of it.
     pub found: Vec<String>,
+    /// The parts of the log that hold no valid blocks, and that a restart would need.
+    pub log_damage: Vec<Range<Stamp>>,
     /// Why the log could not be read, where a word leads to it, the last time that this was so.
     pub unreadable: Option<String>,
 }
@@ -253,8 +261,8 @@ struct Sweeper {
     counts: SweepCounts,
     suspects: Vec<Place>,
     known: HashSet<Place>,
-    /// Where the log holds no valid block.
-    known_in_log: HashSet<Stamp>,
+    /// The parts of the log that hold no valid blocks.
+    damaged: Vec<Range<Stamp>>,
     row: Vec<u8>,
     key: KeyBuffer,
     buffer: ScanBuffer,
@@ -269,7 +277,7 @@ impl Sweeper {
             counts: SweepCounts::default(),
             suspects: Vec::new(),
             known: HashSet::new(),
-            known_in_log: HashSet::new(),
+            damaged: Vec::new(),
             row: Vec::new(),
             key: KeyBuffer::new(),
             buffer: ScanBuffer::default(),
@@ -308,11 +316,12 @@ impl Sweeper {
     }
 
     fn pass(&mut self, participant: &Participant) -> Result<(), Stopped> {
+        // First: whose row is only there is found with the records.
+        self.log()?;
         for table in self.ground.core.catalog.all() {
             self.records(&table, participant)?;
             self.entries(&table, participant)?;
         }
-        self.log()?;
         self.again(participant)
     }
 
@@ -478,8 +487,12 @@ impl Sweeper {
         let (Place::Record(_, rid) | Place::Entry(_, _, _, rid)) = place;
         let (index, what) = match wrong {
             // That is for the log to say, and may pass.
-            Wrong::Damage(damage @ Damage::Unreadable { .. }) => {
+            Wrong::Damage(damage @ Damage::Unreadable { address, .. }) if !self.ground.source.is_damaged(address) => {
                 return self.unreadable(format!("table {table:?}, record {}: {damage}", rid.0));
+            }
+            Wrong::Damage(Damage::Unreadable { address, .. }) => {
+                let why = "where that is damaged: another node may have it, and a start of this one ends there";
+                (None, format!("its row is only in the log, at {address}, {why}"))
             }
             Wrong::Damage(damage) => (None, damage.to_string()),
             Wrong::Missing(index) => (Some(index.clone()), format!("its row has no entry in index {index:?}")),
@@ -493,7 +506,7 @@ impl Sweeper {
         let shown = format!("table {table:?}, record {}: {what}", rid.0);
         let number = self.found(&shown);
         if number <= TOLD as u64 {
-            tracing::error!(table, record = rid.0, index, what, "the sweep has found damage in memory");
+            tracing::error!(table, record = rid.0, index, what, "the sweep has found damage");
         }
     }
 
@@ -506,7 +519,7 @@ impl Sweeper {
         }
         let number = status.damage;
         drop(status);
-        self.ground.proof.doubt(format_args!("the sweep has found damage in memory: {shown}"));
+        self.ground.proof.doubt(format_args!("the sweep has found damage: {shown}"));
         number
     }
 
@@ -521,12 +534,28 @@ impl Sweeper {
         else {
             return Ok(());
         };
+        let mut damaged = Vec::new();
+        let looked = self.blocks(&log, &checkpointing, &mut damaged);
+        if let Some(needed) = checkpointing.log_needed() {
+            damaged.retain(|part| part.end > needed);
+        }
+        self.damaged_log(damaged, &checkpointing);
+        looked
+    }
+
+    /// Looks through the log, and adds what is no block to `damaged`.
+    fn blocks(
+        &mut self,
+        log: &LogReader,
+        checkpointing: &Checkpointing,
+        damaged: &mut Vec<Range<Stamp>>,
+    ) -> Result<(), Stopped> {
         let Some(mut here) = checkpointing.log_needed() else { return Ok(()) };
         let mut bytes = vec![0; LOG_PIECE];
         let mut need = BLOCK_HEADER;
         loop {
             let end = self.ground.core.snapshots.oldest_readable().min(log.filled());
-            let have = (end.since(here) as usize).min(bytes.len().max(need));
+            let have = (end.since(here.min(end)) as usize).min(bytes.len().max(need));
             if have < need {
                 return Ok(());
             }
@@ -556,11 +585,20 @@ impl Sweeper {
             self.counts.log_bytes += at as u64;
             if at == 0 {
                 match BlockHeader::peek(&bytes[..have]) {
-                    Ok(header) if header.length as usize > have => need = header.length as usize,
-                    _ if checkpointing.log_needed().is_some_and(|needed| needed > here) => return Ok(()),
+                    Ok(header) if header.stamp == here && header.length as usize > have => {
+                        need = header.length as usize;
+                    }
                     _ => {
-                        self.damaged_log(here);
-                        return Ok(());
+                        let needed = checkpointing.log_needed().filter(|needed| *needed > here);
+                        let next = match needed {
+                            // It is not needed any more.
+                            Some(needed) => needed,
+                            None => self.next_block(log, here.plus(BLOCK_ALIGN as u64), end)?,
+                        };
+                        if needed.is_none() {
+                            damaged.push(here..next);
+                        }
+                        here = next;
                     }
                 }
             }
@@ -568,12 +606,53 @@ impl Sweeper {
         }
     }
 
-    fn damaged_log(&mut self, at: Stamp) {
-        // Once: it is found in each pass.
-        if self.known_in_log.insert(at) {
-            let shown = format!("the log at {at} holds no valid block: run `freshet inspect log`");
-            tracing::error!(stamp = at.0, "the sweep has found damage in the log");
-            self.found(&shown);
+    /// Where the next block begins behind a damaged one, or `end`.
+    fn next_block(&mut self, log: &LogReader, mut from: Stamp, end: Stamp) -> Result<Stamp, Stopped> {
+        let mut bytes = vec![0; LOG_PIECE];
+        while end.since(from.min(end)) >= BLOCK_HEADER as u64 {
+            let have = (end.since(from) as usize).min(LOG_PIECE);
+            if log.read(from, &mut bytes[..have]).is_err() {
+                return Ok(end);
+            }
+            for at in (0..=have - BLOCK_HEADER).step_by(BLOCK_ALIGN) {
+                let here = from.plus(at as u64);
+                let Ok(header) = BlockHeader::peek(&bytes[at..have]) else { continue };
+                if header.stamp != here || header.end() > end {
+                    continue;
+                }
+                let mut block = vec![0; header.length as usize];
+                if log.read(here, &mut block).is_ok() && Block::parse(&block, here).is_ok() {
+                    return Ok(here);
+                }
+            }
+            from = from.plus(((have - BLOCK_HEADER) / BLOCK_ALIGN * BLOCK_ALIGN + BLOCK_ALIGN) as u64);
+            self.keep_pace()?;
         }
+        Ok(end)
+    }
+
+    /// Tells of damage in the log, once of each place, and asks for the checkpoint with which that
+    /// part of the log is not needed any more.
+    fn damaged_log(&mut self, damaged: Vec<Range<Stamp>>, checkpointing: &Checkpointing) {
+        let is_new = |part: &&Range<Stamp>| self.damaged.iter().all(|known| known.start != part.start);
+        let begins = !damaged.is_empty() && checkpointing.ask();
+        for part in damaged.iter().filter(is_new).take(TOLD) {
+            let leads_to = match begins {
+                true => "a checkpoint begins, with which that part is not needed any more",
+                false => "run freshet checkpoint, with which that part is not needed any more",
+            };
+            tracing::error!(
+                stamp = part.start.0,
+                end = part.end.0,
+                "the sweep has found damage in the log, not in memory: do not stop this node; {leads_to}; then look \
+                 at the disk"
+            );
+        }
+        if damaged.is_empty() && !self.damaged.is_empty() {
+            tracing::info!("no part of the log that a restart would need is damaged any more");
+        }
+        self.ground.source.damaged(damaged.clone());
+        lock(&self.shared.status).log_damage = damaged.iter().take(TOLD).cloned().collect();
+        self.damaged = damaged;
     }
 }

@@ -454,6 +454,9 @@ impl<'a> Cluster<'a> {
             if !status["doubt"].is_null() || !status["sweep"]["unreadable"].is_null() {
                 doubts.push(format!("node {name} doubts its state: {} {}", status["doubt"], status["sweep"]));
             }
+            if status["sweep"]["log_damage"].as_array().is_some_and(|parts| !parts.is_empty()) {
+                doubts.push(format!("node {name} has a damaged log: {}", status["sweep"]));
+            }
             if node != primary && !self.is_mirror(node) {
                 let compared = state::compare([&self.client(primary)?, &self.client(node)?], patience)?;
                 let differs = |difference| format!("{} and {name} differ: {difference}", self.names[primary]);

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use freshet_base::{
@@ -19,6 +19,14 @@ use freshet_log::{Log, TransactionEnds};
 
 use super::Reigning;
 use crate::{bell::Bell, clock::Clock};
+
+/// A primary whose threads all slept for this long did not stand still: they may have been late.
+const LATE: Duration = Duration::from_millis(100);
+
+/// When nothing was done for so long, the whole node stood still: the watch wakes twice as often.
+fn stood_still(standby_timeout: Duration) -> Duration {
+    standby_timeout.max(LATE)
+}
 
 /// What an event led to.
 pub(crate) struct Outcome {
@@ -57,6 +65,8 @@ struct State {
     rule: CommitRule,
     /// Where transactions end. The rule knows blocks only.
     ends: TransactionEnds,
+    /// When the rule was told something last.
+    told: Moment,
 }
 
 impl CommitStage {
@@ -72,7 +82,7 @@ impl CommitStage {
         Self {
             log,
             uncommitted,
-            state: Mutex::new(State { rule, ends: TransactionEnds::new(start) }),
+            state: Mutex::new(State { rule, ends: TransactionEnds::new(start), told: now }),
             clock,
             reached: Arc::new(Watermark::new(known)),
             committed: Arc::new(Watermark::new(known)),
@@ -89,8 +99,13 @@ impl CommitStage {
 
     pub(crate) fn apply(&self, event: Event) -> Outcome {
         let (decision, whole, refusal, deadline, effective) = {
-            let State { rule, ends } = &mut *self.state();
-            let decision = rule.apply(event, self.clock.now());
+            let State { rule, ends, told } = &mut *self.state();
+            let now = self.clock.now();
+            if now.since(*told) >= stood_still(rule.config().standby_timeout) {
+                let _ = rule.apply(Event::StoodStill, now);
+            }
+            *told = now;
+            let decision = rule.apply(event, now);
             // Below where the reign began no ends are known; nothing there is committed before
             // something of the reign is.
             let whole = ends.below(decision.committed);
@@ -131,9 +146,9 @@ impl CommitStage {
             let rule = &self.state().rule;
             (rule.next_deadline(), rule.config().standby_timeout)
         };
-        // Deadlines come and go with every batch; whoever wakes once per time-out need not be told
+        // Deadlines come and go with every batch; whoever wakes twice per time-out need not be told
         // of those that begin later than its own sleep.
-        let until = deadline.unwrap_or(Moment(u64::MAX)).min(self.clock.now().after(timeout));
+        let until = deadline.unwrap_or(Moment(u64::MAX)).min(self.clock.now().after(stood_still(timeout) / 2));
         self.watched.store(until.0, Ordering::SeqCst);
         // An event between the reading and the store rang nobody.
         let sooner = self.state().rule.next_deadline().is_some_and(|deadline| deadline < until);

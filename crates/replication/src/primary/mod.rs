@@ -257,9 +257,7 @@ impl Primary {
     /// Notes for a restart what was acknowledged to clients, where that was more than a promise of
     /// this node alone. Cheap enough for once a second.
     pub fn note_committed(&self) {
-        if !self.shared.config.rule.counts_on_nobody() {
-            self.shared.terms.note_committed(self.shared.commit.committed());
-        }
+        self.shared.note_committed();
     }
 
     /// Whether a standby is connected whose state was not found to be this node's since it joined.
@@ -350,6 +348,12 @@ impl Shared {
         self.terms.remember(&peers, &self.who.address);
     }
 
+    fn note_committed(&self) {
+        if !self.config.rule.counts_on_nobody() {
+            self.terms.note_committed(self.commit.committed());
+        }
+    }
+
     fn is_fenced(&self) -> bool {
         matches!(self.commit.refusal(), Some(commit_rule::Refusal::Fenced { .. }))
     }
@@ -361,6 +365,8 @@ impl Shared {
         // Before anybody can find that the reign is over.
         self.successor().heard = Some(Instant::now());
         self.tell(Event::Fenced { by });
+        // All that this reign will ever acknowledge. Whom this node follows next must have it.
+        self.note_committed();
         self.feeds.end();
     }
 
@@ -471,6 +477,7 @@ impl Shared {
         self.commit.end();
         self.announce.ring();
         self.feeds.stop();
+        self.note_committed();
     }
 
     fn status(&self) -> PrimaryStatus {

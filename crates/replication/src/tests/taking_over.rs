@@ -241,6 +241,45 @@ fn a_partitioned_old_primary_is_refused_and_rejoins_without_its_tail() {
     assert_eq!(again.standby.status().saved_tails.len(), 1);
 }
 
+/// A primary that is cut off continues alone, as it may, and a take-over is forced. What
+/// it has acknowledged last it knows when it has heard of that, and when it is stopped: it follows
+/// no log without that, and is named.
+#[test]
+fn what_a_primary_has_acknowledged_alone_it_keeps() {
+    for is_told in [false, true] {
+        let standby_timeout = Duration::from_millis(30);
+        let old = PrimaryNode::first(config(RuleConfig { standby_timeout, ..rule(Safety::TwoSafe, 1) }));
+        let standby = StandbyNode::empty(2, &old.address());
+        standby.joined();
+        let end = old.write(&[64; 4]);
+        old.commits(end);
+        old.endpoint.set_service(None);
+        standby.standby.follow("127.0.0.1:1");
+        until("it is alone", || old.primary.status().standbys.iter().all(|standby| !standby.connected));
+        let alone = old.write(&[128; 3]);
+        old.commits(alone);
+        let promoted = promote(&standby.standby, &PromoteOptions { force: true, ..PromoteOptions::default() }).unwrap();
+        assert_eq!(promoted.start, end);
+        let new = crown(standby, &promoted, config(rule(Safety::TwoSafe, 1)));
+        if is_told {
+            old.primary.fence(Term(2));
+            assert_eq!(old.terms.get().committed, alone);
+        }
+        let PrimaryNode { endpoint, primary, log: written, terms, .. } = old;
+        primary.stop();
+        assert_eq!(terms.get().committed, alone);
+        drop((endpoint, primary));
+        let log = TestLog::received(CAPACITY);
+        log.append(&written.bytes());
+        let again = NewStandby::new(1).following(new.address()).log(log).terms(terms).start();
+        until("it is named", || {
+            let ahead = new.primary.status().ahead;
+            ahead.first().is_some_and(|one| (one.node, one.acknowledged) == (NodeId(1), alone))
+        });
+        assert!(again.log.bytes() == written.bytes() && again.log.saved().is_empty(), "it keeps all that it has");
+    }
+}
+
 #[test]
 fn a_living_primary_is_deposed_without_loss() {
     let (old, a, b) = trio(Safety::OneSafe);
