@@ -77,7 +77,7 @@ fn load<T>(node: &Arc<Node>, from: u64, what: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Whoever joins a primary that changes nothing is compared with it all the same.
+/// A standby that joins a primary which changes nothing is compared with it all the same.
 #[test]
 fn who_joins_an_idle_primary_is_compared() {
     let directories = directories();

@@ -174,8 +174,8 @@ impl Shared {
         if node.role() != Role::Standby {
             if !node.sweep_status().log_damage.is_empty() {
                 return "this node continues, since no other does its work, and its log is damaged, too: do not start \
-                        it again before freshet promote has made another one the primary; then keep its directory aside, \
-                        and let it join with a new one"
+                        it again before freshet promote has made another one the primary; then keep its directory \
+                        aside, and let it join with a new one"
                     .into();
             }
             return "this node continues, since no other does its work: promote a standby that is not in doubt (freshet \
