@@ -181,7 +181,8 @@ fn what_dead_records_had_stays_in_an_index_that_comes_later() {
         let change = |id: u64, value: u64| {
             let changed = worker.execute(Isolation::Snapshot, |txn| {
                 let old = txn.get(&table, 0, &id.to_be_bytes())?.expect("it is there");
-                Ok(drop(txn.update(&table, old.rid, &row(id, id % 7, value))?))
+                txn.update(&table, old.rid, &row(id, id % 7, value))?;
+                Ok(())
             });
             let ((), ticket) = changed.unwrap();
             database.wait(ticket).unwrap();
