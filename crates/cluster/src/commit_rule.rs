@@ -118,9 +118,9 @@ pub enum Event {
     },
     /// Nothing but the time has changed.
     Tick,
-    /// This primary itself stood still, until now, for longer than standbys may: it has heard
-    /// nobody in the meantime. Patience with them begins from now, or it would take for lost who
-    /// has another primary by now, and continue alone before it can hear of that.
+    /// This primary itself stood still until now, for longer than standbys may, and heard no node
+    /// in the meantime. Patience with standbys begins from now. Otherwise the primary would take
+    /// them for lost and continue alone, before it can hear that they follow another primary.
     StoodStill,
     /// The in-sync set of this number was written into the log, in a block that ends at `end`
     /// ([`CommitRule::to_write`]).

@@ -126,12 +126,15 @@ impl VersionSource {
 
     /// What lies there in the log is damaged, and nothing else there is: no row is taken from it.
     pub(crate) fn damaged(&self, parts: Vec<Range<Stamp>>) {
-        self.is_damaged.store(!parts.is_empty(), Ordering::Release);
+        let is_damaged = !parts.is_empty();
         *lock(&self.damaged) = parts;
+        // Release: pairs with the acquire in `is_damaged`.
+        self.is_damaged.store(is_damaged, Ordering::Release);
     }
 
     /// Whether the record at `address` lies in a part of the log that is known to be damaged.
     pub(crate) fn is_damaged(&self, address: Stamp) -> bool {
+        // Acquire: pairs with the release in `damaged`.
         self.is_damaged.load(Ordering::Acquire) && lock(&self.damaged).iter().any(|part| part.contains(&address))
     }
 

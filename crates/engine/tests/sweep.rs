@@ -199,7 +199,7 @@ fn damage_in_a_file_of_the_log_is_no_doubt_and_ends_with_a_checkpoint() {
         let SweepStatus { log_damage, damage, last, .. } = sweep(&node);
         assert!(log_damage.len() > 1 && last.log_bytes > 128 << 10, "{log_damage:?}, {last:?}");
         assert_eq!((damage, node.proof().reason()), (0, None), "memory is whole");
-        // Where nobody has switched that off, the sweep has asked for one.
+        // The sweep asks for a checkpoint, unless they are switched off.
         match interval_s {
             0 => drop(node.checkpoint(CheckpointKind::Fuzzy).unwrap()),
             _ => wait_for("a checkpoint", || node.checkpoint_status().unwrap().installed > 0),

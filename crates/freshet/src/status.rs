@@ -50,8 +50,9 @@ fn health(status: &Value) -> Health {
     let (role, standing) = (status["role"].as_str(), status["standing"]["standing"].as_str());
     let (link, in_sync) = (status["link"]["link"].as_str(), status["in_sync"].as_bool());
     let expires = status["certificate_expires"].as_u64();
-    let lacks_what_others_hold = status["ahead"].as_array().is_some_and(|ahead| !ahead.is_empty());
-    let log_is_damaged = status["sweep"]["log_damage"].as_array().is_some_and(|parts| !parts.is_empty());
+    let has_any = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
+    // Others hold more, or the log is damaged.
+    let lacks_something = has_any(&status["ahead"]) || has_any(&status["sweep"]["log_damage"]);
     match (role, standing, link) {
         _ if status["log_failure"].is_string() => Health::Failing,
         (Some("primary"), Some("safe"), _) | (Some("standby" | "mirror"), _, Some("following"))
@@ -59,19 +60,14 @@ fn health(status: &Value) -> Health {
         {
             Health::Lacking
         }
-        (Some("primary"), Some("safe"), _)
-            if status["log_waits"].is_string() || lacks_what_others_hold || log_is_damaged =>
-        {
-            Health::Lacking
-        }
+        (Some("primary"), Some("safe"), _) if status["log_waits"].is_string() || lacks_something => Health::Lacking,
         (Some("primary"), Some("safe"), _) => Health::Well,
         (Some("primary"), Some("degraded"), _) => Health::Lacking,
         (Some("standby" | "mirror"), _, Some("following")) => {
             let stalls = status["commits_nothing"].is_object() && time(status, "commits_nothing") >= STALLS;
             let lacks = status["missing"].is_string() || status["lacks"].is_string() || status["log_waits"].is_string();
             // An archive's or an asynchronous standby's primary never counts on it.
-            let lacks = lacks || lacks_what_others_hold || log_is_damaged;
-            if in_sync.is_none() || stalls || lacks { Health::Lacking } else { Health::Well }
+            if in_sync.is_none() || stalls || lacks || lacks_something { Health::Lacking } else { Health::Well }
         }
         (Some("standby" | "mirror"), _, Some("connecting" | "resting")) => Health::Lacking,
         (Some("starting" | "taking-over"), _, _) => Health::Lacking,

@@ -3,6 +3,7 @@
 
 use std::{
     fmt,
+    ops::Range,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -20,6 +21,7 @@ use crate::{
     buffer::{Flusher, LogBuffer, Memory, RingRead},
     persist::buffer::PersistentBuffer,
     runs::Runs,
+    scan::find_block_by,
     segments::StoreError,
     store::LogStore,
     stream::{LogOpenError, Persistence, Pmem},
@@ -333,6 +335,15 @@ impl LogReader {
         buffer.resize(usize::try_from(to.since(from)).expect("a part is smaller than the address space"), 0);
         self.read(from, buffer)?;
         Ok(Blocks::in_bytes(buffer, from))
+    }
+
+    /// Where the first whole block in a part of the log starts that ends at `end`. May block for
+    /// the disk.
+    ///
+    /// # Errors
+    /// As for [`LogReader::read`].
+    pub fn find_block(&self, part: Range<Stamp>, end: Stamp) -> Result<Option<Stamp>, ReadError> {
+        find_block_by(&|at, into| self.read(at, into), true, part, end)
     }
 
     /// How far the log is known to be filled: where reading ends.

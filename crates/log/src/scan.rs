@@ -1,6 +1,6 @@
 //! Walking over the blocks of a stored log, in large chunks.
 
-use std::{borrow::Borrow, path::PathBuf};
+use std::{borrow::Borrow, ops::Range, path::PathBuf};
 
 use freshet_base::Stamp;
 
@@ -210,6 +210,7 @@ pub(crate) struct Behind {
 pub(crate) fn look_behind(source: &dyn LogSource, at: Stamp, blocks_from: Stamp) -> Result<Behind, StoreError> {
     let mut found = Behind::default();
     let Some((_, until)) = source.extent() else { return Ok(found) };
+    let read = |at: Stamp, into: &mut [u8]| source.read(at, into);
     let mut from = at.0;
     let mut bytes = Vec::new();
     while from < until.0 {
@@ -224,7 +225,7 @@ pub(crate) fn look_behind(source: &dyn LogSource, at: Stamp, blocks_from: Stamp)
                 let here = from + place as u64;
                 let Some(stamp) = bytes.get(place + 8..place + 16) else { break };
                 let may_be = !source.places_are_stamps() || stamp == here.to_le_bytes();
-                if found.block.is_none() && may_be && is_block(source, Stamp(here), until)? {
+                if found.block.is_none() && may_be && is_block(&read, source.places_are_stamps(), Stamp(here), until)? {
                     found.block = Some(Stamp(here));
                 }
             }
@@ -236,21 +237,32 @@ pub(crate) fn look_behind(source: &dyn LogSource, at: Stamp, blocks_from: Stamp)
 
 /// Where the first whole block at or above `from` starts, below `until`.
 pub(crate) fn find_block(source: &dyn LogSource, from: Stamp, until: Stamp) -> Result<Option<Stamp>, StoreError> {
-    const WINDOW: u64 = 64 << 10;
     let Some((_, end)) = source.extent() else { return Ok(None) };
+    find_block_by(&|at, into| source.read(at, into), source.places_are_stamps(), from..until, end)
+}
+
+/// The same in what `read` reads, and ends at `end`; [`LogSource::places_are_stamps`] says what a
+/// block's place is.
+pub(crate) fn find_block_by<E>(
+    read: &impl Fn(Stamp, &mut [u8]) -> Result<(), E>,
+    places_are_stamps: bool,
+    Range { start: from, end: until }: Range<Stamp>,
+    end: Stamp,
+) -> Result<Option<Stamp>, E> {
+    const WINDOW: u64 = 64 << 10;
     let mut at = from.0.next_multiple_of(BLOCK_ALIGN as u64);
     let mut bytes = Vec::new();
     while at < until.0 {
         // Windows overlap by a header, so that one that straddles their border is seen whole.
         bytes.resize((WINDOW + BLOCK_HEADER as u64).min(end.0.saturating_sub(at)) as usize, 0);
-        source.read(Stamp(at), &mut bytes)?;
+        read(Stamp(at), &mut bytes)?;
         for place in (0..bytes.len().saturating_sub(BLOCK_HEADER - 1)).step_by(BLOCK_ALIGN) {
             let here = Stamp(at + place as u64);
             if here >= until {
                 return Ok(None);
             }
             let Ok(header) = BlockHeader::peek(&bytes[place..]) else { continue };
-            if (!source.places_are_stamps() || header.stamp == here) && is_block(source, here, end)? {
+            if (!places_are_stamps || header.stamp == here) && is_block(read, places_are_stamps, here, end)? {
                 return Ok(Some(here));
             }
         }
@@ -267,17 +279,22 @@ fn last_written(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Whether a whole block starts at `at`.
-pub(crate) fn is_block(source: &dyn LogSource, at: Stamp, until: Stamp) -> Result<bool, StoreError> {
+fn is_block<E>(
+    read: &impl Fn(Stamp, &mut [u8]) -> Result<(), E>,
+    places_are_stamps: bool,
+    at: Stamp,
+    until: Stamp,
+) -> Result<bool, E> {
     let mut header = [0; BLOCK_HEADER];
     if until.since(at) < BLOCK_HEADER as u64 {
         return Ok(false);
     }
-    source.read(at, &mut header)?;
+    read(at, &mut header)?;
     let Ok(header) = BlockHeader::peek(&header) else { return Ok(false) };
-    if (source.places_are_stamps() && header.stamp != at) || u64::from(header.length) > until.since(at) {
+    if (places_are_stamps && header.stamp != at) || u64::from(header.length) > until.since(at) {
         return Ok(false);
     }
     let mut bytes = vec![0; header.length as usize];
-    source.read(at, &mut bytes)?;
+    read(at, &mut bytes)?;
     Ok(Block::parse(&bytes, header.stamp).is_ok())
 }

@@ -259,16 +259,19 @@ impl Asked {
     }
 
     /// Takes in whom others have spoken of; says whether anybody was new.
-    fn learn(&mut self, spoken_of: &[Peer], me: (NodeId, &str)) -> bool {
+    fn learn(&mut self, shared: &impl Candidate, spoken_of: &[Peer]) -> bool {
         let before = self.peers.len();
         for peer in spoken_of {
-            let is_me = peer.node == Some(me.0) || peer.address == me.1;
-            if !is_me && !self.knows(peer) && self.peers.len() < Self::MOST {
+            if !is_itself(shared, peer) && !self.knows(peer) && self.peers.len() < Self::MOST {
                 self.peers.push(peer.clone());
             }
         }
         self.peers.len() > before
     }
+}
+
+fn is_itself(shared: &impl Candidate, peer: &Peer) -> bool {
+    peer.node == Some(shared.node()) || peer.address == shared.address()
 }
 
 /// What an operator can do who cannot bring other nodes back.
@@ -352,7 +355,7 @@ pub(crate) fn consulted(
     term: Term,
     binding: bool,
     comes_back: Option<Term>,
-) -> Result<LogState, Refusal> {
+) -> Result<Reply, Refusal> {
     check_comes_back(hello.node, comes_back, || shared.living())?;
     if binding {
         hear(shared, hello, term)?;
@@ -364,7 +367,7 @@ pub(crate) fn consulted(
     // What was whole before may just be given up, but not the other way round.
     let log = shared.log_state();
     match shared.has_no_voice() {
-        None => Ok(log),
+        None => Ok(Reply::Log { node: shared.node(), log, peers: shared.known() }),
         Some(why) => Err(Refusal::NoVoice {
             node: shared.node(),
             incarnation: log.incarnation,
@@ -488,7 +491,7 @@ fn take_over<C: Candidate>(
     let mut asked = Asked { hearsay: peers.len(), peers };
     loop {
         let mut round = consult(&**shared, &mut take_over, &asked, options.patience)?;
-        while asked.learn(&round.known, (shared.node(), shared.address())) {
+        while asked.learn(&**shared, &round.known) {
             round = consult(&**shared, &mut take_over, &asked, options.patience)?;
         }
         let peers = &asked.peers;
@@ -558,8 +561,7 @@ fn consult(
     let Question { term, binding, comes_back } = take_over.question(shared.log_state());
     let hello = shared.hello(Purpose::Consult { term, binding, comes_back });
     let ask = |peer: &Peer| call(shared.credentials(), &peer.address, &hello, term, patience).map(|(reply, _)| reply);
-    let others = asked.peers.iter().enumerate();
-    let others = others.filter(|(_, peer)| peer.node != Some(shared.node()) && peer.address != shared.address());
+    let others = asked.peers.iter().enumerate().filter(|(_, peer)| !is_itself(shared, peer));
     let replies = ask_all(others, |(_, peer)| ask(peer));
     let mut round = Round::default();
     for ((number, peer), reply) in replies {

@@ -608,24 +608,13 @@ impl Sweeper {
 
     /// Where the next block begins behind a damaged one, or `end`.
     fn next_block(&mut self, log: &LogReader, mut from: Stamp, end: Stamp) -> Result<Stamp, Stopped> {
-        let mut bytes = vec![0; LOG_PIECE];
-        while end.since(from.min(end)) >= BLOCK_HEADER as u64 {
-            let have = (end.since(from) as usize).min(LOG_PIECE);
-            if log.read(from, &mut bytes[..have]).is_err() {
-                return Ok(end);
+        while from < end {
+            let until = end.min(from.plus(LOG_PIECE as u64));
+            match log.find_block(from..until, end) {
+                Ok(None) => from = until,
+                Ok(Some(block)) => return Ok(block),
+                Err(_) => return Ok(end),
             }
-            for at in (0..=have - BLOCK_HEADER).step_by(BLOCK_ALIGN) {
-                let here = from.plus(at as u64);
-                let Ok(header) = BlockHeader::peek(&bytes[at..have]) else { continue };
-                if header.stamp != here || header.end() > end {
-                    continue;
-                }
-                let mut block = vec![0; header.length as usize];
-                if log.read(here, &mut block).is_ok() && Block::parse(&block, here).is_ok() {
-                    return Ok(here);
-                }
-            }
-            from = from.plus(((have - BLOCK_HEADER) / BLOCK_ALIGN * BLOCK_ALIGN + BLOCK_ALIGN) as u64);
             self.keep_pace()?;
         }
         Ok(end)

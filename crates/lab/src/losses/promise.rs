@@ -81,37 +81,38 @@ pub(super) fn may_be_missing(plan: &Plan, book: &Book, losses: Duration, reign: 
     });
     let lost = synchronous.clone().filter(|node| is_lost(plan, book, *node, id)).count();
     let set = synchronous.clone().filter(|node| ack.set >> node & 1 == 1);
-    let set_lost = set.clone().all(|node| is_lost(plan, book, node, id));
+    let is_lost = |node: usize| is_lost(plan, book, node, id);
+    let set_lost = set.clone().all(is_lost);
     // A log cannot know that it was set back: who knows better has to be there.
     let was_set_back = |node: usize| matches!(plan.members[node].fate, Fate::SetBack | Fate::OlderLog);
     let has_spoken = |node: usize| node == reign.by || book.up[node].iter().any(|(from, _)| *from <= reign.since);
-    let votes_wrongly = |node: usize| was_set_back(node) && is_lost(plan, book, node, id) && has_spoken(node);
-    // They may have it: nobody has looked since.
+    let votes_wrongly = |node: usize| was_set_back(node) && is_lost(node) && has_spoken(node);
+    // These nodes may have it: their disks were not looked at since.
     let is_silent = |node: &usize| !asked.contains(node) || holds(node) && !knows(node);
-    let is_away = |node: &usize| !is_lost(plan, book, *node, id) && *node != reign.by && is_silent(node);
-    let away = synchronous.clone().filter(is_away).count();
+    let is_gone = |node: &usize| is_lost(*node) || *node != reign.by && is_silent(node);
     // Who has nothing is no candidate.
     let leads = matches!(plan.members[reign.by].fate, Fate::Kept | Fate::SetBack | Fate::OlderLog);
-    let misled = |copies: usize| leads && synchronous.clone().any(votes_wrongly) && lost + away >= copies;
-    let set_misled = leads
-        && set.clone().any(votes_wrongly)
-        && set.clone().all(|node| is_lost(plan, book, node, id) || is_away(&node));
+    let misled = |among: &[usize], copies: usize| {
+        let gone = among.iter().filter(|node| is_gone(node)).count();
+        leads && among.iter().any(|node| votes_wrongly(*node)) && gone >= copies
+    };
+    let (synchronous, set) = (synchronous.collect::<Vec<_>>(), set.collect::<Vec<_>>());
     let kept = |promise: &str| Verdict::MustNot(format!("{promise}; {lost} disk(s) are lost"));
     match plan.level {
         Level::OneSafe if !holds(&ack.by) => Verdict::May("the disk of its primary is lost"),
         Level::OneSafe => Verdict::May("its primary could not be asked"),
         Level::TwoSafe(_) if set_lost => Verdict::May("all disks of its in-sync set are lost"),
-        Level::TwoSafe(_) if set_misled => {
+        Level::TwoSafe(_) if misled(&set, set.len()) => {
             Verdict::May("a disk of its in-sync set was set back, and the others of that were away")
         }
         Level::TwoSafe(_) => kept("a member of its in-sync set has it"),
-        Level::VerySafe if lost == synchronous.clone().count() => Verdict::May("all disks are lost"),
-        Level::VerySafe if misled(synchronous.clone().count()) => {
+        Level::VerySafe if lost == synchronous.len() => Verdict::May("all disks are lost"),
+        Level::VerySafe if misled(&synchronous, synchronous.len()) => {
             Verdict::May("a disk was set back, and the others were away")
         }
         Level::VerySafe => kept("very-safe is on all disks"),
         Level::Quorum(count) if lost >= count as usize => Verdict::May("as many disks are lost as it was on"),
-        Level::Quorum(count) if misled(count as usize) => {
+        Level::Quorum(count) if misled(&synchronous, count as usize) => {
             Verdict::May("a disk was set back, and the others that it was on were away")
         }
         Level::Quorum(count) => kept(&format!("it was on {count} disks")),

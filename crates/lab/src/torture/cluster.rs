@@ -217,9 +217,12 @@ impl<'a> Cluster<'a> {
 
     /// What a process has said against its state, unless that was damaged on purpose.
     fn doubted(&self, node: usize, process: &Process) -> Option<String> {
-        let messages = process.messages();
         // Relaxed: set by the thread that judges.
-        let doubt = messages.lines().find(|line| line.contains(DOUBT) && !self.damaged.load(Ordering::Relaxed))?;
+        if self.damaged.load(Ordering::Relaxed) {
+            return None;
+        }
+        let messages = process.messages();
+        let doubt = messages.lines().find(|line| line.contains(DOUBT))?;
         Some(format!("node {} doubted its state: {doubt}", self.names[node]))
     }
 
@@ -492,15 +495,12 @@ impl<'a> Cluster<'a> {
     #[cfg(debug_assertions)]
     pub(super) fn has_begun_again(&self, node: usize) -> bool {
         let Some(status) = self.status(node) else { return false };
-        // A mirror keeps it until it is rehearsed.
-        if status["role"] == "mirror" {
-            return status["whole"] == true;
-        }
-        if status["role"] != "standby" {
-            return false;
-        }
-        if status["doubt"].is_null() {
-            return status["kept_aside"].is_null();
+        match status["role"].as_str() {
+            // It keeps it until it is rehearsed.
+            Some("mirror") => return status["whole"] == true,
+            Some("standby") if status["doubt"].is_null() => return status["kept_aside"].is_null(),
+            Some("standby") => {}
+            _ => return false,
         }
         let leads_to = status["doubt_leads_to"].as_str();
         if leads_to.is_none_or(|leads_to| leads_to.starts_with("waits for an operator"))

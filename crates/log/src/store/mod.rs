@@ -386,8 +386,8 @@ impl LogStore {
     /// [`StoreError`] when one cannot be synced.
     pub(crate) fn sync_watermark(&self, rest: Option<(Stamp, Vec<Stamp>)>) -> Result<(), StoreError> {
         if let Some((at, positions)) = rest.filter(|_| self.alone().is_none()) {
-            let streams = self.shared.streams.iter().zip(positions);
-            streams.into_iter().try_for_each(|(stream, position)| stream.store.anchor(at, position))?;
+            let mut streams = self.shared.streams.iter().zip(positions);
+            streams.try_for_each(|(stream, position)| stream.store.anchor(at, position))?;
         }
         self.shared.streams.iter().try_for_each(|stream| stream.store.sync_watermark())?;
         if let Some(control) = self.shared.control.get() {

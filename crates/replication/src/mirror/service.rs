@@ -29,9 +29,8 @@ impl Service for MirrorService {
         match hello.purpose.clone() {
             Purpose::Join(_) | Purpose::BeginAgain { .. } => refuse(connection, not_primary()),
             Purpose::Consult { term, binding, comes_back } => {
-                let reply = consulted(&**shared, &hello, term, binding, comes_back)
-                    .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.node(), log, peers: shared.known() });
-                answer(connection, term, &reply);
+                let reply = consulted(&**shared, &hello, term, binding, comes_back);
+                answer(connection, term, &reply.unwrap_or_else(Reply::Refused));
             }
             Purpose::Identify => match cluster {
                 Some(cluster) => answer(connection, Term(0), &Reply::Cluster(cluster)),

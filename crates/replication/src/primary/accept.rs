@@ -43,8 +43,7 @@ impl Service for PrimaryService {
             },
             Purpose::Consult { term, binding, comes_back } => {
                 let reply = consult(shared, &hello, term, binding, comes_back).map_or_else(Reply::Refused, |log| {
-                    let peers = shared.peers.lock().expect("no code panics under this mutex").clone();
-                    Reply::Log { node: shared.who.node, log, peers }
+                    Reply::Log { node: shared.who.node, log, peers: shared.known() }
                 });
                 answer(connection, shared.who.term, &reply);
             }

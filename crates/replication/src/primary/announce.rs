@@ -47,7 +47,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
 /// Where nodes can be reached that are not connected now.
 fn missing(shared: &Shared) -> BTreeSet<String> {
     let connected: BTreeSet<_> = shared.feeds.state().host.feeds().map(|(_, feed)| feed.node).collect();
-    let peers = shared.peers.lock().expect("no code panics under this mutex").clone();
+    let peers = shared.known();
     let absent = |node| node != shared.who.node && !connected.contains(&node);
     peers.into_iter().filter(|peer| peer.node.is_none_or(absent)).map(|peer| peer.address).collect()
 }

@@ -146,8 +146,8 @@ impl CommitStage {
             let rule = &self.state().rule;
             (rule.next_deadline(), rule.config().standby_timeout)
         };
-        // Deadlines come and go with every batch; whoever wakes twice per time-out need not be told
-        // of those that begin later than its own sleep.
+        // Deadlines come and go with every batch. This thread wakes twice per time-out, so it need
+        // not be told of deadlines that begin later than its own sleep.
         let until = deadline.unwrap_or(Moment(u64::MAX)).min(self.clock.now().after(stood_still(timeout) / 2));
         self.watched.store(until.0, Ordering::SeqCst);
         // An event between the reading and the store rang nobody.

@@ -255,7 +255,8 @@ impl Primary {
     }
 
     /// Notes for a restart what was acknowledged to clients, where that was more than a promise of
-    /// this node alone. Cheap enough for once a second.
+    /// this node alone. Cheap enough for every
+    /// [`NOTE_COMMITTED_EVERY`](crate::terms::NOTE_COMMITTED_EVERY).
     pub fn note_committed(&self) {
         self.shared.note_committed();
     }
@@ -267,7 +268,7 @@ impl Primary {
 
     /// Everyone whom this primary knows, itself included.
     pub fn peers(&self) -> Vec<Peer> {
-        self.shared.peers.lock().expect("no code panics under this mutex").clone()
+        self.shared.known()
     }
 
     /// While this is kept, standbys say at once what has become visible there. It has to be asked
@@ -344,8 +345,13 @@ impl Shared {
 
     /// For a restart, which has to find the others.
     fn remember_peers(&self) {
-        let peers = self.peers.lock().expect("no code panics under this mutex").clone();
+        let peers = self.known();
         self.terms.remember(&peers, &self.who.address);
+    }
+
+    /// Everyone whom it knows of, itself included.
+    fn known(&self) -> Vec<Peer> {
+        self.peers.lock().expect("no code panics under this mutex").clone()
     }
 
     fn note_committed(&self) {
@@ -567,7 +573,7 @@ impl Feeder for Shared {
 
     fn peers_message(&self) -> Peers {
         Peers {
-            peers: self.peers.lock().expect("no code panics under this mutex").clone(),
+            peers: self.known(),
             standbys: self.config.rule.standbys,
             safety: self.config.rule.safety,
             ahead: self.feeds.ahead(),

@@ -27,11 +27,8 @@ impl Service for StandbyService {
         match hello.purpose.clone() {
             Purpose::Join(join) => relay::serve(shared, &hello, join, connection),
             Purpose::Consult { term, binding, comes_back } => {
-                let reply =
-                    consulted(&**shared, &hello, term, binding, comes_back).map_or_else(Reply::Refused, |log| {
-                        Reply::Log { node: shared.node, log, peers: shared.state().peers.clone() }
-                    });
-                answer(connection, term, &reply);
+                let reply = consulted(&**shared, &hello, term, binding, comes_back);
+                answer(connection, term, &reply.unwrap_or_else(Reply::Refused));
             }
             Purpose::Identify => match state.cluster {
                 Some(cluster) => answer(connection, Term(0), &Reply::Cluster(cluster)),
