@@ -4,7 +4,10 @@
 //! follow it knock at its door, and so it learns where to ask. If it need not, it asks all the same
 //! ([`ask_others`]): its disk may have been set back, which it cannot know by itself.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use freshet_base::{
     NodeId,
@@ -16,7 +19,7 @@ use freshet_membership::Credentials;
 
 use crate::{
     endpoint::{CallError, Service, call},
-    takeover::ask_all,
+    takeover::{Asked, ask_all},
     terms::Terms,
     wire::{Hello, Peer, Purpose, Refusal, Reply},
 };
@@ -32,9 +35,10 @@ pub struct Others {
     pub silent: u32,
 }
 
-/// Asks the nodes at `addresses` which of them reigns, and what they hold, on behalf of `node`, a
-/// node that was a primary before, or followed one. Blocks for `patience` at most if a node is
-/// silent. No node promises anything.
+/// Asks the nodes at `addresses`, and whom those know, which of them reigns, and what they hold, on
+/// behalf of `node`, a node that was a primary before, or followed one: whose disk was set back may
+/// know too few. Blocks for `patience` at most if a node is silent, and as long again for those that
+/// others have spoken of. No node promises anything.
 pub fn ask_others(
     node: NodeId,
     credentials: &Credentials,
@@ -46,31 +50,40 @@ pub fn ask_others(
     let heard = state.fence.highest();
     let purpose = Purpose::Consult { term: heard, binding: false, comes_back: Some(heard) };
     let hello = Hello { cluster: state.cluster, node, address: String::new(), purpose };
-    let replies = ask_all(addresses.iter(), |address| call(credentials, address, &hello, heard, patience));
-    let mut others = Others::default();
-    let mut reigns = Vec::new();
-    for (_, reply) in replies {
-        let refusal = match reply {
-            Ok((Reply::Log { node: other, log, .. }, _)) => {
-                others.answers.push((other, Answer::Log(log)));
-                continue;
+    let peer = |address: &String| Peer { node: None, address: address.clone(), serves: true };
+    let mut asked = Asked::known(addresses.iter().map(peer).collect());
+    let (mut others, mut reigns, mut have_answered) = (Others::default(), Vec::new(), BTreeSet::new());
+    let mut from = 0;
+    loop {
+        let next: Vec<(bool, Peer)> = asked.peers().skip(from).map(|(known, peer)| (known, peer.clone())).collect();
+        if next.is_empty() {
+            break;
+        }
+        from += next.len();
+        let ask = |(_, peer): &(bool, Peer)| call(credentials, &peer.address, &hello, heard, patience);
+        for ((is_waited_for, _), reply) in ask_all(next.into_iter(), ask) {
+            let refusal = match reply {
+                Ok((Reply::Log { node: other, log, peers }, _)) => {
+                    if have_answered.insert(other) {
+                        others.answers.push((other, Answer::Log(log)));
+                    }
+                    asked.learn(&peers, |peer| peer.node == Some(node));
+                    continue;
+                }
+                Err(CallError::Refused { refusal, .. }) => Some(refusal),
+                _ => None,
+            };
+            match refusal {
+                Some(Refusal::Reigned { node, term, primary }) => reigns.push((Living { term, node }, primary)),
+                Some(Refusal::NoVoice { node, incarnation, set, .. }) => {
+                    let set = set.map(|set| *set);
+                    others.answers.push((node, Answer::NoVoice { incarnation, set }));
+                }
+                Some(Refusal::Fenced { highest, .. }) => others.answers.push((node, Answer::Higher(highest))),
+                // An address of this node's own.
+                Some(Refusal::Myself { .. }) => {}
+                _ => others.silent += u32::from(is_waited_for),
             }
-            Err(CallError::Refused { refusal, .. }) => refusal,
-            _ => {
-                others.silent += 1;
-                continue;
-            }
-        };
-        match refusal {
-            Refusal::Reigned { node, term, primary } => reigns.push((Living { term, node }, primary)),
-            Refusal::NoVoice { node, incarnation, set, .. } => {
-                let set = set.map(|set| *set);
-                others.answers.push((node, Answer::NoVoice { incarnation, set }));
-            }
-            Refusal::Fenced { highest, .. } => others.answers.push((node, Answer::Higher(highest))),
-            // An address of this node's own.
-            Refusal::Myself { .. } => {}
-            _ => others.silent += 1,
         }
     }
     others.reigns = reigns.into_iter().max_by_key(|(reign, primary)| (reign.term, primary.is_some()));

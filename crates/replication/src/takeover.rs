@@ -242,9 +242,9 @@ struct Round {
     known: Vec<Peer>,
 }
 
-/// Whom a candidate asks. Those that only others have spoken of may be long gone, so they are not
-/// waited for, but heard.
-struct Asked {
+/// Whom a node asks that wants to reign. Those that only others have spoken of may be long gone, so
+/// they are not waited for, but heard.
+pub(crate) struct Asked {
     peers: Vec<Peer>,
     /// The first of these whom only others have spoken of.
     hearsay: usize,
@@ -254,15 +254,26 @@ impl Asked {
     /// A cluster has fewer nodes than that.
     const MOST: usize = 64;
 
+    /// These, whom the node knows by itself.
+    pub fn known(peers: Vec<Peer>) -> Self {
+        Self { hearsay: peers.len(), peers }
+    }
+
+    /// Everybody, each with whether it has to be waited for.
+    pub fn peers(&self) -> impl Iterator<Item = (bool, &Peer)> {
+        self.peers.iter().enumerate().map(|(number, peer)| (number < self.hearsay, peer))
+    }
+
     fn knows(&self, peer: &Peer) -> bool {
         self.peers.iter().any(|known| known.address == peer.address)
     }
 
-    /// Takes in whom others have spoken of; says whether anybody was new.
-    fn learn(&mut self, shared: &impl Candidate, spoken_of: &[Peer]) -> bool {
+    /// Takes in whom others have spoken of, but for the node that asks; says whether anybody was
+    /// new.
+    pub fn learn(&mut self, spoken_of: &[Peer], is_itself: impl Fn(&Peer) -> bool) -> bool {
         let before = self.peers.len();
         for peer in spoken_of {
-            if !is_itself(shared, peer) && !self.knows(peer) && self.peers.len() < Self::MOST {
+            if !is_itself(peer) && !self.knows(peer) && self.peers.len() < Self::MOST {
                 self.peers.push(peer.clone());
             }
         }
@@ -488,10 +499,10 @@ fn take_over<C: Candidate>(
     }
     let rules = Rules { level, force: options.force, comes_back: options.comes_back.then_some(options.waits_for) };
     let mut take_over = TakeOver::new(shared.node(), shared.log_state(), &shared.terms().get(), rules);
-    let mut asked = Asked { hearsay: peers.len(), peers };
+    let mut asked = Asked::known(peers);
     loop {
         let mut round = consult(&**shared, &mut take_over, &asked, options.patience)?;
-        while asked.learn(&**shared, &round.known) {
+        while asked.learn(&round.known, |peer| is_itself(&**shared, peer)) {
             round = consult(&**shared, &mut take_over, &asked, options.patience)?;
         }
         let peers = &asked.peers;
@@ -561,10 +572,10 @@ fn consult(
     let Question { term, binding, comes_back } = take_over.question(shared.log_state());
     let hello = shared.hello(Purpose::Consult { term, binding, comes_back });
     let ask = |peer: &Peer| call(shared.credentials(), &peer.address, &hello, term, patience).map(|(reply, _)| reply);
-    let others = asked.peers.iter().enumerate().filter(|(_, peer)| !is_itself(shared, peer));
+    let others = asked.peers().filter(|(_, peer)| !is_itself(shared, peer));
     let replies = ask_all(others, |(_, peer)| ask(peer));
     let mut round = Round::default();
-    for ((number, peer), reply) in replies {
+    for ((is_waited_for, peer), reply) in replies {
         let why = match reply {
             Ok(Reply::Log { node, log, peers }) => {
                 take_over.heard(node, Answer::Log(log));
@@ -590,7 +601,7 @@ fn consult(
                 if let CallError::Refused { refusal: Refusal::NoVoice { node, incarnation, set, .. }, .. } = &error {
                     let (incarnation, set) = (*incarnation, set.as_deref().cloned());
                     take_over.heard(*node, Answer::NoVoice { incarnation, set });
-                } else if number < asked.hearsay {
+                } else if is_waited_for {
                     round.silent += 1;
                 } else {
                     tracing::debug!(%error, "a node that others have spoken of does not answer a candidate");

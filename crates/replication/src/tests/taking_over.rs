@@ -20,6 +20,7 @@ use freshet_fabric::{
 use super::fixture::*;
 use crate::{
     primary::PrimaryConfig,
+    restart::ask_others,
     standby::{RelayConfig, ReplayMode, StandbyConfig, StandbyFabric},
     status::LinkStatus,
     takeover::{PromoteError, PromoteOptions, Promoted, promote},
@@ -138,6 +139,25 @@ fn a_candidate_asks_whom_others_know() {
     assert_eq!(promoted.start, end);
     let heard = |node: &StandbyNode| promoted.heard.contains(&node.address());
     assert!(heard(&a) && heard(&b), "{promoted:?}");
+}
+
+/// Its disk may have been set back to a time when it knew one of them.
+#[test]
+fn a_primary_that_starts_again_asks_whom_others_know() {
+    let (primary, a, b) = trio(Safety::TwoSafe);
+    let end = primary.write(&[64; 8]);
+    primary.commits(end);
+    let (credentials, terms, own) = (credentials(NodeId(1)), primary.terms.clone(), primary.address());
+    drop(primary);
+    let knows = [own, a.address()];
+    let others = ask_others(NodeId(1), &credentials, &terms, &knows, PATIENCE);
+    let mut answered: Vec<u64> = others.answers.iter().map(|(node, _)| node.0).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, [2, 3]);
+    // Who is gone is waited for only if the primary knows it itself.
+    drop(b);
+    let others = ask_others(NodeId(1), &credentials, &terms, &knows, PATIENCE);
+    assert_eq!((others.answers.len(), others.silent), (1, 1), "its own address, where nobody is now");
 }
 
 /// A primary in term 2, which knows of another address.
