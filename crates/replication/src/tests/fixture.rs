@@ -69,7 +69,8 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
         assert!(Instant::now() < deadline, "this never happened: {what}");
-        std::thread::yield_now();
+        // What is asked takes locks that those need who bring it about.
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

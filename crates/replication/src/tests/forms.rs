@@ -400,14 +400,16 @@ fn a_mirror_that_has_the_rows_of_a_block_does_not_say_that_it_is_nowhere() {
     let bytes = primary.log.bytes();
     until("the mirror has all of it", || mirror.mirror.status().end == end);
     drop(primary);
-    standby.standby.follow(&mirror.endpoint.address().to_string());
+    let mirror_address = mirror.endpoint.address().to_string();
+    // It may be told by the mirror to try the primary that is gone, and does not come back by itself.
     standby.standby.shared.heard_peers(Peers {
-        peers: Vec::new(),
+        peers: vec![Peer { node: Some(NodeId(3)), address: mirror_address.clone(), serves: true }],
         standbys: 2,
         safety: Safety::VerySafe,
         ahead: Vec::new(),
         two_primaries: Vec::new(),
     });
+    standby.standby.follow(&mirror_address);
     standby.tape.toy.gate(None);
     until("it asks the mirror", || says_missing(&standby).is_some_and(|why| why.contains("a mirror keeps rows")));
     let asked = standby.standby.shared.state().originals.asked();
