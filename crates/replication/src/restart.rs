@@ -37,8 +37,8 @@ pub struct Others {
 
 /// Asks the nodes at `addresses`, and whom those know, which of them reigns, and what they hold, on
 /// behalf of `node`, a node that was a primary before, or followed one: whose disk was set back may
-/// know too few. Blocks for `patience` at most if a node is silent, and as long again for those that
-/// others have spoken of. No node promises anything.
+/// know too few. Blocks for `patience` at most if a node is silent, and as long again for those
+/// that others have spoken of. No node promises anything.
 pub fn ask_others(
     node: NodeId,
     credentials: &Credentials,

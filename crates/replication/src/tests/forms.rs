@@ -401,7 +401,8 @@ fn a_mirror_that_has_the_rows_of_a_block_does_not_say_that_it_is_nowhere() {
     until("the mirror has all of it", || mirror.mirror.status().end == end);
     drop(primary);
     let mirror_address = mirror.endpoint.address().to_string();
-    // It may be told by the mirror to try the primary that is gone, and does not come back by itself.
+    // It may be told by the mirror to try the primary that is gone, and does not come back by
+    // itself.
     standby.standby.shared.heard_peers(Peers {
         peers: vec![Peer { node: Some(NodeId(3)), address: mirror_address.clone(), serves: true }],
         standbys: 2,
