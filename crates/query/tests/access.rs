@@ -1,13 +1,11 @@
 //! Logins: rules, passwords, and what strangers learn about roles.
 
-mod common;
-
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
 };
 
-use common::{Sql, SqlNode, config, eventually, shown};
+use crate::common::{Sql, SqlNode, config, eventually, shown};
 use freshet_postgres::AccessRules;
 
 /// Says messages to a server, and hears what it answers.
@@ -16,7 +14,7 @@ struct Wire(TcpStream);
 impl Wire {
     fn connect(address: SocketAddr, user: &str) -> Self {
         let mut wire = Self(TcpStream::connect(address).unwrap());
-        wire.0.set_read_timeout(Some(common::SOON)).unwrap();
+        wire.0.set_read_timeout(Some(crate::common::SOON)).unwrap();
         wire.say(None, &[&(3_u32 << 16).to_be_bytes()[..], format!("user\0{user}\0\0").as_bytes()].concat());
         wire
     }

@@ -1,8 +1,6 @@
 //! SERIALIZABLE under both certifiers, over SQL.
 
-mod common;
-
-use common::{Sql, SqlNode, config};
+use crate::common::{Sql, SqlNode, config};
 use freshet_engine::{
     Certifier::{self, Ssn, Validation},
     NodeConfig,

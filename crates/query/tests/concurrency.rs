@@ -1,15 +1,13 @@
 //! What concurrent sessions may do to one another, by name, at each level; locks, waits and their
 //! ends.
 
-mod common;
-
 use std::{
     sync::{Arc, Barrier},
     thread,
     time::Duration,
 };
 
-use common::{Sql, SqlNode, eventually};
+use crate::common::{Sql, SqlNode, eventually};
 
 fn prepared(sql: &str) -> (SqlNode, Sql, Sql) {
     let node = SqlNode::in_memory();

@@ -1,10 +1,8 @@
 //! Several databases of one node: made, altered, dropped, and each with a catalog of its own.
 
-mod common;
-
 use std::time::Instant;
 
-use common::{SOON, Sql, SqlNode, config, eventually, shown};
+use crate::common::{SOON, Sql, SqlNode, config, eventually, shown};
 use freshet_engine::{CheckpointKind, NodeConfig, Safety};
 use tokio_postgres::Config;
 
@@ -627,5 +625,5 @@ fn a_database_is_copied_with_all_that_it_has() {
             sql.lines("SET statement_timeout = '1ms'");
         }
     }
-    common::eventually("nothing is left", || tables() == before);
+    crate::common::eventually("nothing is left", || tables() == before);
 }

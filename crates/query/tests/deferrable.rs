@@ -1,10 +1,8 @@
 //! Constraints that are checked later, with other sessions beside them.
 
-mod common;
-
 use std::{sync::Barrier, thread};
 
-use common::{SqlNode, eventually};
+use crate::common::{SqlNode, eventually};
 
 const KEY: &str = "CREATE TABLE t (id int PRIMARY KEY, k int UNIQUE DEFERRABLE INITIALLY DEFERRED)";
 

@@ -1,11 +1,9 @@
 //! What a statement asks of the clock, of the session and of its connection is the same where it is
 //! executed again, at another time and without a session.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Sql, SqlNode, config, shown};
+use crate::common::{Sql, SqlNode, config, shown};
 use freshet_engine::{CommandExecutor, NodeConfig, VerifyOptions, VerifyReport, verify};
 use freshet_query::inputs::StatementExecutor;
 

@@ -12,17 +12,14 @@
 //! `differential/differences.txt` lists what differs, below the sentence of docs/sql.md that says
 //! so. A sentence that is not there fails the test, and so does a difference that is no longer.
 //!
-//!     FRESHET_DIFFERENTIAL=numbers,joins cargo test -p freshet-query --test differential files
+//!     FRESHET_DIFFERENTIAL=numbers,joins cargo test -p freshet-query --test main differential::files
 //!
 //! runs two of the files. Other statements are generated, from a seed that is printed:
 //!
-//!     FRESHET_SEED=7 FRESHET_FACTOR=10 FRESHET_DIFFERENTIAL=joins cargo test -p freshet-query
-//! --test differential generated
+//!     FRESHET_SEED=7 FRESHET_DIFFERENTIAL=joins cargo test -p freshet-query --test main generated
 //!
-//! generates ten times as many as otherwise from seed 7, about one of the topics. What a generated
-//! statement finds belongs into a file, when it is mended.
-
-mod common;
+//! generates, with FRESHET_FACTOR=10 ten times as many as otherwise, from seed 7, about one of the
+//! topics. What a generated statement finds belongs into a file, when it is mended.
 
 #[path = "differential/generate/mod.rs"]
 mod generate;
@@ -31,7 +28,7 @@ mod text;
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::PathBuf, time::Instant};
 
-use common::{
+use crate::common::{
     SqlNode,
     judge::Judge,
     wire::{Answer, Part, Wire},

@@ -1,8 +1,6 @@
 //! What the catalog shows of a definition makes the same again.
 
-mod common;
-
-use common::{Sql, SqlNode, config};
+use crate::common::{Sql, SqlNode, config};
 
 /// Statements that the differential test compares with PostgreSQL.
 const STATEMENTS: &str = include_str!("differential/definitions.sql");

@@ -1,10 +1,8 @@
 //! A standby that executes the statements of its primary again.
 
-mod common;
-
 use std::time::Instant;
 
-use common::{SOON, Sql, SqlNode, config, eventually};
+use crate::common::{SOON, Sql, SqlNode, config, eventually};
 use freshet_engine::{AgainStatus, Encoding, NodeConfig, Safety, node::RoleStatus};
 
 fn follow(directory: &tempfile::TempDir, primary: &SqlNode) -> SqlNode {

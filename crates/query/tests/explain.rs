@@ -1,8 +1,6 @@
 //! EXPLAIN: its options, its formats, what it measures.
 
-mod common;
-
-use common::{Sql, SqlNode};
+use crate::common::{Sql, SqlNode};
 use tokio_postgres::types::Type;
 
 const TABLES: &str = "CREATE TABLE t (id int PRIMARY KEY, a int, b text);

@@ -1,10 +1,8 @@
 //! Snapshots that one session exports and others import.
 
-mod common;
-
 use std::time::Instant;
 
-use common::{SOON, Sql, SqlNode, config};
+use crate::common::{SOON, Sql, SqlNode, config};
 use freshet_engine::{NodeConfig, Safety};
 
 const ROWS: &str = "SELECT count(*), sum(v) FROM t";
@@ -81,7 +79,7 @@ fn a_snapshot_stays_though_the_exporter_sees_more() {
     writer.lines("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE; INSERT INTO t VALUES (500, 1, 1)");
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| importer.lines("LOCK TABLE t IN ACCESS SHARE MODE"));
-        common::eventually("the importer waits", || {
+        crate::common::eventually("the importer waits", || {
             writer.lines("SELECT count(*) FROM pg_locks WHERE NOT granted") == ["1"]
         });
         writer.lines("COMMIT");

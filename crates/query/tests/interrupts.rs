@@ -2,14 +2,12 @@
 //! `lock_timeout`, a request to cancel and `pg_terminate_backend`. This is the list of these
 //! places; waits for commits are in `waits.rs`.
 
-mod common;
-
 use std::{
     fmt::Write as _,
     time::{Duration, Instant},
 };
 
-use common::{
+use crate::common::{
     SOON, Sql, SqlNode, config, eventually,
     wire::{Part, Wire},
 };

@@ -2,9 +2,7 @@
 //! starts. A statement of `locked_shapes.txt` runs in a transaction; which rows it has locked, and
 //! how strongly, another session finds out by SKIP LOCKED.
 
-mod common;
-
-use common::{Sql, SqlNode, eventually, judge::Judge};
+use crate::common::{Sql, SqlNode, eventually, judge::Judge};
 use freshet_testing::{Missing, skip};
 
 const TABLES: &str = "

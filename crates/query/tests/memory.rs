@@ -1,10 +1,8 @@
 //! What statements, sessions and the server may keep in memory, which no role can lift.
 
-mod common;
-
 use std::{sync::Arc, time::Duration};
 
-use common::{Sql, SqlNode, config};
+use crate::common::{Sql, SqlNode, config};
 use freshet_general::QueryEngine;
 use freshet_query::session::settings::Bounds;
 
@@ -98,7 +96,7 @@ fn cursors_are_bounded_by_session_and_by_server() {
     }
     session_rest(&node);
     drop((one, other));
-    common::eventually("sessions that are gone keep nothing", || node.server.shared().memory.used() == 0);
+    crate::common::eventually("sessions that are gone keep nothing", || node.server.shared().memory.used() == 0);
 }
 
 #[test]
@@ -135,7 +133,7 @@ fn settings_and_prepared_statements_count() {
     });
     assert_eq!(done.unwrap().get::<_, i32>(0) as usize, parameter.len());
     drop(sql);
-    common::eventually("nothing is kept", || node.server.shared().memory.used() == 0);
+    crate::common::eventually("nothing is kept", || node.server.shared().memory.used() == 0);
 }
 
 #[test]
@@ -156,7 +154,7 @@ fn time_limits_have_defaults_that_the_server_sets() {
     sql.lines("RESET statement_timeout");
     assert_eq!(sql.lines("SHOW statement_timeout"), ["50ms"]);
     sql.lines("SET statement_timeout = 0; BEGIN");
-    common::eventually("it was ended", || sql.client.is_closed());
+    crate::common::eventually("it was ended", || sql.client.is_closed());
 }
 
 /// What would take minutes or longer in one call of a function, each with what it needs before.

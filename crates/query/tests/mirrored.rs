@@ -1,10 +1,8 @@
 //! Clients of a mirror.
 
-mod common;
-
 use std::time::Instant;
 
-use common::{SOON, Sql, SqlNode, config, eventually};
+use crate::common::{SOON, Sql, SqlNode, config, eventually};
 use freshet_engine::{MirrorSettings, NodeConfig, Safety, StateHash, node::RoleStatus};
 
 struct Dice(u64);

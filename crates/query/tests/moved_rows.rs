@@ -5,11 +5,9 @@
 //! scripts on a PostgreSQL there (role and database `freshet`, nothing else going on), and writes
 //! what it says to `moved_rows.txt`.
 
-mod common;
-
 use std::{collections::BTreeMap, fmt::Write as _, net::SocketAddr, thread};
 
-use common::{Sql, SqlNode, eventually};
+use crate::common::{Sql, SqlNode, eventually};
 
 const EXPECTED: &str = include_str!("moved_rows.txt");
 

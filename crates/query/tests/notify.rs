@@ -1,10 +1,8 @@
 //! LISTEN and NOTIFY: what is heard, in which order, on which nodes, and what is seen by then.
 
-mod common;
-
 use std::{collections::BTreeSet, thread, time::Instant};
 
-use common::{
+use crate::common::{
     SOON, SqlNode, config, eventually,
     wire::{Answer, Part, Wire},
 };
@@ -123,8 +121,8 @@ fn databases_do_not_hear_one_another() {
     let node = SqlNode::in_memory();
     node.connect().lines("CREATE DATABASE other");
     let mut wire = listener(&node, &["news"]);
-    let mut there = common::Sql::config(node.address(), "freshet", None);
-    let there = common::Sql::open(there.dbname("other")).unwrap();
+    let mut there = crate::common::Sql::config(node.address(), "freshet", None);
+    let there = crate::common::Sql::open(there.dbname("other")).unwrap();
     there.lines("NOTIFY news, 'from the other'");
     node.connect().lines("NOTIFY news, 'from here'");
     assert_eq!(next(&mut wire), "news:from here");

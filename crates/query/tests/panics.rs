@@ -1,10 +1,8 @@
 //! A panic where nothing is shared fails its statement, and nothing else.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{SqlNode, config};
+use crate::common::{SqlNode, config};
 use freshet_general::QueryEngine;
 use freshet_sql::{
     SqlError, Type, Value,

@@ -6,9 +6,7 @@
 //! test starts, and on Freshet. Both must give the same SQLSTATE, and the same message where a
 //! privilege is missing.
 
-mod common;
-
-use common::{Sql, SqlNode, judge::Judge, shown};
+use crate::common::{Sql, SqlNode, judge::Judge, shown};
 use freshet_testing::{Missing, skip};
 use tokio_postgres::Config;
 

@@ -1,9 +1,7 @@
 //! What roles may do, through a session: what a statement reads needs SELECT, names need USAGE of
 //! their schemas, views run in the name of their owners, and roles come and go with transactions.
 
-mod common;
-
-use common::{Sql, SqlNode, shown};
+use crate::common::{Sql, SqlNode, shown};
 
 /// A server, and a session of the role that owns it after it has run `setup`.
 fn server(setup: &str) -> (SqlNode, Sql) {

@@ -1,11 +1,9 @@
 //! What is recorded of transactions, what keeps its records, and that what is recorded gives the
 //! same log when it is executed again.
 
-mod common;
-
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use common::{Sql, SqlNode, config, eventually, scripts};
+use crate::common::{Sql, SqlNode, config, eventually, scripts};
 use freshet_engine::{
     CommandExecutor, NodeConfig, NotRecorded, ProcedureError, Stamp, Transaction, VerifyOptions, VerifyReport, verify,
 };
@@ -169,9 +167,9 @@ fn one_waits(node: &SqlNode, [first, wait, rest]: [&str; 3]) {
     let (one, other, watcher) = (node.connect(), node.connect(), node.connect());
     one.lines(&format!("BEGIN; {first}"));
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| other.query(wait).map(drop).map_err(|error| common::shown(&error)));
+        let waits = scope.spawn(|| other.query(wait).map(drop).map_err(|error| crate::common::shown(&error)));
         let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-        common::eventually("one waits for the other", || watcher.lines(waiting) == ["1"]);
+        crate::common::eventually("one waits for the other", || watcher.lines(waiting) == ["1"]);
         one.lines(rest);
         waits.join().unwrap().unwrap();
     });

@@ -1,11 +1,9 @@
 //! Locks on rows: which strengths exclude which, who waits, and that references do not make a
 //! parent a hot spot.
 
-mod common;
-
 use std::{sync::Barrier, thread, time::SystemTime};
 
-use common::{Sql, SqlNode, eventually};
+use crate::common::{Sql, SqlNode, eventually};
 
 const TABLES: &str = "CREATE TABLE p (id int PRIMARY KEY, u int UNIQUE, v int); \
                       CREATE TABLE c (id int PRIMARY KEY, p int REFERENCES p); \
@@ -42,7 +40,7 @@ fn strengths_exclude_one_another_as_in_postgresql() {
                 Ok(_) => assert!(!refused, "{held}, FOR {lock} NOWAIT"),
                 Err(error) => {
                     assert!(refused, "{held}, FOR {lock} NOWAIT: {error}");
-                    let said = common::shown(&error);
+                    let said = crate::common::shown(&error);
                     assert!(said.contains("could not obtain lock on row in relation \"p\""), "{said}");
                     assert!(said.contains("55P03"), "{said}");
                 }

@@ -1,11 +1,9 @@
 //! The scripts in `tests/sql`, a file for each feature, each against a primary; what is in
 //! `standby` there then against its standby.
 
-mod common;
-
 use std::time::Instant;
 
-use common::{SOON, SqlNode, config, scripts};
+use crate::common::{SOON, SqlNode, config, scripts};
 use freshet_engine::NodeConfig;
 
 #[test]

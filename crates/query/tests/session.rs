@@ -1,13 +1,12 @@
 //! Sessions by the messages of the protocol: encodings, time-outs between messages, cursors in one
 //! batch, what comes before an error.
 
-mod common;
 #[path = "../../postgres/tests/wire/mod.rs"]
 mod wire;
 
 use std::time::{Duration, Instant};
 
-use common::SqlNode;
+use crate::common::SqlNode;
 use wire::{Answer, Wire, bind, describe, execute, field, message, outline, parse, query, startup, sync};
 
 fn open(node: &SqlNode, parameters: &[(&str, &str)]) -> Wire {

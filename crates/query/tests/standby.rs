@@ -1,10 +1,8 @@
 //! Sessions on a standby: what they see, and how they wait for it.
 
-mod common;
-
 use std::time::Instant;
 
-use common::{SOON, SqlNode, config, eventually};
+use crate::common::{SOON, SqlNode, config, eventually};
 use freshet_base::Rid;
 use freshet_engine::{NodeConfig, ReplayMode, Safety, Stamp};
 use freshet_storage::Announcement;

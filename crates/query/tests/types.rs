@@ -1,10 +1,8 @@
 //! Values of every type go to a client and come back, in both formats, and through a table.
 
-mod common;
-
 use std::error::Error;
 
-use common::{SqlNode, shown};
+use crate::common::{SqlNode, shown};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
 
 /// A value as the wire has it.

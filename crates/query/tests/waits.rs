@@ -1,11 +1,9 @@
 //! What a session waits for ends by a time-out, by a request to cancel, and with the session; and
 //! reads of what is committed do not wait.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{SOON, Sql, SqlNode, config};
+use crate::common::{SOON, Sql, SqlNode, config};
 use freshet_engine::{NodeConfig, Safety};
 
 /// A primary under very-safe whose standby is gone: nothing commits any more. There is a table with
@@ -83,7 +81,9 @@ fn a_request_to_cancel_ends_a_wait_and_so_does_the_end_of_the_session() {
             let waits = scope.spawn(|| ends(&session, statement));
             // Before it has taken effect, a request to cancel takes it back.
             early.lines("SET synchronous_commit = off");
-            common::eventually("it has taken effect", || !early.lines("SELECT 1 FROM t WHERE id = 3").is_empty());
+            crate::common::eventually("it has taken effect", || {
+                !early.lines("SELECT 1 FROM t WHERE id = 3").is_empty()
+            });
             // It may not have begun to wait: a request that comes too early does nothing.
             let deadline = Instant::now() + SOON;
             while !waits.is_finished() && Instant::now() < deadline {
@@ -95,7 +95,7 @@ fn a_request_to_cancel_ends_a_wait_and_so_does_the_end_of_the_session() {
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| ends(&session, "INSERT INTO u VALUES (1)"));
             let busy = format!("SELECT 1 FROM pg_stat_activity WHERE pid = {pid} AND query LIKE 'INSERT INTO u%'");
-            common::eventually("it runs", || !other.lines(&busy).is_empty());
+            crate::common::eventually("it runs", || !other.lines(&busy).is_empty());
             other.lines(&format!("SELECT pg_terminate_backend({pid})"));
             let state = waits.join().unwrap();
             assert!(["40003", "57P01", "closed"].contains(&state.as_str()), "{state}");
