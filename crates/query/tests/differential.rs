@@ -12,7 +12,7 @@
 //! `differential/differences.txt` lists what differs, below the sentence of docs/sql.md that says
 //! so. A sentence that is not there fails the test, and so does a difference that is no longer.
 //!
-//!     FRESHET_DIFFERENTIAL=numbers,joins cargo test -p freshet-query --test main differential::files
+//!     FRESHET_DIFFERENTIAL=numbers,joins cargo test -p freshet-query --test main ::files
 //!
 //! runs two of the files. Other statements are generated, from a seed that is printed:
 //!
