@@ -11,8 +11,7 @@
 //! A version is written by the thread that makes it, then published by a release store
 //! into an indirection word or into a newer version's `next`. From then on
 //!
-//! - its row, length, tombstone flag and checksum never change, nor does what a tombstone says of
-//!   where the row has gone;
+//! - its row and shape never change, nor does what a tombstone says of where the row has gone;
 //! - `stamp` is written by its owner only: from owner to final stamp, or to aborted;
 //! - `next` is written by its maker before publication, by the thread that loads the version that a
 //!   log address in it stands for (compare-exchange), and by the thread that trims the chain (swap
@@ -38,8 +37,48 @@ thread_local! {
     pub(crate) static LIVE: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
 }
 
-/// Set in `length` of a version that says that the record is deleted.
-const TOMBSTONE: u32 = 1 << 31;
+/// Whether a version says that the record is deleted, its length, and a checksum of these and the
+/// row, as they were when the version was made: memory may rot.
+///
+/// | bits | are |
+/// |---|---|
+/// | 31 | whether it is a tombstone |
+/// | 16..31 | the length of the row, or [`Shape::LONG`] |
+/// | 0..16 | the checksum, in 16 bits: four more bytes would move many rows to a larger size class |
+///
+/// Of a longer row the length and a checksum of 32 bits lie before the row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+struct Shape(u32);
+
+impl Shape {
+    const TOMBSTONE: u32 = 1 << 31;
+    /// In the place of the length.
+    const LONG: u32 = 0x7FFF;
+
+    fn new(flag: u32, bytes: &[u8]) -> Self {
+        match bytes.len() as u32 {
+            length @ 0..Self::LONG => Self(flag | length << 16).with_check(bytes),
+            _ => Self(flag | Self::LONG << 16),
+        }
+    }
+
+    fn is_tombstone(self) -> bool {
+        self.0 & Self::TOMBSTONE != 0
+    }
+
+    /// The length of the row, unless it is long.
+    fn length(self) -> Option<usize> {
+        let length = (self.0 & !Self::TOMBSTONE) >> 16;
+        (length != Self::LONG).then_some(length as usize)
+    }
+
+    fn with_check(self, bytes: &[u8]) -> Self {
+        let without = self.0 & 0xFFFF_0000;
+        let crc = crc32c::crc32c_append(without, bytes);
+        Self(without | (crc ^ crc >> 16) & 0xFFFF)
+    }
+}
 
 /// The head of a version; its row follows at [`Version::ROW`].
 #[repr(C)]
@@ -48,19 +87,35 @@ pub(crate) struct Version {
     pub(crate) stamp: AtomicU64,
     /// A [`Word`]: the next older version.
     pub(crate) next: AtomicU64,
+    shape: Shape,
+}
+
+/// What lies at [`Version::ROW`], before a long row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+struct LongShape {
     length: u32,
-    /// A checksum of `length` and the row, as they were when the version was made: memory may rot.
     check: u32,
 }
 
+impl LongShape {
+    fn new(bytes: &[u8]) -> Self {
+        let length = bytes.len() as u32;
+        Self { length, check: crc32c::crc32c_append(length, bytes) }
+    }
+}
+
 impl Version {
-    /// Where the row begins.
-    const ROW: usize = size_of::<Self>();
+    /// Where the row begins: right behind `shape`, inside the structure's tail padding.
+    const ROW: usize = std::mem::offset_of!(Version, shape) + size_of::<Shape>();
+    /// Where a long row begins.
+    const LONG_ROW: usize = Self::ROW + size_of::<LongShape>();
     /// The longest row, in bytes.
-    pub(crate) const MAX_ROW: usize = (TOMBSTONE - 1) as usize / 2;
+    pub(crate) const MAX_ROW: usize = (u32::MAX / 4) as usize;
 
     fn layout(length: usize) -> Layout {
-        let size = Self::ROW + length;
+        let row = if length < Shape::LONG as usize { Self::ROW } else { Self::LONG_ROW };
+        let size = (row + length).max(size_of::<Self>());
         Layout::from_size_align(size, align_of::<Self>()).expect("rows are shorter than MAX_ROW")
     }
 
@@ -69,14 +124,14 @@ impl Version {
     /// # Panics
     /// When the row is longer than [`Version::MAX_ROW`]; tables check that.
     pub(crate) fn create(stamp: u64, next: Word, row: Option<&[u8]>) -> NonNull<Self> {
-        let flag = if row.is_none() { TOMBSTONE } else { 0 };
+        let flag = if row.is_none() { Shape::TOMBSTONE } else { 0 };
         Self::allocate(stamp, next, flag, row.unwrap_or_default())
     }
 
     /// A new tombstone that no other thread knows, of a record whose row another record has from
     /// now on.
     pub(crate) fn create_moved(stamp: u64, next: Word, to: Rid) -> NonNull<Self> {
-        Self::allocate(stamp, next, TOMBSTONE, &to.0.to_ne_bytes())
+        Self::allocate(stamp, next, Shape::TOMBSTONE, &to.0.to_ne_bytes())
     }
 
     fn allocate(stamp: u64, next: Word, flag: u32, bytes: &[u8]) -> NonNull<Self> {
@@ -86,12 +141,17 @@ impl Version {
         let Some(version) = NonNull::new(unsafe { alloc(layout) }.cast::<Self>()) else { handle_alloc_error(layout) };
         #[cfg(all(test, not(loom)))]
         LIVE.with(|live| live.set(live.get() + 1));
-        let length = bytes.len() as u32 | flag;
-        let (stamp, next) = (AtomicU64::new(stamp), AtomicU64::new(next.0));
-        // SAFETY: freshly allocated for exactly this, aligned, and owned by this function.
+        let (stamp, next, shape) = (AtomicU64::new(stamp), AtomicU64::new(next.0), Shape::new(flag, bytes));
+        // SAFETY: freshly allocated for exactly this, aligned, and owned by this function. What is
+        // at `ROW` is aligned for words of four bytes.
         unsafe {
-            version.write(Self { stamp, next, length, check: checksum(length, bytes) });
-            version.cast::<u8>().as_ptr().add(Self::ROW).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            version.write(Self { stamp, next, shape });
+            let mut row = version.cast::<u8>().as_ptr().add(Self::ROW);
+            if shape.length().is_none() {
+                row.cast::<LongShape>().write(LongShape::new(bytes));
+                row = row.add(size_of::<LongShape>());
+            }
+            row.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
         version
     }
@@ -102,27 +162,47 @@ impl Version {
     /// `version` came from [`Version::create`] and is not freed during `'g`.
     #[inline]
     pub(crate) unsafe fn row<'g>(version: *const Self) -> Option<&'g [u8]> {
+        // SAFETY: by this function's contract.
+        unsafe { (!(*version).shape.is_tombstone()).then(|| Self::bytes(version)) }
+    }
+
+    /// The row, or what a tombstone says.
+    ///
+    /// # Safety
+    /// As for [`Version::row`].
+    #[inline]
+    unsafe fn bytes<'g>(version: *const Self) -> &'g [u8] {
         // SAFETY: alive, by this function's contract. Reading through the raw pointer keeps the
         // provenance of the whole allocation, which a reference to the head would not have.
         unsafe {
-            let length = (*version).length;
-            if length & TOMBSTONE != 0 {
-                return None;
+            let at = version.cast::<u8>();
+            match (*version).shape.length() {
+                Some(length) => slice::from_raw_parts(at.add(Self::ROW), length),
+                None => slice::from_raw_parts(at.add(Self::LONG_ROW), Self::long_shape(version).length as usize),
             }
-            Some(slice::from_raw_parts(version.cast::<u8>().add(Self::ROW), length as usize))
         }
     }
 
-    /// Whether its row and length are as they were made.
+    /// # Safety
+    /// As for [`Version::row`]; the row is long.
+    unsafe fn long_shape(version: *const Self) -> LongShape {
+        // SAFETY: alive, and there, by this function's contract; aligned, as `ROW` is.
+        unsafe { version.cast::<u8>().add(Self::ROW).cast::<LongShape>().read() }
+    }
+
+    /// Whether its row and shape are as they were made. Of damage in a row of less than 32 KiB, one
+    /// case in 65,536 is not seen.
     ///
     /// # Safety
     /// As for [`Version::row`].
     pub(crate) unsafe fn is_whole(version: *const Self) -> bool {
         // SAFETY: alive, by this function's contract; these bytes were written when it was made.
         unsafe {
-            let length = (*version).length;
-            let bytes = slice::from_raw_parts(version.cast::<u8>().add(Self::ROW), (length & !TOMBSTONE) as usize);
-            checksum(length, bytes) == (*version).check
+            let (shape, bytes) = ((*version).shape, Self::bytes(version));
+            match shape.length() {
+                Some(_) => shape.with_check(bytes) == shape,
+                None => shape == Shape(Shape::LONG << 16) && LongShape::new(bytes) == Self::long_shape(version),
+            }
         }
     }
 
@@ -135,7 +215,8 @@ impl Version {
         // SAFETY: alive, by this function's contract, and the byte is part of the allocation.
         unsafe {
             let Some(row) = Self::row(version).filter(|row| !row.is_empty()) else { return false };
-            let byte = version.cast::<u8>().add(Self::ROW + row.len() / 2);
+            let middle = row.as_ptr().offset_from_unsigned(version.cast()) + row.len() / 2;
+            let byte = version.cast::<u8>().add(middle);
             byte.write_volatile(byte.read_volatile() ^ 4);
         }
         true
@@ -159,7 +240,7 @@ impl Version {
     /// As for [`Version::row`].
     pub(crate) unsafe fn is_tombstone(version: *const Self) -> bool {
         // SAFETY: alive, by this function's contract.
-        unsafe { (*version).length & TOMBSTONE != 0 }
+        unsafe { (*version).shape.is_tombstone() }
     }
 
     /// Which record has the row that this version, a tombstone, has taken from its own.
@@ -167,15 +248,9 @@ impl Version {
     /// # Safety
     /// As for [`Version::row`].
     pub(crate) unsafe fn moved_to(version: *const Self) -> Option<Rid> {
-        // SAFETY: alive, by this function's contract; of a tombstone of this length the bytes are
-        // there.
-        unsafe {
-            if (*version).length != TOMBSTONE | size_of::<u64>() as u32 {
-                return None;
-            }
-            let bytes = version.cast::<u8>().add(Self::ROW).cast::<[u8; size_of::<u64>()]>();
-            Some(Rid(u64::from_ne_bytes(bytes.read())))
-        }
+        // SAFETY: by this function's contract.
+        let bytes = unsafe { (*version).shape.is_tombstone().then(|| Self::bytes(version)) }?;
+        bytes.try_into().ok().map(|to| Rid(u64::from_ne_bytes(to)))
     }
 
     /// Frees one version.
@@ -186,11 +261,11 @@ impl Version {
     pub(crate) unsafe fn free(version: *mut u8) {
         let version = version.cast::<Self>();
         // SAFETY: alive until here, by this function's contract.
-        let length = unsafe { (*version).length } & !TOMBSTONE;
+        let length = unsafe { Self::bytes(version) }.len();
         #[cfg(all(test, not(loom)))]
         LIVE.with(|live| live.set(live.get() - 1));
         // SAFETY: allocated with the same length.
-        unsafe { dealloc(version.cast(), Self::layout(length as usize)) };
+        unsafe { dealloc(version.cast(), Self::layout(length)) };
     }
 
     /// Frees a version and all older ones that hang from it in memory.
@@ -209,10 +284,43 @@ impl Version {
     }
 }
 
-/// Of a version's length, with its flag, and its bytes.
-#[inline]
-fn checksum(length: u32, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(length, bytes)
-}
+const _: () =
+    assert!(align_of::<Version>() == 8 && Version::ROW == 20 && Version::ROW.is_multiple_of(align_of::<LongShape>()));
 
-const _: () = assert!(align_of::<Version>() == 8 && Version::ROW == 24);
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_of_any_length_is_whole_until_a_bit_changes() {
+        for length in [0, 1, 7, 108, 0x7FFE, 0x7FFF, 0x8000, 100_000] {
+            let row: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
+            let version = Version::create(1, Word(0), Some(&row)).as_ptr();
+            // SAFETY: nobody else knows it, and it is freed at the end.
+            unsafe {
+                assert_eq!(Version::row(version), Some(&row[..]));
+                assert!(Version::is_whole(version) && !Version::is_tombstone(version), "{length}");
+                assert_eq!(Version::break_row(version), length > 0);
+                assert_eq!(Version::is_whole(version), length == 0, "{length}");
+                Version::free(version.cast());
+            }
+        }
+    }
+
+    #[test]
+    fn a_tombstone_has_no_row_and_may_name_another_record() {
+        for to in [None, Some(Rid(77))] {
+            let version = match to {
+                None => Version::create(1, Word(0), None),
+                Some(to) => Version::create_moved(1, Word(0), to),
+            };
+            let version = version.as_ptr();
+            // SAFETY: nobody else knows it, and it is freed at the end.
+            unsafe {
+                assert!(Version::is_tombstone(version) && Version::is_whole(version));
+                assert_eq!((Version::row(version), Version::moved_to(version)), (None, to));
+                Version::free(version.cast());
+            }
+        }
+    }
+}
