@@ -264,6 +264,7 @@ impl Core {
     }
 
     #[inline]
+    #[inline]
     pub(crate) fn failure(&self) -> Option<&LogFailure> {
         self.failure.get()
     }

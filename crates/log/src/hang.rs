@@ -64,6 +64,7 @@ pub(crate) fn watch(store: &LogStore) -> Option<Regularly> {
 
 /// How its media are off.
 impl Log {
+    #[inline]
     fn on_media(&self) -> Option<&LogStore> {
         self.has_store().then(|| self.store())
     }
@@ -83,7 +84,7 @@ impl Log {
     /// failed. Cheap.
     #[inline]
     pub fn is_stalled(&self) -> bool {
-        self.failure().is_some() || self.on_media().is_some_and(LogStore::is_stalled)
+        self.has_failed() || self.on_media().is_some_and(LogStore::is_stalled)
     }
 
     /// The write or sync that hangs, if one does.

@@ -28,6 +28,7 @@ use freshet_base::{
     Rid,
     sync::{AtomicU64, Ordering},
 };
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::array::Word;
 
@@ -75,8 +76,7 @@ impl Shape {
 
     fn with_check(self, bytes: &[u8]) -> Self {
         let without = self.0 & 0xFFFF_0000;
-        let crc = crc32c::crc32c_append(without, bytes);
-        Self(without | (crc ^ crc >> 16) & 0xFFFF)
+        Self(without | (xxh3_64_with_seed(bytes, without.into()) >> 48) as u32)
     }
 }
 
@@ -101,7 +101,7 @@ struct LongShape {
 impl LongShape {
     fn new(bytes: &[u8]) -> Self {
         let length = bytes.len() as u32;
-        Self { length, check: crc32c::crc32c_append(length, bytes) }
+        Self { length, check: (xxh3_64_with_seed(bytes, length.into()) >> 32) as u32 }
     }
 }
 

@@ -424,6 +424,12 @@ impl Log {
         self.shared.stored.wait(to, None).map(|_| ())
     }
 
+    /// Whether the log takes nothing more, since it failed. Cheap.
+    #[inline]
+    pub fn has_failed(&self) -> bool {
+        self.shared.core.failure().is_some()
+    }
+
     /// Why the log takes nothing more, if it failed.
     pub fn failure(&self) -> Option<LogFailure> {
         self.shared.core.failure().cloned()
