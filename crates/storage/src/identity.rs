@@ -37,7 +37,7 @@ const fn fold(a: u64, b: u64) -> u64 {
 /// in every version of this program that can be in one cluster.
 #[inline]
 pub const fn identity(table: Fid, record: Rid, lsn: Stamp) -> u64 {
-    let which = record.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (table.0 as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    let which = record.0 ^ (table.0 as u64).rotate_right(24);
     fold(fold(which ^ 0xA076_1D64_78BD_642F, lsn.0 ^ 0xE703_7ED1_A0B4_28DB) ^ which, 0x8EBC_6AF0_9C88_C6E3)
 }
 
