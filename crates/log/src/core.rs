@@ -264,7 +264,6 @@ impl Core {
     }
 
     #[inline]
-    #[inline]
     pub(crate) fn failure(&self) -> Option<&LogFailure> {
         self.failure.get()
     }
