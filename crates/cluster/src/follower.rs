@@ -586,6 +586,11 @@ impl Follower {
         self.heard_of = Some((reign, now));
     }
 
+    /// A node says itself that it does not reign.
+    pub fn heard_that_it_does_not_reign(&mut self, node: NodeId) {
+        self.heard_of.take_if(|(reign, _)| reign.node == node);
+    }
+
     /// The reign under which this node lives, as far as that is known, and whether that is known
     /// only by hearsay: its log flows here, or it was heard of no longer ago than a primary may be
     /// silent.

@@ -728,6 +728,10 @@ impl Follows for Shared {
         state.ahead.retain(|one| one.node != reign.node);
     }
 
+    fn heard_that_it_does_not_reign(&self, node: NodeId) {
+        self.state().announced.take_if(|(reign, ..)| reign.node == node);
+    }
+
     fn prepare(self: &Arc<Self>, upstream: &str, order: u64) -> Result<(), SessionError> {
         if std::mem::take(&mut self.state().given_up) {
             let end = self.committed().0;
@@ -764,8 +768,12 @@ impl Follows for Shared {
 }
 
 impl Shared {
-    /// Brings the memory to the end of a batch.
+    /// Brings the memory to the end of a batch. What is damaged gets no voice back by that, and is
+    /// kept as it is.
     fn recovered(&self) -> Result<(), SessionError> {
+        if self.state().condemned.is_some() {
+            return Ok(());
+        }
         let found = self.memory().recover();
         if let Err(RecoverError::Damaged(damaged)) = &found {
             self.condemn(damaged.to_string());

@@ -418,6 +418,9 @@ pub(crate) fn run<F: Follows>(shared: &Arc<F>) {
     while let Some((upstream, order)) = follow.next() {
         end_feeds();
         let outcome = shared.join(&upstream, order);
+        if let Some(Refusal::NotPrimary { node, .. }) = outcome.said() {
+            shared.heard_that_it_does_not_reign(*node);
+        }
         match (&outcome, outcome.said()) {
             (SessionError::Local(why), _) => follow.fail(why.clone()),
             (SessionError::Counted { primary: Some(primary) }, _) if follow.order() == order => {

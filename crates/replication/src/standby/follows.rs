@@ -65,6 +65,10 @@ impl Follows for Shared {
         address.clone_into(&mut state.heard_at);
     }
 
+    fn heard_that_it_does_not_reign(&self, node: NodeId) {
+        self.state().follower.heard_that_it_does_not_reign(node);
+    }
+
     fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError> {
         receive::offered(self, upstream, connection)
     }

@@ -52,6 +52,10 @@ pub(crate) trait Follows: Send + Sync + Sized + 'static {
     /// A node has said that it reigns, or is about to, and where it is.
     fn heard_of(&self, reign: Living, address: &str);
 
+    /// A node has said that it does not reign: what it said before no longer counts. Who asks where
+    /// a primary lives would be led to one that has yielded.
+    fn heard_that_it_does_not_reign(&self, node: NodeId);
+
     /// Offers this node's memory to the node at `upstream`, which writes there until something ends
     /// it.
     fn offered(self: &Arc<Self>, upstream: &str, connection: Connection) -> Result<Infallible, SessionError>;

@@ -17,8 +17,12 @@ use freshet_fabric::{
     tcp::Connection,
 };
 
-use super::fixture::*;
+use super::{
+    fixture::*,
+    mirroring::{MirrorNode, small},
+};
 use crate::{
+    mirror::MirrorConfig,
     primary::PrimaryConfig,
     restart::ask_others,
     standby::{RelayConfig, ReplayMode, StandbyConfig, StandbyFabric},
@@ -158,6 +162,39 @@ fn a_primary_that_starts_again_asks_whom_others_know() {
     drop(b);
     let others = ask_others(NodeId(1), &credentials, &terms, &knows, PATIENCE);
     assert_eq!((others.answers.len(), others.silent), (1, 1), "its own address, where nobody is now");
+}
+
+/// Two reigned in one term, and one has yielded: who has heard of its reign is told so by itself,
+/// and leads nobody to it.
+#[test]
+fn who_has_yielded_is_not_named_as_the_primary() {
+    for mirrors in [false, true] {
+        let (primary, yielded, _) = trio(Safety::OneSafe);
+        let term = Term(2);
+        let patience = PATIENCE * 10;
+        let announce = |to: &str| {
+            let claim = announces(NodeId(2), term, &yielded.address());
+            let hello = Hello { cluster: Some(CLUSTER), node: NodeId(2), address: yielded.address(), purpose: claim };
+            let (reply, _) = call(to, &hello, term, PATIENCE).unwrap();
+            assert!(matches!(reply, Reply::Heard), "{reply:?}");
+        };
+        let asks = |address: &str| {
+            let (credentials, terms) = (credentials(NodeId(1)), primary.terms.clone());
+            ask_others(NodeId(1), &credentials, &terms, &[address.to_owned()], PATIENCE).reigns.is_some()
+        };
+        if mirrors {
+            let config = MirrorConfig { patience, ..small(FabricKind::Tcp) };
+            let mirror = MirrorNode::new(4, primary.address(), config);
+            let address = mirror.endpoint.address().to_string();
+            announce(&address);
+            until("the mirror leads nobody there", || !asks(&address));
+        } else {
+            let config = StandbyConfig { patience, ..StandbyConfig::default() };
+            let standby = NewStandby::new(4).following(primary.address()).config(config).start();
+            announce(&standby.address());
+            until("the standby leads nobody there", || !asks(&standby.address()));
+        }
+    }
 }
 
 /// A primary in term 2, which knows of another address.
