@@ -296,7 +296,7 @@ mod tests {
         for length in [0, 1, 7, 108, 0x7FFE, 0x7FFF, 0x8000, 100_000] {
             let row: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
             let version = Version::create(1, Word(0), Some(&row)).as_ptr();
-            // SAFETY: nobody else knows it, and it is freed at the end.
+            // SAFETY: only this test knows the version, and frees it at the end.
             unsafe {
                 assert_eq!(Version::row(version), Some(&row[..]));
                 assert!(Version::is_whole(version) && !Version::is_tombstone(version), "{length}");
@@ -315,7 +315,7 @@ mod tests {
                 Some(to) => Version::create_moved(1, Word(0), to),
             };
             let version = version.as_ptr();
-            // SAFETY: nobody else knows it, and it is freed at the end.
+            // SAFETY: only this test knows the version, and frees it at the end.
             unsafe {
                 assert!(Version::is_tombstone(version) && Version::is_whole(version));
                 assert_eq!((Version::row(version), Version::moved_to(version)), (None, to));

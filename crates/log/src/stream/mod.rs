@@ -490,7 +490,7 @@ impl Log {
     pub fn close(&self) -> Result<(), LogFailure> {
         self.stop();
         self.durable();
-        if self.failure().is_none() {
+        if !self.has_failed() {
             self.shared.core.close();
         }
         self.shared.received.close();
@@ -517,7 +517,7 @@ impl Log {
         }
         drop(watch);
         if let Some(fill) = fill
-            && self.failure().is_none()
+            && !self.has_failed()
         {
             let ended = fill.kind().close().and_then(|end| {
                 self.shared.core.durable.advance(end);

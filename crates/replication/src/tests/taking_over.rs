@@ -164,8 +164,8 @@ fn a_primary_that_starts_again_asks_whom_others_know() {
     assert_eq!((others.answers.len(), others.silent), (1, 1), "its own address, where nobody is now");
 }
 
-/// Two reigned in one term, and one has yielded: who has heard of its reign is told so by itself,
-/// and leads nobody to it.
+/// Two nodes reigned in one term, and one has yielded. A node that has heard of its reign tries to
+/// follow it, is refused, and no longer names it as the primary.
 #[test]
 fn who_has_yielded_is_not_named_as_the_primary() {
     for mirrors in [false, true] {
@@ -187,12 +187,12 @@ fn who_has_yielded_is_not_named_as_the_primary() {
             let mirror = MirrorNode::new(4, primary.address(), config);
             let address = mirror.endpoint.address().to_string();
             announce(&address);
-            until("the mirror leads nobody there", || !asks(&address));
+            until("the mirror no longer names it", || !asks(&address));
         } else {
             let config = StandbyConfig { patience, ..StandbyConfig::default() };
             let standby = NewStandby::new(4).following(primary.address()).config(config).start();
             announce(&standby.address());
-            until("the standby leads nobody there", || !asks(&standby.address()));
+            until("the standby no longer names it", || !asks(&standby.address()));
         }
     }
 }
