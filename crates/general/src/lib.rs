@@ -25,6 +25,7 @@ mod explain;
 mod fast;
 mod filter;
 mod function;
+mod joins;
 mod key;
 mod layout;
 mod node;

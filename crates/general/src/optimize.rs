@@ -13,16 +13,17 @@ use datafusion_common::{
 use datafusion_expr::{Expr, ExprSchemable as _, LogicalPlan, Projection, Volatility};
 use datafusion_optimizer::{
     ApplyOrder, Optimizer, OptimizerConfig, OptimizerContext, OptimizerRule,
-    common_subexpr_eliminate::CommonSubexprEliminate, eliminate_cross_join::EliminateCrossJoin,
-    eliminate_filter::EliminateFilter, eliminate_outer_join::EliminateOuterJoin,
-    extract_equijoin_predicate::ExtractEquijoinPredicate, optimize_projections::OptimizeProjections,
-    propagate_empty_relation::PropagateEmptyRelation, push_down_filter::PushDownFilter, push_down_limit::PushDownLimit,
+    common_subexpr_eliminate::CommonSubexprEliminate, eliminate_filter::EliminateFilter,
+    eliminate_outer_join::EliminateOuterJoin, extract_equijoin_predicate::ExtractEquijoinPredicate,
+    optimize_projections::OptimizeProjections, propagate_empty_relation::PropagateEmptyRelation,
+    push_down_filter::PushDownFilter, push_down_limit::PushDownLimit,
 };
 use freshet_sql::SqlError;
 
 use crate::{
     bind::{Bound, nullable_side},
     error::{external, to_sql},
+    joins::OrderJoins,
     node::Lock,
     source::SharedSource,
 };
@@ -33,7 +34,7 @@ static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
     Optimizer::with_rules(vec![
         Arc::new(ExtractEquijoinPredicate::new()),
         Arc::new(EliminateFilter::new()),
-        Arc::new(EliminateCrossJoin::new()),
+        Arc::new(OrderJoins),
         Arc::new(PropagateEmptyRelation::new()),
         Arc::new(EliminateOuterJoin::new()),
         Arc::new(PushDownLimit::new()),

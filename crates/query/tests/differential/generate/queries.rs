@@ -153,17 +153,35 @@ fn join(random: &mut Random) -> (String, Vec<Column>) {
             _ => {
                 let left = &columns[random.below(columns.len())];
                 let right = own.iter().find(|it| it.kind == left.kind).unwrap();
-                let more = if random.chance(30) && kind != "FULL JOIN" {
-                    format!(" AND {}", make(random, &all, Kind::Bool, 1))
-                } else {
-                    String::new()
-                };
+                let mut more = String::new();
+                if at > 1 && random.chance(40) {
+                    more = format!(" AND {}", of_several(random, &columns, &own));
+                }
+                if random.chance(30) && kind != "FULL JOIN" {
+                    more += &format!(" AND {}", make(random, &all, Kind::Bool, 1));
+                }
                 from = format!("{from} {kind} t{next} AS j{at} ON {} = {}{more}", left.name, right.name);
             }
         }
         columns = all;
     }
     (from, columns)
+}
+
+/// An equality, one side of which names columns of several tables, or of one and the next.
+fn of_several(random: &mut Random, columns: &[Column], own: &[Column]) -> String {
+    let numbers = |columns: &[Column]| -> Vec<String> {
+        columns.iter().filter(|column| column.kind == Kind::Integer).map(|column| column.name.clone()).collect()
+    };
+    let (before, next) = (numbers(columns), numbers(own));
+    let pick = |random: &mut Random, of: &[String]| of[random.below(of.len())].clone();
+    let (one, two, other) = (pick(random, &before), pick(random, &before), pick(random, &next));
+    match random.below(4) {
+        0 => format!("{other} - {one} = {two}"),
+        1 => format!("{other} = {one} - {two}"),
+        2 => format!("coalesce({one}, {two}) = {other}"),
+        _ => format!("{other} = {one} + {two}"),
+    }
 }
 
 /// Joins of all kinds.
@@ -179,7 +197,10 @@ pub fn joins(random: &mut Random, count: usize) -> Vec<String> {
             _ => outputs(random, &columns, 1),
         };
         // Products of four tables have some thousand rows.
-        let filter = filter(random, &columns, 60);
+        let mut filter = filter(random, &columns, 60);
+        if filter.is_empty() && random.chance(30) {
+            filter = format!(" WHERE {}", of_several(random, &columns, &columns_of("j0")));
+        }
         made.push(format!("SELECT {outputs} FROM {from}{filter};"));
     }
     made

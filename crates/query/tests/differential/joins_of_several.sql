@@ -1,0 +1,27 @@
+-- An equality with columns of two tables on one side is a key of the join only once both are there.
+CREATE TABLE a (id int, x int);
+CREATE TABLE c (y int);
+CREATE TABLE b (i int, n int);
+INSERT INTO a VALUES (1, 10), (2, 20);
+INSERT INTO c VALUES (1), (2);
+INSERT INTO b VALUES (1, 11), (1, 12), (1, 99), (2, 21), (2, 50), (NULL, 11), (1, NULL);
+SELECT count(*) FROM a CROSS JOIN c JOIN b ON b.i = a.id AND b.n = a.x + c.y;
+SELECT count(*) FROM a CROSS JOIN c, b WHERE b.i = a.id AND b.n = a.x + c.y;
+SELECT count(*) FROM a JOIN c ON true JOIN b ON b.n - c.y = a.x;
+SELECT count(*) FROM a JOIN b ON b.i = a.id CROSS JOIN c WHERE b.n = a.x + c.y;
+SELECT * FROM c JOIN (a JOIN b ON b.i = a.id AND b.n > a.x) ON b.n = a.x + c.y ORDER BY b.n;
+SELECT count(*) FROM a CROSS JOIN c LEFT JOIN b ON b.i = a.id AND b.n = a.x + c.y;
+SELECT count(*) FROM a CROSS JOIN c RIGHT JOIN b ON b.i = a.id AND b.n = a.x + c.y;
+SELECT count(*) FROM a CROSS JOIN c FULL JOIN b ON b.i = a.id AND b.n = a.x + c.y;
+SELECT count(*) FROM a, c, b WHERE (b.i = a.id AND b.n = a.x + c.y) OR (b.i = a.id AND b.n = 99);
+SELECT count(*) FROM a CROSS JOIN c JOIN b ON b.i = a.id AND b.n = a.x + c.y JOIN a AS d ON d.x = b.n - c.y;
+SELECT count(*) FROM (SELECT * FROM a CROSS JOIN c WHERE a.x > c.y) AS l JOIN b ON b.i = l.id AND b.n = l.x + l.y;
+SELECT count(*) FROM a CROSS JOIN c JOIN b ON a.id IS NOT DISTINCT FROM b.i AND b.n = a.x + c.y;
+BEGIN;
+UPDATE b SET n = -n FROM a CROSS JOIN c WHERE b.i = a.id AND b.n = a.x + c.y;
+SELECT * FROM b ORDER BY i, n;
+ROLLBACK;
+BEGIN;
+DELETE FROM b USING a CROSS JOIN c WHERE b.i = a.id AND b.n = a.x + c.y;
+SELECT * FROM b ORDER BY i, n;
+ROLLBACK;
