@@ -8,7 +8,10 @@
 
 use std::sync::Arc;
 
-use datafusion_common::{NullEquality, Result, tree_node::Transformed};
+use datafusion_common::{
+    NullEquality, Result,
+    tree_node::{Transformed, TreeNode as _},
+};
 use datafusion_expr::{
     BinaryExpr, Expr, ExprSchemable as _, Filter, Join, JoinConstraint, JoinType, LogicalPlan, Operator, Projection,
     build_join_schema,
@@ -39,7 +42,7 @@ impl OptimizerRule for OrderJoins {
             None => return self.rewrite_inputs(plan, config),
         };
         let schema = Arc::clone(plan.schema());
-        parts.take(plan);
+        parts.take(plan, true);
         let mut inputs = Vec::with_capacity(parts.inputs.len());
         for input in std::mem::take(&mut parts.inputs) {
             inputs.push(self.rewrite(input, config)?.data);
@@ -97,23 +100,23 @@ impl Parts {
         };
         let LogicalPlan::Join(join) = top else { return None };
         let parts = Self { nulls: join.null_equality, inputs: Vec::new(), keys: Vec::new(), conditions: Vec::new() };
-        parts.has(plan).then_some(parts)
+        parts.has(plan, true).then_some(parts)
     }
 
-    /// Whether a plan is taken apart: inner joins, and a condition on one. What changes with each
-    /// call is computed for the rows that it was written for, neither for more nor for fewer.
-    fn has(&self, plan: &LogicalPlan) -> bool {
+    /// Whether a plan is taken apart: inner joins, and a condition on one. What is volatile in a
+    /// condition of all stays above all; another is computed for the rows that it was written for.
+    fn has(&self, plan: &LogicalPlan, is_all: bool) -> bool {
         match plan {
             LogicalPlan::Filter(filter) => {
-                !filter.predicate.is_volatile()
+                (is_all || !filter.predicate.is_volatile())
                     && matches!(&*filter.input, LogicalPlan::Join(_))
-                    && self.has(&filter.input)
+                    && self.has(&filter.input, is_all)
             }
             LogicalPlan::Join(join) => {
                 join.join_type == JoinType::Inner
                     && !join.null_aware
                     && (join.on.is_empty() || join.null_equality == self.nulls)
-                    && !join.filter.as_ref().is_some_and(Expr::is_volatile)
+                    && (is_all || !join.filter.as_ref().is_some_and(Expr::is_volatile))
                     && !join.on.iter().any(|(left, right)| left.is_volatile() || right.is_volatile())
             }
             _ => false,
@@ -121,18 +124,18 @@ impl Parts {
     }
 
     /// Takes a plan apart.
-    fn take(&mut self, plan: LogicalPlan) {
-        if !self.has(&plan) {
+    fn take(&mut self, plan: LogicalPlan, is_all: bool) {
+        if !self.has(&plan, is_all) {
             return self.inputs.push(plan);
         }
         match plan {
             LogicalPlan::Filter(filter) => {
                 self.condition(filter.predicate);
-                self.take(Arc::unwrap_or_clone(filter.input));
+                self.take(Arc::unwrap_or_clone(filter.input), is_all);
             }
             LogicalPlan::Join(join) => {
-                self.take(Arc::unwrap_or_clone(join.left));
-                self.take(Arc::unwrap_or_clone(join.right));
+                self.take(Arc::unwrap_or_clone(join.left), false);
+                self.take(Arc::unwrap_or_clone(join.right), false);
                 let key = |(left, right)| Equality { left, right, is_said: false };
                 self.keys.extend(join.on.into_iter().map(key));
                 if let Some(condition) = join.filter {
@@ -147,6 +150,7 @@ impl Parts {
     fn condition(&mut self, condition: Expr) {
         for part in split_conjunction_owned(condition) {
             match part {
+                part if part.is_volatile() => self.conditions.push(part),
                 // Nulls do not fulfil it.
                 Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right })
                     if self.nulls == NullEquality::NullEqualsNothing =>

@@ -8,14 +8,24 @@ use std::{
     sync::Arc,
 };
 
-use datafusion_common::{DFSchema, DFSchemaRef, Result, TableReference};
+use datafusion_common::{
+    DFSchema, DFSchemaRef, Result, TableReference,
+    tree_node::{TreeNode as _, TreeNodeRecursion},
+};
 use datafusion_expr::{
     EmptyRelation, Expr, Extension, LogicalPlan, Sort, UserDefinedLogicalNode, UserDefinedLogicalNodeCore, Values,
     expr::Sort as SortExpr,
 };
 use freshet_sql::{SqlError, SqlState, Type, general::Lockable, locking::RowMark};
 
-use crate::{error::to_sql, layout::field, series::SeriesCall};
+use crate::{
+    error::to_sql,
+    function::called,
+    layout::field,
+    series::SeriesCall,
+    source::SharedSource,
+    subquery::{Runs, SubqueryFunction},
+};
 
 /// One row without columns.
 pub(crate) fn one_row() -> LogicalPlan {
@@ -82,7 +92,7 @@ macro_rules! unordered {
     )+};
 }
 
-unordered!(Expand, Apply, Unique, Recursive, Lock);
+unordered!(Expand, Apply, Unique, Recursive, Lock, Computed);
 
 /// Each row once for each row that functions return for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -177,6 +187,8 @@ pub(crate) struct Apply {
     pub captures: Vec<Expr>,
     /// Whether a row for which there is nothing stays.
     pub outer: bool,
+    /// Whether the query is volatile.
+    volatile: bool,
     right: DFSchema,
     schema: DFSchemaRef,
 }
@@ -201,13 +213,14 @@ impl Apply {
         input: LogicalPlan,
         subquery: usize,
         captures: Vec<Expr>,
-        right: &DFSchema,
+        query: &LogicalPlan,
         outer: bool,
     ) -> Result<LogicalPlan, SqlError> {
+        let (volatile, right) = (is_volatile(query), query.schema().as_ref());
         // Where there is nothing on the right, all of it is null.
         let right = if outer { nullable(right)? } else { right.clone() };
         let schema = Arc::new(schema_of(std::iter::empty(), &[input.schema(), &right])?);
-        Ok(extension(Self { input: Arc::new(input), subquery, captures, outer, right, schema }))
+        Ok(extension(Self { input: Arc::new(input), subquery, captures, outer, volatile, right, schema }))
     }
 }
 
@@ -378,6 +391,149 @@ impl UserDefinedLogicalNodeCore for Lock {
 
     fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
         Some(vec![output_columns.to_vec()])
+    }
+}
+
+/// Rows of a query in FROM whose list does something, or gives another value each time: all columns
+/// are computed, once for each row, whichever of them are read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Computed {
+    pub input: Arc<LogicalPlan>,
+    /// The columns that are computed so.
+    volatile: Vec<String>,
+    /// Whether they are computed for no more rows than a LIMIT in the query leaves, and for all of
+    /// these.
+    limited: bool,
+}
+
+impl Computed {
+    /// The plan as it is, unless a column of it is volatile.
+    pub fn plan(input: LogicalPlan) -> LogicalPlan {
+        let schema = Arc::clone(input.schema());
+        let volatile = volatile_columns(&input).into_iter().zip(schema.fields());
+        let volatile: Vec<String> =
+            volatile.filter(|(volatile, _)| *volatile).map(|(_, field)| field.name().clone()).collect();
+        match volatile.is_empty() {
+            true => input,
+            false => {
+                let limited = is_limited(&input);
+                extension(Self { input: Arc::new(input), volatile, limited })
+            }
+        }
+    }
+}
+
+fn is_limited(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Limit(_) => true,
+        LogicalPlan::Projection(projection) => is_limited(&projection.input),
+        _ => false,
+    }
+}
+
+/// Which columns of a query's rows its list computes by something volatile.
+pub(crate) fn volatile_columns(plan: &LogicalPlan) -> Vec<bool> {
+    match plan {
+        LogicalPlan::Projection(projection) => {
+            let below = volatile_columns(&projection.input);
+            let schema = projection.input.schema();
+            let is_below = |column| schema.index_of_column(column).is_ok_and(|at| below.get(at) == Some(&true));
+            projection
+                .expr
+                .iter()
+                .map(|expr| does_something(expr) || expr.column_refs().into_iter().any(is_below))
+                .collect()
+        }
+        LogicalPlan::Aggregate(aggregate) => {
+            aggregate.group_expr.iter().chain(&aggregate.aggr_expr).map(does_something).collect()
+        }
+        LogicalPlan::Sort(sort) => volatile_columns(&sort.input),
+        LogicalPlan::Limit(limit) => volatile_columns(&limit.input),
+        LogicalPlan::Filter(filter) => volatile_columns(&filter.input),
+        LogicalPlan::SubqueryAlias(alias) => volatile_columns(&alias.input),
+        LogicalPlan::Union(union) => union
+            .inputs
+            .iter()
+            .map(|input| volatile_columns(input))
+            .fold(vec![false; plan.schema().fields().len()], |found, input| {
+                found.iter().zip(input).map(|(found, input)| *found || input).collect()
+            }),
+        _ => vec![false; plan.schema().fields().len()],
+    }
+}
+
+/// Whether an expression is volatile, be it in a subquery that is run only once.
+fn does_something(expr: &Expr) -> bool {
+    let in_subquery = |expr: &Expr| {
+        Ok(called::<SubqueryFunction>(expr).is_some_and(|(function, _)| function.runs != Runs::ForNewValues))
+    };
+    expr.is_volatile() || expr.exists(in_subquery).unwrap_or(true)
+}
+
+/// Whether a plan does something, or returns something else, each time that it runs.
+pub(crate) fn is_volatile(plan: &LogicalPlan) -> bool {
+    let mut found = false;
+    let looked = plan.apply(|plan| {
+        plan.apply_expressions(|expr| {
+            found |= does_something(expr);
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        match plan {
+            LogicalPlan::TableScan(scan) => {
+                found |= SharedSource::of(scan.source.as_ref()).is_some_and(|shared| is_volatile(shared.plan()));
+            }
+            LogicalPlan::Extension(extension) => {
+                found |= extension.node.as_any().downcast_ref::<Apply>().is_some_and(|apply| apply.volatile);
+            }
+            _ => {}
+        }
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    });
+    found || looked.is_err()
+}
+
+impl UserDefinedLogicalNodeCore for Computed {
+    fn name(&self) -> &'static str {
+        "Computed"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![&self.input]
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        self.input.schema()
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        Vec::new()
+    }
+
+    fn prevent_predicate_push_down_columns(&self) -> HashSet<String> {
+        match self.limited {
+            true => self.input.schema().fields().iter().map(|field| field.name().clone()).collect(),
+            false => self.volatile.iter().cloned().collect(),
+        }
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Computed: {}", self.volatile.join(", "))
+    }
+
+    fn with_exprs_and_inputs(&self, _: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
+        let mut node = self.clone();
+        if let Some(input) = inputs.into_iter().next() {
+            node.input = Arc::new(input);
+        }
+        Ok(node)
+    }
+
+    fn necessary_children_exprs(&self, _: &[usize]) -> Option<Vec<Vec<usize>>> {
+        Some(vec![(0..self.input.schema().fields().len()).collect()])
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        true
     }
 }
 

@@ -10,7 +10,7 @@ use datafusion_common::{
     config::ConfigOptions,
     tree_node::{Transformed, TreeNode, TreeNodeRecursion},
 };
-use datafusion_expr::{Expr, ExprSchemable as _, LogicalPlan, Projection, Volatility};
+use datafusion_expr::{Expr, ExprSchemable as _, LogicalPlan, Projection};
 use datafusion_optimizer::{
     ApplyOrder, Optimizer, OptimizerConfig, OptimizerContext, OptimizerRule,
     common_subexpr_eliminate::CommonSubexprEliminate, eliminate_filter::EliminateFilter,
@@ -23,22 +23,25 @@ use freshet_sql::SqlError;
 use crate::{
     bind::{Bound, nullable_side},
     error::{external, to_sql},
+    function::called,
     joins::OrderJoins,
-    node::Lock,
+    node::{Lock, is_volatile, volatile_columns},
     source::SharedSource,
+    subquery::SubqueryFunction,
+    volatile::Spared,
 };
 
 /// The rules that help. Expressions are simplified when they are bound, and subqueries are joins or
 /// functions by then.
 static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
     Optimizer::with_rules(vec![
-        Arc::new(ExtractEquijoinPredicate::new()),
+        Arc::new(Spared(ExtractEquijoinPredicate::new())),
         Arc::new(EliminateFilter::new()),
         Arc::new(OrderJoins),
         Arc::new(PropagateEmptyRelation::new()),
         Arc::new(EliminateOuterJoin::new()),
-        Arc::new(PushDownLimit::new()),
-        Arc::new(PushFilters(PushDownFilter::new())),
+        Arc::new(PushLimits(PushDownLimit::new())),
+        Arc::new(Spared(PushFilters(PushDownFilter::new()))),
         Arc::new(CommonSubexprEliminate::new()),
         Arc::new(OptimizeProjections::new()),
     ])
@@ -63,6 +66,31 @@ impl OptimizerRule for PushFilters {
         if let LogicalPlan::Filter(filter) = &plan
             && let LogicalPlan::Aggregate(aggregate) = &*filter.input
             && aggregate.group_expr.is_empty()
+        {
+            return Ok(Transformed::no(plan));
+        }
+        self.0.rewrite(plan, config)
+    }
+}
+
+/// DataFusion's rule that moves limits down, but for one thing: what is volatile is computed for
+/// the rows that OFFSET skips, too.
+#[derive(Debug)]
+struct PushLimits(PushDownLimit);
+
+impl OptimizerRule for PushLimits {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        if let LogicalPlan::Limit(limit) = &plan
+            && limit.skip.is_some()
+            && volatile_columns(&limit.input).contains(&true)
         {
             return Ok(Transformed::no(plan));
         }
@@ -173,16 +201,21 @@ fn settle_shared(plan: LogicalPlan, uses: &HashMap<usize, usize>) -> Result<Logi
     .map_err(to_sql)
 }
 
-/// Whether a plan returns something else each time.
-fn is_volatile(plan: &LogicalPlan) -> bool {
-    let mut found = false;
-    let looked = plan.apply(|plan| {
-        plan.apply_expressions(|expr| {
-            found |= expr.exists(|expr| {
-                Ok(matches!(expr, Expr::ScalarFunction(call) if call.func.signature().volatility == Volatility::Volatile))
-            })?;
-            Ok(TreeNodeRecursion::Continue)
-        })
-    });
-    found || looked.is_err()
+/// Whether something volatile is computed for rows that a LIMIT above, or an EXISTS, may not want.
+/// PostgreSQL computes it for no more rows than that takes.
+pub(crate) fn is_cut_short(plan: &LogicalPlan, limited: bool) -> bool {
+    let limited = match plan {
+        LogicalPlan::Limit(_) => true,
+        // These read all rows first.
+        LogicalPlan::Sort(_) | LogicalPlan::Aggregate(_) | LogicalPlan::Window(_) => false,
+        _ => limited,
+    };
+    plan.expressions().iter().any(|expr| {
+        (limited && expr.is_volatile())
+            || expr
+                .exists(
+                    |expr| Ok(called::<SubqueryFunction>(expr).is_some_and(|(function, _)| function.is_cut_short())),
+                )
+                .unwrap_or(true)
+    }) || plan.inputs().into_iter().any(|input| is_cut_short(input, limited))
 }

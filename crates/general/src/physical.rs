@@ -17,7 +17,7 @@ use datafusion_expr::{
     Aggregate, ColumnarValue, Expr, Extension, Join, JoinType, Limit, LogicalPlan, ScalarFunctionArgs, ScalarUDFImpl,
     Signature, TableScan, Volatility, Window,
     execution_props::ExecutionProps,
-    expr::{Alias, Sort as SortExpr},
+    expr::{AggregateFunctionParams, Alias, Case, Sort as SortExpr},
     physical_planning_context::PhysicalPlanningContext,
 };
 use datafusion_physical_expr::{
@@ -51,7 +51,8 @@ use crate::{
         ScanExec, SharedExec, UniqueExec, ValuesExec, WatchExec, WorkExec, counted, look_up,
     },
     function::{Outer, call, called},
-    node::{Apply, Expand, Lock, Mark, Recursive, Unique},
+    lazy::lazily,
+    node::{Apply, Computed, Expand, Lock, Mark, Recursive, Unique},
     session,
     source::{RelationSource, SharedSource, WorkSource},
 };
@@ -75,8 +76,8 @@ pub(crate) fn physical(plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
     make(plan, None).map(|made| made.plan)
 }
 
-fn expr(expr: &Expr, schema: &DFSchema) -> Result<Arc<dyn PhysicalExpr>> {
-    create_physical_expr(expr, schema, &PROPS, &PhysicalPlanningContext::default())
+pub(crate) fn expr(expr: &Expr, schema: &DFSchema) -> Result<Arc<dyn PhysicalExpr>> {
+    lazily(create_physical_expr(expr, schema, &PROPS, &PhysicalPlanningContext::default())?)
 }
 
 fn exprs(exprs: &[Expr], schema: &DFSchema) -> Result<Vec<Arc<dyn PhysicalExpr>>> {
@@ -123,7 +124,10 @@ fn make(plan: &LogicalPlan, fetch: Option<usize>) -> Result<Made> {
         LogicalPlan::Filter(filter) => {
             let input = make(&filter.input, None)?;
             let predicate = expr(&filter.predicate, filter.input.schema())?;
-            let plan = FilterExecBuilder::new(predicate, input.plan).with_fetch(fetch).build()?;
+            let plan = FilterExecBuilder::new(predicate, input.plan)
+                .with_fetch(fetch)
+                .with_batch_size(session::with(|session| Ok(session.state.batch_rows()))?)
+                .build()?;
             Made { plan: Arc::new(plan), rows: (input.rows * 0.2).max(1.0) }
         }
         LogicalPlan::Aggregate(aggregate) => make_aggregate(aggregate)?,
@@ -168,7 +172,7 @@ fn make(plan: &LogicalPlan, fetch: Option<usize>) -> Result<Made> {
         }
         LogicalPlan::SubqueryAlias(alias) => make(&alias.input, fetch)?,
         LogicalPlan::Limit(limit) => make_limit(limit, fetch)?,
-        LogicalPlan::Extension(extension) => make_extension(plan, extension)?,
+        LogicalPlan::Extension(extension) => make_extension(plan, extension, fetch)?,
         other => return Err(unexpected(&format!("{} is not known", other.display()))),
     })
 }
@@ -201,7 +205,7 @@ fn make_aggregate(aggregate: &Aggregate) -> Result<Made> {
             each => each,
         };
         let Expr::AggregateFunction(function) = each else { return Err(unexpected("an aggregate that is none")) };
-        let arguments = exprs(&function.params.args, schema)?;
+        let arguments = exprs(&wanted_arguments(&function.params), schema)?;
         let built = AggregateExprBuilder::new(Arc::clone(&function.func), arguments)
             .schema(Arc::clone(&input_schema))
             .alias(field.name())
@@ -220,6 +224,22 @@ fn make_aggregate(aggregate: &Aggregate) -> Result<Made> {
         input_schema,
     )?;
     Ok(Made { plan: Arc::new(plan), rows })
+}
+
+/// The arguments of an aggregate, computed for the rows alone that its FILTER leaves.
+fn wanted_arguments(params: &AggregateFunctionParams) -> Vec<Expr> {
+    let plain = |expr: &Expr| matches!(expr, Expr::Column(_) | Expr::Literal(..));
+    let Some(filter) = params.filter.as_deref().filter(|filter| !filter.is_volatile()) else {
+        return params.args.clone();
+    };
+    let wanted = |argument: &Expr| match plain(argument) {
+        true => argument.clone(),
+        false => {
+            let when_then_expr = vec![(Box::new(filter.clone()), Box::new(argument.clone()))];
+            Expr::Case(Case { expr: None, when_then_expr, else_expr: None })
+        }
+    };
+    params.args.iter().map(wanted).collect()
 }
 
 fn make_window(window: &Window) -> Result<Made> {
@@ -439,7 +459,7 @@ fn row_count(count: &Expr, clause: &'static str) -> Result<Option<usize>> {
     counted(&expr(count, &DFSchema::empty())?, clause)
 }
 
-fn make_extension(plan: &LogicalPlan, extension: &Extension) -> Result<Made> {
+fn make_extension(plan: &LogicalPlan, extension: &Extension, fetch: Option<usize>) -> Result<Made> {
     let schema = Arc::clone(plan.schema().inner());
     let node = extension.node.as_any();
     if let Some(expand) = node.downcast_ref::<Expand>() {
@@ -468,6 +488,9 @@ fn make_extension(plan: &LogicalPlan, extension: &Extension) -> Result<Made> {
         let input = make(&unique.input, None)?;
         let keys = exprs(&unique.keys, unique.input.schema())?;
         return Ok(Made { plan: Arc::new(UniqueExec::new(input.plan, keys)), rows: input.rows });
+    }
+    if let Some(computed) = node.downcast_ref::<Computed>() {
+        return make(&computed.input, fetch);
     }
     if let Some(lock) = node.downcast_ref::<Lock>() {
         let input = make(&lock.input, None)?;

@@ -33,7 +33,7 @@ use crate::{
     exec::{BATCH_ROWS, next_batch},
     explain,
     layout::Reader,
-    optimize::optimize,
+    optimize::{is_cut_short, optimize},
     physical::physical,
     session::Session,
     subquery::State,
@@ -52,6 +52,9 @@ static CONFIG: LazyLock<SessionConfig> =
 pub(crate) struct Planned {
     pub plan: Arc<LogicalPlan>,
     pub subqueries: Vec<Option<Arc<LogicalPlan>>>,
+    /// Whether rows come one by one: what is computed does something, and some rows may not be
+    /// wanted.
+    pub one_by_one: bool,
     columns: Vec<ResultColumn>,
     locked: Vec<u32>,
     records: Vec<u32>,
@@ -73,7 +76,8 @@ impl Planned {
             let bound = bind(query, parameters, relations, context)?;
             let (plan, subqueries) = optimize(&bound)?;
             let Bound { columns, locked, records, parameters, .. } = bound;
-            Ok(Self { plan, subqueries, columns, locked, records, parameters })
+            let one_by_one = subqueries.iter().flatten().chain([&plan]).any(|plan| is_cut_short(plan, false));
+            Ok(Self { plan, subqueries, one_by_one, columns, locked, records, parameters })
         })
     }
 
@@ -136,7 +140,7 @@ impl MemoryPool for Counted {
 }
 
 /// The memory of a run, and nothing on disk.
-fn task(memory: &Arc<Pool>) -> Result<Arc<TaskContext>, SqlError> {
+fn task(memory: &Arc<Pool>, one_by_one: bool) -> Result<Arc<TaskContext>, SqlError> {
     let Some(environment) = ENVIRONMENT.as_ref() else {
         return Err(SqlError::internal("the environment of queries could not be made"));
     };
@@ -145,7 +149,7 @@ fn task(memory: &Arc<Pool>) -> Result<Arc<TaskContext>, SqlError> {
     Ok(Arc::new(TaskContext::new(
         None,
         String::new(),
-        CONFIG.clone(),
+        if one_by_one { CONFIG.clone().with_batch_size(1) } else { CONFIG.clone() },
         HashMap::new(),
         HashMap::new(),
         HashMap::new(),
@@ -179,7 +183,7 @@ impl<'r> Running<'r> {
                 ),
             ));
         }
-        let state = State::new(Arc::clone(planned), task(run.memory)?);
+        let state = State::new(Arc::clone(planned), task(run.memory, planned.one_by_one)?);
         let records = planned.records.iter().map(|_| Type::INT8);
         let types = planned.columns.iter().map(|column| column.ty).chain(records).collect();
         Ok(Self { run: *run, state, types, stream: None, rest: None })

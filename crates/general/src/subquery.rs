@@ -64,11 +64,24 @@ impl Answer {
     }
 }
 
+/// How often a subquery is run: as often as PostgreSQL runs it, if it is volatile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Runs {
+    /// For values that it has not been asked with before. It is not volatile.
+    ForNewValues,
+    /// Once: it takes nothing from outside.
+    Once,
+    /// Once in each run of the subquery around it, of whose rows it takes nothing.
+    InEachRun(usize),
+    ForEachRow,
+}
+
 /// A subquery as a function of what it takes from the row around it.
 #[derive(Clone, Debug)]
 pub(crate) struct SubqueryFunction {
     pub subquery: usize,
     answer: Answer,
+    pub runs: Runs,
     /// The type of the value that its values are compared with, if any, and the types of what it
     /// takes.
     types: Vec<Type>,
@@ -96,13 +109,27 @@ impl SubqueryFunction {
     pub fn call(
         subquery: usize,
         answer: Answer,
+        runs: Runs,
         types: Vec<Type>,
         element: Type,
         result: Type,
         arguments: Vec<Expr>,
     ) -> Expr {
-        let signature = Signature::user_defined(Volatility::Immutable);
-        call(Self { subquery, answer, types, element, result, signature }, arguments)
+        let volatility = match runs {
+            Runs::ForNewValues | Runs::Once => Volatility::Immutable,
+            Runs::InEachRun(_) | Runs::ForEachRow => Volatility::Volatile,
+        };
+        let signature = Signature::user_defined(volatility);
+        call(Self { subquery, answer, runs, types, element, result, signature }, arguments)
+    }
+
+    /// Whether it stops at a row, and does something until then.
+    pub fn is_cut_short(&self) -> bool {
+        match self.answer {
+            Answer::Exists => self.runs != Runs::ForNewValues,
+            Answer::Any(_) | Answer::All(_) => self.runs == Runs::ForEachRow,
+            Answer::Scalar | Answer::Array => false,
+        }
     }
 
     fn compares(&self) -> bool {
@@ -111,12 +138,21 @@ impl SubqueryFunction {
 
     /// The answer for one row.
     fn answer(&self, session: &Session<'_>, left: &Value, captured: Vec<ScalarValue>) -> Result<Value> {
-        let remembered = session.state.remembered(self.subquery, &captured);
+        let state = session.state;
+        if let Runs::InEachRun(around) = self.runs {
+            state.forget_in_next_run(self.subquery, around);
+        }
+        let remembered = match self.runs {
+            Runs::ForEachRow => None,
+            _ => state.remembered(self.subquery, &captured),
+        };
         let found = match remembered {
             Some(found) => found,
             None => {
-                let found = Arc::new(self.ask(session, captured.clone())?);
-                session.state.remember(self.subquery, captured, &found);
+                let found = Arc::new(self.ask(session, left, captured.clone())?);
+                if self.runs != Runs::ForEachRow {
+                    state.remember(self.subquery, captured, &found);
+                }
                 found
             }
         };
@@ -132,8 +168,22 @@ impl SubqueryFunction {
         }
     }
 
+    /// Whether the answer is still open behind these values. One that is asked again for each row
+    /// is run no further than that.
+    fn is_open(&self, session: &Session<'_>, left: &Value, values: &[Value]) -> Result<bool> {
+        let (operator, any) = match self.answer {
+            Answer::Any(operator) if self.runs == Runs::ForEachRow => (operator, true),
+            Answer::All(operator) if self.runs == Runs::ForEachRow => (operator, false),
+            _ => return Ok(true),
+        };
+        let set = values.iter().filter(|value| !value.is_null()).cloned().collect();
+        let has_null = values.iter().any(Value::is_null);
+        let answer = compared(operator, left, values, &set, has_null, any, session).map_err(external)?;
+        Ok(answer != Value::Bool(any))
+    }
+
     /// Runs the subquery.
-    fn ask(&self, session: &Session<'_>, captured: Vec<ScalarValue>) -> Result<Found> {
+    fn ask(&self, session: &Session<'_>, left: &Value, captured: Vec<ScalarValue>) -> Result<Found> {
         let mut values: Vec<Value> = Vec::new();
         let mut rows = 0;
         let reservation = MemoryConsumer::new("subquery").register(session.state.task.memory_pool());
@@ -155,7 +205,7 @@ impl SubqueryFunction {
             for row in 0..batch.num_rows() {
                 values.push(reader.value(row).map_err(external)?);
             }
-            Ok(true)
+            self.is_open(session, left, &values[values.len() - batch.num_rows()..])
         })?;
         Ok(match self.answer {
             Answer::Exists => Found::Value(Value::Bool(rows > 0)),
@@ -253,7 +303,8 @@ impl ScalarUDFImpl for SubqueryFunction {
                 ColumnarValue::Scalar(scalar) => Ok(scalar.clone()),
                 ColumnarValue::Array(array) => ScalarValue::try_from_array(array, row),
             };
-            let constant = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+            let constant = self.runs != Runs::ForEachRow
+                && arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
             let evaluate = |row: usize| -> Result<Value> {
                 let left = match (left, self.types.first()) {
                     (Some(left), Some(ty)) => from_scalar(*ty, &scalar(left, row)?).map_err(external)?,
@@ -298,6 +349,10 @@ struct Run {
     captured: Vec<ScalarValue>,
     /// How often something else was captured.
     generation: u64,
+    /// How often it was begun.
+    begun: u64,
+    /// In which run of the subquery around it answers were remembered.
+    remembered_in: u64,
     remembered: HashMap<Vec<ScalarValue>, Arc<Found>>,
     reservation: Option<MemoryReservation>,
 }
@@ -365,8 +420,16 @@ impl State {
         }
     }
 
+    /// How many rows a batch has at most.
+    pub fn batch_rows(&self) -> usize {
+        if self.planned.one_by_one { 1 } else { BATCH_ROWS }
+    }
+
     /// How many rows are to be read at once.
     pub fn rows_at_once(&self) -> usize {
+        if self.planned.one_by_one {
+            return 1;
+        }
         let now = self.rows_at_once.get();
         self.rows_at_once.set((now * 2).min(BATCH_ROWS));
         now
@@ -379,6 +442,19 @@ impl State {
 
     fn remembered(&self, subquery: usize, captured: &[ScalarValue]) -> Option<Arc<Found>> {
         self.runs.borrow().get(subquery)?.remembered.get(captured).cloned()
+    }
+
+    /// Forgets the answers of a subquery when the one around it runs again.
+    fn forget_in_next_run(&self, subquery: usize, around: usize) {
+        let mut runs = self.runs.borrow_mut();
+        let Some(now) = runs.get(around).map(|run| run.begun) else { return };
+        if let Some(run) = runs.get_mut(subquery)
+            && run.remembered_in != now
+        {
+            run.remembered_in = now;
+            run.remembered.clear();
+            run.reservation = None;
+        }
     }
 
     fn remember(&self, subquery: usize, captured: Vec<ScalarValue>, found: &Arc<Found>) {
@@ -428,6 +504,7 @@ impl State {
         let known = {
             let mut runs = self.runs.borrow_mut();
             let run = runs.get_mut(subquery).ok_or_else(missing)?;
+            run.begun += 1;
             if run.captured != captured {
                 run.captured = captured;
                 run.generation += 1;

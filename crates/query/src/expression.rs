@@ -283,6 +283,15 @@ impl Expression {
     /// What goes wrong in it.
     #[inline]
     pub fn holds(&self, rows: &[Source<'_>], environment: &Environment<'_>) -> Result<bool, SqlError> {
+        if let Self::And(all) = self {
+            // One that is unknown decides.
+            for one in all {
+                if !one.holds(rows, environment)? {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
+        }
         let held = environment.context.large.held();
         let holds = self.evaluate(rows, environment)?.as_bool() == Some(true);
         environment.context.large.back_to(held);
@@ -459,6 +468,22 @@ impl Expression {
         let mut before = true;
         self.columns(&mut |source, _| before &= source < from);
         before
+    }
+
+    /// What PostgreSQL takes for its cost, about: how many functions and operators it calls.
+    pub fn cost(&self) -> usize {
+        let mut cost = match self {
+            Self::Call(..)
+            | Self::Session(..)
+            | Self::Compare(..)
+            | Self::Distinct(_)
+            | Self::In(..)
+            | Self::InRows(..)
+            | Self::Quantified { .. } => 1,
+            _ => 0,
+        };
+        self.children(&mut |child| cost += child.cost());
+        cost
     }
 
     /// Whether it may have another value when it is evaluated again within a statement.

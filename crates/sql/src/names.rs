@@ -62,7 +62,7 @@ fn find(expr: &Expr) -> Option<(String, bool)> {
             _ => poor("case"),
         },
         Expr::Array(_) => good("array"),
-        Expr::Exists { .. } => good("exists"),
+        Expr::Exists { negated: false, .. } => good("exists"),
         Expr::Subquery(query) => of_subquery(query),
         Expr::Tuple(_) => good("row"),
         Expr::Extract { .. } => good("extract"),

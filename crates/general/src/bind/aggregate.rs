@@ -289,6 +289,7 @@ impl Binder<'_> {
                 typed = self.coerce_all(typed, ty)?;
                 ty
             }
+            (A::ArrayAgg, [Kind::Unknown]) => return Err(freshet_sql::functions::ambiguous(name, &[Kind::Unknown])),
             (A::ArrayAgg, [_]) => {
                 typed = self.settle_all(typed)?;
                 let kind = typed[0].kind();

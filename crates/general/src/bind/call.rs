@@ -1,6 +1,7 @@
 //! Calls of functions: those with a syntax or rules of their own, aggregates, windows, and all
 //! others.
 
+use datafusion_common::Column;
 use datafusion_expr::Expr;
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
@@ -13,7 +14,12 @@ use sqlparser::ast::{
 };
 
 use super::{Binder, expression::case_of, name, typed::Typed};
-use crate::{aggregate::AggregateKind, error::unsupported, series::Series};
+use crate::{
+    aggregate::AggregateKind,
+    error::{to_sql, unsupported},
+    held::Held,
+    series::Series,
+};
 
 /// The arguments of a call, as they were written.
 pub(super) struct Arguments<'a> {
@@ -172,8 +178,31 @@ impl Binder<'_> {
         if typed.is_empty() {
             return Ok(last);
         }
-        let whens = typed.into_iter().map(|typed| (Expr::IsNotNull(Box::new(typed.expr.clone())), typed.expr));
-        Ok(case_of(whens, last.expr, ty))
+        typed.into_iter().rev().try_fold(last, |otherwise, typed| {
+            self.held(typed, |_, typed| {
+                let is_there = Expr::IsNotNull(Box::new(typed.expr.clone()));
+                Ok(case_of(std::iter::once((is_there, typed.expr)), otherwise.expr, ty))
+            })
+        })
+    }
+
+    /// What is made of a value that it may use in several places, and that is computed once.
+    ///
+    /// # Errors
+    /// What making it returns.
+    pub(super) fn held(
+        &mut self,
+        value: Typed,
+        make: impl FnOnce(&mut Self, Typed) -> Result<Typed, SqlError>,
+    ) -> Result<Typed, SqlError> {
+        if !value.expr.is_volatile() {
+            return make(self, value);
+        }
+        let name = self.fresh("held");
+        let column = Expr::Column(Column::new_unqualified(name.clone()));
+        let made = make(self, Typed::new(column, value.ty))?;
+        let expr = Held::call(value.expr, name, made.expr, made.ty).map_err(to_sql)?;
+        Ok(Typed::new(expr, made.ty))
     }
 
     fn null_if(&mut self, exprs: &[&ast::Expr]) -> Result<Typed, SqlError> {
@@ -181,10 +210,13 @@ impl Binder<'_> {
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, "NULLIF needs two arguments"));
         };
         let (one, two) = (self.expression(one)?, self.expression(two)?);
-        let equal = self.compare("=", one.clone(), two.clone())?;
-        let one = if one.is_unknown() && !two.is_unknown() { self.coerce(one, two.ty)? } else { self.settle(one)? };
-        let null = Typed::literal(&Value::Null, one.ty)?;
-        Ok(case_of(std::iter::once((equal.expr, null.expr)), one.expr, one.ty))
+        self.held(one, |binder, one| {
+            let equal = binder.compare("=", one.clone(), two.clone())?;
+            let one =
+                if one.is_unknown() && !two.is_unknown() { binder.coerce(one, two.ty)? } else { binder.settle(one)? };
+            let null = Typed::literal(&Value::Null, one.ty)?;
+            Ok(case_of(std::iter::once((equal.expr, null.expr)), one.expr, one.ty))
+        })
     }
 }
 

@@ -324,6 +324,20 @@ impl Binder<'_> {
     ) -> Result<Typed, SqlError> {
         let operand = operand.map(|operand| self.expression(operand)).transpose()?;
         let operand = operand.map(|operand| self.settle(operand)).transpose()?;
+        match operand {
+            Some(operand) => {
+                self.held(operand, |binder, operand| binder.case_by(Some(&operand), conditions, otherwise))
+            }
+            None => self.case_by(None, conditions, otherwise),
+        }
+    }
+
+    fn case_by(
+        &mut self,
+        operand: Option<&Typed>,
+        conditions: &[ast::CaseWhen],
+        otherwise: Option<&ast::Expr>,
+    ) -> Result<Typed, SqlError> {
         let mut whens = Vec::with_capacity(conditions.len());
         let mut thens = Vec::with_capacity(conditions.len() + 1);
         // The type of ELSE counts first.
@@ -333,7 +347,7 @@ impl Binder<'_> {
         });
         for when in conditions {
             let condition = self.expression(&when.condition)?;
-            whens.push(match &operand {
+            whens.push(match operand {
                 Some(operand) => self.compare("=", operand.clone(), condition)?,
                 None => self.condition(condition, "CASE/WHEN")?,
             });

@@ -198,10 +198,10 @@ impl Binder<'_> {
         let plan = if captures.is_empty() {
             cross_join(left.plan, right_plan, join_type)?
         } else {
-            let schema = Arc::clone(right_plan.schema());
-            self.put_subquery(subquery, right_plan);
             let captures = captures.into_iter().map(|typed| typed.expr).collect();
-            Apply::plan(left.plan, subquery, captures, schema.as_ref(), join_type == JoinType::Left)?
+            let plan = Apply::plan(left.plan, subquery, captures, &right_plan, join_type == JoinType::Left)?;
+            self.put_subquery(subquery, right_plan);
+            plan
         };
         Ok(Source { plan, scope: merge_scopes(left.scope, right.scope, merged) })
     }
@@ -413,7 +413,7 @@ impl Binder<'_> {
                 Column { name, ty, expr, hidden, of: None, origin }
             })
             .collect();
-        Ok((Source { plan: rows.plan, scope: scope_of(None, alias, columns) }, rows.marks))
+        Ok((Source { plan: node::Computed::plan(rows.plan), scope: scope_of(None, alias, columns) }, rows.marks))
     }
 
     /// A CTE, a relation or a view.

@@ -304,6 +304,22 @@ impl Binder<'_> {
         self.among(value, list, negated)
     }
 
+    /// `value IN (list)` for a volatile value: it is computed once for all constants, and again for
+    /// each element that depends on the row.
+    fn volatile_among(&mut self, value: Typed, list: Vec<Typed>) -> Result<Typed, SqlError> {
+        let (constants, others): (Vec<_>, Vec<_>) =
+            list.into_iter().partition(|element| element.expr.column_refs().is_empty());
+        let mut tests = Vec::with_capacity(others.len() + 1);
+        if !constants.is_empty() {
+            let any = self.held(value.clone(), |binder, value| binder.among(value, constants, false))?;
+            tests.push(any.expr);
+        }
+        for element in others {
+            tests.push(self.compare("=", value.clone(), element)?.expr);
+        }
+        any_of(tests.into_iter())
+    }
+
     /// `value IN (list)`
     pub(super) fn among(&mut self, value: Typed, list: Vec<Typed>, negated: bool) -> Result<Typed, SqlError> {
         // All are compared as values of one type if they have one in common.
@@ -321,6 +337,10 @@ impl Binder<'_> {
             }
             _ => (value, list),
         };
+        if value.expr.is_volatile() {
+            let any = self.volatile_among(value, list)?;
+            return Ok(if negated { not(any) } else { any });
+        }
         let mut tests = Vec::with_capacity(list.len());
         for element in list {
             tests.push(self.compare("=", value.clone(), element)?.expr);
@@ -429,6 +449,9 @@ impl Binder<'_> {
     }
 
     fn quantified_list(&mut self, left: Typed, name: &str, list: Vec<Typed>, all: bool) -> Result<Typed, SqlError> {
+        if left.expr.is_volatile() {
+            return self.held(left, |binder, left| binder.quantified_list(left, name, list, all));
+        }
         if name == "=" && !all && !list.is_empty() {
             return self.among(left, list, false);
         }

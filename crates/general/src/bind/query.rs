@@ -110,6 +110,12 @@ impl Binder<'_> {
             self.locked(&mut rows);
         }
         if limited {
+            if query.limit_clause.as_ref().is_some_and(has_offset)
+                && rows.items.iter().any(|item| item.typed.expr.is_volatile())
+            {
+                // The rows that are skipped are computed, too.
+                rows = self.projected(rows)?;
+            }
             self.levels.push(Level { clause: Clause::Limit, ..Level::default() });
             let limited = self.limited(rows.plan, query);
             self.levels.pop();
@@ -552,6 +558,10 @@ fn conjuncts_of(condition: &ast::Expr) -> Vec<&ast::Expr> {
         }
     }
     found
+}
+
+fn has_offset(clause: &LimitClause) -> bool {
+    matches!(clause, LimitClause::LimitOffset { offset: Some(_), .. })
 }
 
 fn has_limit(query: &Query) -> bool {

@@ -29,8 +29,9 @@ use super::{
 use crate::{
     error::{to_sql, unsupported},
     function::{Outer, called},
+    node::is_volatile,
     source::{SharedSource, WorkSource},
-    subquery::{Answer, Depends, SubqueryFunction},
+    subquery::{Answer, Depends, Runs, SubqueryFunction},
 };
 
 /// A join that keeps the rows for which a subquery says so.
@@ -78,6 +79,20 @@ struct Inner {
     captures: Vec<Typed>,
 }
 
+impl Inner {
+    fn runs(&self) -> Runs {
+        if !is_volatile(&self.rows.plan) && !self.rows.items.iter().any(|item| item.typed.expr.is_volatile()) {
+            return Runs::ForNewValues;
+        }
+        let around = self.captures.iter().map(|typed| called::<Outer>(&typed.expr)).collect::<Option<Vec<_>>>();
+        match around.as_deref() {
+            Some([]) => Runs::Once,
+            Some([(outer, _), ..]) => Runs::InEachRun(outer.subquery),
+            None => Runs::ForEachRow,
+        }
+    }
+}
+
 impl Binder<'_> {
     fn inner(&mut self, query: &ast::Query) -> Result<Inner, SqlError> {
         let number = self.next_subquery();
@@ -93,6 +108,7 @@ impl Binder<'_> {
         let mut inner = self.inner(query)?;
         one_column(&inner.rows)?;
         if !inner.captures.is_empty()
+            && inner.runs() == Runs::ForNewValues
             && let Some(joinable) = self.joinable(&inner.rows, inner.number)?
         {
             self.joinable.insert(inner.number, joinable);
@@ -179,11 +195,12 @@ impl Binder<'_> {
 
     fn answered(&mut self, inner: Inner, answer: Answer, left: Option<Typed>, ty: Type) -> Result<Typed, SqlError> {
         let element = inner.rows.items.first().map_or(Type::BOOL, |item| item.typed.ty);
+        let runs = inner.runs();
         self.put_subquery(inner.number, inner.rows.plan);
         let arguments: Vec<Typed> = left.into_iter().chain(inner.captures).collect();
         let types = arguments.iter().map(|typed| typed.ty).collect();
         let exprs = arguments.into_iter().map(|typed| typed.expr).collect();
-        Ok(Typed::new(SubqueryFunction::call(inner.number, answer, types, element, ty, exprs), ty))
+        Ok(Typed::new(SubqueryFunction::call(inner.number, answer, runs, types, element, ty, exprs), ty))
     }
 
     /// A condition as a join, if it is a subquery that can be joined.
@@ -217,12 +234,20 @@ impl Binder<'_> {
             Some(elements) => self.expressions(elements)?,
             None => vec![self.expression(expr)?],
         };
-        let inner = self.inner(query)?;
+        let mut inner = self.inner(query)?;
+        if inner.rows.items.iter().any(|item| item.typed.expr.is_volatile()) {
+            // It is computed for each row inside, not for each pair.
+            inner.rows = self.projected(inner.rows)?;
+        }
         if inner.rows.items.len() != left.len() {
             let problem = if inner.rows.items.len() > left.len() { "many" } else { "few" };
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, format!("subquery has too {problem} columns")));
         }
-        let separable = separated(&inner)?.filter(|_| !negated || left.len() > 1 || inner.captures.is_empty());
+        // What is volatile outside is computed once for each row.
+        let is_volatile = left.iter().any(|typed| typed.expr.is_volatile());
+        let separable = separated(&inner)?
+            .filter(|_| !is_volatile)
+            .filter(|_| !negated || left.len() > 1 || inner.captures.is_empty());
         let Some((right, filter)) = separable else {
             let [left] = left.as_slice() else {
                 return Err(unsupported("a row IN a subquery that depends on it"));
@@ -282,6 +307,9 @@ fn separated(inner: &Inner) -> Result<Option<(LogicalPlan, Option<Expr>)>, SqlEr
     let plan = &inner.rows.plan;
     if inner.captures.is_empty() {
         return Ok(Some((plan.clone(), None)));
+    }
+    if inner.runs() != Runs::ForNewValues {
+        return Ok(None);
     }
     let listed = inner.rows.items.iter().any(|item| sees(&item.typed.expr, inner.number));
     let LogicalPlan::Filter(filter) = plan else { return Ok(None) };

@@ -10,7 +10,7 @@ use std::{
 };
 
 use arrow::array::RecordBatch;
-use datafusion_common::Result;
+use datafusion_common::{Result, tree_node::TreeNode as _};
 use datafusion_execution::{SendableRecordBatchStream, TaskContext};
 use datafusion_physical_expr::{PhysicalExpr, expressions::Column as ColumnExpr};
 use datafusion_physical_plan::{
@@ -154,9 +154,18 @@ fn tell(
     if let Some(scan) = plan.downcast_ref::<ScanExec>() {
         return Ok(scan.told(column, found).map(|(scan, ty)| (Arc::new(scan) as Arc<dyn ExecutionPlan>, ty)));
     }
+    // What is volatile is computed for all rows.
+    let volatile = |expr: &Arc<dyn PhysicalExpr>| expr.exists(|expr| Ok(expr.is_volatile_node()));
     let inner = if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        for listed in projection.expr() {
+            if volatile(&listed.expr)? {
+                return Ok(None);
+            }
+        }
         projection.expr().get(column).and_then(|expr| Some(expr.expr.downcast_ref::<ColumnExpr>()?.index()))
-    } else if plan.is::<FilterExec>() || plan.is::<WatchExec>() {
+    } else if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        (!volatile(filter.predicate())?).then_some(column)
+    } else if plan.is::<WatchExec>() {
         Some(column)
     } else {
         None

@@ -118,6 +118,9 @@ impl Binder<'_> {
                 Expr::Tuple(operands) => negate(self.in_rows(operands, list, scope, depth)?, *negated),
                 _ => {
                     let operand = deeper(expr)?;
+                    if operand.expression.is_volatile() {
+                        return Err(Stop::General("IN of a volatile function"));
+                    }
                     let list = list.iter().map(deeper).collect::<Bound<Vec<_>>>()?;
                     negate(self.in_list(operand, list, if *negated { "<>" } else { "=" })?, *negated)
                 }
@@ -444,6 +447,9 @@ impl Binder<'_> {
                 return Ok(Typed { expression: Expression::Coalesce(all.into()), ty });
             }
             "nullif" if arguments.len() == 2 => {
+                if arguments[0].expression.is_volatile() {
+                    return Err(Stop::General("NULLIF of a volatile function"));
+                }
                 let same = self.operator("=", arguments[0].clone(), arguments[1].clone())?.expression;
                 let value = self.settle(arguments.into_iter().next().unwrap_or_else(|| unknown("")))?;
                 let branches = Box::new([(same, Expression::NULL)]);

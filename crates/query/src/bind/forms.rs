@@ -197,6 +197,9 @@ impl Binder<'_> {
     ) -> Bound<Typed> {
         let deeper = |expr: &Expr| self.nested(expr, scope, depth + 1);
         let operand = operand.map(deeper).transpose()?;
+        if operand.as_ref().is_some_and(|operand| operand.expression.is_volatile()) {
+            return Err(Stop::General("CASE of a volatile function"));
+        }
         let mut branches = Vec::new();
         for when in conditions {
             let condition = match &operand {

@@ -2,7 +2,7 @@
 //! makes another one hold. Indexes that have only some rows, or keys that are computed, are used
 //! by that.
 
-use freshet_sql::Value;
+use freshet_sql::{Value, functions::Volatility};
 
 use crate::{
     expression::{Comparison, Expression},
@@ -18,7 +18,9 @@ pub fn same(one: &Expression, other: &Expression) -> bool {
     match (one, other) {
         (E::Constant(one), E::Constant(other)) => identical(one, other),
         (E::Column { source: a, column: b }, E::Column { source: c, column: d }) => (a, b) == (c, d),
-        (E::Call(one, a), E::Call(other, b)) => std::ptr::eq(*one, *other) && all(a, b),
+        (E::Call(one, a), E::Call(other, b)) => {
+            std::ptr::eq(*one, *other) && one.volatility != Volatility::Volatile && all(a, b)
+        }
         (E::Cast(one, a), E::Cast(other, b)) => one.is_same(other) && same(a, b),
         (E::Compare(one, a), E::Compare(other, b)) => {
             one == other && pair(a, b) || *one == other.turned() && same(&a.0, &b.1) && same(&a.1, &b.0)

@@ -20,7 +20,7 @@ use super::{
     name_of,
     need::Need,
     not_supported, parts_of,
-    select::{Output, ScanPlan, SelectPlan, all_of, split},
+    select::{Output, ScanPlan, SelectPlan, all_of, cheap_first, split},
     syntax_error,
 };
 use crate::{
@@ -564,6 +564,7 @@ impl Binder<'_> {
         let mut conditions = Vec::new();
         if let Some(selection) = selection {
             split(self.condition(selection, scope, "WHERE")?, &mut conditions);
+            cheap_first(&mut conditions);
         }
         let all = all_of(conditions.clone());
         let (access, _): (Access, _) = access::choose(info, 0, &mut conditions, &[]);

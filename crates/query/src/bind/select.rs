@@ -169,6 +169,9 @@ impl Binder<'_> {
         };
         match &query.limit_clause {
             Some(LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
+                if offset.is_some() && plan.output.iter().any(|out| out.expression.is_volatile()) {
+                    return Err(Stop::General("a volatile function before OFFSET"));
+                }
                 plan.limit = limit.as_ref().map(|limit| number(limit, "LIMIT")).transpose()?;
                 plan.offset = offset.as_ref().map(|offset| number(&offset.value, "OFFSET")).transpose()?;
             }
@@ -312,11 +315,18 @@ impl Binder<'_> {
         if let Some(selection) = &select.selection {
             split(self.condition(selection, &scope, "WHERE")?, &mut conditions);
         }
+        cheap_first(&mut conditions);
+        if scope.sources.len() > 1 && conditions.iter().any(Expression::is_volatile) {
+            return Err(Stop::General("a volatile condition on a join"));
+        }
         let grouped = self.grouping(select, &scope)?;
         let is_grouped = grouped.is_some();
         scope.grouping = grouped;
         let output = self.projection(&select.projection, &scope, false)?;
         let having = select.having.as_ref().map(|having| self.condition(having, &scope, "HAVING")).transpose()?;
+        if having.as_ref().is_some_and(Expression::is_volatile) {
+            return Err(Stop::General("a volatile condition on groups"));
+        }
         let order = self.order(query, &output, &scope)?;
         if distinct && order.iter().any(|key| !output.iter().any(|out| same_column(&out.expression, &key.expression))) {
             return Err(Stop::General("an order by what is not shown"));
@@ -377,7 +387,7 @@ impl Binder<'_> {
         order: &access::Order,
     ) -> Bound<bool> {
         let (mut at_once, mut left): (Vec<_>, Vec<_>) =
-            conditions.into_iter().partition(|condition| condition.is_before(0));
+            conditions.into_iter().partition(|condition| condition.is_before(0) && !condition.is_volatile());
         let mut ordered = true;
         for (number, source) in tables.into_iter().enumerate() {
             let number = number as u16;
@@ -582,6 +592,12 @@ pub fn split(condition: Expression, into: &mut Vec<Expression>) {
         Expression::Constant(Value::Bool(true)) => {}
         one => into.push(one),
     }
+}
+
+/// Conditions in PostgreSQL's order: what is volatile is computed for the rows alone that all
+/// cheaper conditions leave.
+pub fn cheap_first(conditions: &mut [Expression]) {
+    conditions.sort_by_key(|condition| if condition.is_volatile() { condition.cost() } else { 0 });
 }
 
 /// One condition out of several.

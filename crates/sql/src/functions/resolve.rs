@@ -281,8 +281,9 @@ fn missing(name: &str, arguments: &[Kind]) -> SqlError {
     SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("operator does not exist: {signature}")).with_hint(hint)
 }
 
+/// The error for a function that several candidates take.
 #[cold]
-fn ambiguous(name: &str, arguments: &[Kind]) -> SqlError {
+pub fn ambiguous(name: &str, arguments: &[Kind]) -> SqlError {
     let signature = signature(name, arguments);
     let (message, hint) = if is_operator(name) {
         (

@@ -4,6 +4,7 @@ mod expression;
 mod other;
 mod queries;
 pub mod random;
+mod volatile;
 
 use random::Random;
 
@@ -20,6 +21,7 @@ pub const TOPICS: &[(&str, usize, Topic)] = &[
     ("subqueries", 500, queries::subqueries),
     ("sets", 300, queries::sets),
     ("with", 300, queries::with),
+    ("volatile", 900, volatile::volatile),
     ("casts", 800, other::casts),
     ("upserts", 400, other::upserts),
     ("changes", 400, other::changes),

@@ -168,7 +168,7 @@ fn join(random: &mut Random) -> (String, Vec<Column>) {
     (from, columns)
 }
 
-/// An equality, one side of which names columns of several tables, or of one and the next.
+/// An equality that names columns of several tables on one side, or of one and the next.
 fn of_several(random: &mut Random, columns: &[Column], own: &[Column]) -> String {
     let numbers = |columns: &[Column]| -> Vec<String> {
         columns.iter().filter(|column| column.kind == Kind::Integer).map(|column| column.name.clone()).collect()
