@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use clap::Args;
@@ -18,8 +19,11 @@ use super::{
     Node,
     config::{NodeConfig, SettingError},
     ground::random,
-    start::{PATIENCE, StartError},
+    start::{ASK_EVERY, PATIENCE, StartError},
 };
+
+/// A node that was started at the same moment as the one that joins it listens within this time.
+const UP_WITHIN: Duration = Duration::from_secs(10);
 
 /// How a node is a member. If all is empty, Freshet makes the certificates itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
@@ -165,13 +169,32 @@ pub fn enrol_client(address: &str, token: &Token) -> Result<Credentials, StartEr
 }
 
 fn enrolled(config: &NodeConfig, member: &str, node: Option<NodeId>) -> Result<Credentials, StartError> {
-    let (enrolled, key) = enrol(member, config.member.token()?.as_ref(), node, PATIENCE)?;
+    let token = config.member.token()?;
+    let (enrolled, key) = reached(member, || enrol(member, token.as_ref(), node, PATIENCE))?;
     Ok(Credentials::enrolled(enrolled, &key)?)
+}
+
+/// What the node to join answers: one that was started at the same moment may not listen yet.
+/// Blocks for [`UP_WITHIN`] at most.
+fn reached<T>(member: &str, mut ask: impl FnMut() -> Result<T, CallError>) -> Result<T, CallError> {
+    let deadline = Instant::now() + UP_WITHIN;
+    let mut said = false;
+    loop {
+        match ask() {
+            Err(CallError::Connect(cause)) if Instant::now() < deadline => {
+                if !std::mem::replace(&mut said, true) {
+                    tracing::warn!(address = member, %cause, "the node to join cannot be reached yet; it is tried again");
+                }
+                std::thread::sleep(ASK_EVERY);
+            }
+            answer => return answer,
+        }
+    }
 }
 
 fn ask_cluster(credentials: &Credentials, node: NodeId, primary: &str) -> Result<ClusterId, StartError> {
     let hello = Hello { cluster: None, node, address: String::new(), purpose: Purpose::Identify };
-    match call(credentials, primary, &hello, Term(0), PATIENCE)? {
+    match reached(primary, || call(credentials, primary, &hello, Term(0), PATIENCE))? {
         (Reply::Cluster(cluster), _) => Ok(cluster),
         _ => Err(CallError::Unexpected { address: primary.to_owned() }.into()),
     }

@@ -65,7 +65,7 @@ use crate::{
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A primary that restarts asks the others this often.
-const ASK_EVERY: Duration = Duration::from_millis(200);
+pub(super) const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// And this often once it serves as a standby that follows no other node; later if it is just
 /// trying to follow one.
