@@ -61,6 +61,7 @@ pids+=($!)
 ready "$dir/f2.log"
 sql=$(field "$dir/f1.log" sql)
 standby_sql=$(field "$dir/f2.log" sql)
+"$bin/createdb" -h 127.0.0.1 -p "${sql##*:}" -U freshet bench
 
 # Whom the next commands speak to.
 set_server() {
