@@ -18,10 +18,10 @@
 
 use std::time::{Duration, Instant};
 
-use freshet_engine::{DurableError, OutcomeOpen, Safety, Stamp, StandbyStatus, Ticket};
+use freshet_engine::{CommitError, DurableError, OutcomeOpen, Safety, Stamp, StandbyStatus, Ticket};
 use freshet_sql::{SqlError, SqlState};
 
-use crate::{server::Shared, session::settings::Settings};
+use crate::{error::commit_error, server::Shared, session::settings::Settings};
 
 /// How often a wait looks whether its session is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -75,7 +75,22 @@ fn unknown(cause: &dyn std::fmt::Display) -> SqlError {
     )
 }
 
+/// What ends the sessions of a node that is the primary no more, whatever they wait for.
+fn succeeded() -> SqlError {
+    SqlError::new(SqlState::ADMIN_SHUTDOWN, "terminating connection: another node has become the primary")
+}
+
 impl Shared {
+    /// The error for a commit that failed: 57P01 when this node is the primary no more. A session
+    /// that waited for another one may get as far as its commit before it hears of its own end.
+    #[cold]
+    pub fn commit_error(&self, cause: CommitError) -> SqlError {
+        match cause {
+            CommitError::Refused(_) if self.node.is_deposed() => succeeded(),
+            cause => commit_error(cause),
+        }
+    }
+
     /// Waits until a commit holds as `level` says.
     ///
     /// # Errors
@@ -99,6 +114,7 @@ impl Shared {
                 let error = SqlError::new(SqlState::SERIALIZATION_FAILURE, message);
                 error.with_hint("Read again: what is committed can be read.")
             }
+            (_, _) if ticket.stamp.is_none() && self.node.is_deposed() => succeeded(),
             (cause, _) if ticket.stamp.is_none() => {
                 let message = format!("what was read is not known to be committed: {cause}");
                 SqlError::new(SqlState::CANNOT_CONNECT_NOW, message)
@@ -174,8 +190,7 @@ impl Shared {
         while !self.have_it(safety, |standby| standby.visible >= until) {
             interrupted()?;
             if self.node.is_deposed() {
-                let message = "terminating connection: another node has become the primary";
-                return Err(SqlError::new(SqlState::ADMIN_SHUTDOWN, message));
+                return Err(succeeded());
             }
             std::thread::sleep(ASK_EVERY);
         }

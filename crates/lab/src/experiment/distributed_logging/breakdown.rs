@@ -24,7 +24,7 @@ pub(super) fn figure_1() -> Experiment {
             let stated = "a major overhead as load increases, up to 48 threads";
             vec![contended(results, UPDATE_LOCATION, CENTRAL, stated)]
         },
-        differs: |results| differs(results, &[UPDATE_LOCATION], CENTRAL, true),
+        differs: |results| differs(results, &[UPDATE_LOCATION], CENTRAL),
         ..frame()
     }
 }
@@ -40,7 +40,7 @@ pub(super) fn figure_5() -> Experiment {
             let stated = "low; other contention grows for TPC-B and TPC-C";
             WRITES.map(|workload| contended(results, workload, TX_D, stated)).to_vec()
         },
-        differs: |results| differs(results, &WRITES, TX_D, false),
+        differs: |results| differs(results, &WRITES, TX_D),
         ..frame()
     }
 }
@@ -53,7 +53,7 @@ pub(super) fn figure_7() -> Experiment {
         sweep: |scale| sweep(scale, &[TPC_C], &[NONE, TX_V]),
         panels: |results| panels(results, &[TPC_C], TX_V),
         beside: |results| vec![contended(results, TPC_C, TX_V, "low, and it hardly changes")],
-        differs: |results| differs(results, &[TPC_C], TX_V, false),
+        differs: |results| differs(results, &[TPC_C], TX_V),
         ..frame()
     }
 }
@@ -128,8 +128,7 @@ fn contended(results: &Results, workload: Workload, system: System, stated: &str
     }
 }
 
-/// `grows`: whether contention for the log is a large part in the paper.
-fn differs(results: &Results, workloads: &[Workload], system: System, grows: bool) -> Vec<String> {
+fn differs(results: &Results, workloads: &[Workload], system: System) -> Vec<String> {
     let mut out = Vec::new();
     for workload in workloads {
         let threads = most(results, &series(*workload, system));
@@ -143,14 +142,6 @@ fn differs(results: &Results, workloads: &[Workload], system: System, grows: boo
             system.name,
             list(&told)
         ));
-        let large = shares[CONTENTION] > LARGE;
-        let paper = if grows == large { "As in the paper" } else { "Unlike in the paper" };
-        let verdict = match (large, threads > 1.5) {
-            (_, false) => "One thread contends with none, so nothing is said of contention.".to_owned(),
-            (true, true) => format!("{paper}, contention for the log is a large part."),
-            (false, true) => format!("{paper}, contention for the log is a small part with {threads} threads."),
-        };
-        out.push(verdict);
     }
     out.push(noise(results));
     out

@@ -148,15 +148,8 @@ fn row(results: &Results, workloads: &[Workload], what: &str, stated: &str, syst
 fn against(results: &Results, workload: Workload, (tx, pg, central): (System, System, System)) -> String {
     let threads = most(results, &series(workload, central));
     let (by_tx, by_pg) = (ratio(results, workload, (tx, central)), ratio(results, workload, (pg, central)));
-    let verdict = if by_tx.max(by_pg) > 1.02 {
-        "several logs do more, as in the paper"
-    } else if by_tx.max(by_pg) < 0.98 {
-        "several logs do less, unlike in the paper"
-    } else {
-        "several logs do as much, where the paper's do more with more threads"
-    };
     format!(
-        "{} with {threads} thread(s): TX-D does {} and PG-D {} of the {} with one log; {verdict}.",
+        "{} with {threads} thread(s): TX-D does {} and PG-D {} of the {} with one log.",
         workload.name,
         percent(by_tx),
         percent(by_pg),
@@ -186,15 +179,7 @@ fn scales(results: &Results, workload: Workload, system: System) -> String {
         return format!("{} was measured with one thread only, so nothing is said of scaling.", workload.name);
     }
     let times = results.at(&name, threads, "tps") / results.at(&name, 1.0, "tps");
-    let verdict = if times >= 0.9 * threads {
-        "near-linear, as in the paper up to 24"
-    } else {
-        "not near-linear, as the paper's is up to 24; the log's own threads need the same processors"
-    };
-    format!(
-        "{threads} threads of {} do {times:.2} times as much as one with {}: {verdict}.",
-        workload.name, system.name
-    )
+    format!("{threads} threads of {} do {times:.2} times as much as one with {}.", workload.name, system.name)
 }
 
 /// The sentence on what a delay of 1.2 us at each insertion costs.

@@ -68,7 +68,7 @@ pub(super) fn lists() -> Experiment {
                 Panel::over_numbers(
                     "Executed again",
                     "window, ms of log",
-                    "s for a trace of 30 s",
+                    "s, scaled to a trace of 30 s",
                     results.curves("share", TRACE),
                 ),
                 Panel::over_numbers("Lists, against arrays", "window, ms of log", "times as long", slower),

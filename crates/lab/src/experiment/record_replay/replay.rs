@@ -67,7 +67,7 @@ pub(super) fn figure_5() -> Experiment {
             format!(
                 "Threads of a primary, each on a processor, record for as long as a run takes; then their log \
                  is executed again on the same processors, by twice as many threads, since those that wait leave their \
-                 processor to others. Times are for traces of 30 s. Entering, logging, comparing and replaying have \
+                 processor to others. Times are scaled to the paper's traces of 30 s, from shorter ones. Entering, logging, comparing and replaying have \
                  threads of their own on these processors. {} Calvin's queues are in the place of version arrays, as \
                  in the paper, and executions read versions all the same, so what differs is when transactions are \
                  begun, and what queues cost. One thread executes in the order of the log: the paper's serial replay.",
@@ -80,7 +80,7 @@ pub(super) fn figure_5() -> Experiment {
                 let curve = |system: &str| results.curve(&series(workload, system), "share", TRACE);
                 let mut curves: Vec<Curve> = [AGAIN, CALVIN, SERIAL].map(curve).into();
                 curves.push(Curve::level("the trace's own time", 6, TRACE));
-                panels.push(Panel::over_numbers(workload, "threads", "s for a trace of 30 s", curves));
+                panels.push(Panel::over_numbers(workload, "threads", "s, scaled to a trace of 30 s", curves));
             }
             panels
         },
@@ -111,7 +111,7 @@ fn beside_figure_5(results: &Results) -> Vec<Beside> {
                 rows.push(Beside { what, stated: stated.to_owned(), source, here });
             };
             let again = results.at(&series(workload, AGAIN), x, "share") * TRACE;
-            add("a trace of 30 s executed again", seconds, "section 6.4", format!("{} s", short(again)));
+            add("a trace executed again, scaled to 30 s", seconds, "section 6.4", format!("{} s", short(again)));
             let here = calvin(results, workload, x);
             let told =
                 |here: f64| if here.is_finite() { format!("{here:.2} times") } else { "not measured".to_owned() };
@@ -132,7 +132,7 @@ fn differs_figure_5(results: &Results) -> Vec<String> {
         let seconds = at(AGAIN, "share") * TRACE;
         let verdict = if seconds <= TRACE { "so the standby keeps up" } else { "so the standby falls behind" };
         out.push(format!(
-            "{workload}: what {x} thread(s) of a primary do in 30 s is executed again in {} s, {verdict}; Calvin takes \
+            "{workload}: what {x} thread(s) of a primary do is executed again in {} s for 30 s of it, {verdict}; Calvin takes \
              {:.2} times as long, and one thread {:.2} times.",
             short(seconds),
             calvin(results, workload, x),
@@ -188,7 +188,7 @@ pub(super) fn window() -> Experiment {
         panels: |results| {
             let curves = |column: &str, factor| results.curves(column, factor);
             vec![
-                Panel::over_numbers("Executed again", "window, KiB of log", "s for a trace of 30 s", {
+                Panel::over_numbers("Executed again", "window, KiB of log", "s, scaled to a trace of 30 s", {
                     let mut curves = curves("share", TRACE);
                     curves.push(Curve::level("the trace's own time", 6, TRACE));
                     curves
@@ -244,7 +244,7 @@ fn differs_window(results: &Results) -> Vec<String> {
         } else {
             format!("unlike in the paper, the length matters: {:.2} times", high / low)
         };
-        out.push(format!("{series}: 30 s are executed again in {}: {verdict}.", list(&times)));
+        out.push(format!("{series}: scaled, 30 s are executed again in {}: {verdict}.", list(&times)));
     }
     if results.scale.rounds > 1 {
         out.push(format!("Rounds differ by up to {} in their time.", percent(results.noise("share"))));
