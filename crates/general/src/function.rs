@@ -116,7 +116,7 @@ impl Work {
                 }
                 text.push('}');
                 if *binary {
-                    return Ok(Value::Jsonb(json::Json::parse(&text)?.canonical().into()));
+                    return Ok(Value::Jsonb(json::canonical(&text)?.into()));
                 }
                 Ok(Value::Json(text.into()))
             }

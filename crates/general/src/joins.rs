@@ -18,6 +18,9 @@ use datafusion_expr::{
     utils::{can_hash, conjunction, find_valid_equijoin_key_pair, split_conjunction_owned},
 };
 use datafusion_optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use freshet_sql::work;
+
+use crate::error::external;
 
 /// Makes keys of equalities, and orders the tables of inner joins by them.
 ///
@@ -173,6 +176,7 @@ impl Parts {
         let (mut next, mut found) = (0, Vec::new());
         for (number, right) in self.inputs.iter().enumerate() {
             for (place, key) in self.keys.iter().enumerate() {
+                work::done(16).map_err(external)?;
                 let pair = find_valid_equijoin_key_pair(&key.left, &key.right, left.schema(), right.schema())?;
                 if let Some((of_left, of_right)) = pair
                     && can_hash(&of_left.get_type(left.schema())?)
@@ -189,6 +193,7 @@ impl Parts {
         for (place, _) in found.iter().rev() {
             self.keys.remove(*place);
         }
+        work::done(left.schema().fields().len()).map_err(external)?;
         let schema = Arc::new(build_join_schema(left.schema(), right.schema(), &JoinType::Inner)?);
         Ok(LogicalPlan::Join(Join {
             left: Arc::new(left),

@@ -203,7 +203,7 @@ fn write(value: &Value, out: &mut Vec<u8>) {
         Value::Interval(value) => out.extend((value.length() ^ i128::MIN).to_be_bytes()),
         Value::Uuid(value) => out.extend(value),
         Value::Packed(value) => out.extend(value.sort_bytes().as_slice()),
-        Value::Jsonb(value) => match Json::parse(value) {
+        Value::Jsonb(value) => match Json::of_value(value) {
             // An empty array on its own comes before everything, as PostgreSQL has it.
             Ok(Json::Array(elements)) if elements.is_empty() => out.push(0),
             Ok(json) => write_json(&json, out),

@@ -480,7 +480,7 @@ pub(crate) fn is_volatile(plan: &LogicalPlan) -> bool {
         })?;
         match plan {
             LogicalPlan::TableScan(scan) => {
-                found |= SharedSource::of(scan.source.as_ref()).is_some_and(|shared| is_volatile(shared.plan()));
+                found |= SharedSource::of(scan.source.as_ref()).is_some_and(SharedSource::is_volatile);
             }
             LogicalPlan::Extension(extension) => {
                 found |= extension.node.as_any().downcast_ref::<Apply>().is_some_and(|apply| apply.volatile);

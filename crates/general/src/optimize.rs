@@ -1,7 +1,7 @@
 //! What DataFusion's optimizer does to our plans, and what has to be settled before.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, LazyLock},
 };
 
@@ -10,7 +10,7 @@ use datafusion_common::{
     config::ConfigOptions,
     tree_node::{Transformed, TreeNode, TreeNodeRecursion},
 };
-use datafusion_expr::{Expr, ExprSchemable as _, LogicalPlan, Projection};
+use datafusion_expr::{Expr, ExprSchemable as _, LogicalPlan, Projection, TableSource};
 use datafusion_optimizer::{
     ApplyOrder, Optimizer, OptimizerConfig, OptimizerContext, OptimizerRule,
     common_subexpr_eliminate::CommonSubexprEliminate, eliminate_filter::EliminateFilter,
@@ -18,14 +18,17 @@ use datafusion_optimizer::{
     optimize_projections::OptimizeProjections, propagate_empty_relation::PropagateEmptyRelation,
     push_down_filter::PushDownFilter, push_down_limit::PushDownLimit,
 };
-use freshet_sql::SqlError;
+use freshet_sql::{
+    SqlError,
+    work::{self, Kept},
+};
 
 use crate::{
-    bind::{Bound, nullable_side},
+    bind::{Bound, FIELD, check_reach, nullable_side},
     error::{external, to_sql},
     function::called,
     joins::OrderJoins,
-    node::{Lock, is_volatile, volatile_columns},
+    node::{Lock, volatile_columns},
     source::SharedSource,
     subquery::SubqueryFunction,
     volatile::Spared,
@@ -34,7 +37,7 @@ use crate::{
 /// The rules that help. Expressions are simplified when they are bound, and subqueries are joins or
 /// functions by then.
 static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
-    Optimizer::with_rules(vec![
+    Optimizer::with_rules(counted(vec![
         Arc::new(Spared(ExtractEquijoinPredicate::new())),
         Arc::new(EliminateFilter::new()),
         Arc::new(OrderJoins),
@@ -44,7 +47,7 @@ static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
         Arc::new(Spared(PushFilters(PushDownFilter::new()))),
         Arc::new(CommonSubexprEliminate::new()),
         Arc::new(OptimizeProjections::new()),
-    ])
+    ]))
 });
 
 /// DataFusion's rule that moves conditions down, but for one thing: it takes a condition without
@@ -69,6 +72,31 @@ impl OptimizerRule for PushFilters {
         {
             return Ok(Transformed::no(plan));
         }
+        self.0.rewrite(plan, config)
+    }
+}
+
+/// Rules that count what they do.
+fn counted(rules: Vec<Rule>) -> Vec<Rule> {
+    rules.into_iter().map(|rule| Arc::new(Counted(rule)) as Rule).collect()
+}
+
+type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+
+#[derive(Debug)]
+struct Counted(Rule);
+
+impl OptimizerRule for Counted {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        work::done(64 + plan.schema().fields().len()).map_err(external)?;
         self.0.rewrite(plan, config)
     }
 }
@@ -106,28 +134,76 @@ static CONTEXT: LazyLock<OptimizerContext> = LazyLock::new(|| {
     OptimizerContext::new_with_config_options(Arc::new(options)).without_query_execution_start_time()
 });
 
+/// The plans of a query, ready to be run.
+pub(crate) struct Optimized {
+    pub plan: Arc<LogicalPlan>,
+    /// Those of its subqueries.
+    pub subqueries: Vec<Option<Arc<LogicalPlan>>>,
+    /// Those of its shared results by their numbers: each reads only what stands before it.
+    pub shared: Vec<(usize, Arc<LogicalPlan>)>,
+}
+
 /// Prepares a bound query's plans for running.
 ///
 /// # Errors
-/// When the optimizer fails: a mistake in it, or in the plan.
-#[expect(clippy::type_complexity, reason = "the plan, and one for each subquery")]
-pub(crate) fn optimize(bound: &Bound) -> Result<(Arc<LogicalPlan>, Vec<Option<Arc<LogicalPlan>>>), SqlError> {
-    let mut uses = HashMap::new();
-    count_uses(&bound.plan, &mut uses)?;
-    for plan in bound.subqueries.iter().flatten() {
-        count_uses(plan, &mut uses)?;
+/// When the optimizer fails: a mistake in it, or in the plan; 53200, 57014, 57P01.
+pub(crate) fn optimize(bound: &Bound) -> Result<Optimized, SqlError> {
+    let mut inlined = HashMap::new();
+    let mut shared = Vec::new();
+    // One that reads another has the larger number.
+    for (number, Used { source, count }) in uses(bound)? {
+        let Some(result) = SharedSource::of(source.as_ref()) else { continue };
+        result.depends()?;
+        let once = count < 2 && !result.is_volatile();
+        if !result.fixed.unwrap_or(!once) {
+            inlined.insert(number, settle_shared(result.plan().clone(), &inlined)?);
+            continue;
+        }
+        let plan = match result.optimized.get() {
+            Some(plan) => Arc::clone(plan),
+            None => optimized(result.plan().clone(), &inlined)?,
+        };
+        // Whichever thread was first has optimized the same.
+        let _ = result.optimized.set(Arc::clone(&plan));
+        shared.push((number, plan));
     }
-    let main = optimized(bound.plan.clone(), &uses)?;
+    let plan = optimized(bound.plan.clone(), &inlined)?;
     let subqueries = bound
         .subqueries
         .iter()
-        .map(|plan| plan.clone().map(|plan| optimized(plan, &uses)).transpose())
+        .map(|plan| plan.clone().map(|plan| optimized(plan, &inlined)).transpose())
         .collect::<Result<_, _>>()?;
-    Ok((main, subqueries))
+    Ok(Optimized { plan, subqueries, shared })
 }
 
-fn optimized(plan: LogicalPlan, uses: &HashMap<usize, usize>) -> Result<Arc<LogicalPlan>, SqlError> {
-    let plan = settle_shared(plan, uses)?;
+/// Counts what a plan takes, without what it shares.
+fn weigh(plan: &LogicalPlan, kept: &Kept) -> Result<(), SqlError> {
+    /// About the bytes of an expression, or of a step without its columns.
+    const PART: usize = 256;
+    let mut bytes = 0;
+    plan.apply(|plan| {
+        work::done(16).map_err(external)?;
+        bytes += PART + plan.schema().fields().len() * FIELD;
+        plan.apply_expressions(|expr| {
+            expr.apply(|_| {
+                work::done(1).map_err(external)?;
+                bytes += PART;
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        kept.grown_to(bytes).map_err(external)?;
+        Ok(TreeNodeRecursion::Continue)
+    })
+    .map(drop)
+    .map_err(to_sql)
+}
+
+fn optimized(plan: LogicalPlan, inlined: &HashMap<usize, LogicalPlan>) -> Result<Arc<LogicalPlan>, SqlError> {
+    let plan = settle_shared(plan, inlined)?;
+    check_reach(&[&plan])?;
+    // Rules write it again.
+    let written = work::kept();
+    weigh(&plan, &written)?;
     let plan = OPTIMIZER.optimize(plan, &*CONTEXT, |_, _| {}).map_err(to_sql)?;
     check_locks(&plan)?;
     Ok(Arc::new(plan))
@@ -152,16 +228,41 @@ fn check_locks(plan: &LogicalPlan) -> Result<(), SqlError> {
     .map_err(to_sql)
 }
 
-/// Counts in how many places each shared result is read.
-fn count_uses(plan: &LogicalPlan, uses: &mut HashMap<usize, usize>) -> Result<(), SqlError> {
+/// A shared result, and in how many places it is read.
+struct Used {
+    source: Arc<dyn TableSource>,
+    count: usize,
+}
+
+/// What is shared, by its number.
+fn uses(bound: &Bound) -> Result<BTreeMap<usize, Used>, SqlError> {
+    let mut uses = BTreeMap::new();
+    let mut found = Vec::new();
+    for plan in std::iter::once(&bound.plan).chain(bound.subqueries.iter().flatten()) {
+        count_uses(plan, &mut uses, &mut found)?;
+    }
+    while let Some(source) = found.pop() {
+        if let Some(shared) = SharedSource::of(source.as_ref()) {
+            count_uses(shared.plan(), &mut uses, &mut found)?;
+        }
+    }
+    Ok(uses)
+}
+
+fn count_uses(
+    plan: &LogicalPlan,
+    uses: &mut BTreeMap<usize, Used>,
+    found: &mut Vec<Arc<dyn TableSource>>,
+) -> Result<(), SqlError> {
     plan.apply(|plan| {
         if let LogicalPlan::TableScan(scan) = plan
             && let Some(shared) = SharedSource::of(scan.source.as_ref())
         {
-            let count = uses.entry(shared.number).or_insert(0);
-            *count += 1;
-            if *count == 1 {
-                count_uses(shared.plan(), uses).map_err(crate::error::external)?;
+            let source = || Used { source: Arc::clone(&scan.source), count: 0 };
+            let used = uses.entry(shared.number).or_insert_with(source);
+            used.count += 1;
+            if used.count == 1 {
+                found.push(Arc::clone(&scan.source));
             }
         }
         Ok(TreeNodeRecursion::Continue)
@@ -170,21 +271,12 @@ fn count_uses(plan: &LogicalPlan, uses: &mut HashMap<usize, usize>) -> Result<()
     .map_err(to_sql)
 }
 
-/// Puts the plan of a shared result where it is read, unless it is read in several places.
-fn settle_shared(plan: LogicalPlan, uses: &HashMap<usize, usize>) -> Result<LogicalPlan, SqlError> {
+/// Puts the plans of shared results where they are read that are not run by themselves.
+fn settle_shared(plan: LogicalPlan, inlined: &HashMap<usize, LogicalPlan>) -> Result<LogicalPlan, SqlError> {
     plan.transform_up(|plan| {
         let LogicalPlan::TableScan(scan) = &plan else { return Ok(Transformed::no(plan)) };
         let Some(shared) = SharedSource::of(scan.source.as_ref()) else { return Ok(Transformed::no(plan)) };
-        let once = uses.get(&shared.number).is_none_or(|count| *count < 2) && !is_volatile(shared.plan());
-        if shared.fixed.unwrap_or(!once) {
-            if shared.optimized.get().is_none() {
-                let inner = optimized(shared.plan().clone(), uses).map_err(crate::error::external)?;
-                // Whichever thread was first has optimized the same.
-                let _ = shared.optimized.set(inner);
-            }
-            return Ok(Transformed::no(plan));
-        }
-        let inner = settle_shared(shared.plan().clone(), uses).map_err(crate::error::external)?;
+        let Some(inner) = inlined.get(&shared.number).cloned() else { return Ok(Transformed::no(plan)) };
         let exprs = inner
             .schema()
             .columns()

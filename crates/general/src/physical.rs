@@ -43,7 +43,7 @@ use datafusion_physical_plan::{
 use freshet_sql::SqlError;
 
 use crate::{
-    bind::depends_on,
+    bind::FIELD,
     error::external,
     estimate::UNKNOWN_ROWS,
     exec::{
@@ -62,6 +62,9 @@ static PROPS: LazyLock<ExecutionProps> = LazyLock::new(|| ExecutionProps {
     ..ExecutionProps::new()
 });
 
+/// About how many bytes an operator takes, besides its columns.
+const OPERATOR: usize = 1024;
+
 /// An operator, and about how many rows come out of it.
 struct Made {
     plan: Arc<dyn ExecutionPlan>,
@@ -74,6 +77,18 @@ struct Made {
 /// When the plan has something in it that cannot be run, and what its LIMIT returns.
 pub(crate) fn physical(plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
     make(plan, None).map(|made| made.plan)
+}
+
+/// Makes the operators of a shared result: however often it is read, once.
+///
+/// # Errors
+/// As for [`physical`].
+pub(crate) fn shared(number: usize, plan: &LogicalPlan) -> Result<()> {
+    let Made { plan, rows } = make(plan, None)?;
+    session::with(|session| {
+        session.state.put_shared_plan(number, plan, rows);
+        Ok(())
+    })
 }
 
 pub(crate) fn expr(expr: &Expr, schema: &DFSchema) -> Result<Arc<dyn PhysicalExpr>> {
@@ -101,6 +116,7 @@ fn unexpected(what: &str) -> DataFusionError {
 
 /// The operator of a plan, of whose rows no more than `fetch` are wanted.
 fn make(plan: &LogicalPlan, fetch: Option<usize>) -> Result<Made> {
+    session::with(|session| session.state.makes(OPERATOR + plan.schema().fields().len() * FIELD))?;
     Ok(match plan {
         LogicalPlan::Projection(projection) => {
             let input = make(&projection.input, fetch)?;
@@ -412,11 +428,10 @@ fn make_scan(scan: &TableScan, fetch: Option<usize>) -> Result<Made> {
         return Ok(Made { plan: Arc::new(plan), rows });
     }
     if let Some(shared) = SharedSource::of(source) {
-        let inner = shared.optimized.get().ok_or_else(|| unexpected("a shared result without a plan"))?;
-        let input = make(inner, None)?;
-        let depends = depends_on(inner).map_err(external)?;
-        let plan = SharedExec::new(shared.number, input.plan, depends, columns, schema);
-        return Ok(Made { plan: Arc::new(plan), rows: input.rows });
+        let rows = session::with(|session| session.state.shared_estimate(shared.number))?;
+        let depends = shared.depends().map_err(external)?.clone();
+        let plan = SharedExec::new(shared.number, depends, columns, schema);
+        return Ok(Made { plan: Arc::new(plan), rows });
     }
     if let Some(work) = WorkSource::of(source) {
         let plan = WorkExec::new(work.number, work.name.clone(), columns, schema);

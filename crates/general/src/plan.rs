@@ -22,8 +22,9 @@ use freshet_sql::{
     SqlError, Type, Value,
     explain::Step,
     general::{GeneralPlan, GeneralRows, Relations, ResultColumn, Run},
-    memory::{Pool, size_of_value},
+    memory::{Pool, Reservation, size_of_value},
     types::EvalContext,
+    work,
 };
 use sqlparser::ast::Query;
 
@@ -33,8 +34,8 @@ use crate::{
     exec::{BATCH_ROWS, next_batch},
     explain,
     layout::Reader,
-    optimize::{is_cut_short, optimize},
-    physical::physical,
+    optimize::{Optimized, is_cut_short, optimize},
+    physical::{physical, shared},
     session::Session,
     subquery::State,
 };
@@ -52,6 +53,8 @@ static CONFIG: LazyLock<SessionConfig> =
 pub(crate) struct Planned {
     pub plan: Arc<LogicalPlan>,
     pub subqueries: Vec<Option<Arc<LogicalPlan>>>,
+    /// Those of its shared results by their numbers: each reads only what stands before it.
+    pub shared: Vec<(usize, Arc<LogicalPlan>)>,
     /// Whether rows come one by one: what is computed does something, and some rows may not be
     /// wanted.
     pub one_by_one: bool,
@@ -74,10 +77,10 @@ impl Planned {
     ) -> Result<Self, SqlError> {
         guarded(|| {
             let bound = bind(query, parameters, relations, context)?;
-            let (plan, subqueries) = optimize(&bound)?;
+            let Optimized { plan, subqueries, shared } = optimize(&bound)?;
             let Bound { columns, locked, records, parameters, .. } = bound;
             let one_by_one = subqueries.iter().flatten().chain([&plan]).any(|plan| is_cut_short(plan, false));
-            Ok(Self { plan, subqueries, one_by_one, columns, locked, records, parameters })
+            Ok(Self { plan, subqueries, shared, one_by_one, columns, locked, records, parameters })
         })
     }
 
@@ -166,6 +169,9 @@ pub(crate) struct Running<'r> {
     stream: Option<SendableRecordBatchStream>,
     /// A batch whose rows from this one on are still to be given.
     rest: Option<(RecordBatch, usize)>,
+    /// What the rows take that were given last, if it is much: it is on its way to the client, and
+    /// is taken from the session's memory.
+    given: Reservation,
 }
 
 /// Rows of more bytes are given one after another, not a whole batch at once.
@@ -186,23 +192,30 @@ impl<'r> Running<'r> {
         let state = State::new(Arc::clone(planned), task(run.memory, planned.one_by_one)?);
         let records = planned.records.iter().map(|_| Type::INT8);
         let types = planned.columns.iter().map(|column| column.ty).chain(records).collect();
-        Ok(Self { run: *run, state, types, stream: None, rest: None })
+        let given = run.memory.above().unwrap_or(run.memory).reserve();
+        Ok(Self { run: *run, state, types, stream: None, rest: None, given })
     }
 
     /// Does something as part of the run.
-    pub fn enter<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T, SqlError> {
+    pub fn enter<T>(&self, then: impl FnOnce() -> Result<T>) -> Result<T, SqlError> {
         let session = Session {
             context: self.run.context,
             parameters: self.run.parameters,
             interrupted: self.run.interrupted,
             state: &self.state,
         };
-        guarded(|| session.enter(work).map_err(to_sql))
+        let Run { interrupted, memory, .. } = self.run;
+        guarded(|| work::within(interrupted, memory, || session.enter(then).map_err(to_sql)))
     }
 
     /// The operators of the query itself.
     pub fn operators(&self) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
-        self.enter(|| physical(&self.state.planned.plan))
+        self.enter(|| {
+            for (number, plan) in &self.state.planned.shared {
+                shared(*number, plan)?;
+            }
+            physical(&self.state.planned.plan)
+        })
     }
 
     /// Begins to run the operators.
@@ -215,6 +228,7 @@ impl<'r> Running<'r> {
 impl GeneralRows for Running<'_> {
     fn next(&mut self, rows: &mut Vec<Vec<Value>>) -> Result<(), SqlError> {
         let before = rows.len();
+        self.given.set(0)?;
         loop {
             let (batch, first) = match self.rest.take() {
                 Some(rest) => rest,
@@ -240,6 +254,9 @@ impl GeneralRows for Running<'_> {
             for row in first..batch.num_rows() {
                 let values = readers.iter().map(|reader| reader.value(row)).collect::<Result<Vec<_>, _>>()?;
                 bytes += values.iter().map(size_of_value).sum::<usize>();
+                if bytes > ROWS_BYTES {
+                    self.given.set(bytes)?;
+                }
                 rows.push(values);
                 if bytes > ROWS_BYTES && row + 1 < batch.num_rows() {
                     drop(readers);
@@ -310,6 +327,9 @@ impl GeneralPlan for Plan {
                 let subquery = running.enter(|| self.0.subquery(number))?;
                 step.subplans.push((format!("Subquery {number}"), explain::step(subquery.as_ref(), false)));
             }
+        }
+        for (number, plan) in running.state.all_shared_plans() {
+            step.subplans.push((format!("Shared {number}"), explain::step(plan.as_ref(), analyze)));
         }
         Ok(step)
     }

@@ -6,7 +6,12 @@ use datafusion_expr::Expr;
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
     functions::{SetDeclared, SetFunction, regexp_matches, resolve},
-    types::{Array, EvalContext, Numeric, TimeZone, Timestamp, json, numeric::Special},
+    types::{
+        Array, EvalContext, Numeric, TimeZone, Timestamp,
+        json::{self, Walk},
+        numeric::Special,
+    },
+    work,
 };
 
 /// A function that returns a set.
@@ -193,21 +198,31 @@ impl Series {
             (Self::GenerateSubscripts, [Value::Array(array), dimension, rest @ ..]) => {
                 Ok(subscripts(array, dimension, rest.first()))
             }
-            (Self::Elements { text, binary }, [json]) => elements(json.as_str().unwrap_or_default(), text, binary),
-            (Self::Each { text, binary }, [json]) => {
-                let members = members(json.as_str().unwrap_or_default(), self.name())?;
-                each(members.into_iter().map(|(key, value)| Ok(vec![Value::text(key), element(&value, text, binary)?])))
+            (Self::Elements { text, binary }, [Value::Json(json) | Value::Jsonb(json)]) => {
+                each(elements(json, binary)?, move |_, value| Ok(vec![element(value, text, binary)?]))
             }
-            (Self::Keys { .. }, [json]) => {
-                let members = members(json.as_str().unwrap_or_default(), self.name())?;
-                each(members.into_iter().map(|(key, _)| Ok(vec![Value::text(key)])))
+            (Self::Each { text, binary }, [Value::Json(json) | Value::Jsonb(json)]) => {
+                each(members(json, self.name())?, move |key, value| {
+                    Ok(vec![Value::text(key), element(value, text, binary)?])
+                })
+            }
+            (Self::Keys { .. }, [Value::Json(json) | Value::Jsonb(json)]) => {
+                each(members(json, self.name())?, |key, _| Ok(vec![Value::text(key)]))
             }
             (Self::RegexpSplit, _) => split("regexp_split_to_array", &arguments, context),
-            (Self::StringToTable, _) => split("string_to_array", &arguments, context),
+            (Self::StringToTable, [Value::Text(text), separator, rest @ ..]) => {
+                Ok(parts(Arc::clone(text), separator, rest.first()))
+            }
+            (Self::StringToTable, _) => Ok(Box::new(std::iter::empty())),
             (Self::RegexpMatches, [text, pattern, rest @ ..]) => {
                 let flags = rest.first().and_then(Value::as_str).unwrap_or_default();
                 let (text, pattern) = (text.as_str().unwrap_or_default(), pattern.as_str().unwrap_or_default());
-                Ok(Box::new(regexp_matches(text, pattern, flags, context)?.into_iter().map(|groups| Ok(vec![groups]))))
+                let (found, kept) = regexp_matches(text, pattern, flags)?;
+                Ok(Box::new(found.into_iter().map(move |groups| {
+                    // As long as there are more of them.
+                    let _ = &kept;
+                    Ok(vec![groups])
+                })))
             }
             (Self::Set(function), _) => Ok(Box::new(function.rows(&arguments, context)?.into_iter().map(Ok))),
             (Self::Single, [value]) => Ok(Box::new(std::iter::once(Ok(vec![value.clone()])))),
@@ -364,32 +379,73 @@ fn element(json: &str, text: bool, binary: bool) -> Result<Value, SqlError> {
     Ok(if binary { Value::Jsonb(json.into()) } else { Value::Json(json.into()) })
 }
 
-fn each(rows: impl Iterator<Item = Result<Vec<Value>, SqlError>>) -> Result<SeriesRows, SqlError> {
-    Ok(Box::new(rows.collect::<Vec<_>>().into_iter()))
+/// A row for each element or member.
+fn each(
+    mut walk: Walk,
+    row: impl Fn(&str, &str) -> Result<Vec<Value>, SqlError> + Send + 'static,
+) -> Result<SeriesRows, SqlError> {
+    Ok(Box::new(std::iter::from_fn(move || match walk.next() {
+        Ok(found) => found.map(|(key, value)| row(&key, value)),
+        Err(error) => Some(Err(error)),
+    })))
 }
 
-fn elements(json: &str, text: bool, binary: bool) -> Result<SeriesRows, SqlError> {
-    let Some(elements) = json::elements(json)? else {
-        let what = if json::members(json)?.is_some() { "object" } else { "scalar" };
-        let message = match (what, binary) {
-            ("object", true) => "cannot extract elements from an object",
-            ("object", false) => "cannot deconstruct a non-array",
-            (_, true) => "cannot extract elements from a scalar",
-            (_, false) => "cannot call json_array_elements on a scalar",
-        };
-        return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message));
+fn elements(json: &Arc<str>, binary: bool) -> Result<Walk, SqlError> {
+    let walk = Walk::through(Arc::clone(json))?;
+    let what = match walk {
+        Some(walk) if !walk.is_of_object() => return Ok(walk),
+        Some(_) => "object",
+        None => "scalar",
     };
-    each(elements.into_iter().map(|json| Ok(vec![element(json, text, binary)?])))
+    let message = match (what, binary) {
+        ("object", true) => "cannot extract elements from an object",
+        ("object", false) => "cannot deconstruct a non-array",
+        (_, true) => "cannot extract elements from a scalar",
+        (_, false) => "cannot call json_array_elements on a scalar",
+    };
+    Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
 }
 
-fn members(json: &str, name: &str) -> Result<Vec<(String, String)>, SqlError> {
-    match json::members(json)? {
-        Some(members) => Ok(members.into_iter().map(|(key, value)| (key.into_owned(), value.to_owned())).collect()),
-        None => {
-            let what = if json::elements(json)?.is_some() { "an array" } else { "a scalar" };
-            Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("cannot call {name} on {what}")))
-        }
-    }
+fn members(json: &Arc<str>, name: &str) -> Result<Walk, SqlError> {
+    let walk = Walk::through(Arc::clone(json))?;
+    let what = match walk {
+        Some(walk) if walk.is_of_object() => return Ok(walk),
+        Some(_) => "an array",
+        None => "a scalar",
+    };
+    Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("cannot call {name} on {what}")))
+}
+
+/// What lies between the places of a separator: the characters where that is null. What equals
+/// `null` becomes that.
+fn parts(text: Arc<str>, separator: &Value, null: Option<&Value>) -> SeriesRows {
+    let null = null.and_then(Value::as_str).map(str::to_owned);
+    let separator = match separator {
+        Value::Text(separator) => Some(Arc::clone(separator)),
+        _ => None,
+    };
+    let mut next = (!text.is_empty()).then_some(0);
+    Box::new(std::iter::from_fn(move || {
+        let from = next?;
+        let rest = &text[from..];
+        let (length, behind) = match &separator {
+            None => {
+                let length = rest.chars().next().map_or(0, char::len_utf8);
+                (length, (length < rest.len()).then_some(from + length))
+            }
+            Some(separator) if separator.is_empty() => (rest.len(), None),
+            Some(separator) => match rest.find(&**separator) {
+                Some(length) => (length, Some(from + length + separator.len())),
+                None => (rest.len(), None),
+            },
+        };
+        next = behind;
+        let part = &rest[..length];
+        Some(
+            work::done(1 + length / 64)
+                .map(|()| vec![if null.as_deref() == Some(part) { Value::Null } else { Value::text(part) }]),
+        )
+    }))
 }
 
 /// The elements of what a function returns that makes an array of the same.

@@ -11,9 +11,12 @@ use datafusion_common::{
     tree_node::{Transformed, TreeNode},
 };
 use datafusion_expr::{Expr, LogicalPlan, TableProviderFilterPushDown, TableSource};
-use freshet_sql::general::{Column, Relation};
+use freshet_sql::{
+    SqlError,
+    general::{Column, Relation},
+};
 
-use crate::{filter::Condition, layout::field};
+use crate::{bind::depends_on, filter::Condition, layout::field, node::is_volatile, subquery::Depends};
 
 /// A relation.
 pub(crate) struct RelationSource {
@@ -84,16 +87,43 @@ pub(crate) struct SharedSource {
     pub fixed: Option<bool>,
     /// The plan as it is to be run.
     pub optimized: OnceLock<Arc<LogicalPlan>>,
+    depends: OnceLock<Depends>,
+    volatile: OnceLock<bool>,
 }
 
 impl SharedSource {
     pub fn new(number: usize, plan: LogicalPlan, fields: Vec<FieldRef>, fixed: Option<bool>) -> Self {
-        Self { number, plan, schema: Arc::new(Schema::new(fields)), fixed, optimized: OnceLock::new() }
+        Self {
+            number,
+            plan,
+            schema: Arc::new(Schema::new(fields)),
+            fixed,
+            optimized: OnceLock::new(),
+            depends: OnceLock::new(),
+            volatile: OnceLock::new(),
+        }
     }
 
     /// The source, if it is one of these.
     pub fn of(source: &dyn TableSource) -> Option<&Self> {
         (source as &dyn Any).downcast_ref()
+    }
+
+    /// On what its rows depend.
+    ///
+    /// # Errors
+    /// When the plan cannot be looked through.
+    pub fn depends(&self) -> Result<&Depends, SqlError> {
+        if self.depends.get().is_none() {
+            // Whichever thread was first has found the same.
+            let _ = self.depends.set(depends_on(&self.plan)?);
+        }
+        self.depends.get().ok_or_else(|| SqlError::internal("a shared result depends on something unknown"))
+    }
+
+    /// Whether it is another one each time.
+    pub fn is_volatile(&self) -> bool {
+        *self.volatile.get_or_init(|| is_volatile(&self.plan))
     }
 
     /// The plan whose result it is.

@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     hash::{Hash, Hasher},
     sync::Arc,
 };
@@ -22,6 +22,7 @@ use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
     functions::{self, Function},
     types::Array,
+    work,
 };
 
 use crate::{
@@ -369,6 +370,29 @@ pub(crate) struct Depends {
     pub works: Vec<usize>,
 }
 
+impl Depends {
+    /// It depends on this, too.
+    pub fn add(&mut self, other: &Self) {
+        for (own, others) in [(&mut self.subqueries, &other.subqueries), (&mut self.works, &other.works)] {
+            for number in others {
+                if !own.contains(number) {
+                    own.push(*number);
+                }
+            }
+        }
+    }
+}
+
+/// The plan of rows that several parts of a query read.
+struct SharedPlan {
+    /// Unless it runs.
+    plan: Option<Arc<dyn ExecutionPlan>>,
+    /// About how many rows come out of it.
+    rows: f64,
+    /// Whether it has run.
+    has_run: bool,
+}
+
 /// Rows that several parts of a query read.
 struct SharedRows {
     batches: Arc<Vec<RecordBatch>>,
@@ -385,6 +409,9 @@ pub(crate) struct State {
     pub task: Arc<TaskContext>,
     runs: RefCell<Vec<Run>>,
     shared: RefCell<HashMap<usize, SharedRows>>,
+    shared_plans: RefCell<BTreeMap<usize, SharedPlan>>,
+    /// What the operators take.
+    operators: MemoryReservation,
     work: RefCell<HashMap<usize, Work>>,
     /// No more rows are to be read at once, while functions make large values of them.
     rows_at_once: Cell<usize>,
@@ -397,9 +424,12 @@ impl State {
     pub fn new(planned: Arc<Planned>, task: Arc<TaskContext>) -> Self {
         let mut runs = Vec::new();
         runs.resize_with(planned.subqueries.len(), Run::default);
+        let operators = MemoryConsumer::new("operators").register(task.memory_pool());
         Self {
             planned,
             task,
+            shared_plans: RefCell::default(),
+            operators,
             runs: RefCell::new(runs),
             shared: RefCell::default(),
             work: RefCell::default(),
@@ -527,6 +557,58 @@ impl State {
             run.plan = Some(plan);
         }
         Ok(())
+    }
+
+    /// Counts what operators take, which are about to be made.
+    ///
+    /// # Errors
+    /// 53200, 57014, 57P01.
+    pub fn makes(&self, bytes: usize) -> Result<()> {
+        work::done(1 + bytes / 64).map_err(external)?;
+        self.operators.try_grow(bytes)
+    }
+
+    /// Has the plan of a shared result, and about how many rows it has.
+    pub fn put_shared_plan(&self, number: usize, plan: Arc<dyn ExecutionPlan>, rows: f64) {
+        self.shared_plans.borrow_mut().insert(number, SharedPlan { plan: Some(plan), rows, has_run: false });
+    }
+
+    /// About how many rows a shared result has.
+    ///
+    /// # Errors
+    /// When its plan was not made: a mistake in this crate.
+    pub fn shared_estimate(&self, number: usize) -> Result<f64> {
+        let known = self.shared_plans.borrow().get(&number).map(|shared| shared.rows);
+        known.ok_or_else(|| external(SqlError::internal("a shared result without a plan")))
+    }
+
+    /// The plan of a shared result, to be run; it is to be given back.
+    ///
+    /// # Errors
+    /// When none exists, or it cannot be run again: a mistake in an operator.
+    pub fn take_shared_plan(&self, number: usize) -> Result<Arc<dyn ExecutionPlan>> {
+        let taken = self.shared_plans.borrow_mut().get_mut(&number).and_then(|shared| {
+            let has_run = std::mem::replace(&mut shared.has_run, true);
+            shared.plan.take().map(|plan| (plan, has_run))
+        });
+        match taken {
+            Some((plan, false)) => Ok(plan),
+            Some((plan, true)) => reset_plan_states(plan),
+            None => Err(external(SqlError::internal("a shared result without a plan"))),
+        }
+    }
+
+    /// Gives the plan of a shared result back.
+    pub fn give_shared_plan(&self, number: usize, plan: Arc<dyn ExecutionPlan>) {
+        if let Some(shared) = self.shared_plans.borrow_mut().get_mut(&number) {
+            shared.plan = Some(plan);
+        }
+    }
+
+    /// The plans of all shared results, by their numbers.
+    pub fn all_shared_plans(&self) -> Vec<(usize, Arc<dyn ExecutionPlan>)> {
+        let shared = self.shared_plans.borrow();
+        shared.iter().filter_map(|(number, shared)| Some((*number, Arc::clone(shared.plan.as_ref()?)))).collect()
     }
 
     /// The rows of a shared result, which are computed unless they are there.

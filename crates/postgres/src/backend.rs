@@ -185,6 +185,12 @@ pub trait Interrupt: Send + Sync {
     /// waits. Must not wait for it.
     fn interrupt(&self, why: Why);
 
+    /// Whether the statement that is running is to end, for whatever reason. Asked while its client
+    /// does not read what it says, in the session's own thread.
+    fn ends(&self) -> bool {
+        false
+    }
+
     /// What was asked for is void: no statement is running. Called in the session's own thread
     /// before it waits for its client; never at the same time as `interrupt`.
     fn clear(&self);

@@ -174,6 +174,11 @@ impl<'a> CopyOut<'a> {
         Piece(self.out.begin(b'd'))
     }
 
+    /// Where it is written to.
+    pub fn out(&mut self) -> &mut Out {
+        self.out
+    }
+
     /// That was all.
     pub fn finish(self) {
         self.out.plain(b'c');

@@ -4,7 +4,7 @@
 //! there is much. A row costs no allocation: its values are written straight into the buffer, and
 //! lengths are put in afterwards.
 
-use std::{fmt, io::Write};
+use std::{any::Any, fmt, io::Write};
 
 use crate::{
     backend::TransactionStatus,
@@ -67,6 +67,8 @@ pub struct Out {
     written: u64,
     /// In what the client is told names and texts.
     encoding: Encoding,
+    /// What is to be dropped when everything has been written.
+    held: Vec<Box<dyn Any + Send>>,
 }
 
 /// Where answers have come to.
@@ -78,7 +80,15 @@ pub struct Mark {
 
 impl Out {
     pub(crate) fn new(transport: Transport) -> Self {
-        Self { buffer: Vec::new(), transport, owed: false, gone: false, written: 0, encoding: Encoding::UTF8 }
+        Self {
+            buffer: Vec::new(),
+            transport,
+            owed: false,
+            gone: false,
+            written: 0,
+            encoding: Encoding::UTF8,
+            held: Vec::new(),
+        }
     }
 
     /// Describes the columns of a result.
@@ -215,14 +225,41 @@ impl Out {
     /// Has everything written.
     pub fn flush(&mut self) {
         self.owed = false;
+        self.write(false);
+    }
+
+    /// Keeps something until all that was said has been written: what is counted for it, as a rule.
+    pub fn hold(&mut self, held: impl Any + Send) {
+        self.held.push(Box::new(held));
+    }
+
+    /// Whether the client has not read what it was told: the statement is to end, and was not
+    /// waited for any longer. The rest is written later.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.buffer.len() >= MUCH
+    }
+
+    /// Has everything written. Within a statement no longer than that may run: what is left then is
+    /// written later.
+    fn write(&mut self, within_statement: bool) {
         if !self.buffer.is_empty() {
+            let mut count = self.buffer.len();
             if !self.gone {
-                self.gone = self.transport.write_all(&self.buffer).is_err();
+                match self.transport.write(&self.buffer, within_statement) {
+                    Ok(written) => count = written,
+                    Err(_) => self.gone = true,
+                }
             }
-            self.written += 1;
+            self.written += u64::from(count > 0);
+            if count < self.buffer.len() {
+                self.buffer.drain(..count);
+                return;
+            }
             self.buffer.clear();
             self.buffer.shrink_to(KEPT);
         }
+        self.held.clear();
     }
 
     /// Fails when nothing can be delivered.
@@ -391,7 +428,8 @@ impl Building<'_> {
     pub(crate) fn finish(mut self) -> Result<(), Report> {
         self.try_end()?;
         if self.out.buffer.len() >= MUCH {
-            self.out.flush();
+            self.out.owed = false;
+            self.out.write(true);
         }
         self.out.check()
     }
@@ -487,8 +525,13 @@ impl fmt::Debug for Row<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::{io::Read, os::unix::net::UnixStream, sync::Arc, thread, time::Duration};
+
     use super::*;
-    use crate::transport::Memory;
+    use crate::{
+        registry::{LONG_KEY, Registry},
+        transport::{Memory, Socket, Stream},
+    };
 
     fn out() -> Out {
         Out::new(Transport::Memory(Memory::new(b"", 1)))
@@ -559,5 +602,49 @@ mod tests {
         let mut out = out();
         out.parameter_status("a\0b", "c");
         assert_eq!(written(out), b"S\0\0\0\x09ab\0c\0");
+    }
+
+    /// Its statement is to end.
+    struct Ended;
+
+    impl crate::Interrupt for Ended {
+        fn interrupt(&self, _: crate::Why) {}
+
+        fn ends(&self) -> bool {
+            true
+        }
+
+        fn clear(&self) {}
+    }
+
+    #[test]
+    fn what_a_client_does_not_read_is_written_later() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let stream = Arc::new(Stream::Unix(ours));
+        let seat = Registry::new().enter(2, [0; LONG_KEY], Some(Arc::clone(&stream))).unwrap();
+        seat.entry.opened(Arc::new(Ended));
+        let socket = Socket::new(stream, Arc::clone(&seat.entry), Duration::from_secs(600)).unwrap();
+        let mut out = Out::new(Transport::Plain(socket));
+        let held = Arc::new(());
+        out.hold(Arc::clone(&held));
+        let mark = out.mark();
+        let mut row = out.row();
+        row.bytes(&vec![b'x'; 4 << 20]);
+        row.finish().unwrap();
+        assert!(out.is_behind() && !out.is_gone() && Arc::strong_count(&held) == 2);
+        assert!(!out.rewind(mark), "the client has some of it");
+        let reader = thread::spawn(move || {
+            let mut all = Vec::new();
+            theirs.read_to_end(&mut all).unwrap();
+            all
+        });
+        out.plain(b'1');
+        out.flush();
+        assert!(!out.is_behind() && !out.is_gone() && Arc::strong_count(&held) == 1);
+        out.transport().close();
+        let all = reader.join().unwrap();
+        assert_eq!(all.len(), 1 + 4 + 2 + 4 + (4 << 20) + 5);
+        let head = [&b"D"[..], &(10_u32 + (4 << 20)).to_be_bytes(), b"\0\x01", &(4_u32 << 20).to_be_bytes()].concat();
+        assert!(all.starts_with(&head) && all.ends_with(b"x1\0\0\0\x04"));
     }
 }

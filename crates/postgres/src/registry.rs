@@ -124,6 +124,12 @@ impl Entry {
         lock(&self.state).interrupted
     }
 
+    /// Whether what it does for its client is to end.
+    pub(crate) fn statement_ends(&self) -> bool {
+        let interrupt = lock(&self.state).interrupt.clone();
+        interrupt.is_some_and(|interrupt| interrupt.ends())
+    }
+
     fn cancel(&self) {
         let state = lock(&self.state);
         if let Some(interrupt) = state.interrupt.as_ref().filter(|_| state.running) {

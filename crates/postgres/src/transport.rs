@@ -1,6 +1,7 @@
 //! What bytes come from and go to: a socket, plain or with TLS, or memory.
 
 use std::{
+    fmt,
     io::{self, ErrorKind, IoSlice, Read, Write},
     net::{Shutdown, TcpStream},
     os::{
@@ -122,7 +123,21 @@ pub(crate) struct Socket {
     stream: Arc<Stream>,
     entry: Arc<Entry>,
     limit: Duration,
+    /// Whether a write gives up when the statement that runs is to end.
+    within_statement: bool,
 }
+
+/// A write was given up because the statement is to end. What was not written may be written later.
+#[derive(Debug)]
+struct StatementEnds;
+
+impl fmt::Display for StatementEnds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the statement ends")
+    }
+}
+
+impl std::error::Error for StatementEnds {}
 
 /// A socket with TLS.
 pub(crate) struct Secured {
@@ -171,7 +186,7 @@ impl Socket {
     /// and at once when the connection is to end without grace.
     pub(crate) fn new(stream: Arc<Stream>, entry: Arc<Entry>, limit: Duration) -> io::Result<Self> {
         stream.prepare(limit.clamp(Duration::from_millis(1), WRITE_ROUND))?;
-        Ok(Self { stream, entry, limit })
+        Ok(Self { stream, entry, limit, within_statement: false })
     }
 
     fn persist(&self, mut write: impl FnMut(&Stream) -> io::Result<usize>) -> io::Result<usize> {
@@ -182,6 +197,9 @@ impl Socket {
                 Err(cause) if cause.kind() == ErrorKind::WouldBlock => {
                     if begun.elapsed() >= self.limit || self.entry.is_interrupted() {
                         return Err(cause);
+                    }
+                    if self.within_statement && self.entry.statement_ends() {
+                        return Err(io::Error::other(StatementEnds));
                     }
                 }
                 other => return other,
@@ -226,13 +244,10 @@ impl Secured {
         sent
     }
 
-    fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let count = self.tls.writer().write(bytes)?;
-            self.send()?;
-            bytes = &bytes[count..];
-        }
-        Ok(())
+    /// Some of the bytes: what is accepted is sent now or with the next ones.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.send()?;
+        self.tls.writer().write(bytes)
     }
 
     /// Shakes hands as well, as long as that is not done.
@@ -308,13 +323,41 @@ impl Transport {
         received.unwrap_or(Received::End)
     }
 
-    /// Writes everything; blocks while the client does not read, as long as it may.
-    pub(crate) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Writes; blocks while the client does not read, as long as it may: within a statement, until
+    /// that is to end. Returns how much was written.
+    ///
+    /// # Errors
+    /// When nothing can be written any more.
+    pub(crate) fn write(&mut self, bytes: &[u8], within_statement: bool) -> io::Result<usize> {
+        let mut written = 0;
+        match self.write_pieces(bytes, within_statement, &mut written) {
+            Err(cause) if !cause.get_ref().is_some_and(|cause| cause.is::<StatementEnds>()) => Err(cause),
+            _ => Ok(written),
+        }
+    }
+
+    fn write_pieces(&mut self, bytes: &[u8], within_statement: bool, written: &mut usize) -> io::Result<()> {
         match self {
-            Self::Plain(socket) => (&mut &*socket).write_all(bytes),
-            Self::Secured(secured) => secured.write_all(bytes),
+            Self::Plain(socket) => {
+                socket.within_statement = within_statement;
+                while *written < bytes.len() {
+                    match (&mut &*socket).write(&bytes[*written..])? {
+                        0 => return Err(ErrorKind::WriteZero.into()),
+                        count => *written += count,
+                    }
+                }
+                Ok(())
+            }
+            Self::Secured(secured) => {
+                secured.socket.within_statement = within_statement;
+                while *written < bytes.len() {
+                    *written += secured.write(&bytes[*written..])?;
+                }
+                secured.send()
+            }
             Self::Memory(memory) => {
                 memory.output.extend_from_slice(bytes);
+                *written = bytes.len();
                 Ok(())
             }
         }

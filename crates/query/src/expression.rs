@@ -513,6 +513,13 @@ impl Expression {
         all
     }
 
+    /// How many expressions it is made of, with itself.
+    pub fn parts(&self) -> usize {
+        let mut parts = 1;
+        self.children(&mut |child| parts += child.parts());
+        parts
+    }
+
     /// Visits the expressions that this one is made of.
     pub fn children<'e>(&'e self, visit: &mut dyn FnMut(&'e Self)) {
         match self {

@@ -8,6 +8,7 @@ mod common;
 mod access;
 mod certifier;
 mod concurrency;
+mod cost;
 mod databases;
 mod deferrable;
 mod determined;

@@ -12,6 +12,7 @@
 //! - `portable`: functions of floating-point numbers, the same on every machine.
 //! - [`row`]: how a row lies in memory, with its columns read in place, and index keys that sort as
 //!   values do.
+//! - [`work`]: what a statement costs, and whether it is to end.
 //! - [`error`]: SQLSTATE codes and the error that everything here returns.
 //!
 //! Nothing here panics on any input; what is no value of its type is an error with PostgreSQL's
@@ -29,6 +30,7 @@ pub mod names;
 mod portable;
 pub mod row;
 pub mod types;
+pub mod work;
 
 pub use error::{SqlError, SqlState};
 pub use types::{Kind, Type, Value, ValueRef};

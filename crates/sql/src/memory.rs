@@ -62,6 +62,11 @@ impl Pool {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The pool that this one takes from.
+    pub fn above(&self) -> Option<&Arc<Self>> {
+        self.above.as_ref()
+    }
+
     /// How many bytes there are at most.
     pub fn limit(&self) -> usize {
         self.limit

@@ -12,7 +12,7 @@ use datafusion_expr::Accumulator;
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
     functions::resolve,
-    types::{Array, Dimension, EvalContext, Interval, Numeric, json::Json},
+    types::{Array, Dimension, EvalContext, Interval, Numeric, json},
 };
 
 use super::{
@@ -339,7 +339,7 @@ fn text_result(aggregate: &Aggregate, text: &str) -> Result<Value, SqlError> {
         AggregateKind::JsonObjectAgg { binary } => (format!("{text} }}"), binary),
         _ => return Ok(Value::text(text)),
     };
-    if binary { Ok(Value::Jsonb(Json::parse(&closed)?.canonical().into())) } else { Ok(Value::Json(closed.into())) }
+    if binary { Ok(Value::Jsonb(json::canonical(&closed)?.into())) } else { Ok(Value::Json(closed.into())) }
 }
 
 /// Values as an array; arrays as one of a dimension more.

@@ -17,7 +17,7 @@ use datafusion_expr::{
 use freshet_sql::{SqlError, Type, Value};
 
 use super::{
-    Binder,
+    Binder, check_reach,
     expression::case_of,
     group::replace,
     query::Rows,
@@ -138,6 +138,7 @@ impl Binder<'_> {
                     .into_iter()
                     .map(|(key, outer)| Ok((seen_outside(outer, subquery, arguments)?, key)))
                     .collect::<Result<Vec<_>, SqlError>>()?;
+                check_reach(&[&plan, &candidate.plan])?;
                 plan = Join::try_new(
                     Arc::new(plan),
                     Arc::new(candidate.plan),

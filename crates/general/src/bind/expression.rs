@@ -1,6 +1,9 @@
 //! Expressions: from syntax to what DataFusion evaluates, with PostgreSQL's types.
 
-use datafusion_common::ScalarValue;
+use datafusion_common::{
+    ScalarValue,
+    tree_node::{TreeNode, TreeNodeRecursion},
+};
 use datafusion_expr::{
     Expr, Operator,
     expr::{BinaryExpr, Case},
@@ -9,18 +12,19 @@ use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
     functions::check_collatable,
     types::{CastContext, implicitly, text},
+    work,
 };
 use sqlparser::ast::{
     self, AccessExpr, CastFormat, CeilFloorKind, DateTimeField, Subscript, TrimWhereField, UnaryOperator,
 };
 
 use super::{
-    Binder, name,
+    Binder, EXPRESSION, name,
     scope::{missing_column, missing_table},
     typed::Typed,
 };
 use crate::{
-    error::unsupported,
+    error::{to_sql, unsupported},
     function::{Parameter, RowFunction, Work},
 };
 
@@ -30,7 +34,17 @@ impl Binder<'_> {
     /// # Errors
     /// Whatever there is to say against it.
     pub(super) fn expression(&mut self, expr: &ast::Expr) -> Result<Typed, SqlError> {
-        self.deeper(|binder| binder.any_expression(expr))
+        let typed = self.deeper(|binder| binder.any_expression(expr))?;
+        // Some forms have an operand several times.
+        let mut parts = 0;
+        let counted = typed.expr.apply(|_| {
+            parts += 1;
+            Ok(TreeNodeRecursion::Continue)
+        });
+        counted.map_err(to_sql)?;
+        work::done(parts)?;
+        self.kept.grown_to(self.made + parts * EXPRESSION)?;
+        Ok(typed)
     }
 
     fn any_expression(&mut self, expr: &ast::Expr) -> Result<Typed, SqlError> {

@@ -14,7 +14,7 @@ use sqlparser::ast::{
 };
 
 use super::{
-    Binder,
+    Binder, COLUMN, FIELD, check_reach,
     clause::Clause,
     expression::case_of,
     locking::Clauses,
@@ -256,6 +256,7 @@ impl Binder<'_> {
         constraint: &Constraint,
     ) -> Result<Source, SqlError> {
         check_duplicates(&left.scope, &right.scope)?;
+        self.makes((left.plan.schema().fields().len() + right.plan.schema().fields().len()) * FIELD)?;
         match constraint {
             Constraint::None => {
                 let plan = cross_join(left.plan, right.plan, join_type)?;
@@ -506,6 +507,7 @@ impl Binder<'_> {
         let described = relation.columns();
         let count = described.iter().filter(|column| !column.hidden).count();
         check_count(visible, count, renamed.len())?;
+        self.makes(described.len() * COLUMN)?;
         let qualifier = self.qualifier(visible);
         let mut renamed = renamed.iter();
         let columns: Vec<Column> = described
@@ -791,6 +793,7 @@ fn join(
     join_type: JoinType,
     filter: Option<Expr>,
 ) -> Result<LogicalPlan, SqlError> {
+    check_reach(&[&left, &right])?;
     let join = JoinPlan::try_new(
         Arc::new(left),
         Arc::new(right),

@@ -406,12 +406,17 @@ fn is_grouping(expr: &ast::Expr) -> bool {
 }
 
 pub(super) fn aggregate_expr(function: Aggregate, args: Vec<Expr>) -> Expr {
+    filtered(function, args, None)
+}
+
+/// An aggregate over the rows for which a condition holds.
+pub(super) fn filtered(function: Aggregate, args: Vec<Expr>, filter: Option<Expr>) -> Expr {
     Expr::AggregateFunction(AggregateFunction {
         func: Arc::new(AggregateUDF::from(function)),
         params: AggregateFunctionParams {
             args,
             distinct: false,
-            filter: None,
+            filter: filter.map(Box::new),
             order_by: Vec::new(),
             null_treatment: None,
         },

@@ -35,6 +35,7 @@ use freshet_sql::{
     SqlError, SqlState, Type,
     general::{Relations, ResultColumn},
     types::EvalContext,
+    work::{self, Kept},
 };
 use sqlparser::ast::Query;
 
@@ -46,9 +47,62 @@ use self::{
 
 /// How deeply queries and expressions may be nested.
 const MAX_DEPTH: usize = 128;
+/// How deep the queries of WITH may be made of each other.
+const MAX_HEIGHT: usize = 2 * MAX_DEPTH;
+/// This number of them may stand within one another as one plan.
+const MAX_INLINED: usize = 16;
+
+/// About how many bytes an expression, a query or something in FROM takes in a plan.
+const PART: usize = 1024;
+/// The same of an expression within others.
+const EXPRESSION: usize = 256;
+/// About how many bytes a column takes in the schema of one step of a plan.
+pub(crate) const FIELD: usize = 64;
+/// The same of a column that is made, or that can be named.
+const COLUMN: usize = 512;
+
+/// No plan is deeper: what goes over it does so by recursion.
+const MAX_REACH: usize = 512;
+
+/// Fails where a plan that joins these would be too deep. Joins may come to stand one upon the
+/// other in whatever way they were written.
+///
+/// # Errors
+/// 54001
+pub(crate) fn check_reach(plans: &[&LogicalPlan]) -> Result<(), SqlError> {
+    /// How many joins, and how many other steps stand upon each other at most.
+    fn reach(plan: &LogicalPlan, most: usize) -> Option<(usize, usize)> {
+        let most = most.checked_sub(1)?;
+        let is_join = matches!(plan, LogicalPlan::Join(_));
+        let (mut joins, mut others) = (0, 0);
+        for input in plan.inputs() {
+            let (below, upon) = reach(input, most)?;
+            joins = if is_join { joins + below } else { joins.max(below) };
+            others = others.max(upon);
+        }
+        if is_join {
+            joins += 1
+        } else {
+            others += 1
+        }
+        (joins + others <= MAX_REACH).then_some((joins, others))
+    }
+    let (mut joins, mut others) = (0, 0);
+    for plan in plans {
+        let (below, upon) = reach(plan, MAX_REACH + 1).unwrap_or((MAX_REACH, MAX_REACH));
+        joins += below;
+        others = others.max(upon);
+    }
+    if joins + others <= MAX_REACH {
+        return Ok(());
+    }
+    Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "the query joins too much, or is nested too deeply"))
+}
 
 /// A query whose names and types are known.
 pub(crate) struct Bound {
+    /// What it takes.
+    pub _kept: Kept,
     pub plan: LogicalPlan,
     /// The subqueries by their numbers, where there are such.
     pub subqueries: Vec<Option<LogicalPlan>>,
@@ -90,6 +144,9 @@ pub(crate) fn bind(
         locked: Vec::new(),
         locks: 0,
         shared_depth: 0,
+        height: 0,
+        kept: work::kept(),
+        made: 0,
     };
     let rows = binder.query(query)?;
     for mention in &binder.mentions {
@@ -112,7 +169,16 @@ pub(crate) fn bind(
         })
         .collect::<Result<_, _>>()?;
     let records = rows.records.iter().map(|(oid, _)| *oid).collect();
-    Ok(Bound { plan: rows.plan, subqueries: binder.subqueries, columns, locked: binder.locked, records, parameters })
+    let kept = binder.kept;
+    Ok(Bound {
+        _kept: kept,
+        plan: rows.plan,
+        subqueries: binder.subqueries,
+        columns,
+        locked: binder.locked,
+        records,
+        parameters,
+    })
 }
 
 struct Binder<'a> {
@@ -149,6 +215,11 @@ struct Binder<'a> {
     locks: usize,
     /// In how many queries of WITH this is.
     shared_depth: usize,
+    /// How deep what the query of WITH is made of lies, which is being bound.
+    height: usize,
+    /// What has been made so far, and the memory that it takes.
+    kept: Kept,
+    made: usize,
 }
 
 impl Binder<'_> {
@@ -191,11 +262,22 @@ impl Binder<'_> {
         done
     }
 
+    /// Counts what is about to be made.
+    ///
+    /// # Errors
+    /// 53200, 57014, 57P01.
+    fn makes(&mut self, bytes: usize) -> Result<(), SqlError> {
+        work::done(1 + bytes / 64)?;
+        self.made += bytes;
+        self.kept.grown_to(self.made)
+    }
+
     /// Does something one level further down.
     ///
     /// # Errors
-    /// 54001 when that is too deep.
+    /// 54001 when that is too deep; 53200, 57014, 57P01.
     fn deeper<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, SqlError>) -> Result<T, SqlError> {
+        self.makes(PART)?;
         if self.depth >= MAX_DEPTH {
             return Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "the query is nested too deeply"));
         }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use datafusion_common::{Column, JoinConstraint, NullEquality};
 use datafusion_expr::{
-    Aggregate as AggregatePlan, Expr, Filter, Join, JoinType, Limit, LogicalPlan, Operator, Projection, Union, Window,
-    WindowFrame, WindowFunctionDefinition, WindowUDF,
-    expr::{Sort, WindowFunction, WindowFunctionParams},
+    Aggregate as AggregatePlan, Expr, Filter, Join, JoinType, Limit, LogicalPlan, Operator, Projection, Union,
+    expr::Sort,
 };
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
@@ -18,7 +17,7 @@ use sqlparser::ast::{
 };
 
 use super::{
-    Binder,
+    Binder, COLUMN,
     clause::Clause,
     expression::balanced,
     locking::{Clauses, Locking},
@@ -31,8 +30,8 @@ use crate::{
     aggregate::{Aggregate, AggregateKind, SortKey},
     error::{to_sql, unsupported},
     key::{compares, key},
-    node::{self, Mark},
-    window::{Ranking, WindowKind},
+    node::{self, Expand, Mark},
+    series::{Series, SeriesCall},
 };
 
 /// A column of a result, and what it is made of.
@@ -57,6 +56,12 @@ impl Rows {
     pub fn new(plan: LogicalPlan, items: Vec<Item>) -> Self {
         Self { plan, items, marks: Vec::new(), records: Vec::new() }
     }
+}
+
+/// Groups, and what is computed of each.
+struct Groups {
+    keys: Vec<Expr>,
+    aggregates: Vec<Expr>,
 }
 
 impl Binder<'_> {
@@ -205,15 +210,7 @@ impl Binder<'_> {
                 let rows = self.matching(left, right, JoinType::LeftAnti)?;
                 self.distinct_rows(rows)
             }
-            (op, true) => {
-                // The nth of equal rows is matched by the nth on the other side.
-                let join = if op == SetOperator::Intersect { JoinType::LeftSemi } else { JoinType::LeftAnti };
-                let count = left.items.len();
-                let (left, right) = (self.numbered(left)?, self.numbered(right)?);
-                let mut rows = self.matching(left, right, join)?;
-                rows.items.truncate(count);
-                Ok(rows)
-            }
+            (op, true) => self.counted(op, left, right),
         }
     }
 
@@ -273,33 +270,46 @@ impl Binder<'_> {
         Ok(Rows::new(LogicalPlan::Join(plan), items))
     }
 
-    /// Rows with a number among those that are equal.
-    fn numbered(&mut self, mut rows: Rows) -> Result<Rows, SqlError> {
-        let mut partition_by = Vec::with_capacity(rows.items.len());
-        for item in &rows.items {
-            partition_by.push(self.equality_key(&item.typed)?);
+    /// Equal rows as often as INTERSECT ALL or EXCEPT ALL says: they are counted on both sides.
+    fn counted(&mut self, op: SetOperator, left: Rows, right: Rows) -> Result<Rows, SqlError> {
+        if left.items.is_empty() {
+            return Err(unsupported("a set operation on queries without columns"));
         }
-        let name = self.fresh("number");
-        let function = WindowFunction {
-            fun: WindowFunctionDefinition::WindowUDF(Arc::new(WindowUDF::from(Ranking::new(
-                WindowKind::RowNumber,
-                Type::INT8,
-            )))),
-            params: WindowFunctionParams {
-                args: vec![Typed::literal(&Value::Int4(1), Type::INT4)?.expr],
-                partition_by,
-                order_by: Vec::new(),
-                window_frame: WindowFrame::new(None),
-                filter: None,
-                null_treatment: None,
-                distinct: false,
-            },
+        let width = left.items.len();
+        let sided = |mut rows: Rows, is_left: bool| {
+            let typed = Typed::literal(&Value::Bool(is_left), Type::BOOL)?;
+            rows.items.push(Item { name: "left".to_owned(), typed });
+            Ok::<_, SqlError>(rows)
         };
-        let expr = Expr::WindowFunction(Box::new(function)).alias(&name);
-        rows.plan = LogicalPlan::Window(Window::try_new(vec![expr], Arc::new(rows.plan)).map_err(to_sql)?);
-        let typed = Typed::new(Expr::Column(Column::new_unqualified(name)), Type::INT8);
-        rows.items.push(Item { name: "number".to_owned(), typed });
-        Ok(rows)
+        let Rows { plan, mut items, .. } = self.union(sided(left, true)?, sided(right, false)?)?;
+        let side = items.split_off(width).into_iter().map(|item| item.typed.expr).collect::<Vec<_>>();
+        let is_left = side.into_iter().next().ok_or_else(|| SqlError::internal("a side without a name"))?;
+        let is_right = Expr::Not(Box::new(is_left.clone()));
+        let (mut groups, mut shown) = self.groups_of_equal(items, Some(&is_left))?;
+        let mut counts = Vec::with_capacity(2);
+        for filter in [is_left, is_right] {
+            let one = Typed::literal(&Value::Int4(1), Type::INT4)?.expr;
+            let count =
+                Aggregate::new(AggregateKind::Count, "count", vec![Type::INT4], 1, Type::INT8, Vec::new(), false);
+            let column = self.fresh("count");
+            groups.aggregates.push(super::group::filtered(count, vec![one], Some(filter)).alias(&column));
+            counts.push(Typed::new(Expr::Column(Column::new_unqualified(column)), Type::INT8));
+        }
+        let plan = AggregatePlan::try_new(Arc::new(plan), groups.keys, groups.aggregates).map_err(to_sql)?;
+        let times = match (op, counts.as_slice()) {
+            (SetOperator::Intersect, _) => self.call("least", counts)?,
+            (_, [left, right]) => self.operator("-", left.clone(), right.clone())?,
+            _ => return Err(SqlError::internal("two sides are counted")),
+        };
+        let first = Typed::literal(&Value::Int8(1), Type::INT8)?;
+        let call = SeriesCall {
+            series: Series::Generate(Kind::Int8),
+            arguments: vec![first.pair(), times.pair()],
+            columns: vec![(self.fresh("time"), Type::INT8)],
+        };
+        let plan = Expand::plan(LogicalPlan::Aggregate(plan), vec![call], None, false)?;
+        shown.iter_mut().for_each(|item| item.typed.origin = None);
+        Ok(Rows::new(plan, shown))
     }
 
     fn equality_key(&self, typed: &Typed) -> Result<Expr, SqlError> {
@@ -320,27 +330,34 @@ impl Binder<'_> {
             let limit = Limit { skip: None, fetch: Some(Box::new(one)), input: Arc::new(rows.plan) };
             return Ok(Rows::new(LogicalPlan::Limit(limit), Vec::new()));
         }
-        let mut group_expr = Vec::with_capacity(rows.items.len());
-        let mut aggr_expr = Vec::new();
-        let mut items = Vec::with_capacity(rows.items.len());
-        for item in rows.items {
-            let Item { name, typed } = item;
+        let Rows { plan, items, .. } = rows;
+        let (groups, items) = self.groups_of_equal(items, None)?;
+        let plan = AggregatePlan::try_new(Arc::new(plan), groups.keys, groups.aggregates).map_err(to_sql)?;
+        Ok(Rows::new(LogicalPlan::Aggregate(plan), items))
+    }
+
+    /// What makes groups of equal rows, and what is shown of each: of a row for which the filter
+    /// holds.
+    fn groups_of_equal(&mut self, rows: Vec<Item>, filter: Option<&Expr>) -> Result<(Groups, Vec<Item>), SqlError> {
+        let mut groups = Groups { keys: Vec::with_capacity(rows.len()), aggregates: Vec::new() };
+        let mut items = Vec::with_capacity(rows.len());
+        for Item { name, typed } in rows {
             let expr = self.equality_key(&typed)?;
             let column = self.fresh(&name);
             if compares(typed.ty) {
-                group_expr.push(expr.alias(&column));
+                groups.keys.push(expr.alias(&column));
             } else {
                 // Equal values may look different: one of them is shown.
-                group_expr.push(expr.alias(self.fresh("key")));
+                groups.keys.push(expr.alias(self.fresh("key")));
                 let types = vec![typed.ty];
                 let any = Aggregate::new(AggregateKind::AnyValue, "any_value", types, 1, typed.ty, Vec::new(), false);
-                aggr_expr.push(super::group::aggregate_expr(any, vec![typed.expr]).alias(&column));
+                let any = super::group::filtered(any, vec![typed.expr], filter.cloned());
+                groups.aggregates.push(any.alias(&column));
             }
             let column = Typed::new(Expr::Column(Column::new_unqualified(column)), typed.ty);
             items.push(Item { name, typed: column.from(typed.origin) });
         }
-        let plan = AggregatePlan::try_new(Arc::new(rows.plan), group_expr, aggr_expr).map_err(to_sql)?;
-        Ok(Rows::new(LogicalPlan::Aggregate(plan), items))
+        Ok((groups, items))
     }
 
     /// The listed columns, and nothing else, under names of their own.
@@ -366,6 +383,7 @@ impl Binder<'_> {
 
     fn project(&mut self, rows: Rows) -> Result<Rows, SqlError> {
         let Rows { plan, items, mut marks, mut records } = rows;
+        self.makes(items.len() * COLUMN)?;
         let mut exprs = Vec::with_capacity(items.len() + marks.len() + records.len());
         let mut columns = Vec::with_capacity(items.len());
         for Item { name, typed } in items {

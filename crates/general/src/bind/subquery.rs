@@ -18,7 +18,7 @@ use freshet_sql::{Kind, SqlError, SqlState, Type, functions::resolve};
 use sqlparser::ast;
 
 use super::{
-    Binder,
+    Binder, check_reach,
     expression::row,
     locking::Clauses,
     operator::not,
@@ -46,6 +46,7 @@ pub(super) struct SemiJoin {
 impl SemiJoin {
     /// The plan whose rows are kept or not.
     pub fn onto(self, left: LogicalPlan) -> Result<LogicalPlan, SqlError> {
+        check_reach(&[&left, &self.right])?;
         let join_type = if self.anti { JoinType::LeftAnti } else { JoinType::LeftSemi };
         Join::try_new(
             Arc::new(left),
@@ -372,9 +373,8 @@ pub(crate) fn depends_on(plan: &LogicalPlan) -> Result<Depends, SqlError> {
         if let LogicalPlan::TableScan(scan) = plan {
             let source = scan.source.as_ref();
             if let Some(shared) = SharedSource::of(source) {
-                let inner = depends_on(shared.plan()).map_err(crate::error::external)?;
-                found.subqueries.extend(inner.subqueries);
-                found.works.extend(inner.works);
+                let inner = shared.depends().map_err(crate::error::external)?;
+                found.add(inner);
             }
             if let Some(work) = WorkSource::of(source)
                 && !found.works.contains(&work.number)

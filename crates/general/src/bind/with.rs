@@ -8,7 +8,7 @@ use freshet_sql::{SqlError, SqlState, Type, general::Origin};
 use sqlparser::ast::{Cte, CteAsMaterialized, SetExpr, SetOperator, SetQuantifier, With};
 
 use super::{
-    Binder,
+    Binder, MAX_HEIGHT, MAX_INLINED,
     from::Source,
     locking::Clauses,
     name,
@@ -36,8 +36,8 @@ pub(super) struct Named {
 #[derive(Clone)]
 enum NamedKind {
     /// Its rows are computed once, or its plan is put in each place, as is decided when all places
-    /// are known.
-    Shared(Arc<SharedSource>),
+    /// are known. It lies so deep.
+    Shared(Arc<SharedSource>, usize),
     /// The rows of the step before, within a recursive query.
     Work(usize),
     /// A recursive query's first part, in which it cannot be named.
@@ -70,6 +70,7 @@ impl Binder<'_> {
                 return Err(unsupported("FROM behind a WITH query"));
             }
             let mut locking = false;
+            let around = std::mem::take(&mut self.height);
             let rows = match recursive_parts(with, cte, &name) {
                 Some((base, step, all)) => self.recursive(&name, cte, base, step, all)?,
                 None => {
@@ -90,6 +91,7 @@ impl Binder<'_> {
                 }
             };
             self.define(name, rows, cte, locking)?;
+            self.height = around;
         }
         Ok(())
     }
@@ -104,9 +106,14 @@ impl Binder<'_> {
             .map(|(at, item)| (renamed.get(at).unwrap_or(&item.name).clone(), item.typed.ty, item.typed.origin))
             .collect();
         // What locks rows is never run in several places.
-        let materialized = cte.materialized.filter(|it| !locking || *it == CteAsMaterialized::Materialized);
+        let mut materialized = cte.materialized.filter(|it| !locking || *it == CteAsMaterialized::Materialized);
+        self.height += 1;
+        if self.height.is_multiple_of(MAX_INLINED) {
+            // No plan gets deeper than a thread's stack can bear.
+            materialized = Some(CteAsMaterialized::Materialized);
+        }
         let source = self.shared_source(rows, materialized)?;
-        self.ctes.push(Named { name, columns, kind: NamedKind::Shared(source) });
+        self.ctes.push(Named { name, columns, kind: NamedKind::Shared(source, self.height) });
         Ok(())
     }
 
@@ -139,7 +146,12 @@ impl Binder<'_> {
         let Some(found) = self.ctes.iter().rev().find(|cte| cte.name == name).cloned() else { return Ok(None) };
         let columns = found.columns.clone();
         let plan = match &found.kind {
-            NamedKind::Shared(source) => {
+            NamedKind::Shared(source, height) => {
+                if *height >= MAX_HEIGHT {
+                    let message = "too many queries of WITH are made of each other";
+                    return Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, message));
+                }
+                self.height = self.height.max(*height);
                 let reference = TableReference::bare(self.fresh(name));
                 LogicalPlanBuilder::scan(reference, Arc::clone(source) as Arc<_>, None)
             }

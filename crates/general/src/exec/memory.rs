@@ -23,11 +23,11 @@ fn projected(batch: &RecordBatch, columns: &[usize], schema: &SchemaRef) -> Resu
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)?)
 }
 
-/// The rows of a plan that is run once, however many parts of a query read it.
+/// The rows of a plan that is run once, however many parts of a query read it. The run has the
+/// plan: it is in no place below.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedExec {
     number: usize,
-    input: Arc<dyn ExecutionPlan>,
     depends: Depends,
     columns: Vec<usize>,
     schema: SchemaRef,
@@ -36,27 +36,24 @@ pub(crate) struct SharedExec {
 }
 
 impl SharedExec {
-    pub fn new(
-        number: usize,
-        input: Arc<dyn ExecutionPlan>,
-        depends: Depends,
-        columns: Vec<usize>,
-        schema: SchemaRef,
-    ) -> Self {
+    pub fn new(number: usize, depends: Depends, columns: Vec<usize>, schema: SchemaRef) -> Self {
         let properties = properties(&schema);
         let metrics = ExecutionPlanMetricsSet::new();
-        Self { number, input, depends, columns, schema, properties, metrics }
+        Self { number, depends, columns, schema, properties, metrics }
     }
 
     fn batches(&self, context: &Arc<TaskContext>) -> Result<Arc<Vec<RecordBatch>>> {
         session::with(|session| {
             session.state.shared(self.number, &self.depends, &mut |reservation| {
-                let mut stream = self.input.execute(0, Arc::clone(context))?;
+                let plan = session.state.take_shared_plan(self.number)?;
+                let mut stream = plan.execute(0, Arc::clone(context))?;
                 let mut batches = Vec::new();
                 while let Some(batch) = next_batch(&mut stream)? {
                     reservation.try_grow(batch.get_array_memory_size())?;
                     batches.push(batch);
                 }
+                drop(stream);
+                session.state.give_shared_plan(self.number, plan);
                 Ok(batches)
             })
         })
@@ -64,7 +61,7 @@ impl SharedExec {
 }
 
 impl ExecutionPlan for SharedExec {
-    operator!(SharedExec, "Shared", children: [input], expressions: |_| Vec::new());
+    operator!(SharedExec, "Shared", children: [], expressions: |_| Vec::new());
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let metrics = BaselineMetrics::new(&self.metrics, partition);

@@ -4,9 +4,10 @@ use std::{cell::Cell, sync::Arc};
 
 use freshet_sql::{
     SqlError, SqlState, Value,
-    general::{Relations, Run},
+    general::{Named, Relations, Run},
     memory::Pool,
     types::EvalContext,
+    work,
 };
 
 use sqlparser::ast::Query;
@@ -41,6 +42,10 @@ fn what_needs_too_much_memory_ends_with_an_error() {
         "WITH RECURSIVE r(a, t) AS (SELECT 1, 'x' UNION SELECT a + 1, t || 'x' FROM r WHERE a < 10000) SELECT max(a) FROM r",
         "SELECT sum(g) OVER () FROM generate_series(1, 300000) g",
         "SELECT count(*) FROM generate_series(1, 300000) g WHERE g IN (SELECT h FROM generate_series(1, 300000) h)",
+        "SELECT count(*) FROM (SELECT g FROM generate_series(1, 100000) g EXCEPT ALL
+                SELECT g FROM generate_series(1, 100000) g) q",
+        "SELECT count(*) FROM (SELECT g FROM generate_series(1, 100000) g INTERSECT ALL
+                SELECT g FROM generate_series(1, 100000) g) q",
     ];
     for sql in queries {
         let error = run_within(&database, sql, 1 << 20).expect_err(sql);
@@ -189,4 +194,165 @@ fn deep_nesting_fits_or_is_refused() {
         let sql = format!("SELECT count(*) FROM n WHERE {}", conditions.join(&format!(" {word} ")));
         assert_eq!(answer(&parse_deep(sql)).unwrap(), [[Value::Int8(expected)]], "{word}");
     }
+}
+
+/// A query of WITH for each number, which names the one before twice.
+fn doubling(count: usize, how: &str) -> String {
+    let each = (1..count).map(|at| {
+        let before = at - 1;
+        format!("q{at} AS {how} (SELECT a.x FROM q{before} a, q{before} b)")
+    });
+    let queries: Vec<String> = std::iter::once(format!("q0 AS {how} (SELECT 1 AS x)")).chain(each).collect();
+    format!("WITH {} SELECT count(*), sum(x) FROM q{}", queries.join(", "), count - 1)
+}
+
+/// Plans a query as a part of a statement.
+fn plan_within(
+    relations: &Arc<dyn Relations>,
+    sql: &str,
+    memory: &Arc<Pool>,
+    check: &dyn Fn() -> Result<(), SqlError>,
+) -> Result<(), SqlError> {
+    let query = parse_query(sql).unwrap();
+    work::within(check, memory, || plan(relations, &query, &[]).map(drop))
+}
+
+/// Does something in a thread that has as much room as a session's.
+fn with_a_sessions_stack(test: impl FnOnce() + Send + 'static) {
+    std::thread::Builder::new().stack_size(16 << 20).spawn(test).unwrap().join().unwrap();
+}
+
+#[test]
+fn what_is_named_twice_is_planned_and_run_once() {
+    with_a_sessions_stack(named_twice);
+}
+
+fn named_twice() {
+    let database = Database::of(NUMBERS);
+    let sql = doubling(40, "");
+    let memory = Pool::of(4 << 20);
+    let asked = Cell::new(0);
+    let count = || {
+        asked.set(asked.get() + 1);
+        Ok(())
+    };
+    plan_within(&database, &sql, &memory, &count).unwrap();
+    assert_eq!(memory.used(), 0);
+    assert!(asked.get() < 1000, "{}", asked.get());
+    assert_eq!(rows(&database, &sql), ["1|1"]);
+    // What is told of it, too.
+    let plan = plan(&database, &parse_query(&sql).unwrap(), &[]).unwrap();
+    let context = EvalContext::default();
+    let run = Run { parameters: &[], context: &context, memory: &memory, interrupted: &|| Ok(()) };
+    for analyze in [false, true] {
+        assert_eq!(plan.explain(&run, analyze).unwrap().subplans.len(), 39);
+    }
+    // Again and again within a subquery, whose values are others each time.
+    assert_eq!(
+        rows(
+            &database,
+            "SELECT a, (WITH q AS (SELECT n.a + m.a AS x FROM n m), p AS (SELECT one.x FROM q one, q two)
+                        SELECT sum(p.x) + count(r.x) FROM p, p r) FROM n ORDER BY a"
+        ),
+        ["1|324", "2|405", "3|486"]
+    );
+}
+
+#[test]
+fn plans_that_grow_are_refused_and_can_be_ended() {
+    with_a_sessions_stack(plans_that_grow);
+}
+
+fn plans_that_grow() {
+    let mut tables = NUMBERS.to_owned();
+    tables.push_str("CREATE VIEW v0 AS SELECT a FROM n;");
+    let database = Database::of(&tables);
+    let views: Arc<dyn Relations> = Arc::new(Doubling(Arc::clone(&database)));
+    let joins = format!("SELECT count(*) FROM n{}", (0..60).map(|at| format!(", n n{at}")).collect::<String>());
+    let lists = format!("SELECT count(*) FROM n WHERE {}", vec!["a IN (1, 2, 3)"; 500].join(" OR "));
+    let unions = vec!["SELECT a FROM n"; 50].join(" UNION ");
+    let whens = format!("SELECT CASE {} END FROM n", "WHEN a = 1 THEN 2 ".repeat(500));
+    let subqueries = format!("SELECT {}", vec!["(SELECT max(a) FROM n)"; 60].join(", "));
+    let ended = || Err(SqlError::new(SqlState::QUERY_CANCELED, "canceled"));
+    for (relations, sql, grows) in [
+        (&database, doubling(40, "NOT MATERIALIZED"), true),
+        (&views, "SELECT * FROM v40".to_owned(), true),
+        (&database, joins, false),
+        (&database, lists, false),
+        (&database, unions, false),
+        (&database, whens, false),
+        (&database, subqueries, false),
+    ] {
+        let shown = &sql[..sql.len().min(40)];
+        let error = plan_within(relations, &sql, &Pool::of(1 << 30), &ended).expect_err(shown);
+        assert_eq!(error.state, SqlState::QUERY_CANCELED, "{shown}: {error:?}");
+        let small = Pool::of(32 << 10);
+        let error = plan_within(relations, &sql, &small, &|| Ok(())).expect_err(shown);
+        assert_eq!(error.state, SqlState::OUT_OF_MEMORY, "{shown}: {error:?}");
+        assert_eq!(small.used(), 0);
+        if grows {
+            let error = plan_within(relations, &sql, &Pool::of(8 << 20), &|| Ok(())).expect_err(shown);
+            assert_eq!(error.state, SqlState::STATEMENT_TOO_COMPLEX, "{shown}: {error:?}");
+        } else {
+            plan_within(relations, &sql, &Pool::of(128 << 20), &|| Ok(())).expect(shown);
+        }
+    }
+}
+
+/// Views; each names the one before twice.
+#[derive(Debug)]
+struct Doubling(Arc<dyn Relations>);
+
+impl Relations for Doubling {
+    fn named(&self, schema: Option<&str>, name: &str) -> Result<Named, SqlError> {
+        let known = self.0.named(schema, name);
+        let Some(number) = name.strip_prefix('v').and_then(|number| number.parse::<u32>().ok()) else { return known };
+        if number == 0 {
+            return known;
+        }
+        let Named::View { columns, access, .. } = self.0.named(None, "v0")? else { return known };
+        let before = number - 1;
+        let query = parse_query(&format!("SELECT one.a FROM v{before} one, v{before} two")).unwrap();
+        Ok(Named::View { query: Arc::from(query), relations: Arc::new(Self(Arc::clone(&self.0))), columns, access })
+    }
+}
+
+#[test]
+fn chains_of_with_queries_fit_or_are_refused() {
+    with_a_sessions_stack(|| {
+        let database = Database::of(NUMBERS);
+        let chain = |count: usize| {
+            let each = (1..count).map(|at| format!("q{at} AS (SELECT x + 1 AS x FROM q{})", at - 1));
+            let queries: Vec<String> = std::iter::once("q0 AS (SELECT 1 AS x)".to_owned()).chain(each).collect();
+            format!("WITH {} SELECT x FROM q{}", queries.join(", "), count - 1)
+        };
+        assert_eq!(rows(&database, &chain(250)), ["250"]);
+        assert_eq!(rows(&database, &doubling(250, "")), ["1|1"]);
+        for sql in [chain(3000), doubling(3000, "")] {
+            let error = run_query(&database, &parse_query(&sql).unwrap(), &[]).expect_err(&sql[..sql.len().min(40)]);
+            assert_eq!(error.state, SqlState::STATEMENT_TOO_COMPLEX, "{error:?}");
+        }
+    });
+}
+
+#[test]
+fn equal_rows_are_counted_on_both_sides() {
+    let database = Database::of(
+        "CREATE TABLE l (a int, t text);
+         INSERT INTO l VALUES (1, 'x'), (1, 'x'), (1, 'x'), (2, NULL), (2, NULL), (NULL, 'z'), (4, 'l');
+         CREATE TABLE r (a int, t text);
+         INSERT INTO r VALUES (1, 'x'), (2, NULL), (2, NULL), (2, NULL), (NULL, 'z'), (5, 'r');",
+    );
+    let sorted = |sql: &str| {
+        let mut rows = rows(&database, sql);
+        rows.sort_unstable();
+        rows
+    };
+    assert_eq!(sorted("SELECT * FROM l EXCEPT ALL SELECT * FROM r"), ["1|x", "1|x", "4|l"]);
+    assert_eq!(sorted("SELECT * FROM l INTERSECT ALL SELECT * FROM r"), ["1|x", "2|∅", "2|∅", "∅|z"]);
+    assert_eq!(sorted("SELECT * FROM r EXCEPT ALL SELECT * FROM l"), ["2|∅", "5|r"]);
+    // Of equal values that look different, the one on the left is shown.
+    assert_eq!(sorted("SELECT 1.0 EXCEPT ALL SELECT 2"), ["1.0"]);
+    assert_eq!(sorted("(VALUES (1.0), (1.00), (2)) INTERSECT ALL VALUES (1.000)"), ["1.0"]);
+    assert_eq!(sorted("SELECT a + 1 AS b FROM l EXCEPT ALL SELECT 2 ORDER BY b LIMIT 2"), ["2", "2"]);
 }

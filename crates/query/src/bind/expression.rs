@@ -4,6 +4,7 @@ use freshet_sql::{
     SqlError, SqlState, Type, Value,
     functions::{self, SessionFunction, WORDS_OF_SESSIONS, common_kind, named, named::Place, resolve},
     types::{CastContext, Kind, text},
+    work,
 };
 use sqlparser::ast::{
     self, BinaryOperator, DuplicateTreatment, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator,
@@ -69,6 +70,15 @@ impl Binder<'_> {
     }
 
     pub(super) fn nested(&self, expr: &Expr, scope: &Scope, depth: usize) -> Bound<Typed> {
+        let typed = self.any_nested(expr, scope, depth)?;
+        // Some forms have an operand several times.
+        let parts = typed.expression.parts();
+        work::done(8 + parts)?;
+        work::keep(parts * size_of::<Expression>())?;
+        Ok(typed)
+    }
+
+    fn any_nested(&self, expr: &Expr, scope: &Scope, depth: usize) -> Bound<Typed> {
         if depth > DEEPEST {
             let message = format!("expressions are nested more than {DEEPEST} levels deep");
             return Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, message).into());

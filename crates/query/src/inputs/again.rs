@@ -19,6 +19,7 @@ use freshet_sql::{
     general::GeneralPlan,
     memory::Pool,
     types::{EvalContext, Kind, Large, ObjectNames, Timestamp},
+    work,
 };
 use sqlparser::ast::{self, Statement};
 
@@ -245,15 +246,26 @@ impl StatementExecutor {
         &self,
         transaction: &Transaction<'_>,
         progress: &mut Progress,
+        heard: Heard<'_>,
+    ) -> Result<(), SqlError> {
+        let interrupted = || if transaction.is_given_up() { Err(given_up()) } else { Ok(()) };
+        let memory = Arc::clone(&progress.memory);
+        work::within(&interrupted, &memory, || self.statement_within(transaction, progress, heard, &interrupted))
+    }
+
+    fn statement_within(
+        &self,
+        transaction: &Transaction<'_>,
+        progress: &mut Progress,
         mut heard: Heard<'_>,
+        interrupted: &dyn Fn() -> Result<(), SqlError>,
     ) -> Result<(), SqlError> {
         let captured = Captured::telling(std::mem::take(&mut heard.captured), std::mem::take(&mut heard.looks));
         let parameters = heard.parameters.as_slice();
         let schema = self.schema(transaction, progress)?;
         let around = &progress.surroundings.1;
         let snapshot = self.snapshot(&schema, around);
-        let interrupted = || if transaction.is_given_up() { Err(given_up()) } else { Ok(()) };
-        let view = View { snapshot: &snapshot, interrupted: &interrupted };
+        let view = View { snapshot: &snapshot };
         let session = CapturedSession { captured: &captured, session: &view };
         let begun = around.started.saturating_add(progress.begun);
         let started = begun.saturating_add(heard.started.unwrap_or(0));
@@ -279,7 +291,7 @@ impl StatementExecutor {
             let mut run = Run::new(
                 transaction,
                 Environment { firsts: &firsts, ..environment },
-                &interrupted,
+                interrupted,
                 &row_ids,
                 Arc::clone(&progress.memory),
             );
@@ -288,7 +300,7 @@ impl StatementExecutor {
             firsts.push(value);
         }
         let environment = Environment { firsts: &firsts, ..environment };
-        let mut run = Run::new(transaction, environment, &interrupted, &row_ids, Arc::clone(&progress.memory));
+        let mut run = Run::new(transaction, environment, interrupted, &row_ids, Arc::clone(&progress.memory));
         run.read_committed = progress.is_read_committed;
         run.schema = Some(&schema);
         match &made.plan {
@@ -399,14 +411,9 @@ fn make(
 /// What functions that are no one's session ask.
 struct View<'s> {
     snapshot: &'s Snapshot,
-    interrupted: &'s dyn Fn() -> Result<(), SqlError>,
 }
 
 impl SessionCalls for View<'_> {
-    fn check(&self) -> Result<(), SqlError> {
-        (self.interrupted)()
-    }
-
     fn call(&self, function: SessionFunction, _: &[Value]) -> Result<Value, SqlError> {
         Err(SqlError::internal(format!("{}() was not captured", function.name())))
     }

@@ -202,10 +202,6 @@ impl SessionCalls for CapturedSession<'_> {
     fn rows(&self, function: SetFunction, arguments: &[Value]) -> Result<Vec<Vec<Value>>, SqlError> {
         self.session.rows(function, arguments)
     }
-
-    fn check(&self) -> Result<(), SqlError> {
-        self.session.check()
-    }
 }
 
 #[cold]

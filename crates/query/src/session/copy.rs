@@ -1,12 +1,13 @@
 //! COPY between the client and the tables.
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, sync::Arc};
 
 use freshet_engine::NotRecorded;
 use freshet_postgres::{Client, CopyOut, EncodedStream, Encoding, Format as WireFormat};
 use freshet_sql::{
     SqlError, SqlState, Type, Value, ValueRef,
     general::ResultColumn,
+    memory::Pool,
     types::{EvalContext, binary as binary_values, text as text_values},
 };
 use sqlparser::{
@@ -20,7 +21,7 @@ use super::{
     parse::{Parsed, parse},
     prepare::{Plan, Prepared},
     statement::Tag,
-    wire::{report, undelivered},
+    wire::{OnItsWay, report, undelivered},
 };
 use crate::{
     bind::{Stop, modify::InsertPlan, name_of, parts_of, select::Output},
@@ -34,6 +35,8 @@ use crate::{
 /// Rows to the client, as a file has them.
 struct CopySink<'o, 'c> {
     out: CopyOut<'o>,
+    /// From where it is taken what is on its way.
+    memory: &'c Arc<Pool>,
     format: &'c Format,
     columns: &'c [ResultColumn],
     context: &'c EvalContext<'c>,
@@ -59,7 +62,8 @@ fn converted(encoding: Encoding, data: &mut Vec<u8>, from: usize) -> Result<(), 
 
 impl CopySink<'_, '_> {
     fn line<'v>(&mut self, mut value: impl FnMut(usize) -> Result<ValueRef<'v>, SqlError>) -> Result<(), SqlError> {
-        let Self { out, format, columns, context, scratch, encoding, forced, header } = self;
+        let Self { out, memory, format, columns, context, scratch, encoding, forced, header } = self;
+        let mut on_its_way = OnItsWay::default();
         let mut piece = out.piece();
         let data = piece.data();
         if std::mem::take(header) {
@@ -71,6 +75,7 @@ impl CopySink<'_, '_> {
         }
         for (number, column) in columns.iter().enumerate() {
             let value = value(number)?;
+            on_its_way.take(memory, value)?;
             if format.kind == Kind::Binary {
                 let place = data.len();
                 data.extend((-1_i32).to_be_bytes());
@@ -105,7 +110,8 @@ impl CopySink<'_, '_> {
             data.push(b'\n');
             converted(*encoding, data, begun)?;
         }
-        piece.finish().map_err(undelivered)
+        piece.finish().map_err(undelivered)?;
+        on_its_way.written(out.out())
     }
 }
 
@@ -265,13 +271,14 @@ impl Session<'_> {
             list => flags(list, &names, all, relation, "FORCE_QUOTE")?,
         };
         let wire = if format.kind == Kind::Binary { WireFormat::Binary } else { WireFormat::Text };
+        let memory = &self.state.memory;
         self.with_run(&*planned, &planned.firsts, &[], |run, planned| {
             let encoding = format.encoding.unwrap_or(client.encoding());
             let out = client.copy_out(wire, &vec![wire; columns.len()]);
             let context = run.environment.context;
             let header = format.kind == Kind::Binary;
             let scratch = String::new();
-            let mut sink = CopySink { out, format, columns, context, scratch, encoding, forced, header };
+            let mut sink = CopySink { out, memory, format, columns, context, scratch, encoding, forced, header };
             sink.begin()?;
             let count = match &planned.plan {
                 Plan::Select(plan) => run.select(plan, &mut sink, ())?,

@@ -119,9 +119,7 @@ impl Session<'_> {
         let path = self.state.path();
         // Nothing is made in the system's schema.
         let path = &path[1..];
-        let flag = &self.state.flag;
-        let deadline = self.state.deadline;
-        let interrupted = || flag.check(deadline);
+        let interrupted = || self.check();
         let transaction = self.block.as_ref().and_then(|block| block.transaction.as_ref());
         let transaction = transaction.ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
         let columns_of = |query: &Query, schema: &Arc<Schema>| {

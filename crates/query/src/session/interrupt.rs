@@ -1,10 +1,14 @@
 //! How a running statement learns that it is to end.
 
 use std::{
-    sync::atomic::{AtomicU8, Ordering},
-    time::Instant,
+    sync::{
+        Mutex,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
+use freshet_base::lock;
 use freshet_postgres::{Interrupt, Why};
 use freshet_sql::{SqlError, SqlState};
 
@@ -12,9 +16,13 @@ const NOTHING: u8 = 0;
 const CANCELED: u8 = 1;
 const ENDING: u8 = 2;
 
-/// Set by other threads, looked at by the session's own.
+/// Why the statement that runs is to end: set by other threads, looked at by the session's own.
 #[derive(Debug, Default)]
-pub struct Flag(AtomicU8);
+pub struct Flag {
+    asked: AtomicU8,
+    /// When the statement has run long enough.
+    deadline: Mutex<Option<Instant>>,
+}
 
 impl Interrupt for Flag {
     fn interrupt(&self, why: Why) {
@@ -22,21 +30,43 @@ impl Interrupt for Flag {
             Why::Canceled => CANCELED,
             Why::Ending => ENDING,
         };
-        self.0.fetch_max(state, Ordering::SeqCst);
+        self.asked.fetch_max(state, Ordering::SeqCst);
+    }
+
+    fn ends(&self) -> bool {
+        self.check().is_err()
     }
 
     fn clear(&self) {
-        self.0.store(NOTHING, Ordering::SeqCst);
+        self.asked.store(NOTHING, Ordering::SeqCst);
     }
 }
 
 impl Flag {
-    /// Fails when the statement is to end: it was asked for, or `deadline` has passed.
+    /// The time of a statement begins, unless it has begun.
+    pub fn arm(&self, limit: Option<Duration>) {
+        let mut deadline = lock(&self.deadline);
+        if deadline.is_none() {
+            *deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        }
+    }
+
+    /// The statement is done.
+    pub fn disarm(&self) {
+        *lock(&self.deadline) = None;
+    }
+
+    /// When the statement has run long enough.
+    pub fn deadline(&self) -> Option<Instant> {
+        *lock(&self.deadline)
+    }
+
+    /// Fails when the statement is to end: it was asked for, or its time has passed.
     ///
     /// # Errors
     /// 57014, 57P01.
-    pub fn check(&self, deadline: Option<Instant>) -> Result<(), SqlError> {
-        match self.0.load(Ordering::SeqCst) {
+    pub fn check(&self) -> Result<(), SqlError> {
+        match self.asked.load(Ordering::SeqCst) {
             NOTHING => {}
             CANCELED => {
                 return Err(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"));
@@ -46,7 +76,7 @@ impl Flag {
                 return Err(SqlError::new(SqlState::ADMIN_SHUTDOWN, message));
             }
         }
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        if self.deadline().is_some_and(|deadline| Instant::now() >= deadline) {
             return Err(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout"));
         }
         Ok(())

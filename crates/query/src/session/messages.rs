@@ -13,12 +13,14 @@ use freshet_postgres::{
 };
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
-    memory::Reservation,
+    memory::{Pool, Reservation},
     types::{Kind, Timestamp, binary, text},
+    work,
 };
 
 use super::{
     Portal, Session, cursor, encoding,
+    interrupt::Flag,
     parse::{Parsed, parse_within},
     prepare::{Planned, Prepared},
     statement::{Rows, Tag},
@@ -315,7 +317,7 @@ impl Session<'_> {
         let Some(rows) = &mut portal.rows else { return Err(SqlError::internal("a portal without rows")) };
         let planned = Arc::clone(&rows.planned);
         let columns = planned.columns.as_deref().unwrap_or_default();
-        let mut wire = Wire::new(client, columns, &portal.formats);
+        let mut wire = Wire::new(client, &self.state.memory, columns, &portal.formats);
         let mut left = limit.map_or(u64::MAX, |limit| u64::from(limit.get()));
         let mut given = 0_u64;
         while left > 0 {
@@ -338,17 +340,28 @@ impl Session<'_> {
     }
 }
 
-/// Does something for a client. A panic in it fails the statement, and with that its transaction,
-/// and nothing else.
-fn contained<T>(work: impl FnOnce() -> Result<T, SqlError>) -> Result<T, Report> {
-    let done = panics::contained("a statement", work);
-    done.unwrap_or_else(|caught| Err(unforeseen(caught))).map_err(report)
+/// What ends what a session does for its client, and from where its memory is taken.
+struct Account(Arc<Flag>, Arc<Pool>);
+
+impl Account {
+    fn of(session: &Session<'_>) -> Self {
+        Self(Arc::clone(&session.state.flag), Arc::clone(&session.state.memory))
+    }
+
+    /// Does something for a client. A panic in it fails the statement, and with that its
+    /// transaction, and nothing else.
+    fn contained<T>(&self, work: impl FnOnce() -> Result<T, SqlError>) -> Result<T, Report> {
+        let Self(flag, memory) = self;
+        let done = panics::contained("a statement", || work::within(&|| flag.check(), memory, work));
+        done.unwrap_or_else(|caught| Err(unforeseen(caught))).map_err(report)
+    }
 }
 
 impl postgres::Session for Session<'_> {
     fn simple_query(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), Report> {
         self.note_statement(shown(sql).into());
-        let outcome = contained(|| self.statements_of(sql, client).map_err(|error| self.when_kept(error)));
+        let outcome =
+            Account::of(self).contained(|| self.statements_of(sql, client).map_err(|error| self.when_kept(error)));
         self.disarm();
         self.several = false;
         self.note_rest();
@@ -371,7 +384,7 @@ impl postgres::Session for Session<'_> {
         {
             return Ok(());
         }
-        contained(|| {
+        Account::of(self).contained(|| {
             // What planning takes besides what is kept is given back behind it.
             let kept = self.state.statement_memory().reserve();
             let prepared = Arc::new(self.understand(sql, types, &kept, out)?.kept_in(&self.state.memory)?);
@@ -396,7 +409,7 @@ impl postgres::Session for Session<'_> {
         {
             Vec::new()
         } else {
-            contained(|| self.bind_values(&prepared, bind))?
+            Account::of(self).contained(|| self.bind_values(&prepared, bind))?
         };
         if !bind.portal.is_empty() && self.portals.contains_key(bind.portal) {
             let message = format!("portal \"{}\" already exists", bind.portal);
@@ -414,7 +427,7 @@ impl postgres::Session for Session<'_> {
 
     fn describe_statement(&mut self, name: &str, out: &mut Out) -> Result<Described, Report> {
         let prepared = self.statement_named(name).map_err(report)?;
-        let planned = contained(|| self.planned(&prepared))?;
+        let planned = Account::of(self).contained(|| self.planned(&prepared))?;
         let types: Vec<u32> = planned.parameters.iter().map(|ty| ty.kind().oid()).collect();
         out.parameter_description(&types);
         self.describe(&planned, &[], out).map_err(report)
@@ -425,7 +438,7 @@ impl postgres::Session for Session<'_> {
             report(SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist")))
         })?;
         let (prepared, formats) = (Arc::clone(&portal.prepared), portal.formats.clone());
-        let planned = contained(|| self.planned(&prepared))?;
+        let planned = Account::of(self).contained(|| self.planned(&prepared))?;
         self.describe(&planned, &formats, out).map_err(report)
     }
 
@@ -435,7 +448,8 @@ impl postgres::Session for Session<'_> {
         limit: Option<NonZeroU32>,
         client: &mut Client<'_>,
     ) -> Result<Executed, Report> {
-        contained(|| self.execute_portal(portal, limit, client).map_err(|error| self.when_kept(error)))
+        Account::of(self)
+            .contained(|| self.execute_portal(portal, limit, client).map_err(|error| self.when_kept(error)))
     }
 
     fn close_statement(&mut self, name: &str) -> Result<(), Report> {
@@ -452,7 +466,7 @@ impl postgres::Session for Session<'_> {
 
     fn sync(&mut self, out: &mut Out) -> Result<(), Report> {
         self.arm();
-        let ended = contained(|| self.end_of_statement(out));
+        let ended = Account::of(self).contained(|| self.end_of_statement(out));
         self.disarm();
         ended?;
         if self.block.is_none() {
@@ -478,7 +492,7 @@ impl postgres::Session for Session<'_> {
 
     fn idle_limit(&self) -> Option<Duration> {
         // A statement has begun, and its client is to say more.
-        if let Some(deadline) = self.state.deadline {
+        if let Some(deadline) = self.state.flag.deadline() {
             return Some(deadline.saturating_duration_since(Instant::now()));
         }
         match self.transaction_status() {
@@ -488,8 +502,8 @@ impl postgres::Session for Session<'_> {
     }
 
     fn idle_too_long(&mut self) -> Option<Report> {
-        if let Some(deadline) = self.state.deadline {
-            return self.state.flag.check(Some(deadline)).err().map(report);
+        if self.state.flag.deadline().is_some() {
+            return self.state.flag.check().err().map(report);
         }
         Some(postgres::idle_report(self.transaction_status()))
     }

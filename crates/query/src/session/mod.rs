@@ -40,7 +40,7 @@ pub mod utility;
 pub mod view;
 pub mod wire;
 
-use std::{cell::RefCell, collections::HashMap, net::SocketAddr, sync::Arc, time::Instant};
+use std::{cell::RefCell, collections::HashMap, net::SocketAddr, sync::Arc};
 
 use freshet_engine::{Stamp, Worker};
 use freshet_postgres::{Out, Report, Severity, TransactionStatus};
@@ -130,8 +130,6 @@ pub struct State {
     pub sessions: freshet_postgres::Sessions,
     /// Set when a statement is to end.
     pub flag: Arc<Flag>,
-    /// When the statement that runs has run long enough.
-    pub deadline: Option<Instant>,
     /// Whether the statement that runs must not write.
     pub read_only: bool,
     /// Its transaction's level, as PostgreSQL calls it.
@@ -294,7 +292,6 @@ impl<'w> Session<'w> {
                 channels: SessionChannels::new(&shared, opened.oid, opening.pid, opening.bell.clone()),
                 sessions: opening.sessions.clone(),
                 flag: Arc::default(),
-                deadline: None,
                 read_only: false,
                 isolation: "read committed",
                 deferrable: false,
@@ -382,19 +379,16 @@ impl<'w> Session<'w> {
     /// # Errors
     /// 57014 by its time-out or a request to cancel it, 57P01 when the session ends.
     fn check(&self) -> Result<(), SqlError> {
-        self.state.flag.check(self.state.deadline)
+        self.state.flag.check()
     }
 
     /// The time of a statement begins, unless it has begun: with the first of its messages.
     fn arm(&mut self) {
-        if self.state.deadline.is_none() {
-            let limit = self.state.settings.ready.statement_timeout;
-            self.state.deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-        }
+        self.state.flag.arm(self.state.settings.ready.statement_timeout);
     }
 
     /// The statement is done: the next one has a time of its own.
     fn disarm(&mut self) {
-        self.state.deadline = None;
+        self.state.flag.disarm();
     }
 }

@@ -11,6 +11,7 @@ use freshet_sql::{
     general::{GeneralPlan, Relations, ResultColumn},
     memory::{Pool, Reservation},
     types::{EvalContext, Formats, Kind, TimeZone, Timestamp},
+    work,
 };
 use sqlparser::ast::{self, SetExpr, Statement};
 
@@ -390,17 +391,7 @@ impl Session<'_> {
             checked,
             ..Binder::new(schema, &path, self.state.role, &context)
         };
-        let (plan, columns) = match &prepared.statement {
-            Some(Parsed::Sql(statement)) => self.plan_of(&binder, statement)?,
-            Some(Parsed::Session(statement)) => {
-                // What it runs has the parameters.
-                if let SessionStatement::Cursor(Cursor::Declare(declared)) = &**statement {
-                    self.plan_of(&binder, &Statement::Query(declared.query.clone()))?;
-                }
-                (Plan::Utility, self.session_columns(statement)?)
-            }
-            _ => (Plan::Utility, None),
-        };
+        let (plan, columns) = work::charged_to(&memory, || self.plan_parsed(&binder, prepared))?;
         if columns.as_ref().is_some_and(|columns| columns.len() > COLUMNS) {
             let message = format!("target lists can have at most {COLUMNS} entries");
             return Err(SqlError::new(SqlState::TOO_MANY_COLUMNS, message));
@@ -430,6 +421,24 @@ impl Session<'_> {
             parameters: parameters.collect(),
             columns,
         })
+    }
+
+    fn plan_parsed(
+        &self,
+        binder: &Binder<'_>,
+        prepared: &Prepared,
+    ) -> Result<(Plan, Option<Vec<ResultColumn>>), SqlError> {
+        match &prepared.statement {
+            Some(Parsed::Sql(statement)) => self.plan_of(binder, statement),
+            Some(Parsed::Session(statement)) => {
+                // What it runs has the parameters.
+                if let SessionStatement::Cursor(Cursor::Declare(declared)) = &**statement {
+                    self.plan_of(binder, &Statement::Query(declared.query.clone()))?;
+                }
+                Ok((Plan::Utility, self.session_columns(statement)?))
+            }
+            _ => Ok((Plan::Utility, None)),
+        }
     }
 
     /// The plan of a statement, and the columns of its result.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use freshet_engine::Transaction;
 use freshet_postgres::{Client, Format};
-use freshet_sql::{SqlError, SqlState, Value, memory::Pool, types::Timestamp};
+use freshet_sql::{SqlError, SqlState, Value, memory::Pool, types::Timestamp, work};
 
 use super::{
     Block, Session,
@@ -84,12 +84,13 @@ impl Session<'_> {
         let planned: &Planned = locked.as_ref().unwrap_or(planned);
         let columns = planned.columns.as_deref().unwrap_or_default();
         let records = self.begin_recording(&planned.plan);
+        let session_memory = &self.state.memory;
         let (tag, asked) = self.with_run_told(planned, &planned.firsts, parameters, probe, |run, planned| {
             let mut wire;
             let sink: &mut dyn Sink = match rows {
                 Rows::Client(formats) => {
                     let context = run.environment.context;
-                    wire = WireSink { wire: Wire::new(client, columns, formats), context };
+                    wire = WireSink { wire: Wire::new(client, session_memory, columns, formats), context };
                     &mut wire
                 }
                 Rows::Kept(into) => into,
@@ -116,8 +117,8 @@ impl Session<'_> {
 
     /// What ends the statement that runs now: its timeout, or a request to cancel it.
     pub(super) fn interruption(&self) -> impl Fn() -> Result<(), SqlError> + use<> {
-        let (flag, deadline) = (Arc::clone(&self.state.flag), self.state.deadline);
-        move || flag.check(deadline)
+        let flag = Arc::clone(&self.state.flag);
+        move || flag.check()
     }
 
     /// Runs something in the transaction that is open, after the subqueries that are to be run
@@ -155,15 +156,18 @@ impl Session<'_> {
         if let Some(session) = &session {
             context.session = Some(session);
         }
-        let mut values = Vec::new();
-        for (number, first) in firsts.iter().enumerate() {
+        work::charged_to(&memory, || {
+            let mut values = Vec::new();
+            for (number, first) in firsts.iter().enumerate() {
+                let environment =
+                    Environment { parameters, firsts: &values, context: &context, session: &view, captured };
+                let run = self.new_run(block, transaction, environment, &interrupted, &memory);
+                let value = probe.first(number, |probe| run.first(first, probe))?;
+                values.push(value);
+            }
             let environment = Environment { parameters, firsts: &values, context: &context, session: &view, captured };
-            let run = self.new_run(block, transaction, environment, &interrupted, &memory);
-            let value = probe.first(number, |probe| run.first(first, probe))?;
-            values.push(value);
-        }
-        let environment = Environment { parameters, firsts: &values, context: &context, session: &view, captured };
-        what(&self.new_run(block, transaction, environment, &interrupted, &memory), plan)
+            what(&self.new_run(block, transaction, environment, &interrupted, &memory), plan)
+        })
     }
 
     fn new_run<'a, 'w>(

@@ -308,7 +308,7 @@ impl<'w> Session<'w> {
         let level = self.state.settings.ready.level;
         if let Some(transaction) = &block.transaction
             && transaction.has_changes()
-            && let Err(cause) = self.shared.wait_for_room(&|| self.state.flag.check(self.state.deadline))
+            && let Err(cause) = self.shared.wait_for_room(&|| self.check())
         {
             drop(block);
             self.ended(false, out);

@@ -452,7 +452,7 @@ impl Session<'_> {
         let context = self.state.context(Some(&view), self.begun());
         match to {
             Rows::Client(formats) => {
-                let mut wire = Wire::new(client, columns, formats);
+                let mut wire = Wire::new(client, &self.state.memory, columns, formats);
                 rows.try_for_each(|row| wire.one(row, &context))
             }
             Rows::Kept(into) => rows.try_for_each(|row| into.values(row).map(drop)),

@@ -71,10 +71,6 @@ fn text(value: &Value) -> &str {
 }
 
 impl SessionCalls for View<'_> {
-    fn check(&self) -> Result<(), SqlError> {
-        self.state.flag.check(self.state.deadline)
-    }
-
     fn call(&self, function: F, arguments: &[Value]) -> Result<Value, SqlError> {
         let State { settings, schema, .. } = self.state;
         let oid = |place: usize| arguments.get(place).and_then(Value::as_i64).and_then(|oid| Oid::try_from(oid).ok());
@@ -342,6 +338,11 @@ impl View<'_> {
         }
     }
 
+    /// Fails when the statement is to end.
+    fn check(&self) -> Result<(), SqlError> {
+        self.state.flag.check()
+    }
+
     /// Has the client warned when the statement is done; not more often than it can be of use.
     fn warn(&self, message: &'static str) {
         let mut warnings = self.state.warnings.borrow_mut();
@@ -363,7 +364,7 @@ impl View<'_> {
         }
         let reached = how(&self.state.sessions, *pid);
         // It may have been its own.
-        SessionCalls::check(self)?;
+        self.check()?;
         Ok(reached)
     }
 

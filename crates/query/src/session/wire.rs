@@ -1,12 +1,14 @@
 //! Rows to the client, in the formats that it wants.
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, sync::Arc};
 
 use freshet_postgres::{Encoding, Field, Format, Out, Report, Row, Severity};
 use freshet_sql::{
     SqlError, Value, ValueRef,
     general::ResultColumn,
-    types::{EvalContext, Kind, binary, text},
+    memory::{Pool, Reservation, size_of_value},
+    types::{EvalContext, Kind, array::ArrayRef, binary, text},
+    work,
 };
 
 use super::encoding::encoded;
@@ -45,9 +47,50 @@ fn format_of(formats: &[Format], column: usize) -> Format {
     }
 }
 
+/// Values are counted from this number of bytes on, while they are on their way to the client.
+const LARGE: usize = 64 << 10;
+
+/// What a row takes that is on its way to the client.
+#[derive(Debug, Default)]
+pub struct OnItsWay(Option<Reservation>);
+
+impl OnItsWay {
+    /// Takes what a value is going to take when it is written.
+    ///
+    /// # Errors
+    /// 53200.
+    pub fn take(&mut self, memory: &Arc<Pool>, value: ValueRef<'_>) -> Result<(), SqlError> {
+        let bytes = match value {
+            ValueRef::Text(text) | ValueRef::Char(text) | ValueRef::Json(text) | ValueRef::Jsonb(text) => text.len(),
+            // In digits.
+            ValueRef::Bytea(bytes) => 2 * bytes.len(),
+            ValueRef::Array(ArrayRef::Stored(bytes)) => bytes.len(),
+            ValueRef::Array(ArrayRef::Value(array)) => array.values().iter().map(size_of_value).sum(),
+            _ => return Ok(()),
+        };
+        if bytes < LARGE { Ok(()) } else { self.0.get_or_insert_with(|| memory.reserve()).take(bytes) }
+    }
+
+    /// The row was written. Where the client has not read it, it is still there, and so is this.
+    ///
+    /// # Errors
+    /// When the statement is to end that waited for the client: 57014, 57P01.
+    pub fn written(self, out: &mut Out) -> Result<(), SqlError> {
+        if !out.is_behind() {
+            return Ok(());
+        }
+        if let Some(held) = self.0 {
+            out.hold(held);
+        }
+        work::check()
+    }
+}
+
 /// Writes rows as they come.
 pub struct Wire<'o> {
     out: &'o mut Out,
+    /// From where it is taken what is on its way.
+    memory: Arc<Pool>,
     kinds: Vec<(Kind, Format)>,
     scratch: String,
     /// The client's encoding, if values are converted for it.
@@ -56,11 +99,11 @@ pub struct Wire<'o> {
 
 impl<'o> Wire<'o> {
     /// To a client.
-    pub fn new(out: &'o mut Out, columns: &[ResultColumn], formats: &[Format]) -> Self {
+    pub fn new(out: &'o mut Out, memory: &Arc<Pool>, columns: &[ResultColumn], formats: &[Format]) -> Self {
         let kinds = columns.iter().enumerate();
         let kinds = kinds.map(|(number, column)| (column.ty.kind(), format_of(formats, number))).collect();
         let encoding = Some(out.encoding()).filter(|encoding| !encoding.is_utf8());
-        Self { out, kinds, scratch: String::new(), encoding }
+        Self { out, memory: Arc::clone(memory), kinds, scratch: String::new(), encoding }
     }
 
     fn write(
@@ -73,13 +116,16 @@ impl<'o> Wire<'o> {
         match (value, format) {
             (ValueRef::Null, _) => row.null(),
             (value, Format::Binary) => binary::output(value, row.value()),
-            (ValueRef::Text(text), Format::Text) => row.bytes(text.as_bytes()),
+            (ValueRef::Text(text) | ValueRef::Json(text) | ValueRef::Jsonb(text), Format::Text) => {
+                row.bytes(text.as_bytes());
+            }
             (ValueRef::Int4(number), Format::Text) => row.text(number),
             (ValueRef::Int8(number), Format::Text) => row.text(number),
             (value, Format::Text) => {
                 scratch.clear();
                 text::output_as(kind, value, context, scratch);
                 row.bytes(scratch.as_bytes());
+                scratch.shrink_to(LARGE);
             }
         }
     }
@@ -104,6 +150,10 @@ impl<'o> Wire<'o> {
     /// # Errors
     /// When it cannot be delivered.
     pub fn one(&mut self, values: &[Value], context: &EvalContext<'_>) -> Result<(), SqlError> {
+        let mut on_its_way = OnItsWay::default();
+        for value in values {
+            on_its_way.take(&self.memory, value.as_ref())?;
+        }
         let mut row = self.out.row();
         for (value, kind) in values.iter().zip(&self.kinds) {
             match self.encoding {
@@ -111,7 +161,8 @@ impl<'o> Wire<'o> {
                 Some(encoding) => Self::write_in(encoding, &mut row, *kind, value.as_ref(), context)?,
             }
         }
-        row.finish().map_err(undelivered)
+        row.finish().map_err(undelivered)?;
+        on_its_way.written(self.out)
     }
 }
 
@@ -130,17 +181,20 @@ impl Sink for WireSink<'_, '_> {
         rows: &[Source<'_>],
         environment: &Environment<'_>,
     ) -> Result<ControlFlow<()>, SqlError> {
-        let Wire { out, kinds, scratch, encoding } = &mut self.wire;
+        let Wire { out, memory, kinds, scratch, encoding } = &mut self.wire;
+        let mut on_its_way = OnItsWay::default();
         let mut row = out.row();
         for (output, kind) in output.iter().zip(kinds.iter()) {
             let mut hold = Value::Null;
             let value = output.expression.look(rows, environment, &mut hold)?;
+            on_its_way.take(memory, value)?;
             match *encoding {
                 None => Wire::write(&mut row, scratch, *kind, value, self.context),
                 Some(encoding) => Wire::write_in(encoding, &mut row, *kind, value, self.context)?,
             }
         }
         row.finish().map_err(undelivered)?;
+        on_its_way.written(out)?;
         Ok(ControlFlow::Continue(()))
     }
 

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use freshet_sql::{SqlError, SqlState};
+use freshet_sql::{SqlError, SqlState, work};
 use sqlparser::{
     ast::{DataType, Expr, TypedString},
     keywords::Keyword,
@@ -140,6 +140,7 @@ impl<'s> Reader<'s> {
 
     fn read(&mut self) -> Result<(), SqlError> {
         loop {
+            work::done(1)?;
             match *self.rest() {
                 [] => return Ok(()),
                 [b'-', b'-', ..] => self.skip_behind("\n"),
@@ -219,6 +220,48 @@ impl<'s> Reader<'s> {
 
     /// Reads a literal whose first quote is the last of this many bytes.
     fn literal(&mut self, form: Form, prefix: usize) -> Result<(), SqlError> {
+        let ordinary = match form {
+            Form::Plain | Form::National => self.rules.standard,
+            form => form == Form::Bits,
+        };
+        if ordinary && self.passed(prefix)? { Ok(()) } else { self.literal_in_parts(form, prefix) }
+    }
+
+    /// Goes behind a literal in which nothing stands for anything else, which the parser reads as
+    /// PostgreSQL does; says whether it is one.
+    fn passed(&mut self, prefix: usize) -> Result<bool, SqlError> {
+        let (begun, quote) = (self.at, b'\'');
+        self.at += prefix;
+        loop {
+            let mut length = 0;
+            for piece in work::byte_pieces(self.rest()) {
+                let piece = piece?;
+                let found = piece.iter().position(|byte| *byte == quote);
+                length += found.unwrap_or(piece.len());
+                if found.is_some() {
+                    break;
+                }
+            }
+            self.at += length;
+            match *self.rest() {
+                [_, next, ..] if next == quote => self.at += 2,
+                [_, ..] => {
+                    self.at += 1;
+                    let ends = self.continued().is_none();
+                    if !ends {
+                        self.at = begun;
+                    }
+                    return Ok(ends);
+                }
+                [] => {
+                    self.at = begun;
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    fn literal_in_parts(&mut self, form: Form, prefix: usize) -> Result<(), SqlError> {
         let start = self.at;
         self.at += prefix;
         let quote = if form == Form::UnicodeName { b'"' } else { b'\'' };
@@ -236,6 +279,7 @@ impl<'s> Reader<'s> {
             return Err(self.place(error, start));
         }
         loop {
+            work::done(1)?;
             match *self.rest() {
                 [] => {
                     let what = if quote == b'"' { "identifier" } else { "string" };

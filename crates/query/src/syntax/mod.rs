@@ -16,7 +16,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
-use freshet_sql::{SqlError, SqlState};
+use freshet_sql::{SqlError, SqlState, work};
 use sqlparser::{
     ast::{Expr, Interval, Query},
     dialect::{Dialect, PostgreSqlDialect, Precedence},
@@ -54,8 +54,13 @@ thread_local! {
     static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// That parsing has taken too long.
-struct TooLong;
+/// Why parsing is left.
+enum Left {
+    /// It has taken too long.
+    TooLong,
+    /// The statement is to end, or may not take what it would.
+    Refused(SqlError),
+}
 
 /// 54001
 fn too_complex(why: &'static str) -> SqlError {
@@ -79,27 +84,35 @@ fn bounded<T>(tokens: usize, parse: impl FnOnce() -> Result<T, SqlError>) -> Res
     }
     LEFT.set(Some(FREE_STEPS + STEPS * tokens as u64));
     let counting = Counting;
-    let parsed = unless_too_long(parse);
+    let parsed = unless_left(parse);
     drop(counting);
-    parsed.unwrap_or_else(|| Err(too_complex("the statement is too complex: it takes too long to be parsed")))
+    match parsed {
+        Ok(parsed) => parsed,
+        Err(Left::TooLong) => Err(too_complex("the statement is too complex: it takes too long to be parsed")),
+        Err(Left::Refused(error)) => Err(error),
+    }
 }
 
-/// Does something; nothing comes of it when it unwinds by [`TooLong`].
-fn unless_too_long<T>(work: impl FnOnce() -> T) -> Option<T> {
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(done) => Some(done),
-        Err(payload) if payload.is::<TooLong>() => None,
+/// Does something, which may be left by [`leave`].
+fn unless_left<T>(work: impl FnOnce() -> T) -> Result<T, Left> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| match payload.downcast::<Left>() {
+        Ok(left) => *left,
         Err(payload) => resume_unwind(payload),
-    }
+    })
+}
+
+fn leave(why: Left) -> ! {
+    resume_unwind(Box::new(why))
 }
 
 /// Counts a step.
 fn step() {
     match LEFT.get() {
-        None => {}
-        Some(0) => resume_unwind(Box::new(TooLong)),
+        None => return,
+        Some(0) => leave(Left::TooLong),
         Some(left) => LEFT.set(Some(left - 1)),
     }
+    work::done(4).unwrap_or_else(|error| leave(Left::Refused(error)));
 }
 
 /// PostgreSQL's dialect.
@@ -308,6 +321,8 @@ const TOKENS: usize = 4_000_000;
 const TOKEN_BYTES: usize = 640;
 /// This many are counted together: a statement of fewer costs no more than a session does anyway.
 const TOKENS_AT_A_TIME: usize = 500;
+/// The bytes of a text count from this number on.
+const LONG: usize = 64 << 10;
 
 /// Reads a text whose chains are not too long.
 ///
@@ -404,7 +419,7 @@ fn position(sql: &str, line: u64, column: u64) -> Option<u32> {
 /// was when it was written.
 pub fn unreadable(sql: &str, cause: SqlError) -> SqlError {
     match cause.state {
-        SqlState::STATEMENT_TOO_COMPLEX => cause,
+        SqlState::STATEMENT_TOO_COMPLEX | SqlState::QUERY_CANCELED | SqlState::ADMIN_SHUTDOWN => cause,
         _ => SqlError::internal(format!("the catalog has a text that cannot be read, {sql:?}: {cause}")),
     }
 }
@@ -498,26 +513,24 @@ fn tokens(
 ) -> Result<Vec<TokenWithSpan>, SqlError> {
     let mut tokens = Vec::new();
     let mut left = TOKENS;
-    let mut refused = None;
-    let read = unless_too_long(|| {
+    // Long literals are in tokens, and in the syntax that is made of them.
+    take(if sql.len() < LONG { 0 } else { sql.len() })?;
+    let read = unless_left(|| {
         let count = |token| {
-            left = left.checked_sub(1).unwrap_or_else(|| resume_unwind(Box::new(TooLong)));
-            if left.is_multiple_of(TOKENS_AT_A_TIME)
-                && let Err(error) = take(TOKENS_AT_A_TIME * TOKEN_BYTES)
-            {
-                refused = Some(error);
-                resume_unwind(Box::new(TooLong));
-            }
+            left = left.checked_sub(1).unwrap_or_else(|| leave(Left::TooLong));
+            let taken = if left.is_multiple_of(TOKENS_AT_A_TIME) {
+                take(TOKENS_AT_A_TIME * TOKEN_BYTES).and_then(|()| work::done(8))
+            } else {
+                work::done(8)
+            };
+            taken.unwrap_or_else(|error| leave(Left::Refused(error)));
             token
         };
         let text = masked.as_ref().map_or(sql, |masked| &masked.text);
         Tokenizer::new(&PostgreSql, text).tokenize_with_location_into_buf_with_mapper(&mut tokens, count)
     });
-    if let Some(error) = refused {
-        return Err(error);
-    }
     match read {
-        Some(Ok(())) => {
+        Ok(Ok(())) => {
             if let Some(masked) = masked {
                 tokens.iter_mut().for_each(|token| masked.unmask(token));
             }
@@ -525,8 +538,9 @@ fn tokens(
             literals::check_neighbours(&tokens, sql)?;
             Ok(current::marked(locking::marked(spelt_out(operators::split(tokens)))?))
         }
-        Some(Err(error)) => Err(wrong(error.into(), sql)),
-        None => Err(too_complex("the text is too long: it has too many words and signs")),
+        Ok(Err(error)) => Err(wrong(error.into(), sql)),
+        Err(Left::TooLong) => Err(too_complex("the text is too long: it has too many words and signs")),
+        Err(Left::Refused(error)) => Err(error),
     }
 }
 

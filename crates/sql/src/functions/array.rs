@@ -2,14 +2,19 @@
 
 use std::collections::HashSet;
 
-use super::{Function, mismatch, string::checked_length, take};
+use super::{
+    Function, mismatch,
+    string::{checked_length, places},
+    take,
+};
 use crate::{
     SqlError, SqlState,
     types::{
-        Array, Dimension, EvalContext, Kind, Steps, Value,
+        Array, Dimension, EvalContext, Kind, Value,
         array::{MAX_ELEMENTS, checked_count},
         text,
     },
+    work,
 };
 
 const A: Kind = Kind::AnyArray;
@@ -197,19 +202,12 @@ fn array_replace(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlE
 }
 
 /// Subscripts of the elements that equal a value, no more than `most`, from `from` on.
-fn positions(
-    array: &Array,
-    wanted: &Value,
-    from: i32,
-    most: usize,
-    context: &EvalContext<'_>,
-) -> Result<Vec<i32>, SqlError> {
+fn positions(array: &Array, wanted: &Value, from: i32, most: usize) -> Result<Vec<i32>, SqlError> {
     searchable(array)?;
     let lower = array.dimensions().first().map_or(1, |dimension| dimension.lower);
-    let mut steps = context.steps();
     let mut found = Vec::new();
     for (at, value) in array.values().iter().enumerate() {
-        steps.take(1)?;
+        work::done(1)?;
         let at = lower.saturating_add(at as i32);
         if at >= from && value == wanted {
             found.push(at);
@@ -232,7 +230,7 @@ fn searchable(array: &Array) -> Result<(), SqlError> {
     Ok(())
 }
 
-fn array_position(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn array_position(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let (array, wanted, from) = match arguments {
         [Value::Null, ..] => return Ok(Value::Null),
         [Value::Array(array), wanted] => (array, wanted, i32::MIN),
@@ -244,14 +242,14 @@ fn array_position(arguments: &[Value], context: &EvalContext<'_>) -> Result<Valu
         }
         _ => return Err(mismatch(arguments)),
     };
-    Ok(positions(array, wanted, from, 1, context)?.first().copied().into())
+    Ok(positions(array, wanted, from, 1)?.first().copied().into())
 }
 
-fn array_positions(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn array_positions(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     match arguments {
         [Value::Null, _] => Ok(Value::Null),
         [Value::Array(array), wanted] => {
-            let found = positions(array, wanted, i32::MIN, usize::MAX, context)?;
+            let found = positions(array, wanted, i32::MIN, usize::MAX)?;
             let found = found.into_iter().map(Value::Int4).collect();
             Ok(Value::array(Array::new(Kind::Int4, found)))
         }
@@ -278,6 +276,7 @@ fn array_to_string(arguments: &[Value], context: &EvalContext<'_>) -> Result<Val
         }
         checked_length(out.len() + null.map_or(0, |null| null.len()))?;
         first = false;
+        work::done(1)?;
         match null {
             Some(null) if value.is_null() => out.push_str(null),
             _ => text::output_as(array.element(), value.as_ref(), context, &mut out),
@@ -293,21 +292,34 @@ fn string_to_array(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, Sq
         [Value::Text(text), separator, null] => (text, separator, null),
         _ => return Err(mismatch(arguments)),
     };
-    let item = |part: &str| match null {
-        Value::Text(null) if **null == *part => Value::Null,
-        _ => Value::text(part),
+    // Each part is allocated by itself.
+    const PART: usize = size_of::<Value>() + 48;
+    let kept = work::kept();
+    let mut parts = Vec::new();
+    let mut push = |part: &str| {
+        parts.push(match null {
+            Value::Text(null) if **null == *part => Value::Null,
+            _ => Value::text(part),
+        });
+        work::done(1)?;
+        kept.grown_to(parts.len() * PART)?;
+        checked_count(parts.len()).map(drop)
     };
-    let parts = match separator {
-        _ if text.is_empty() => Vec::new(),
-        Value::Null => {
-            let characters = text.chars().map(|character| item(character.encode_utf8(&mut [0; 4])));
-            characters.take(MAX_ELEMENTS + 1).collect()
+    match separator {
+        _ if text.is_empty() => {}
+        Value::Null => text.chars().try_for_each(|character| push(character.encode_utf8(&mut [0; 4])))?,
+        Value::Text(separator) if separator.is_empty() => push(text)?,
+        Value::Text(separator) => {
+            let mut from = 0;
+            for at in places(text, separator) {
+                let at = at?;
+                push(&text[from..at])?;
+                from = at + separator.len();
+            }
+            push(&text[from..])?;
         }
-        Value::Text(separator) if separator.is_empty() => vec![item(text)],
-        Value::Text(separator) => text.split(&**separator).map(item).take(MAX_ELEMENTS + 1).collect(),
         _ => return Err(mismatch(arguments)),
-    };
-    checked_count(parts.len())?;
+    }
     Ok(Value::array(Array::new(Kind::Text, parts)))
 }
 
@@ -348,6 +360,7 @@ fn array_fill(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErro
     if total > MAX_ELEMENTS {
         return error(SqlState::PROGRAM_LIMIT_EXCEEDED, "array size exceeds the maximum allowed (134217727)");
     }
+    let _kept = work::keep(total * size_of::<Value>())?;
     Ok(Value::array(Array::with_dimensions(element_kind(value), dimensions, vec![value.clone(); total])?))
 }
 
@@ -388,14 +401,14 @@ enum Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    fn of(array: &'a Array, looked_for: &Array, steps: &mut Steps<'_>) -> Result<Self, SqlError> {
+    fn of(array: &'a Array, looked_for: &Array) -> Result<Self, SqlError> {
         let values = array.values();
         if values.len().saturating_mul(looked_for.values().len()) <= FEW {
             return Ok(Self::Few(values));
         }
         let mut all = HashSet::with_capacity(values.len());
         for value in values {
-            steps.take(1)?;
+            work::done(1)?;
             all.insert(value);
         }
         Ok(Self::Many(all))
@@ -411,11 +424,10 @@ impl<'a> Elements<'a> {
 }
 
 /// Whether an element of one, nulls never, is in the other, or is not, as `wanted` says.
-fn one_is_in(one: &Array, other: &Array, wanted: bool, context: &EvalContext<'_>) -> Result<bool, SqlError> {
-    let mut steps = context.steps();
-    let elements = Elements::of(other, one, &mut steps)?;
+fn one_is_in(one: &Array, other: &Array, wanted: bool) -> Result<bool, SqlError> {
+    let elements = Elements::of(other, one)?;
     for value in one.values() {
-        steps.take(1)?;
+        work::done(1)?;
         if elements.contain(value) == wanted {
             return Ok(true);
         }
@@ -423,17 +435,17 @@ fn one_is_in(one: &Array, other: &Array, wanted: bool, context: &EvalContext<'_>
     Ok(false)
 }
 
-fn contains(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn contains(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Array(one), Array(two));
-    Ok(Value::Bool(!one_is_in(two, one, false, context)?))
+    Ok(Value::Bool(!one_is_in(two, one, false)?))
 }
 
-fn contained(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn contained(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Array(one), Array(two));
-    Ok(Value::Bool(!one_is_in(one, two, false, context)?))
+    Ok(Value::Bool(!one_is_in(one, two, false)?))
 }
 
-fn overlaps(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn overlaps(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Array(one), Array(two));
-    one_is_in(one, two, true, context).map(Value::Bool)
+    one_is_in(one, two, true).map(Value::Bool)
 }

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     SqlError, SqlState,
     types::{EvalContext, Kind, Value, bytes, cast_out_of_range, text},
+    work,
 };
 
 const T: Kind = Kind::Text;
@@ -66,27 +67,21 @@ fn substring_bytes(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, Sq
 fn trim_bytes(arguments: &[Value], front: bool, back: bool) -> Result<Value, SqlError> {
     take!(arguments: Bytea(bytes), Bytea(set));
     let mut trimmed = &**bytes;
-    while let [first, rest @ ..] = trimmed
-        && front
-        && set.contains(first)
-    {
-        trimmed = rest;
+    let mut among = [false; 256];
+    set.iter().for_each(|byte| among[usize::from(*byte)] = true);
+    let other = |byte: &u8| !among[usize::from(*byte)];
+    if front {
+        trimmed = &trimmed[trimmed.iter().position(other).unwrap_or(trimmed.len())..];
     }
-    while let [rest @ .., last] = trimmed
-        && back
-        && set.contains(last)
-    {
-        trimmed = rest;
+    if back {
+        trimmed = &trimmed[..trimmed.iter().rposition(other).map_or(0, |last| last + 1)];
     }
     Ok(Value::bytea(trimmed))
 }
 
 fn position_bytes(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Bytea(bytes), Bytea(wanted));
-    if wanted.is_empty() {
-        return Ok(Value::Int4(1));
-    }
-    let found = bytes.windows(wanted.len()).position(|window| window == &**wanted);
+    let found = memchr::memmem::find(bytes, wanted);
     Ok(Value::Int4(found.map_or(0, |at| at as i32 + 1)))
 }
 
@@ -113,9 +108,18 @@ fn encode(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     checked_length(bytes.len().saturating_mul(2))?;
     let mut out = String::new();
     match format.to_ascii_lowercase().as_str() {
-        "hex" => bytes.iter().for_each(|byte| bytes::write_hex(*byte, &mut out)),
-        "base64" => bytes::write_base64(bytes, &mut out),
-        "escape" => bytes::write_escaped(bytes, &mut out),
+        "hex" => {
+            for piece in work::byte_pieces(bytes) {
+                piece?.iter().for_each(|byte| bytes::write_hex(*byte, &mut out));
+            }
+        }
+        "base64" => bytes::write_base64(bytes, &mut out)?,
+        "escape" => {
+            for piece in work::byte_pieces(bytes) {
+                bytes::write_escaped(piece?, &mut out);
+                checked_length(out.len())?;
+            }
+        }
         _ => return Err(unknown_encoding(format)),
     }
     Ok(Value::text(out))
@@ -126,9 +130,7 @@ fn decode(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let decoded = match format.to_ascii_lowercase().as_str() {
         "hex" => bytes::parse_hex(text)?,
         "base64" => bytes::parse_base64(text)?,
-        "escape" => bytes::parse_escaped(text).ok_or_else(|| {
-            SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, "invalid input syntax for type bytea")
-        })?,
+        "escape" => bytes::parse_escaped(text)?,
         _ => return Err(unknown_encoding(format)),
     };
     Ok(Value::bytea(decoded))

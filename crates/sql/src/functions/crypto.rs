@@ -19,6 +19,7 @@ use super::{Function, mismatch, take};
 use crate::{
     SqlError, SqlState,
     types::{EvalContext, Kind, Value},
+    work,
 };
 
 const T: Kind = Kind::Text;
@@ -154,11 +155,11 @@ fn gen_salt(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError>
     }
 }
 
-fn crypt(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn crypt(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Text(password), Text(salt));
     let crypted = match salt.get(..4) {
-        Some("$2a$") => bcrypt(password, salt, context)?,
-        _ if salt.starts_with("$1$") => Some(md5_crypt(password, salt, context)?),
+        Some("$2a$") => bcrypt(password, salt)?,
+        _ if salt.starts_with("$1$") => Some(md5_crypt(password, salt)?),
         _ if salt.starts_with("$2") || salt.len() < 2 || salt.starts_with('_') && salt.len() < 9 => None,
         _ => return Err(no_des()),
     };
@@ -177,7 +178,7 @@ fn write_bcrypt(bytes: &[u8], out: &mut String) {
 }
 
 /// bcrypt, with a salt like `$2a$06$` and 22 signs; nothing when it is none.
-fn bcrypt(password: &str, setting: &str, context: &EvalContext<'_>) -> Result<Option<String>, SqlError> {
+fn bcrypt(password: &str, setting: &str) -> Result<Option<String>, SqlError> {
     /// As much of a password counts.
     const LONGEST: usize = 72;
     /// About how many comparisons a round takes.
@@ -208,9 +209,8 @@ fn bcrypt(password: &str, setting: &str, context: &EvalContext<'_>) -> Result<Op
     key.truncate(LONGEST);
     let mut state = Blowfish::bc_init_state();
     state.salted_expand_key(&salt, &key);
-    let mut steps = context.steps();
     for _ in 0..1u64 << cost {
-        steps.take(STEPS)?;
+        work::done(STEPS)?;
         state.bc_expand_key(&key);
         state.bc_expand_key(&salt);
     }
@@ -226,7 +226,7 @@ fn bcrypt(password: &str, setting: &str, context: &EvalContext<'_>) -> Result<Op
 }
 
 /// The MD5-based algorithm of FreeBSD, with a salt like `$1$` and up to eight signs.
-fn md5_crypt(password: &str, setting: &str, context: &EvalContext<'_>) -> Result<String, SqlError> {
+fn md5_crypt(password: &str, setting: &str) -> Result<String, SqlError> {
     let password = password.as_bytes();
     let salt = setting.as_bytes()[3..].split(|byte| *byte == b'$').next().unwrap_or_default();
     let salt = &salt[..salt.len().min(8)];
@@ -244,9 +244,8 @@ fn md5_crypt(password: &str, setting: &str, context: &EvalContext<'_>) -> Result
         length >>= 1;
     }
     let mut last = hash.finalize();
-    let mut steps = context.steps();
     for round in 0..1000 {
-        steps.take(16 + password.len() / 16)?;
+        work::done(16 + password.len() / 16)?;
         let mut hash = Md5::new();
         let odd = round % 2 == 1;
         if odd {

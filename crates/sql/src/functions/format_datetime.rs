@@ -6,6 +6,7 @@ use super::{
     Function,
     format_number::{ordinal, quoted, roman_numeral},
     mismatch,
+    string::checked_length,
 };
 use crate::{
     SqlError, SqlState,
@@ -16,6 +17,7 @@ use crate::{
             calendar::{self, Civil, MONTHS, WEEKDAYS},
         },
     },
+    work::{self, Kept},
 };
 
 const T: Kind = Kind::Text;
@@ -162,12 +164,29 @@ fn written_as(text: &str, name: &str, field: Field) -> bool {
                 || named && text[..1] == name[..1] && !text[1..].bytes().any(|byte| byte.is_ascii_uppercase()))
 }
 
-/// The pieces of a template, and whether input must keep to it exactly.
-pub(super) fn parse_template(template: &str) -> (Vec<Item<'_>>, bool) {
+/// A template in pieces.
+pub(super) struct Template<'t> {
+    pub(super) items: Vec<Item<'t>>,
+    /// Whether input must keep to it exactly.
+    pub(super) exact: bool,
+    /// What the pieces take.
+    _kept: Kept,
+}
+
+/// The pieces of a template.
+///
+/// # Errors
+/// 53200, 57014, 57P01.
+pub(super) fn parse_template(template: &str) -> Result<Template<'_>, SqlError> {
+    /// Each is compared with all that there are.
+    const STEPS: usize = 32;
+    let kept = work::kept();
     let mut items = Vec::new();
     let mut exact = false;
     let mut rest = template;
     while let Some(first) = rest.chars().next() {
+        work::done(STEPS)?;
+        kept.grown_to(2 * items.len() * size_of::<Item<'_>>())?;
         let mut fill = false;
         // Prefixes, in any order.
         let mut ahead = rest;
@@ -207,6 +226,7 @@ pub(super) fn parse_template(template: &str) -> (Vec<Item<'_>>, bool) {
         }
         if first == '"' {
             let (literal, length) = quoted(&rest[1..]);
+            kept.grown_to(2 * (items.len() + literal.len()) * size_of::<Item<'_>>())?;
             items.extend(literal.chars().map(Item::Literal));
             rest = &rest[1 + length..];
             continue;
@@ -222,7 +242,7 @@ pub(super) fn parse_template(template: &str) -> (Vec<Item<'_>>, bool) {
         let separator = first.is_ascii_whitespace() || first.is_ascii_punctuation();
         items.push(if separator { Item::Separator(first) } else { Item::Literal(first) });
     }
-    (items, exact)
+    Ok(Template { items, exact, _kept: kept })
 }
 
 /// What is written: a point in time, or a length of it.
@@ -261,7 +281,9 @@ fn to_char(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlE
         return Ok(Value::Null);
     }
     let mut out = String::new();
-    for item in parse_template(template).0 {
+    for item in parse_template(template)?.items {
+        work::done(8)?;
+        checked_length(out.len())?;
         match item {
             Item::Literal(character) | Item::Separator(character) => out.push(character),
             Item::Field { field, case, fill, ordinal: suffix, .. } => {

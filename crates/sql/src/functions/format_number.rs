@@ -4,6 +4,7 @@ use super::{Function, mismatch};
 use crate::{
     SqlError, SqlState, portable,
     types::{EvalContext, Kind, Numeric, Value},
+    work::{self, Kept},
 };
 
 const T: Kind = Kind::Text;
@@ -64,6 +65,30 @@ pub(super) struct Template {
     first_zero: Option<usize>,
     /// The last slot with a `0`, counting the point, too.
     last_zero: Option<usize>,
+    /// Which signs it has a place for.
+    signs: Signs,
+    /// What the pieces take.
+    kept: Kept,
+}
+
+/// Places for signs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Signs {
+    /// `S`
+    pub(super) sign: bool,
+    /// `MI`
+    pub(super) minus: bool,
+    /// `PL`
+    pub(super) plus: bool,
+    /// `SG`
+    pub(super) either: bool,
+}
+
+impl Signs {
+    /// Whether there is one that stands for nothing but a sign.
+    pub(super) fn own(self) -> bool {
+        self.minus || self.plus || self.either
+    }
 }
 
 /// Whether text in capitals begins with something that a template knows.
@@ -78,10 +103,14 @@ fn syntax(message: impl Into<crate::error::Text>) -> SqlError {
 
 impl Template {
     pub(super) fn parse(text: &str) -> Result<Self, SqlError> {
-        let mut template = Self::default();
+        /// What a piece takes, at most: its text is allocated by itself.
+        const PIECE: usize = 2 * size_of::<Item>() + 32;
+        let mut template = Self { kept: work::kept(), ..Self::default() };
         let mut rest = text;
         let mut shifted = false;
         while let Some(first) = rest.chars().next() {
+            work::done(8)?;
+            template.kept.grown_to(template.items.len() * PIECE)?;
             let upper = rest.get(..4).unwrap_or(rest).to_ascii_uppercase();
             let mut length = 2;
             if template.scientific && is_pattern(&upper) && !upper.starts_with("EEEE") {
@@ -93,10 +122,13 @@ impl Template {
             } else if upper.starts_with("FM") {
                 template.fill = true;
             } else if upper.starts_with("MI") {
+                template.signs.minus = true;
                 template.items.push(Item::Minus);
             } else if upper.starts_with("PL") {
+                template.signs.plus = true;
                 template.items.push(Item::Plus);
             } else if upper.starts_with("SG") {
+                template.signs.either = true;
                 template.items.push(Item::PlusMinus);
             } else if upper.starts_with("PR") {
                 template.brackets = true;
@@ -142,9 +174,10 @@ impl Template {
                     }
                     ',' | 'G' => template.items.push(Item::Group),
                     'S' => {
-                        if template.items.contains(&Item::Sign) {
+                        if template.signs.sign {
                             return Err(syntax("cannot use \"S\" twice"));
                         }
+                        template.signs.sign = true;
                         template.items.push(Item::Sign);
                     }
                     // Known, but of no effect.
@@ -171,18 +204,18 @@ impl Template {
             }
             rest = &rest[length..];
         }
-        let has = |item: &Item| template.items.contains(item);
-        if has(&Item::Sign) && (has(&Item::Minus) || has(&Item::Plus) || has(&Item::PlusMinus) || template.brackets) {
+        let signs = template.signs;
+        if signs.sign && (signs.own() || template.brackets) {
             return Err(syntax("cannot use \"S\" and \"PL\"/\"MI\"/\"SG\"/\"PR\" together"));
         }
-        if template.brackets && (has(&Item::Minus) || has(&Item::Plus) || has(&Item::PlusMinus)) {
+        if template.brackets && signs.own() {
             return Err(syntax("cannot use \"PR\" and \"S\"/\"PL\"/\"MI\"/\"SG\" together"));
         }
         Ok(template)
     }
 
-    pub(super) fn has(&self, item: &Item) -> bool {
-        self.items.contains(item)
+    pub(super) fn signs(&self) -> Signs {
+        self.signs
     }
 
     /// Whether `S` stands before all digits.
@@ -291,17 +324,18 @@ fn to_char(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> 
         let behind = if is_finite(value) { digits.fraction.len() } else { template.behind };
         digits.fraction = "#".repeat(behind);
     }
-    Ok(Value::text(layout(&template, &digits)))
+    layout(&template, &digits).map(Value::text)
 }
 
 /// Puts digits into a template's slots.
-fn layout(template: &Template, digits: &Digits) -> String {
+fn layout(template: &Template, digits: &Digits) -> Result<String, SqlError> {
     let mut layout = Layout::new(template, digits);
     let overflow = digits.whole.starts_with('#') || layout.slots() == 0 && digits.whole.is_empty();
     let last_digit = template.items.iter().rposition(|item| matches!(item, Item::Digit { .. } | Item::Point));
     let minus = |other: &'static str| if digits.negative { "-" } else { other };
     let blank = if template.fill { "" } else { " " };
     for (at, item) in template.items.iter().enumerate() {
+        work::done(1)?;
         match item {
             Item::Digit { zero } if layout.past_point => layout.fraction_digit(*zero),
             Item::Digit { .. } => layout.whole_digit(),
@@ -326,7 +360,7 @@ fn layout(template: &Template, digits: &Digits) -> String {
             Item::Literal(text) => layout.out.push_str(text),
         }
         if Some(at) == last_digit {
-            if template.has(&Item::Sign) && !template.sign_first() {
+            if template.signs.sign && !template.sign_first() {
                 layout.out.push_str(minus("+"));
             }
             if template.brackets {
@@ -334,7 +368,7 @@ fn layout(template: &Template, digits: &Digits) -> String {
             }
         }
     }
-    layout.out
+    Ok(layout.out)
 }
 
 /// A text on its way into a template.
@@ -425,13 +459,13 @@ impl<'a> Layout<'a> {
 
 /// What stands in front of the first digit for the sign, unless the template has a place for it.
 fn leading_sign(template: &Template, digits: &Digits) -> Option<&'static str> {
-    let own_sign = template.has(&Item::Minus) || template.has(&Item::Plus) || template.has(&Item::PlusMinus);
+    let Signs { sign, minus, plus, either } = template.signs;
     // PL alone leaves the minus to the number.
-    let only_plus = template.has(&Item::Plus) && !template.has(&Item::Minus) && !template.has(&Item::PlusMinus);
+    let only_plus = plus && !minus && !either;
     let positive = if template.fill { "" } else { " " };
-    if own_sign && !only_plus {
+    if template.signs.own() && !only_plus {
         None
-    } else if template.has(&Item::Sign) {
+    } else if sign {
         template.sign_first().then_some(if digits.negative { "-" } else { "+" })
     } else if template.brackets {
         Some(if digits.negative { "<" } else { positive })

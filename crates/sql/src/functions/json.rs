@@ -10,6 +10,7 @@ use crate::{
         json::{self, Json, Step},
         text,
     },
+    work,
 };
 
 const J: Kind = Kind::Json;
@@ -181,30 +182,37 @@ fn extract_path_text(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, 
 }
 
 /// Whether a string is a key of an object, an element of an array, or the value itself.
-fn has_key(value: &Json<'_>, key: &str) -> bool {
-    match value {
+fn has_key(value: &Json<'_>, key: &str) -> Result<bool, SqlError> {
+    if let Json::Array(elements) = value {
+        work::done(1 + elements.len())?;
+    }
+    Ok(match value {
         Json::Object(_) => value.member(key).is_some(),
         Json::Array(elements) => elements.iter().any(|element| matches!(element, Json::String(text) if text == key)),
         Json::String(text) => text == key,
         _ => false,
-    }
+    })
 }
 
 fn exists(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Jsonb(value), Text(key));
-    Ok(Value::Bool(has_key(&Json::parse(value)?, key)))
+    Ok(Value::Bool(has_key(&*Json::parse(value)?, key)?))
 }
 
 fn exists_of(arguments: &[Value], all: bool) -> Result<Value, SqlError> {
     take!(arguments: Jsonb(value), Array(wanted));
     let value = Json::parse(value)?;
-    let mut wanted = wanted.values().iter().filter_map(Value::as_str);
-    Ok(Value::Bool(if all { wanted.all(|key| has_key(&value, key)) } else { wanted.any(|key| has_key(&value, key)) }))
+    for key in wanted.values().iter().filter_map(Value::as_str) {
+        if has_key(&value, key)? != all {
+            return Ok(Value::Bool(!all));
+        }
+    }
+    Ok(Value::Bool(all))
 }
 
-fn contains(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn contains(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Jsonb(one), Jsonb(two));
-    Ok(Value::Bool(Json::parse(one)?.contains(&Json::parse(two)?, &mut context.steps())?))
+    Ok(Value::Bool(Json::parse(one)?.contains(&*Json::parse(two)?)?))
 }
 
 fn contained(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -220,7 +228,8 @@ pub(super) fn jsonb(value: &Json<'_>) -> Value {
 
 fn concat(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Jsonb(one), Jsonb(two));
-    let joined = match (Json::parse(one)?, Json::parse(two)?) {
+    let ((one, _kept), (two, _too)) = (Json::parse(one)?.into_parts(), Json::parse(two)?.into_parts());
+    let joined = match (one, two) {
         (Json::Object(mut one), Json::Object(two)) => {
             one.extend(two);
             Json::members(one)
@@ -320,7 +329,7 @@ fn write_array(array: &Array, context: &EvalContext<'_>, out: &mut String) {
 }
 
 fn made(text: String, binary: bool) -> Result<Value, SqlError> {
-    if binary { Ok(jsonb(&Json::parse(&text)?)) } else { Ok(Value::Json(text.into())) }
+    if binary { Ok(Value::Jsonb(json::canonical(&text)?.into())) } else { Ok(Value::Json(text.into())) }
 }
 
 fn build_object(arguments: &[Value], context: &EvalContext<'_>, binary: bool) -> Result<Value, SqlError> {
@@ -436,7 +445,7 @@ fn pretty(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     }
     take!(arguments: Jsonb(value));
     let mut out = String::new();
-    write(&Json::parse(value)?, 0, &mut out)?;
+    write(&*Json::parse(value)?, 0, &mut out)?;
     Ok(Value::text(out))
 }
 

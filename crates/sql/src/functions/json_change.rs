@@ -1,6 +1,6 @@
 //! Functions that change a `jsonb`.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashSet};
 
 use super::{Function, json::jsonb, mismatch, take};
 use crate::{
@@ -36,23 +36,21 @@ pub(super) fn invalid(message: &'static str) -> SqlError {
 }
 
 /// Takes away members with a key and elements that are a string.
-fn without(value: Json<'_>, unwanted: impl Fn(&str) -> bool) -> Result<Json<'_>, SqlError> {
-    match value {
-        Json::Object(mut members) => {
-            members.retain(|(key, _)| !unwanted(key));
-            Ok(Json::Object(members))
-        }
-        Json::Array(mut elements) => {
+fn without(value: &str, unwanted: impl Fn(&str) -> bool) -> Result<Value, SqlError> {
+    let mut tree = Json::parse(value)?;
+    match &mut *tree {
+        Json::Object(members) => members.retain(|(key, _)| !unwanted(key)),
+        Json::Array(elements) => {
             elements.retain(|element| !matches!(element, Json::String(text) if unwanted(text)));
-            Ok(Json::Array(elements))
         }
-        _ => Err(invalid("cannot delete from scalar")),
+        _ => return Err(invalid("cannot delete from scalar")),
     }
+    Ok(jsonb(&tree))
 }
 
 fn delete_key(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Jsonb(value), Text(key));
-    Ok(jsonb(&without(Json::parse(value)?, |known| *known == **key)?))
+    without(value, |known| *known == **key)
 }
 
 fn delete_keys(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -60,8 +58,8 @@ fn delete_keys(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErr
     if keys.dimensions().len() > 1 {
         return Err(wrong_dimensions());
     }
-    let unwanted = |known: &str| keys.values().iter().any(|key| key.as_str() == Some(known));
-    Ok(jsonb(&without(Json::parse(value)?, unwanted)?))
+    let unwanted: HashSet<&str> = keys.values().iter().filter_map(Value::as_str).collect();
+    without(value, |known| unwanted.contains(known))
 }
 
 /// The element that an index means, if there is one.
@@ -72,7 +70,8 @@ fn element_at(length: usize, index: i64) -> Option<usize> {
 
 fn delete_element(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Jsonb(value), Int4(index));
-    match Json::parse(value)? {
+    let (tree, _kept) = Json::parse(value)?.into_parts();
+    match tree {
         Json::Array(mut elements) => {
             if let Some(at) = element_at(elements.len(), (*index).into()) {
                 elements.remove(at);
@@ -168,7 +167,7 @@ fn changed(value: &str, path: &Array, what: &Change<'_>, scalar: &'static str) -
         return Err(wrong_dimensions());
     }
     let mut tree = Json::parse(value)?;
-    let is_empty = match &tree {
+    let is_empty = match &*tree {
         Json::Object(members) => members.is_empty(),
         Json::Array(elements) => elements.is_empty(),
         _ => return Err(invalid(scalar)),
@@ -210,12 +209,12 @@ fn change_arguments(arguments: &[Value], default: bool) -> Result<ChangeArgument
 
 fn set(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let (value, path, new, create) = change_arguments(arguments, true)?;
-    changed(value, path, &Change::Set(&Json::parse(new)?, create), "cannot set path in scalar")
+    changed(value, path, &Change::Set(&*Json::parse(new)?, create), "cannot set path in scalar")
 }
 
 fn insert(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let (value, path, new, behind) = change_arguments(arguments, false)?;
-    changed(value, path, &Change::Insert(&Json::parse(new)?, behind), "cannot set path in scalar")
+    changed(value, path, &Change::Insert(&*Json::parse(new)?, behind), "cannot set path in scalar")
 }
 
 /// Like `jsonb_set`, but a new value that is null means what the last argument says.

@@ -4,6 +4,7 @@ use super::{Function, mismatch};
 use crate::{
     SqlError,
     types::{EvalContext, Kind, Value},
+    work,
 };
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -77,9 +78,8 @@ fn quantified(
     };
     let mut arguments = [left.clone(), Value::Null];
     let mut unknown = false;
-    let mut steps = context.steps();
     for element in array.values() {
-        steps.take(1)?;
+        work::done(1)?;
         arguments[1] = element.clone();
         match operator.call(&arguments, context)? {
             Value::Bool(truth) if truth == decisive => return Ok(Value::Bool(decisive)),

@@ -9,10 +9,7 @@ use super::{
 };
 use crate::{
     SqlError, SqlState, portable,
-    types::{
-        EvalContext, Kind, Numeric, Value, cast_out_of_range,
-        numeric::{Check, Special},
-    },
+    types::{EvalContext, Kind, Numeric, Value, cast_out_of_range, numeric::Special},
 };
 
 const F: Kind = Kind::Float8;
@@ -205,61 +202,29 @@ plain_numerics!(
     numeric_trunc |number| number.trunc(0),
     numeric_sign |number| Ok(number.signum()),
     numeric_sqrt Numeric::sqrt,
+    numeric_exp Numeric::exp,
+    numeric_ln Numeric::ln,
+    numeric_log10 |number| number.log(&Numeric::from(10i32)),
     numeric_trim_scale |number| Ok(number.trimmed())
 );
 
-/// About as many short comparisons as a step of a long computation takes.
-const LONG_STEP: usize = 64;
-
-/// A function of one number that takes long for long numbers.
-fn long_of_one(
-    arguments: &[Value],
-    context: &EvalContext<'_>,
-    function: fn(&Numeric, &mut Check<'_>) -> Result<Numeric, SqlError>,
-) -> Result<Value, SqlError> {
-    take!(arguments: Numeric(number));
-    let mut steps = context.steps();
-    function(number, &mut || steps.take(LONG_STEP)).map(Value::Numeric)
+macro_rules! two_numerics {
+    ($($name:ident $function:expr),+) => {$(
+        pub(super) fn $name(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+            take!(arguments: Numeric(one), Numeric(two));
+            let function: fn(&Numeric, &Numeric) -> Result<Numeric, SqlError> = $function;
+            function(one, two).map(Value::Numeric)
+        }
+    )+};
 }
 
-/// The same of two.
-fn long_of_two(
-    arguments: &[Value],
-    context: &EvalContext<'_>,
-    function: fn(&Numeric, &Numeric, &mut Check<'_>) -> Result<Numeric, SqlError>,
-) -> Result<Value, SqlError> {
-    take!(arguments: Numeric(one), Numeric(two));
-    let mut steps = context.steps();
-    function(one, two, &mut || steps.take(LONG_STEP)).map(Value::Numeric)
-}
-
-fn numeric_exp(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
-    long_of_one(arguments, context, |number, check| number.exp(check))
-}
-
-fn numeric_ln(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
-    long_of_one(arguments, context, |number, check| number.ln(check))
-}
-
-fn numeric_log10(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
-    long_of_one(arguments, context, |number, check| number.log(&Numeric::from(10i32), check))
-}
-
-fn numeric_log(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
-    long_of_two(arguments, context, |base, number, check| number.log(base, check))
-}
-
-pub(super) fn numeric_power(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
-    long_of_two(arguments, context, |base, exponent, check| base.pow(exponent, check))
-}
-
-fn numeric_gcd(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
-    long_of_two(arguments, context, |one, two, check| one.gcd(two, check))
-}
-
-fn numeric_lcm(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
-    long_of_two(arguments, context, |one, two, check| one.lcm(two, check))
-}
+two_numerics!(
+    numeric_log |base, number| number.log(base),
+    numeric_power Numeric::pow,
+    numeric_gcd Numeric::gcd,
+    numeric_lcm Numeric::lcm,
+    numeric_div Numeric::div_trunc
+);
 
 fn numeric_round_to(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Numeric(number), Int4(digits));
@@ -269,11 +234,6 @@ fn numeric_round_to(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, S
 fn numeric_trunc_to(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Numeric(number), Int4(digits));
     number.trunc(*digits).map(Value::Numeric)
-}
-
-fn numeric_div(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    take!(arguments: Numeric(one), Numeric(two));
-    one.div_trunc(two).map(Value::Numeric)
 }
 
 fn numeric_scale(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -310,7 +270,7 @@ macro_rules! divisors {
 
 divisors!(int4_gcd int4_lcm Int4 i32, int8_gcd int8_lcm Int8 i64);
 
-fn factorial(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn factorial(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Int8(number));
     if *number < 0 {
         return Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "factorial of a negative number is undefined"));
@@ -319,11 +279,7 @@ fn factorial(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, Sq
     if *number > 32_177 {
         return Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "value overflows numeric format"));
     }
-    let mut steps = context.steps();
-    let product = (2..=*number).try_fold(Numeric::ONE, |product, factor| {
-        steps.take(1 + product.extent() / 16)?;
-        product.mul(&factor.into())
-    });
+    let product = (2..=*number).try_fold(Numeric::ONE, |product, factor| product.mul(&factor.into()));
     product.map(Value::Numeric)
 }
 

@@ -60,10 +60,12 @@ pub use regexp::regexp_matches;
 pub use resolve::{Resolved, ambiguous, check_collatable, common_kind, resolve};
 pub use session::{SessionCalls, SessionFunction, WORDS_OF_SESSIONS};
 pub use set::{Declared as SetDeclared, SetFunction};
+pub(crate) use string::checked_length;
 
 use crate::{
     SqlError,
     types::{EvalContext, Kind, LARGE, Value, extent},
+    work,
 };
 
 /// No function makes a value of more bytes: those of a text, and of all elements of an array. As
@@ -162,7 +164,7 @@ impl Function {
         }
         // What is done with large values may take long by itself.
         if arguments.iter().any(|argument| extent(argument) >= LARGE) {
-            context.check()?;
+            work::check()?;
         }
         made((self.eval)(arguments, context)?, context)
     }

@@ -14,6 +14,7 @@ use crate::{
             calendar::{self, MONTHS, WEEKDAYS},
         },
     },
+    work,
 };
 
 const T: Kind = Kind::Text;
@@ -94,8 +95,9 @@ impl<'a> Reader<'a> {
             ));
         }
         let signed = self.rest.starts_with(['-', '+']);
-        let all = self.rest.bytes().skip(signed.into()).take_while(u8::is_ascii_digit).count();
-        let digits = if greedy { all } else { all.min(width - usize::from(signed)) };
+        // What is not taken is not looked at: it comes again.
+        let most = if greedy { usize::MAX } else { width - usize::from(signed) };
+        let digits = self.rest.bytes().skip(signed.into()).take(most).take_while(u8::is_ascii_digit).count();
         let length = digits + usize::from(signed);
         let (text, rest) = self.rest.split_at(length);
         if !greedy && digits > 0 && length < width {
@@ -150,12 +152,14 @@ fn is_numeric(field: Field) -> bool {
 }
 
 fn read(text: &str, template: &str) -> Result<Reading, SqlError> {
-    let (items, exact) = parse_template(template);
+    let template = parse_template(template)?;
+    let (items, exact) = (&template.items, template.exact);
     let mut reading = Reading::default();
     let mut reader = Reader { rest: text, skipped_minus: false };
     // Blanks that were skipped and that the template has not asked for yet.
     let mut extra = 0i64;
     for (at, item) in items.iter().enumerate() {
+        work::done(4)?;
         if !exact && (at == 0 || matches!(item, Item::Field { .. })) {
             extra += reader.skip_blanks();
         }

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     SqlError, SqlState,
     types::{EvalContext, Kind, Numeric, Precision, Value},
+    work,
 };
 
 const T: Kind = Kind::Text;
@@ -77,22 +78,18 @@ impl Reader<'_> {
             taken = true;
         }
         if self.sign.is_none() && self.before + self.behind > 0 {
-            if self.template.has(&Item::Sign) {
+            if self.template.signs().sign {
                 if let [_, sign @ (b'+' | b'-'), ..] = self.rest
                     && taken
                 {
                     self.sign = Some(*sign);
                     self.skip(1);
                 }
-            } else if !taken && self.has_own_sign() && matches!(found, b'+' | b'-') {
+            } else if !taken && self.template.signs().own() && matches!(found, b'+' | b'-') {
                 self.sign = Some(found);
             }
         }
         self.skip(1);
-    }
-
-    fn has_own_sign(&self) -> bool {
-        [Item::Minus, Item::Plus, Item::PlusMinus].iter().any(|item| self.template.has(item))
     }
 
     /// A sign in a place of its own.
@@ -106,12 +103,13 @@ impl Reader<'_> {
         }
     }
 
-    fn read(&mut self) {
+    fn read(&mut self) -> Result<(), SqlError> {
         let template = self.template;
         for item in &template.items {
             if self.rest.is_empty() {
                 break;
             }
+            work::done(2)?;
             match item {
                 Item::Digit { .. } => self.slot(true),
                 Item::Point => self.slot(false),
@@ -131,6 +129,7 @@ impl Reader<'_> {
                 Item::Sign | Item::Shift => {}
             }
         }
+        Ok(())
     }
 }
 
@@ -157,7 +156,7 @@ fn to_number(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError
         behind: 0,
         past_point: false,
     };
-    reader.read();
+    reader.read()?;
     let Reader { sign, digits, behind, .. } = reader;
     let written = format!("{}{}", char::from(sign.unwrap_or(b' ')), digits.trim_end_matches('.'));
     // No more digits than the template has.

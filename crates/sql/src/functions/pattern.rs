@@ -7,21 +7,22 @@ use memchr::{memchr3, memmem};
 use super::{Function, string::lower, take};
 use crate::{
     SqlError, SqlState,
-    types::{EvalContext, Kind, Steps, Value},
+    types::{EvalContext, Kind, Value},
+    work,
 };
 
 const T: Kind = Kind::Text;
 const B: Kind = Kind::Bool;
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::new("~~", &[T, T], B, |arguments, context| like_operator(arguments, false, context)),
-    Function::new("!~~", &[T, T], B, |arguments, context| negate(like_operator(arguments, false, context))),
-    Function::new("~~*", &[T, T], B, |arguments, context| like_operator(arguments, true, context)),
-    Function::new("!~~*", &[T, T], B, |arguments, context| negate(like_operator(arguments, true, context))),
-    Function::new("~~", &[Kind::Char, T], B, |arguments, context| like_operator(arguments, false, context)),
-    Function::new("!~~", &[Kind::Char, T], B, |arguments, context| negate(like_operator(arguments, false, context))),
-    Function::new("~~*", &[Kind::Char, T], B, |arguments, context| like_operator(arguments, true, context)),
-    Function::new("!~~*", &[Kind::Char, T], B, |arguments, context| negate(like_operator(arguments, true, context))),
+    Function::new("~~", &[T, T], B, |arguments, _| like_operator(arguments, false)),
+    Function::new("!~~", &[T, T], B, |arguments, _| negate(like_operator(arguments, false))),
+    Function::new("~~*", &[T, T], B, |arguments, _| like_operator(arguments, true)),
+    Function::new("!~~*", &[T, T], B, |arguments, _| negate(like_operator(arguments, true))),
+    Function::new("~~", &[Kind::Char, T], B, |arguments, _| like_operator(arguments, false)),
+    Function::new("!~~", &[Kind::Char, T], B, |arguments, _| negate(like_operator(arguments, false))),
+    Function::new("~~*", &[Kind::Char, T], B, |arguments, _| like_operator(arguments, true)),
+    Function::new("!~~*", &[Kind::Char, T], B, |arguments, _| negate(like_operator(arguments, true))),
     Function::new("~~", &[Kind::Bytea, Kind::Bytea], B, like_bytes),
     Function::new("!~~", &[Kind::Bytea, Kind::Bytea], B, |arguments, context| negate(like_bytes(arguments, context))),
     Function::new("like_escape", &[T, T], T, like_escape),
@@ -52,19 +53,19 @@ pub(super) fn two_strings(arguments: &[Value]) -> Result<(&str, &str), SqlError>
     .ok_or_else(|| super::mismatch(arguments))
 }
 
-fn like_operator(arguments: &[Value], any_case: bool, context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn like_operator(arguments: &[Value], any_case: bool) -> Result<Value, SqlError> {
     let (text, pattern) = two_strings(arguments)?;
     let matched = if any_case {
-        like(lower(text).as_bytes(), lower(pattern).as_bytes(), true, context)?
+        like(lower(text)?.as_bytes(), lower(pattern)?.as_bytes(), true)?
     } else {
-        like(text.as_bytes(), pattern.as_bytes(), true, context)?
+        like(text.as_bytes(), pattern.as_bytes(), true)?
     };
     Ok(Value::Bool(matched))
 }
 
-fn like_bytes(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn like_bytes(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Bytea(bytes), Bytea(pattern));
-    like(bytes, pattern, false, context).map(Value::Bool)
+    like(bytes, pattern, false).map(Value::Bool)
 }
 
 /// A piece of a pattern between two `%`.
@@ -137,12 +138,12 @@ impl<'p> Piece<'p> {
     }
 
     /// Where it ends in a text, if it is there from `from` on.
-    fn end_at(&self, text: &[u8], from: usize, steps: &mut Steps<'_>) -> Result<Option<usize>, SqlError> {
+    fn end_at(&self, text: &[u8], from: usize) -> Result<Option<usize>, SqlError> {
         let mut at = from;
         for part in &self.parts {
             match part {
                 Part::Literal(literal) => {
-                    steps.take(1 + literal.len() / 64)?;
+                    work::done(1 + literal.len() / 64)?;
                     if !text[at..].starts_with(literal) {
                         return Ok(None);
                     }
@@ -150,7 +151,7 @@ impl<'p> Piece<'p> {
                 }
                 Part::Any(count) => {
                     for _ in 0..*count {
-                        steps.take(1)?;
+                        work::done(1)?;
                         match self.next(text, at) {
                             Some(next) => at = next,
                             None => return Ok(None),
@@ -163,15 +164,19 @@ impl<'p> Piece<'p> {
     }
 
     /// Where it ends in a text for the first time, if it is somewhere in it.
-    fn first_end(&self, text: &[u8], steps: &mut Steps<'_>) -> Result<Option<usize>, SqlError> {
+    fn first_end(&self, text: &[u8]) -> Result<Option<usize>, SqlError> {
         match &self.parts[..] {
             [] => Ok(Some(0)),
-            [Part::Literal(literal)] => Ok(memmem::find(text, literal).map(|at| at + literal.len())),
+            [Part::Literal(literal)] => {
+                let found = memmem::find(text, literal);
+                work::done(1 + found.unwrap_or(text.len()) / 64)?;
+                Ok(found.map(|at| at + literal.len()))
+            }
             [Part::Literal(literal), ..] => {
                 let finder = memmem::Finder::new(literal);
                 let mut from = 0;
                 while let Some(at) = finder.find(&text[from..]) {
-                    if let Some(end) = self.end_at(text, from + at, steps)? {
+                    if let Some(end) = self.end_at(text, from + at)? {
                         return Ok(Some(end));
                     }
                     from += at + 1;
@@ -181,7 +186,7 @@ impl<'p> Piece<'p> {
             [Part::Any(_), ..] => {
                 let mut from = Some(0);
                 while let Some(at) = from {
-                    if let Some(end) = self.end_at(text, at, steps)? {
+                    if let Some(end) = self.end_at(text, at)? {
                         return Ok(Some(end));
                     }
                     from = self.next(text, at);
@@ -215,10 +220,9 @@ impl<'p> Piece<'p> {
 
 /// Whether text is like a pattern. Takes about as many steps as both are long, unless there are
 /// many `_` between two `%`.
-fn like(text: &[u8], pattern: &[u8], utf8: bool, context: &EvalContext<'_>) -> Result<bool, SqlError> {
-    let mut steps = context.steps();
+fn like(text: &[u8], pattern: &[u8], utf8: bool) -> Result<bool, SqlError> {
     let (first, mut pattern) = Piece::read(pattern, utf8);
-    let Some(end) = first.end_at(text, 0, &mut steps)? else { return Ok(false) };
+    let Some(end) = first.end_at(text, 0)? else { return Ok(false) };
     let mut text = &text[end..];
     if first.dangling {
         return if text.is_empty() { Ok(false) } else { Err(dangling_escape()) };
@@ -233,7 +237,7 @@ fn like(text: &[u8], pattern: &[u8], utf8: bool, context: &EvalContext<'_>) -> R
             return Ok(piece.ends(text));
         }
         // The first place is as good as any: what follows may begin anywhere behind it.
-        let Some(end) = piece.first_end(text, &mut steps)? else { return Ok(false) };
+        let Some(end) = piece.first_end(text)? else { return Ok(false) };
         text = &text[end..];
         if piece.dangling {
             return if text.is_empty() { Ok(false) } else { Err(dangling_escape()) };
@@ -254,6 +258,7 @@ fn like_escape(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErr
     let mut out = String::with_capacity(pattern.len());
     let mut escaped = false;
     for character in pattern.chars() {
+        work::done(1)?;
         if Some(character) == escape && !escaped {
             out.push('\\');
             escaped = true;
@@ -316,7 +321,7 @@ mod tests {
             let pattern: Vec<char> = (0..next(8)).map(|_| ['a', 'b', 'ä', '%', '%', '_', '_', '\\'][next(8)]).collect();
             let expected = simple(&text, &pattern);
             let (text, pattern) = (String::from_iter(text), String::from_iter(pattern));
-            let found = like(text.as_bytes(), pattern.as_bytes(), true, &EvalContext::default());
+            let found = like(text.as_bytes(), pattern.as_bytes(), true);
             assert_eq!(found.map_err(|_| ()), expected, "{text:?} LIKE {pattern:?}");
             matched += usize::from(expected == Ok(true));
         }

@@ -7,18 +7,10 @@
 //! one may begin that ends at one of these. Each takes about as long as the text is. Only parts
 //! with back references are tried one way after another. All steps are counted.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::HashSet,
-    fmt::Write,
-    sync::OnceLock,
-};
+use std::{cell::Cell, collections::HashSet, fmt::Write, sync::OnceLock};
 
 use super::regex::invalid;
-use crate::{
-    SqlError, SqlState,
-    types::{EvalContext, Steps},
-};
+use crate::{SqlError, SqlState, work};
 
 /// No match may take more steps.
 const MAX_STEPS: u64 = 50_000_000;
@@ -264,8 +256,8 @@ impl Posix {
     ///
     /// # Errors
     /// 54001 when it takes too many steps; 57014, 57P01.
-    pub fn find_at(&self, text: &str, from: usize, context: &EvalContext<'_>) -> Result<Option<Groups>, SqlError> {
-        let run = Run::new(self, text, context);
+    pub fn find_at(&self, text: &str, from: usize) -> Result<Option<Groups>, SqlError> {
+        let run = Run::new(self, text);
         let mut at = from;
         loop {
             if let Some(groups) = run.match_at(at)? {
@@ -282,8 +274,8 @@ impl Posix {
     ///
     /// # Errors
     /// As for [`Posix::find_at`].
-    pub fn match_at(&self, text: &str, at: usize, context: &EvalContext<'_>) -> Result<Option<Groups>, SqlError> {
-        Run::new(self, text, context).match_at(at)
+    pub fn match_at(&self, text: &str, at: usize) -> Result<Option<Groups>, SqlError> {
+        Run::new(self, text).match_at(at)
     }
 }
 
@@ -293,7 +285,6 @@ type Places = Vec<usize>;
 struct Run<'a> {
     posix: &'a Posix,
     text: &'a str,
-    steps: RefCell<Steps<'a>>,
     left: Cell<u64>,
 }
 
@@ -305,8 +296,8 @@ fn is_word(character: char) -> bool {
 }
 
 impl<'a> Run<'a> {
-    fn new(posix: &'a Posix, text: &'a str, context: &'a EvalContext<'a>) -> Self {
-        Self { posix, text, steps: RefCell::new(context.steps()), left: Cell::new(MAX_STEPS) }
+    fn new(posix: &'a Posix, text: &'a str) -> Self {
+        Self { posix, text, left: Cell::new(MAX_STEPS) }
     }
 
     fn take(&self, steps: usize) -> Result<(), SqlError> {
@@ -314,7 +305,7 @@ impl<'a> Run<'a> {
         self.left.set(left.ok_or_else(|| {
             SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "the regular expression takes too many steps")
         })?);
-        self.steps.borrow_mut().take(steps)
+        work::done(steps)
     }
 
     fn after(&self, at: usize) -> Option<char> {

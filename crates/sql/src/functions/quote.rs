@@ -8,6 +8,7 @@ use super::{
 use crate::{
     SqlError, SqlState,
     types::{Array, EvalContext, Kind, Value, text},
+    work,
 };
 
 const T: Kind = Kind::Text;
@@ -116,9 +117,10 @@ fn format(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlEr
             }
             ('I', _) => quote_identifier(&text),
             ('L', Value::Null) => "NULL".to_owned(),
-            ('L', _) => quote_literal(&text),
+            ('L', _) => quote_literal(&text)?,
             _ => text,
         };
+        work::done(1 + (item.len() + width) / 16)?;
         checked_length(out.len() + item.len() + width)?;
         let missing = width.saturating_sub(item.chars().count());
         if !to_left {
@@ -162,20 +164,23 @@ pub fn quote_identifier(text: &str) -> String {
 }
 
 /// Text as a literal.
-pub(crate) fn quote_literal(text: &str) -> String {
+fn quote_literal(text: &str) -> Result<String, SqlError> {
     let mut out = String::with_capacity(text.len() + 2);
     if text.contains('\\') {
         out.push('E');
     }
     out.push('\'');
-    for character in text.chars() {
-        if matches!(character, '\'' | '\\') {
+    for piece in work::pieces(text) {
+        for character in piece?.chars() {
+            if matches!(character, '\'' | '\\') {
+                out.push(character);
+            }
             out.push(character);
         }
-        out.push(character);
+        checked_length(out.len())?;
     }
     out.push('\'');
-    out
+    Ok(out)
 }
 
 fn quote_ident(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -187,7 +192,7 @@ fn quoted(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlEr
     let [value] = arguments else { return Err(mismatch(arguments)) };
     let mut text = String::new();
     push_text(value, context, &mut text);
-    Ok(Value::text(quote_literal(&text)))
+    quote_literal(&text).map(Value::text)
 }
 
 fn quote_nullable(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {

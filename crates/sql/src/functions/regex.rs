@@ -8,7 +8,7 @@
 use std::{cell::RefCell, rc::Rc};
 
 use super::posix::{Class, DEEPEST, Groups, Node, Place, Posix};
-use crate::{SqlError, SqlState, types::EvalContext};
+use crate::{SqlError, SqlState, work};
 
 /// A compiled regular expression.
 #[derive(Clone, Debug)]
@@ -162,10 +162,11 @@ impl Regex {
     ///
     /// # Errors
     /// 54001 when that takes too many steps; 57014, 57P01.
-    pub fn is_match(&self, text: &str, context: &EvalContext<'_>) -> Result<bool, SqlError> {
+    pub fn is_match(&self, text: &str) -> Result<bool, SqlError> {
+        work::bulk(text.len())?;
         match (&self.fast, &self.posix) {
             (Some(fast), _) => Ok(fast.is_match(text)),
-            (None, Some(posix)) => Ok(posix.find_at(text, 0, context)?.is_some()),
+            (None, Some(posix)) => Ok(posix.find_at(text, 0)?.is_some()),
             (None, None) => Ok(false),
         }
     }
@@ -174,22 +175,17 @@ impl Regex {
     ///
     /// # Errors
     /// 54001 when that takes too many steps; 57014, 57P01.
-    pub(super) fn captures_at<'t>(
-        &self,
-        text: &'t str,
-        from: usize,
-        context: &EvalContext<'_>,
-    ) -> Result<Option<Captures<'t>>, SqlError> {
+    pub(super) fn captures_at<'t>(&self, text: &'t str, from: usize) -> Result<Option<Captures<'t>>, SqlError> {
         let groups = match (&self.fast, &self.posix) {
             (Some(fast), None) => fast
                 .captures_at(text, from)
                 .map(|captures| captures.iter().map(|group| group.map(|group| (group.start(), group.end()))).collect()),
             // Both agree where it begins.
             (Some(fast), Some(posix)) => match fast.find_at(text, from) {
-                Some(found) => posix.match_at(text, found.start(), context)?,
+                Some(found) => posix.match_at(text, found.start())?,
                 None => None,
             },
-            (None, Some(posix)) => posix.find_at(text, from, context)?,
+            (None, Some(posix)) => posix.find_at(text, from)?,
             (None, None) => None,
         };
         Ok(groups.map(|groups| Captures { text, groups }))

@@ -10,10 +10,9 @@ use super::{
 };
 use crate::{
     SqlError, SqlState,
-    types::{
-        Array, EvalContext, Kind, Value,
-        array::{MAX_ELEMENTS, checked_count},
-    },
+    memory::size_of_value,
+    types::{Array, EvalContext, Kind, Value, array::checked_count},
+    work::{self, Kept},
 };
 
 const T: Kind = Kind::Text;
@@ -22,16 +21,16 @@ const B: Kind = Kind::Bool;
 const TEXTS: Kind = Kind::TextArray;
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::new("~", &[T, T], B, |arguments, context| regex_operator(arguments, "", context)),
-    Function::new("!~", &[T, T], B, |arguments, context| negate(regex_operator(arguments, "", context))),
-    Function::new("~*", &[T, T], B, |arguments, context| regex_operator(arguments, "i", context)),
-    Function::new("!~*", &[T, T], B, |arguments, context| negate(regex_operator(arguments, "i", context))),
-    Function::new("~", &[Kind::Char, T], B, |arguments, context| regex_operator(arguments, "", context)),
-    Function::new("!~", &[Kind::Char, T], B, |arguments, context| negate(regex_operator(arguments, "", context))),
-    Function::new("~*", &[Kind::Char, T], B, |arguments, context| regex_operator(arguments, "i", context)),
-    Function::new("!~*", &[Kind::Char, T], B, |arguments, context| negate(regex_operator(arguments, "i", context))),
-    Function::new("~", &[Kind::Name, T], B, |arguments, context| regex_operator(arguments, "", context)),
-    Function::new("!~", &[Kind::Name, T], B, |arguments, context| negate(regex_operator(arguments, "", context))),
+    Function::new("~", &[T, T], B, |arguments, _| regex_operator(arguments, "")),
+    Function::new("!~", &[T, T], B, |arguments, _| negate(regex_operator(arguments, ""))),
+    Function::new("~*", &[T, T], B, |arguments, _| regex_operator(arguments, "i")),
+    Function::new("!~*", &[T, T], B, |arguments, _| negate(regex_operator(arguments, "i"))),
+    Function::new("~", &[Kind::Char, T], B, |arguments, _| regex_operator(arguments, "")),
+    Function::new("!~", &[Kind::Char, T], B, |arguments, _| negate(regex_operator(arguments, ""))),
+    Function::new("~*", &[Kind::Char, T], B, |arguments, _| regex_operator(arguments, "i")),
+    Function::new("!~*", &[Kind::Char, T], B, |arguments, _| negate(regex_operator(arguments, "i"))),
+    Function::new("~", &[Kind::Name, T], B, |arguments, _| regex_operator(arguments, "")),
+    Function::new("!~", &[Kind::Name, T], B, |arguments, _| negate(regex_operator(arguments, ""))),
     Function::new("regexp_like", &[T, T], B, regexp_like),
     Function::new("regexp_like", &[T, T, T], B, regexp_like),
     Function::new("regexp_count", &[T, T], I, regexp_count),
@@ -64,9 +63,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("regexp_split_to_array", &[T, T, T], TEXTS, regexp_split_to_array),
 ];
 
-fn regex_operator(arguments: &[Value], flags: &str, context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regex_operator(arguments: &[Value], flags: &str) -> Result<Value, SqlError> {
     let (text, pattern) = two_strings(arguments)?;
-    compiled(pattern, flags)?.is_match(text, context).map(Value::Bool)
+    compiled(pattern, flags)?.is_match(text).map(Value::Bool)
 }
 
 /// A function's flags without `g`, and whether `g` was among them.
@@ -130,19 +129,18 @@ impl<'a> Call<'a> {
 /// character further, as it does in PostgreSQL; other matches may be followed by an empty one.
 /// Before each is looked for, which may take as long as the text is, it is asked whether the
 /// statement is to end; that is an error, the last item.
-fn matches<'a, 't>(
-    regex: &'a Regex,
+fn matches<'t>(
+    regex: &Regex,
     text: &'t str,
     from: Option<usize>,
-    context: &'a EvalContext<'_>,
 ) -> impl Iterator<Item = Result<Captures<'t>, SqlError>> {
     let mut next = from;
     std::iter::from_fn(move || {
         let from = next.take()?;
-        if let Err(error) = context.check() {
+        if let Err(error) = work::check() {
             return Some(Err(error));
         }
-        let captures = match regex.captures_at(text, from, context) {
+        let captures = match regex.captures_at(text, from) {
             Ok(captures) => captures?,
             Err(error) => return Some(Err(error)),
         };
@@ -162,9 +160,8 @@ fn nth_match<'t>(
     text: &'t str,
     start: Option<usize>,
     number: usize,
-    context: &EvalContext<'_>,
 ) -> Result<Option<Captures<'t>>, SqlError> {
-    for (at, captures) in matches(regex, text, start, context).enumerate() {
+    for (at, captures) in matches(regex, text, start).enumerate() {
         let captures = captures?;
         if at + 1 == number {
             return Ok(Some(captures));
@@ -173,18 +170,18 @@ fn nth_match<'t>(
     Ok(None)
 }
 
-fn regexp_like(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_like(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let flags = no_global("regexp_like", call.flags(2)?)?;
-    compiled(call.text(1)?, flags)?.is_match(call.text(0)?, context).map(Value::Bool)
+    compiled(call.text(1)?, flags)?.is_match(call.text(0)?).map(Value::Bool)
 }
 
-fn regexp_count(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_count(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let start = call.start(2)?;
     let regex = compiled(call.text(1)?, no_global("regexp_count", call.flags(3)?)?)?;
     let mut count = 0;
-    for captures in matches(&regex, call.text(0)?, start, context) {
+    for captures in matches(&regex, call.text(0)?, start) {
         captures?;
         count += 1;
     }
@@ -192,7 +189,7 @@ fn regexp_count(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value,
 }
 
 /// The place of a match, or of a group of it, from 1; or the place behind it.
-fn regexp_instr(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_instr(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let text = call.text(0)?;
     let start = call.start(2)?;
@@ -206,7 +203,7 @@ fn regexp_instr(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value,
     }
     let group = call.number(6, "subexpr", 0, 0)?;
     let regex = compiled(call.text(1)?, no_global("regexp_instr", call.flags(5)?)?)?;
-    let found = nth_match(&regex, text, start, number, context)?;
+    let found = nth_match(&regex, text, start, number)?;
     let found = found.and_then(|captures| captures.get(group));
     Ok(Value::Int4(found.map_or(0, |found| {
         let at = if end == 1 { found.end() } else { found.start() };
@@ -214,22 +211,22 @@ fn regexp_instr(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value,
     })))
 }
 
-fn regexp_substr(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_substr(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let start = call.start(2)?;
     let number = call.number(3, "n", 1, 1)?;
     let group = call.number(5, "subexpr", 0, 0)?;
     let regex = compiled(call.text(1)?, no_global("regexp_substr", call.flags(4)?)?)?;
-    let found = nth_match(&regex, call.text(0)?, start, number, context)?;
+    let found = nth_match(&regex, call.text(0)?, start, number)?;
     let found = found.and_then(|captures| captures.get(group));
     Ok(found.map(|found| found.as_str()).into())
 }
 
 /// What the first group matches, or all if none exists.
-fn substring_regex(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn substring_regex(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Text(text), Text(pattern));
     let regex = compiled(pattern, "")?;
-    let Some(captures) = regex.captures_at(text, 0, context)? else { return Ok(Value::Null) };
+    let Some(captures) = regex.captures_at(text, 0)? else { return Ok(Value::Null) };
     let found = captures.get(usize::from(captures.len() > 1));
     Ok(found.map(|found| found.as_str()).into())
 }
@@ -241,10 +238,10 @@ fn groups(captures: &Captures<'_>) -> Value {
     Value::array(Array::new(Kind::Text, groups))
 }
 
-fn regexp_match(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_match(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let regex = compiled(call.text(1)?, no_global("regexp_match", call.flags(2)?)?)?;
-    Ok(regex.captures_at(call.text(0)?, 0, context)?.map(|captures| groups(&captures)).unwrap_or_default())
+    Ok(regex.captures_at(call.text(0)?, 0)?.map(|captures| groups(&captures)).unwrap_or_default())
 }
 
 /// Replaces the match of this number from 1, or all of them.
@@ -254,12 +251,11 @@ fn replaced(
     replacement: &str,
     start: Option<usize>,
     number: Option<usize>,
-    context: &EvalContext<'_>,
 ) -> Result<String, SqlError> {
     let mut out = String::with_capacity(text.len());
     let mut done = 0;
     let (skip, take) = number.map_or((0, usize::MAX), |number| (number - 1, 1));
-    for (at, captures) in matches(regex, text, start, context).enumerate().take(skip.saturating_add(take)) {
+    for (at, captures) in matches(regex, text, start).enumerate().take(skip.saturating_add(take)) {
         let captures = captures?;
         if at < skip {
             continue;
@@ -293,7 +289,7 @@ fn replaced(
     Ok(out)
 }
 
-fn regexp_replace(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_replace(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let flags = call.flags(3)?;
     if let Some(digit) = flags.chars().next().filter(char::is_ascii_digit) {
@@ -309,62 +305,68 @@ fn regexp_replace(arguments: &[Value], context: &EvalContext<'_>) -> Result<Valu
     let (flags, global) = split_flags(flags);
     let regex = compiled(call.text(1)?, &flags)?;
     let number = if global { None } else { Some(1) };
-    Ok(Value::text(replaced(call.text(0)?, &regex, call.text(2)?, Some(0), number, context)?))
+    Ok(Value::text(replaced(call.text(0)?, &regex, call.text(2)?, Some(0), number)?))
 }
 
 /// `regexp_replace` with the place to start from, the number of the match, 0 for all, and flags.
-fn regexp_replace_from(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_replace_from(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let start = call.start(3)?;
     let (flags, global) = split_flags(call.flags(5)?);
     let number = call.number(4, "n", if global { 0 } else { 1 }, 0)?;
     let regex = compiled(call.text(1)?, &flags)?;
     let number = (number > 0).then_some(number);
-    Ok(Value::text(replaced(call.text(0)?, &regex, call.text(2)?, start, number, context)?))
+    Ok(Value::text(replaced(call.text(0)?, &regex, call.text(2)?, start, number)?))
 }
 
 /// What lies between the matches of an expression. Empty matches at either end, and right behind
 /// another, do not split.
-fn split<'t>(regex: &Regex, text: &'t str, context: &EvalContext<'_>) -> Result<Vec<&'t str>, SqlError> {
+fn split<'t>(regex: &Regex, text: &'t str) -> Result<(Vec<&'t str>, Kept), SqlError> {
+    // Each is allocated by itself in the end.
+    const PART: usize = size_of::<Value>() + 64;
+    let kept = work::kept();
     let mut parts = Vec::new();
     let (mut from, mut last_end) = (0, 0);
-    for captures in matches(regex, text, Some(0), context) {
+    for captures in matches(regex, text, Some(0)) {
         let Some(found) = captures?.get(0) else { continue };
         if found.start() < text.len() && found.end() > last_end {
             parts.push(&text[from..found.start()]);
+            kept.grown_to(parts.len() * PART)?;
+            checked_count(parts.len())?;
             from = found.end();
         }
         last_end = found.end();
     }
     parts.push(&text[from..]);
-    Ok(parts)
+    Ok((parts, kept))
 }
 
-fn regexp_split_to_array(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_split_to_array(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let regex = compiled(call.text(1)?, no_global("regexp_split_to_array", call.flags(2)?)?)?;
-    let parts = split(&regex, call.text(0)?, context)?;
+    let (parts, _kept) = split(&regex, call.text(0)?)?;
     checked_count(parts.len())?;
     let parts = parts.into_iter().map(Value::from).collect();
     Ok(Value::array(Array::new(Kind::Text, parts)))
 }
 
 /// The rows of `regexp_matches`: the groups of a match as a `text[]`, for the first match or, with
-/// the flag `g`, for each.
+/// the flag `g`, for each; and what they take.
 ///
 /// # Errors
-/// 2201B when the expression is none, 22023 when a flag is unknown; 57014, 57P01.
-pub fn regexp_matches(
-    text: &str,
-    pattern: &str,
-    flags: &str,
-    context: &EvalContext<'_>,
-) -> Result<Vec<Value>, SqlError> {
+/// 2201B when the expression is none, 22023 when a flag is unknown; 53200, 57014, 57P01.
+pub fn regexp_matches(text: &str, pattern: &str, flags: &str) -> Result<(Vec<Value>, Kept), SqlError> {
     let (flags, global) = split_flags(flags);
     let regex = compiled(pattern, &flags)?;
     let count = if global { usize::MAX } else { 1 };
-    let found = matches(&regex, text, Some(0), context).take(count.min(MAX_ELEMENTS + 1));
-    let found = found.map(|captures| Ok(groups(&captures?))).collect::<Result<Vec<_>, SqlError>>()?;
-    checked_count(found.len())?;
-    Ok(found)
+    let kept = work::kept();
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    for captures in matches(&regex, text, Some(0)).take(count) {
+        let groups = groups(&captures?);
+        bytes += size_of_value(&groups) + size_of::<Value>();
+        kept.grown_to(bytes)?;
+        found.push(groups);
+        checked_count(found.len())?;
+    }
+    Ok((found, kept))
 }

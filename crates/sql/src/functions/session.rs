@@ -23,14 +23,6 @@ pub trait SessionCalls {
     /// # Errors
     /// Whatever there is to say against it.
     fn rows(&self, function: SetFunction, arguments: &[Value]) -> Result<Vec<Vec<Value>>, SqlError>;
-
-    /// Fails when the statement that runs is to end.
-    ///
-    /// # Errors
-    /// 57014, 57P01.
-    fn check(&self) -> Result<(), SqlError> {
-        Ok(())
-    }
 }
 
 /// Functions that are called without parentheses. No column has such a name without quotes.

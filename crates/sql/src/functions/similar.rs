@@ -82,7 +82,7 @@ pub(super) fn similar_to_escape(arguments: &[Value], _: &EvalContext<'_>) -> Res
 
 /// `SUBSTRING(text FROM pattern FOR escape)`: what the marked middle of the pattern matches, the
 /// part before it taking as little as it can.
-pub(super) fn similar_substring(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+pub(super) fn similar_substring(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let [Value::Text(text), Value::Text(pattern), Value::Text(escape)] = arguments else {
         return Err(mismatch(arguments));
     };
@@ -94,7 +94,7 @@ pub(super) fn similar_substring(arguments: &[Value], context: &EvalContext<'_>) 
         all => format!("^(?:{})$", all.concat()),
     };
     let regex = compiled(&pattern, "")?;
-    let Some(captures) = regex.captures_at(text, 0, context)? else { return Ok(Value::Null) };
+    let Some(captures) = regex.captures_at(text, 0)? else { return Ok(Value::Null) };
     let found = captures.get(usize::from(captures.len() > 1));
     Ok(found.map(|found| found.as_str()).into())
 }

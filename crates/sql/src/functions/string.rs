@@ -5,10 +5,13 @@ use std::{
     fmt::Write,
 };
 
+use memchr::memmem;
+
 use super::{Function, mismatch, take};
 use crate::{
     SqlError, SqlState,
     types::{EvalContext, Kind, Value, cast_out_of_range, text, without_blanks},
+    work,
 };
 
 const T: Kind = Kind::Text;
@@ -34,7 +37,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("lower", &[T], T, |arguments, _| map(arguments, lower)),
     Function::new("upper", &[T], T, |arguments, _| map(arguments, upper)),
     Function::new("initcap", &[T], T, |arguments, _| map(arguments, initcap)),
-    Function::new("reverse", &[T], T, |arguments, _| map(arguments, |text| text.chars().rev().collect())),
+    Function::new("reverse", &[T], T, |arguments, _| map(arguments, reverse)),
     Function::new("substr", &[T, I], T, substring),
     Function::new("substr", &[T, I, I], T, substring),
     Function::new("substring", &[T, I], T, substring),
@@ -73,13 +76,23 @@ pub(super) fn too_long() -> SqlError {
     SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "requested length too large")
 }
 
-pub(super) fn checked_length(length: usize) -> Result<usize, SqlError> {
+pub(crate) fn checked_length(length: usize) -> Result<usize, SqlError> {
     if length > super::MAX_EXTENT { Err(too_long()) } else { Ok(length) }
 }
 
-fn map(arguments: &[Value], function: fn(&str) -> String) -> Result<Value, SqlError> {
+fn map(arguments: &[Value], function: fn(&str) -> Result<String, SqlError>) -> Result<Value, SqlError> {
     take!(arguments: Text(text));
-    Ok(Value::text(function(text)))
+    function(text).map(Value::text)
+}
+
+/// A text rewritten, piece by piece.
+fn rewritten(text: &str, mut write: impl FnMut(&str, &mut String)) -> Result<String, SqlError> {
+    let mut out = String::with_capacity(text.len());
+    for piece in work::pieces(text) {
+        write(piece?, &mut out);
+        checked_length(out.len())?;
+    }
+    Ok(out)
 }
 
 /// A character in the other case, if that is one character.
@@ -93,26 +106,30 @@ fn in_case<I: Iterator<Item = char>>(character: char, mut mapped: I) -> char {
 }
 
 /// Text in lower case, character by character.
-pub(super) fn lower(text: &str) -> String {
-    if text.is_ascii() {
-        return text.to_ascii_lowercase();
-    }
-    text.chars().map(|character| in_case(character, character.to_lowercase())).collect()
+pub(super) fn lower(text: &str) -> Result<String, SqlError> {
+    rewritten(text, |piece, out| {
+        if piece.is_ascii() {
+            return out.push_str(&piece.to_ascii_lowercase());
+        }
+        out.extend(piece.chars().map(|character| in_case(character, character.to_lowercase())));
+    })
 }
 
 /// Text in upper case, character by character.
-pub(super) fn upper(text: &str) -> String {
-    if text.is_ascii() {
-        return text.to_ascii_uppercase();
-    }
-    text.chars().map(|character| in_case(character, character.to_uppercase())).collect()
+pub(super) fn upper(text: &str) -> Result<String, SqlError> {
+    rewritten(text, |piece, out| {
+        if piece.is_ascii() {
+            return out.push_str(&piece.to_ascii_uppercase());
+        }
+        out.extend(piece.chars().map(|character| in_case(character, character.to_uppercase())));
+    })
 }
 
 /// Words with a capital first letter.
-pub(super) fn initcap(text: &str) -> String {
+pub(super) fn initcap(text: &str) -> Result<String, SqlError> {
     let mut within = false;
-    text.chars()
-        .map(|character| {
+    rewritten(text, |piece, out| {
+        out.extend(piece.chars().map(|character| {
             let mapped = if within {
                 in_case(character, character.to_lowercase())
             } else {
@@ -120,8 +137,16 @@ pub(super) fn initcap(text: &str) -> String {
             };
             within = character.is_alphanumeric();
             mapped
-        })
-        .collect()
+        }));
+    })
+}
+
+fn reverse(text: &str) -> Result<String, SqlError> {
+    let mut out = String::with_capacity(text.len());
+    for piece in work::pieces(text).rev() {
+        out.extend(piece?.chars().rev());
+    }
+    Ok(out)
 }
 
 fn concat_two(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -189,17 +214,27 @@ pub(super) fn part(items: usize, from: i32, length: Option<i32>) -> Result<(usiz
 }
 
 /// Where a character begins, or the text's end.
-fn offset(text: &str, character: usize) -> usize {
+fn offset(text: &str, character: usize) -> Result<usize, SqlError> {
     if text.is_ascii() {
-        return character.min(text.len());
+        return Ok(character.min(text.len()));
     }
-    text.char_indices().nth(character).map_or(text.len(), |(at, _)| at)
+    let (mut at, mut left) = (0, character);
+    for piece in work::pieces(text) {
+        let piece = piece?;
+        let characters = piece.chars().count();
+        if characters > left {
+            return Ok(at + piece.char_indices().nth(left).map_or(piece.len(), |(at, _)| at));
+        }
+        at += piece.len();
+        left -= characters;
+    }
+    Ok(text.len())
 }
 
 fn slice_characters(text: &str, from: i32, length: Option<i32>) -> Result<&str, SqlError> {
     // There are no more characters than bytes.
     let (start, end) = part(text.len(), from, length)?;
-    Ok(&text[offset(text, start)..offset(text, end)])
+    Ok(&text[offset(text, start)?..offset(text, end)?])
 }
 
 fn substring(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -235,14 +270,35 @@ fn trim(arguments: &[Value], front: bool, back: bool) -> Result<Value, SqlError>
         [Value::Text(text), Value::Text(characters)] => (text, &**characters),
         _ => return Err(mismatch(arguments)),
     };
-    let among: HashSet<char> = characters.chars().collect();
+    let mut among = HashSet::new();
+    for piece in work::pieces(characters) {
+        among.extend(piece?.chars());
+    }
     let among = |character: char| among.contains(&character);
     let mut trimmed = &**text;
     if front {
-        trimmed = trimmed.trim_start_matches(among);
+        let mut skipped = 0;
+        for piece in work::pieces(trimmed) {
+            let piece = piece?;
+            let rest = piece.trim_start_matches(among);
+            skipped += piece.len() - rest.len();
+            if !rest.is_empty() {
+                break;
+            }
+        }
+        trimmed = &trimmed[skipped..];
     }
     if back {
-        trimmed = trimmed.trim_end_matches(among);
+        let mut kept = trimmed.len();
+        for piece in work::pieces(trimmed).rev() {
+            let piece = piece?;
+            let rest = piece.trim_end_matches(among);
+            kept -= piece.len() - rest.len();
+            if !rest.is_empty() {
+                break;
+            }
+        }
+        trimmed = &trimmed[..kept];
     }
     Ok(if trimmed.len() == text.len() { Value::Text(text.clone()) } else { Value::text(trimmed) })
 }
@@ -256,18 +312,23 @@ fn pad(arguments: &[Value], front: bool) -> Result<Value, SqlError> {
     let length = length.max(0) as usize;
     let have = text.chars().count();
     if length <= have || fill.is_empty() {
-        return Ok(Value::text(&text[..offset(text, length.min(have))]));
+        return Ok(Value::text(&text[..offset(text, length.min(have))?]));
     }
     // The filling may have up to four bytes per character.
     checked_length(text.len() + (length - have).saturating_mul(4))?;
-    let filling = fill.chars().cycle().take(length - have);
     let mut out = String::with_capacity(text.len() + length - have);
+    if !front {
+        out.push_str(text);
+    }
+    let (mut left, whole) = (length - have, fill.chars().count());
+    while left >= whole {
+        work::done(1 + fill.len() / 64)?;
+        out.push_str(fill);
+        left -= whole;
+    }
+    out.push_str(&fill[..offset(fill, left)?]);
     if front {
-        out.extend(filling);
         out.push_str(text);
-    } else {
-        out.push_str(text);
-        out.extend(filling);
     }
     Ok(Value::text(out))
 }
@@ -278,7 +339,7 @@ fn left(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
         0.. => *count as usize,
         _ => text.chars().count().saturating_sub(count.unsigned_abs() as usize),
     };
-    Ok(Value::text(&text[..offset(text, end)]))
+    Ok(Value::text(&text[..offset(text, end)?]))
 }
 
 fn right(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -287,37 +348,60 @@ fn right(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
         0.. => text.chars().count().saturating_sub(*count as usize),
         _ => count.unsigned_abs() as usize,
     };
-    Ok(Value::text(&text[offset(text, start)..]))
+    Ok(Value::text(&text[offset(text, start)?..]))
+}
+
+/// Where the next ones begin of what is looked for, which is not empty.
+pub(super) fn places<'t>(text: &'t str, wanted: &'t str) -> impl Iterator<Item = Result<usize, SqlError>> {
+    let mut last = 0;
+    memmem::find_iter(text.as_bytes(), wanted.as_bytes()).map(move |at| {
+        work::done(1 + (at - last) / 64)?;
+        last = at;
+        Ok(at)
+    })
 }
 
 fn replace(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Text(text), Text(from), Text(to));
-    if from.is_empty() || !text.contains(&**from) {
+    if from.is_empty() {
         return Ok(Value::Text(text.clone()));
     }
-    let length = text.len() + text.matches(&**from).count() * to.len();
-    checked_length(length)?;
-    Ok(Value::text(text.replace(&**from, to)))
+    let mut out = String::new();
+    let mut behind = 0;
+    for at in places(text, from) {
+        let at = at?;
+        checked_length(out.len() + at - behind + to.len())?;
+        out.push_str(&text[behind..at]);
+        out.push_str(to);
+        behind = at + from.len();
+    }
+    if behind == 0 {
+        return Ok(Value::Text(text.clone()));
+    }
+    checked_length(out.len() + text.len() - behind)?;
+    out.push_str(&text[behind..]);
+    Ok(Value::text(out))
 }
 
 fn translate(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Text(text), Text(from), Text(to));
     let mut into = HashMap::new();
     let mut to = to.chars();
-    for known in from.chars() {
-        // The first of several counts.
-        let becomes = to.next();
-        into.entry(known).or_insert(becomes);
+    for piece in work::pieces(from) {
+        for known in piece?.chars() {
+            // The first of several counts.
+            let becomes = to.next();
+            into.entry(known).or_insert(becomes);
+        }
     }
-    let translated = text.chars().filter_map(|character| into.get(&character).copied().unwrap_or(Some(character)));
-    let translated: String = translated.collect();
-    checked_length(translated.len())?;
-    Ok(Value::text(translated))
+    let becomes = |character: char| into.get(&character).copied().unwrap_or(Some(character));
+    rewritten(text, |piece, out| out.extend(piece.chars().filter_map(becomes))).map(Value::text)
 }
 
 fn position(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Text(text), Text(wanted));
-    Ok(Value::Int4(text.find(&**wanted).map_or(0, |at| text[..at].chars().count() as i32 + 1)))
+    let found = memmem::find(text.as_bytes(), wanted.as_bytes());
+    Ok(Value::Int4(found.map_or(0, |at| text[..at].chars().count() as i32 + 1)))
 }
 
 fn split_part(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -325,17 +409,30 @@ fn split_part(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErro
     if *number == 0 {
         return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, "field position must not be zero"));
     }
-    let at = number.unsigned_abs() as usize - 1;
-    let found = if separator.is_empty() {
-        (at == 0).then_some(&**text)
-    } else if *number > 0 {
-        text.split(&**separator).nth(at)
-    } else {
+    let mut at = number.unsigned_abs() as usize - 1;
+    if separator.is_empty() {
+        return Ok(Value::text(if at == 0 { text } else { "" }));
+    }
+    if *number < 0 {
         // From the end, but cut from the front: separators may overlap.
-        let parts: Vec<&str> = text.split(&**separator).collect();
-        parts.len().checked_sub(at + 1).map(|at| parts[at])
-    };
-    Ok(Value::text(found.unwrap_or("")))
+        let mut separators = 0;
+        for place in places(text, separator) {
+            place?;
+            separators += 1;
+        }
+        let Some(from_front) = usize::checked_sub(separators, at) else { return Ok(Value::text("")) };
+        at = from_front;
+    }
+    let mut from = 0;
+    for place in places(text, separator) {
+        let place = place?;
+        if at == 0 {
+            return Ok(Value::text(&text[from..place]));
+        }
+        at -= 1;
+        from = place + separator.len();
+    }
+    Ok(Value::text(if at == 0 { &text[from..] } else { "" }))
 }
 
 fn repeat(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -405,6 +502,7 @@ fn unistr(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let mut high: Option<u32> = None;
     let mut rest = &**text;
     while let Some(character) = rest.chars().next() {
+        work::done(1)?;
         let escape = match rest.as_bytes() {
             [b'\\', b'\\', ..] => None,
             [b'\\', b'u', ..] => Some((2, 4)),

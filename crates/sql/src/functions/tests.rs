@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::types::{Array, Date, Interval, Numeric, Time, Timestamp};
+use crate::types::{Array, Date, Interval, Numeric, Time, Timestamp, Type};
 
 #[test]
 fn the_registry_is_consistent() {
@@ -201,5 +201,154 @@ proptest! {
                 prop_assert_eq!(kept(kind), kept(function.result), "{:?} of {:?}", function, arguments);
             }
         }
+    }
+}
+
+fn text(text: impl Into<String>) -> Value {
+    Value::text(text.into())
+}
+
+/// Calls that do much for arguments that are not long: each notices soon that it is to end.
+fn long_calls() -> Vec<(&'static str, Vec<Value>)> {
+    const MUCH: usize = 60_000;
+    let letters = || text("aB é".repeat(MUCH / 5));
+    let numeric = |number: &str| Value::Numeric(Numeric::parse(number, None).unwrap());
+    let json = |text: String| Value::Json(text.into());
+    let jsonb = |text: String| Value::Jsonb(text.into());
+    let list = || format!("[{}1]", "1, ".repeat(MUCH / 3));
+    let texts = |count: usize| Value::array(Array::new(Kind::Text, vec![text("a"); count]));
+    vec![
+        ("lower", vec![letters()]),
+        ("upper", vec![letters()]),
+        ("initcap", vec![letters()]),
+        ("reverse", vec![letters()]),
+        ("translate", vec![letters(), text("ab"), text("x")]),
+        ("translate", vec![text("a"), letters(), text("x")]),
+        ("quote_literal", vec![letters()]),
+        ("btrim", vec![letters(), text("aB é")]),
+        ("rtrim", vec![letters(), text("aB é")]),
+        ("left", vec![letters(), Value::Int4(40_000)]),
+        ("overlay", vec![letters(), text("x"), Value::Int4(30_000), Value::Int4(1)]),
+        ("lpad", vec![text("a"), Value::Int4(60_000), text("xy")]),
+        ("replace", vec![letters(), text("a"), text("b")]),
+        ("split_part", vec![letters(), text("a"), Value::Int4(-11_000)]),
+        ("regexp_replace", vec![letters(), text("a"), text("b"), text("g")]),
+        ("regexp_split_to_array", vec![letters(), text("a")]),
+        ("like_escape", vec![letters(), text("x")]),
+        ("~~*", vec![letters(), text("%x%")]),
+        ("unistr", vec![letters()]),
+        ("format", vec![text("%1$s".repeat(MUCH / 4)), text("a")]),
+        ("encode", vec![Value::bytea(vec![1; MUCH / 2]), text("hex")]),
+        ("encode", vec![Value::bytea(vec![1; MUCH / 2]), text("escape")]),
+        ("encode", vec![Value::bytea(vec![1; MUCH / 2]), text("base64")]),
+        ("decode", vec![text("00".repeat(MUCH / 2)), text("hex")]),
+        ("decode", vec![text("aaaa".repeat(MUCH / 4)), text("base64")]),
+        ("decode", vec![text("a".repeat(MUCH)), text("escape")]),
+        ("string_to_array", vec![text("a,".repeat(MUCH / 2)), text(",")]),
+        ("string_to_array", vec![letters(), Value::Null]),
+        ("array_to_string", vec![texts(8000), text("")]),
+        ("to_char", vec![Value::Timestamp(Timestamp(0)), text("YYYY ".repeat(MUCH / 5))]),
+        ("to_timestamp", vec![text("1".repeat(MUCH)), text("YYYY".repeat(MUCH / 4))]),
+        ("to_date", vec![text(" ".repeat(MUCH)), text(" ".repeat(MUCH))]),
+        ("to_char", vec![Value::Int4(1), text("9".repeat(MUCH))]),
+        ("to_number", vec![text("1".repeat(MUCH)), text("9".repeat(MUCH))]),
+        ("power", vec![numeric("9"), numeric("50000")]),
+        ("power", vec![numeric("1.5"), numeric("1000.5")]),
+        ("exp", vec![numeric("2000.5")]),
+        ("ln", vec![numeric(&format!("1.{}", "7".repeat(900)))]),
+        ("sqrt", vec![numeric(&"7".repeat(20_000))]),
+        ("factorial", vec![Value::Int8(3000)]),
+        ("*", vec![numeric(&"7".repeat(20_000)), numeric(&"7".repeat(20_000))]),
+        ("/", vec![numeric(&"7".repeat(20_000)), numeric("7e-500")]),
+        ("gcd", vec![numeric(&"7".repeat(5000)), numeric(&"6".repeat(4999))]),
+        ("json_array_length", vec![json(list())]),
+        ("->", vec![jsonb(list()), Value::Int4(15_000)]),
+        ("jsonb_pretty", vec![jsonb(list())]),
+        ("||", vec![jsonb(list()), jsonb("[]".to_owned())]),
+        ("jsonb_exists_any", vec![jsonb(format!("[{}1]", "\"b\", ".repeat(100))), texts(8000)]),
+        ("json_build_array", vec![Value::Int4(1)]),
+    ]
+}
+
+fn called(name: &str, arguments: &[Value]) -> Result<Value, SqlError> {
+    let kinds: Vec<Kind> = arguments.iter().map(|value| value.kind().unwrap_or(Kind::Text)).collect();
+    let found = resolve(name, &kinds)?.function;
+    found.call(arguments, &EvalContext::default())
+}
+
+#[test]
+fn a_call_that_does_much_ends_when_it_is_to() {
+    let memory = crate::memory::Pool::of(usize::MAX >> 1);
+    let ended = || Err(SqlError::new(crate::SqlState::QUERY_CANCELED, "canceled"));
+    for (name, arguments) in long_calls() {
+        // It is their work that is counted, not their arguments.
+        assert!(arguments.iter().all(|argument| extent(argument) < LARGE), "{name}");
+        let free = called(name, &arguments);
+        assert!(free.is_ok() || name.starts_with("to_"), "{name}: {free:?}");
+        let found = work::within(&ended, &memory, || called(name, &arguments));
+        match name {
+            // It does little.
+            "json_build_array" => assert!(found.is_ok()),
+            _ => assert_eq!(found.unwrap_err().state, crate::SqlState::QUERY_CANCELED, "{name}"),
+        }
+        assert_eq!(memory.used(), 0, "{name}");
+    }
+    for kind in [Kind::Jsonb, Kind::Json, Kind::Int4Array, Kind::Bytea] {
+        let text = match kind {
+            Kind::Int4Array => format!("{{{}1}}", "1,".repeat(20_000)),
+            Kind::Bytea => format!("\\x{}", "00".repeat(20_000)),
+            _ => format!("[{}1]", "1,".repeat(20_000)),
+        };
+        let read = || crate::types::text::input(Type::of(kind), &text, &EvalContext::default());
+        read().unwrap();
+        let found = work::within(&ended, &memory, read);
+        assert_eq!(found.unwrap_err().state, crate::SqlState::QUERY_CANCELED, "{kind}");
+    }
+}
+
+#[test]
+fn what_a_call_keeps_besides_is_counted() {
+    let small = crate::memory::Pool::of(2 << 20);
+    let many = |text: &str| Value::text(text.repeat(100_000));
+    for (name, arguments) in [
+        ("string_to_array", vec![many("a,"), text(",")]),
+        ("string_to_array", vec![many("ab"), Value::Null]),
+        ("regexp_split_to_array", vec![many("a,"), text(",")]),
+        ("array_fill", vec![Value::Int4(1), Value::array(Array::new(Kind::Int4, vec![Value::Int4(500_000)]))]),
+        ("to_char", vec![Value::Timestamp(Timestamp(0)), many("- ")]),
+        ("to_timestamp", vec![many("1"), many("YYYY")]),
+        ("to_char", vec![Value::Int4(1), many("xy")]),
+        ("to_number", vec![many("1"), many("xy")]),
+        ("jsonb_pretty", vec![Value::Jsonb(format!("[{}1]", "1, ".repeat(100_000)).into())]),
+    ] {
+        let found = work::within(&|| Ok(()), &small, || called(name, &arguments));
+        assert_eq!(found.unwrap_err().state, crate::SqlState::OUT_OF_MEMORY, "{name}");
+        assert_eq!(small.used(), 0, "{name}");
+    }
+    let array = format!("{{{}1}}", "1,".repeat(100_000));
+    let read = || crate::types::text::input(Type::of(Kind::Int4Array), &array, &EvalContext::default());
+    let found = work::within(&|| Ok(()), &small, read);
+    assert_eq!(found.unwrap_err().state, crate::SqlState::OUT_OF_MEMORY);
+}
+
+#[test]
+fn templates_are_read_once() {
+    // As many steps as they are long, whatever they say.
+    let counted = |name: &str, arguments: &[Value]| {
+        let asked = std::cell::Cell::new(0);
+        let count = || {
+            asked.set(asked.get() + 1);
+            Ok(())
+        };
+        let _ = work::within(&count, &crate::memory::Pool::of(usize::MAX >> 1), || called(name, arguments));
+        asked.get()
+    };
+    for (name, text, template) in [("to_timestamp", "1", "YYYY"), ("to_number", "1", "9"), ("to_date", "1", "FMYYYY")] {
+        let call = |times: usize| {
+            let (text, template) = (text.repeat(times * 4), template.repeat(times));
+            counted(name, &[Value::text(text), Value::text(template)])
+        };
+        let (one, four) = (call(2000), call(8000));
+        assert!(one > 0 && four <= one * 5, "{name}: {one} and {four}");
     }
 }

@@ -3,7 +3,11 @@
 use std::{cmp::Ordering, fmt::Write, sync::Arc};
 
 use super::{EvalContext, Kind, Type, Value, text, text::is_space};
-use crate::{SqlError, SqlState};
+use crate::{
+    SqlError, SqlState,
+    memory::size_of_value,
+    work::{self, Kept},
+};
 
 /// One dimension of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -287,6 +291,8 @@ impl Array {
             lengths: Vec::new(),
             leaf: None,
             values: Vec::new(),
+            kept: work::kept(),
+            taken: 0,
         };
         parser.level(0)?;
         if !rest[parser.at..].trim_start_matches(is_space).is_empty() {
@@ -359,6 +365,9 @@ struct Parser<'a, 'c> {
     /// The level that elements are on.
     leaf: Option<usize>,
     values: Vec<Value>,
+    /// What they take.
+    kept: Kept,
+    taken: usize,
 }
 
 impl Parser<'_, '_> {
@@ -405,10 +414,14 @@ impl Parser<'_, '_> {
                         Some(leaf) if leaf != depth => return Err(self.malformed("Unexpected array element.")),
                         Some(_) => {}
                     }
+                    let from = self.at;
                     let value = self.item()?;
                     if self.values.len() >= MAX_ELEMENTS {
                         return Err(too_large());
                     }
+                    work::done(1 + (self.at - from) / 16)?;
+                    self.taken += size_of_value(&value) + size_of::<Value>();
+                    self.kept.grown_to(self.taken)?;
                     self.values.push(value);
                 }
             }

@@ -4,8 +4,7 @@ use super::{
     Kind, Type, Value, ValueRef,
     array::{Array, Dimension, MAX_DIMENSIONS},
     datetime::{Date, Interval, Time, Timestamp},
-    json::{self, Json},
-    modifier,
+    json, modifier,
     numeric::Numeric,
     packed::Packed,
     text,
@@ -79,7 +78,7 @@ pub fn input(ty: Type, bytes: &[u8]) -> Result<Value, SqlError> {
                 ));
             }
             let text = text::decode(reader.rest())?;
-            return Ok(Value::Jsonb(Json::parse(text)?.canonical().into()));
+            return Ok(Value::Jsonb(json::canonical(text)?.into()));
         }
         Kind::Void => return Ok(Value::text("")),
         _ => match ty.element() {

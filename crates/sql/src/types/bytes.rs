@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::text::is_space;
-use crate::{SqlError, SqlState};
+use crate::{SqlError, SqlState, work};
 
 /// The value of a hexadecimal digit.
 pub(crate) const fn hex_digit(digit: u8) -> Option<u8> {
@@ -37,6 +37,7 @@ pub(crate) fn parse_hex(text: &str) -> Result<Vec<u8>, SqlError> {
     let mut out = Vec::with_capacity(text.len() / 2);
     let mut characters = text.chars();
     while let Some(character) = characters.next() {
+        work::done(1)?;
         if matches!(character, ' ' | '\n' | '\t' | '\r') {
             continue;
         }
@@ -58,16 +59,19 @@ pub fn parse(text: &str) -> Result<Vec<u8>, SqlError> {
         return parse_hex(digits);
     }
     parse_escaped(text)
-        .ok_or_else(|| SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, "invalid input syntax for type bytea"))
 }
 
 /// Reads characters with backslashes before octal digits.
-pub(crate) fn parse_escaped(text: &str) -> Option<Vec<u8>> {
+///
+/// # Errors
+/// 22P02 when a backslash stands before anything else.
+pub(crate) fn parse_escaped(text: &str) -> Result<Vec<u8>, SqlError> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     loop {
+        work::done(1)?;
         rest = match rest {
-            [] => return Some(out),
+            [] => return Ok(out),
             [b'\\', b'\\', after @ ..] => {
                 out.push(b'\\');
                 after
@@ -76,7 +80,10 @@ pub(crate) fn parse_escaped(text: &str) -> Option<Vec<u8>> {
                 out.push((one - b'0') << 6 | (two - b'0') << 3 | (three - b'0'));
                 after
             }
-            [b'\\', ..] => return None,
+            [b'\\', ..] => {
+                let message = "invalid input syntax for type bytea";
+                return Err(SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message));
+            }
             [byte, after @ ..] => {
                 out.push(*byte);
                 after
@@ -124,9 +131,13 @@ pub(crate) fn write_octal(bytes: &[u8], out: &mut String) {
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Writes base 64, in lines of 76 characters.
-pub(crate) fn write_base64(bytes: &[u8], out: &mut String) {
+///
+/// # Errors
+/// 57014, 57P01.
+pub(crate) fn write_base64(bytes: &[u8], out: &mut String) -> Result<(), SqlError> {
     let mut line = 0;
     for chunk in bytes.chunks(3) {
+        work::done(1)?;
         if line == 76 {
             out.push('\n');
             line = 0;
@@ -142,6 +153,7 @@ pub(crate) fn write_base64(bytes: &[u8], out: &mut String) {
         }
         line += 4;
     }
+    Ok(())
 }
 
 /// Reads base 64; white space does not count.
@@ -153,6 +165,7 @@ pub(crate) fn parse_base64(text: &str) -> Result<Vec<u8>, SqlError> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count, mut padding) = (0u32, 0, 0);
     for character in text.chars().filter(|character| !is_space(*character)) {
+        work::done(1)?;
         let value = match character {
             '=' => {
                 if count < 2 || padding > 1 {

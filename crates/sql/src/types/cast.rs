@@ -5,9 +5,7 @@ use std::sync::Arc;
 use super::{
     Category, EvalContext, Kind, Type, Value,
     datetime::TimeTz,
-    fit, float,
-    json::{self, Json},
-    modifier,
+    fit, float, json, modifier,
     numeric::{Numeric, Special},
     packed::Packed,
     text, without_blanks,
@@ -282,7 +280,7 @@ impl Cast {
             (Value::Timestamptz(_), Kind::Timetz) => Value::Null,
             (Value::Packed(value), _) => self.convert_packed(value)?,
             // JSON.
-            (Value::Json(value), Kind::Jsonb) => Value::Jsonb(Json::parse(&value)?.canonical().into()),
+            (Value::Json(value), Kind::Jsonb) => Value::Jsonb(json::canonical(&value)?.into()),
             (Value::Jsonb(value), Kind::Json) => Value::Json(value),
             (Value::Jsonb(value), _) => return from_jsonb(&value, to, context),
             _ => return Err(self.missing()),

@@ -79,50 +79,6 @@ impl EvalContext<'_> {
     pub fn moment(&self) -> Moment<'_> {
         Moment { now: &self.transaction_start, zone: self.zone, order: self.formats.order }
     }
-
-    /// Fails when the statement that is evaluated is to end. A function whose work grows with its
-    /// arguments faster than they can be read asks this, by [`EvalContext::steps`].
-    ///
-    /// # Errors
-    /// 57014, 57P01.
-    pub fn check(&self) -> Result<(), SqlError> {
-        self.session.map_or(Ok(()), SessionCalls::check)
-    }
-
-    /// Counts the steps of a loop over what clients send.
-    pub const fn steps(&self) -> Steps<'_> {
-        Steps { context: self, left: Steps::EVERY }
-    }
-}
-
-/// The steps of a loop, which asks now and then whether the statement is to end.
-#[derive(Debug)]
-pub struct Steps<'c> {
-    context: &'c EvalContext<'c>,
-    left: usize,
-}
-
-impl Steps<'_> {
-    /// After this many steps it is asked.
-    const EVERY: usize = 4096;
-
-    /// Does this many steps, each about as long as a comparison of two short values.
-    ///
-    /// # Errors
-    /// As for [`EvalContext::check`].
-    #[inline]
-    pub fn take(&mut self, steps: usize) -> Result<(), SqlError> {
-        match self.left.checked_sub(steps) {
-            Some(left) => {
-                self.left = left;
-                Ok(())
-            }
-            None => {
-                self.left = Self::EVERY;
-                self.context.check()
-            }
-        }
-    }
 }
 
 /// Counts the large values that functions make, from when they are made until the evaluation of the

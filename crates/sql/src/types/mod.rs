@@ -22,7 +22,7 @@ pub mod wire;
 pub use array::{Array, ArrayRef, Dimension};
 pub(crate) use cast::out_of_range as cast_out_of_range;
 pub use cast::{Cast, CastContext, implicitly};
-pub use context::{Begun, EvalContext, Large, ObjectNames, Steps};
+pub use context::{Begun, EvalContext, Large, ObjectNames};
 pub(crate) use context::{LARGE, extent};
 pub use datetime::{Date, Formats, Interval, Time, TimeZone, Timestamp};
 pub use kind::{Category, Kind};

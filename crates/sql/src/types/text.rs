@@ -7,9 +7,7 @@ use super::{
     array::Array,
     bytes,
     datetime::{Date, Interval, Time, Timestamp},
-    float,
-    json::{self, Json},
-    modifier,
+    float, json, modifier,
     numeric::Numeric,
     packed::Packed,
 };
@@ -64,7 +62,7 @@ pub fn input(ty: Type, text: &str, context: &EvalContext<'_>) -> Result<Value, S
             json::check(checked(text)?)?;
             Value::Json(text.into())
         }
-        Kind::Jsonb => Value::Jsonb(Json::parse(checked(text)?)?.canonical().into()),
+        Kind::Jsonb => Value::Jsonb(json::canonical(checked(text)?)?.into()),
         Kind::Void => Value::Text("".into()),
         Kind::Int2Vector | Kind::OidVector => {
             let element = kind.element().unwrap_or(Kind::Oid);

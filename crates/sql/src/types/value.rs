@@ -398,7 +398,7 @@ pub fn without_blanks(text: &str) -> &str {
 }
 
 fn compare_jsonb(one: &str, two: &str) -> Ordering {
-    match (Json::parse(one), Json::parse(two)) {
+    match (Json::of_value(one), Json::of_value(two)) {
         (Ok(one), Ok(two)) => one.compare(&two),
         // What is in a value was checked before.
         _ => one.cmp(two),
@@ -423,7 +423,7 @@ fn hash_jsonb<H: hash::Hasher>(text: &str, state: &mut H) {
             }),
         }
     }
-    if let Ok(json) = Json::parse(text) {
+    if let Ok(json) = Json::of_value(text) {
         visit(&json, state);
     }
 }

@@ -1,12 +1,12 @@
 //! Members and elements, found in the text.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use super::{
     scan::{Scanner, Token},
     tree::unescape,
 };
-use crate::SqlError;
+use crate::{SqlError, work};
 
 /// One step into a value.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,7 @@ fn skip(scanner: &mut Scanner<'_>, token: Token) -> Result<(), SqlError> {
             Token::End => return Err(scanner.unexpected(token, "JSON value")),
             _ => {}
         }
+        work::done(1 + (scanner.end - scanner.start) / 16)?;
         if depth == 0 {
             return Ok(());
         }
@@ -103,6 +104,78 @@ fn each_element<'a>(text: &'a str, mut found: impl FnMut(&'a str) -> bool) -> Re
         token = scanner.next()?;
     }
     Ok(true)
+}
+
+/// The elements of an array or the members of an object, found one after the other.
+#[derive(Debug)]
+pub struct Walk {
+    text: Arc<str>,
+    /// Behind what was found last, and its comma.
+    at: usize,
+    object: bool,
+    ended: bool,
+}
+
+/// Where a key lies, and where a value.
+type Places = (Range<usize>, Range<usize>);
+
+impl Walk {
+    /// Through an array or an object; nothing for what is neither.
+    ///
+    /// # Errors
+    /// When the text is not JSON.
+    pub fn through(text: Arc<str>) -> Result<Option<Self>, SqlError> {
+        let mut scanner = Scanner::new(&text);
+        let (at, object) = match scanner.next()? {
+            Token::ArrayStart => (scanner.end, false),
+            Token::ObjectStart => (scanner.end, true),
+            _ => return Ok(None),
+        };
+        Ok(Some(Self { text, at, object, ended: false }))
+    }
+
+    /// Whether it goes through an object.
+    pub fn is_of_object(&self) -> bool {
+        self.object
+    }
+
+    /// Where the next one lies: the token of its key, which an element has not, and its value.
+    fn step(&mut self) -> Result<Option<Places>, SqlError> {
+        let mut scanner = Scanner::new(&self.text);
+        scanner.end = self.at;
+        let mut token = scanner.next()?;
+        if matches!(token, Token::ArrayEnd | Token::ObjectEnd) {
+            return Ok(None);
+        }
+        let mut key = 0..0;
+        if self.object {
+            key = scanner.start..scanner.end;
+            scanner.next()?;
+            token = scanner.next()?;
+        }
+        let start = scanner.start;
+        skip(&mut scanner, token)?;
+        let value = start..scanner.end;
+        self.ended = scanner.next()? != Token::Comma;
+        self.at = scanner.end;
+        Ok(Some((key, value)))
+    }
+
+    /// The next one: its key, which is empty for an element, and the text of its value.
+    ///
+    /// # Errors
+    /// When the text is not JSON; 57014, 57P01.
+    #[expect(clippy::should_implement_trait, reason = "what is found is borrowed")]
+    pub fn next(&mut self) -> Result<Option<Member<'_>>, SqlError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let Some((key, value)) = self.step()? else {
+            self.ended = true;
+            return Ok(None);
+        };
+        Ok(Some((unescape(&self.text[key])?, &self.text[value])))
+    }
 }
 
 /// What one step leads to. Of members with equal keys, that is the last.

@@ -6,12 +6,14 @@
 //! unpacked that is not asked for.
 
 mod access;
+mod canonical;
 mod scan;
 mod tree;
 
-pub use access::{Member, Step, elements, get, members, path, scalar_text, type_name};
+pub use access::{Member, Step, Walk, elements, get, members, path, scalar_text, type_name};
+pub use canonical::canonical;
 pub use scan::check;
-pub use tree::{Json, write_string};
+pub use tree::{Json, Parsed, write_string};
 
 /// How deep arrays and objects may be nested.
 pub const MAX_DEPTH: usize = 1000;

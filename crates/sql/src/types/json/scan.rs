@@ -1,7 +1,7 @@
 //! The tokens of JSON, and the check whether text is JSON.
 
 use super::MAX_DEPTH;
-use crate::{SqlError, SqlState};
+use crate::{SqlError, SqlState, work};
 
 /// A token; strings and numbers are taken from the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,6 +205,7 @@ pub fn check(text: &str) -> Result<(), SqlError> {
     let mut expected = Expected::Value;
     loop {
         let token = scanner.next()?;
+        work::done(1 + (scanner.end - scanner.start) / 16)?;
         let after_value = if open.is_empty() { Expected::Nothing } else { Expected::CommaOrEnd };
         expected = match (expected, token) {
             (Expected::Nothing, Token::End) => return Ok(()),

@@ -1,12 +1,20 @@
 //! JSON taken apart, and its canonical form.
 
-use std::{borrow::Cow, cmp::Ordering, fmt::Write};
+use std::{
+    borrow::Cow,
+    cmp::Ordering,
+    fmt::Write,
+    ops::{Deref, DerefMut},
+};
 
 use super::{
     MAX_DEPTH,
     scan::{Scanner, Token, invalid, too_deep},
 };
-use crate::{SqlError, SqlState, types::Steps};
+use crate::{
+    SqlError, SqlState,
+    work::{self, Kept},
+};
 
 /// A JSON value.
 #[derive(Clone, Debug)]
@@ -25,85 +33,148 @@ pub enum Json<'a> {
     Object(Vec<(Cow<'a, str>, Self)>),
 }
 
+/// JSON that was read, and the memory that it takes.
+#[derive(Debug)]
+pub struct Parsed<'a> {
+    json: Json<'a>,
+    kept: Kept,
+}
+
+impl<'a> Parsed<'a> {
+    /// What was read, apart from what it takes: that is given back when the other is dropped.
+    pub fn into_parts(self) -> (Json<'a>, Kept) {
+        (self.json, self.kept)
+    }
+}
+
+impl<'a> Deref for Parsed<'a> {
+    type Target = Json<'a>;
+
+    fn deref(&self) -> &Json<'a> {
+        &self.json
+    }
+}
+
+impl DerefMut for Parsed<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.json
+    }
+}
+
+/// Makes a tree.
+struct Reader<'a> {
+    scanner: Scanner<'a>,
+    /// What it takes, if that is counted.
+    kept: Option<Kept>,
+    bytes: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn whole(&mut self) -> Result<Json<'a>, SqlError> {
+        let first = self.scanner.next()?;
+        let json = self.value(first, 0)?;
+        match self.scanner.next()? {
+            Token::End => Ok(json),
+            token => Err(self.scanner.unexpected(token, "end of input")),
+        }
+    }
+
+    fn value(&mut self, token: Token, depth: usize) -> Result<Json<'a>, SqlError> {
+        let lexeme = self.scanner.lexeme();
+        let json = match token {
+            Token::Null => Json::Null,
+            Token::True => Json::Bool(true),
+            Token::False => Json::Bool(false),
+            Token::Number => Json::Number(number(lexeme)?),
+            Token::String => Json::String(unescape(lexeme)?),
+            Token::ObjectStart | Token::ArrayStart if depth >= MAX_DEPTH => return Err(too_deep()),
+            Token::ArrayStart => self.array(depth)?,
+            Token::ObjectStart => self.object(depth)?,
+            _ => return Err(self.scanner.unexpected(token, "JSON value")),
+        };
+        if let Some(kept) = &self.kept {
+            // In a list that grows; members have their keys beside them.
+            self.bytes += 3 * size_of::<Json<'_>>();
+            if let Json::Number(Cow::Owned(text)) | Json::String(Cow::Owned(text)) = &json {
+                self.bytes += text.len();
+            }
+            kept.grown_to(self.bytes)?;
+            work::done(1 + lexeme.len() / 16)?;
+        }
+        Ok(json)
+    }
+
+    fn array(&mut self, depth: usize) -> Result<Json<'a>, SqlError> {
+        let mut elements = Vec::new();
+        let mut token = self.scanner.next()?;
+        if token == Token::ArrayEnd {
+            return Ok(Json::Array(elements));
+        }
+        loop {
+            elements.push(self.value(token, depth + 1)?);
+            match self.scanner.next()? {
+                Token::Comma => token = self.scanner.next()?,
+                Token::ArrayEnd => return Ok(Json::Array(elements)),
+                token => return Err(self.scanner.unexpected(token, "\",\" or \"]\"")),
+            }
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<Json<'a>, SqlError> {
+        let mut members = Vec::new();
+        let mut token = self.scanner.next()?;
+        if token == Token::ObjectEnd {
+            return Ok(Json::Object(members));
+        }
+        loop {
+            if token != Token::String {
+                let expected = if members.is_empty() { "string or \"}\"" } else { "string" };
+                return Err(self.scanner.unexpected(token, expected));
+            }
+            let key = unescape(self.scanner.lexeme())?;
+            match self.scanner.next()? {
+                Token::Colon => {}
+                token => return Err(self.scanner.unexpected(token, "\":\"")),
+            }
+            token = self.scanner.next()?;
+            members.push((key, self.value(token, depth + 1)?));
+            match self.scanner.next()? {
+                Token::Comma => token = self.scanner.next()?,
+                Token::ObjectEnd => return Ok(Json::members(members)),
+                token => return Err(self.scanner.unexpected(token, "\",\" or \"}\"")),
+            }
+        }
+    }
+}
+
 /// As many digits before the point as PostgreSQL's numbers have.
 const MAX_DIGITS: i64 = 131_072;
 /// As many digits behind the point as PostgreSQL's numbers have.
 const MAX_SCALE: i64 = 16_383;
 
 /// The order of keys: short ones first.
-fn compare_keys(one: &str, two: &str) -> Ordering {
+pub(super) fn compare_keys(one: &str, two: &str) -> Ordering {
     one.len().cmp(&two.len()).then_with(|| one.as_bytes().cmp(two.as_bytes()))
 }
 
 impl<'a> Json<'a> {
-    /// Reads text.
+    /// Reads text, as a part of the statement: what the tree takes is taken from its memory.
     ///
     /// # Errors
-    /// 22P02 when it is not JSON, 22P05 when it contains U+0000, 22003 when a number is too large.
-    pub fn parse(text: &'a str) -> Result<Self, SqlError> {
-        let mut scanner = Scanner::new(text);
-        let first = scanner.next()?;
-        let json = Self::value(&mut scanner, first, 0)?;
-        match scanner.next()? {
-            Token::End => Ok(json),
-            token => Err(scanner.unexpected(token, "end of input")),
-        }
+    /// 22P02 when it is not JSON, 22P05 when it contains U+0000, 22003 when a number is too large;
+    /// 53200, 57014, 57P01.
+    pub fn parse(text: &'a str) -> Result<Parsed<'a>, SqlError> {
+        let mut reader = Reader { scanner: Scanner::new(text), kept: Some(work::kept()), bytes: 0 };
+        let json = reader.whole()?;
+        Ok(Parsed { json, kept: reader.kept.unwrap_or_default() })
     }
 
-    fn value(scanner: &mut Scanner<'a>, token: Token, depth: usize) -> Result<Self, SqlError> {
-        Ok(match token {
-            Token::Null => Self::Null,
-            Token::True => Self::Bool(true),
-            Token::False => Self::Bool(false),
-            Token::Number => Self::Number(number(scanner.lexeme())?),
-            Token::String => Self::String(unescape(scanner.lexeme())?),
-            Token::ObjectStart | Token::ArrayStart if depth >= MAX_DEPTH => return Err(too_deep()),
-            Token::ArrayStart => Self::array(scanner, depth)?,
-            Token::ObjectStart => Self::object(scanner, depth)?,
-            _ => return Err(scanner.unexpected(token, "JSON value")),
-        })
-    }
-
-    fn array(scanner: &mut Scanner<'a>, depth: usize) -> Result<Self, SqlError> {
-        let mut elements = Vec::new();
-        let mut token = scanner.next()?;
-        if token == Token::ArrayEnd {
-            return Ok(Self::Array(elements));
-        }
-        loop {
-            elements.push(Self::value(scanner, token, depth + 1)?);
-            match scanner.next()? {
-                Token::Comma => token = scanner.next()?,
-                Token::ArrayEnd => return Ok(Self::Array(elements)),
-                token => return Err(scanner.unexpected(token, "\",\" or \"]\"")),
-            }
-        }
-    }
-
-    fn object(scanner: &mut Scanner<'a>, depth: usize) -> Result<Self, SqlError> {
-        let mut members = Vec::new();
-        let mut token = scanner.next()?;
-        if token == Token::ObjectEnd {
-            return Ok(Self::Object(members));
-        }
-        loop {
-            if token != Token::String {
-                let expected = if members.is_empty() { "string or \"}\"" } else { "string" };
-                return Err(scanner.unexpected(token, expected));
-            }
-            let key = unescape(scanner.lexeme())?;
-            match scanner.next()? {
-                Token::Colon => {}
-                token => return Err(scanner.unexpected(token, "\":\"")),
-            }
-            token = scanner.next()?;
-            members.push((key, Self::value(scanner, token, depth + 1)?));
-            match scanner.next()? {
-                Token::Comma => token = scanner.next()?,
-                Token::ObjectEnd => return Ok(Self::members(members)),
-                token => return Err(scanner.unexpected(token, "\",\" or \"}\"")),
-            }
-        }
+    /// Reads the text of a value, to compare it: that cannot fail, so nothing is counted.
+    ///
+    /// # Errors
+    /// Those of the text.
+    pub fn of_value(text: &'a str) -> Result<Self, SqlError> {
+        Reader { scanner: Scanner::new(text), kept: None, bytes: 0 }.whole()
     }
 
     /// An object of these members. The last of those with equal keys stays.
@@ -219,13 +290,13 @@ impl<'a> Json<'a> {
     /// Whether it contains another: its members and elements, at their level.
     ///
     /// # Errors
-    /// Those of `steps`: each element may have to be compared with each.
-    pub fn contains(&self, other: &Self, steps: &mut Steps<'_>) -> Result<bool, SqlError> {
+    /// Those of [`work::done`]: each element may have to be compared with each.
+    pub fn contains(&self, other: &Self) -> Result<bool, SqlError> {
         match (self, other) {
             (Self::Object(_), Self::Object(members)) => {
                 for (key, value) in members {
                     let Some(own) = self.member(key) else { return Ok(false) };
-                    if !own.contains_within(value, steps)? {
+                    if !own.contains_within(value)? {
                         return Ok(false);
                     }
                 }
@@ -233,32 +304,32 @@ impl<'a> Json<'a> {
             }
             (Self::Array(own), Self::Array(elements)) => {
                 for element in elements {
-                    if !Self::one_contains(own, element, steps)? {
+                    if !Self::one_contains(own, element)? {
                         return Ok(false);
                     }
                 }
                 Ok(true)
             }
             // An array contains a scalar that is an element, at the top level only.
-            (Self::Array(own), scalar) if scalar.rank() < 4 => Self::one_contains(own, scalar, steps),
-            _ => self.contains_within(other, steps),
+            (Self::Array(own), scalar) if scalar.rank() < 4 => Self::one_contains(own, scalar),
+            _ => self.contains_within(other),
         }
     }
 
-    fn one_contains(own: &[Self], wanted: &Self, steps: &mut Steps<'_>) -> Result<bool, SqlError> {
+    fn one_contains(own: &[Self], wanted: &Self) -> Result<bool, SqlError> {
         for own in own {
-            if own.contains_within(wanted, steps)? {
+            if own.contains_within(wanted)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn contains_within(&self, other: &Self, steps: &mut Steps<'_>) -> Result<bool, SqlError> {
+    fn contains_within(&self, other: &Self) -> Result<bool, SqlError> {
         match (self, other) {
-            (Self::Object(_), Self::Object(_)) | (Self::Array(_), Self::Array(_)) => self.contains(other, steps),
+            (Self::Object(_), Self::Object(_)) | (Self::Array(_), Self::Array(_)) => self.contains(other),
             _ => {
-                steps.take(match other {
+                work::done(match other {
                     Self::String(text) | Self::Number(text) => 1 + text.len() / 64,
                     _ => 1,
                 })?;
@@ -290,7 +361,7 @@ fn compare_numbers(one: &str, two: &str) -> Ordering {
 }
 
 /// Writes a number out, without an exponent.
-fn number(text: &str) -> Result<Cow<'_, str>, SqlError> {
+pub(super) fn number(text: &str) -> Result<Cow<'_, str>, SqlError> {
     if !text.starts_with("-0") && !text.contains(['e', 'E']) {
         return Ok(Cow::Borrowed(text));
     }

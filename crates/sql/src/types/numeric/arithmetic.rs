@@ -5,7 +5,7 @@ use num_bigint::{BigInt, Sign};
 use super::{
     Big, Decimal, MAX_RESULT_SCALE, Numeric, POWERS, Special, divide_big, divide_rounding, series::power_of_ten, sort,
 };
-use crate::{SqlError, SqlState};
+use crate::{SqlError, SqlState, work};
 
 /// A quotient has at least this many digits that count.
 pub(super) const SIGNIFICANT_DIGITS: i64 = 16;
@@ -201,24 +201,24 @@ impl Numeric {
     /// The greatest common divisor: the largest number that divides both.
     ///
     /// # Errors
-    /// 22003 when it has too many digits; what `check` returns, which is asked again and again.
-    pub fn gcd(&self, other: &Self, check: &mut Check<'_>) -> Result<Self, SqlError> {
+    /// 22003 when it has too many digits; those of [`work::done`].
+    pub fn gcd(&self, other: &Self) -> Result<Self, SqlError> {
         let Ok((one, two)) = both(self, other) else { return Ok(Self::nan()) };
         let (one, two, scale) = aligned(one, two);
-        Self::from_big(greatest_divisor(one, two, check)?, scale)
+        Self::from_big(greatest_divisor(one, two)?, scale)
     }
 
     /// The least common multiple: the smallest number above zero that is a whole multiple of both.
     ///
     /// # Errors
     /// As for [`Numeric::gcd`].
-    pub fn lcm(&self, other: &Self, check: &mut Check<'_>) -> Result<Self, SqlError> {
+    pub fn lcm(&self, other: &Self) -> Result<Self, SqlError> {
         let Ok((one, two)) = both(self, other) else { return Ok(Self::nan()) };
         let (one, two, scale) = aligned(one, two);
         if one == BigInt::ZERO || two == BigInt::ZERO {
             return Self::from_big(BigInt::ZERO, scale);
         }
-        let divisor = greatest_divisor(one.clone(), two.clone(), check)?;
+        let divisor = greatest_divisor(one.clone(), two.clone())?;
         let product: BigInt = one / divisor * two;
         Self::from_big(product.magnitude().clone().into(), scale)
     }
@@ -359,8 +359,11 @@ impl Numeric {
     }
 }
 
-/// Asks whether a long computation is to end.
-pub type Check<'c> = dyn FnMut() -> Result<(), SqlError> + 'c;
+/// Counts a computation with two numbers, each of whose parts may be multiplied with each.
+pub(super) fn effort(one: &BigInt, two: &BigInt) -> Result<(), SqlError> {
+    let parts = |number: &BigInt| number.bits() as usize / 64 + 1;
+    work::done(parts(one).saturating_mul(parts(two)) / 16)
+}
 
 /// The first digits of a number to the base of 10,000.
 pub(super) struct Leading {
@@ -370,11 +373,9 @@ pub(super) struct Leading {
     pub weight: i64,
 }
 
-fn greatest_divisor(mut one: BigInt, mut two: BigInt, check: &mut Check<'_>) -> Result<BigInt, SqlError> {
+fn greatest_divisor(mut one: BigInt, mut two: BigInt) -> Result<BigInt, SqlError> {
     while two != BigInt::ZERO {
-        if two.bits() > 1 << 12 {
-            check()?;
-        }
+        effort(&one, &two)?;
         let rest = &one % &two;
         one = two;
         two = rest;

@@ -15,7 +15,8 @@ mod text;
 
 use std::{cmp::Ordering, fmt, hash, sync::Arc};
 
-pub(crate) use arithmetic::{Check, division_by_zero};
+pub(crate) use arithmetic::division_by_zero;
+use arithmetic::effort;
 use num_bigint::{BigInt, Sign};
 pub use small::Decimal;
 pub(crate) use small::POWERS;
@@ -204,7 +205,7 @@ impl Numeric {
     /// `coefficient` / 10^`scale`; more digits behind the point than there can be are rounded.
     ///
     /// # Errors
-    /// 22003 when it has too many digits.
+    /// 22003 when it has too many digits; those of [`work::done`](crate::work::done).
     pub(crate) fn from_big(coefficient: BigInt, scale: u32) -> Result<Self, SqlError> {
         if scale <= Decimal::MAX_DIGITS
             && let Ok(small) = i128::try_from(&coefficient)
@@ -212,6 +213,8 @@ impl Numeric {
         {
             return Ok(number);
         }
+        // It was computed, and its digits are found.
+        effort(&coefficient, &coefficient)?;
         let number = Big { coefficient, scale }.at_scale(scale.min(MAX_SCALE));
         if digits_of(&number.coefficient) > MAX_WHOLE + u64::from(number.scale)
             && *number.coefficient.magnitude() >= *series::power_of_ten(MAX_WHOLE as u32 + number.scale).magnitude()

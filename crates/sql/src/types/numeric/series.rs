@@ -5,7 +5,7 @@ use num_bigint::BigInt;
 
 use super::{
     MAX_RESULT_SCALE, MAX_WHOLE, Numeric, Special,
-    arithmetic::{Check, SIGNIFICANT_DIGITS, clamp_scale, division_by_zero},
+    arithmetic::{SIGNIFICANT_DIGITS, clamp_scale, division_by_zero, effort},
     digits_of, divide_big, overflow,
 };
 use crate::{SqlError, SqlState, portable};
@@ -28,12 +28,12 @@ fn place(number: BigInt, from: u32, to: u32) -> BigInt {
 }
 
 /// ln((unit + z) / (unit - z)) for z / unit well below 1.
-fn logarithm_series(z: &BigInt, unit: &BigInt, check: &mut Check<'_>) -> Result<BigInt, SqlError> {
+fn logarithm_series(z: &BigInt, unit: &BigInt) -> Result<BigInt, SqlError> {
     let zero = BigInt::ZERO;
     let square = z * z / unit;
     let (mut power, mut sum, mut divisor) = (z.clone(), BigInt::ZERO, 1u32);
     while power != zero {
-        check()?;
+        effort(&power, unit)?;
         sum += &power / divisor;
         power = power * &square / unit;
         divisor += 2;
@@ -42,13 +42,13 @@ fn logarithm_series(z: &BigInt, unit: &BigInt, check: &mut Check<'_>) -> Result<
 }
 
 /// ln(10).
-fn logarithm_of_ten(unit: &BigInt, check: &mut Check<'_>) -> Result<BigInt, SqlError> {
+fn logarithm_of_ten(unit: &BigInt) -> Result<BigInt, SqlError> {
     // 10 = 2^3 * 5/4; ln(2) = ln((1 + 1/3) / (1 - 1/3)); ln(5/4) = ln((1 + 1/9) / (1 - 1/9))
-    Ok(logarithm_series(&(unit / 3), unit, check)? * 3 + logarithm_series(&(unit / 9), unit, check)?)
+    Ok(logarithm_series(&(unit / 3), unit)? * 3 + logarithm_series(&(unit / 9), unit)?)
 }
 
 /// ln(number) in `places` places, for a positive finite number.
-fn logarithm(number: &Numeric, places: u32, check: &mut Check<'_>) -> Result<BigInt, SqlError> {
+fn logarithm(number: &Numeric, places: u32) -> Result<BigInt, SqlError> {
     const ROOTS: u32 = 6;
     let working = places + GUARD;
     let unit = power_of_ten(working);
@@ -63,20 +63,21 @@ fn logarithm(number: &Numeric, places: u32, check: &mut Check<'_>) -> Result<Big
     let mut doublings = 0;
     if mantissa != unit {
         while doublings < ROOTS && (&mantissa - &unit) * 32 > unit {
+            effort(&mantissa, &unit)?;
             mantissa = (mantissa * &unit).sqrt();
             doublings += 1;
         }
     }
     let z = (&mantissa - &unit) * &unit / (&mantissa + &unit);
-    let mut result = logarithm_series(&z, &unit, check)? << doublings;
+    let mut result = logarithm_series(&z, &unit)? << doublings;
     if exponent != 0 {
-        result += logarithm_of_ten(&unit, check)? * exponent;
+        result += logarithm_of_ten(&unit)? * exponent;
     }
     Ok(place(result, working, places))
 }
 
 /// e^(x / 10^places), rounded to `scale` places; x is not far from zero.
-fn exponential(x: &BigInt, places: u32, scale: u32, check: &mut Check<'_>) -> Result<BigInt, SqlError> {
+fn exponential(x: &BigInt, places: u32, scale: u32) -> Result<BigInt, SqlError> {
     const HALVINGS: u32 = 8;
     let whole = i64::try_from(x / power_of_ten(places)).map_err(|_| overflow())?;
     // As many digits as the result has before its point.
@@ -84,7 +85,7 @@ fn exponential(x: &BigInt, places: u32, scale: u32, check: &mut Check<'_>) -> Re
     let working = scale + GUARD + 48 + before;
     let unit = power_of_ten(working);
     let x = place(x.clone(), places, working);
-    let ten = logarithm_of_ten(&unit, check)?;
+    let ten = logarithm_of_ten(&unit)?;
     // e^x = e^rest * 10^exponent with 0 <= rest < ln(10)
     let mut exponent = &x / &ten;
     let mut rest = &x % &ten;
@@ -95,12 +96,13 @@ fn exponential(x: &BigInt, places: u32, scale: u32, check: &mut Check<'_>) -> Re
     rest >>= HALVINGS;
     let (mut term, mut sum, mut divisor) = (unit.clone(), BigInt::ZERO, 1u32);
     while term != BigInt::ZERO {
-        check()?;
+        effort(&term, &unit)?;
         sum += &term;
         term = term * &rest / &unit / divisor;
         divisor += 1;
     }
     for _ in 0..HALVINGS {
+        effort(&sum, &sum)?;
         sum = &sum * &sum / &unit;
     }
     let exponent = i64::try_from(exponent).map_err(|_| overflow())?;
@@ -164,9 +166,8 @@ impl Numeric {
     /// e to this power.
     ///
     /// # Errors
-    /// 22003 when the result has too many digits; what `check` returns, which is asked again and
-    /// again.
-    pub fn exp(&self, check: &mut Check<'_>) -> Result<Self, SqlError> {
+    /// 22003 when the result has too many digits; those of [`work::done`](crate::work::done).
+    pub fn exp(&self) -> Result<Self, SqlError> {
         let number = match self.big() {
             Ok(number) => number,
             Err(Special::MinusInfinity) => return Ok(Self::ZERO),
@@ -181,28 +182,29 @@ impl Numeric {
         }
         let exponent = (value * std::f64::consts::LOG10_E) as i64;
         let scale = clamp_scale((SIGNIFICANT_DIGITS - exponent).max(number.scale.into()));
-        Self::from_big(exponential(&number.coefficient, number.scale, scale, check)?, scale)
+        Self::from_big(exponential(&number.coefficient, number.scale, scale)?, scale)
     }
 
     /// The natural logarithm.
     ///
     /// # Errors
-    /// 2201E when the number is not positive; what `check` returns.
-    pub fn ln(&self, check: &mut Check<'_>) -> Result<Self, SqlError> {
+    /// 2201E when the number is not positive; those of [`work::done`](crate::work::done).
+    pub fn ln(&self) -> Result<Self, SqlError> {
         logarithm_argument(self)?;
         if self.as_special().is_some() {
             return Ok(self.clone());
         }
         let scale = clamp_scale((SIGNIFICANT_DIGITS - logarithm_exponent(self)).max(self.scale().into()));
-        let logarithm = logarithm(self, scale + GUARD, check)?;
+        let logarithm = logarithm(self, scale + GUARD)?;
         Self::from_big(place(logarithm, scale + GUARD, scale), scale)
     }
 
     /// The logarithm to a base.
     ///
     /// # Errors
-    /// 2201E when one of them is not positive, 22012 when the base is 1; what `check` returns.
-    pub fn log(&self, base: &Self, check: &mut Check<'_>) -> Result<Self, SqlError> {
+    /// 2201E when one of them is not positive, 22012 when the base is 1; those of
+    /// [`work::done`](crate::work::done).
+    pub fn log(&self, base: &Self) -> Result<Self, SqlError> {
         if self.as_special() == Some(Special::NaN) || base.as_special() == Some(Special::NaN) {
             return Ok(Self::nan());
         }
@@ -223,15 +225,16 @@ impl Numeric {
         // A base near 1 has a logarithm near 0.
         let near = u32::try_from(-logarithm_exponent(base)).unwrap_or(0);
         let places = scale + GUARD + 2 * Self::MAX_DIGITS + 2 * near;
-        let (number, base) = (logarithm(self, places, check)?, logarithm(base, places, check)?);
+        let (number, base) = (logarithm(self, places)?, logarithm(base, places)?);
         Self::from_big(divide_big(number * power_of_ten(scale), &base), scale)
     }
 
     /// This number to the power of another.
     ///
     /// # Errors
-    /// 2201F when there is no such number, 22003 when it has too many digits; what `check` returns.
-    pub fn pow(&self, exponent: &Self, check: &mut Check<'_>) -> Result<Self, SqlError> {
+    /// 2201F when there is no such number, 22003 when it has too many digits; those of
+    /// [`work::done`](crate::work::done).
+    pub fn pow(&self, exponent: &Self) -> Result<Self, SqlError> {
         let undefined = |message| Err(SqlError::new(SqlState::INVALID_ARGUMENT_FOR_POWER_FUNCTION, message));
         if self.as_special().is_some() || exponent.as_special().is_some() {
             return self.pow_special(exponent);
@@ -245,7 +248,7 @@ impl Numeric {
             return undefined("a negative number raised to a non-integer power yields a complex result");
         }
         if let Some(power) = trimmed.to_i64().filter(|_| whole).and_then(|power| i32::try_from(power).ok()) {
-            return self.pow_whole(power, check);
+            return self.pow_whole(power);
         }
         if self.is_zero() {
             return Self::from_big(BigInt::ZERO, SIGNIFICANT_DIGITS as u32);
@@ -255,7 +258,7 @@ impl Numeric {
         let base = self.abs();
         // About what it comes to, to choose how many digits are needed.
         let power = exponent.to_f64();
-        let approximate = logarithm(&base, 40 + self.scale().min(1000), check)?;
+        let approximate = logarithm(&base, 40 + self.scale().min(1000))?;
         let approximate = Self::from_big(approximate, 40 + self.scale().min(1000))?.to_f64() * power;
         if approximate.abs() > 3.01 * 2000.0 {
             if approximate > 0.0 {
@@ -267,8 +270,8 @@ impl Numeric {
         let scale = clamp_scale((SIGNIFICANT_DIGITS - digits).max(self.scale().max(exponent.scale()).into()));
         let places = scale + 100 + digits.max(0) as u32 + exponent.exponent().max(0) as u32;
         let Ok(power) = exponent.big() else { return Ok(Self::nan()) };
-        let logarithm = logarithm(&base, places, check)? * power.coefficient;
-        let result = exponential(&logarithm, places + power.scale, scale, check)?;
+        let logarithm = logarithm(&base, places)? * power.coefficient;
+        let result = exponential(&logarithm, places + power.scale, scale)?;
         Self::from_big(if negative { -result } else { result }, scale)
     }
 
@@ -312,7 +315,7 @@ impl Numeric {
         Ok(Self::special(if self.is_negative() && odd { Special::MinusInfinity } else { Special::Infinity }))
     }
 
-    fn pow_whole(&self, power: i32, check: &mut Check<'_>) -> Result<Self, SqlError> {
+    fn pow_whole(&self, power: i32) -> Result<Self, SqlError> {
         let Ok(base) = self.big() else { return Ok(Self::nan()) };
         let scale = clamp_scale(SIGNIFICANT_DIGITS.max(base.scale.into()));
         let magnitude = power.unsigned_abs();
@@ -332,8 +335,8 @@ impl Numeric {
         }
         let digits = digits_of(&base.coefficient) * u64::from(magnitude);
         if digits <= EXACT_DIGITS || power > 0 && base.scale == 0 && digits <= 2 * MAX_WHOLE {
-            check()?;
             let exact = base.coefficient.pow(magnitude);
+            effort(&exact, &exact)?;
             let places = base.scale * magnitude;
             if power >= 0 {
                 return Self::from_big(place(exact, places, scale), scale);
@@ -349,7 +352,7 @@ impl Numeric {
         }
         let (mut rest, mut result) = (magnitude, unit.clone());
         while rest > 0 {
-            check()?;
+            effort(&square, &unit)?;
             if rest % 2 == 1 {
                 result = divide_big(result * &square, &unit);
             }

@@ -113,7 +113,6 @@ fn binary_is_that_of_the_wire() {
 #[test]
 fn results_have_the_usual_digits() {
     let n = number;
-    let mut check = || Ok(());
     let cases = [
         (n("1").div(&n("3")), "0.33333333333333333333"),
         (n("10").div(&n("4")), "2.5000000000000000"),
@@ -123,10 +122,10 @@ fn results_have_the_usual_digits() {
         (n("-7").div_trunc(&n("2")), "-3"),
         (n("2").sqrt(), "1.414213562373095"),
         (n("10000000000").sqrt(), "100000.00000000000"),
-        (n("1").exp(&mut check), "2.7182818284590452"),
-        (n("2").ln(&mut check), "0.6931471805599453"),
-        (n("100").log(&n("10"), &mut check), "2.0000000000000000"),
-        (n("2").pow(&n("0.5"), &mut check), "1.4142135623730950"),
+        (n("1").exp(), "2.7182818284590452"),
+        (n("2").ln(), "0.6931471805599453"),
+        (n("100").log(&n("10")), "2.0000000000000000"),
+        (n("2").pow(&n("0.5")), "1.4142135623730950"),
         (n("12.345").round(1), "12.3"),
         (n("-12.355").round(2), "-12.36"),
         (n("155").round(-1), "160"),
@@ -213,10 +212,9 @@ proptest! {
 
     #[test]
     fn no_function_panics(one in any_number(), two in any_number(), digits in any::<i32>()) {
-        let mut check = || Ok(());
         let _ = (one.add(&two), one.sub(&two), one.mul(&two), one.div(&two), one.rem(&two), one.div_trunc(&two));
         let _ = (one.round(digits), one.trunc(digits % 50), one.floor(), one.ceil());
-        let _ = (one.sqrt(), one.to_f64(), one.to_f32(), one.to_i64(), one.gcd(&two, &mut check));
+        let _ = (one.sqrt(), one.to_f64(), one.to_f32(), one.to_i64(), one.gcd(&two));
     }
 
     #[test]
@@ -239,7 +237,6 @@ proptest! {
 
     #[test]
     fn no_long_function_panics(one in any_number(), two in any_number()) {
-        let mut check = || Ok(());
-        let _ = (one.exp(&mut check), one.ln(&mut check), one.log(&two, &mut check), one.pow(&two, &mut check));
+        let _ = (one.exp(), one.ln(), one.log(&two), one.pow(&two));
     }
 }
