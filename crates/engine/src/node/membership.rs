@@ -183,7 +183,7 @@ fn reached<T>(member: &str, mut ask: impl FnMut() -> Result<T, CallError>) -> Re
         match ask() {
             Err(CallError::Connect(cause)) if Instant::now() < deadline => {
                 if !std::mem::replace(&mut said, true) {
-                    tracing::warn!(address = member, %cause, "the node to join cannot be reached yet; it is tried again");
+                    tracing::warn!(address = member, %cause, "cannot reach the node to join yet, and tries again");
                 }
                 std::thread::sleep(ASK_EVERY);
             }

@@ -67,10 +67,11 @@ pub(super) fn figure_5() -> Experiment {
             format!(
                 "Threads of a primary, each on a processor, record for as long as a run takes; then their log \
                  is executed again on the same processors, by twice as many threads, since those that wait leave their \
-                 processor to others. Times are scaled to the paper's traces of 30 s, from shorter ones. Entering, logging, comparing and replaying have \
-                 threads of their own on these processors. {} Calvin's queues are in the place of version arrays, as \
-                 in the paper, and executions read versions all the same, so what differs is when transactions are \
-                 begun, and what queues cost. One thread executes in the order of the log: the paper's serial replay.",
+                 processor to others. Times are scaled to the paper's traces of 30 s, from shorter ones. Entering, \
+                 logging, comparing and replaying have threads of their own on these processors. {} Calvin's queues \
+                 are in the place of version arrays, as in the paper, and executions read versions all the same, so \
+                 what differs is when transactions are begun, and what queues cost. One thread executes in the \
+                 order of the log: the paper's serial replay.",
                 smaller(scale)
             )
         },
@@ -132,8 +133,8 @@ fn differs_figure_5(results: &Results) -> Vec<String> {
         let seconds = at(AGAIN, "share") * TRACE;
         let verdict = if seconds <= TRACE { "so the standby keeps up" } else { "so the standby falls behind" };
         out.push(format!(
-            "{workload}: what {x} thread(s) of a primary do is executed again in {} s for 30 s of it, {verdict}; Calvin takes \
-             {:.2} times as long, and one thread {:.2} times.",
+            "{workload}: what {x} thread(s) of a primary do is executed again in {} s for 30 s of it, {verdict}; \
+             Calvin takes {:.2} times as long, and one thread {:.2} times.",
             short(seconds),
             calvin(results, workload, x),
             at(SERIAL, "share") / at(AGAIN, "share")
