@@ -291,8 +291,14 @@ impl Work<'_, '_, '_> {
     /// Fails when a view names a column of a relation.
     pub(super) fn check_unused_column(&self, relation: Oid, column: &str) -> Result<(), SqlError> {
         let all = self.relations();
+        let number = match (self.schema().table(relation), self.schema().view(relation)) {
+            (Some(info), _) => info.table.column(column),
+            (None, Some(view)) => view.columns.iter().position(|(name, _)| name == column),
+            (None, None) => None,
+        };
+        let Some(number) = number else { return Ok(()) };
         let mut views = super::dependency::views_on(&all, relation);
-        let Some(view) = views.find(|view| super::view::names_column(&view.query, column)) else { return Ok(()) };
+        let Some(view) = views.find(|view| self.names_column(view, relation, number)) else { return Ok(()) };
         let what = format!("cannot rename or alter column \"{column}\", which view \"{}\" uses", view.name);
         Err(error(SqlState::FEATURE_NOT_SUPPORTED, what).with_hint("Drop the view first, and recreate it afterwards."))
     }

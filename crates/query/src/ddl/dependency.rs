@@ -5,7 +5,7 @@ use super::{
     expression::{columns_in, objects_of},
     work::Work,
 };
-use crate::schema::{Entry, Oid, TableInfo};
+use crate::schema::{Entry, Oid, TableInfo, View};
 
 /// Something that can be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,7 @@ impl Work<'_, '_, '_> {
             }
             Target::View(oid) => found.extend(views_on(&all, oid).map(|view| (Target::View(view.oid), Needs))),
             Target::Sequence(oid) => {
+                found.extend(views_on(&all, oid).map(|view| (Target::View(view.oid), Needs)));
                 for entry in &all {
                     let Entry::Table(info) = entry else { continue };
                     for (number, column) in info.table.columns.iter().enumerate() {
@@ -103,10 +104,18 @@ impl Work<'_, '_, '_> {
                         found.push((Target::ForeignKey(child.table.oid, key.oid), Needs));
                     }
                 }
+                let relies = |view: &&View| view.references(self.schema()).keys.contains(&index);
+                found.extend(views_on(&all, table).filter(relies).map(|view| (Target::View(view.oid), Needs)));
             }
             Target::ForeignKey(..) | Target::Check(..) | Target::Default(..) | Target::Extension(_) => {}
         }
         found
+    }
+
+    /// Whether a view's query names a column of a relation.
+    pub(super) fn names_column(&self, view: &View, relation: Oid, number: usize) -> bool {
+        let number = i32::try_from(number + 1).unwrap_or(i32::MAX);
+        view.references(self.schema()).columns.contains(&(relation, number))
     }
 
     fn dependents_of_column(
@@ -139,7 +148,7 @@ impl Work<'_, '_, '_> {
         }
         found.extend(
             views_on(all, table.oid)
-                .filter(|view| super::view::names_column(&view.query, name))
+                .filter(|view| self.names_column(view, table.oid, number))
                 .map(|view| (Target::View(view.oid), Needs)),
         );
         if let Some(sequence) = self.sequence_of(table.oid, number) {
@@ -200,7 +209,7 @@ impl Work<'_, '_, '_> {
 }
 
 /// The views that refer to a relation.
-pub(super) fn views_on(all: &[Entry], relation: Oid) -> impl Iterator<Item = &crate::schema::View> {
+pub(super) fn views_on(all: &[Entry], relation: Oid) -> impl Iterator<Item = &View> {
     all.iter().filter_map(move |entry| match entry {
         Entry::View(view) if view.uses.contains(&relation) => Some(&**view),
         _ => None,

@@ -26,7 +26,7 @@ struct Resolve<'w, F: Fn(&str) -> Result<Oid, SqlError>> {
     find: &'w F,
 }
 
-fn literal(expression: &Expr) -> Option<&str> {
+pub(super) fn literal(expression: &Expr) -> Option<&str> {
     match expression {
         Expr::Value(value) => match &value.value {
             Literal::SingleQuotedString(text) => Some(text),
@@ -36,7 +36,7 @@ fn literal(expression: &Expr) -> Option<&str> {
     }
 }
 
-fn is_regclass(ty: &ast::DataType) -> bool {
+pub(super) fn is_regclass(ty: &ast::DataType) -> bool {
     Type::from_sql(ty).is_ok_and(|ty| ty.kind() == Kind::Regclass)
 }
 
@@ -86,7 +86,7 @@ impl<F: Fn(&str) -> Result<Oid, SqlError>> VisitorMut for Resolve<'_, F> {
 }
 
 /// The relations that an expression of the catalog refers to by their ids.
-pub(super) fn objects_of(sql: &str) -> Vec<Oid> {
+pub fn objects_of(sql: &str) -> Vec<Oid> {
     let Ok(expression) = crate::bind::modify::parse_expression(sql) else { return Vec::new() };
     let mut found = Vec::new();
     let _: ControlFlow<()> = visit_expressions(&expression, |expression| {
@@ -299,7 +299,7 @@ pub(super) fn kept(expression: &Expr) -> Result<String, SqlError> {
 }
 
 /// A name within a text, as `regclass` reads it.
-fn parse_name(text: &str) -> Result<Name, SqlError> {
+pub(super) fn parse_name(text: &str) -> Result<Name, SqlError> {
     let wrong = || error(SqlState::INVALID_NAME, format!("invalid name syntax: \"{text}\""));
     let dialect = sqlparser::dialect::PostgreSqlDialect {};
     let mut parser = sqlparser::parser::Parser::new(&dialect).try_with_sql(text).map_err(|_| wrong())?;

@@ -50,7 +50,7 @@ use sqlparser::ast::{Query, Statement};
 
 pub(crate) use database::no_database;
 pub use effects::Effects;
-pub use expression::shown_expression;
+pub use expression::{objects_of, shown_expression};
 pub use syntax::Definition;
 
 use crate::{

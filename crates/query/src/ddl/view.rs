@@ -7,11 +7,13 @@ use std::ops::ControlFlow;
 
 use freshet_sql::{SqlError, SqlState, Type, types::Kind};
 use sqlparser::ast::{
-    Expr, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, VisitMut, VisitorMut,
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinConstraint, JoinOperator, ObjectName,
+    ObjectNamePart, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, Value,
+    VisitMut, VisitorMut,
 };
 
 use super::{
+    expression::{is_regclass, literal, parse_name, quoted},
     syntax::{CreateView, Name, StorageOption},
     work::{Step, Work, error, is_system},
 };
@@ -185,6 +187,30 @@ impl Settle<'_, '_, '_, '_> {
     }
 }
 
+impl Settle<'_, '_, '_, '_> {
+    /// A relation that is named by a text in an expression, and is meant whatever the search path
+    /// is later.
+    fn settle_object(&mut self, named: &mut Expr) -> Result<(), SqlError> {
+        let text = literal(named).unwrap_or_default();
+        // An id is what it is.
+        if text.trim().parse::<Oid>().is_ok() {
+            return Ok(());
+        }
+        let name = parse_name(text)?;
+        let (oid, namespace) = match self.work.find(&name)? {
+            Some(Named::Table(oid)) => (oid, self.work.table_by_oid(oid)?.table.namespace),
+            Some(Named::View(oid)) => (oid, self.work.view_by_oid(oid)?.namespace),
+            Some(Named::Sequence(oid)) => (oid, self.work.sequence_by_oid(oid)?.namespace),
+            _ => return Ok(()),
+        };
+        if !self.uses.contains(&oid) {
+            self.uses.push(oid);
+        }
+        *named = object_name(&(self.work.schema().namespace_name(namespace).to_owned(), name.name));
+        Ok(())
+    }
+}
+
 /// The name by which a relation in FROM is referred to.
 fn alias_of(factor: &TableFactor) -> Option<String> {
     match factor {
@@ -246,8 +272,34 @@ impl VisitorMut for Settle<'_, '_, '_, '_> {
             // The relation has its alias now, without a schema.
             parts.drain(..parts.len() - 2);
         }
-        ControlFlow::Continue(())
+        flow(objects_named(expression).into_iter().try_for_each(|name| self.settle_object(name)))
     }
+}
+
+/// The texts in an expression that name relations.
+fn objects_named(expression: &mut Expr) -> Option<&mut Expr> {
+    match expression {
+        Expr::Cast { expr, data_type, .. } if is_regclass(data_type) && literal(expr).is_some() => Some(expr),
+        Expr::Function(function) => {
+            let name = parts_of(&function.name).ok()?.pop()?;
+            let FunctionArguments::List(list) = &mut function.args else { return None };
+            match list.args.first_mut() {
+                Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(named)))
+                    if matches!(name.as_str(), "nextval" | "currval" | "setval") && literal(named).is_some() =>
+                {
+                    Some(named)
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// A relation's name as a text within an expression.
+fn object_name((schema, name): &Qualified) -> Expr {
+    let quoted = format!("{}.{}", quoted(schema), quoted(name));
+    Expr::Value(Value::SingleQuotedString(quoted).into())
 }
 
 /// A view's query as it is kept.
@@ -264,31 +316,35 @@ fn kept(query: &Query) -> Result<String, SqlError> {
     }
 }
 
+/// Makes a query select columns of these names.
+fn name_columns(query: &mut Query, columns: &[(String, Type)]) {
+    let sorts = query.order_by.is_some();
+    if let SetExpr::Select(select) = &mut *query.body
+        && !sorts
+        && select.distinct.is_none()
+        && matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty())
+        && select.projection.len() == columns.len()
+        && select.projection.iter().all(|it| matches!(it, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. }))
+    {
+        for (item, (name, _)) in select.projection.iter_mut().zip(columns) {
+            if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+                *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: ident(name) };
+            }
+        }
+        return;
+    }
+    // What is sorted or grouped by keeps the names that it knows.
+    let names: Vec<String> = columns.iter().map(|(name, _)| ident(name).to_string()).collect();
+    let all: Vec<String> = names.iter().map(|name| format!("named.{name}")).collect();
+    let sql = format!("SELECT {} FROM ({query}) AS named({})", all.join(", "), names.join(", "));
+    if let Ok(named) = syntax::query(&sql) {
+        *query = *named;
+    }
+}
+
 /// Reads a view's query.
 fn parse(sql: &str) -> Result<Box<Query>, SqlError> {
     syntax::query(sql).map_err(|cause| syntax::unreadable(sql, cause))
-}
-
-/// Whether a view's query has this name anywhere.
-pub(super) fn names_column(sql: &str, column: &str) -> bool {
-    struct Look<'n>(&'n str, bool);
-    impl VisitorMut for Look<'_> {
-        type Break = ();
-
-        fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-            self.1 |= match expression {
-                Expr::Identifier(name) => name_of(name) == self.0,
-                Expr::CompoundIdentifier(parts) => parts.iter().any(|part| name_of(part) == self.0),
-                _ => false,
-            };
-            ControlFlow::Continue(())
-        }
-    }
-    let Ok(mut query) = parse(sql) else { return true };
-    let mut look = Look(column, false);
-    let _ = query.visit(&mut look);
-    // A join by columns' names has them where no expression is.
-    look.1 || ["USING", "NATURAL"].iter().any(|word| sql.contains(word) && sql.contains(column))
 }
 
 impl Work<'_, '_, '_> {
@@ -329,6 +385,9 @@ impl Work<'_, '_, '_> {
                 return Err(error(SqlState::DUPLICATE_COLUMN, message).into());
             }
             columns.push((name, if ty.kind() == Kind::Unknown { Type::TEXT } else { ty }));
+        }
+        if !statement.columns.is_empty() {
+            name_columns(&mut query, &columns);
         }
         let mut view = match there {
             None => View {
@@ -398,6 +457,17 @@ impl Work<'_, '_, '_> {
                         let parts = [ident(schema), ident(last)];
                         name.0 = parts.into_iter().map(ObjectNamePart::Identifier).collect();
                     }
+                }
+                ControlFlow::Continue(())
+            }
+
+            fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+                if let Some(named) = objects_named(expression)
+                    && let Ok(Name { schema: Some(schema), name, .. }) = parse_name(literal(named).unwrap_or_default())
+                    && let known = (schema, name)
+                    && let Some((_, after)) = self.names.iter().find(|(before, _)| *before == known)
+                {
+                    *named = object_name(after);
                 }
                 ControlFlow::Continue(())
             }

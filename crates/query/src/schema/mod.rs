@@ -9,6 +9,7 @@ pub mod change;
 pub mod computed;
 pub mod extension;
 pub mod object;
+pub mod references;
 pub mod relation;
 pub mod store;
 

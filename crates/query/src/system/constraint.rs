@@ -1,4 +1,4 @@
-//! Constraints, and what depends on what.
+//! Constraints and comments.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -6,14 +6,9 @@ use freshet_sql::{Kind, SqlError, Value};
 use sqlparser::ast::{Expr, Visit, Visitor};
 
 use super::{
-    Generator, catalog,
-    class::{
-        self, Class, PG_ATTRDEF, PG_AUTHID, PG_CLASS, PG_CONSTRAINT, PG_DATABASE, PG_EXTENSION, PG_NAMESPACE,
-        PG_REWRITE, default_oid,
-    },
-    describe,
-    object::PG_PROC,
-    routine,
+    Generator,
+    class::{self, PG_AUTHID, PG_CLASS, PG_CONSTRAINT, PG_DATABASE, PG_EXTENSION, PG_NAMESPACE},
+    describe, routine,
     sink::{NULL, Sink, oids, row, shorts},
 };
 use crate::{
@@ -21,7 +16,6 @@ use crate::{
     relations::Snapshot,
     schema::{
         Check, Comment, Deferral, Entry, ForeignKey, Index, IndexConstraint, Oid, Schema, Table, TableInfo,
-        extension::Available,
     },
     syntax,
 };
@@ -29,7 +23,6 @@ use crate::{
 /// The relations of this module.
 pub(super) const RELATIONS: &[(&str, Generator)] = &[
     ("pg_constraint", pg_constraint),
-    ("pg_depend", pg_depend),
     ("pg_description", pg_description),
     ("pg_shdescription", pg_shdescription),
 ];
@@ -242,76 +235,6 @@ fn pg_constraint(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlErro
 fn equality(left: Kind, right: Kind) -> Oid {
     let plain = |kind| if kind == Kind::Varchar { Kind::Text } else { kind };
     routine::operator("=", plain(left), plain(right))
-}
-
-fn pg_depend(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
-    let schema = &snapshot.schema;
-    let mut depends = |of: (Oid, Oid, i32), on: (Oid, Oid, i32), kind: char| {
-        sink.push(row![of.0, of.1, of.2, on.0, on.1, on.2, kind]);
-    };
-    for info in class::tables(snapshot) {
-        let table = &info.table;
-        depends((PG_CLASS, table.oid, 0), (PG_NAMESPACE, table.namespace, 0), 'n');
-        for attribute in Class::Table(info).attributes().iter().filter(|attribute| attribute.default.is_some()) {
-            let default = (PG_ATTRDEF, default_oid(table.oid, attribute.number), 0);
-            depends(default, (PG_CLASS, table.oid, i32::from(attribute.number)), 'a');
-        }
-        for (place, index) in table.indexes.iter().enumerate().filter(|(_, index)| index.oid != 0) {
-            if index.constraint == IndexConstraint::None {
-                for column in info.columns_of(place) {
-                    depends((PG_CLASS, index.oid, 0), (PG_CLASS, table.oid, i32::from(column) + 1), 'a');
-                }
-            } else {
-                depends((PG_CLASS, index.oid, 0), (PG_CONSTRAINT, index.oid, 0), 'i');
-            }
-        }
-        for constraint in of_table(table) {
-            let of = (PG_CONSTRAINT, constraint.oid(), 0);
-            for column in constraint.columns(table) {
-                depends(of, (PG_CLASS, table.oid, i32::from(column) + 1), 'a');
-            }
-            if let Constraint::Foreign(key) = constraint {
-                for column in &key.parent_columns {
-                    depends(of, (PG_CLASS, key.parent, i32::from(*column) + 1), 'n');
-                }
-                let index =
-                    schema.table(key.parent).and_then(|parent| unique_index(&parent.table, &key.parent_columns));
-                if let Some(index) = index {
-                    depends(of, (PG_CLASS, index.oid, 0), 'n');
-                }
-            }
-        }
-    }
-    for view in class::views(snapshot) {
-        depends((PG_CLASS, view.oid, 0), (PG_NAMESPACE, view.namespace, 0), 'n');
-        let rule = (PG_REWRITE, view.oid, 0);
-        depends(rule, (PG_CLASS, view.oid, 0), 'i');
-        for used in &view.uses {
-            depends(rule, (PG_CLASS, *used, 0), 'n');
-        }
-    }
-    for extension in snapshot.schema.extensions() {
-        let itself = (PG_EXTENSION, extension.oid, 0);
-        depends(itself, (PG_NAMESPACE, extension.namespace, 0), 'n');
-        let functions = Available::named(&extension.name).map_or(&[][..], |available| available.functions);
-        for routine in functions.iter().flat_map(|name| routine::by_name(name)) {
-            depends((PG_PROC, routine.oid, 0), itself, 'e');
-        }
-    }
-    for sequence in class::sequences(snapshot) {
-        let of = (PG_CLASS, sequence.oid, 0);
-        depends(of, (PG_NAMESPACE, sequence.namespace, 0), 'n');
-        if let Some((info, number)) = catalog::owner_of(snapshot, sequence) {
-            let column = info.table.columns.get(number as usize - 1);
-            let identity = column.is_some_and(|column| column.identity.is_some());
-            depends(of, (PG_CLASS, info.table.oid, i32::from(number)), if identity { 'i' } else { 'a' });
-            if !identity && column.is_some_and(|column| column.default.is_some()) {
-                // The default that takes its values from there.
-                depends((PG_ATTRDEF, default_oid(info.table.oid, number), 0), of, 'n');
-            }
-        }
-    }
-    Ok(())
 }
 
 /// All comments, in the order of what they are about.

@@ -11,7 +11,7 @@
 //! | [`definition`] | which relations there are, and their columns |
 //! | [`sink`] | where rows go: filters, columns |
 //! | [`class`] | everything that has columns, as `pg_class` sees it |
-//! | [`catalog`], [`constraint`] | tables, columns, indexes, constraints, sequences, views |
+//! | [`catalog`], [`constraint`], [`depend`] | tables, columns, indexes, constraints, sequences, views, and what depends on what |
 //! | [`types`], [`row_type`], [`routine`] | types, operator classes, functions, operators |
 //! | [`role`] | roles, schemas, databases |
 //! | [`activity`], [`statistics`] | sessions, locks, replication, settings |
@@ -34,6 +34,7 @@ pub mod class;
 mod classes;
 pub(crate) mod constraint;
 pub mod definition;
+mod depend;
 pub mod describe;
 pub mod functions;
 mod information;
@@ -74,6 +75,7 @@ type Generator = fn(&Snapshot, &mut Sink<'_>) -> Result<(), SqlError>;
 const GENERATORS: &[&[(&str, Generator)]] = &[
     catalog::RELATIONS,
     constraint::RELATIONS,
+    depend::RELATIONS,
     types::RELATIONS,
     routine::RELATIONS,
     role::RELATIONS,

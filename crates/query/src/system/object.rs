@@ -1,13 +1,12 @@
-//! Objects as people speak of them: `pg_describe_object`.
-
-use freshet_sql::functions::quote_identifier;
+//! Objects as people speak of them: `pg_describe_object`. As in PostgreSQL, only names that may have a
+//! schema before them are quoted.
 
 use super::{
     class::{
         self, Class, PG_ATTRDEF, PG_AUTHID, PG_CLASS, PG_CONSTRAINT, PG_DATABASE, PG_EXTENSION, PG_NAMESPACE,
         PG_REWRITE, default_oid,
     },
-    constraint, describe, routine,
+    constraint, describe, routine, row_type,
 };
 use crate::{
     relations::Snapshot,
@@ -17,7 +16,7 @@ use crate::{
 /// The id of `pg_proc`.
 pub const PG_PROC: Oid = 1255;
 /// The id of `pg_type`.
-const PG_TYPE: Oid = 1247;
+pub const PG_TYPE: Oid = 1247;
 /// The id of `pg_language`.
 const PG_LANGUAGE: Oid = 2612;
 
@@ -44,7 +43,7 @@ pub fn describe(snapshot: &Snapshot, class: Oid, object: Oid, column: i32) -> Op
                 number => {
                     let attributes = class.attributes();
                     let attribute = attributes.iter().find(|attribute| i32::from(attribute.number) == number)?;
-                    format!("column {} of {kind} {name}", quote_identifier(&attribute.name))
+                    format!("column {} of {kind} {name}", attribute.name)
                 }
             }
         }
@@ -52,18 +51,24 @@ pub fn describe(snapshot: &Snapshot, class: Oid, object: Oid, column: i32) -> Op
             let routine = routine::by_oid(object)?;
             format!("function {}({})", routine.name, routine.signature().replace(", ", ","))
         }
-        PG_TYPE => format!("type {}", freshet_sql::Kind::from_oid(object)?.sql_name()),
+        PG_TYPE => match row_type::relation(snapshot, object) {
+            Some((class, array)) => {
+                let name = describe::relation_name(snapshot, class);
+                format!("type {name}{}", if array { "[]" } else { "" })
+            }
+            None => format!("type {}", freshet_sql::Kind::from_oid(object)?.sql_name()),
+        },
         PG_NAMESPACE if object == PG_CATALOG => "schema pg_catalog".to_owned(),
         PG_NAMESPACE if object == INFORMATION_SCHEMA => "schema information_schema".to_owned(),
-        PG_NAMESPACE => format!("schema {}", quote_identifier(&schema.namespace_by_oid(object)?.name)),
-        PG_AUTHID => format!("role {}", quote_identifier(&schema.role_by_oid(object)?.name)),
-        PG_DATABASE => format!("database {}", quote_identifier(&schema.database_by_oid(object)?.name)),
-        PG_EXTENSION => format!("extension {}", quote_identifier(&schema.extension_by_oid(object)?.name)),
+        PG_NAMESPACE => format!("schema {}", schema.namespace_by_oid(object)?.name),
+        PG_AUTHID => format!("role {}", schema.role_by_oid(object)?.name),
+        PG_DATABASE => format!("database {}", schema.database_by_oid(object)?.name),
+        PG_EXTENSION => format!("extension {}", schema.extension_by_oid(object)?.name),
         PG_LANGUAGE => format!("language {}", LANGUAGES.iter().find(|(oid, _)| *oid == object)?.1),
         PG_CONSTRAINT => {
             let (info, constraint) = constraint::by_oid(schema, object)?;
             let table = describe::relation_name(snapshot, Class::Table(info));
-            format!("constraint {} on table {table}", quote_identifier(constraint.name()))
+            format!("constraint {} on table {table}", constraint.name())
         }
         PG_REWRITE => {
             let view = class::by_oid(snapshot, object)?;
@@ -75,7 +80,7 @@ pub fn describe(snapshot: &Snapshot, class: Oid, object: Oid, column: i32) -> Op
                 let class = Class::Table(info);
                 let attributes = class.attributes();
                 let of = attributes.iter().find(|it| default_oid(info.table.oid, it.number) == object)?;
-                let (column, table) = (quote_identifier(&of.name), describe::relation_name(snapshot, class));
+                let (column, table) = (&of.name, describe::relation_name(snapshot, class));
                 Some(format!("default value for column {column} of table {table}"))
             })?
         }

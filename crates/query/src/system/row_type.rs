@@ -39,7 +39,7 @@ pub fn of(class: Class<'_>) -> Oid {
 }
 
 /// The id of the type of arrays of such rows; 0 likewise.
-fn array_of(class: Class<'_>) -> Oid {
+pub fn array_of(class: Class<'_>) -> Oid {
     match class {
         Class::Table(_) | Class::View(_) => derived_oid(class.oid(), MOST_COLUMNS + 1),
         Class::System(_) => ARRAYS_OF_SYSTEM + class.oid(),

@@ -19,7 +19,7 @@ pub struct Judge {
 }
 
 /// The directory of PostgreSQL 15's programs.
-fn programs() -> Option<PathBuf> {
+pub fn programs() -> Option<PathBuf> {
     let installed = PathBuf::from("/usr/lib/postgresql/15/bin");
     let path = env::var_os("PATH").unwrap_or_default();
     let mut places = std::iter::once(installed).chain(env::split_paths(&path));
